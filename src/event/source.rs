@@ -1,0 +1,45 @@
+//! Where events were read from. Positions travel with the events they produced, into the same log
+//! frame, so that "applied" and "read up to" can never disagree.
+
+use std::sync::Arc;
+
+use super::Incoming;
+
+/// How far one partition of a source was read: the next offset to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourcePosition {
+    /// Name of the source, for example `kafka:payments`.
+    pub source: Arc<str>,
+    /// Partition of the source; 0 where a source has no partitions.
+    pub partition: i32,
+    /// The next offset to read.
+    pub next_offset: i64,
+}
+
+/// A run of offsets `from..to` of one partition that a batch accounts for, rejected events included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceRange {
+    /// Name of the source, for example `kafka:payments`.
+    pub source: Arc<str>,
+    /// Partition of the source; 0 where a source has no partitions.
+    pub partition: i32,
+    /// First offset of the run.
+    pub from: i64,
+    /// One past the last offset of the run.
+    pub to: i64,
+}
+
+/// Many events with the positions they were read from.
+#[derive(Clone, Debug, Default)]
+pub struct EventBatch {
+    /// The accepted events, in order of arrival.
+    pub events: Vec<Incoming>,
+    /// For sources with offsets: `offsets[i]` is the offset of `events[i]` in `ranges[0]`'s partition.
+    /// Empty for sources without offsets. A batch holds events of one partition at most.
+    pub offsets: Vec<i64>,
+    /// What the batch accounts for; empty for sources without offsets.
+    pub ranges: Vec<SourceRange>,
+    /// When the oldest event of the batch was produced (broker timestamp) or received,
+    /// milliseconds since the Unix epoch. Freshness is measured from here.
+    pub origin_unix_ms: i64,
+}

@@ -1,0 +1,3 @@
+//! The binary: hands the arguments to the library.
+
+fn main() {}
