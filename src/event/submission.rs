@@ -1,0 +1,109 @@
+//! How sources hand events in and hear what became of them. These types stand on the lowest floor
+//! because the edges that use them (sources, the HTTP interface) must not know one another, nor the
+//! loop that stores the events.
+
+use thiserror::Error;
+
+use super::{EdgeId, EventBatch};
+
+/// A batch on its way to the log, with the callback that hears the outcome.
+pub struct Submission {
+    /// What to store.
+    pub batch: EventBatch,
+    /// Called once, from the appender's thread, when the batch is durable and indexed or refused.
+    pub reply: Option<Reply>,
+}
+
+/// Hears the outcome of a submission.
+pub type Reply = Box<dyn FnOnce(Result<Receipt, SubmitError>) + Send>;
+
+/// What became of a batch: its accepted events are durable and indexed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Position of the first record written.
+    pub first: EdgeId,
+    /// One past the position of the last record written; equals `first` when nothing was new.
+    pub end: EdgeId,
+    /// Number of events written.
+    pub accepted: u64,
+    /// Number of events that had been written before (same idempotency key or source offset).
+    pub duplicates: u64,
+}
+
+/// Why a batch was not stored. Nothing of the batch was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SubmitError {
+    /// The log's disk is full; the daemon accepts events again once there is room.
+    #[error("the log's disk is full: {detail}; free space or move the data directory")]
+    DiskFull {
+        /// The operating system's words.
+        detail: String,
+    },
+    /// The daemon is stopping.
+    #[error("the daemon is shutting down")]
+    ShuttingDown,
+    /// The log could not be written for another reason.
+    #[error("the event log could not be written: {detail}")]
+    Failed {
+        /// The operating system's words.
+        detail: String,
+    },
+}
+
+/// How a pushed body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFormat {
+    /// One JSON object, or an array of them.
+    Json,
+    /// One JSON object a line.
+    JsonLines,
+}
+
+/// Takes pushed events. Implemented by the push source and called by the HTTP interface.
+pub trait Intake: Send + Sync {
+    /// Decodes `body`, stores what is acceptable and returns when it is durable and indexed. Blocks.
+    ///
+    /// # Errors
+    /// When nothing of the body was stored; the variant says why.
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError>;
+}
+
+/// What became of a pushed body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntakeAnswer {
+    /// What was stored.
+    pub receipt: Receipt,
+    /// What was not, event by event; each is also kept as a dead letter.
+    pub rejected: Vec<RejectedEvent>,
+}
+
+/// One event of a body that was not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedEvent {
+    /// Its place in the body, counted from 0.
+    pub index: usize,
+    /// The reason, from a short fixed list; also the label of the dead-letter counter.
+    pub reason: &'static str,
+    /// What exactly was wrong and what to do.
+    pub detail: String,
+}
+
+/// Why nothing of a pushed body was stored.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum IntakeError {
+    /// The queue to the log is full; the client should try again later.
+    #[error("the ingest queue is full")]
+    Overloaded,
+    /// The body as a whole cannot be read.
+    #[error("the body cannot be read: {0}")]
+    Malformed(String),
+    /// The log refused the batch.
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
+}
+
+/// Where a partition stands according to the log.
+pub trait PositionLookup: Send + Sync {
+    /// The next offset to read, or `None` if the log has nothing of this partition.
+    fn position(&self, source: &str, partition: i32) -> Option<i64>;
+}
