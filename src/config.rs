@@ -50,52 +50,52 @@ macro_rules! section {
 }
 
 section!(/// All settings, section by section.
-    Config {
-        data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, model: Model,
-        learner: Learner, checkpoint: Checkpoint, output: Output,
-    });
+Config {
+    data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, model: Model,
+    learner: Learner, checkpoint: Checkpoint, output: Output,
+});
 section!(/// `[data]`
     Data { dir: PathBuf });
 section!(/// `[api]`
-    Api {
-        listen: SocketAddr, body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize,
-        wait_ms_max: u64, request_timeout_ms: u64,
-    });
+Api {
+    listen: SocketAddr, body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize,
+    wait_ms_max: u64, request_timeout_ms: u64,
+});
 section!(/// `[stream]`
-    Stream {
-        edge_feature_dimension: usize, node_feature_dimension: usize, allowed_lateness: i64,
-        late_policy: LatePolicy,
-    });
+Stream {
+    edge_feature_dimension: usize, node_feature_dimension: usize, allowed_lateness: i64,
+    late_policy: LatePolicy,
+});
 section!(/// `[ingest]`
-    Ingest {
-        queue_batches_max: usize, idempotency_keys_max: usize, dead_letter_file_bytes_max: u64,
-        http: IngestHttp, file: IngestFile, kafka: IngestKafka,
-    });
+Ingest {
+    queue_batches_max: usize, idempotency_keys_max: usize, dead_letter_file_bytes_max: u64,
+    http: IngestHttp, file: IngestFile, kafka: IngestKafka,
+});
 section!(/// `[ingest.http]`
     IngestHttp { enabled: bool });
 section!(/// `[ingest.file]`
     IngestFile { path: PathBuf, events_per_second: f64 });
 section!(/// `[ingest.kafka]`
-    IngestKafka {
-        brokers: String, topic: String, group: String, instance_id: String, dead_letter_topic: String,
-        batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy,
-        properties: property_map::Properties,
-    });
+IngestKafka {
+    brokers: String, topic: String, group: String, instance_id: String, dead_letter_topic: String,
+    batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy,
+    properties: property_map::Properties,
+});
 section!(/// `[log]`
     Log { segment_bytes: u64, commit_events_max: usize });
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize });
 section!(/// `[model]`
-    Model {
-        memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
-        fanout: usize, dropout: f32,
-    });
+Model {
+    memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
+    fanout: usize, dropout: f32,
+});
 section!(/// `[learner]`
-    Learner {
-        train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
-        lag_events_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
-        rank_candidates: usize,
-    });
+Learner {
+    train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
+    lag_events_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
+    rank_candidates: usize,
+});
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize });
 section!(/// `[output]`
@@ -194,14 +194,17 @@ impl Config {
         flags: &[(String, String)],
     ) -> Result<Self, ConfigError> {
         let mut layer = "the default settings".to_owned();
-        let mut builder = config::Config::builder().add_source(File::from_str(DEFAULT_FILE, FileFormat::Toml));
+        let mut builder =
+            config::Config::builder().add_source(File::from_str(DEFAULT_FILE, FileFormat::Toml));
         if let Some(path) = file {
             layer = path.display().to_string();
-            builder = builder.add_source(File::from(path.to_path_buf()).format(FileFormat::Toml).required(true));
+            builder =
+                builder.add_source(File::from(path.to_path_buf()).format(FileFormat::Toml).required(true));
         }
         builder = builder.add_source(environment.try_parsing(true));
         for (key, value) in flags {
-            builder = builder.set_override(key, value.as_str()).map_err(|error| unreadable(&layer, &error))?;
+            builder =
+                builder.set_override(key, value.as_str()).map_err(|error| unreadable(&layer, &error))?;
         }
         let settings = builder.build().map_err(|error| unreadable(&layer, &error))?;
         let config: Self = settings.try_deserialize().map_err(|error| unreadable(&layer, &error))?;
@@ -242,7 +245,12 @@ impl Config {
         let rate = self.learner.learning_rate;
         require(rate.is_finite() && rate > 0.0, "learner.learning_rate", rate, "must be a positive number")?;
         let speed = self.ingest.file.events_per_second;
-        require(speed.is_finite() && speed >= 0.0, "ingest.file.events_per_second", speed, "must not be negative")?;
+        require(
+            speed.is_finite() && speed >= 0.0,
+            "ingest.file.events_per_second",
+            speed,
+            "must not be negative",
+        )?;
         let pages = self.graph.page_entries_max;
         require(
             pages.is_power_of_two() && pages >= 4,
@@ -313,15 +321,17 @@ mod tests {
     fn flags_win_over_the_environment_and_that_over_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("evergraph.toml");
-        std::fs::write(&path, "[api]\nlisten = \"127.0.0.1:1\"\n[learner]\nseed = 1\nbatch_events = 7").unwrap();
-        let environment = Environment::with_prefix("EVERGRAPH").prefix_separator("__").separator("__").source(Some(
-            [
-                ("EVERGRAPH__API__LISTEN".to_owned(), "127.0.0.1:2".to_owned()),
-                ("EVERGRAPH__LEARNER__SEED".to_owned(), "2".to_owned()),
-            ]
-            .into_iter()
-            .collect(),
-        ));
+        std::fs::write(&path, "[api]\nlisten = \"127.0.0.1:1\"\n[learner]\nseed = 1\nbatch_events = 7")
+            .unwrap();
+        let environment =
+            Environment::with_prefix("EVERGRAPH").prefix_separator("__").separator("__").source(Some(
+                [
+                    ("EVERGRAPH__API__LISTEN".to_owned(), "127.0.0.1:2".to_owned()),
+                    ("EVERGRAPH__LEARNER__SEED".to_owned(), "2".to_owned()),
+                ]
+                .into_iter()
+                .collect(),
+            ));
         let flags = [("api.listen".to_owned(), "127.0.0.1:3".to_owned())];
         let config = Config::from_layers(Some(&path), environment, &flags).unwrap();
         assert_eq!(config.api.listen.port(), 3);
@@ -345,7 +355,8 @@ mod tests {
 
     #[test]
     fn kafka_properties_keep_their_dots_and_case() {
-        let text = "[ingest.kafka.properties]\n\"security.protocol\" = \"SASL_SSL\"\nsasl.mechanism = \"PLAIN\"\n";
+        let text =
+            "[ingest.kafka.properties]\n\"security.protocol\" = \"SASL_SSL\"\nsasl.mechanism = \"PLAIN\"\n";
         let properties = from_text(text).unwrap().ingest.kafka.properties.0;
         assert_eq!(properties["security.protocol"], "SASL_SSL");
         assert_eq!(properties["sasl.mechanism"], "PLAIN");
