@@ -69,8 +69,24 @@ impl Store {
         }
         let catalog = Catalog::open(&dir.join("catalog.sqlite"))?;
         hold_dimensions(&catalog, config)?;
-        let index = rebuild(&log, config)?;
-        Ok(Self { log, index, catalog: Arc::new(Mutex::new(catalog)), checkpoint_dir })
+        Ok(Self { log, index: empty_index(config), catalog: Arc::new(Mutex::new(catalog)), checkpoint_dir })
+    }
+
+    /// Rebuilds the index from the log.
+    ///
+    /// # Errors
+    /// When the log cannot be read or is damaged.
+    pub fn rebuild(&mut self) -> Result<()> {
+        let end = self.log.durable_end();
+        let started = Instant::now();
+        replay(&self.log, &mut self.index, |at| {
+            tracing::info!(position = at.0, end = end.0, "rebuilding the graph from the log");
+        })
+        .context("the event log cannot be replayed")?;
+        if end > EdgeId(0) {
+            tracing::info!(records = end.0, seconds = started.elapsed().as_secs_f64(), "the graph is rebuilt");
+        }
+        Ok(())
     }
 
     /// The newest checkpoint that is whole and not ahead of the log; damaged ones are named and passed
@@ -145,24 +161,16 @@ fn hold_dimensions(catalog: &Catalog, config: &Config) -> Result<()> {
     Ok(())
 }
 
-fn rebuild(log: &Log, config: &Config) -> Result<Index> {
+fn empty_index(config: &Config) -> Index {
     let options = GraphOptions {
         shards: config.graph.shards,
         page_entries_max: config.graph.page_entries_max,
         ..GraphOptions::default()
     };
-    let mut index = Index::new(
+    Index::new(
         GraphStore::new(options),
         config.stream.edge_feature_dimension,
         config.stream.node_feature_dimension,
         config.ingest.idempotency_keys_max,
-    );
-    let end = log.durable_end();
-    let started = Instant::now();
-    replay(log, &mut index, |at| tracing::info!(position = at.0, end = end.0, "rebuilding the graph from the log"))
-        .context("the event log cannot be replayed")?;
-    if end > EdgeId(0) {
-        tracing::info!(records = end.0, seconds = started.elapsed().as_secs_f64(), "the graph is rebuilt");
-    }
-    Ok(index)
+    )
 }

@@ -8,9 +8,16 @@
 //! Event `i` is a pure function of (seed, i), so a restarted source goes on at the next event without
 //! having kept anything.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{SendTimeoutError, Sender};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::event::{EdgeEvent, EventTime, NodeKey};
+use crate::event::{
+    EdgeEvent, Event, EventBatch, EventTime, Incoming, NodeKey, PositionLookup, SourceRange, Submission,
+};
 
 /// Length of an edge's feature row.
 pub const FEATURE_DIMENSION: usize = 8;
@@ -103,6 +110,72 @@ impl GeneratedWorld {
     fn signed(&self, what: Draw, a: u64, b: u64) -> f32 {
         (self.draw(what, a, b) >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
+}
+
+/// Name of the source in positions and status.
+pub const SOURCE: &str = "generated:demo";
+/// How often a batch is made.
+const TICK: Duration = Duration::from_millis(50);
+/// Most events of one batch, however long the source was held up.
+const BATCH_MAX: u64 = 5_000;
+
+/// Hands in events of `world` at `events_per_second`, from where the log stands, until `stop` is set.
+/// A source that is held up by a full queue does not catch up in a burst: it goes on at its pace.
+pub fn run(
+    world: GeneratedWorld,
+    events_per_second: f64,
+    positions: &dyn PositionLookup,
+    queue: &Sender<Submission>,
+    stop: &AtomicBool,
+) {
+    let source: Arc<str> = Arc::from(SOURCE);
+    let mut next = u64::try_from(positions.position(SOURCE, 0).unwrap_or(0)).unwrap_or(0);
+    let (mut owed, mut last) = (0.0, Instant::now());
+    while !stop.load(Ordering::Acquire) {
+        std::thread::sleep(TICK);
+        owed += events_per_second * last.elapsed().as_secs_f64();
+        last = Instant::now();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // bounded right here
+        let count = (owed as u64).min(BATCH_MAX);
+        if count == 0 {
+            continue;
+        }
+        owed = if count == BATCH_MAX { 0.0 } else { owed.fract() };
+        let submission = Submission { batch: batch(world, &source, next, count), reply: None };
+        if !hand_over(queue, submission, stop) {
+            return;
+        }
+        next += count;
+        last = last.max(Instant::now() - TICK);
+    }
+}
+
+fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> EventBatch {
+    let range = first..first + count;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    EventBatch {
+        events: range.clone().map(|i| Incoming::new(Event::Edge(world.event(i)))).collect(),
+        offsets: range.clone().map(u64::cast_signed).collect(),
+        ranges: vec![SourceRange {
+            source: source.clone(),
+            partition: 0,
+            from: range.start.cast_signed(),
+            to: range.end.cast_signed(),
+        }],
+        origin_unix_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+    }
+}
+
+/// Waits for room in the queue; `false` if the daemon stops first.
+fn hand_over(queue: &Sender<Submission>, mut submission: Submission, stop: &AtomicBool) -> bool {
+    while !stop.load(Ordering::Acquire) {
+        match queue.send_timeout(submission, TICK) {
+            Ok(()) => return true,
+            Err(SendTimeoutError::Timeout(back)) => submission = back,
+            Err(SendTimeoutError::Disconnected(_)) => return false,
+        }
+    }
+    false
 }
 
 #[cfg(test)]
