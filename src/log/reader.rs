@@ -105,7 +105,12 @@ impl LogReader {
 
     /// Goes on from another position, forward or back.
     pub fn seek(&mut self, from: EdgeId) {
-        if self.place.as_ref().is_none_or(|place| from <= place.next) {
+        let ahead = self.place.as_ref().is_some_and(|place| {
+            let durable = self.log.durable.lock();
+            let following = durable.segments.get(place.index + 1);
+            place.next < from && following.is_none_or(|segment| segment.first >= from)
+        });
+        if !ahead {
             self.place = None;
         }
         self.position = from;

@@ -76,6 +76,7 @@ impl Log {
             Some(last) => Some(Current::reopen(&*storage, dir.join(file_name(last.first)), *last)?),
             None => None,
         };
+        storage.sync_directory().map_err(|source| LogError::io("sync", &dir, source))?;
         let durable = Arc::new(Mutex::new(Durable { segments, end: recovery.end }));
         let log = Self {
             segment_bytes,
@@ -221,17 +222,16 @@ impl Current {
         Ok(Self { first, path, file, length: 0 })
     }
 
-    /// Opens the last segment again and cuts its torn tail.
+    /// Opens the last segment again, cuts its torn tail, and makes durable what stands before it: a
+    /// process that was killed between its write and its sync has left frames that are whole, and that
+    /// power loss could still take back.
     fn reopen(storage: &dyn LogStorage, path: PathBuf, segment: Segment) -> Result<Self, LogError> {
         let file = match storage.open(&file_name(segment.first), Access::Write) {
             Ok(file) => file,
             Err(source) => return Err(LogError::io("open", path, source)),
         };
         let current = Self { first: segment.first, path, file, length: segment.bytes };
-        let length = current.file.length().map_err(|source| current.error("read the length of", source))?;
-        if length > segment.bytes {
-            current.cut()?;
-        }
+        current.cut()?;
         Ok(current)
     }
 
