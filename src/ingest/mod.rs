@@ -1,1 +1,3 @@
 //! Placeholder for `ingest`.
+
+pub mod csv;
