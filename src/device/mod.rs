@@ -1,1 +1,3 @@
-//! Placeholder for `device`.
+//! Floor 1: where numbers live.
+
+pub mod rng;
