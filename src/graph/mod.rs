@@ -1,1 +1,4 @@
-//! Placeholder for `graph`.
+//! Floor 2.
+
+mod dictionary;
+pub use dictionary::{NODES_MAX, NodeDictionary};
