@@ -1,1 +1,2 @@
 //! Placeholder for `cli`.
+pub mod events;

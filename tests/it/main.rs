@@ -1,1 +1,3 @@
-//! x
+//! Integration tests, one binary for all.
+
+mod protocol_edgebank;
