@@ -242,3 +242,115 @@ impl Candidates {
         sum
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::prequential::evaluate_prequential;
+    use super::*;
+    use crate::event::{EdgeEvent, NodeKey};
+    use crate::train::edgebank::BankRule;
+    use crate::train::stream::StreamBuilder;
+
+    fn stream(events: impl IntoIterator<Item = (i64, i64)>) -> Stream {
+        let mut builder = StreamBuilder::new();
+        for (time, (src, dst)) in events.into_iter().enumerate() {
+            builder.push(&EdgeEvent {
+                src: NodeKey::Int(src),
+                dst: NodeKey::Int(dst),
+                time: EventTime(time as i64),
+                edge_type: None,
+                features: vec![],
+                label: None,
+            });
+        }
+        builder.finish()
+    }
+
+    /// Knows the last event taken in; checks that it is never asked about an event it has taken in.
+    #[derive(Default)]
+    struct Recorder {
+        observed: usize,
+        batches: Vec<usize>,
+        destinations: Vec<Vec<NodeId>>,
+    }
+
+    impl Contender for Recorder {
+        fn score_then_observe(&mut self, batch: &Batch) -> Result<Scores, EvaluationError> {
+            assert_eq!(batch.rows.first(), Some(&self.observed), "batches follow one another");
+            self.observed += batch.rows.len();
+            self.batches.push(batch.rows.len());
+            self.destinations.push(batch.negative_dst.clone());
+            Ok(Scores { positive: vec![1.0; batch.rows.len()], negative: vec![0.0; batch.rows.len()] })
+        }
+
+        fn score_candidates(&self, _: NodeId, _: EventTime, candidates: &[NodeId]) -> Vec<f32> {
+            vec![0.5; candidates.len()]
+        }
+    }
+
+    #[test]
+    fn test_then_train_cuts_at_the_last_15_percent_and_draws_what_was_seen() {
+        let stream = stream((0..100).map(|t| (t % 3, 10 + t)));
+        let mut recorder = Recorder::default();
+        let mut done = Vec::new();
+        let bank = Some(EdgeBank::new(BankRule::Unlimited));
+        let report =
+            evaluate_prequential(&stream, &mut recorder, bank, 30, 0, &mut |p| done.push(p.done)).unwrap();
+        // The 0.85 quantile of 0..=99 is 84.15: 85 events stand before the last part.
+        assert_eq!(recorder.batches, [30, 30, 25, 15]);
+        assert_eq!(done, [30, 60, 85, 100]);
+        // The first batch draws from its own 30 events, each other from what stood before it.
+        for (drawn, seen) in recorder.destinations.iter().zip([30, 30, 60, 85]) {
+            for node in drawn {
+                let row = stream.dst().iter().position(|dst| dst == node).unwrap();
+                assert!(row < seen, "row {row} was drawn with {seen} seen");
+            }
+        }
+        let own = &report.contender;
+        assert_eq!((own.all.average_precision, own.all.events), (1.0, 100));
+        assert_eq!(own.last15.map(|last| last.events), Some(15));
+        assert_eq!(own.deciles.iter().flatten().count(), 4);
+        let baseline = report.baseline.unwrap();
+        assert!(baseline.all.average_precision <= 0.5, "no pair repeats");
+    }
+
+    #[test]
+    fn a_constant_contender_ranks_in_the_middle() {
+        let stream = stream((0..1000).map(|t| (t % 10, 10 + t * 7919 % 500)));
+        let rows: Vec<usize> = (0..1000).collect();
+        let negatives = NegativeSource::drawn(&stream, 0..1000, 1);
+        let candidates = Candidates::new(&stream, 9, 0);
+        let pass = Pass {
+            stream: &stream,
+            rows: &rows,
+            negatives: &negatives,
+            batch_size: 64,
+            candidates: Some(&candidates),
+            stage: Stage::Test,
+            epoch: 0,
+        };
+        let report = pass.run(&mut Recorder::default(), &mut |_| ()).unwrap();
+        let mrr = report.mean_reciprocal_rank.unwrap();
+        // Nine candidates, now and then one fewer because it is the true destination.
+        assert!((mrr - 2.0 / 11.0).abs() < 2e-3, "{mrr}");
+        assert_eq!(report.ranking.batches, 16);
+        let nothing = Pass { rows: &[], ..pass }.run(&mut Recorder::default(), &mut |_| ());
+        assert!(matches!(nothing, Err(EvaluationError::NothingScored { part: "test" })));
+    }
+
+    #[test]
+    fn bank_passes_are_repeatable_and_independent_of_each_other() {
+        let stream = stream((0..600).map(|t| (t * 31 % 17, 100 + t * 53 % 23)));
+        let populations = Populations::new(&stream, &[NodeId(0), NodeId(5)]).unwrap();
+        let negatives = PartNegatives::drawn(&stream, &populations, 9);
+        let run = |batch| {
+            let rule = BankRule::Unlimited;
+            bank::evaluate_bank(&stream, &populations, &negatives, rule, batch, None, &mut |_| ()).unwrap()
+        };
+        assert_eq!(run(50), run(50));
+        let report = run(50);
+        assert_eq!(report.test.ranking.events, populations.test().len());
+        assert_eq!(report.inductive.unwrap().ranking.events, populations.inductive.len());
+        assert_eq!(report.validation.ranking.events, populations.validation().len());
+    }
+}

@@ -285,3 +285,93 @@ impl Batch {
         source.fill(batch, first, &self.src, &mut self.negative_src, &mut self.negative_dst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{EdgeEvent, NodeKey};
+    use crate::train::stream::StreamBuilder;
+
+    fn stream(events: impl IntoIterator<Item = (i64, i64, i64)>) -> Stream {
+        let mut builder = StreamBuilder::new();
+        for (src, dst, time) in events {
+            builder.push(&EdgeEvent {
+                src: NodeKey::Int(src),
+                dst: NodeKey::Int(dst),
+                time: EventTime(time),
+                edge_type: None,
+                features: vec![],
+                label: None,
+            });
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn masked_and_unseen_nodes_are_new_and_only_training_edges_are_left_out() {
+        // Users 0..4 and pages 10..14, one event a tick; page 99 appears in the test part only.
+        let events = (0..40).map(|t| (t % 4, if t == 38 { 99 } else { 10 + t % 5 }, t));
+        let stream = stream(events);
+        let masked = stream.node(&NodeKey::Int(12)).unwrap();
+        let populations = Populations::new(&stream, &[masked]).unwrap();
+        assert_eq!(populations.split, Split { validation: 28, test: 34 });
+        assert_eq!(populations.train.len(), 28 - 6);
+        assert!((0..28).all(|row| populations.is_train(row) == (stream.dst()[row] != masked)));
+        assert!(!populations.is_train(28));
+        assert_eq!(populations.inductive, [37, 38]);
+        assert_eq!((populations.validation(), populations.test()), (28..34, 34..40));
+    }
+
+    #[test]
+    fn an_empty_part_is_an_error_that_names_it() {
+        let part = |stream: &Stream, masked: &[NodeId]| match Populations::new(stream, masked) {
+            Err(ProtocolError::EmptyPart { part, .. }) => part,
+            _ => "none",
+        };
+        assert_eq!(part(&stream((0..9).map(|i| (i, i + 1, 5))), &[]), "validation");
+        assert_eq!(part(&stream([(1, 2, 0), (1, 2, 9), (1, 2, 9), (1, 2, 9)]), &[]), "validation");
+        let all = stream((0..100).map(|i| (1, 2, i)));
+        assert_eq!(part(&all, &[NodeId(0)]), "training");
+        assert_eq!(part(&all, &[]), "none");
+        assert_eq!(part(&stream([]), &[]), "training");
+    }
+
+    #[test]
+    fn masked_nodes_are_a_tenth_of_all_without_repeats_and_follow_the_seed() {
+        let stream = stream((0..1000).map(|t| (t * 7919 % 100, 100 + t * 104_729 % 50, t)));
+        let masked = draw_masked(&stream, 3);
+        let mut distinct = masked.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!((masked.len(), distinct.len()), (stream.nodes() / 10, stream.nodes() / 10));
+        assert_eq!(masked, draw_masked(&stream, 3));
+        assert_ne!(masked, draw_masked(&stream, 4));
+    }
+
+    #[test]
+    fn given_negatives_follow_the_positives_and_drawn_ones_keep_their_source() {
+        let stream = stream((0..50).map(|t| (t % 5, 10 + t % 7, t)));
+        let pairs: Vec<_> = (0..6).map(|i| (NodeId(i), NodeId(i + 1))).collect();
+        assert!(matches!(
+            NegativeSource::given(&pairs, "test", 7),
+            Err(ProtocolError::NegativeCount { expected: 7, found: 6, .. })
+        ));
+        let given = NegativeSource::given(&pairs, "test", 6).unwrap();
+        let mut batch = Batch::default();
+        batch.load(&stream, 44..46);
+        batch.load_negatives(&given, 2, 4);
+        assert_eq!(batch.negative_src, [NodeId(4), NodeId(5)]);
+        assert_eq!(batch.negative_dst, [NodeId(5), NodeId(6)]);
+
+        let drawn = NegativeSource::drawn(&stream, 0..3, 11);
+        let seen: Vec<_> = stream.dst()[..3].to_vec();
+        batch.load(&stream, 20..50);
+        batch.load_negatives(&drawn, 0, 0);
+        assert_eq!(batch.negative_src, batch.src);
+        assert_eq!(batch.negative_dst.len(), 30);
+        assert!(batch.negative_dst.iter().all(|node| seen.contains(node)));
+        let before = batch.negative_dst.clone();
+        batch.load_negatives(&drawn, 1, 30);
+        assert_ne!(batch.negative_dst, before, "another batch draws others");
+    }
+}

@@ -1,3 +1,6 @@
 //! Integration tests, one binary for all.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod eval_command;
 mod protocol_edgebank;
