@@ -6,8 +6,10 @@
 mod check;
 mod demo;
 pub mod eval;
+pub mod events;
 mod ingest;
 mod inspect;
+pub mod machine;
 mod output;
 mod serve;
 

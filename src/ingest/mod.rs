@@ -1,3 +1,4 @@
 //! Placeholder for `ingest`.
 
+pub mod csv;
 pub mod generated;
