@@ -1,1 +1,5 @@
-//! x
+//! Every integration test, in one binary: one link instead of many.
+
+mod api;
+mod live;
+mod observability;
