@@ -1,7 +1,10 @@
-//! Integration tests, one binary for all.
+//! Integration tests, one binary for all: one link instead of many.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod api;
 mod eval_command;
 mod graph_model;
+mod live;
+mod observability;
 mod protocol_edgebank;
