@@ -12,48 +12,34 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
 
 /// Every metric is on a dashboard, in an alert or in docs/metrics.md, and none there is unknown.
 fn metric_names(tree: &Tree) -> Vec<Breach> {
-    let Some(home) = tree.get("src/metrics.rs").or_else(|| tree.get("src/metrics/mod.rs")) else {
-        return Vec::new();
-    };
-    if home.text.lines().count() < 20 {
-        return Vec::new();
-    }
-    let defined: BTreeSet<&str> = tree
-        .under("src/metrics", ".rs")
-        .flat_map(|file| {
-            literals(file)
-                .into_iter()
-                .filter(|text| !metrics_in(text).is_empty() && metrics_in(text)[0].1 == *text)
-        })
-        .collect();
+    let home = tree.get("src/metrics.rs").or_else(|| tree.get("src/metrics/mod.rs"));
+    let Some(home) = home.filter(|file| file.text.lines().count() >= 20) else { return Vec::new() };
+    let defined: BTreeSet<String> = tree.under("src/metrics", ".rs").flat_map(metrics_defined).collect();
     if defined.is_empty() {
         return vec![home.breach(
             0,
             "metric",
-            "write each name in full, \"evergraph_…\", so that a search finds it",
+            "no name found: write it as \"evergraph_…\", or tell tidy how it is written",
         )];
     }
     let mut found = Vec::new();
     let mut shown = BTreeSet::new();
-    let readers = tree
-        .under("dashboards/", ".json")
-        .chain(tree.under("deploy/", "").filter(|file| file.text.contains("expr:")))
-        .chain(tree.under("docs/metrics.md", ""));
-    for file in readers {
+    let alerts = tree.under("deploy/", "").filter(|file| file.text.contains("expr:"));
+    for file in tree.under("dashboards/", ".json").chain(alerts).chain(tree.under("docs/metrics.md", "")) {
         for (at, name) in metrics_in(&file.text) {
-            let series = ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
-            match [Some(name), series].into_iter().flatten().find(|name| defined.contains(name)) {
-                Some(known) => drop(shown.insert(known.to_string())),
+            let base = ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
+            match [Some(name), base].into_iter().flatten().find(|name| defined.contains(*name)) {
+                Some(known) => drop(shown.insert(known)),
                 None => found.push(file.breach(
                     at,
                     "metric",
-                    format!("`{name}` is not in src/metrics.rs: name one that is"),
+                    format!("`{name}` is not in src/metrics: name one that is"),
                 )),
             }
         }
     }
-    for name in defined.iter().filter(|name| !shown.contains(**name)) {
-        let at = home.text.find(name).unwrap_or(0);
+    for name in defined.iter().filter(|name| !shown.contains(name.as_str())) {
+        let at = home.text.find(name.trim_start_matches("evergraph_")).unwrap_or(0);
         found.push(home.breach(
             at,
             "metric",
@@ -63,10 +49,23 @@ fn metric_names(tree: &Tree) -> Vec<Breach> {
     found
 }
 
-/// The plain string literals of a file's product code.
-fn literals(file: &File) -> Vec<&str> {
+/// Names that a file defines: string literals that are a full name, and, where the file puts the prefix in
+/// front by itself, literals that are given with `=` and are a name without it.
+fn metrics_defined(file: &File) -> Vec<String> {
     let end = file.text.find("#[cfg(test)]").unwrap_or(file.text.len());
-    file.text[..end].split('"').skip(1).step_by(2).collect()
+    let quoted: Vec<&str> = file.text[..end].split('"').collect();
+    let prefixes = quoted.contains(&"evergraph_");
+    let is_name =
+        |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let mut names = Vec::new();
+    for pair in quoted.chunks_exact(2).filter(|pair| is_name(pair[1]) && !pair[1].ends_with('_')) {
+        if pair[1].starts_with("evergraph_") {
+            names.push(pair[1].to_string());
+        } else if prefixes && !pair[1].is_empty() && pair[0].trim_end().ends_with('=') {
+            names.push(format!("evergraph_{}", pair[1]));
+        }
+    }
+    names
 }
 
 fn metrics_in(text: &str) -> Vec<(usize, &str)> {
@@ -255,8 +254,18 @@ fn metrics_and_dashboards_name_the_same() {
     check_rule(metric_names, &[home, documented], &[]);
     let alert = ("deploy/alerts.yml", "expr: evergraph_d > 0\n");
     check_rule(metric_names, &[home, documented, alert], &[("deploy/alerts.yml", "`evergraph_d` is not")]);
+    let prefixed = format!(
+        "//! Doc.\n{filler}concat!(\"evergraph_\", name);\na: Gauge [\"x\"] = \"a_total\" \"help\";\nb: Gauge = \"b_seconds\" \"\";\n"
+    );
+    let prefixed = ("src/metrics.rs", prefixed.as_str());
+    check_rule(metric_names, &[prefixed, documented], &[]);
+    check_rule(
+        metric_names,
+        &[prefixed, ("dashboards/a.json", "\"evergraph_a_total\"")],
+        &[("src/metrics.rs", "`evergraph_b_seconds`")],
+    );
     let spelled = format!("//! Doc.\n{filler}fn new() {{ counter(PREFIX, \"a_total\"); }}\n");
-    check_rule(metric_names, &[("src/metrics.rs", &spelled)], &[("src/metrics.rs", "in full")]);
+    check_rule(metric_names, &[("src/metrics.rs", &spelled)], &[("src/metrics.rs", "no name found")]);
     check_rule(metric_names, &[("src/metrics.rs", "//! Placeholder.\n")], &[]);
 }
 
