@@ -52,8 +52,13 @@ apt_install() {
     [ "$#" -gt 0 ] || return 0
     apt_refresh
     say "installing by apt-get: $*"
-    as_root apt-get -qq -y -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 install --no-install-recommends "$@" >&2 </dev/null ||
-        die "apt-get could not install: $*"
+    local log
+    log=$(mktemp)
+    if ! as_root apt-get -qq -y -o Acquire::Retries=3 install --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        die "apt-get could not install: $* (its whole output: $log)"
+    fi
+    rm -f "$log"
 }
 
 has_header() { [ -n "$(find /usr/include /usr/local/include -path "*/$1" -print -quit 2>/dev/null)" ]; }
