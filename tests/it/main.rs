@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod eval_command;
+mod graph_model;
 mod protocol_edgebank;
