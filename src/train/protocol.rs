@@ -17,7 +17,7 @@ use super::negative::DestinationPool;
 use super::quantile::quantile;
 use super::stream::Stream;
 use crate::device::rng;
-use crate::event::{EventTime, NodeId};
+use crate::event::{EdgeId, EventTime, NodeId};
 
 /// Share of the events before validation, and before test.
 const VALIDATION_FROM: f64 = 0.70;
@@ -261,6 +261,8 @@ pub struct Batch {
     pub dst: Vec<NodeId>,
     /// Event times.
     pub times: Vec<EventTime>,
+    /// Edge ids: the rows.
+    pub edges: Vec<EdgeId>,
     /// Sources of the negatives.
     pub negative_src: Vec<NodeId>,
     /// Destinations of the negatives.
@@ -278,6 +280,8 @@ impl Batch {
         self.dst.extend(self.rows.iter().map(|&row| stream.dst()[row]));
         self.times.clear();
         self.times.extend(self.rows.iter().map(|&row| stream.times()[row]));
+        self.edges.clear();
+        self.edges.extend(self.rows.iter().map(|&row| EdgeId(row as u64)));
     }
 
     /// Takes in the negatives of batch number `batch`, whose positives stand at `first..` in their part.

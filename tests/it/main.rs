@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod api;
+mod crash;
 mod eval_command;
 mod graph_model;
 mod live;
 mod observability;
+mod process;
 mod protocol_edgebank;

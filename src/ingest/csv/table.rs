@@ -78,7 +78,10 @@ pub enum CsvError {
         column: String,
     },
     /// A line has more or fewer fields than the header.
-    #[error("{} line {line}: {found} fields where the header has {expected}; quote fields that hold a comma", path.display())]
+    #[error(
+        "{} line {line}: {found} fields where the header has {expected}; quote fields that hold a comma",
+        path.display()
+    )]
     Ragged {
         /// The file.
         path: PathBuf,
@@ -112,7 +115,11 @@ pub enum CsvError {
         expected: &'static str,
     },
     /// A row is longer than [`ROW_BYTES_MAX`].
-    #[error("{}: the row after line {line} is longer than {ROW_BYTES_MAX} bytes; look for a quote that is not closed", path.display())]
+    #[error(
+        "{}: the row after line {line} is longer than {ROW_BYTES_MAX} bytes; look for a quote that is not \
+         closed",
+        path.display()
+    )]
     LongRow {
         /// The file.
         path: PathBuf,
