@@ -4,6 +4,7 @@
 
 mod api;
 mod crash;
+mod daemon;
 mod eval_command;
 mod graph_model;
 mod live;
