@@ -8,6 +8,7 @@ mod daemon;
 mod eval_command;
 mod graph_model;
 mod live;
+mod log;
 mod observability;
 mod process;
 mod protocol_edgebank;

@@ -83,6 +83,39 @@ fn an_operation_that_fails_can_be_repeated() {
 }
 
 #[test]
+fn a_failed_commit_leaves_no_byte_in_the_file() {
+    let (disk, unbroken) = (MemoryDisk::new(), MemoryDisk::new());
+    let (mut log, _) = open(&disk, 1 << 20).unwrap();
+    try_commit(&mut log, &[plain(0, 3)]).unwrap();
+    let before = contents(&disk);
+    disk.fail(Operation::Sync, 1, ErrorKind::Other);
+    try_commit(&mut log, &[rich(3, 9)]).unwrap_err();
+    assert_eq!(contents(&disk), before);
+    // If they cannot be cut off either, the next commit does it first, even if it is shorter.
+    disk.fail(Operation::Sync, 1, ErrorKind::Other);
+    disk.fail(Operation::SetLength, 1, ErrorKind::Other);
+    try_commit(&mut log, &[rich(3, 9)]).unwrap_err();
+    assert_ne!(contents(&disk), before);
+    try_commit(&mut log, &[plain(3, 1)]).unwrap();
+    write_all(&unbroken, 1 << 20, &[plain(0, 3), plain(3, 1)]);
+    assert_eq!(contents(&disk), contents(&unbroken));
+}
+
+#[test]
+fn a_reader_never_holds_bytes_of_a_failed_commit() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk, 1 << 20).unwrap();
+    let mut reader = log.reader(EdgeId(0));
+    try_commit(&mut log, &[plain(0, 3)]).unwrap();
+    disk.fail(Operation::Sync, 1, ErrorKind::Other);
+    disk.fail(Operation::SetLength, 1, ErrorKind::Other);
+    try_commit(&mut log, &[rich(3, 9)]).unwrap_err();
+    assert_same(&drain(&mut reader).unwrap(), &[plain(0, 3)]);
+    try_commit(&mut log, &[plain(3, 1)]).unwrap();
+    assert_same(&drain(&mut reader).unwrap(), &[plain(3, 1)]);
+}
+
+#[test]
 fn interrupted_calls_are_repeated() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk, 1 << 20).unwrap();

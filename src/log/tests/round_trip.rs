@@ -143,6 +143,20 @@ fn lengths_of_four_gigabytes_allocate_nothing() {
 }
 
 #[test]
+fn feature_rows_that_run_backwards_are_refused() {
+    let mut frame = plain(0, 3);
+    (0..3).for_each(|i| frame.batch.features.push(i, &[1.0]));
+    let (header, payload) = encoded(&frame);
+    // Behind src, dst, base and offsets of the times, and two counts.
+    let first_end = 12 + 12 + 8 + 12 + 8;
+    for (end, allowed) in [(0, true), (1, true), (2, true), (3, false), (u8::MAX, false)] {
+        let mut payload = payload.clone();
+        payload[first_end] = end;
+        assert_eq!(decode(&header, &payload).is_ok(), allowed, "first row ends at {end}");
+    }
+}
+
+#[test]
 fn a_plain_edge_takes_twelve_bytes() {
     assert_eq!(encoded(&plain(0, 1_000)).0.frame_bytes(), 56 + 12 * 1_000);
     let mut wide = plain(0, 1_000);
