@@ -1,4 +1,6 @@
-//! Every integration test, in one binary: one link instead of many.
+//! Integration tests, one binary for all.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod api;
 mod live;
