@@ -37,7 +37,7 @@ impl FromRequest<App> for RawBody {
 }
 
 async fn in_time<T>(app: &App, reading: impl Future<Output = T>) -> Result<T, ApiError> {
-    let limit = app.state.limits.body_timeout;
+    let limit = app.state.limits.request_timeout;
     let late = |_| ApiError::BodyTimeout { seconds: limit.as_secs_f64() };
     tokio::time::timeout(limit, reading).await.map_err(late)
 }

@@ -33,12 +33,12 @@ use super::{ops, push, query};
 )]
 struct Document;
 
-/// The OpenAPI document as indented JSON with a newline at its end.
+/// The OpenAPI document as indented JSON.
 ///
 /// # Errors
 /// If the document cannot be written as JSON.
 pub fn openapi_json() -> Result<String, serde_json::Error> {
-    Ok(serde_json::to_string_pretty(&Document::openapi())? + "\n")
+    serde_json::to_string_pretty(&Document::openapi())
 }
 
 /// `/docs` and `/openapi.json`.

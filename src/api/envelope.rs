@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -99,9 +99,11 @@ async fn admit(room: &Arc<Semaphore>, mut request: Request, next: Next) -> Respo
     response
 }
 
-/// Runs what blocks or computes on the blocking pool, under the permit of its request.
+/// Runs what blocks or computes on the blocking pool, under the permit of its request. After `limit` the
+/// client is told; the work goes on and keeps its permit.
 pub(super) async fn blocking<T: Send + 'static>(
     permit: Option<Permit>,
+    limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
     let work = move || {
@@ -109,7 +111,9 @@ pub(super) async fn blocking<T: Send + 'static>(
         drop(permit);
         done
     };
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
+    let late = |_| ApiError::WorkTimeout { seconds: limit.as_secs_f64() };
+    let done = tokio::time::timeout(limit, tokio::task::spawn_blocking(work)).await.map_err(late)?;
+    done.map_err(|error| {
         tracing::error!(%error, "the work for a request ended early");
         ApiError::Internal
     })

@@ -70,6 +70,15 @@ pub enum ApiError {
         /// The limit in seconds.
         seconds: f64,
     },
+    /// The work took too long.
+    #[error(
+        "the request took longer than {seconds} s and may still be carried out; events sent with an \
+         idempotency_key can be sent again safely"
+    )]
+    WorkTimeout {
+        /// The limit in seconds.
+        seconds: f64,
+    },
     /// No such route.
     #[error("no route has the path {path}; /docs lists all routes")]
     UnknownRoute {
@@ -139,6 +148,7 @@ impl ApiError {
             Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", None),
             Self::BatchTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", None),
             Self::BodyTimeout { .. } => (StatusCode::REQUEST_TIMEOUT, "timeout", None),
+            Self::WorkTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "timeout", Some(5)),
             Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "unknown_route", None),
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", None),
             Self::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node", None),
@@ -161,6 +171,7 @@ impl ApiError {
             Self::BodyTooLarge { .. }
             | Self::BatchTooLarge { .. }
             | Self::BodyTimeout { .. }
+            | Self::WorkTimeout { .. }
             | Self::Overloaded
             | Self::QueueFull => Some(self.class().1),
             _ => None,
@@ -172,7 +183,9 @@ impl ApiError {
         match self {
             Self::BodyTooLarge { limit } => json!({ "limit_bytes": limit }),
             Self::BatchTooLarge { found, limit, .. } => json!({ "found": found, "limit": limit }),
-            Self::BodyTimeout { seconds } => json!({ "limit_seconds": seconds }),
+            Self::BodyTimeout { seconds } | Self::WorkTimeout { seconds } => {
+                json!({ "limit_seconds": seconds })
+            }
             Self::UnknownNode { key, freshness } => json!({ "node": key, "freshness": freshness }),
             Self::NotYetVisible { after, freshness } => json!({ "after": after, "freshness": freshness }),
             Self::AllRejected(rejected) => json!({ "rejected": rejected }),

@@ -75,8 +75,9 @@ pub struct ApiLimits {
     pub concurrent_pushes: usize,
     /// Largest body in bytes.
     pub body_bytes: usize,
-    /// Longest time for a body to arrive.
-    pub body_timeout: Duration,
+    /// Longest time for a body to arrive and, once it has, for the work on the request; the time that a
+    /// request waits for `after` comes on top.
+    pub request_timeout: Duration,
     /// Most nodes, pairs or neighbors in one request.
     pub batch_items: usize,
     /// Longest time that a request may wait for `after`.
@@ -89,9 +90,9 @@ impl Default for ApiLimits {
             concurrent_queries: 64,
             concurrent_pushes: 16,
             body_bytes: 8 << 20,
-            body_timeout: Duration::from_secs(15),
+            request_timeout: Duration::from_secs(30),
             batch_items: 4096,
-            wait: Duration::from_secs(30),
+            wait: Duration::from_secs(10),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::metrics::CONTENT_TYPE as PROMETHEUS_TEXT;
     )
 )]
 pub(super) async fn status(State(app): State<App>) -> Result<Json<Value>, ApiError> {
-    let document = blocking(None, move || {
+    let document = blocking(None, app.state.limits.request_timeout, move || {
         let freshness: Freshness = app.state.engine.freshness().into();
         let mut document = (app.state.status)();
         if !document.is_object() {
@@ -86,7 +86,7 @@ fn probe(report: HealthReport) -> Response {
     )
 )]
 pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    match blocking(None, move || app.state.metrics.encode()).await? {
+    match blocking(None, app.state.limits.request_timeout, move || app.state.metrics.encode()).await? {
         Ok(text) => Ok(([(CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response()),
         Err(error) => {
             tracing::error!(%error, "the metrics could not be written as text");

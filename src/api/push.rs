@@ -9,7 +9,7 @@ use super::App;
 use super::body::RawBody;
 use super::envelope::{Permit, blocking, media_type};
 use super::error::{ApiError, ErrorBody};
-use super::wire::EventsAnswer;
+use super::wire::{EventsAnswer, EventsDocument};
 use crate::event::BodyFormat;
 
 /// What the route reads.
@@ -18,14 +18,12 @@ const MEDIA_TYPES: &str =
 
 /// Stores events. Answered once they are durable and in the graph.
 ///
-/// An event: `{"src": 1, "dst": "b", "ts": 1700000000, "type": "click", "features": [0.5], "label": 0}`; only
-/// `src`, `dst` and `ts` are required. Events that cannot be accepted are told one by one and kept as
-/// dead letters; the others are stored.
+/// Events that cannot be accepted are told one by one and kept as dead letters; the others are stored.
 #[utoipa::path(
     post, path = "/v1/events", tag = "events",
     request_body(
         description = "One event, an array of events, or one event a line",
-        content((Object = "application/json"), (String = "application/x-ndjson")),
+        content((EventsDocument = "application/json"), (String = "application/x-ndjson")),
     ),
     responses(
         (status = 200, description = "What became of the events", body = EventsAnswer),
@@ -51,7 +49,9 @@ pub(super) async fn events(
         _ => return Err(ApiError::ContentType { expected: MEDIA_TYPES }),
     };
     let RawBody(body) = RawBody::from_request(request, &app).await?;
-    let answer = blocking(Some(permit), move || intake.submit(&body, format)).await??;
+    let answer =
+        blocking(Some(permit), app.state.limits.request_timeout, move || intake.submit(&body, format))
+            .await??;
     let receipt = answer.receipt;
     let rejected: Vec<_> = answer.rejected.into_iter().map(Into::into).collect();
     if receipt.accepted == 0 && receipt.duplicates == 0 && !rejected.is_empty() {

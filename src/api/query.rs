@@ -52,7 +52,7 @@ pub(super) async fn embeddings(
     check_count("nodes", request.nodes.len(), &limits)?;
     let wait = Wait { after: request.after, wait_ms: request.wait_ms };
     let limit = wait_limit(wait, &limits)?;
-    let answer = blocking(Some(permit), move || {
+    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
         let engine = &app.state.engine;
         wait_until_visible(engine, wait, limit)?;
         let keys: Vec<NodeKey> = request.nodes.into_iter().map(|Key(key)| key).collect();
@@ -99,7 +99,7 @@ pub(super) async fn link_scores(
     check_count("pairs", request.pairs.len(), &limits)?;
     let wait = Wait { after: request.after, wait_ms: request.wait_ms };
     let limit = wait_limit(wait, &limits)?;
-    let answer = blocking(Some(permit), move || {
+    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
         let engine = &app.state.engine;
         wait_until_visible(engine, wait, limit)?;
         let keys: Vec<(NodeKey, NodeKey)> =
@@ -146,7 +146,7 @@ pub(super) async fn node(
     check_limit("neighbors", neighbors, &limits)?;
     let wait = Wait { after: query.after, wait_ms: query.wait_ms };
     let limit = wait_limit(wait, &limits)?;
-    let answer = blocking(Some(permit), move || {
+    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
         let engine = &app.state.engine;
         wait_until_visible(engine, wait, limit)?;
         let key = NodeKey::from_text(&key);

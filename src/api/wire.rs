@@ -257,6 +257,45 @@ pub struct NodeAnswer {
     pub freshness: Freshness,
 }
 
+/// Pushed events, for the document alone: bodies are read by the intake.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "described to clients, never made")]
+pub enum EventsDocument {
+    /// One event.
+    One(EventDocument),
+    /// Many events.
+    Many(Vec<EventDocument>),
+}
+
+/// An event: an edge, unless `op` says something else.
+#[derive(Serialize, ToSchema)]
+#[schema(example = json!({
+    "src": "alice", "dst": 7, "ts": 1_700_000_000, "type": "pays", "features": [0.5], "idempotency_key": "order-1"
+}))]
+pub struct EventDocument {
+    /// `upsert` (default) adds an edge. `delete` with `src` and `dst` forgets their edges up to `ts`, with
+    /// `src` alone every edge of that node. `node` registers `node` and replaces its `features`.
+    pub op: Option<String>,
+    /// Source node.
+    pub src: Option<Key>,
+    /// Destination node.
+    pub dst: Option<Key>,
+    /// The node of `"op": "node"`.
+    pub node: Option<Key>,
+    /// Event time, in the unit of the stream.
+    pub ts: Option<i64>,
+    /// Name of the edge type.
+    #[serde(rename = "type")]
+    pub edge_type: Option<String>,
+    /// Feature row; as long as every other row of the stream.
+    pub features: Option<Vec<f32>>,
+    /// Label of the event.
+    pub label: Option<f32>,
+    /// Two events with the same text here are stored once.
+    pub idempotency_key: Option<String>,
+}
+
 /// An event that was not stored.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Rejected {

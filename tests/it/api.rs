@@ -177,7 +177,7 @@ fn every_error_has_its_status_and_one_shape() {
         ("POST", "/v1/links/score", "{\"pairs\": [{\"src\": 1}]}", 422, "invalid"),
         ("GET", "/v1/nodes/7?neighbors=4", "", 413, "batch_too_large"),
         ("GET", "/v1/nodes/7?neighbors=-1", "", 422, "invalid"),
-        ("GET", "/v1/nodes/7?neighbours=1", "", 422, "invalid"),
+        ("GET", "/v1/nodes/7?neighbor=1", "", 422, "invalid"),
         ("GET", "/v1/nodes/%FF", "", 422, "invalid"),
         ("GET", "/v1/nodes/", "", 404, "unknown_route"),
         ("GET", "/v2/embeddings", "", 404, "unknown_route"),
@@ -206,7 +206,7 @@ fn every_error_has_its_status_and_one_shape() {
 fn bodies_are_bounded_in_bytes_and_time() {
     let live = Live::with(|state| {
         state.limits.body_bytes = 1000;
-        state.limits.body_timeout = Duration::from_millis(200);
+        state.limits.request_timeout = Duration::from_millis(200);
     });
     let long = json!({ "nodes": ["x".repeat(2000)] });
     for path in ["/v1/embeddings", "/v1/events"] {
@@ -223,6 +223,23 @@ fn bodies_are_bounded_in_bytes_and_time() {
     assert!(slow.starts_with("HTTP/1.1 408") && slow.contains("\"timeout\""), "{slow}");
     assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"body_too_large\"}"), Some(3.0));
     assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"timeout\"}"), Some(1.0));
+}
+
+#[test]
+fn work_that_hangs_is_told_and_keeps_its_place() {
+    let live = Live::with(|state| {
+        state.limits.request_timeout = Duration::from_millis(50);
+        state.limits.concurrent_pushes = 1;
+    });
+    let hang = live.intake.hang.lock();
+    let answer = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
+    assert_eq!((answer.status, answer.error_type().as_str()), (503, "timeout"));
+    let second = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
+    assert_eq!(second.error_type(), "overloaded", "work that nobody waits for is still counted");
+    drop(hang);
+    while live.send_lines("/v1/events", "").status != 200 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Sends bytes and reads until the server closes.
@@ -262,7 +279,7 @@ fn a_reader_waits_for_its_own_write() {
 fn too_many_requests_are_refused_at_once_and_pushes_still_enter() {
     let live = Live::with(|state| state.limits.concurrent_queries = 1);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| live.get("/v1/nodes/7?after=4&wait_ms=20000"));
+        let waiting = scope.spawn(|| live.get("/v1/nodes/7?after=4&wait_ms=10000"));
         while live.metric("evergraph_http_inflight_requests").is_none_or(|inflight| inflight < 2.0) {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -308,7 +325,7 @@ fn open_requests_finish_at_shutdown() {
     let mut live = Live::start();
     let progress = Arc::clone(&live.state.engine.progress);
     let address = live.address;
-    let request = "GET /v1/nodes/7?after=9&wait_ms=20000 HTTP/1.1\r\nhost: x\r\n\r\n";
+    let request = "GET /v1/nodes/7?after=9&wait_ms=10000 HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut open = TcpStream::connect(address).unwrap();
     open.write_all(request.as_bytes()).unwrap();
     while live.metric("evergraph_http_inflight_requests").is_none_or(|inflight| inflight < 2.0) {
@@ -342,7 +359,7 @@ fn without_a_model_queries_say_so() {
 #[test]
 fn the_openapi_document_is_the_checked_in_one_and_lists_every_route() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/openapi.json");
-    let document = api::openapi_json().unwrap();
+    let document = api::openapi_json().unwrap() + "\n";
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &document).unwrap();
     }

@@ -84,11 +84,14 @@ pub struct ScriptedIntake {
     engine: Arc<QueryEngine>,
     pub next: Mutex<Option<Result<IntakeAnswer, IntakeError>>>,
     pub formats: Mutex<Vec<BodyFormat>>,
+    /// While a test holds this, no push is answered.
+    pub hang: Mutex<()>,
 }
 
 impl Intake for ScriptedIntake {
     fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
         self.formats.lock().push(format);
+        drop(self.hang.lock());
         if let Some(scripted) = self.next.lock().take() {
             return scripted;
         }
@@ -128,6 +131,7 @@ impl Live {
             engine: Arc::clone(&engine),
             next: Mutex::default(),
             formats: Mutex::default(),
+            hang: Mutex::default(),
         });
         let health = Health::new();
         health.set(Health::DAEMON, State::Ok, "running");

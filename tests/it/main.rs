@@ -1,4 +1,5 @@
 //! Integration tests, one binary for all: one link instead of many.
+//! Integration tests, one binary for all.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
