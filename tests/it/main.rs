@@ -1,5 +1,4 @@
 //! Integration tests, one binary for all: one link instead of many.
-//! Integration tests, one binary for all.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
