@@ -93,7 +93,8 @@ impl Daemon {
         })?;
         let sources = sources.start(config)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
-        let monitor = monitor::spawn(&parts, &sources, &learner, stop.monitor.clone())?;
+        let ended = loops_end(&appender, &learner);
+        let monitor = monitor::watch(&parts, &sources, ended, stop.monitor.clone())?;
         let address = http.address();
         tracing::info!(%address, "ready");
         Ok(Self { address, health: parts.health, status, stop, sources, appender, learner, monitor, http })
@@ -192,15 +193,15 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
         learning_rate: learner.learning_rate,
         seed: learner.seed,
     };
-    let mut trainer = Trainer::new(options, &probe.chosen)?;
-    let mut at = (EdgeId(0), 0);
-    if let Some(learned) = store.newest_checkpoint()? {
-        trainer
-            .load(&mut learned.payload.as_slice())
-            .with_context(|| format!("the checkpoint {} does not fit [model] and [stream]; set them back or start with another data.dir", learned.path.display()))?;
-        at = (learned.position, learned.model_version);
-        tracing::info!(position = at.0.0, model_version = at.1, "restored what was learned");
-    }
+    let (trainer, position) = match store.newest_checkpoint()? {
+        None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
+        Some(learned) => {
+            let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload.as_slice())
+                .with_context(|| format!("the checkpoint {} cannot be used; set [model] and [stream] back or start with another data.dir", learned.path.display()))?;
+            tracing::info!(position = learned.position.0, steps = trainer.steps(), "restored what was learned");
+            (trainer, learned.position)
+        }
+    };
     let options = LearnerOptions {
         train: learner.train,
         batch_events: learner.batch_events,
@@ -226,7 +227,7 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
     let recorder = store.recorder(config.checkpoint.keep);
-    Ok(Learner::new(trainer, at, |from| store.log.reader(from), shared, options, recorder)?)
+    Ok(Learner::new(trainer, position, |from| store.log.reader(from), shared, options, recorder)?)
 }
 
 fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {

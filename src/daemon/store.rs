@@ -38,8 +38,6 @@ pub struct Store {
 pub struct Learned {
     /// Log position it stands at.
     pub position: EdgeId,
-    /// Version of its weights.
-    pub model_version: u64,
     /// What the trainer saved.
     pub payload: Vec<u8>,
     /// File it came from.
@@ -102,11 +100,7 @@ impl Store {
                 continue;
             }
             match checkpoint::read(&path) {
-                Ok((position, content)) => {
-                    let Some((version, payload)) = content.split_at_checked(8) else { continue };
-                    let model_version = u64::from_le_bytes(version.try_into().unwrap_or_default());
-                    return Ok(Some(Learned { position, model_version, payload: payload.to_vec(), path }));
-                }
+                Ok((position, payload)) => return Ok(Some(Learned { position, payload, path })),
                 Err(error) => tracing::error!(%error, "the checkpoint is passed over"),
             }
         }

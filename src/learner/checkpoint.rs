@@ -39,16 +39,6 @@ pub enum CheckpointError {
         /// What was expected and found.
         detail: String,
     },
-    /// The model that wrote it has another shape than the settings ask for.
-    #[error(
-        "checkpoint {path} does not fit the settings: {detail}; set [model] back or start with another data.dir"
-    )]
-    OtherModel {
-        /// The file.
-        path: PathBuf,
-        /// Which shapes differ.
-        detail: String,
-    },
 }
 
 /// A complete and durable checkpoint file.

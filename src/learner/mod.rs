@@ -31,9 +31,10 @@ use crate::graph::GraphStore;
 use crate::log::{LogError, LogReader};
 use crate::metrics::Metrics;
 use crate::serving::{ModelCell, NodeStates, Progress};
+use crate::train::edgebank::{BankRule, EdgeBank};
+use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
 use crate::train::{
-    BankRule, DestinationPool, EdgeBank, Negatives, Positives, StepMode, StepReport, TrainError, Trainer, World,
-    average_precision, reciprocal_rank, roc_auc,
+    DestinationPool, Negatives, PhaseSeconds, Positives, StepMode, StepReport, TrainError, Trainer, World,
 };
 
 /// How long the loop waits for events before it looks at its surroundings.
@@ -110,7 +111,6 @@ pub struct Learner {
     bank: EdgeBank,
     quality: QualityWindow,
     version: u64,
-    steps: u64,
     checkpointed: EdgeId,
     checkpoint_due: Instant,
 }
@@ -123,21 +123,21 @@ impl Learner {
     /// When the log cannot be read.
     pub fn new(
         trainer: Trainer,
-        (position, version): (EdgeId, u64),
+        position: EdgeId,
         open_reader: impl Fn(EdgeId) -> LogReader,
         shared: Shared,
         options: LearnerOptions,
         record: CheckpointRecorder,
     ) -> Result<Self, LogError> {
         let feed = Feed::new(open_reader(position), shared.progress.clone(), position);
+        let trainer_version = trainer.weights().version;
         let mut learner = Self {
             trainer,
             feed,
             pool: DestinationPool::new(),
             bank: EdgeBank::new(BankRule::Unlimited),
             quality: QualityWindow::new(options.quality_window_batches),
-            version,
-            steps: version,
+            version: trainer_version,
             checkpointed: position,
             checkpoint_due: Instant::now() + options.checkpoint_interval,
             shared,
@@ -145,8 +145,8 @@ impl Learner {
             record,
         };
         learner.rebuild(open_reader(EdgeId(0)), position)?;
-        let known: Vec<NodeId> = learner.trainer.known_nodes();
-        learner.publish_rows(&known);
+        let known = u32::try_from(learner.trainer.state().memory.len()).unwrap_or(u32::MAX);
+        learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
         Ok(learner)
@@ -200,7 +200,6 @@ impl Learner {
             self.remember_pairs(batch);
             self.publish_rows(&report.touched);
             if mode == StepMode::Train {
-                self.version += 1;
                 self.publish_weights();
             }
         }
@@ -273,12 +272,14 @@ impl Learner {
         let positives =
             Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
         let negatives = Negatives { src: &batch.src, dst: negatives };
-        self.steps += 1;
         match self.trainer.step(&world, &positives, &negatives, mode) {
-            Err(TrainError::NonFinite { what, report }) => {
+            Err(error @ TrainError::NonFinite { .. }) => {
                 shared.metrics.train.nonfinite.inc();
-                tracing::warn!(%what, position = batch.first.0, "a step was skipped: not a finite number");
-                Ok(*report)
+                tracing::warn!(%error, position = batch.first.0, "a gradient step was skipped");
+                let mut touched = [batch.src.as_slice(), &batch.dst].concat();
+                touched.sort_unstable();
+                touched.dedup();
+                Ok(StepReport { touched, ..StepReport::default() })
             }
             other => other,
         }
@@ -308,7 +309,7 @@ impl Learner {
             metrics.train.events.inc_by(events);
             metrics.train.loss.set(f64::from(report.loss));
         }
-        for (phase, seconds) in report.phases.named() {
+        for (phase, seconds) in phases(&report.phases) {
             metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
         }
         let bank_positive = self.bank.scores(&batch.src, &batch.dst);
@@ -340,8 +341,9 @@ impl Learner {
         self.trainer.publish_rows(nodes, |node, row, last_update| states.publish(node, row, last_update));
     }
 
-    fn publish_weights(&self) {
-        let weights = self.trainer.weights(self.version);
+    fn publish_weights(&mut self) {
+        let weights = self.trainer.weights();
+        self.version = weights.version;
         self.shared.model.publish(weights);
         self.shared.metrics.model.version.set(self.version.cast_signed());
         self.shared.metrics.model.published_timestamp.set(unix_seconds());
@@ -366,10 +368,14 @@ impl Learner {
             return;
         }
         let started = Instant::now();
-        let mut payload = self.version.to_le_bytes().to_vec();
-        self.trainer.save(&mut payload);
+        let mut payload = Vec::new();
+        let dir = &self.options.checkpoint_dir;
+        let saved = self.trainer.save(&mut payload);
+        let written = saved
+            .map_err(|source| CheckpointError::Io { path: dir.clone(), source })
+            .and_then(|()| checkpoint::write(dir, position, &payload));
         let metrics = &self.shared.metrics.checkpoint;
-        match checkpoint::write(&self.options.checkpoint_dir, position, &payload) {
+        match written {
             Ok(file) => {
                 metrics.duration.observe(started.elapsed().as_secs_f64());
                 metrics.last_success_timestamp.set(unix_seconds());
@@ -383,6 +389,17 @@ impl Learner {
             }
         }
     }
+}
+
+fn phases(seconds: &PhaseSeconds) -> [(&'static str, f64); 6] {
+    [
+        ("sample", seconds.sample),
+        ("gather", seconds.gather),
+        ("forward", seconds.forward),
+        ("backward", seconds.backward),
+        ("optimizer", seconds.optimizer),
+        ("memory", seconds.memory),
+    ]
 }
 
 /// Seconds since the Unix epoch.
