@@ -169,12 +169,13 @@ fn a_commit_of_many_frames_is_one_write() {
 
 #[test]
 fn frames_that_do_not_fit_are_refused() {
+    type Spoil = fn(&mut EdgeBatch);
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk, 1 << 20).unwrap();
     log.append(&plain(0, 2)).unwrap();
     let error = log.append(&plain(3, 1)).unwrap_err();
     assert!(matches!(error, LogError::OutOfOrder { expected: EdgeId(2), found: EdgeId(3) }), "{error}");
-    let spoil: [(&str, fn(&mut EdgeBatch)); 7] = [
+    let spoil: [(&str, Spoil); 7] = [
         ("src", |batch| batch.src.truncate(1)),
         ("dst", |batch| batch.dst.push(NodeId(1))),
         ("time", |batch| batch.time.clear()),
@@ -195,6 +196,15 @@ fn frames_that_do_not_fit_are_refused() {
     assert_eq!(log.commit().unwrap(), EdgeId(3));
     drop(log);
     assert_same(&read_all(&disk).unwrap(), &[plain(0, 2), plain(2, 1)]);
+}
+
+#[test]
+fn writer_and_readers_move_to_their_threads() {
+    fn moves<T: Send + 'static>(_: &T) {}
+    let (log, _) = open(&MemoryDisk::new(), 1).unwrap();
+    moves(&log);
+    moves(&log.readers());
+    moves(&log.reader(EdgeId(0)));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The event log on real files: locks, threads, a disk that is really full.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::Command;
 use std::thread;
