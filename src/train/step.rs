@@ -209,6 +209,32 @@ impl Trainer {
         scores
     }
 
+    /// Probabilities of the positives and of the negatives beside them, with the weights and the state as
+    /// they are. Changes nothing: the test of test-then-train, without the dropout of a training step.
+    ///
+    /// # Errors
+    /// Columns or feature stores do not fit.
+    pub fn score_pairs(
+        &self,
+        world: &World<'_>,
+        positives: &Positives<'_>,
+        negatives: &Negatives<'_>,
+    ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
+        self.check(world, positives, negatives, StepMode::Score)?;
+        if positives.src.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let mut scratch = self.scratch.lock();
+        let pairs = Pairs::seed(&mut scratch.neighborhood, positives, negatives);
+        let mut positive = Vec::new();
+        self.look(world, &mut scratch, |tape, embeddings| {
+            let logits = LinkPredictor::of(&self.tgn).logits(tape, embeddings, pairs.src, pairs.dst);
+            positive.extend(tape.value(logits).data().iter().copied().map(probability));
+        });
+        let negative = positive.split_off(positives.src.len());
+        Ok((positive, negative))
+    }
+
     /// Embeds the seeds in `scratch` without gradient and hands the tape and the embeddings to `then`.
     fn look(&self, world: &World<'_>, scratch: &mut Scratch, then: impl FnOnce(&mut Tape<'_>, Var)) {
         let Scratch { pool, neighborhood, .. } = scratch;
