@@ -1,1 +1,4 @@
 //! Placeholder for `cli`.
+pub mod eval;
+pub mod events;
+pub mod machine;

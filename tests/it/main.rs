@@ -1,1 +1,7 @@
-//! x
+//! Integration tests, one binary for all.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod eval_command;
+mod graph_model;
+mod protocol_edgebank;
