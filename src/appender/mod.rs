@@ -2,10 +2,10 @@
 //! acknowledged, in that order; many submissions share one fsync.
 //!
 //! - The queue is bounded by its maker; when it is full, sources pause and pushes are refused.
-//! - A failed commit keeps nothing of its group. Batches that a source can deliver only once (they
-//!   carry offsets) are held and tried again until there is room; pushed batches are refused at once,
-//!   because their client can try again. While anything is held, the state is [`LogState::Full`] or
-//!   [`LogState::Failing`], and no further batch with offsets is taken from the queue.
+//! - A failed commit keeps nothing of its group and refuses all of it. Nothing is lost: whoever submitted
+//!   still has the events and hands them in again. The state is then [`LogState::Full`] or
+//!   [`LogState::Failing`]; every later submission is a new try, and when none comes an empty frame is
+//!   written now and then to find out whether there is room again.
 //! - Nothing here knows where events come from, nor who learns from them.
 
 mod encode;
@@ -21,17 +21,13 @@ use parking_lot::RwLock;
 
 pub use index::{Index, Positions, TypeNames};
 
-use crate::event::{EdgeId, Receipt, Submission, SubmitError};
+use crate::event::{EdgeBatch, EdgeId, EventTime, Receipt, Submission, SubmitError};
 use crate::log::{Frame, Log, LogError};
 use crate::metrics::Metrics;
 use crate::serving::Progress;
 
 /// How long the loop waits for a submission before it looks at its surroundings.
 const IDLE: Duration = Duration::from_millis(100);
-/// How long it waits before a failed commit is tried again.
-const RETRY: Duration = Duration::from_millis(500);
-/// Most batches held while the log cannot be written; past it the queue fills up and sources pause.
-const HELD_MAX: usize = 8;
 
 /// Whether the log takes events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +42,10 @@ pub enum LogState {
 }
 
 impl LogState {
+    fn of(error: &LogError) -> Self {
+        if error.is_disk_full() { Self::Full(error.to_string()) } else { Self::Failing(error.to_string()) }
+    }
+
     /// Why it cannot be written, if so.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
@@ -97,6 +97,9 @@ impl AppenderStatus {
 pub struct AppenderOptions {
     /// Most events written with one fsync.
     pub commit_events_max: usize,
+    /// How far behind the latest event time events are still expected, in the stream's unit; the
+    /// watermark stays behind by this much.
+    pub allowed_lateness: i64,
 }
 
 /// The one writer of the log and the index.
@@ -107,7 +110,6 @@ pub struct Appender {
     status: Arc<AppenderStatus>,
     metrics: Arc<Metrics>,
     options: AppenderOptions,
-    held: Vec<Submission>,
 }
 
 impl Appender {
@@ -124,28 +126,36 @@ impl Appender {
         status.bytes.store(log.bytes(), Ordering::Relaxed);
         progress.set_durable(log.durable_end());
         progress.set_indexed(index.end());
-        Self { log, index, progress, status, metrics, options, held: Vec::new() }
+        let appender = Self { log, index, progress, status, metrics, options };
+        appender.advance_watermark();
+        appender
     }
 
-    /// Takes submissions until `stop` is set and the queue is empty.
-    pub fn run(mut self, queue: &Receiver<Submission>, stop: &AtomicBool) {
+    /// Takes submissions until `stop` is set and the queue is empty. Calls `pulse` at every turn.
+    pub fn run(mut self, queue: &Receiver<Submission>, stop: &AtomicBool, pulse: impl Fn()) {
         loop {
-            if !self.held.is_empty() {
-                self.retry(queue, stop);
-                if stop.load(Ordering::Acquire) {
-                    return self.refuse_all(queue);
-                }
-                continue;
-            }
+            pulse();
             match queue.recv_timeout(IDLE) {
                 Ok(first) => {
                     let group = self.collect(first, queue);
                     self.write(group);
                 }
                 Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Acquire) => return,
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.probe(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+        }
+    }
+
+    /// While the log could not be written and nobody submits: finds out whether it can be again.
+    fn probe(&mut self) {
+        if self.status.state() == LogState::Writable {
+            return;
+        }
+        let empty = Frame { batch: EdgeBatch { first: self.log.end(), ..EdgeBatch::default() }, ..Frame::default() };
+        match self.log.append(&empty).and_then(|()| self.log.commit()) {
+            Ok(_) => self.set_state(LogState::Writable),
+            Err(error) => self.set_state(LogState::of(&error)),
         }
     }
 
@@ -162,7 +172,7 @@ impl Appender {
         group
     }
 
-    /// Makes a group durable, indexes it and replies; or holds and refuses.
+    /// Makes a group durable, indexes it and replies; or refuses all of it.
     fn write(&mut self, mut group: Vec<Submission>) {
         match self.commit(&group) {
             Ok(outcomes) => {
@@ -174,7 +184,7 @@ impl Appender {
                 }
                 self.set_state(LogState::Writable);
             }
-            Err(error) => self.hold(group, &error),
+            Err(error) => self.refuse(group, &error),
         }
     }
 
@@ -204,65 +214,33 @@ impl Appender {
             self.index.absorb(frame);
             self.metrics.graph.apply_duration.observe(started.elapsed().as_secs_f64());
             self.progress.set_indexed(self.index.end());
+            self.advance_watermark();
         }
         self.status.accepted.fetch_add(receipt.accepted, Ordering::Relaxed);
         self.status.duplicates.fetch_add(receipt.duplicates, Ordering::Relaxed);
     }
 
-    /// After a failed commit: batches with offsets are kept for another try, the others are refused.
-    fn hold(&mut self, group: Vec<Submission>, error: &LogError) {
+    fn advance_watermark(&self) {
+        if let Some(latest) = self.index.graph.latest_time() {
+            self.progress.set_watermark(EventTime(latest.0.saturating_sub(self.options.allowed_lateness)));
+        }
+    }
+
+    fn refuse(&self, group: Vec<Submission>, error: &LogError) {
         self.metrics.log.commit_failures.inc();
-        let detail = error.to_string();
-        let (state, refusal) = if error.is_disk_full() {
-            (LogState::Full(detail.clone()), SubmitError::DiskFull { detail })
-        } else {
-            (LogState::Failing(detail.clone()), SubmitError::Failed { detail })
-        };
+        let state = LogState::of(error);
+        for reply in group.into_iter().filter_map(|submission| submission.reply) {
+            reply(Err(match &state {
+                LogState::Full(detail) => SubmitError::DiskFull { detail: detail.clone() },
+                _ => SubmitError::Failed { detail: error.to_string() },
+            }));
+        }
         self.set_state(state);
-        for submission in group {
-            if submission.batch.ranges.is_empty() {
-                refuse(submission, &refusal);
-            } else {
-                self.held.push(submission);
-            }
-        }
-    }
-
-    /// While batches are held: refuses pushes for a moment, then tries again.
-    fn retry(&mut self, queue: &Receiver<Submission>, stop: &AtomicBool) {
-        let refusal = match self.status.state() {
-            LogState::Full(detail) => SubmitError::DiskFull { detail },
-            LogState::Failing(detail) => SubmitError::Failed { detail },
-            LogState::Writable => SubmitError::ShuttingDown,
-        };
-        let until = Instant::now() + RETRY;
-        while self.held.len() < HELD_MAX
-            && let Ok(submission) = queue.recv_deadline(until)
-        {
-            if submission.batch.ranges.is_empty() {
-                refuse(submission, &refusal);
-            } else {
-                self.held.push(submission);
-            }
-        }
-        if stop.load(Ordering::Acquire) {
-            return;
-        }
-        std::thread::sleep(until.saturating_duration_since(Instant::now()));
-        let held = std::mem::take(&mut self.held);
-        self.write(held);
-    }
-
-    /// At a stop with a log that cannot be written: nothing held is lost, its sources read it again.
-    fn refuse_all(&mut self, queue: &Receiver<Submission>) {
-        for submission in self.held.drain(..).chain(queue.try_iter()) {
-            refuse(submission, &SubmitError::ShuttingDown);
-        }
     }
 
     fn set_state(&self, state: LogState) {
         let mut current = self.status.state.write();
-        if *current == state {
+        if std::mem::discriminant(&*current) == std::mem::discriminant(&state) {
             return;
         }
         match state.fault() {
@@ -271,12 +249,6 @@ impl Appender {
         }
         self.metrics.log.disk_full.set(i64::from(matches!(state, LogState::Full(_))));
         *current = state;
-    }
-}
-
-fn refuse(submission: Submission, refusal: &SubmitError) {
-    if let Some(reply) = submission.reply {
-        reply(Err(refusal.clone()));
     }
 }
 

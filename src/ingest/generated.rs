@@ -12,11 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crossbeam_channel::{SendTimeoutError, Sender};
+use crossbeam_channel::Sender;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::rejection::IngestStats;
 use crate::event::{
-    EdgeEvent, Event, EventBatch, EventTime, Incoming, NodeKey, PositionLookup, SourceRange, Submission,
+    EdgeEvent, Event, EventBatch, EventTime, Incoming, NodeKey, PositionLookup, Receipt, Reply,
+    SourceRange, Submission,
 };
 
 /// Length of an edge's feature row.
@@ -118,6 +120,8 @@ pub const SOURCE: &str = "generated:demo";
 const TICK: Duration = Duration::from_millis(50);
 /// Most events of one batch, however long the source was held up.
 const BATCH_MAX: u64 = 5_000;
+/// How long a refused batch waits before it is handed in again.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Hands in events of `world` at `events_per_second`, from where the log stands, until `stop` is set.
 /// A source that is held up by a full queue does not catch up in a burst: it goes on at its pace.
@@ -126,6 +130,7 @@ pub fn run(
     events_per_second: f64,
     positions: &dyn PositionLookup,
     queue: &Sender<Submission>,
+    stats: &IngestStats,
     stop: &AtomicBool,
 ) {
     let source: Arc<str> = Arc::from(SOURCE);
@@ -141,12 +146,10 @@ pub fn run(
             continue;
         }
         owed = if count == BATCH_MAX { 0.0 } else { owed.fract() };
-        let submission = Submission { batch: batch(world, &source, next, count), reply: None };
-        if !hand_over(queue, submission, stop) {
-            return;
-        }
+        let Some(receipt) = hand_over(queue, || batch(world, &source, next, count), stop) else { return };
+        stats.count_received(count);
+        stats.count_stored(&receipt);
         next += count;
-        last = last.max(Instant::now() - TICK);
     }
 }
 
@@ -166,16 +169,32 @@ fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> Ev
     }
 }
 
-/// Waits for room in the queue; `false` if the daemon stops first.
-fn hand_over(queue: &Sender<Submission>, mut submission: Submission, stop: &AtomicBool) -> bool {
+/// Hands a batch in until it is durable; `None` if the daemon stops first.
+fn hand_over(
+    queue: &Sender<Submission>,
+    batch: impl Fn() -> EventBatch,
+    stop: &AtomicBool,
+) -> Option<Receipt> {
     while !stop.load(Ordering::Acquire) {
-        match queue.send_timeout(submission, TICK) {
-            Ok(()) => return true,
-            Err(SendTimeoutError::Timeout(back)) => submission = back,
-            Err(SendTimeoutError::Disconnected(_)) => return false,
+        let (told, hear) = crossbeam_channel::bounded(1);
+        let reply: Reply = Box::new(move |outcome| drop(told.send(outcome)));
+        let mut submission = Submission { batch: batch(), reply: Some(reply) };
+        while let Err(refused) = queue.send_timeout(submission, TICK) {
+            if stop.load(Ordering::Acquire) || refused.is_disconnected() {
+                return None;
+            }
+            submission = refused.into_inner();
+        }
+        match hear.recv() {
+            Ok(Ok(receipt)) => return Some(receipt),
+            Ok(Err(refusal)) => {
+                tracing::debug!(%refusal, "the generated batch is handed in again");
+                std::thread::sleep(RETRY);
+            }
+            Err(_) => return None,
         }
     }
-    false
+    None
 }
 
 #[cfg(test)]
