@@ -21,7 +21,7 @@ mod view;
 pub use account::{GraphBytes, GraphStats};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use store::GraphStore;
-pub use view::{GraphView, Neighbor, Past};
+pub use view::{Candidates, GraphView, Neighbor, Past};
 
 use crate::event::EdgeId;
 

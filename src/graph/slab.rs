@@ -32,7 +32,7 @@ struct Class {
 }
 
 /// The smallest class whose slots hold `entries`.
-const fn class_of(entries: usize) -> usize {
+pub(super) const fn class_of(entries: usize) -> usize {
     if entries <= 2 {
         return entries.saturating_sub(1);
     }
@@ -40,9 +40,8 @@ const fn class_of(entries: usize) -> usize {
     if entries <= 3 << (octave - 1) { 2 * octave } else { 2 * octave + 1 }
 }
 
-/// Entries of a slot that holds `entries`.
-pub(super) const fn slot_entries(entries: usize) -> usize {
-    let class = class_of(entries);
+/// Entries of a slot of `class`.
+pub(super) const fn class_entries(class: usize) -> usize {
     match class {
         0 | 1 => class + 1,
         _ if class.is_multiple_of(2) => 3 << (class / 2 - 1),
@@ -53,18 +52,18 @@ pub(super) const fn slot_entries(entries: usize) -> usize {
 impl Slab {
     /// An empty slab whose slots hold at most `slot_max` entries.
     pub fn new(slot_max: usize) -> Self {
-        let chunk = slot_entries(slot_max).next_power_of_two().max(CHUNK_ENTRIES);
+        let chunk = class_entries(class_of(slot_max)).next_power_of_two().max(CHUNK_ENTRIES);
         let classes = (0..=class_of(slot_max)).map(|_| Class::default()).collect();
         Self { chunks: Vec::new(), shift: chunk.ilog2(), classes, released: 0 }
     }
 
-    /// A slot for at least `entries` entries (its true size is [`slot_entries`]), with any content.
+    /// A slot of `class` with any content.
     ///
     /// # Panics
     /// When the arena is full: 2^32 entries, 48 GiB, in one shard.
-    pub fn take(&mut self, entries: usize) -> u32 {
-        let size = slot_entries(entries);
-        let class = &mut self.classes[class_of(entries)];
+    pub fn take(&mut self, class: usize) -> u32 {
+        let size = class_entries(class);
+        let class = &mut self.classes[class];
         if let Some(slot) = class.free.pop() {
             self.released -= size;
             return slot;
@@ -82,10 +81,10 @@ impl Slab {
         slot
     }
 
-    /// Gives back a slot taken for `entries` entries.
-    pub fn release(&mut self, slot: u32, entries: usize) {
-        self.classes[class_of(entries)].free.push(slot);
-        self.released += slot_entries(entries);
+    /// Gives back a slot of `class`.
+    pub fn release(&mut self, slot: u32, class: usize) {
+        self.classes[class].free.push(slot);
+        self.released += class_entries(class);
     }
 
     /// The first `entries` entries of a slot.
@@ -135,9 +134,9 @@ mod tests {
     #[test]
     fn a_slot_is_large_enough_and_wastes_a_third_at_most() {
         for entries in 1..=40_000 {
-            let size = slot_entries(entries);
+            let size = class_entries(class_of(entries));
             assert!(size >= entries && size <= entries + entries / 2, "{entries} entries in {size}");
-            assert_eq!(slot_entries(size), size);
+            assert_eq!(class_of(size), class_of(entries));
             assert!(class_of(entries) <= class_of(entries + 1));
         }
     }
@@ -148,18 +147,17 @@ mod tests {
         let mut taken: Vec<(u32, usize)> = Vec::new();
         for round in 0..3_000_usize {
             if round % 3 == 2 {
-                let (slot, entries) = taken.swap_remove(round * 7 % taken.len());
-                slab.release(slot, entries);
+                let (slot, class) = taken.swap_remove(round * 7 % taken.len());
+                slab.release(slot, class);
             }
-            let entries = round * 31 % 256 + 1;
-            let slot = slab.take(entries);
-            taken.push((slot, slot_entries(entries)));
+            let class = class_of(round * 31 % 256 + 1);
+            taken.push((slab.take(class), class));
         }
         taken.sort_unstable();
         for pair in taken.windows(2) {
-            assert!(pair[0].0 as usize + pair[0].1 <= pair[1].0 as usize, "{pair:?} overlap");
+            assert!(pair[0].0 as usize + class_entries(pair[0].1) <= pair[1].0 as usize, "{pair:?} overlap");
         }
-        let live: usize = taken.iter().map(|slot| slot.1).sum();
+        let live: usize = taken.iter().map(|slot| class_entries(slot.1)).sum();
         let (released, total) = slab.released_and_total();
         assert!(live + released <= total && live + released + 20 * CHUNK_ENTRIES > total);
     }
