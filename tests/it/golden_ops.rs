@@ -1,5 +1,7 @@
 //! Every operation against PyTorch: values, losses and gradients written by `tests/golden/make_ops.py`.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::HashMap;
 
 use evergraph::device::Device;
