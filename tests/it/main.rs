@@ -12,3 +12,5 @@ mod log;
 mod observability;
 mod process;
 mod protocol_edgebank;
+//! x
+mod golden_ops;
