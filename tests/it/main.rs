@@ -1,2 +1,3 @@
 //! x
+mod golden_tgn;
 mod graph_model;
