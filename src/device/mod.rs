@@ -1,1 +1,33 @@
-//! Placeholder for `device`.
+//! Floor 1: where numbers live and how they are multiplied. [`Device`] names a place of computation,
+//! [`DeviceBuffer`] is aligned memory on it, [`matmul`] is the matrix product, [`simd`] compiles a loop
+//! for the widest vectors the processor has, [`rng`] is the counter-based randomness everyone shares, and
+//! [`probe`] says which device this machine offers and why.
+//!
+//! All `unsafe` code of the package is here. Knows nothing of tensors, graphs or models.
+
+mod buffer;
+pub mod matmul;
+mod probe;
+pub mod rng;
+pub mod simd;
+
+pub use buffer::DeviceBuffer;
+pub use probe::{CudaDevice, CudaFound, Probe, probe};
+
+/// A place where buffers live and operations run.
+///
+/// Not `Copy`: an accelerator's variant will hold a handle to its context.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The processor and its main memory.
+    #[default]
+    Cpu,
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+        }
+    }
+}

@@ -1,1 +1,58 @@
-//! Placeholder for `graph`.
+//! Floor 2: the temporal graph as an index over the log.
+//!
+//! A [`NodeDictionary`] gives nodes their ids. A [`GraphStore`] keeps every edge under both of its end
+//! points, in order of (time, edge id), in temporal blocks: `block` packs edges into 12-byte entries,
+//! `slab` holds the entries of a shard, `list` is one node's blocks and their directory, `plan` sorts a
+//! batch once, `store` applies it under the shards' locks, `view` is what readers see, and `account`
+//! counts and digests.
+//!
+//! An edge's id is its position in the log, so the ids of a view's edges end at the view's bound. Knows
+//! nothing of features, sampling policies, files or the network.
+
+mod account;
+mod block;
+mod dictionary;
+mod list;
+mod plan;
+mod slab;
+mod store;
+mod view;
+
+pub use account::{GraphBytes, GraphStats};
+pub use dictionary::{NODES_MAX, NodeDictionary};
+pub use store::GraphStore;
+pub use view::{GraphView, Neighbor, Past};
+
+use crate::event::EdgeId;
+
+/// How a [`GraphStore`] is laid out. Nothing here changes an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphOptions {
+    /// Number of shards, rounded up to a power of two, 2^16 at most. More shards let readers and the writer
+    /// get out of each other's way; each costs some 50 KiB in a small graph.
+    pub shards: usize,
+    /// Entries of a page, at which blocks stop growing; rounded up to a size class, 2^15 at most. Larger
+    /// pages make directories shorter, smaller ones make late edges cheaper.
+    pub page_entries_max: usize,
+}
+
+impl Default for GraphOptions {
+    fn default() -> Self {
+        Self { shards: 16, page_entries_max: 256 }
+    }
+}
+
+/// What [`GraphStore::apply`] did with a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Every record below this position is in now.
+    pub end: EdgeId,
+    /// Edges added.
+    pub edges: u64,
+    /// Those of them that were older than an edge that had arrived before them.
+    pub late_edges: u64,
+    /// Edges removed by the batch's deletions.
+    pub deleted_edges: u64,
+    /// Records that had been applied before.
+    pub skipped: u64,
+}

@@ -1,1 +1,14 @@
-//! x
+//! Integration tests, one binary for all: one link instead of many.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod api;
+mod crash;
+mod daemon;
+mod eval_command;
+mod graph_model;
+mod live;
+mod log;
+mod observability;
+mod process;
+mod protocol_edgebank;

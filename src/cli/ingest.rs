@@ -1,0 +1,1 @@
+//! `evergraph ingest`: pushes a file of events as a producer would.

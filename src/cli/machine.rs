@@ -1,0 +1,43 @@
+//! Facts about this machine that stand beside every measurement.
+
+use std::fs;
+use std::thread::available_parallelism;
+
+use serde_json::{Value, json};
+
+/// Processor, cores, threads used, memory and our version. A fact that the system does not tell is null.
+#[must_use]
+pub fn facts(threads: usize) -> Value {
+    json!({
+        "cpu": field("/proc/cpuinfo", "model name"),
+        "cores": available_parallelism().ok().map(usize::from),
+        "threads": threads,
+        "memory_bytes": memory_bytes(),
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+fn memory_bytes() -> Option<u64> {
+    let text = field("/proc/meminfo", "MemTotal")?;
+    text.strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
+}
+
+/// The value of the first line `name : value` of a file of the kernel.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_cores_are_told_on_linux() {
+        let facts = facts(3);
+        assert_eq!(facts["threads"], 3);
+        assert!(facts["cores"].as_u64().unwrap() >= 1);
+        assert!(facts["memory_bytes"].as_u64().unwrap() > 1 << 20);
+    }
+}

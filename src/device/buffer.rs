@@ -1,0 +1,139 @@
+//! [`DeviceBuffer`]: a run of plain values on a device, aligned to 64 bytes so that a full vector never
+//! straddles two cache lines.
+//!
+//! Host memory is a vector of 64-byte lines seen through `bytemuck`, so no unsafe code is needed and every
+//! byte is always initialised. A buffer may be longer inside than it shows ([`DeviceBuffer::capacity`]):
+//! pools shrink and grow the visible part without touching memory. Knows nothing of shapes.
+
+use std::marker::PhantomData;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::Device;
+
+const LINE_BYTES: usize = 64;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; LINE_BYTES]);
+
+/// `len` values of a plain type `T` on one device, 64-byte aligned.
+#[derive(Clone)]
+pub struct DeviceBuffer<T: Pod> {
+    device: Device,
+    lines: Vec<Line>,
+    len: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T: Pod> DeviceBuffer<T> {
+    /// `len` zeros.
+    #[must_use]
+    pub fn zeros(device: &Device, len: usize) -> Self {
+        let lines = match device {
+            Device::Cpu => vec![Line::zeroed(); (len * size_of::<T>()).div_ceil(LINE_BYTES)],
+        };
+        Self { device: device.clone(), lines, len, kind: PhantomData }
+    }
+
+    /// A copy of `values`.
+    #[must_use]
+    pub fn from_slice(device: &Device, values: &[T]) -> Self {
+        let mut buffer = Self::zeros(device, values.len());
+        buffer.as_mut_slice().copy_from_slice(values);
+        buffer
+    }
+
+    /// Where the values are.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of values the memory behind the buffer can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.lines.len() * LINE_BYTES / size_of::<T>()
+    }
+
+    /// Shows `len` values of the memory behind the buffer; values not written before are zeros or stale.
+    ///
+    /// # Panics
+    /// If `len` exceeds [`capacity`](Self::capacity).
+    pub fn show(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "a buffer of {} values cannot show {len}", self.capacity());
+        self.len = len;
+    }
+
+    /// The values, for a buffer in host memory.
+    #[must_use]
+    pub fn as_slice(&self) -> &[T] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+
+    /// The values for writing, for a buffer in host memory.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+    }
+
+    /// A copy of the values in host memory.
+    #[must_use]
+    pub fn copy_to_host(&self) -> Vec<T> {
+        match self.device {
+            Device::Cpu => self.as_slice().to_vec(),
+        }
+    }
+}
+
+impl<T: Pod + std::fmt::Debug> std::fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceBuffer").field("device", &self.device).field("len", &self.len).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_zeroed_and_round_trips() {
+        for len in [0usize, 1, 15, 16, 17, 1000] {
+            let zeros = DeviceBuffer::<f32>::zeros(&Device::Cpu, len);
+            assert_eq!(zeros.as_slice().as_ptr() as usize % 64, 0, "len {len}");
+            assert!(zeros.as_slice().iter().all(|v| *v == 0.0));
+            let values: Vec<f32> = (0..len).map(|i| i as f32).collect();
+            let buffer = DeviceBuffer::from_slice(&Device::Cpu, &values);
+            assert_eq!(buffer.copy_to_host(), values);
+            assert_eq!(buffer.len(), len);
+        }
+    }
+
+    #[test]
+    fn shows_a_part_without_losing_the_rest() {
+        let mut buffer = DeviceBuffer::from_slice(&Device::Cpu, &[1u64, 2, 3, 4, 5]);
+        assert_eq!(buffer.capacity(), 8);
+        buffer.show(2);
+        assert_eq!(buffer.as_slice(), &[1, 2]);
+        buffer.show(8);
+        assert_eq!(buffer.as_slice(), &[1, 2, 3, 4, 5, 0, 0, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot show 9")]
+    fn refuses_to_show_more_than_it_has() {
+        DeviceBuffer::<u64>::zeros(&Device::Cpu, 8).show(9);
+    }
+}

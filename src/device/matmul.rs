@@ -1,0 +1,221 @@
+//! Matrix products in main memory through the `gemm` crate, over checked strided views: [`View`] and
+//! [`ViewMut`] carry shape and strides, so that heads, transposes and padded rows cost no copies.
+//!
+//! The product of one element is summed in an order that does not depend on the number of threads, so
+//! results are bit-identical at any thread count; `nn`'s tests hold that.
+
+#![allow(unsafe_code)]
+
+use gemm::Parallelism;
+
+/// Products with fewer multiply-adds than this run on the calling thread: waking others costs more.
+const PARALLEL_FROM: usize = 1 << 19;
+
+/// A matrix read in place: element `(r, c)` is `data[r * row_stride + c * column_stride]`.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    data: &'a [f32],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+/// A row-major matrix written in place, with `stride >= columns` values from row to row.
+#[derive(Debug)]
+pub struct ViewMut<'a> {
+    data: &'a mut [f32],
+    rows: usize,
+    columns: usize,
+    stride: usize,
+}
+
+fn fits(len: usize, rows: usize, columns: usize, stride: usize) -> bool {
+    rows == 0 || columns == 0 || (columns <= stride && (rows - 1) * stride + columns <= len)
+}
+
+impl<'a> View<'a> {
+    /// A row-major matrix without gaps.
+    ///
+    /// # Panics
+    /// If `data` is shorter than `rows * columns`.
+    #[must_use]
+    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// A row-major matrix with `stride` values from row to row.
+    ///
+    /// # Panics
+    /// If a row would reach beyond `data`, or `stride < columns`.
+    #[must_use]
+    pub fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        assert!(
+            fits(data.len(), rows, columns, stride),
+            "a {rows}x{columns} view needs more than it was given"
+        );
+        Self { data, rows, columns, row_stride: stride, column_stride: 1 }
+    }
+
+    /// The same matrix with rows and columns exchanged.
+    #[must_use]
+    pub fn t(self) -> Self {
+        Self {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+}
+
+impl<'a> ViewMut<'a> {
+    /// A row-major matrix without gaps.
+    ///
+    /// # Panics
+    /// If `data` is shorter than `rows * columns`.
+    #[must_use]
+    pub fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Self {
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// A row-major matrix with `stride` values from row to row; values between the rows are left alone.
+    ///
+    /// # Panics
+    /// If a row would reach beyond `data`, or `stride < columns`.
+    #[must_use]
+    pub fn strided(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        assert!(
+            fits(data.len(), rows, columns, stride),
+            "a {rows}x{columns} view needs more than it was given"
+        );
+        Self { data, rows, columns, stride }
+    }
+}
+
+/// What happens to the old content of the destination of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Into {
+    /// It is overwritten (and may be anything, NaN included).
+    Replace,
+    /// The product is added to it.
+    Add,
+}
+
+/// `destination = scale * a * b`, or `destination += scale * a * b`.
+///
+/// # Panics
+/// If the shapes do not agree.
+pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: View<'_>) {
+    let (m, n, k) = (a.rows, b.columns, a.columns);
+    assert_eq!(
+        (k, m, n),
+        (b.rows, destination.rows, destination.columns),
+        "product of {}x{} and {}x{} into {}x{}",
+        a.rows,
+        a.columns,
+        b.rows,
+        b.columns,
+        destination.rows,
+        destination.columns
+    );
+    if m == 0 || n == 0 {
+        return;
+    }
+    let parallelism = if m * n * k < PARALLEL_FROM { Parallelism::None } else { Parallelism::Rayon(0) };
+    let stride = |s: usize| s as isize;
+    // SAFETY: the constructors checked that every element of the three views lies inside its slice, and
+    // `destination` is borrowed mutably, so it overlaps neither `a` nor `b`. With `read_dst` false the
+    // destination is only written.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            destination.data.as_mut_ptr(),
+            1,
+            stride(destination.stride),
+            into == Into::Add,
+            a.data.as_ptr(),
+            stride(a.column_stride),
+            stride(a.row_stride),
+            b.data.as_ptr(),
+            stride(b.column_stride),
+            stride(b.row_stride),
+            1.0,
+            scale,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(n: usize, seed: u32) -> Vec<f32> {
+        (0..n as u32)
+            .map(|i| {
+                ((i.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 8) as f32 / 8_388_608.0 - 1.0
+            })
+            .collect()
+    }
+
+    #[test]
+    fn agrees_with_the_definition_in_all_orientations() {
+        for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 33, 9), (64, 1, 50), (1, 64, 50), (4, 4, 0)] {
+            let (a, b) = (values(m * k, 1), values(k * n, 2));
+            let (at, bt) = (values(k * m, 1), values(n * k, 2));
+            let mut plain = vec![f32::NAN; m * n];
+            matmul(
+                ViewMut::new(&mut plain, m, n),
+                Into::Replace,
+                0.5,
+                View::new(&a, m, k),
+                View::new(&b, k, n),
+            );
+            let mut both = vec![1.0; m * n];
+            let (va, vb) = (View::new(&at, k, m).t(), View::new(&bt, n, k).t());
+            matmul(ViewMut::new(&mut both, m, n), Into::Add, 1.0, va, vb);
+            for r in 0..m {
+                for c in 0..n {
+                    let want: f64 = (0..k).map(|i| f64::from(a[r * k + i]) * f64::from(b[i * n + c])).sum();
+                    assert!(
+                        (f64::from(plain[r * n + c]) - 0.5 * want).abs() < 1e-4,
+                        "{m}x{n}x{k} at {r},{c}"
+                    );
+                    let want: f64 = (0..k).map(|i| f64::from(at[i * m + r]) * f64::from(bt[c * k + i])).sum();
+                    assert!(
+                        (f64::from(both[r * n + c]) - 1.0 - want).abs() < 1e-4,
+                        "{m}x{n}x{k}ᵀ at {r},{c}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_values_between_rows_alone() {
+        let (a, b) = (values(6, 1), values(6, 2));
+        let mut out = vec![7.0; 8];
+        matmul(
+            ViewMut::strided(&mut out, 2, 2, 4),
+            Into::Replace,
+            1.0,
+            View::new(&a, 2, 3),
+            View::new(&b, 3, 2),
+        );
+        assert_eq!(&out[2..4], &[7.0, 7.0]);
+        assert_eq!(&out[6..8], &[7.0, 7.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "needs more")]
+    fn refuses_a_view_beyond_its_slice() {
+        let _ = View::strided(&[0.0; 7], 2, 4, 4);
+    }
+}

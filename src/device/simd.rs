@@ -1,0 +1,80 @@
+//! Compiles a loop several times, for AVX-512, for AVX2 with fused multiply-add, and for the baseline of
+//! the target, and runs the widest version this processor has: [`dispatch`].
+//!
+//! A [`Kernel`] is a struct of its arguments whose `run` is `#[inline(always)]`, as is all it calls in its
+//! inner loops, so that the whole body is compiled inside the function that enables the features. `run` is
+//! generic over `FMA`: multiply-add through [`fma`] is one rounding where the instruction exists and two where
+//! it would be a slow library call.
+
+#![allow(unsafe_code)]
+
+/// A loop to be compiled for several vector widths.
+pub trait Kernel {
+    /// What the loop computes.
+    type Output;
+    /// The loop. Mark the implementation `#[inline(always)]`.
+    fn run<const FMA: bool>(self) -> Self::Output;
+}
+
+/// `a * b + c`, fused when `FMA`.
+#[inline(always)]
+#[must_use]
+pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// Runs the kernel with the widest vectors this processor has.
+#[inline]
+pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::is_x86_feature_detected!("avx512f")
+            && std::is_x86_feature_detected!("avx512vl")
+            && std::is_x86_feature_detected!("avx512dq")
+            && std::is_x86_feature_detected!("avx512bw")
+            && std::is_x86_feature_detected!("fma")
+        {
+            // SAFETY: the processor has every feature that the function enables.
+            return unsafe { avx512(kernel) };
+        }
+        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
+            // SAFETY: the processor has every feature that the function enables.
+            return unsafe { avx2(kernel) };
+        }
+    }
+    kernel.run::<{ cfg!(target_arch = "aarch64") }>()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+fn avx512<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<true>()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<true>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sum<'a>(&'a [f32]);
+
+    impl Kernel for Sum<'_> {
+        type Output = f32;
+        #[inline(always)]
+        fn run<const FMA: bool>(self) -> f32 {
+            self.0.iter().fold(0.0, |sum, v| fma::<FMA>(*v, 2.0, sum))
+        }
+    }
+
+    #[test]
+    fn every_version_computes_the_same_sum() {
+        let values: Vec<f32> = (0..100).map(|i| i as f32).collect();
+        assert_eq!(dispatch(Sum(&values)), 9900.0);
+        assert_eq!(Sum(&values).run::<false>(), 9900.0);
+    }
+}

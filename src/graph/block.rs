@@ -1,0 +1,247 @@
+//! The temporal block: consecutive edges of one node, ascending by (time, edge id).
+//!
+//! An entry is 12 bytes: the neighbor with the direction of the edge in its highest bit, and the
+//! time and the edge id as 32-bit distances from the block's 64-bit bases. A record whose distance does
+//! not fit begins a new block. The block's description is 32 bytes and stands in its node's directory;
+//! the entries stand in the shard's slab. It holds the exact time of the first entry, the exact smallest
+//! and largest edge id, and how many entries stand in the node's earlier blocks, so that a query is
+//! usually answered from descriptions and one block.
+//!
+//! Knows nothing of nodes and locks.
+
+use super::slab::{Slab, slot_entries};
+use crate::event::NodeId;
+
+/// Set in the packed neighbor of an entry when the edge comes from the neighbor.
+pub(super) const INCOMING: u32 = 1 << 31;
+
+/// One edge as stored under one of its end points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Entry {
+    neighbor: u32,
+    time: u32,
+    edge: u32,
+}
+
+/// One edge under one of its end points, unpacked. Orders by time, then edge id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Record {
+    pub time: i64,
+    pub edge: u64,
+    /// The neighbor and the direction bit.
+    pub packed: u32,
+}
+
+impl Record {
+    /// The other end point.
+    #[inline]
+    pub fn neighbor(self) -> NodeId {
+        NodeId(self.packed & !INCOMING)
+    }
+
+    /// Whether the edge comes from the neighbor.
+    pub fn is_incoming(self) -> bool {
+        self.packed & INCOMING != 0
+    }
+
+    /// What entries are sorted by.
+    #[inline]
+    pub fn key(self) -> (i64, u64) {
+        (self.time, self.edge)
+    }
+}
+
+/// Description of one block. All of its fields are exact, never bounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TemporalBlock {
+    /// Time of the first entry; base of all times.
+    pub start: i64,
+    /// Smallest edge id; base of all edge ids.
+    base_edge: u64,
+    /// Distance of the largest edge id from the smallest.
+    edge_span: u32,
+    /// Where the entries are in the slab.
+    slot: u32,
+    /// Number of entries in the earlier blocks of the node.
+    pub before: u32,
+    len: u16,
+    capacity: u16,
+}
+
+/// Distance of two times, the later first.
+#[inline]
+fn distance(later: i64, earlier: i64) -> u64 {
+    later.wrapping_sub(earlier).cast_unsigned()
+}
+
+/// How many records at the front of `records` (ascending, none before the block's last entry) fit a
+/// block whose entries begin at `start` and have edge ids `edges.0..=edges.1`, `room` at most; and the
+/// range of edge ids with them.
+fn fitting(start: i64, mut edges: (u64, u64), room: usize, records: &[Record]) -> (usize, (u64, u64)) {
+    let mut count = 0;
+    for record in records.iter().take(room) {
+        let wider = (edges.0.min(record.edge), edges.1.max(record.edge));
+        let far = distance(record.time, start) > u64::from(u32::MAX);
+        if far || wider.1 - wider.0 > u64::from(u32::MAX) {
+            break;
+        }
+        edges = wider;
+        count += 1;
+    }
+    (count, edges)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "distances and counts are checked by `fitting`")]
+impl TemporalBlock {
+    /// Stores the first records of `records` (ascending, not empty, `most` at most) in a new block with
+    /// room for `capacity` entries if they need less, and says how many.
+    pub fn begin(slab: &mut Slab, records: &[Record], most: usize, capacity: usize) -> (Self, usize) {
+        let first = records[0];
+        let (count, edges) = fitting(first.time, (first.edge, first.edge), most, records);
+        let capacity = slot_entries(count.max(capacity));
+        let mut block = Self {
+            start: first.time,
+            base_edge: edges.0,
+            edge_span: (edges.1 - edges.0) as u32,
+            slot: slab.take(capacity),
+            before: 0,
+            len: 0,
+            capacity: capacity as u16,
+        };
+        block.write(slab, &records[..count]);
+        (block, count)
+    }
+
+    /// Appends the first records of `records` (ascending, none before the last entry), as many as
+    /// distances allow in a block of `page` entries, and says how many. The slot grows as needed.
+    pub fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize) -> usize {
+        let room = page.saturating_sub(self.len());
+        let (count, edges) = fitting(self.start, self.edges(), room, records);
+        if count == 0 {
+            return 0;
+        }
+        self.reserve(slab, count);
+        let shift = (self.base_edge - edges.0) as u32;
+        if shift > 0 {
+            for entry in slab.get_mut(self.slot, self.len()) {
+                entry.edge += shift;
+            }
+        }
+        self.base_edge = edges.0;
+        self.edge_span = (edges.1 - edges.0) as u32;
+        self.write(slab, &records[..count]);
+        count
+    }
+
+    /// Inserts `record` before entry `position` and returns true, if the bases can stay and the block has
+    /// fewer than `page` entries.
+    pub fn insert(&mut self, slab: &mut Slab, record: Record, position: usize, page: usize) -> bool {
+        let (count, edges) = fitting(self.start, self.edges(), 1, &[record]);
+        if count == 0 || record.time < self.start || edges.0 < self.base_edge || self.len() >= page {
+            return false;
+        }
+        self.reserve(slab, 1);
+        self.edge_span = (edges.1 - edges.0) as u32;
+        self.len += 1;
+        let entry = self.pack(record);
+        let entries = slab.get_mut(self.slot, usize::from(self.len));
+        entries.copy_within(position..usize::from(self.len) - 1, position + 1);
+        entries[position] = entry;
+        true
+    }
+
+    /// Gives the slot back; the block is gone.
+    pub fn release(self, slab: &mut Slab) {
+        slab.release(self.slot, usize::from(self.capacity));
+    }
+
+    /// The same block with its entries in `to`, in a slot of the same size.
+    pub fn copied(mut self, from: &Slab, to: &mut Slab) -> Self {
+        let slot = to.take(usize::from(self.capacity));
+        to.get_mut(slot, self.len()).copy_from_slice(from.get(self.slot, self.len()));
+        self.slot = slot;
+        self
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Smallest and largest edge id.
+    #[inline]
+    pub fn edges(&self) -> (u64, u64) {
+        (self.base_edge, self.base_edge + u64::from(self.edge_span))
+    }
+
+    /// Entry `position`, unpacked.
+    #[inline]
+    pub fn record(&self, slab: &Slab, position: usize) -> Record {
+        self.unpack(slab.get(self.slot, self.len())[position])
+    }
+
+    /// All entries, unpacked, ascending.
+    pub fn records(&self, slab: &Slab) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
+        slab.get(self.slot, self.len()).iter().map(|&entry| self.unpack(entry))
+    }
+
+    /// Number of entries before the first with time at least `time`.
+    #[inline]
+    pub fn rank_of_time(&self, slab: &Slab, time: i64) -> usize {
+        if time <= self.start {
+            return 0;
+        }
+        let limit = distance(time, self.start);
+        slab.get(self.slot, self.len()).partition_point(|entry| u64::from(entry.time) < limit)
+    }
+
+    /// Number of entries before the first that is not below `record`.
+    pub fn rank_of(&self, slab: &Slab, record: Record) -> usize {
+        let entries = slab.get(self.slot, self.len());
+        entries.partition_point(|&entry| self.unpack(entry).key() < record.key())
+    }
+
+    #[inline]
+    fn unpack(&self, entry: Entry) -> Record {
+        Record {
+            time: self.start.wrapping_add(i64::from(entry.time)),
+            edge: self.base_edge + u64::from(entry.edge),
+            packed: entry.neighbor,
+        }
+    }
+
+    fn pack(&self, record: Record) -> Entry {
+        Entry {
+            neighbor: record.packed,
+            time: distance(record.time, self.start) as u32,
+            edge: (record.edge - self.base_edge) as u32,
+        }
+    }
+
+    /// Writes `records` behind the last entry; bases and capacity suit them.
+    fn write(&mut self, slab: &mut Slab, records: &[Record]) {
+        let block = *self;
+        self.len += records.len() as u16;
+        let entries = &mut slab.get_mut(self.slot, self.len())[block.len()..];
+        for (entry, &record) in entries.iter_mut().zip(records) {
+            *entry = block.pack(record);
+        }
+    }
+
+    /// Makes room for `more` entries.
+    fn reserve(&mut self, slab: &mut Slab, more: usize) {
+        let needed = self.len() + more;
+        if needed <= usize::from(self.capacity) {
+            return;
+        }
+        // The next class at least, so that single appends copy each entry a constant number of times.
+        let capacity = slot_entries(needed);
+        let slot = slab.take(capacity);
+        let grown = Self { slot, capacity: capacity as u16, ..*self };
+        slab.copy(self.slot, slot, self.len());
+        self.release(slab);
+        *self = grown;
+    }
+}

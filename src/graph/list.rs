@@ -1,0 +1,236 @@
+//! The adjacency list: all blocks of one node in order of time, with their descriptions side by side
+//! as the directory. One block, which is most nodes, stands inline.
+//!
+//! Growth follows the degree: one block that grows through the size classes up to a page, then pages; a
+//! fresh page starts at a quarter of the degree so that a node just over one page does not hold a second,
+//! empty one. A late record goes to its place in time; a full block is split for it.
+//!
+//! Knows nothing of shards and of what other nodes hold.
+
+use super::block::{Record, TemporalBlock};
+use super::slab::Slab;
+
+/// The edges of one node.
+#[derive(Default)]
+pub(super) enum AdjacencyList {
+    /// No edge.
+    #[default]
+    Empty,
+    /// All edges in one block.
+    One(TemporalBlock),
+    /// Several blocks.
+    Many(Directory),
+}
+
+/// Two or more blocks, ascending; each is full of keys above those of the block before it.
+pub(super) struct Directory {
+    blocks: Vec<TemporalBlock>,
+    /// Largest edge id of all blocks.
+    last_edge: u64,
+}
+
+impl AdjacencyList {
+    /// The blocks, ascending by time.
+    #[inline]
+    pub fn blocks(&self) -> &[TemporalBlock] {
+        match self {
+            Self::Empty => &[],
+            Self::One(block) => std::slice::from_ref(block),
+            Self::Many(directory) => &directory.blocks,
+        }
+    }
+
+    fn blocks_mut(&mut self) -> &mut [TemporalBlock] {
+        match self {
+            Self::Empty => &mut [],
+            Self::One(block) => std::slice::from_mut(block),
+            Self::Many(directory) => &mut directory.blocks,
+        }
+    }
+
+    /// Largest edge id; 0 without edges.
+    #[inline]
+    pub fn last_edge(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::One(block) => block.edges().1,
+            Self::Many(directory) => directory.last_edge,
+        }
+    }
+
+    /// Number of entries; a self loop has one.
+    #[inline]
+    pub fn degree(&self) -> u32 {
+        #[allow(clippy::cast_possible_truncation, reason = "a slab holds 2^32 entries")]
+        self.blocks().last().map_or(0, |block| block.before + block.len() as u32)
+    }
+
+    /// The last entry in order of (time, edge id).
+    pub fn last(&self, slab: &Slab) -> Option<Record> {
+        self.blocks().last().map(|block| block.record(slab, block.len() - 1))
+    }
+
+    /// Bytes of the directory beyond the list itself.
+    pub fn directory_bytes(&self) -> usize {
+        match self {
+            Self::Many(directory) => directory.blocks.capacity() * size_of::<TemporalBlock>(),
+            _ => 0,
+        }
+    }
+
+    /// Adds `records`, ascending; those before the last entry go to their place in time. Blocks hold
+    /// `page` entries at most.
+    pub fn add(&mut self, slab: &mut Slab, records: &[Record], page: usize) {
+        let late = match self.last(slab) {
+            Some(last) => records.partition_point(|record| record.key() < last.key()),
+            None => 0,
+        };
+        let (late, in_order) = records.split_at(late);
+        for &record in late {
+            self.insert(slab, record, page);
+        }
+        self.append(slab, in_order, page);
+    }
+
+    fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize) {
+        let mut rest = records;
+        if let Some(tail) = self.blocks_mut().last_mut() {
+            let count = tail.append(slab, rest, page);
+            let last_edge = tail.edges().1;
+            if let Self::Many(directory) = self {
+                directory.last_edge = directory.last_edge.max(last_edge);
+            }
+            rest = &rest[count..];
+        }
+        while !rest.is_empty() {
+            let degree = self.degree();
+            let capacity = (degree as usize / 4).min(page);
+            let (mut block, count) = TemporalBlock::begin(slab, rest, page, capacity);
+            block.before = degree;
+            self.push(block);
+            rest = &rest[count..];
+        }
+    }
+
+    fn push(&mut self, block: TemporalBlock) {
+        match self {
+            Self::Empty => *self = Self::One(block),
+            Self::One(first) => {
+                let last_edge = first.edges().1.max(block.edges().1);
+                *self = Self::Many(Directory { blocks: vec![*first, block], last_edge });
+            }
+            Self::Many(directory) => {
+                directory.blocks.push(block);
+                directory.last_edge = directory.last_edge.max(block.edges().1);
+            }
+        }
+    }
+
+    /// Puts `record` in its place in time. The list is not empty.
+    fn insert(&mut self, slab: &mut Slab, record: Record, page: usize) {
+        let blocks = self.blocks();
+        let mut after = blocks.partition_point(|block| block.start <= record.time);
+        // Several blocks can begin at the same time; then the edge id decides.
+        while after > 1 && blocks[after - 1].record(slab, 0).key() > record.key() {
+            after -= 1;
+        }
+        let index = after.saturating_sub(1);
+        let position = blocks[index].rank_of(slab, record);
+        if !self.blocks_mut()[index].insert(slab, record, position, page) {
+            self.split(slab, index, position, record, page);
+            return;
+        }
+        let edge = self.blocks()[index].edges().1;
+        for block in &mut self.blocks_mut()[index + 1..] {
+            block.before += 1;
+        }
+        if let Self::Many(directory) = self {
+            directory.last_edge = directory.last_edge.max(edge);
+        }
+    }
+
+    /// Replaces block `index` by blocks of its entries with `record` at `position`: two halves if the
+    /// block was full, or as many as the distances ask for.
+    fn split(&mut self, slab: &mut Slab, index: usize, position: usize, record: Record, page: usize) {
+        let block = self.blocks()[index];
+        let mut records: Vec<Record> = block.records(slab).collect();
+        records.insert(position, record);
+        block.release(slab);
+        let most = if records.len() > page { records.len().div_ceil(2) } else { page };
+        let parts = encode(slab, &records, most);
+        let mut blocks = self.take_blocks();
+        blocks.splice(index..=index, parts);
+        *self = Self::of(blocks);
+    }
+
+    /// Removes the entries that `gone` names and says how many.
+    pub fn remove(&mut self, slab: &mut Slab, gone: impl Fn(Record) -> bool) -> u64 {
+        let before = self.degree();
+        if !self.blocks().iter().any(|block| block.records(slab).any(&gone)) {
+            return 0;
+        }
+        let mut blocks = Vec::new();
+        for block in self.take_blocks() {
+            if block.records(slab).any(&gone) {
+                let left: Vec<Record> = block.records(slab).filter(|&record| !gone(record)).collect();
+                block.release(slab);
+                blocks.extend(encode(slab, &left, left.len()));
+            } else {
+                blocks.push(block);
+            }
+        }
+        *self = Self::of(blocks);
+        u64::from(before - self.degree())
+    }
+
+    /// All entries, ascending.
+    pub fn records<'a>(&'a self, slab: &'a Slab) -> impl Iterator<Item = Record> + 'a {
+        self.blocks().iter().flat_map(|block| block.records(slab))
+    }
+
+    /// Moves all entries from slab `from` to slab `to`.
+    pub fn relocate(&mut self, from: &Slab, to: &mut Slab) {
+        for block in self.blocks_mut() {
+            *block = block.copied(from, to);
+        }
+    }
+
+    fn take_blocks(&mut self) -> Vec<TemporalBlock> {
+        match std::mem::take(self) {
+            Self::Empty => Vec::new(),
+            Self::One(block) => vec![block],
+            Self::Many(directory) => directory.blocks,
+        }
+    }
+
+    /// The list of `blocks`, ascending; ranks are counted anew.
+    fn of(mut blocks: Vec<TemporalBlock>) -> Self {
+        let mut before = 0;
+        for block in &mut blocks {
+            block.before = before;
+            #[allow(clippy::cast_possible_truncation, reason = "a slab holds 2^32 entries")]
+            let len = block.len() as u32;
+            before += len;
+        }
+        match blocks.as_slice() {
+            [] => Self::Empty,
+            [block] => Self::One(*block),
+            _ => {
+                let last_edge = blocks.iter().map(|block| block.edges().1).max().unwrap_or(0);
+                Self::Many(Directory { blocks, last_edge })
+            }
+        }
+    }
+}
+
+/// Blocks of `most` entries at most that hold `records`, ascending.
+fn encode(slab: &mut Slab, records: &[Record], most: usize) -> Vec<TemporalBlock> {
+    let mut blocks = Vec::new();
+    let mut rest = records;
+    while !rest.is_empty() {
+        let (block, count) = TemporalBlock::begin(slab, rest, most, 0);
+        blocks.push(block);
+        rest = &rest[count..];
+    }
+    blocks
+}

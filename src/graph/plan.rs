@@ -1,0 +1,153 @@
+//! The batch plan: which entries go to which node, in which order, decided once for a whole batch.
+//!
+//! Every edge makes two directed entries (a self loop one). Each is named by one 64-bit word: the
+//! node in shard order above, the place in the batch below. A stable radix sort by node leaves each
+//! node's entries in order of arrival, which is the order of time for nearly every stream; a node whose
+//! run is not in order is sorted on its own. The runs of a shard stand together, so that each shard is
+//! locked once for the batch.
+//!
+//! Knows nothing of blocks.
+
+use std::ops::Range;
+
+use super::NODES_MAX;
+use super::block::{INCOMING, Record};
+use crate::event::{EdgeBatch, NodeId, Op};
+
+/// Batches smaller than this are sorted by comparison.
+const RADIX_MIN: usize = 512;
+const RADIX_BITS: u32 = 11;
+
+/// How node ids are spread over shards: by their low bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShardMap {
+    bits: u32,
+}
+
+impl ShardMap {
+    /// At least `shards` shards, rounded up to a power of two.
+    pub fn new(shards: usize) -> Self {
+        Self { bits: shards.clamp(1, 1 << 16).next_power_of_two().ilog2() }
+    }
+
+    /// Number of shards.
+    pub fn shards(self) -> usize {
+        1 << self.bits
+    }
+
+    /// The shard of `node` and the node's index in it.
+    #[inline]
+    pub fn locate(self, node: NodeId) -> (usize, usize) {
+        (node.index() & ((1 << self.bits) - 1), node.index() >> self.bits)
+    }
+
+    /// The node with `index` in `shard`.
+    #[allow(clippy::cast_possible_truncation, reason = "the inverse of `locate`")]
+    pub fn node(self, shard: usize, index: usize) -> NodeId {
+        NodeId((index << self.bits | shard) as u32)
+    }
+}
+
+/// Sorted work of a run of edge records; its buffers are kept from batch to batch.
+#[derive(Default)]
+pub(super) struct BatchPlan {
+    words: Vec<u64>,
+    spare: Vec<u64>,
+    /// Nodes per shard that the words can name.
+    stride: usize,
+    /// Record of the batch that place 0 stands for.
+    first: usize,
+}
+
+impl BatchPlan {
+    /// Plans the edges among the records `range` of `batch`.
+    ///
+    /// # Panics
+    /// When an edge names a node beyond [`NODES_MAX`] or the range has more than 2^31 records.
+    pub fn arrange(&mut self, batch: &EdgeBatch, range: Range<usize>, map: ShardMap) {
+        assert!(range.len() <= 1 << 31, "a batch of {} records is too long", range.len());
+        self.first = range.start;
+        self.words.clear();
+        let is_edge = |&i: &usize| batch.op[i] == Op::Edge;
+        let ends = range.clone().filter(is_edge).map(|i| batch.src[i].index().max(batch.dst[i].index()));
+        let Some(highest) = ends.max() else { return };
+        assert!(highest < NODES_MAX, "node {highest}: ids end at {NODES_MAX}");
+        self.stride = (highest >> map.bits) + 1;
+        let key = |node: NodeId| {
+            let (shard, index) = map.locate(node);
+            ((shard * self.stride + index) as u64) << 32
+        };
+        self.words.reserve(2 * range.len());
+        for (i, place) in range.zip(0_u64..).filter(|(i, _)| is_edge(i)) {
+            let (src, dst) = (batch.src[i], batch.dst[i]);
+            self.words.push(key(src) | place << 1);
+            if src != dst {
+                self.words.push(key(dst) | place << 1 | 1);
+            }
+        }
+        self.sort(map.shards() * self.stride);
+    }
+
+    /// Sorts the words by key; equal keys keep their order.
+    fn sort(&mut self, keys: usize) {
+        if self.words.len() < RADIX_MIN {
+            self.words.sort_unstable();
+            return;
+        }
+        let bits = usize::BITS - keys.leading_zeros();
+        let passes = bits.div_ceil(RADIX_BITS);
+        let digit = bits.div_ceil(passes);
+        let digit_of = |word: u64, pass: u32| (word >> (32 + pass * digit)) as usize & ((1 << digit) - 1);
+        self.spare.resize(self.words.len(), 0);
+        for pass in 0..passes {
+            let mut next = [0_u32; 1 << RADIX_BITS];
+            for &word in &self.words {
+                next[digit_of(word, pass)] += 1;
+            }
+            let mut sum = 0;
+            for count in &mut next {
+                sum += std::mem::replace(count, sum);
+            }
+            for &word in &self.words {
+                let place = &mut next[digit_of(word, pass)];
+                self.spare[*place as usize] = word;
+                *place += 1;
+            }
+            std::mem::swap(&mut self.words, &mut self.spare);
+        }
+    }
+
+    /// Calls `f` with each shard that gets entries and its runs.
+    pub fn for_each_shard(&self, mut f: impl FnMut(usize, &[u64])) {
+        let shard_of = |word: &u64| (word >> 32) as usize / self.stride;
+        for runs in self.words.chunk_by(|a, b| shard_of(a) == shard_of(b)) {
+            f(shard_of(&runs[0]), runs);
+        }
+    }
+
+    /// Calls `f` with the index of each node in its shard and its records, ascending, from the words
+    /// that [`for_each_shard`](Self::for_each_shard) gave.
+    pub fn for_each_node(
+        &self,
+        batch: &EdgeBatch,
+        words: &[u64],
+        records: &mut Vec<Record>,
+        mut f: impl FnMut(usize, &[Record]),
+    ) {
+        for run in words.chunk_by(|a, b| a >> 32 == b >> 32) {
+            records.clear();
+            records.extend(run.iter().map(|&word| self.record(batch, word)));
+            if !records.is_sorted_by_key(|record| record.key()) {
+                records.sort_unstable_by_key(|record| record.key());
+            }
+            f((run[0] >> 32) as usize % self.stride, records);
+        }
+    }
+
+    #[inline]
+    fn record(&self, batch: &EdgeBatch, word: u64) -> Record {
+        let i = self.first + ((word & 0xFFFF_FFFF) >> 1) as usize;
+        let packed = if word & 1 == 0 { batch.dst[i].0 } else { batch.src[i].0 | INCOMING };
+        Record { time: batch.time[i].0, edge: batch.id(i).0, packed }
+    }
+}

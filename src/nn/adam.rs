@@ -1,0 +1,78 @@
+//! [`Adam`]: the optimiser, with its state.
+
+use crate::device::Device;
+
+use super::cpu::adam as cpu;
+use super::{Gradients, Parameters, Tensor};
+
+/// Settings of [`Adam`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamOptions {
+    /// Learning rate.
+    pub learning_rate: f32,
+    /// Decay of the mean of gradients, in `[0, 1)`.
+    pub beta1: f32,
+    /// Decay of the mean of squared gradients, in `[0, 1)`.
+    pub beta2: f32,
+    /// Added to the root of the mean square.
+    pub eps: f32,
+    /// Decoupled weight decay (AdamW); 0 is plain Adam.
+    pub weight_decay: f32,
+}
+
+impl Default for AdamOptions {
+    fn default() -> Self {
+        Self { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 }
+    }
+}
+
+/// Adam (Kingma and Ba), with decoupled weight decay if asked for. Holds two moments per parameter.
+#[derive(Clone, Debug)]
+pub struct Adam {
+    /// Settings; may be changed between steps.
+    pub options: AdamOptions,
+    pub(super) steps: u64,
+    pub(super) first: Vec<Tensor>,
+    pub(super) second: Vec<Tensor>,
+}
+
+impl Adam {
+    /// Zero moments for every parameter.
+    #[must_use]
+    pub fn new(device: &Device, parameters: &Parameters, options: AdamOptions) -> Self {
+        let zeros = || parameters.iter().map(|(_, t)| Tensor::zeros(device, t.rows(), t.cols())).collect();
+        Self { options, steps: 0, first: zeros(), second: zeros() }
+    }
+
+    /// Number of steps so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Moves every parameter against its gradient.
+    ///
+    /// # Panics
+    /// If the parameters are not those that the optimiser was made for.
+    pub fn step(&mut self, parameters: &mut Parameters, gradients: &Gradients) {
+        assert_eq!(parameters.len(), self.first.len(), "Adam was made for other parameters");
+        self.steps += 1;
+        let o = self.options;
+        let left = |beta: f32| 1.0 - f64::from(beta).powf(self.steps as f64);
+        let step = cpu::Step {
+            beta1: o.beta1,
+            beta2: o.beta2,
+            size: (f64::from(o.learning_rate) / left(o.beta1)) as f32,
+            root: left(o.beta2).sqrt() as f32,
+            eps: o.eps,
+            shrink: 1.0 - o.learning_rate * o.weight_decay,
+        };
+        let moments = self.first.iter_mut().zip(&mut self.second);
+        for ((w, g), (m, v)) in parameters.tensors_mut().iter_mut().zip(gradients.tensors()).zip(moments) {
+            assert_eq!(w.shape(), g.shape(), "Adam: a weight and its gradient");
+            match w.device() {
+                Device::Cpu => cpu::adam(step, w.data_mut(), m.data_mut(), v.data_mut(), g.data()),
+            }
+        }
+    }
+}

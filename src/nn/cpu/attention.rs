@@ -1,0 +1,423 @@
+//! The fused pass of temporal attention over the slots of each seed: forward, then backward.
+//!
+//! For one seed the rows of its occupied slots are brought together in a small scratch matrix that stays in the
+//! first-level cache; every head then reads it twice (scores, weighted sum; or their gradients). Seeds are
+//! independent, so threads share them out in pieces of fixed size.
+
+use rayon::prelude::*;
+
+use crate::device::simd::{Kernel, dispatch, fma};
+
+use super::dropout;
+use super::math::exp;
+use super::time::encode_row;
+
+/// Lanes of the widest vector; rows of scratch, `u` and `y` are padded to whole ones.
+const LANES: usize = 16;
+/// Seeds that are worked on together.
+const SEEDS: usize = 32;
+
+/// Sizes of one attention layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub seeds: usize,
+    /// Slots per seed.
+    pub slots: usize,
+    pub heads: usize,
+    /// Columns of the output.
+    pub model: usize,
+    /// Columns of a slot: of the node row, the edge row, the time encoding, and together.
+    pub node: usize,
+    pub edge: usize,
+    pub time: usize,
+    pub width: usize,
+    /// `width` rounded up to whole vectors.
+    pub padded: usize,
+}
+
+impl Shape {
+    pub fn new(
+        seeds: usize,
+        slots: usize,
+        heads: usize,
+        model: usize,
+        [node, edge, time]: [usize; 3],
+    ) -> Self {
+        let width = node + edge + time;
+        let padded = width.next_multiple_of(LANES);
+        Self { seeds, slots, heads, model, node, edge, time, width, padded }
+    }
+
+    /// Zeroes the columns beyond `width` in every block of `padded` columns.
+    pub fn clear_padding(&self, blocks: &mut [f32]) {
+        if self.padded > self.width {
+            blocks.chunks_exact_mut(self.padded).for_each(|b| b[self.width..].fill(0.0));
+        }
+    }
+}
+
+/// Where slot rows come from.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// Row of `nodes` per slot, `u32::MAX` for none.
+    pub slots: &'a [u32],
+    pub nodes: &'a [f32],
+    pub edges: &'a [f32],
+    /// Row of `edges` per slot, or row i for slot i.
+    pub edge_slots: Option<&'a [u32]>,
+}
+
+/// Time differences and their encoding.
+pub struct Clock<'a> {
+    pub deltas: &'a [f32],
+    pub w: &'a [f32],
+    pub b: &'a [f32],
+}
+
+/// Dropout of attention weights.
+#[derive(Clone, Copy)]
+pub struct Mask {
+    pub p: f32,
+    pub key: [u64; 3],
+}
+
+impl Mask {
+    /// The factor of weight `index` (seed, head, slot).
+    #[inline(always)]
+    fn factor(self, index: usize) -> f32 {
+        if self.p == 0.0 { 1.0 } else { dropout::factor(self.p, self.key, index as u64) }
+    }
+}
+
+/// What the forward writes.
+pub struct Forward<'a> {
+    /// `[seeds, heads * padded]`: weighted sums of slot rows.
+    pub y: &'a mut [f32],
+    /// `[seeds, heads * slots]`: weights before dropout, 0 for empty slots.
+    pub weights: &'a mut [f32],
+    /// `[seeds * slots, time]`: encodings of occupied slots.
+    pub phi: &'a mut [f32],
+}
+
+/// Sum of products with one accumulator per lane; lengths are equal multiples of `LANES`.
+#[inline(always)]
+fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let mut sum = [0.0f32; LANES];
+    let (a, b) = (a.as_chunks::<LANES>().0, b.as_chunks::<LANES>().0);
+    for (a, b) in a.iter().zip(b) {
+        for l in 0..LANES {
+            sum[l] = fma::<FMA>(a[l], b[l], sum[l]);
+        }
+    }
+    for half in [8, 4, 2, 1] {
+        for l in 0..half {
+            sum[l] += sum[l + half];
+        }
+    }
+    sum[0]
+}
+
+/// `out = sum_j factors[j] * rows[j]`, rows `stride` apart.
+#[inline(always)]
+fn weighted_sum<const FMA: bool>(out: &mut [f32], factors: &[f32], rows: &[f32], stride: usize) {
+    for (c, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        let mut sum = [0.0f32; LANES];
+        for (j, f) in factors.iter().enumerate() {
+            if let Some(row) = rows[j * stride + c * LANES..].first_chunk::<LANES>() {
+                for l in 0..LANES {
+                    sum[l] = fma::<FMA>(*f, row[l], sum[l]);
+                }
+            }
+        }
+        *out = sum;
+    }
+}
+
+/// The occupied slots of one seed and their rows.
+struct Scratch {
+    /// Rows of `padded` columns; the padding stays zero.
+    rows: Vec<f32>,
+    /// Which slot each row is.
+    slots: Vec<usize>,
+    scores: Vec<f32>,
+    more: Vec<f32>,
+}
+
+impl Scratch {
+    fn new(shape: &Shape) -> Self {
+        Self {
+            rows: vec![0.0; shape.slots * shape.padded],
+            slots: Vec::with_capacity(shape.slots),
+            scores: vec![0.0; shape.slots],
+            more: vec![0.0; shape.slots],
+        }
+    }
+
+    /// Fills the node and edge columns; the time columns come from `phi` of this seed.
+    #[inline(always)]
+    fn fill(&mut self, shape: &Shape, source: &Source<'_>, seed: usize, phi: &[f32]) {
+        let from = seed * shape.slots;
+        let mut rows = self.rows.chunks_exact_mut(shape.padded);
+        for k in self.slots.iter().copied() {
+            let Some(row) = rows.next() else { return };
+            let node = source.slots[from + k] as usize;
+            row[..shape.node].copy_from_slice(&source.nodes[node * shape.node..][..shape.node]);
+            if shape.edge > 0 {
+                let edge = source.edge_slots.map_or(from + k, |at| at[from + k] as usize);
+                row[shape.node..shape.node + shape.edge]
+                    .copy_from_slice(&source.edges[edge * shape.edge..][..shape.edge]);
+            }
+            row[shape.node + shape.edge..shape.width].copy_from_slice(&phi[k * shape.time..][..shape.time]);
+        }
+    }
+
+    #[inline(always)]
+    fn occupy(&mut self, slots: &[u32]) {
+        self.slots.clear();
+        self.slots.extend((0..slots.len()).filter(|k| slots[*k] != u32::MAX));
+    }
+}
+
+/// Softmax in place.
+#[inline(always)]
+fn softmax<const FMA: bool>(scores: &mut [f32]) {
+    let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for s in scores.iter_mut() {
+        *s = exp::<FMA>(*s - top);
+        sum += *s;
+    }
+    scores.iter_mut().for_each(|s| *s /= sum);
+}
+
+struct ForwardKernel<'a> {
+    shape: Shape,
+    source: Source<'a>,
+    clock: &'a Clock<'a>,
+    mask: Mask,
+    first: usize,
+    u: &'a [f32],
+    out: Forward<'a>,
+}
+
+impl Kernel for ForwardKernel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let (s, clock) = (self.shape, self.clock);
+        let mut scratch = Scratch::new(&s);
+        for i in 0..self.u.len() / (s.heads * s.padded) {
+            let seed = self.first + i;
+            scratch.occupy(&self.source.slots[seed * s.slots..][..s.slots]);
+            let phi = &mut self.out.phi[i * s.slots * s.time..][..s.slots * s.time];
+            for k in scratch.slots.iter().copied() {
+                let delta = clock.deltas[seed * s.slots + k];
+                encode_row::<FMA>(&mut phi[k * s.time..][..s.time], delta, clock.w, clock.b);
+            }
+            scratch.fill(&s, &self.source, seed, phi);
+            let n = scratch.slots.len();
+            for h in 0..s.heads {
+                let block = (i * s.heads + h) * s.padded..(i * s.heads + h + 1) * s.padded;
+                let weights = &mut self.out.weights[(i * s.heads + h) * s.slots..][..s.slots];
+                let u = &self.u[block.clone()];
+                let scores = &mut scratch.scores[..n];
+                for (score, row) in scores.iter_mut().zip(scratch.rows.chunks_exact(s.padded)) {
+                    *score = dot::<FMA>(u, row);
+                }
+                softmax::<FMA>(scores);
+                weights.fill(0.0);
+                for (score, k) in scores.iter_mut().zip(&scratch.slots) {
+                    weights[*k] = *score;
+                    *score *= self.mask.factor((seed * s.heads + h) * s.slots + k);
+                }
+                weighted_sum::<FMA>(&mut self.out.y[block], scores, &scratch.rows, s.padded);
+            }
+        }
+    }
+}
+
+/// Scores, weights and weighted sums of all seeds; `u` is `[seeds, heads * padded]` with zero padding.
+pub fn forward(
+    shape: &Shape,
+    source: &Source<'_>,
+    clock: &Clock<'_>,
+    mask: Mask,
+    u: &[f32],
+    out: &mut Forward<'_>,
+) {
+    let blocks = SEEDS * shape.heads * shape.padded;
+    if blocks == 0 {
+        return;
+    }
+    if shape.slots == 0 {
+        out.y.fill(0.0);
+        return;
+    }
+    let phi = (SEEDS * shape.slots * shape.time).max(1);
+    let pieces = out.y.par_chunks_mut(blocks).zip(u.par_chunks(blocks)).enumerate();
+    let weights = out.weights.par_chunks_mut(SEEDS * shape.heads * shape.slots);
+    if shape.time == 0 {
+        pieces.zip(weights).for_each(|((piece, (y, u)), weights)| {
+            let out = Forward { y, weights, phi: &mut [] };
+            dispatch(ForwardKernel {
+                shape: *shape,
+                source: *source,
+                clock,
+                mask,
+                first: piece * SEEDS,
+                u,
+                out,
+            });
+        });
+        return;
+    }
+    pieces.zip(weights).zip(out.phi.par_chunks_mut(phi)).for_each(|(((piece, (y, u)), weights), phi)| {
+        let out = Forward { y, weights, phi };
+        dispatch(ForwardKernel { shape: *shape, source: *source, clock, mask, first: piece * SEEDS, u, out });
+    });
+}
+
+/// Which columns of a slot row get a gradient, and where they stand: the node row first, then the encoding.
+#[derive(Clone, Copy)]
+pub struct SlotColumns {
+    node: usize,
+    time: usize,
+}
+
+impl SlotColumns {
+    pub fn new(shape: &Shape, node: bool, time: bool) -> Self {
+        Self { node: if node { shape.node } else { 0 }, time: if time { shape.time } else { 0 } }
+    }
+
+    pub fn width(&self) -> usize {
+        self.node + self.time
+    }
+}
+
+/// What the forward left for the backward, and the gradient of `y`.
+pub struct Saved<'a> {
+    pub u: &'a [f32],
+    pub dy: &'a [f32],
+    pub weights: &'a [f32],
+    pub phi: &'a [f32],
+}
+
+/// What the backward writes.
+pub struct Gradients<'a> {
+    /// `[seeds, heads * padded]`.
+    pub du: &'a mut [f32],
+    /// `[seeds * slots, columns]`: of slot rows; zero for empty slots.
+    pub dx: &'a mut [f32],
+    pub columns: SlotColumns,
+}
+
+struct BackwardKernel<'a> {
+    shape: Shape,
+    source: Source<'a>,
+    mask: Mask,
+    first: usize,
+    saved: &'a Saved<'a>,
+    out: Gradients<'a>,
+}
+
+impl Kernel for BackwardKernel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let (s, columns) = (self.shape, self.out.columns);
+        let mut scratch = Scratch::new(&s);
+        let mut dx = vec![0.0f32; s.slots * s.padded];
+        for i in 0..self.out.du.len() / (s.heads * s.padded) {
+            let seed = self.first + i;
+            scratch.occupy(&self.source.slots[seed * s.slots..][..s.slots]);
+            let phi = &self.saved.phi[seed * s.slots * s.time..][..s.slots * s.time];
+            scratch.fill(&s, &self.source, seed, phi);
+            for h in 0..s.heads {
+                let at = seed * s.heads + h;
+                let (u, dy) = (&self.saved.u[at * s.padded..][..s.padded], &self.saved.dy[at * s.padded..]);
+                let dy = &dy[..s.padded];
+                let weights = &self.saved.weights[at * s.slots..][..s.slots];
+                score_gradients::<FMA>(&mut scratch, s.padded, dy, weights, |k| {
+                    self.mask.factor(at * s.slots + k)
+                });
+                let n = scratch.slots.len();
+                let du = &mut self.out.du[(i * s.heads + h) * s.padded..][..s.padded];
+                weighted_sum::<FMA>(du, &scratch.scores[..n], &scratch.rows, s.padded);
+                if columns.width() > 0 {
+                    let rows = dx.chunks_exact_mut(s.padded).zip(&scratch.scores[..n]).zip(&scratch.more);
+                    for ((dx, ds), a) in rows {
+                        add_two::<FMA>(dx, h == 0, (*a, dy), (*ds, u));
+                    }
+                }
+            }
+            let width = columns.width();
+            let out = &mut self.out.dx[i * s.slots * width..][..s.slots * width];
+            if columns.time > 0 {
+                out.fill(0.0);
+            }
+            for (dx, k) in dx.chunks_exact(s.padded).zip(&scratch.slots) {
+                let (node, time) = out[k * width..][..width].split_at_mut(columns.node);
+                node.copy_from_slice(&dx[..columns.node]);
+                time.copy_from_slice(&dx[s.width - columns.time..s.width]);
+            }
+        }
+    }
+}
+
+/// For one seed and head: `scratch.scores` becomes the gradient of the scores, `scratch.more` the weights after
+/// dropout.
+#[inline(always)]
+fn score_gradients<const FMA: bool>(
+    scratch: &mut Scratch,
+    padded: usize,
+    dy: &[f32],
+    weights: &[f32],
+    factor: impl Fn(usize) -> f32,
+) {
+    let mut mean = 0.0f32;
+    let rows = scratch.rows.chunks_exact(padded).zip(&scratch.slots);
+    for ((row, k), (ds, a)) in rows.zip(scratch.scores.iter_mut().zip(scratch.more.iter_mut())) {
+        let factor = factor(*k);
+        *ds = dot::<FMA>(dy, row) * factor;
+        *a = weights[*k] * factor;
+        mean += *ds * weights[*k];
+    }
+    for (ds, k) in scratch.scores.iter_mut().zip(&scratch.slots) {
+        *ds = weights[*k] * (*ds - mean);
+    }
+}
+
+/// `out (+)= a * x + b * y`.
+#[inline(always)]
+fn add_two<const FMA: bool>(out: &mut [f32], fresh: bool, (a, x): (f32, &[f32]), (b, y): (f32, &[f32])) {
+    for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
+        let old = if fresh { 0.0 } else { *o };
+        *o = fma::<FMA>(a, *x, fma::<FMA>(b, *y, old));
+    }
+}
+
+/// Gradients of `u` and of the slot rows, given that of `y`.
+pub fn backward(shape: &Shape, source: &Source<'_>, mask: Mask, saved: &Saved<'_>, out: &mut Gradients<'_>) {
+    let blocks = SEEDS * shape.heads * shape.padded;
+    if blocks == 0 {
+        return;
+    }
+    if shape.slots == 0 {
+        out.du.fill(0.0);
+        return;
+    }
+    let columns = out.columns;
+    let kernel = |piece: usize, du: &mut [f32], dx: &mut [f32]| {
+        let out = Gradients { du, dx, columns };
+        dispatch(BackwardKernel { shape: *shape, source: *source, mask, first: piece * SEEDS, saved, out });
+    };
+    if columns.width() == 0 {
+        out.du.par_chunks_mut(blocks).enumerate().for_each(|(piece, du)| kernel(piece, du, &mut []));
+        return;
+    }
+    let slots = SEEDS * shape.slots * columns.width();
+    let pieces = out.du.par_chunks_mut(blocks).zip(out.dx.par_chunks_mut(slots)).enumerate();
+    pieces.for_each(|(piece, (du, dx))| kernel(piece, du, dx));
+}

@@ -1,0 +1,55 @@
+//! Dropout masks from counters.
+
+use rayon::prelude::*;
+
+use crate::device::rng;
+
+use super::PIECE;
+
+/// The chance of dropping in units of 1/65536, and the factor for what stays.
+fn threshold(p: f32) -> (u64, f32) {
+    let drop = (f64::from(p) * 65536.0).round().min(65535.0);
+    (drop as u64, (65536.0 / (65536.0 - drop)) as f32)
+}
+
+/// The factor of element `index`: 0 with probability `p`, else `1 / (1 - p)`. One random number serves four elements.
+pub fn factor(p: f32, key: [u64; 3], index: u64) -> f32 {
+    let (drop, keep) = threshold(p);
+    let random = rng::random_u64([key[0], key[1], key[2], index / 4]);
+    if (random >> (16 * (index % 4))) & 0xFFFF < drop { 0.0 } else { keep }
+}
+
+/// Multiplies every element by its [`factor`].
+pub fn apply(values: &mut [f32], p: f32, key: [u64; 3]) {
+    let (drop, keep) = threshold(p);
+    values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
+        for (i, four) in values.chunks_mut(4).enumerate() {
+            let mut random = rng::random_u64([key[0], key[1], key[2], (piece * PIECE / 4 + i) as u64]);
+            for v in four {
+                *v = if random & 0xFFFF < drop { 0.0 } else { *v * keep };
+                random >>= 16;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_the_asked_share_and_keeps_the_mean() {
+        let mut values = vec![1.0f32; 200_000];
+        apply(&mut values, 0.1, [1, 2, 3]);
+        let dropped = values.iter().filter(|v| **v == 0.0).count() as f64 / 200_000.0;
+        let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / 200_000.0;
+        assert!((dropped - 0.1).abs() < 0.003, "{dropped}");
+        assert!((mean - 1.0).abs() < 0.005, "{mean}");
+        for i in [0usize, 1, 5, 16_384, 16_387, 199_999] {
+            assert_eq!(values[i], factor(0.1, [1, 2, 3], i as u64), "element {i}");
+        }
+        let mut other = vec![1.0f32; 200_000];
+        apply(&mut other, 0.1, [1, 2, 4]);
+        assert_ne!(values, other);
+    }
+}

@@ -1,0 +1,26 @@
+//! The operations on slices in main memory, backward beside forward. Loops are plain so that the compiler
+//! vectorises them; the hot ones are compiled for several vector widths through `device::simd`. Work is cut
+//! into pieces of fixed size, whatever the number of threads, and sums over pieces are added in order.
+//!
+//! Knows nothing of tapes or tensors: shapes arrive as numbers of columns and strides.
+
+pub mod adam;
+pub mod attention;
+pub mod dropout;
+pub mod elementwise;
+pub mod gather;
+pub mod layer_norm;
+pub mod linear;
+pub mod loss;
+pub mod math;
+pub mod recurrent;
+pub mod shape;
+pub mod time;
+
+/// Values per piece of an element-wise loop that is shared out to threads.
+const PIECE: usize = 1 << 14;
+
+/// Rows per piece for rows of `cols` values.
+fn piece_rows(cols: usize) -> usize {
+    (PIECE / cols.max(1)).max(1)
+}

@@ -1,0 +1,30 @@
+//! Moving blocks of columns and ranges of rows.
+
+/// Copies `x` (rows of `width`) into the columns of `out` (rows of `cols`) that begin at `at`.
+pub fn put_columns(out: &mut [f32], cols: usize, at: usize, x: &[f32], width: usize) {
+    if width == 0 {
+        return;
+    }
+    for (o, x) in out.chunks_exact_mut(cols).zip(x.chunks_exact(width)) {
+        o[at..at + width].copy_from_slice(x);
+    }
+}
+
+/// The reverse: `dx = columns of d` (fresh) or `dx += columns of d`.
+pub fn get_columns(dx: &mut [f32], width: usize, d: &[f32], cols: usize, at: usize, fresh: bool) {
+    if width == 0 {
+        return;
+    }
+    for (x, d) in dx.chunks_exact_mut(width).zip(d.chunks_exact(cols)) {
+        super::elementwise::accumulate(x, &d[at..at + width], fresh);
+    }
+}
+
+/// Adds `d` to rows `start..end` of `dx`; other rows of fresh memory become zero.
+pub fn add_rows_at(dx: &mut [f32], cols: usize, start: usize, end: usize, d: &[f32], fresh: bool) {
+    if fresh {
+        dx[..start * cols].fill(0.0);
+        dx[end * cols..].fill(0.0);
+    }
+    super::elementwise::accumulate(&mut dx[start * cols..end * cols], d, fresh);
+}

@@ -1,0 +1,89 @@
+//! The time encoding and its gradient.
+
+use rayon::prelude::*;
+
+use crate::device::simd::{Kernel, dispatch};
+
+use super::math::{cos, sin};
+use super::piece_rows;
+
+/// One row: `cos(w * delta + b)`. The product and the sum are rounded separately, as in the frameworks.
+#[inline(always)]
+pub fn encode_row<const FMA: bool>(out: &mut [f32], delta: f32, w: &[f32], b: &[f32]) {
+    for ((o, w), b) in out.iter_mut().zip(w).zip(b) {
+        *o = cos::<FMA>(w * delta + b);
+    }
+}
+
+struct Encode<'a> {
+    out: &'a mut [f32],
+    deltas: &'a [f32],
+    w: &'a [f32],
+    b: &'a [f32],
+}
+
+impl Kernel for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for (row, delta) in self.out.chunks_exact_mut(self.w.len()).zip(self.deltas) {
+            encode_row::<FMA>(row, *delta, self.w, self.b);
+        }
+    }
+}
+
+/// `out[i] = cos(w * deltas[i] + b)`.
+pub fn encode(out: &mut [f32], deltas: &[f32], w: &[f32], b: &[f32]) {
+    if w.is_empty() {
+        return;
+    }
+    let rows = piece_rows(w.len());
+    out.par_chunks_mut(rows * w.len())
+        .zip(deltas.par_chunks(rows))
+        .for_each(|(out, deltas)| dispatch(Encode { out, deltas, w, b }));
+}
+
+struct Gradient<'a> {
+    deltas: &'a [f32],
+    w: &'a [f32],
+    b: &'a [f32],
+    d: &'a [f32],
+    stride: usize,
+}
+
+impl Kernel for Gradient<'_> {
+    type Output = (Vec<f32>, Vec<f32>);
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> Self::Output {
+        let dim = self.w.len();
+        let (mut dw, mut db) = (vec![0.0f32; dim], vec![0.0f32; dim]);
+        for (i, delta) in self.deltas.iter().enumerate() {
+            let d = &self.d[i * self.stride..][..dim];
+            let (dw, db) = (&mut dw[..dim], &mut db[..dim]);
+            for j in 0..dim {
+                let slope = -sin::<FMA>(self.w[j] * delta + self.b[j]) * d[j];
+                dw[j] += slope * delta;
+                db[j] += slope;
+            }
+        }
+        (dw, db)
+    }
+}
+
+/// Gradients of `w` and `b`; row `i` of `d` starts at `i * stride`. Pieces are summed in order.
+pub fn backward(deltas: &[f32], w: &[f32], b: &[f32], d: &[f32], stride: usize) -> (Vec<f32>, Vec<f32>) {
+    let rows = piece_rows(w.len());
+    let pieces: Vec<_> = deltas
+        .par_chunks(rows)
+        .enumerate()
+        .map(|(i, deltas)| dispatch(Gradient { deltas, w, b, d: &d[i * rows * stride..], stride }))
+        .collect();
+    let (mut dw, mut db) = (vec![0.0; w.len()], vec![0.0; w.len()]);
+    for (pw, pb) in pieces {
+        dw.iter_mut().zip(&pw).for_each(|(s, v)| *s += v);
+        db.iter_mut().zip(&pb).for_each(|(s, v)| *s += v);
+    }
+    (dw, db)
+}

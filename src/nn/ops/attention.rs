@@ -1,0 +1,321 @@
+//! Temporal attention over fixed slots, in folded form.
+//!
+//! With `x_k = [node row; edge row; phi(dt_k)]` the score of slot k is `q . (W_K x_k) = (W_Kᵀ q) . x_k` and the
+//! output is `sum a_k W_V x_k = W_V (sum a_k x_k)`. So `W_K` is folded into the query once per seed and head
+//! (`u`), the raw slot rows are weighed and summed (`y`), and `W_V` is applied once: nothing is projected per
+//! slot, forward or backward.
+//!
+//! ```text
+//! q = query W_Qᵀ        u_h = q_h W_K,h / sqrt(d_head)        a = softmax(u_h . x_k)   (over occupied slots)
+//! y_h = sum_k a_k x_k   out_h = y_h W_V,hᵀ
+//! ```
+//! `u` and `y` have rows of `heads` blocks, each padded with zeros to whole vectors (`Shape::padded`).
+
+use crate::device::Device;
+use crate::device::matmul::{Into, View, ViewMut, matmul};
+use crate::nn::cpu::attention::{self as cpu, Shape};
+use crate::nn::cpu::gather::{Users, scatter_add};
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
+
+use super::time;
+
+/// Arguments of [`Tape::temporal_attention`] for `S` seeds with `K` slots each.
+pub struct TemporalAttention<'a> {
+    /// `[S, dq]`.
+    pub query: Var,
+    /// Rows of the nodes in the slots, `[U, dn]`; usually one per different node.
+    pub nodes: Var,
+    /// `[S * K]`: the row of `nodes` in each slot; `u32::MAX` marks an empty slot.
+    pub slots: Vec<u32>,
+    /// `[S * K]`: seed time minus edge time; anything in empty slots.
+    pub deltas: Vec<f32>,
+    /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` says which. `None` means `de = 0`.
+    pub edge_rows: Option<Tensor>,
+    /// `[S * K]`: the row of `edge_rows` for each slot; `None` means row i for slot i.
+    pub edge_slots: Option<Vec<u32>>,
+    /// `[D, dq]`, `D` divisible by `heads`.
+    pub w_q: ParamId,
+    /// `[D, dn + de + time]`, columns in that order.
+    pub w_k: ParamId,
+    /// `[D, dn + de + time]`, columns in that order.
+    pub w_v: ParamId,
+    /// Number of heads.
+    pub heads: usize,
+    /// The encoding of `deltas`.
+    pub time: &'a TimeEncoder,
+    /// Probability with which an attention weight is dropped in training, in `[0, 1)`.
+    pub dropout: f32,
+    /// Key of the dropout mask.
+    pub key: [u64; 3],
+}
+
+struct Attention {
+    query: Var,
+    nodes: Var,
+    w_q: ParamId,
+    w_k: ParamId,
+    w_v: ParamId,
+    time: TimeEncoder,
+    dropout: f32,
+    key: [u64; 3],
+    shape: Shape,
+    slots: Vec<u32>,
+    deltas: Vec<f32>,
+    edge_rows: Option<Tensor>,
+    edge_slots: Option<Vec<u32>>,
+    /// `[S, D]`.
+    q: Tensor,
+    /// `[S, heads * padded]`.
+    u: Tensor,
+    /// `[S, heads * padded]`.
+    y: Tensor,
+    /// `[S, heads * K]`, before dropout.
+    weights: Tensor,
+    /// `[S * K, time]`.
+    phi: Tensor,
+}
+
+impl Tape<'_> {
+    /// Multi-head scaled dot-product attention of each seed over its occupied slots, heads side by side:
+    /// `[S, D]`. A seed without an occupied slot gets zeros.
+    ///
+    /// # Panics
+    /// If the shapes do not agree or a slot names a row that is not there.
+    pub fn temporal_attention(&mut self, args: TemporalAttention<'_>) -> Var {
+        let shape = self.attention_shape(&args);
+        let seeds = shape.seeds;
+        let mut saved = Attention {
+            q: self.take(seeds, shape.model),
+            u: self.take(seeds, shape.heads * shape.padded),
+            y: self.take(seeds, shape.heads * shape.padded),
+            weights: self.take(seeds, shape.heads * shape.slots),
+            phi: self.take(seeds * shape.slots, shape.time),
+            query: args.query,
+            nodes: args.nodes,
+            w_q: args.w_q,
+            w_k: args.w_k,
+            w_v: args.w_v,
+            time: args.time.clone(),
+            dropout: if self.training() { args.dropout } else { 0.0 },
+            key: args.key,
+            shape,
+            slots: args.slots,
+            deltas: args.deltas,
+            edge_rows: args.edge_rows,
+            edge_slots: args.edge_slots,
+        };
+        let mut out = self.take(seeds, shape.model);
+        match self.device() {
+            Device::Cpu => saved.forward(self, &mut out),
+        }
+        if self.training() {
+            return self.push(out, true, Some(Box::new(saved)));
+        }
+        for tensor in saved.tensors() {
+            self.give(tensor);
+        }
+        self.push(out, false, None)
+    }
+
+    fn attention_shape(&self, args: &TemporalAttention<'_>) -> Shape {
+        let parameters = self.parameters();
+        let (seeds, dq) = self.value(args.query).shape();
+        let (rows, node) = self.value(args.nodes).shape();
+        let edge = args.edge_rows.as_ref().map_or(0, Tensor::cols);
+        let time = args.time.dim(parameters);
+        let width = node + edge + time;
+        let (model, slots) =
+            (parameters.get(args.w_q).rows(), args.slots.len().checked_div(seeds).unwrap_or(0));
+        assert!(
+            args.heads > 0 && model % args.heads == 0,
+            "attention: {model} columns in {} heads",
+            args.heads
+        );
+        assert_eq!(parameters.get(args.w_q).cols(), dq, "attention: w_q for queries of {dq}");
+        assert_eq!(parameters.get(args.w_k).shape(), (model, width), "attention: w_k for slots of {width}");
+        assert_eq!(parameters.get(args.w_v).shape(), (model, width), "attention: w_v for slots of {width}");
+        assert_eq!(
+            args.slots.len(),
+            seeds * slots,
+            "attention: {} slots for {seeds} seeds",
+            args.slots.len()
+        );
+        assert_eq!(args.deltas.len(), args.slots.len(), "attention: a time difference per slot");
+        let inside = |slots: &[u32], rows| slots.iter().all(|s| *s == u32::MAX || (*s as usize) < rows);
+        assert!(inside(&args.slots, rows), "attention: a slot beyond {rows} node rows");
+        if let Some(edges) = &args.edge_rows {
+            match &args.edge_slots {
+                Some(at) => {
+                    assert_eq!(at.len(), args.slots.len(), "attention: an edge row per slot");
+                    let used = args.slots.iter().zip(at).filter(|(s, _)| **s != u32::MAX);
+                    assert!(
+                        used.into_iter().all(|(_, e)| (*e as usize) < edges.rows()),
+                        "attention: edge rows"
+                    );
+                }
+                None => assert_eq!(edges.rows(), args.slots.len(), "attention: an edge row per slot"),
+            }
+        }
+        Shape::new(seeds, slots, args.heads, model, [node, edge, time])
+    }
+}
+
+impl Attention {
+    fn source<'a>(&'a self, nodes: &'a Tensor) -> cpu::Source<'a> {
+        cpu::Source {
+            slots: &self.slots,
+            nodes: nodes.data(),
+            edges: self.edge_rows.as_ref().map_or(&[], Tensor::data),
+            edge_slots: self.edge_slots.as_deref(),
+        }
+    }
+
+    fn forward(&mut self, tape: &Tape<'_>, out: &mut Tensor) {
+        let s = self.shape;
+        let (w_q, w_k, w_v) = (
+            tape.parameters().get(self.w_q),
+            tape.parameters().get(self.w_k),
+            tape.parameters().get(self.w_v),
+        );
+        matmul(self.q.view_mut(), Into::Replace, 1.0, tape.value(self.query).view(), w_q.view().t());
+        for h in 0..s.heads {
+            let u = s.block_mut(self.u.data_mut(), h);
+            matmul(u, Into::Replace, s.scale(), s.head(self.q.data(), h), s.weight(w_k.data(), h));
+        }
+        s.clear_padding(self.u.data_mut());
+        let (w, b) = self.time.weights(tape.parameters());
+        let nodes = tape.value(self.nodes);
+        let source = cpu::Source {
+            slots: &self.slots,
+            nodes: nodes.data(),
+            edges: self.edge_rows.as_ref().map_or(&[], Tensor::data),
+            edge_slots: self.edge_slots.as_deref(),
+        };
+        let mut results =
+            cpu::Forward { y: self.y.data_mut(), weights: self.weights.data_mut(), phi: self.phi.data_mut() };
+        let clock = cpu::Clock { deltas: &self.deltas, w, b };
+        let mask = cpu::Mask { p: self.dropout, key: self.key };
+        cpu::forward(&s, &source, &clock, mask, self.u.data(), &mut results);
+        for h in 0..s.heads {
+            let o = s.head_mut(out.data_mut(), h);
+            matmul(o, Into::Replace, 1.0, s.block(self.y.data(), h), s.weight(w_v.data(), h).t());
+        }
+    }
+
+    fn tensors(self) -> impl Iterator<Item = Tensor> {
+        [self.q, self.u, self.y, self.weights, self.phi].into_iter().chain(self.edge_rows)
+    }
+
+    /// Adds to the gradient of `w_v`; returns the gradient of `y`.
+    fn backward_output(&self, d: &Tensor, walk: &mut Walk<'_>) -> Tensor {
+        let s = self.shape;
+        let w_v = walk.parameter(self.w_v);
+        let mut dy = walk.take(s.seeds, s.heads * s.padded);
+        for h in 0..s.heads {
+            let dw = s.weight_mut(walk.gradient(self.w_v).data_mut(), h);
+            matmul(dw, Into::Add, 1.0, s.head(d.data(), h).t(), s.block(self.y.data(), h));
+            let (block, d) = (s.block_mut(dy.data_mut(), h), s.head(d.data(), h));
+            matmul(block, Into::Replace, 1.0, d, s.weight(w_v.data(), h));
+        }
+        s.clear_padding(dy.data_mut());
+        dy
+    }
+
+    /// Adds to the gradients of `w_k`, `w_q` and the query, given the gradient of `u`.
+    fn backward_query(&self, du: &Tensor, walk: &mut Walk<'_>) {
+        let s = self.shape;
+        let (w_q, w_k, query) = (walk.parameter(self.w_q), walk.parameter(self.w_k), walk.value(self.query));
+        let mut dq = walk.take(s.seeds, s.model);
+        for h in 0..s.heads {
+            let dw = s.weight_mut(walk.gradient(self.w_k).data_mut(), h);
+            matmul(dw, Into::Add, s.scale(), s.head(self.q.data(), h).t(), s.block(du.data(), h));
+            let (head, block) = (s.head_mut(dq.data_mut(), h), s.block(du.data(), h));
+            matmul(head, Into::Replace, s.scale(), block, s.weight(w_k.data(), h).t());
+        }
+        matmul(walk.gradient(self.w_q).view_mut(), Into::Add, 1.0, dq.view().t(), query.view());
+        walk.flow_with(self.query, |d, fresh| super::linear::backward_input(d, fresh, &dq, w_q));
+        walk.give(dq);
+    }
+}
+
+impl Backward for Attention {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        let s = self.shape;
+        match walk.device {
+            Device::Cpu => {
+                let dy = self.backward_output(&d, walk);
+                let learned = matches!(self.time, TimeEncoder::Trained { .. });
+                let columns = cpu::SlotColumns::new(&s, walk.needs(self.nodes), learned);
+                let mut du = walk.take(s.seeds, s.heads * s.padded);
+                let mut dx = walk.take(s.seeds * s.slots, columns.width());
+                let saved = cpu::Saved {
+                    u: self.u.data(),
+                    dy: dy.data(),
+                    weights: self.weights.data(),
+                    phi: self.phi.data(),
+                };
+                let mask = cpu::Mask { p: self.dropout, key: self.key };
+                let mut results = cpu::Gradients { du: du.data_mut(), dx: dx.data_mut(), columns };
+                cpu::backward(&s, &self.source(walk.value(self.nodes)), mask, &saved, &mut results);
+                self.backward_query(&du, walk);
+                walk.flow_with(self.nodes, |dn, fresh| {
+                    let users = Users::new(&self.slots, dn.rows());
+                    scatter_add(dn.data_mut(), s.node, fresh, &users, dx.data(), columns.width());
+                });
+                if let TimeEncoder::Trained { w, b } = self.time {
+                    let stride = columns.width();
+                    let from = stride.saturating_sub(s.time).min(dx.data().len());
+                    time::backward_weights(walk, w, b, &self.deltas, &dx.data()[from..], stride);
+                }
+                [dy, du, dx].into_iter().for_each(|t| walk.give(t));
+            }
+        }
+        walk.give(d);
+        let pool = walk.pool();
+        self.tensors().for_each(|t| pool.give(t));
+    }
+
+    fn release(self: Box<Self>, pool: &mut TapePool) {
+        self.tensors().for_each(|t| pool.give(t));
+    }
+}
+
+/// Strided views of the parts of one head.
+impl Shape {
+    fn scale(&self) -> f32 {
+        1.0 / (self.head_width() as f32).sqrt()
+    }
+
+    fn head_width(&self) -> usize {
+        self.model / self.heads
+    }
+
+    fn head<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
+        let width = self.head_width();
+        View::strided(&data[(h * width).min(data.len())..], self.seeds, width, self.model)
+    }
+
+    fn head_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
+        let (width, from) = (self.head_width(), (h * self.head_width()).min(data.len()));
+        ViewMut::strided(&mut data[from..], self.seeds, width, self.model)
+    }
+
+    fn block<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
+        let from = (h * self.padded).min(data.len());
+        View::strided(&data[from..], self.seeds, self.width, self.heads * self.padded)
+    }
+
+    fn block_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
+        let from = (h * self.padded).min(data.len());
+        ViewMut::strided(&mut data[from..], self.seeds, self.width, self.heads * self.padded)
+    }
+
+    fn weight<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
+        View::new(&data[h * self.head_width() * self.width..], self.head_width(), self.width)
+    }
+
+    fn weight_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
+        ViewMut::new(&mut data[h * self.head_width() * self.width..], self.head_width(), self.width)
+    }
+}

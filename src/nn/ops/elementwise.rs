@@ -1,0 +1,92 @@
+//! Element by element: sum, rectifier, scaling.
+
+use crate::device::Device;
+use crate::nn::cpu::elementwise as cpu;
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{Tape, TapePool, Tensor, Var};
+
+struct Add {
+    x: Var,
+    y: Var,
+}
+
+struct Relu {
+    x: Var,
+}
+
+struct Scale {
+    x: Var,
+    factor: f32,
+}
+
+impl Tape<'_> {
+    /// `x + y`, of one shape.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn add(&mut self, x: Var, y: Var) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        assert_eq!((rows, cols), self.value(y).shape(), "add of two shapes");
+        let mut sum = self.take(rows, cols);
+        match self.device() {
+            Device::Cpu => cpu::add(sum.data_mut(), self.value(x).data(), self.value(y).data()),
+        }
+        let needs = self.needs(x) || self.needs(y);
+        self.push(sum, needs, needs.then(|| Box::new(Add { x, y }) as _))
+    }
+
+    /// `max(x, 0)`; the gradient at 0 is 0.
+    pub fn relu(&mut self, x: Var) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        let mut y = self.take(rows, cols);
+        match self.device() {
+            Device::Cpu => cpu::relu(y.data_mut(), self.value(x).data()),
+        }
+        let needs = self.needs(x);
+        self.push(y, needs, needs.then(|| Box::new(Relu { x }) as _))
+    }
+
+    /// `factor * x`.
+    pub fn scale(&mut self, x: Var, factor: f32) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        let mut y = self.take(rows, cols);
+        match self.device() {
+            Device::Cpu => cpu::scale(y.data_mut(), self.value(x).data(), factor),
+        }
+        let needs = self.needs(x);
+        self.push(y, needs, needs.then(|| Box::new(Scale { x, factor }) as _))
+    }
+}
+
+impl Backward for Add {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        walk.flow_with(self.y, |dy, fresh| match d.device() {
+            Device::Cpu => cpu::accumulate(dy.data_mut(), d.data(), fresh),
+        });
+        walk.flow(self.x, d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+impl Backward for Relu {
+    fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
+        match walk.device {
+            Device::Cpu => cpu::relu_backward(d.data_mut(), walk.value(result).data()),
+        }
+        walk.flow(self.x, d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+impl Backward for Scale {
+    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
+        match walk.device {
+            Device::Cpu => d.data_mut().iter_mut().for_each(|v| *v *= self.factor),
+        }
+        walk.flow(self.x, d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}

@@ -1,0 +1,102 @@
+//! Rows by index: reading them (backward adds them up again) and laying new rows over a matrix.
+
+use crate::device::Device;
+use crate::nn::cpu::gather as cpu;
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{Tape, TapePool, Tensor, Var};
+
+struct Gather {
+    x: Var,
+    index: Vec<u32>,
+}
+
+struct Overlay {
+    base: Var,
+    index: Vec<u32>,
+    rows: Var,
+}
+
+impl Tape<'_> {
+    /// Row `index[i]` of `x` as row `i`; backward is the deterministic scatter-add.
+    ///
+    /// # Panics
+    /// If an index is not a row of `x`.
+    pub fn gather(&mut self, x: Var, index: Vec<u32>) -> Var {
+        let cols = self.value(x).cols();
+        check(&index, self.value(x).rows());
+        let mut y = self.take(index.len(), cols);
+        match self.device() {
+            Device::Cpu => cpu::gather(y.data_mut(), self.value(x).data(), cols, &index),
+        }
+        let needs = self.needs(x);
+        self.push(y, needs, needs.then(|| Box::new(Gather { x, index }) as _))
+    }
+
+    /// A copy of `base` with row `index[i]` replaced by row `i` of `rows`. Indices are unique.
+    ///
+    /// # Panics
+    /// If an index is not a row of `base`, or the shapes do not agree.
+    pub fn overlay_rows(&mut self, base: Var, index: Vec<u32>, rows: Var) -> Var {
+        let (n, cols) = self.value(base).shape();
+        check(&index, n);
+        assert_eq!(self.value(rows).shape(), (index.len(), cols), "overlay_rows: rows of another shape");
+        debug_assert!(unique(&index), "overlay_rows: an index comes twice");
+        let mut y = self.take(n, cols);
+        match self.device() {
+            Device::Cpu => {
+                y.data_mut().copy_from_slice(self.value(base).data());
+                cpu::put_rows(y.data_mut(), cols, &index, self.value(rows).data());
+            }
+        }
+        let needs = self.needs(base) || self.needs(rows);
+        self.push(y, needs, needs.then(|| Box::new(Overlay { base, index, rows }) as _))
+    }
+}
+
+fn check(index: &[u32], rows: usize) {
+    if let Some(bad) = index.iter().find(|i| **i as usize >= rows) {
+        panic!("row {bad} of a value with {rows} rows");
+    }
+}
+
+fn unique(index: &[u32]) -> bool {
+    let mut sorted = index.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).all(|w| w[0] != w[1])
+}
+
+impl Backward for Gather {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        walk.flow_with(self.x, |dx, fresh| match d.device() {
+            Device::Cpu => {
+                let users = cpu::Users::new(&self.index, dx.rows());
+                let cols = dx.cols();
+                cpu::scatter_add(dx.data_mut(), cols, fresh, &users, d.data(), d.cols());
+            }
+        });
+        walk.give(d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+impl Backward for Overlay {
+    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
+        walk.flow_with(self.rows, |dr, fresh| match d.device() {
+            Device::Cpu => cpu::gather_add(dr.data_mut(), d.data(), d.cols(), &self.index, fresh),
+        });
+        if walk.needs(self.base) {
+            match walk.device {
+                Device::Cpu => {
+                    let cols = d.cols();
+                    cpu::clear_rows(d.data_mut(), cols, &self.index);
+                }
+            }
+            walk.flow(self.base, d);
+        } else {
+            walk.give(d);
+        }
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}

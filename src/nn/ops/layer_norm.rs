@@ -1,0 +1,73 @@
+//! Layer normalisation over each row, with a learned scale and shift.
+
+use crate::device::Device;
+use crate::nn::cpu::layer_norm as cpu;
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
+
+struct LayerNorm {
+    x: Var,
+    gamma: ParamId,
+    beta: ParamId,
+    /// Per row: mean, reciprocal of the standard deviation.
+    moments: Tensor,
+}
+
+impl Tape<'_> {
+    /// `(x - mean) / sqrt(variance + eps) * gamma + beta` per row, with the biased variance; `gamma` and `beta`
+    /// are `[1, cols]`.
+    ///
+    /// # Panics
+    /// If the shapes do not agree.
+    pub fn layer_norm(&mut self, x: Var, gamma: ParamId, beta: ParamId, eps: f32) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        let (g, b) = (self.parameters().get(gamma), self.parameters().get(beta));
+        assert_eq!((g.data().len(), b.data().len()), (cols, cols), "layer_norm of {cols} columns");
+        let mut y = self.take(rows, cols);
+        let mut moments = self.take(rows, 2);
+        match self.device() {
+            Device::Cpu => {
+                cpu::forward(y.data_mut(), moments.data_mut(), self.value(x).data(), g.data(), b.data(), eps);
+            }
+        }
+        if !self.training() {
+            self.give(moments);
+            return self.push(y, false, None);
+        }
+        self.push(y, true, Some(Box::new(LayerNorm { x, gamma, beta, moments })))
+    }
+}
+
+impl Backward for LayerNorm {
+    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
+        let Self { x, gamma, beta, moments } = *self;
+        let (input, g) = (walk.value(x), walk.parameter(gamma));
+        match walk.device {
+            Device::Cpu => {
+                let (mut dg, mut db) = (walk.take(1, g.cols()), walk.take(1, g.cols()));
+                dg.data_mut().fill(0.0);
+                db.data_mut().fill(0.0);
+                cpu::backward_parameters(
+                    dg.data_mut(),
+                    db.data_mut(),
+                    d.data(),
+                    input.data(),
+                    moments.data(),
+                );
+                for (id, sum) in [(gamma, &dg), (beta, &db)] {
+                    let target = walk.gradient(id).data_mut();
+                    target.iter_mut().zip(sum.data()).for_each(|(t, s)| *t += s);
+                }
+                walk.give(dg);
+                walk.give(db);
+                cpu::backward_input(d.data_mut(), input.data(), moments.data(), g.data());
+            }
+        }
+        walk.give(moments);
+        walk.flow(x, d);
+    }
+
+    fn release(self: Box<Self>, pool: &mut TapePool) {
+        pool.give(self.moments);
+    }
+}

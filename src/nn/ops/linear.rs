@@ -1,0 +1,93 @@
+//! The linear layer: `y = x Wᵀ + b`.
+
+use crate::device::Device;
+use crate::device::matmul::{Into, matmul};
+use crate::nn::cpu::linear as cpu;
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
+
+struct Linear {
+    x: Var,
+    weight: ParamId,
+    bias: Option<ParamId>,
+}
+
+impl Tape<'_> {
+    /// `x Wᵀ + b`: `[n, in]` to `[n, out]` with `weight` `[out, in]` and `bias` `[1, out]`.
+    ///
+    /// # Panics
+    /// If the shapes do not agree.
+    pub fn linear(&mut self, x: Var, weight: ParamId, bias: Option<ParamId>) -> Var {
+        let parameters = self.parameters();
+        let w = parameters.get(weight);
+        let b = bias.map(|b| parameters.get(b));
+        let mut y = self.take(self.value(x).rows(), w.rows());
+        forward(&mut y, self.value(x), w, b);
+        let training = self.training();
+        let operation: Option<Box<dyn Backward>> =
+            if training { Some(Box::new(Linear { x, weight, bias })) } else { None };
+        self.push(y, training, operation)
+    }
+}
+
+impl Backward for Linear {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        let Self { x, weight, bias } = *self;
+        backward_parameters(walk, &d, walk.value(x), weight, bias);
+        let w = walk.parameter(weight);
+        walk.flow_with(x, |dx, fresh| backward_input(dx, fresh, &d, w));
+        walk.give(d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+/// `y = x wᵀ + b`.
+pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>) {
+    assert_eq!(x.cols(), w.cols(), "linear: input {:?}, weight {:?}", x.shape(), w.shape());
+    match y.device() {
+        Device::Cpu => {
+            let into = match b {
+                Some(b) => {
+                    assert_eq!(
+                        b.data().len(),
+                        w.rows(),
+                        "linear: bias {:?}, weight {:?}",
+                        b.shape(),
+                        w.shape()
+                    );
+                    cpu::fill_rows(y.data_mut(), b.data());
+                    Into::Add
+                }
+                None => Into::Replace,
+            };
+            matmul(y.view_mut(), into, 1.0, x.view(), w.view().t());
+        }
+    }
+}
+
+/// Adds `dᵀ x` to the weight's gradient and the column sums of `d` to the bias's.
+pub(super) fn backward_parameters(
+    walk: &mut Walk<'_>,
+    d: &Tensor,
+    x: &Tensor,
+    w: ParamId,
+    b: Option<ParamId>,
+) {
+    match walk.device {
+        Device::Cpu => {
+            matmul(walk.gradient(w).view_mut(), Into::Add, 1.0, d.view().t(), x.view());
+            if let Some(b) = b {
+                cpu::add_column_sums(walk.gradient(b).data_mut(), d.data());
+            }
+        }
+    }
+}
+
+/// `dx = d w`, or adds it.
+pub(super) fn backward_input(dx: &mut Tensor, fresh: bool, d: &Tensor, w: &Tensor) {
+    let into = if fresh { Into::Replace } else { Into::Add };
+    match d.device() {
+        Device::Cpu => matmul(dx.view_mut(), into, 1.0, d.view(), w.view()),
+    }
+}

@@ -1,0 +1,13 @@
+//! The block operations as methods of [`Tape`](super::Tape): each file records one kind of operation, says what
+//! its backward saves, and picks the device's implementation. The arithmetic is in `super::cpu`.
+
+pub mod attention;
+mod dropout;
+mod elementwise;
+mod gather;
+mod layer_norm;
+mod linear;
+mod loss;
+pub mod recurrent;
+mod shape;
+pub mod time;

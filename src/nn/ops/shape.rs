@@ -1,0 +1,87 @@
+//! Putting matrices side by side, and taking rows out of one.
+
+use std::ops::Range;
+
+use crate::device::Device;
+use crate::nn::cpu::shape as cpu;
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{Tape, TapePool, Tensor, Var};
+
+struct Concat {
+    parts: Vec<Var>,
+}
+
+struct Rows {
+    x: Var,
+    range: Range<usize>,
+}
+
+impl Tape<'_> {
+    /// The values side by side: rows stay, columns add up.
+    ///
+    /// # Panics
+    /// If the numbers of rows differ or there are no parts.
+    pub fn concat(&mut self, parts: &[Var]) -> Var {
+        assert!(!parts.is_empty(), "concat of nothing");
+        let rows = self.value(parts[0]).rows();
+        for part in parts {
+            assert_eq!(self.value(*part).rows(), rows, "concat of different numbers of rows");
+        }
+        let cols = parts.iter().map(|p| self.value(*p).cols()).sum();
+        let mut y = self.take(rows, cols);
+        let mut at = 0;
+        for part in parts {
+            let x = self.value(*part);
+            match self.device() {
+                Device::Cpu => cpu::put_columns(y.data_mut(), cols, at, x.data(), x.cols()),
+            }
+            at += x.cols();
+        }
+        let needs = parts.iter().any(|p| self.needs(*p));
+        self.push(y, needs, needs.then(|| Box::new(Concat { parts: parts.to_vec() }) as _))
+    }
+
+    /// A range of rows.
+    ///
+    /// # Panics
+    /// If the range reaches beyond the value's rows.
+    pub fn rows(&mut self, x: Var, range: Range<usize>) -> Var {
+        let cols = self.value(x).cols();
+        let mut y = self.take(range.len(), cols);
+        match self.device() {
+            Device::Cpu => {
+                y.data_mut().copy_from_slice(&self.value(x).data()[range.start * cols..range.end * cols]);
+            }
+        }
+        let needs = self.needs(x);
+        self.push(y, needs, needs.then(|| Box::new(Rows { x, range }) as _))
+    }
+}
+
+impl Backward for Concat {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        let mut at = 0;
+        for part in self.parts {
+            let width = walk.value(part).cols();
+            walk.flow_with(part, |dx, fresh| match d.device() {
+                Device::Cpu => cpu::get_columns(dx.data_mut(), width, d.data(), d.cols(), at, fresh),
+            });
+            at += width;
+        }
+        walk.give(d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+impl Backward for Rows {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        let Range { start, end } = self.range;
+        walk.flow_with(self.x, |dx, fresh| match d.device() {
+            Device::Cpu => cpu::add_rows_at(dx.data_mut(), d.cols(), start, end, d.data(), fresh),
+        });
+        walk.give(d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}

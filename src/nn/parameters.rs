@@ -1,0 +1,161 @@
+//! [`Parameters`]: the named weights of a model, in the order in which they were added; [`Gradients`]: one
+//! tensor of the same shape for each.
+//!
+//! Knows nothing of files: bytes are made and read in `storage`.
+
+use crate::device::Device;
+
+use super::Tensor;
+
+/// A parameter's place in its [`Parameters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ParamId(pub(super) usize);
+
+/// Named weights in the order in which they were added. Names are unique.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    names: Vec<String>,
+    tensors: Vec<Tensor>,
+}
+
+impl Parameters {
+    /// No parameters.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tensor; biases are `1 x n`.
+    ///
+    /// # Panics
+    /// If the name is taken.
+    pub fn add(&mut self, name: impl ToString, tensor: Tensor) -> ParamId {
+        let name = name.to_string();
+        assert!(self.find(&name).is_none(), "parameter {name} is there already");
+        self.names.push(name);
+        self.tensors.push(tensor);
+        ParamId(self.tensors.len() - 1)
+    }
+
+    /// The parameter of that name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<ParamId> {
+        self.names.iter().position(|n| n == name).map(ParamId)
+    }
+
+    /// A parameter's values.
+    ///
+    /// # Panics
+    /// If `id` is of other parameters.
+    #[must_use]
+    pub fn get(&self, id: ParamId) -> &Tensor {
+        &self.tensors[id.0]
+    }
+
+    /// A parameter's values for writing.
+    ///
+    /// # Panics
+    /// If `id` is of other parameters.
+    #[must_use]
+    pub fn get_mut(&mut self, id: ParamId) -> &mut Tensor {
+        &mut self.tensors[id.0]
+    }
+
+    /// Names and values in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
+        self.names.iter().map(String::as_str).zip(&self.tensors)
+    }
+
+    /// Number of tensors.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// Number of scalars in all tensors.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.tensors.iter().map(|t| t.data().len()).sum()
+    }
+
+    /// Whether every scalar is a finite number.
+    #[must_use]
+    pub fn is_finite(&self) -> bool {
+        all_finite(&self.tensors)
+    }
+
+    pub(super) fn tensors_mut(&mut self) -> &mut [Tensor] {
+        &mut self.tensors
+    }
+}
+
+fn all_finite(tensors: &[Tensor]) -> bool {
+    // A sum of `v * 0` is 0 for finite values and NaN otherwise, and vectorises.
+    tensors.iter().all(|t| t.data().chunks(4096).all(|c| c.iter().map(|v| v * 0.0).sum::<f32>() == 0.0))
+}
+
+/// One gradient per parameter, of the parameter's shape.
+#[derive(Clone, Debug)]
+pub struct Gradients {
+    tensors: Vec<Tensor>,
+}
+
+impl Gradients {
+    /// Zeros for every parameter.
+    #[must_use]
+    pub fn new(device: &Device, parameters: &Parameters) -> Self {
+        let tensors = parameters.iter().map(|(_, t)| Tensor::zeros(device, t.rows(), t.cols())).collect();
+        Self { tensors }
+    }
+
+    /// Sets every gradient to zero.
+    pub fn zero(&mut self) {
+        self.tensors.iter_mut().for_each(|t| t.data_mut().fill(0.0));
+    }
+
+    /// A parameter's gradient.
+    ///
+    /// # Panics
+    /// If `id` is of other parameters.
+    #[must_use]
+    pub fn get(&self, id: ParamId) -> &Tensor {
+        &self.tensors[id.0]
+    }
+
+    /// A parameter's gradient for writing.
+    ///
+    /// # Panics
+    /// If `id` is of other parameters.
+    #[must_use]
+    pub fn get_mut(&mut self, id: ParamId) -> &mut Tensor {
+        &mut self.tensors[id.0]
+    }
+
+    /// Euclidean norm over all gradients.
+    #[must_use]
+    pub fn norm(&self) -> f32 {
+        let squares = self.tensors.iter().flat_map(|t| t.data()).map(|v| f64::from(*v) * f64::from(*v));
+        squares.sum::<f64>().sqrt() as f32
+    }
+
+    /// Multiplies every gradient by `factor`.
+    pub fn scale(&mut self, factor: f32) {
+        self.tensors.iter_mut().flat_map(|t| t.data_mut()).for_each(|v| *v *= factor);
+    }
+
+    /// Whether every value is a finite number.
+    #[must_use]
+    pub fn is_finite(&self) -> bool {
+        all_finite(&self.tensors)
+    }
+
+    pub(super) fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+}

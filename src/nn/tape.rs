@@ -1,0 +1,362 @@
+//! [`Tape`]: records the operations of one step in order and walks them backward.
+//!
+//! A node is a value (owned, or a parameter borrowed from [`Parameters`]) and, if a gradient has to flow through
+//! it, the recorded operation behind a [`Backward`] object that owns what it saved. The backward walk visits
+//! nodes from the loss down, hands each operation the gradient of its result, and the operation adds to its
+//! inputs' gradients through [`Walk`]. Everything taken from the pool goes back to it.
+//!
+//! Knows nothing of what an operation computes: see `ops`.
+
+use crate::device::Device;
+
+use super::{Gradients, ParamId, Parameters, TapePool, Tensor};
+
+/// Whether a step is to be differentiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Operations save what their backward needs, and dropout drops.
+    Train,
+    /// Nothing is saved, dropout does nothing, and there is no backward.
+    Inference,
+}
+
+/// A value on a tape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Var(pub(super) usize);
+
+pub(super) enum Value {
+    Owned(Tensor),
+    Param(ParamId),
+}
+
+pub(super) struct Node {
+    value: Value,
+    needs_gradient: bool,
+    operation: Option<Box<dyn Backward>>,
+}
+
+/// A recorded operation.
+pub(super) trait Backward: Send {
+    /// Adds to the inputs' gradients, given the gradient `d` of the result, and gives all it holds back.
+    fn backward(self: Box<Self>, result: Var, d: Tensor, walk: &mut Walk<'_>);
+    /// Gives saved tensors back without a backward.
+    fn release(self: Box<Self>, pool: &mut TapePool);
+}
+
+enum PoolHandle<'p> {
+    Own(TapePool),
+    Lent(&'p mut TapePool),
+}
+
+impl PoolHandle<'_> {
+    fn get(&mut self) -> &mut TapePool {
+        match self {
+            PoolHandle::Own(pool) => pool,
+            PoolHandle::Lent(pool) => pool,
+        }
+    }
+}
+
+/// One step's operations, in order.
+pub struct Tape<'p> {
+    device: Device,
+    parameters: &'p Parameters,
+    mode: Mode,
+    pool: PoolHandle<'p>,
+    nodes: Vec<Node>,
+}
+
+impl<'p> Tape<'p> {
+    /// An empty tape with memory of its own.
+    #[must_use]
+    pub fn new(device: &Device, parameters: &'p Parameters, mode: Mode) -> Self {
+        Self::with_handle(device, parameters, mode, PoolHandle::Own(TapePool::new()))
+    }
+
+    /// An empty tape that takes its memory from `pool` and gives it back when it is dropped.
+    #[must_use]
+    pub fn pooled(device: &Device, parameters: &'p Parameters, mode: Mode, pool: &'p mut TapePool) -> Self {
+        Self::with_handle(device, parameters, mode, PoolHandle::Lent(pool))
+    }
+
+    fn with_handle(device: &Device, parameters: &'p Parameters, mode: Mode, pool: PoolHandle<'p>) -> Self {
+        Self { device: device.clone(), parameters, mode, pool, nodes: Vec::with_capacity(64) }
+    }
+
+    /// Where the operations run.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Whether this tape can be walked backward.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The weights that operations read.
+    #[must_use]
+    pub fn parameters(&self) -> &'p Parameters {
+        self.parameters
+    }
+
+    /// A value that no gradient flows into.
+    pub fn constant(&mut self, tensor: Tensor) -> Var {
+        self.push(tensor, false, None)
+    }
+
+    /// A parameter as a value; its gradient goes to [`Gradients`].
+    pub fn param(&mut self, id: ParamId) -> Var {
+        let needs_gradient = self.mode == Mode::Train;
+        self.nodes.push(Node { value: Value::Param(id), needs_gradient, operation: None });
+        Var(self.nodes.len() - 1)
+    }
+
+    /// A value's numbers.
+    ///
+    /// # Panics
+    /// If `var` is of another tape.
+    #[must_use]
+    pub fn value(&self, var: Var) -> &Tensor {
+        value_of(&self.nodes, self.parameters, var)
+    }
+
+    /// The one number of a `1 x 1` value.
+    ///
+    /// # Panics
+    /// If the value is not `1 x 1`.
+    #[must_use]
+    pub fn scalar(&self, var: Var) -> f32 {
+        let value = self.value(var);
+        assert_eq!(value.shape(), (1, 1), "scalar of a {:?} value", value.shape());
+        value.data()[0]
+    }
+
+    /// A tensor from the pool, to be filled by the caller (every value: it holds stale numbers) and handed to
+    /// [`constant`](Self::constant).
+    #[must_use]
+    pub fn take(&mut self, rows: usize, cols: usize) -> Tensor {
+        let device = self.device.clone();
+        self.pool.get().take(&device, rows, cols)
+    }
+
+    /// Like [`take`](Self::take), with every value zero.
+    #[must_use]
+    pub fn take_zeroed(&mut self, rows: usize, cols: usize) -> Tensor {
+        let device = self.device.clone();
+        self.pool.get().take_zeroed(&device, rows, cols)
+    }
+
+    /// Gives a tensor's memory back to the pool.
+    pub fn give(&mut self, tensor: Tensor) {
+        self.pool.get().give(tensor);
+    }
+
+    /// Adds the gradient of the `1 x 1` value `loss` by every parameter that it depends on to `gradients`.
+    /// Consumes what the operations saved: once per tape.
+    ///
+    /// # Panics
+    /// If `loss` is not `1 x 1`, depends on no parameter, or the tape is in [`Mode::Inference`].
+    pub fn backward(&mut self, loss: Var, gradients: &mut Gradients) {
+        assert_eq!(self.mode, Mode::Train, "backward on a tape in inference mode");
+        assert_eq!(self.value(loss).shape(), (1, 1), "backward from a value that is not 1x1");
+        assert!(self.nodes[loss.0].needs_gradient, "the loss depends on no parameter");
+        let mut one = self.take(1, 1);
+        one.data_mut()[0] = 1.0;
+        let mut flowing: Vec<Option<Tensor>> = Vec::new();
+        flowing.resize_with(loss.0 + 1, || None);
+        flowing[loss.0] = Some(one);
+        for at in (0..=loss.0).rev() {
+            let Some(d) = flowing[at].take() else { continue };
+            let operation = self.nodes[at].operation.take();
+            let mut walk = Walk {
+                device: &self.device,
+                nodes: &self.nodes,
+                parameters: self.parameters,
+                pool: self.pool.get(),
+                flowing: &mut flowing,
+                gradients,
+            };
+            match (operation, &self.nodes[at].value) {
+                (Some(operation), _) => operation.backward(Var(at), d, &mut walk),
+                (None, Value::Param(id)) => {
+                    add_into(walk.gradients.get_mut(*id).data_mut(), d.data());
+                    walk.give(d);
+                }
+                (None, Value::Owned(_)) => walk.give(d),
+            }
+        }
+    }
+
+    pub(super) fn push(
+        &mut self,
+        tensor: Tensor,
+        needs_gradient: bool,
+        operation: Option<Box<dyn Backward>>,
+    ) -> Var {
+        self.nodes.push(Node { value: Value::Owned(tensor), needs_gradient, operation });
+        Var(self.nodes.len() - 1)
+    }
+
+    /// Whether a gradient has to flow into `var`.
+    pub(super) fn needs(&self, var: Var) -> bool {
+        self.nodes[var.0].needs_gradient
+    }
+
+    pub(super) fn training(&self) -> bool {
+        self.mode == Mode::Train
+    }
+}
+
+impl Drop for Tape<'_> {
+    fn drop(&mut self) {
+        let pool = self.pool.get();
+        for node in self.nodes.drain(..) {
+            if let Some(operation) = node.operation {
+                operation.release(pool);
+            }
+            if let Value::Owned(tensor) = node.value {
+                pool.give(tensor);
+            }
+        }
+    }
+}
+
+fn value_of<'a>(nodes: &'a [Node], parameters: &'a Parameters, var: Var) -> &'a Tensor {
+    match &nodes[var.0].value {
+        Value::Owned(tensor) => tensor,
+        Value::Param(id) => parameters.get(*id),
+    }
+}
+
+fn add_into(sum: &mut [f32], more: &[f32]) {
+    debug_assert_eq!(sum.len(), more.len());
+    sum.iter_mut().zip(more).for_each(|(s, m)| *s += m);
+}
+
+/// What an operation sees of the tape while it is walked backward.
+pub(super) struct Walk<'a> {
+    pub(super) device: &'a Device,
+    nodes: &'a [Node],
+    parameters: &'a Parameters,
+    pool: &'a mut TapePool,
+    flowing: &'a mut [Option<Tensor>],
+    gradients: &'a mut Gradients,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn value(&self, var: Var) -> &'a Tensor {
+        value_of(self.nodes, self.parameters, var)
+    }
+
+    pub(super) fn parameter(&self, id: ParamId) -> &'a Tensor {
+        self.parameters.get(id)
+    }
+
+    pub(super) fn gradient(&mut self, id: ParamId) -> &mut Tensor {
+        self.gradients.get_mut(id)
+    }
+
+    pub(super) fn needs(&self, var: Var) -> bool {
+        self.nodes[var.0].needs_gradient
+    }
+
+    pub(super) fn take(&mut self, rows: usize, cols: usize) -> Tensor {
+        self.pool.take(self.device, rows, cols)
+    }
+
+    pub(super) fn give(&mut self, tensor: Tensor) {
+        self.pool.give(tensor);
+    }
+
+    pub(super) fn pool(&mut self) -> &mut TapePool {
+        self.pool
+    }
+
+    /// Adds the whole gradient `d` to what flows into `var`.
+    pub(super) fn flow(&mut self, var: Var, d: Tensor) {
+        debug_assert_eq!(d.shape(), self.value(var).shape());
+        if !self.needs(var) {
+            return self.pool.give(d);
+        }
+        match &mut self.flowing[var.0] {
+            slot @ None => *slot = Some(d),
+            Some(sum) => {
+                add_into(sum.data_mut(), d.data());
+                self.pool.give(d);
+            }
+        }
+    }
+
+    /// Hands `add` what flows into `var` and whether that is fresh memory to be overwritten (`true`) or a
+    /// sum to be added to (`false`). Not called if no gradient has to flow into `var`.
+    pub(super) fn flow_with(&mut self, var: Var, add: impl FnOnce(&mut Tensor, bool)) {
+        if !self.needs(var) {
+            return;
+        }
+        let (rows, cols) = self.value(var).shape();
+        let (mut d, fresh) = match self.flowing[var.0].take() {
+            Some(sum) => (sum, false),
+            None => (self.take(rows, cols), true),
+        };
+        add(&mut d, fresh);
+        self.flowing[var.0] = Some(d);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_step_takes_nothing_new() {
+        let device = Device::Cpu;
+        let mut parameters = Parameters::new();
+        let w = parameters.add("w", Tensor::from_vec(&device, 3, 4, vec![0.1; 12]));
+        let mut pool = TapePool::new();
+        let mut gradients = Gradients::new(&device, &parameters);
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            gradients.zero();
+            let mut tape = Tape::pooled(&device, &parameters, Mode::Train, &mut pool);
+            let mut x = tape.take(5, 4);
+            x.data_mut().fill(1.0);
+            let x = tape.constant(x);
+            let y = tape.linear(x, w, None);
+            let y = tape.relu(y);
+            let ones = tape.rows(y, 0..1);
+            let loss = tape.bce_with_logits(ones, &[1.0, 0.0, 1.0]);
+            tape.backward(loss, &mut gradients);
+            drop(tape);
+            held.push(pool.bytes());
+        }
+        assert!(held[0] > 0);
+        assert_eq!(held[0], held[1]);
+        assert_eq!(held[1], held[2]);
+    }
+
+    #[test]
+    fn a_value_used_twice_gets_both_gradients() {
+        let device = Device::Cpu;
+        let mut parameters = Parameters::new();
+        let w = parameters.add("w", Tensor::from_vec(&device, 1, 1, vec![0.7]));
+        let mut gradients = Gradients::new(&device, &parameters);
+        let mut tape = Tape::new(&device, &parameters, Mode::Train);
+        let x = tape.param(w);
+        let twice = tape.add(x, x);
+        let thrice = tape.add(twice, x);
+        tape.backward(thrice, &mut gradients);
+        assert_eq!(gradients.get(w).data(), &[3.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "depends on no parameter")]
+    fn a_loss_of_constants_is_refused() {
+        let parameters = Parameters::new();
+        let mut gradients = Gradients::new(&Device::Cpu, &parameters);
+        let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
+        let x = tape.constant(Tensor::zeros(&Device::Cpu, 1, 1));
+        tape.backward(x, &mut gradients);
+    }
+}

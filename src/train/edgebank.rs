@@ -1,0 +1,197 @@
+//! EdgeBank: the baseline without parameters. A pair scores 1 if the bank holds it, else 0.
+//!
+//! What the bank holds is a rule over the events seen before the batch that is scored: all pairs, the
+//! pairs of a recent window, or the pairs seen often. The rule's threshold is set once per observed
+//! batch. Pairs are directed. Cost per event is one hash look-up; memory is one entry per distinct
+//! pair, and for [`BankRule::Window`] one time per event.
+//!
+//! Knows nothing of negatives, splits or batches sizes: callers score a batch, then let it be observed.
+
+use hashbrown::HashMap;
+
+use super::quantile::{ROUNDING, quantile};
+use crate::event::{EventTime, NodeId};
+
+/// Which of the pairs seen so far count as held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BankRule {
+    /// Every pair.
+    Unlimited,
+    /// Pairs seen at or after the 0.85 quantile of all event times so far.
+    Window,
+    /// Pairs seen within the last mean repeat interval: the mean over distinct pairs of the mean gap
+    /// between their occurrences, pairs seen once counting 0.
+    RepeatInterval,
+    /// Pairs seen at least as often as the mean pair.
+    RepeatThreshold,
+}
+
+/// Share of the events that stands before the window of [`BankRule::Window`].
+const BEFORE_WINDOW: f64 = 0.85;
+
+#[derive(Clone, Copy)]
+struct Pair {
+    count: u64,
+    first: EventTime,
+    last: EventTime,
+}
+
+impl Pair {
+    /// Mean gap between occurrences; 0 for a pair seen once. Gaps add up to last minus first.
+    #[allow(clippy::cast_precision_loss)]
+    fn mean_gap(&self) -> f64 {
+        if self.count < 2 {
+            return 0.0;
+        }
+        self.last.0.saturating_sub(self.first.0) as f64 / (self.count - 1) as f64
+    }
+}
+
+/// The pairs seen so far and the rule that says which of them count.
+#[derive(Clone)]
+pub struct EdgeBank {
+    rule: BankRule,
+    pairs: HashMap<(NodeId, NodeId), Pair>,
+    /// All event times in order; only for [`BankRule::Window`].
+    times: Vec<EventTime>,
+    latest: EventTime,
+    events: u64,
+    gap_sum: f64,
+    window_start: EventTime,
+}
+
+impl EdgeBank {
+    /// An empty bank.
+    #[must_use]
+    pub fn new(rule: BankRule) -> Self {
+        Self {
+            rule,
+            pairs: HashMap::new(),
+            times: Vec::new(),
+            latest: EventTime::MIN,
+            events: 0,
+            gap_sum: 0.0,
+            window_start: EventTime::MIN,
+        }
+    }
+
+    /// Scores the pair: 1 if it is held, else 0.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn score(&self, src: NodeId, dst: NodeId) -> f32 {
+        let Some(pair) = self.pairs.get(&(src, dst)) else { return 0.0 };
+        let held = match self.rule {
+            BankRule::Unlimited => true,
+            BankRule::Window | BankRule::RepeatInterval => pair.last >= self.window_start,
+            BankRule::RepeatThreshold => {
+                u128::from(pair.count) * self.pairs.len() as u128 >= u128::from(self.events)
+            }
+        };
+        f32::from(u8::from(held))
+    }
+
+    /// Scores pair after pair. The columns are equally long.
+    #[must_use]
+    pub fn scores(&self, src: &[NodeId], dst: &[NodeId]) -> Vec<f32> {
+        src.iter().zip(dst).map(|(&src, &dst)| self.score(src, dst)).collect()
+    }
+
+    /// Adds a batch of events and sets the rule's threshold anew. The columns are equally long; events
+    /// may come late.
+    pub fn observe(&mut self, src: &[NodeId], dst: &[NodeId], times: &[EventTime]) {
+        for ((&src, &dst), &time) in src.iter().zip(dst).zip(times) {
+            self.insert(src, dst, time);
+        }
+        match self.rule {
+            BankRule::Window => {
+                if let Some(start) = quantile(&self.times, BEFORE_WINDOW) {
+                    self.window_start = start.at_least;
+                }
+            }
+            BankRule::RepeatInterval if !self.pairs.is_empty() => self.window_start = self.repeat_start(),
+            _ => {}
+        }
+    }
+
+    /// Number of distinct pairs seen.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    fn insert(&mut self, src: NodeId, dst: NodeId, time: EventTime) {
+        let pair = self.pairs.entry((src, dst)).or_insert(Pair { count: 0, first: time, last: time });
+        let gap_before = pair.mean_gap();
+        pair.count += 1;
+        pair.first = pair.first.min(time);
+        pair.last = pair.last.max(time);
+        self.gap_sum += pair.mean_gap() - gap_before;
+        self.events += 1;
+        self.latest = self.latest.max(time);
+        if self.rule == BankRule::Window {
+            match self.times.last() {
+                Some(&last) if last > time => {
+                    let at = self.times.partition_point(|&other| other <= time);
+                    self.times.insert(at, time);
+                }
+                _ => self.times.push(time),
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+    fn repeat_start(&self) -> EventTime {
+        let interval = (self.gap_sum / self.pairs.len() as f64).max(0.0);
+        // `t >= latest - interval` for whole t is `t >= latest - floor(interval)`.
+        EventTime(self.latest.0.saturating_sub((interval + ROUNDING).floor() as i64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bank(rule: BankRule, events: &[(u32, u32, i64)]) -> EdgeBank {
+        let mut bank = EdgeBank::new(rule);
+        let src: Vec<_> = events.iter().map(|e| NodeId(e.0)).collect();
+        let dst: Vec<_> = events.iter().map(|e| NodeId(e.1)).collect();
+        let times: Vec<_> = events.iter().map(|e| EventTime(e.2)).collect();
+        bank.observe(&src, &dst, &times);
+        bank
+    }
+
+    fn held(bank: &EdgeBank, pairs: &[(u32, u32)]) -> Vec<bool> {
+        pairs.iter().map(|&(src, dst)| bank.score(NodeId(src), NodeId(dst)) == 1.0).collect()
+    }
+
+    #[test]
+    fn unlimited_holds_every_pair_in_its_direction() {
+        let bank = bank(BankRule::Unlimited, &[(1, 2, 5), (3, 3, 9)]);
+        assert_eq!(held(&bank, &[(1, 2), (2, 1), (3, 3), (1, 3)]), [true, false, true, false]);
+        assert_eq!(held(&EdgeBank::new(BankRule::Unlimited), &[(1, 2)]), [false]);
+    }
+
+    #[test]
+    fn window_starts_at_the_quantile_and_takes_late_events() {
+        // Times 0..=100: the 0.85 quantile is 85, which is inside.
+        let mut events: Vec<(u32, u32, i64)> = (0..=100).map(|t| (t, 500, i64::from(t))).collect();
+        events.swap(3, 97);
+        let bank = bank(BankRule::Window, &events);
+        assert_eq!(held(&bank, &[(84, 500), (85, 500), (100, 500), (3, 500)]), [false, true, true, false]);
+    }
+
+    #[test]
+    fn repeat_interval_is_the_mean_over_pairs_of_their_mean_gap() {
+        // Gaps: (1,2) twice 10 -> 10; (1,3) once -> 0; mean 5; latest 40, so the window starts at 35.
+        let bank = bank(BankRule::RepeatInterval, &[(1, 2, 10), (1, 2, 20), (1, 2, 30), (1, 3, 40)]);
+        assert_eq!(held(&bank, &[(1, 2), (1, 3)]), [false, true]);
+    }
+
+    #[test]
+    fn repeat_threshold_is_the_mean_count() {
+        // Counts 3, 2, 1: the mean is 2.
+        let events = [(1, 2, 1), (1, 2, 2), (1, 2, 3), (1, 3, 4), (1, 3, 5), (1, 4, 6)];
+        let bank = bank(BankRule::RepeatThreshold, &events);
+        assert_eq!(held(&bank, &[(1, 2), (1, 3), (1, 4)]), [true, true, false]);
+    }
+}

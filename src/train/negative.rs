@@ -1,0 +1,97 @@
+//! Where random negatives come from: destinations seen so far, each equally likely.
+//!
+//! A draw is a function of (seed, batch, place in the batch) and of the pool, never of what was drawn
+//! before, so a restored or replayed run draws the same negatives. A drawn pair may happen to be a true
+//! edge; that is the custom of the field and is left as it is. Historical and inductive negatives belong
+//! to evaluation protocols, not to training.
+
+use crate::device::rng;
+use crate::event::NodeId;
+
+/// Keeps negatives apart from everything else that is drawn from one seed.
+const STREAM: u64 = 0x6e65_6761_7469_7665;
+
+/// The distinct destinations seen so far, in order of first appearance.
+#[derive(Clone, Debug, Default)]
+pub struct DestinationPool {
+    nodes: Vec<NodeId>,
+    member: Vec<u64>,
+}
+
+impl DestinationPool {
+    /// An empty pool.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds destinations; those already in the pool change nothing.
+    pub fn extend(&mut self, destinations: &[NodeId]) {
+        for &node in destinations {
+            let (word, bit) = (node.index() / 64, 1 << (node.index() % 64));
+            if word >= self.member.len() {
+                self.member.resize(word + 1, 0);
+            }
+            if self.member[word] & bit == 0 {
+                self.member[word] |= bit;
+                self.nodes.push(node);
+            }
+        }
+    }
+
+    /// Number of distinct destinations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether no destination was seen yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The destinations in order of first appearance.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    /// Fills `out` with `count` destinations drawn uniformly, with replacement, for batch number
+    /// `batch`. An empty pool leaves `out` empty.
+    pub fn draw(&self, seed: u64, batch: u64, count: usize, out: &mut Vec<NodeId>) {
+        out.clear();
+        let Ok(size) = u32::try_from(self.nodes.len()) else { return };
+        if size == 0 {
+            return;
+        }
+        out.extend(
+            (0..count as u64).map(|i| self.nodes[rng::below([STREAM, seed, batch, i], size) as usize]),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_are_repeatable_and_cover_the_pool_evenly() {
+        let mut pool = DestinationPool::new();
+        let mut out = vec![NodeId(1)];
+        pool.draw(1, 0, 4, &mut out);
+        assert!(out.is_empty());
+        pool.extend(&[NodeId(900), NodeId(3), NodeId(900), NodeId(64), NodeId(3), NodeId(0)]);
+        assert_eq!(pool.nodes(), [NodeId(900), NodeId(3), NodeId(64), NodeId(0)]);
+        pool.draw(1, 7, 8000, &mut out);
+        for node in pool.nodes() {
+            let share = out.iter().filter(|drawn| *drawn == node).count();
+            assert!((1800..2200).contains(&share), "{node:?} drawn {share} times of 8000");
+        }
+        let mut again = Vec::new();
+        pool.draw(1, 7, 8000, &mut again);
+        assert_eq!(out, again);
+        pool.draw(1, 8, 8000, &mut again);
+        assert_ne!(out, again);
+    }
+}

@@ -1,0 +1,125 @@
+//! `evergraph eval` from flags to JSON, on a small file made here.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::Parser;
+use evergraph::cli::eval::{EvalArgs, run};
+use serde_json::Value;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: EvalArgs,
+}
+
+/// Users who come back to their few pages: 400 events, an extra column, two of them out of order.
+fn write_events(path: &Path) {
+    let mut text = String::from("src,dst,ts,colour\n");
+    for t in 0..400_u32 {
+        let time = if t == 7 { 3 } else { t };
+        let _ = writeln!(text, "u{},p{},{time},red", t * 7 % 20, (t * 7 % 20 + t / 40 % 3) % 15);
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+fn eval(folder: &Path, flags: &[&str]) -> anyhow::Result<Value> {
+    let (events, json) = (folder.join("events.csv"), folder.join("out.json"));
+    write_events(&events);
+    let _ = std::fs::remove_file(&json);
+    let mut line = vec!["eval", "--events", events.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    line.extend_from_slice(flags);
+    run(&Line::try_parse_from(line)?.args)?;
+    Ok(serde_json::from_slice(&std::fs::read(json)?)?)
+}
+
+fn share(value: &Value, key: &str) -> f64 {
+    let number = value[key].as_f64().unwrap_or_else(|| panic!("no {key} in {value}"));
+    assert!((0.0..=1.0).contains(&number), "{key} is {number}");
+    number
+}
+
+#[test]
+fn edgebank_under_dyglib_writes_the_promised_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let found =
+        eval(folder.path(), &["--model", "edgebank", "--batch-size", "20", "--candidates", "5"]).unwrap();
+    for key in ["test_average_precision", "test_auc", "test_pooled_average_precision", "test_mrr"] {
+        share(&found, key);
+    }
+    share(&found, "val_average_precision");
+    for (key, expected) in [
+        ("model", Value::from("edgebank")),
+        ("edgebank", "unlimited".into()),
+        ("protocol", "dyglib".into()),
+        ("negatives", "drawn".into()),
+        ("masked", "drawn".into()),
+        ("batch_size", 20.into()),
+        ("seed", 0.into()),
+        ("events_count", 400.into()),
+        ("nodes_count", 35.into()),
+        ("masked_nodes_count", 3.into()),
+    ] {
+        assert_eq!(found[key], expected, "{key}");
+    }
+    assert!(found["machine"]["threads"].as_u64().unwrap() >= 1);
+    assert!(found.get("epochs").is_none(), "nothing was trained");
+    let again =
+        eval(folder.path(), &["--model", "edgebank", "--batch-size", "20", "--candidates", "5"]).unwrap();
+    assert_eq!(found, again, "a run follows from its flags");
+}
+
+#[test]
+fn edgebank_under_prequential_has_a_curve_and_the_last_15_percent() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags =
+        ["--model", "edgebank", "--edgebank", "window", "--protocol", "prequential", "--batch-size", "20"];
+    let found = eval(folder.path(), &flags).unwrap();
+    share(&found, "mean_average_precision");
+    share(&found, "last15_average_precision");
+    assert_eq!(found["deciles_average_precision"].as_array().unwrap().len(), 10);
+    assert_eq!(found["last15_events_count"], 60);
+    assert!(found.get("test_average_precision").is_none(), "protocols are not mixed");
+}
+
+#[test]
+fn given_negatives_and_masked_nodes_are_used_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (negatives, masked) = (folder.path().join("neg.csv"), folder.path().join("mask.csv"));
+    std::fs::write(&masked, "node\nu3\n").unwrap();
+    // The true events themselves: no score can tell them from the positives.
+    let mut text = String::from("neg_src,neg_dst\n");
+    for t in 340..400_u32 {
+        let _ = writeln!(text, "u{},p{}", t * 7 % 20, (t * 7 % 20 + t / 40 % 3) % 15);
+    }
+    std::fs::write(&negatives, &text).unwrap();
+    let (n, m) = (negatives.to_str().unwrap(), masked.to_str().unwrap());
+    let flags = ["--model", "edgebank", "--negatives", n, "--masked", m];
+    let found = eval(folder.path(), &flags).unwrap();
+    assert_eq!(found["test_auc"], 0.5);
+    assert_eq!(found["negatives"], "neg.csv");
+    assert_eq!(found["masked"], "mask.csv");
+    assert_eq!(found["masked_nodes_count"], 1);
+
+    std::fs::write(&negatives, "neg_src,neg_dst\nu1,p1\n").unwrap();
+    let error = format!("{:#}", eval(folder.path(), &flags).unwrap_err());
+    assert!(error.contains("neg.csv") && error.contains("60"), "{error}");
+    std::fs::write(&masked, "node\nnobody\n").unwrap();
+    let error = format!("{:#}", eval(folder.path(), &flags).unwrap_err());
+    assert!(error.contains("mask.csv") && error.contains("nobody"), "{error}");
+}
+
+#[test]
+fn flags_that_make_no_sense_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for flags in [
+        &["--model", "edgebank", "--batch-size", "0"][..],
+        &["--model", "edgebank", "--dropout", "1.5"],
+        &["--model", "edgebank", "--learning-rate", "-1"],
+        &["--model", "edgebank", "--protocol", "prequential", "--masked", "x.csv"],
+        &["--model", "edgebank", "--negatives", "/nonexistent.csv"],
+        &["--model", "nonsense"],
+    ] {
+        assert!(eval(folder.path(), flags).is_err(), "{flags:?}");
+    }
+}

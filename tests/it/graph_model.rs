@@ -1,0 +1,519 @@
+//! The graph store and the sampler against an oracle: a plain list of edges, searched from end to end.
+//!
+//! Random streams with ties, self loops, late events, hubs, the ends of the time range, deletions, batch
+//! cuts, page sizes and view bounds. A failing case prints its seed; `SEED=n` runs that one alone.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op};
+use evergraph::graph::{GraphOptions, GraphStore, GraphView, NodeDictionary};
+use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
+use proptest::prelude::*;
+
+/// An edge as the oracle keeps it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Edge {
+    id: u64,
+    src: u32,
+    dst: u32,
+    time: i64,
+}
+
+/// A record of a stream.
+#[derive(Clone, Copy, Debug)]
+enum Record {
+    Edge { src: u32, dst: u32, time: i64 },
+    DeleteEdge { src: u32, dst: u32, until: i64 },
+    DeleteNode { node: u32 },
+    Node { node: u32 },
+}
+
+#[derive(Default)]
+struct Oracle {
+    edges: Vec<Edge>,
+    next: u64,
+    deleted: u64,
+    late: u64,
+    latest: Option<i64>,
+    highest: Option<u32>,
+}
+
+impl Oracle {
+    fn apply(&mut self, record: Record) {
+        let before = self.edges.len();
+        match record {
+            Record::Edge { src, dst, time } => {
+                self.edges.push(Edge { id: self.next, src, dst, time });
+                self.late += u64::from(self.latest.is_some_and(|latest| time < latest));
+                self.latest = self.latest.max(Some(time));
+                self.highest = self.highest.max(Some(src.max(dst)));
+            }
+            Record::DeleteEdge { src, dst, until } => {
+                self.edges.retain(|edge| !(edge.src == src && edge.dst == dst && edge.time <= until));
+                self.deleted += (before - self.edges.len()) as u64;
+            }
+            Record::DeleteNode { node } => {
+                self.edges.retain(|edge| edge.src != node && edge.dst != node);
+                self.deleted += (before - self.edges.len()) as u64;
+            }
+            Record::Node { node } => self.highest = self.highest.max(Some(node)),
+        }
+        self.next += 1;
+    }
+
+    /// Edges of `node` in `from..before` with id below `bound` as (neighbor, id, time), newest first.
+    fn past(&self, node: u32, from: i64, before: i64, bound: u64) -> Vec<(u32, u64, i64)> {
+        let mut found: Vec<_> = self
+            .edges
+            .iter()
+            .filter(|edge| edge.src == node || edge.dst == node)
+            .filter(|edge| edge.time < before && edge.time >= from && edge.id < bound)
+            .map(|edge| (if edge.src == node { edge.dst } else { edge.src }, edge.id, edge.time))
+            .collect();
+        found.sort_unstable_by_key(|&(_, id, time)| std::cmp::Reverse((time, id)));
+        found
+    }
+
+    fn live(&self, node: u32) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(move |edge| edge.src == node || edge.dst == node)
+    }
+}
+
+/// The records as batches, cut after each of `cuts` (lengths, used in turn).
+fn batches(records: &[Record], cuts: &[usize]) -> Vec<EdgeBatch> {
+    let mut batches = Vec::new();
+    let mut rest = records;
+    let mut first = 0;
+    for &cut in cuts.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (head, tail) = rest.split_at(cut.min(rest.len()));
+        batches.push(batch(first, head));
+        first += head.len() as u64;
+        rest = tail;
+    }
+    batches
+}
+
+fn batch(first: u64, records: &[Record]) -> EdgeBatch {
+    let mut batch = EdgeBatch { first: EdgeId(first), ..EdgeBatch::default() };
+    for &record in records {
+        let (op, src, dst, time) = match record {
+            Record::Edge { src, dst, time } => (Op::Edge, src, dst, time),
+            Record::DeleteEdge { src, dst, until } => (Op::DeleteEdge, src, dst, until),
+            Record::DeleteNode { node } => (Op::DeleteNode, node, node, i64::MAX),
+            Record::Node { node } => (Op::Node, node, node, 0),
+        };
+        batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
+        *batch.op.last_mut().unwrap() = op;
+    }
+    batch
+}
+
+/// A small generator of its own, so that the cases do not depend on the code under test.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let high = (self.0 >> 33) * (n >> 31) + ((self.0 >> 33) * (n & 0x7FFF_FFFF) >> 31);
+        high.min(n - 1)
+    }
+
+    fn chance(&mut self, one_in: u64) -> bool {
+        self.below(one_in) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
+    }
+}
+
+/// A stream of `length` records. Its character (clock, lateness, hubs, deletions) is drawn too.
+fn stream(random: &mut Random, length: usize, deletions: bool) -> Vec<Record> {
+    let nodes = random.pick(&[2, 5, 40, 3_000]);
+    let hub_one_in = random.pick(&[2, 10, 1 << 40]);
+    let late_one_in = random.pick(&[2, 20, 1 << 40]);
+    let step = random.pick(&[1, 2, 1_000, 1 << 31, 1 << 33, 1 << 40]);
+    let extreme_one_in = random.pick(&[30, 1 << 40]);
+    let delete_one_in = random.pick(&[15, 100, 1_000]);
+    let mut clock = random.pick(&[0, -5_000, 1_700_000_000, i64::MIN + 5, i64::MAX - 3]);
+    let mut records: Vec<Record> = Vec::new();
+    while records.len() < length {
+        clock = clock.saturating_add(random.below(step + 1) as i64);
+        let mut time = clock;
+        if random.chance(late_one_in) {
+            time = clock.saturating_sub(random.below(step * 20 + 1) as i64);
+        }
+        if random.chance(extreme_one_in) {
+            time = random.pick(&[i64::MIN, i64::MIN + 1, -1, 0, i64::MAX - 1, i64::MAX]);
+        }
+        let node = random.below(nodes) as u32;
+        let src = if random.chance(hub_one_in) { 0 } else { node };
+        let dst = if random.chance(25) { src } else { random.below(nodes) as u32 };
+        records.push(match random.below(delete_one_in) {
+            0 if deletions && random.chance(4) => Record::DeleteNode { node },
+            0 if deletions => {
+                let until = random.pick(&[i64::MAX, time, clock.saturating_sub(step as i64 * 10), i64::MIN]);
+                match random.pick(&records_or(&records, src, dst)) {
+                    Record::Edge { src, dst, .. } => Record::DeleteEdge { src, dst, until },
+                    _ => Record::DeleteEdge { src, dst, until },
+                }
+            }
+            1 if random.chance(3) => Record::Node { node },
+            _ => Record::Edge { src, dst, time },
+        });
+    }
+    records
+}
+
+/// Some earlier records to delete, or an edge that may not exist.
+fn records_or(records: &[Record], src: u32, dst: u32) -> Vec<Record> {
+    let mut some: Vec<Record> = records.iter().rev().take(50).copied().collect();
+    some.push(Record::Edge { src, dst, time: 0 });
+    some
+}
+
+fn request(policy: SamplingPolicy, fanout: usize, window: Option<i64>) -> SampleRequest {
+    SampleRequest { policy, fanout, window, seed: 42, batch: 7, layer: 1 }
+}
+
+fn slots(graph: &MessageFlowGraph, seed: usize) -> Vec<(u32, u64, i64)> {
+    let filled = graph.filled(seed);
+    filled.map(|i| (graph.neighbors[i].0, graph.edges[i].0, graph.times[i].0)).collect()
+}
+
+/// Compares samples of `nodes` at `times` with the oracle's answer, both policies.
+fn compare_samples(
+    oracle: &Oracle,
+    view: GraphView<'_>,
+    nodes: &[NodeId],
+    times: &[EventTime],
+    fanout: usize,
+    window: Option<i64>,
+) {
+    let seeds = Seeds { nodes, times };
+    let (mut recent, mut uniform) = (MessageFlowGraph::new(), MessageFlowGraph::new());
+    sample(view, seeds, &request(SamplingPolicy::Recent, fanout, window), &mut recent);
+    sample(view, seeds, &request(SamplingPolicy::Uniform, fanout, window), &mut uniform);
+    for (i, (&node, &time)) in nodes.iter().zip(times).enumerate() {
+        let from = window.map_or(i64::MIN, |window| time.0.saturating_sub(window));
+        let past = oracle.past(node.0, from, time.0, view.bound().0);
+        let wanted = past.len().min(fanout);
+        let what = format!("node {node:?} before {time} from {from} below {}", view.bound());
+        assert_eq!(slots(&recent, i), past[..wanted], "recent, {what}");
+        let drawn = slots(&uniform, i);
+        assert_eq!(drawn.len(), wanted, "uniform, {what}");
+        let mut candidates = past.iter();
+        // Newest first, no duplicates, all of the past: a subsequence.
+        assert!(drawn.iter().all(|slot| candidates.any(|c| c == slot)), "uniform {drawn:?}, {what}");
+        for graph in [&recent, &uniform] {
+            for slot in graph.filled(i) {
+                let expected = time.0.saturating_sub(graph.times[slot].0) as f32;
+                assert_eq!(graph.deltas[slot], expected, "{what}");
+            }
+            let empty = i * fanout + wanted..(i + 1) * fanout;
+            assert!(graph.neighbors[empty.clone()].iter().all(|&n| n == NodeId::NONE), "{what}");
+            assert!(graph.edges[empty.clone()].iter().all(|&e| e == MessageFlowGraph::NO_EDGE), "{what}");
+            assert!(graph.deltas[empty].iter().all(|&delta| delta == 0.0), "{what}");
+        }
+    }
+    let mut again = MessageFlowGraph::new();
+    sample(view, seeds, &request(SamplingPolicy::Uniform, fanout, window), &mut again);
+    assert_eq!(again, uniform, "a sample is a function of its arguments");
+}
+
+fn compare_accounts(oracle: &Oracle, store: &GraphStore, nodes: &[u32]) {
+    let stats = store.stats();
+    let loops = oracle.edges.iter().filter(|edge| edge.src == edge.dst).count();
+    assert_eq!(stats.edges, oracle.edges.len() as u64);
+    assert_eq!(stats.directed_entries, (2 * oracle.edges.len() - loops) as u64);
+    assert_eq!(stats.deleted_edges, oracle.deleted);
+    assert_eq!(stats.late_edges, oracle.late);
+    assert_eq!(stats.nodes, oracle.highest.map_or(0, |node| u64::from(node) + 1));
+    assert_eq!(stats.bytes.entries, stats.directed_entries * 12);
+    assert_eq!(store.latest_time(), oracle.latest.map(EventTime));
+    assert_eq!(store.applied(), EdgeId(oracle.next));
+    for &node in nodes {
+        assert_eq!(store.degree(NodeId(node)), oracle.live(node).count() as u64, "degree of {node}");
+        let last = oracle.live(node).map(|edge| EventTime(edge.time)).max();
+        assert_eq!(store.last_event(NodeId(node)), last, "last event of {node}");
+    }
+}
+
+/// Nodes and times worth asking about: those of edges, just before and after, and the ends of time.
+fn questions(random: &mut Random, oracle: &Oracle, count: usize) -> (Vec<NodeId>, Vec<EventTime>) {
+    let pick = |random: &mut Random| match oracle.edges.len() {
+        0 => Edge { id: 0, src: 0, dst: 1, time: 0 },
+        len => oracle.edges[random.below(len as u64) as usize],
+    };
+    let draw = |_| {
+        let edge = pick(random);
+        let node = random.pick(&[edge.src, edge.dst, 0, 1, 5_000, u32::MAX]);
+        let near = pick(random).time;
+        let time = random.pick(&[near, near.saturating_add(1), near.saturating_sub(1), i64::MIN, i64::MAX]);
+        (NodeId(node), EventTime(time))
+    };
+    (0..count).map(draw).unzip()
+}
+
+fn one_case(seed: u64) {
+    let mut random = Random(seed);
+    let length = random.pick(&[0, 1, 30, 300, 1_500]);
+    let records = stream(&mut random, length, true);
+    let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 2, 7, 100, 700])).collect();
+    let options =
+        GraphOptions { shards: random.pick(&[1, 4, 16]), page_entries_max: random.pick(&[1, 2, 8, 64, 256]) };
+    let store = GraphStore::new(options);
+    let mut oracle = Oracle::default();
+    let batches = batches(&records, &cuts);
+    let mut records = records.iter();
+    for (i, batch) in batches.iter().enumerate() {
+        records.by_ref().take(batch.len()).for_each(|&record| oracle.apply(record));
+        let applied = store.apply(batch);
+        assert_eq!(applied.end, batch.end());
+        if i % 40 != 0 && i + 1 != batches.len() {
+            continue;
+        }
+        let (nodes, times) = questions(&mut random, &oracle, 40);
+        for bound in [u64::MAX, oracle.next, random.below(oracle.next + 1), 0] {
+            let fanout = random.pick(&[0, 1, 3, 10, 400]);
+            let window = random.pick(&[None, Some(0), Some(10), Some(1 << 34), Some(i64::MAX)]);
+            compare_samples(&oracle, store.view_at(EdgeId(bound)), &nodes, &times, fanout, window);
+        }
+        let ids: Vec<u32> = nodes.iter().map(|node| node.0).collect();
+        compare_accounts(&oracle, &store, &ids);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_streams_agree_with_the_oracle(seed in any::<u64>()) {
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(seed);
+        one_case(seed);
+    }
+}
+
+#[test]
+fn a_hub_of_many_pages_with_late_events_and_deletions() {
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let mut records = Vec::new();
+        for i in 0..6_000_i64 {
+            let late = if random.chance(10) { random.below(4_000) as i64 } else { 0 };
+            let other = random.below(50) as u32;
+            let (src, dst) = if random.chance(2) { (0, other) } else { (other, 0) };
+            records.push(Record::Edge { src, dst, time: i / 3 - late });
+            if i % 1_500 == 1_499 {
+                records.push(Record::DeleteEdge { src: 0, dst: other, until: i / 6 });
+                records.push(Record::DeleteNode { node: (other + 1) % 50 + 1 });
+            }
+        }
+        let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 256 });
+        let mut oracle = Oracle::default();
+        records.iter().for_each(|&record| oracle.apply(record));
+        batches(&records, &[600]).iter().for_each(|batch| {
+            store.apply(batch);
+        });
+        assert!(store.stats().blocks > 60, "{:?}", store.stats());
+        let (nodes, times) = questions(&mut random, &oracle, 60);
+        for bound in [u64::MAX, 5_000, 600, 3] {
+            for window in [None, Some(300)] {
+                let view = store.view_at(EdgeId(bound));
+                compare_samples(&oracle, view, &nodes, &times, 10, window);
+                compare_samples(&oracle, view, &nodes, &times, 1_000, window);
+            }
+        }
+        compare_accounts(&oracle, &store, &(0..50).collect::<Vec<u32>>());
+    }
+}
+
+#[test]
+fn uniform_sampling_is_uniform_over_edges_and_over_sets() {
+    // 40 edges over several pages of which view and window leave 25; 5 drawn of them.
+    let records: Vec<Record> =
+        (0..40).map(|i| Record::Edge { src: 0, dst: i + 1, time: i64::from(i) }).collect();
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 8 });
+    store.apply(&batch(0, &records));
+    let rounds = 20_000_u64;
+    for (bound, before, window) in [(40, 35, Some(25)), (25, 1_000, None)] {
+        let mut singles: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut pairs: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        let mut out = MessageFlowGraph::new();
+        let seeds = Seeds { nodes: &[NodeId(0); 4], times: &[EventTime(before); 4] };
+        for batch in 0..rounds / 4 {
+            let request = SampleRequest { batch, ..request(SamplingPolicy::Uniform, 5, window) };
+            sample(store.view_at(EdgeId(bound)), seeds, &request, &mut out);
+            for seed in 0..4 {
+                let drawn = &out.neighbors[out.filled(seed)];
+                assert_eq!(drawn.len(), 5);
+                drawn.iter().for_each(|node| *singles.entry(node.0).or_default() += 1);
+                *pairs.entry((drawn[0].0, drawn[4].0)).or_default() += 1;
+            }
+        }
+        assert_eq!(singles.len(), 25, "every candidate is drawn: {singles:?}");
+        let expected = rounds as f64 * 5.0 / 25.0;
+        // Draws without replacement vary less than independent ones: by a factor of 1 - 5/25.
+        let chi_square: f64 =
+            singles.values().map(|&n| (n as f64 - expected).powi(2) / expected / (1.0 - 5.0 / 25.0)).sum();
+        // 24 degrees of freedom: 60 is exceeded less than once in ten thousand.
+        assert!(chi_square < 60.0, "{chi_square}: {singles:?}");
+        // Newest and oldest of a set drawn, g places apart: (g - 1 choose 3) sets of (25 choose 5).
+        let gaps = |gap: u32| {
+            let sets = u64::from(gap.saturating_sub(1) * gap.saturating_sub(2) * gap.saturating_sub(3) / 6);
+            (u64::from(25 - gap) * sets) as f64 * rounds as f64 / 53_130.0
+        };
+        let mut chi_square = 0.0;
+        for gap in 8..=24 {
+            let found: u64 = pairs.iter().filter(|((new, old), _)| new - old == gap).map(|(_, n)| n).sum();
+            chi_square += (found as f64 - gaps(gap)).powi(2) / gaps(gap);
+        }
+        assert!(chi_square < 50.0, "{chi_square}");
+    }
+}
+
+#[test]
+fn samples_do_not_depend_on_other_seeds_or_on_threads() {
+    let mut random = Random(5);
+    let records = stream(&mut random, 3_000, false);
+    let store = GraphStore::new(GraphOptions::default());
+    store.apply(&batch(0, &records));
+    let mut oracle = Oracle::default();
+    records.iter().for_each(|&record| oracle.apply(record));
+    let (nodes, times) = questions(&mut random, &oracle, 500);
+    let run = || {
+        let mut out = MessageFlowGraph::new();
+        let seeds = Seeds { nodes: &nodes, times: &times };
+        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, 7, None), &mut out);
+        out
+    };
+    let expected = run();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(run)).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), expected);
+        }
+    });
+}
+
+#[test]
+fn readers_at_old_bounds_see_the_past_unchanged_while_the_writer_appends() {
+    for seed in 0..3 {
+        let mut random = Random(1_000 + seed);
+        let records = stream(&mut random, 4_000, false);
+        let batches = batches(&records, &[64, 1, 300]);
+        let store = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 32 });
+        let mut oracle = Oracle::default();
+        records.iter().for_each(|&record| oracle.apply(record));
+        let half = batches.len() / 2;
+        batches[..half].iter().for_each(|batch| {
+            store.apply(batch);
+        });
+        let done = AtomicBool::new(false);
+        let checks: Vec<_> = (0..3)
+            .map(|_| {
+                let bound = random.below(store.applied().0) + 1;
+                (bound, questions(&mut random, &oracle, 25))
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            for (bound, (nodes, times)) in &checks {
+                scope.spawn(|| {
+                    let mut rounds = 0;
+                    while rounds < 3 || !done.load(Ordering::Acquire) {
+                        let view = store.view_at(EdgeId(*bound));
+                        compare_samples(&oracle, view, nodes, times, 10, None);
+                        rounds += 1;
+                    }
+                });
+            }
+            // The newest view, fixed once, must not change either: no part of a batch shows.
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    let view = store.view();
+                    let (nodes, times) = &checks[0].1;
+                    compare_samples(&oracle, view, nodes, times, 10, None);
+                }
+            });
+            batches[half..].iter().for_each(|batch| {
+                store.apply(batch);
+                std::thread::yield_now();
+            });
+            done.store(true, Ordering::Release);
+        });
+        assert_eq!(store.applied().0, records.len() as u64);
+    }
+}
+
+#[test]
+fn digest_follows_content_and_not_arrival() {
+    let mut random = Random(77);
+    let edges: Vec<(i64, i64, i64)> = (0..2_000)
+        .map(|_| (random.below(60) as i64, random.below(60) as i64, random.below(500) as i64))
+        .collect();
+    let digest = |edges: &[(i64, i64, i64)], cuts: &[usize], page: usize| {
+        let keys = NodeDictionary::new();
+        let records: Vec<Record> = edges
+            .iter()
+            .map(|&(src, dst, time)| Record::Edge {
+                src: keys.intern(&NodeKey::Int(src)).0,
+                dst: keys.intern(&NodeKey::from_text(&format!("item {dst}"))).0,
+                time,
+            })
+            .collect();
+        let store = GraphStore::new(GraphOptions { shards: 8, page_entries_max: page });
+        batches(&records, cuts).iter().for_each(|batch| {
+            store.apply(batch);
+        });
+        (store.digest(&keys), store, keys)
+    };
+    let (expected, store, keys) = digest(&edges, &[100], 256);
+    let mut shuffled = edges.clone();
+    for i in (1..shuffled.len()).rev() {
+        shuffled.swap(i, random.below(i as u64 + 1) as usize);
+    }
+    assert_eq!(digest(&shuffled, &[3, 700], 16).0, expected);
+    let mut seen = HashSet::from([expected, digest(&[], &[1], 256).0]);
+    assert!(seen.insert(digest(&edges[1..], &[100], 256).0), "an edge less");
+    for i in 0..50 {
+        let mut changed = edges.clone();
+        match i % 3 {
+            0 => changed[i * 7].0 += 1_000,
+            1 => changed[i * 7].1 += 1_000,
+            _ => changed[i * 7].2 += 1_000 + i as i64,
+        }
+        assert!(seen.insert(digest(&changed, &[100], 256).0), "change {i} has no effect");
+    }
+    // An edge counts as often as it is there, and its direction counts.
+    let twice: Vec<_> = edges.iter().chain(&edges[5..6]).copied().collect();
+    assert!(seen.insert(digest(&twice, &[100], 256).0));
+    let id = |key: NodeKey| keys.lookup(&key).unwrap().0;
+    let (src, dst, _) = edges[9];
+    let (src, dst) = (id(NodeKey::Int(src)), id(NodeKey::from_text(&format!("item {dst}"))));
+    let first = store.applied().0;
+    store.apply(&batch(first, &[Record::Edge { src, dst, time: 9_999 }]));
+    let forward = store.digest(&keys);
+    store.apply(&batch(first + 1, &[Record::DeleteEdge { src: dst, dst: src, until: i64::MAX }]));
+    assert_eq!(store.digest(&keys), forward, "an edge is not its reverse");
+    store.apply(&batch(
+        first + 2,
+        &[Record::DeleteNode { node: src }, Record::Edge { src: dst, dst: src, time: 9_999 }],
+    ));
+    assert!(seen.insert(store.digest(&keys)) && seen.insert(forward));
+}
+
+#[test]
+fn records_applied_before_are_skipped() {
+    let edge = |dst, time| Record::Edge { src: 0, dst, time };
+    let store = GraphStore::new(GraphOptions::default());
+    store.apply(&batch(0, &[edge(1, 1), edge(2, 2), edge(3, 3)]));
+    let again = store.apply(&batch(1, &[edge(2, 2), edge(3, 3), edge(4, 4)]));
+    assert_eq!((again.skipped, again.edges, again.end), (2, 1, EdgeId(4)));
+    let old = store.apply(&batch(0, &[edge(1, 1)]));
+    assert_eq!((old.skipped, old.edges, old.end), (1, 0, EdgeId(4)));
+    assert_eq!(store.degree(NodeId(0)), 4);
+}
