@@ -6,7 +6,7 @@ mod api;
 mod crash;
 mod daemon;
 mod eval_command;
-//! x
+mod golden_ops;
 mod golden_tgn;
 mod graph_model;
 mod live;
@@ -14,5 +14,3 @@ mod log;
 mod observability;
 mod process;
 mod protocol_edgebank;
-//! x
-mod golden_ops;
