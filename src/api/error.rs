@@ -272,6 +272,7 @@ impl From<IntakeError> for ApiError {
             IntakeError::Overloaded => Self::QueueFull,
             IntakeError::Malformed(detail) => Self::Unreadable(detail),
             IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
+            IntakeError::Refused(refused @ SubmitError::Restoring) => Self::LogFailed(refused.to_string()),
             IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
                 Self::DiskFull(refused.to_string())
             }

@@ -15,7 +15,7 @@ use super::wire::{
 };
 use super::{ApiLimits, App};
 use crate::event::{EdgeId, EventTime, NodeKey};
-use crate::serving::{Embedding, LinkScore, QueryEngine};
+use crate::serving::{self, QueryEngine};
 
 /// How long a request with `after` waits if it does not say.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
@@ -63,13 +63,13 @@ pub(super) async fn embeddings(
     Ok(Json(answer.await??))
 }
 
-fn node_embedding((key, found): (NodeKey, Embedding)) -> NodeEmbedding {
+fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedding {
     let node = Key(key);
     match found {
-        Embedding::Found { vector, last_event, cold } => {
+        serving::NodeEmbedding::Found { vector, last_event, cold } => {
             NodeEmbedding::Found { node, embedding: vector, last_event: last_event.map(|time| time.0), cold }
         }
-        Embedding::Unknown => NodeEmbedding::Missing { node, error: UNKNOWN },
+        serving::NodeEmbedding::Unknown => NodeEmbedding::Missing { node, error: UNKNOWN },
     }
 }
 
@@ -111,10 +111,10 @@ pub(super) async fn link_scores(
     Ok(Json(answer.await??))
 }
 
-fn pair_score((Pair { src, dst }, found): (Pair, LinkScore)) -> PairScore {
+fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairScore {
     match found {
-        LinkScore::Scored(score) => PairScore::Scored { src, dst, score },
-        LinkScore::Unknown { src: no_src, dst: no_dst } => {
+        serving::PairScore::Found { probability } => PairScore::Scored { src, dst, score: probability },
+        serving::PairScore::Unknown { src: no_src, dst: no_dst } => {
             let unknown = [no_src.then(|| src.clone()), no_dst.then(|| dst.clone())];
             PairScore::Missing { src, dst, error: UNKNOWN, unknown: unknown.into_iter().flatten().collect() }
         }
