@@ -92,8 +92,14 @@ mod tests {
             [draw(1_234_567, 0), draw(1_234_567, 1)],
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]
         );
-        for key in [[0, 0, 0, 0], [1, 2, 3, 4], [u64::MAX; 4]] {
-            assert_eq!(random_u64(key), draw(prefix([key[0], key[1], key[2]]), key[3]));
+        // Computed by another implementation of the module's description.
+        for (key, expected) in [
+            ([0; 4], 0x2130_748A_AAC8_0268),
+            ([1, 2, 3, 4], 0x3A09_5BF2_044D_24FA),
+            ([u64::MAX; 4], 0x0000_0000_0000_0000),
+        ] {
+            assert_eq!(random_u64(key), expected);
+            assert_eq!(draw(prefix([key[0], key[1], key[2]]), key[3]), expected);
         }
     }
 

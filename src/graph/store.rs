@@ -20,7 +20,7 @@ use super::slab::{Slab, class_entries, class_of};
 use super::{Applied, GraphOptions, GraphView};
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 
-/// A shard is compacted when it holds more released entries than this and than an eighth of the others.
+/// A shard is compacted when it holds more released entries than this and than a twelfth of the others.
 const RELEASED_MIN: usize = 1024;
 
 /// The edges of a temporal graph under both of their end points, ordered by time. `Sync`; see the module's
@@ -76,7 +76,7 @@ impl Shard {
     /// Moves all entries to a new slab if too many slots wait for reuse.
     fn compact(&mut self, page: usize) {
         let (released, total) = self.slab.released_and_total();
-        if released <= RELEASED_MIN.max((total - released) / 8) {
+        if released <= RELEASED_MIN.max((total - released) / 12) {
             return;
         }
         let mut slab = Slab::new(page);
