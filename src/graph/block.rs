@@ -210,7 +210,12 @@ impl TemporalBlock {
             return 0;
         }
         let limit = distance(time, self.start);
-        slab.get(self.slot, self.len()).partition_point(|entry| u64::from(entry.time) < limit)
+        let entries = slab.get(self.slot, self.len());
+        match entries.last() {
+            // A question about now: the search would touch entries that the answer does not need.
+            Some(last) if u64::from(last.time) < limit => entries.len(),
+            _ => entries.partition_point(|entry| u64::from(entry.time) < limit),
+        }
     }
 
     /// Number of entries before the first that is not below `record`.

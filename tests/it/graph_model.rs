@@ -107,7 +107,8 @@ fn batch(first: u64, records: &[Record]) -> EdgeBatch {
             Record::Node { node } => (Op::Node, node, node, 0),
         };
         batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
-        *batch.op.last_mut().unwrap() = op;
+        batch.op.pop();
+        batch.op.push(op);
     }
     batch
 }
@@ -118,7 +119,7 @@ struct Random(u64);
 impl Random {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let high = (self.0 >> 33) * (n >> 31) + ((self.0 >> 33) * (n & 0x7FFF_FFFF) >> 31);
+        let high = (self.0 >> 33) * (n >> 31) + (((self.0 >> 33) * (n & 0x7FFF_FFFF)) >> 31);
         high.min(n - 1)
     }
 
