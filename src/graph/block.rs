@@ -2,10 +2,10 @@
 //!
 //! An entry is 12 bytes: the neighbor with the direction of the edge in its highest bit, and the
 //! time and the edge id as 32-bit distances from the block's 64-bit bases. A record whose distance does
-//! not fit begins a new block. The block's description is 32 bytes and stands in its node's directory;
-//! the entries stand in the shard's slab. It holds the time of the first entry, bounds of the edge ids in this and
-//! the earlier blocks, and how many entries stand in those, so that a query is usually answered from
-//! descriptions and one block.
+//! not fit begins a new block. The entries stand in the shard's slab; the block's description is 32 bytes
+//! and stands in its node's directory. It holds the time of the first entry, bounds of the edge ids in
+//! this and the earlier blocks, and how many entries stand in those, so that a query is usually answered
+//! from descriptions and one block.
 //!
 //! Knows nothing of nodes and locks.
 
