@@ -5,3 +5,5 @@
 mod eval_command;
 mod graph_model;
 mod protocol_edgebank;
+//! x
+mod golden_ops;
