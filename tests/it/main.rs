@@ -5,6 +5,7 @@
 mod api;
 mod crash;
 mod daemon;
+mod broker;
 mod eval_command;
 mod golden_ops;
 mod golden_tgn;
@@ -13,4 +14,5 @@ mod live;
 mod log;
 mod observability;
 mod process;
+mod kafka_ingest;
 mod protocol_edgebank;
