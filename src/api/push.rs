@@ -1,4 +1,5 @@
-//! Events in, over HTTP: the body goes to the [`Intake`](crate::event::Intake) as it is, and what became of it comes back.
+//! Events in, over HTTP: the body goes to the [`Intake`](crate::event::Intake) as it is, and what became
+//! of it comes back.
 
 use std::sync::Arc;
 

@@ -82,7 +82,7 @@ fn state(
         concurrent_queries: config.api.concurrent_requests_max,
         concurrent_pushes: config.api.concurrent_requests_max,
         body_bytes: config.api.body_bytes_max,
-        body_timeout: Duration::from_millis(config.api.request_timeout_ms),
+        request_timeout: Duration::from_millis(config.api.request_timeout_ms),
         batch_items: config.api.batch_items_max,
         wait: Duration::from_millis(config.api.wait_ms_max),
     };
