@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check bench fmt
+.PHONY: help demo test check fmt
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -23,13 +23,6 @@ check: ## formatting, lints and the house rules, before every commit
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	cargo test --locked --test tidy
-
-bench: ## set up, build, and time ingest, sampling, training, serving and single operations
-	@scripts/setup.sh
-	cargo build --release --locked
-	@for part in ingest sample train serve ops; do \
-		target/release/evergraph bench $$part --json - || exit 1; \
-	done
 
 fmt: ## format the sources
 	cargo fmt

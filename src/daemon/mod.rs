@@ -11,7 +11,8 @@
 
 mod http;
 mod monitor;
-mod sources;
+mod scrape;
+pub mod sources;
 mod status;
 mod store;
 
@@ -37,6 +38,9 @@ use crate::metrics::Metrics;
 use crate::model::TgnOptions;
 use crate::serving::{ModelCell, NodeStates, Progress, QueryEngine};
 use crate::train::{Trainer, TrainerOptions};
+
+/// A loop that has not turned for this long is stuck.
+const PULSE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The running daemon.
 pub struct Daemon {
@@ -70,11 +74,13 @@ impl Daemon {
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
-        let sources = sources::Sources::prepare(config, &store.index, sender, generated)?;
+        let sources = sources::Sources::prepare(config, sender, generated);
         let status = StatusSource::new(config, &store, &parts, &sources, &probe);
+        scrape::register(&parts.metrics, status.clone(), &probe.reason);
         let http = http::Server::start(config, &parts, &sources, &status, &probe)?;
 
         store.rebuild()?;
+        let wiring = sources.wiring(config, &store.index)?;
         let learner = open_learner(config, &store, &parts, &probe)?;
         let stop = Stop::default();
         let appender = Appender::new(
@@ -83,18 +89,20 @@ impl Daemon {
             parts.progress.clone(),
             parts.appender.clone(),
             parts.metrics.clone(),
-            AppenderOptions { commit_events_max: config.log.commit_events_max },
+            AppenderOptions {
+                commit_events_max: config.log.commit_events_max,
+                allowed_lateness: config.stream.allowed_lateness.max(0),
+            },
         );
-        let flag = stop.appender.clone();
-        let appender = spawn("appender", move || appender.run(&queue, &flag))?;
-        let flag = stop.learner.clone();
+        let (flag, pulse) = (stop.appender.clone(), parts.health.heartbeat("appender", PULSE_LIMIT));
+        let appender = spawn("appender", move || appender.run(&queue, &flag, || pulse.beat()))?;
+        let (flag, pulse) = (stop.learner.clone(), parts.health.heartbeat("learner", PULSE_LIMIT));
         let learner = spawn("learner", move || {
-            learner.run(&flag).inspect_err(|error| tracing::error!(%error, "the learner stopped"))
+            learner.run(&flag, || pulse.beat()).inspect_err(|error| tracing::error!(%error, "the learner stopped"))
         })?;
-        let sources = sources.start(config)?;
+        sources.start(config, &wiring)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
-        let ended = loops_end(&appender, &learner);
-        let monitor = monitor::watch(&parts, &sources, ended, stop.monitor.clone())?;
+        let monitor = monitor::watch(&parts, &sources, stop.monitor.clone())?;
         let address = http.address();
         tracing::info!(%address, "ready");
         Ok(Self { address, health: parts.health, status, stop, sources, appender, learner, monitor, http })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::sources::{STATES, Sources};
+use super::sources::Sources;
 use super::{Parts, spawn};
 use crate::api::{Health, State};
 use crate::appender::AppenderStatus;
@@ -19,7 +19,6 @@ const PERIOD: Duration = Duration::from_millis(250);
 pub(super) fn watch(
     parts: &Parts,
     sources: &Sources,
-    loops_end: Arc<dyn Fn() -> Option<&'static str> + Send + Sync>,
     stop: Arc<AtomicBool>,
 ) -> Result<JoinHandle<()>> {
     let watcher = Watcher {
@@ -27,7 +26,6 @@ pub(super) fn watch(
         appender: parts.appender.clone(),
         progress: parts.progress.clone(),
         sources: sources.clone(),
-        loops_end,
     };
     spawn("monitor", move || {
         while !stop.load(Ordering::Acquire) {
@@ -42,7 +40,6 @@ struct Watcher {
     appender: Arc<AppenderStatus>,
     progress: Arc<Progress>,
     sources: Sources,
-    loops_end: Arc<dyn Fn() -> Option<&'static str> + Send + Sync>,
 }
 
 impl Watcher {
@@ -53,9 +50,6 @@ impl Watcher {
         }
         let behind = self.progress.indexed().0.saturating_sub(self.progress.learned().0);
         self.health.set("learner", State::Ok, format!("{behind} events behind"));
-        if let Some(name) = (self.loops_end)() {
-            self.health.set("loops", State::Failed, format!("the {name} has ended; restart the daemon"));
-        }
         let troubled: Vec<String> = self
             .sources
             .reports()
@@ -63,7 +57,6 @@ impl Watcher {
             .filter(|report| !matches!(report.state, "running" | "ended"))
             .map(|report| format!("{} is {}: {}", report.name, report.state, report.detail))
             .collect();
-        debug_assert!(STATES.contains(&"running") && STATES.contains(&"ended"));
         if troubled.is_empty() {
             self.health.set("sources", State::Ok, "all running");
         } else {

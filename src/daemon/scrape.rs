@@ -41,7 +41,6 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
         raise(&events("accepted"), source.accepted_events);
         raise(&events("duplicate"), source.duplicate_events);
         raise(&events("rejected"), source.rejected_events);
-        raise(&metrics.ingest.bytes.with_label_values(&[source.name.as_str()]), source.received_bytes);
         for state in super::sources::STATES {
             let now = i64::from(state == source.state);
             metrics.ingest.source_state.with_label_values(&[source.name.as_str(), state]).set(now);

@@ -151,14 +151,19 @@ impl StatusSource {
 
 impl Inputs {
     fn ingest(&self) -> IngestStatus {
+        let sources = self.sources.reports();
+        let mut rejected_events = BTreeMap::new();
+        for (reason, count) in sources.iter().flat_map(|source| &source.rejected_by_reason) {
+            *rejected_events.entry(*reason).or_default() += count;
+        }
         let positions = self.positions.all().into_iter().map(PositionDocument::from).collect();
         IngestStatus {
             accepted_events: self.appender.accepted(),
             duplicate_events: self.appender.duplicates(),
-            rejected_events: self.sources.rejected(),
+            rejected_events,
             queue_batches: self.sources.queued(),
             queue_batches_max: self.queue_batches_max,
-            sources: self.sources.reports(),
+            sources,
             positions,
         }
     }

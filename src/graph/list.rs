@@ -18,15 +18,8 @@ pub(super) enum AdjacencyList {
     Empty,
     /// All edges in one block.
     One(TemporalBlock),
-    /// Several blocks.
-    Many(Directory),
-}
-
-/// Two or more blocks, ascending; each is full of keys above those of the block before it.
-pub(super) struct Directory {
-    blocks: Vec<TemporalBlock>,
-    /// Largest edge id of all blocks.
-    last_edge: u64,
+    /// Two or more blocks, ascending; each is full of keys above those of the block before it.
+    Many(Vec<TemporalBlock>),
 }
 
 impl AdjacencyList {
@@ -36,7 +29,7 @@ impl AdjacencyList {
         match self {
             Self::Empty => &[],
             Self::One(block) => std::slice::from_ref(block),
-            Self::Many(directory) => &directory.blocks,
+            Self::Many(blocks) => blocks,
         }
     }
 
@@ -44,17 +37,7 @@ impl AdjacencyList {
         match self {
             Self::Empty => &mut [],
             Self::One(block) => std::slice::from_mut(block),
-            Self::Many(directory) => &mut directory.blocks,
-        }
-    }
-
-    /// Largest edge id; 0 without edges.
-    #[inline]
-    pub fn last_edge(&self) -> u64 {
-        match self {
-            Self::Empty => 0,
-            Self::One(block) => block.edges().1,
-            Self::Many(directory) => directory.last_edge,
+            Self::Many(blocks) => blocks,
         }
     }
 
@@ -73,7 +56,7 @@ impl AdjacencyList {
     /// Bytes of the directory beyond the list itself.
     pub fn directory_bytes(&self) -> usize {
         match self {
-            Self::Many(directory) => directory.blocks.capacity() * size_of::<TemporalBlock>(),
+            Self::Many(blocks) => blocks.capacity() * size_of::<TemporalBlock>(),
             _ => 0,
         }
     }
@@ -96,10 +79,6 @@ impl AdjacencyList {
         let mut rest = records;
         if let Some(tail) = self.blocks_mut().last_mut() {
             let count = tail.append(slab, rest, page);
-            let last_edge = tail.edges().1;
-            if let Self::Many(directory) = self {
-                directory.last_edge = directory.last_edge.max(last_edge);
-            }
             rest = &rest[count..];
         }
         while !rest.is_empty() {
@@ -112,40 +91,30 @@ impl AdjacencyList {
         }
     }
 
-    fn push(&mut self, block: TemporalBlock) {
+    fn push(&mut self, mut block: TemporalBlock) {
+        if let Some(last) = self.blocks().last() {
+            block.reach_to(last.edges().1);
+        }
         match self {
             Self::Empty => *self = Self::One(block),
-            Self::One(first) => {
-                let last_edge = first.edges().1.max(block.edges().1);
-                *self = Self::Many(Directory { blocks: vec![*first, block], last_edge });
-            }
-            Self::Many(directory) => {
-                directory.blocks.push(block);
-                directory.last_edge = directory.last_edge.max(block.edges().1);
-            }
+            Self::One(first) => *self = Self::Many(vec![*first, block]),
+            Self::Many(blocks) => blocks.push(block),
         }
     }
 
-    /// Puts `record` in its place in time. The list is not empty.
+    /// Puts `record` in its place in time, behind entries of the same time, all of which arrived before
+    /// it. The list is not empty.
     fn insert(&mut self, slab: &mut Slab, record: Record, page: usize) {
-        let blocks = self.blocks();
-        let mut after = blocks.partition_point(|block| block.start <= record.time);
-        // Several blocks can begin at the same time; then the edge id decides.
-        while after > 1 && blocks[after - 1].record(slab, 0).key() > record.key() {
-            after -= 1;
-        }
-        let index = after.saturating_sub(1);
+        let blocks = self.blocks_mut();
+        let index = blocks.partition_point(|block| block.start <= record.time).saturating_sub(1);
         let position = blocks[index].rank_of(slab, record);
-        if !self.blocks_mut()[index].insert(slab, record, position, page) {
+        if !blocks[index].insert(slab, record, position, page) {
             self.split(slab, index, position, record, page);
             return;
         }
-        let edge = self.blocks()[index].edges().1;
-        for block in &mut self.blocks_mut()[index + 1..] {
+        for block in &mut blocks[index + 1..] {
             block.before += 1;
-        }
-        if let Self::Many(directory) = self {
-            directory.last_edge = directory.last_edge.max(edge);
+            block.reach_to(record.edge);
         }
     }
 
@@ -199,15 +168,18 @@ impl AdjacencyList {
         match std::mem::take(self) {
             Self::Empty => Vec::new(),
             Self::One(block) => vec![block],
-            Self::Many(directory) => directory.blocks,
+            Self::Many(blocks) => blocks,
         }
     }
 
-    /// The list of `blocks`, ascending; ranks are counted anew.
+    /// The list of `blocks`, ascending; ranks and bounds are carried through anew.
     fn of(mut blocks: Vec<TemporalBlock>) -> Self {
         let mut before = 0;
+        let mut highest = 0;
         for block in &mut blocks {
             block.before = before;
+            block.reach_to(highest);
+            highest = block.edges().1;
             #[allow(clippy::cast_possible_truncation, reason = "a slab holds 2^32 entries")]
             let len = block.len() as u32;
             before += len;
@@ -215,10 +187,7 @@ impl AdjacencyList {
         match blocks.as_slice() {
             [] => Self::Empty,
             [block] => Self::One(*block),
-            _ => {
-                let last_edge = blocks.iter().map(|block| block.edges().1).max().unwrap_or(0);
-                Self::Many(Directory { blocks, last_edge })
-            }
+            _ => Self::Many(blocks),
         }
     }
 }
@@ -234,3 +203,6 @@ fn encode(slab: &mut Slab, records: &[Record], most: usize) -> Vec<TemporalBlock
     }
     blocks
 }
+
+// A node costs no more than a block's description.
+const _: () = assert!(size_of::<AdjacencyList>() == size_of::<TemporalBlock>());

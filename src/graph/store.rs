@@ -16,12 +16,12 @@ use parking_lot::{Mutex, RwLock};
 use super::block::Record;
 use super::list::AdjacencyList;
 use super::plan::{BatchPlan, ShardMap};
-use super::slab::{Slab, slot_entries};
+use super::slab::{Slab, class_entries, class_of};
 use super::{Applied, GraphOptions, GraphView};
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 
-/// A shard is compacted when it holds more released entries than this and than a quarter of the others.
-const RELEASED_MIN: usize = 8 * 1024;
+/// A shard is compacted when it holds more released entries than this and than an eighth of the others.
+const RELEASED_MIN: usize = 1024;
 
 /// The edges of a temporal graph under both of their end points, ordered by time. `Sync`; see the module's
 /// description for who may do what at the same time.
@@ -76,7 +76,7 @@ impl Shard {
     /// Moves all entries to a new slab if too many slots wait for reuse.
     fn compact(&mut self, page: usize) {
         let (released, total) = self.slab.released_and_total();
-        if released <= RELEASED_MIN.max((total - released) / 4) {
+        if released <= RELEASED_MIN.max((total - released) / 8) {
             return;
         }
         let mut slab = Slab::new(page);
@@ -92,7 +92,7 @@ impl GraphStore {
     #[must_use]
     pub fn new(options: GraphOptions) -> Self {
         let map = ShardMap::new(options.shards);
-        let page = slot_entries(options.page_entries_max.clamp(1, 1 << 15));
+        let page = class_entries(class_of(options.page_entries_max.clamp(1, 1 << 15)));
         Self {
             shards: (0..map.shards()).map(|_| RwLock::new(Shard::new(page))).collect(),
             map,

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use super::decode::TIME_LIMIT;
 use super::rejection::{Reason, Rejection};
 use crate::event::{Event, EventTime};
 
@@ -69,7 +70,7 @@ impl Admission {
     /// A cursor to judge the events of one source (or one partition) with.
     #[must_use]
     pub fn cursor(self: &Arc<Self>) -> AdmitCursor {
-        AdmitCursor { admission: Arc::clone(self), ahead: EventTime::MIN }
+        AdmitCursor { admission: Arc::clone(self), ahead: EventTime::MIN, sealed: EventTime::MIN }
     }
 }
 
@@ -90,8 +91,10 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct AdmitCursor {
     admission: Arc<Admission>,
-    /// Latest time accepted and not yet durable.
+    /// Latest time accepted, durable or not.
     ahead: EventTime,
+    /// The same up to the end of the batch that was handed in last.
+    sealed: EventTime,
 }
 
 impl AdmitCursor {
@@ -115,17 +118,27 @@ impl AdmitCursor {
         }
     }
 
-    /// What was judged so far is durable.
+    /// What was judged so far is a batch that is being handed in.
+    pub fn seal(&mut self) {
+        self.sealed = self.ahead;
+    }
+
+    /// What was judged up to the last [`seal`](Self::seal) is durable.
     pub fn commit(&mut self) {
-        self.admission.high_water.fetch_max(self.ahead.0, Ordering::Relaxed);
+        self.admission.high_water.fetch_max(self.sealed.0, Ordering::Relaxed);
     }
 
     /// What was judged since the last [`commit`](Self::commit) will be judged again.
     pub fn rewind(&mut self) {
         self.ahead = EventTime::MIN;
+        self.sealed = EventTime::MIN;
     }
 
     fn judge_time(&mut self, time: EventTime) -> Verdict {
+        if !(-TIME_LIMIT..=TIME_LIMIT).contains(&time.0) {
+            let detail = format!("time {time} does not lie within ±2^62");
+            return Verdict::Refuse(Rejection::new(Reason::BadTime, detail));
+        }
         let options = self.admission.options;
         let high = self.ahead.max(EventTime(self.admission.high_water.load(Ordering::Relaxed)));
         if high == EventTime::MIN {
@@ -141,7 +154,8 @@ impl AdmitCursor {
         self.ahead = high.max(time);
         match options.allowed_lateness {
             Some(allowed) if time.0 < high.0.saturating_sub(allowed) => {
-                let detail = format!("time {time} is more than {allowed} before the latest event time {high}");
+                let detail =
+                    format!("time {time} is more than {allowed} before the latest event time {high}");
                 let rejection = Rejection::new(Reason::TooLate, detail);
                 match options.late {
                     LatePolicy::Accept => Verdict::AcceptLate,
@@ -212,10 +226,16 @@ mod tests {
         assert_eq!(reason(&cursor.judge(&edge(89, 0))), Some(Reason::TooLate));
         assert_eq!(cursor.judge(&edge(200, 0)), Verdict::Accept);
         assert_eq!(reason(&cursor.judge(&edge(189, 0))), Some(Reason::TooLate), "its own batch counts");
-        assert_eq!(admission.cursor().judge(&edge(95, 0)), Verdict::Accept, "not durable, not seen by others");
+        assert_eq!(
+            admission.cursor().judge(&edge(95, 0)),
+            Verdict::Accept,
+            "not durable, not seen by others"
+        );
         cursor.rewind();
         assert_eq!(cursor.judge(&edge(95, 0)), Verdict::Accept, "judged again as the first time");
         assert_eq!(cursor.judge(&edge(200, 0)), Verdict::Accept);
+        cursor.seal();
+        assert_eq!(cursor.judge(&edge(300, 0)), Verdict::Accept, "of the next batch");
         cursor.commit();
         assert_eq!(admission.high_water(), Some(EventTime(200)));
         assert_eq!(reason(&admission.cursor().judge(&edge(95, 0))), Some(Reason::TooLate));

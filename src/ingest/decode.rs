@@ -90,7 +90,8 @@ impl Decoder {
     pub fn tombstone(&self, key: Option<&[u8]>) -> Result<Incoming, Rejection> {
         let key = key.unwrap_or_default();
         if key.is_empty() {
-            let detail = "a message without a value is a deletion and needs a key that names a node or an edge";
+            let detail =
+                "a message without a value is a deletion and needs a key that names a node or an edge";
             return Err(Rejection::new(Reason::MissingKey, detail));
         }
         if first_byte(key) == Some(b'{') {
@@ -114,9 +115,12 @@ impl Decoder {
         let read = |raw: &'a [u8]| BodyEvent { raw, decoded: self.event(raw) };
         match (format, first_byte(body)) {
             (_, None) => Err("it is empty; send at least one JSON object".into()),
-            (BodyFormat::JsonLines, _) => {
-                Ok(body.split(|&b| b == b'\n').map(<[u8]>::trim_ascii).filter(|l| !l.is_empty()).map(read).collect())
-            }
+            (BodyFormat::JsonLines, _) => Ok(body
+                .split(|&b| b == b'\n')
+                .map(<[u8]>::trim_ascii)
+                .filter(|l| !l.is_empty())
+                .map(read)
+                .collect()),
             (BodyFormat::Json, Some(b'[')) => {
                 let items: Vec<&'a RawValue> = serde_json::from_slice(body).map_err(|e| e.to_string())?;
                 Ok(items.into_iter().map(|item| read(item.get().as_bytes())).collect())
@@ -212,7 +216,8 @@ fn id(field: &'static str, value: &Scalar<'_>) -> Result<NodeKey, Rejection> {
         Scalar::Large(number) => Ok(NodeKey::from_text(&number.to_string())),
         Scalar::Text(text) => text_key(field, text),
         other => {
-            let detail = format!("{field} is {other}; an id is a text or an integer (send larger numbers as texts)");
+            let detail =
+                format!("{field} is {other}; an id is a text or an integer (send larger numbers as texts)");
             Err(Rejection::new(Reason::BadId, detail))
         }
     }

@@ -1,9 +1,26 @@
-//! Handing a batch to the log so that its sender always hears the outcome, also when the batch is dropped
+//! What sources share: what they are connected to, and handing a batch to the log so that its sender always hears the outcome, also when the batch is dropped
 //! unanswered because the loop that stores events has ended.
+
+use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
-use crate::event::{Receipt, Reply, SubmitError};
+use super::admit::Admission;
+use super::dead_letter::DeadLetters;
+use crate::event::{PositionLookup, Receipt, Reply, Submission, SubmitError};
+
+/// What a source is connected to.
+#[derive(Clone)]
+pub struct SourceWiring {
+    /// The bounded queue to the log.
+    pub submissions: Sender<Submission>,
+    /// Where the log stands.
+    pub positions: Arc<dyn PositionLookup>,
+    /// The stream's rules.
+    pub admission: Arc<Admission>,
+    /// Where refused events are kept.
+    pub dead_letters: Arc<DeadLetters>,
+}
 
 /// What became of the batch that `tag` names.
 pub(super) struct Outcome<T> {

@@ -169,13 +169,14 @@ impl Learner {
         self.bank.observe(&batch.src, &batch.dst, &batch.times);
     }
 
-    /// Learns until `stop` is set, then writes a last checkpoint.
+    /// Learns until `stop` is set, then writes a last checkpoint. Calls `pulse` at every turn.
     ///
     /// # Errors
     /// When the log cannot be read or the trainer cannot go on.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<(), LearnerError> {
+    pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
         while !stop.load(Ordering::Acquire) {
+            pulse();
             self.feed.fill(&mut batch, self.options.batch_events, IDLE, self.options.batch_wait)?;
             if batch.end > batch.first {
                 self.learn(&batch)?;

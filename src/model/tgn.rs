@@ -109,27 +109,26 @@ impl Tgn {
         .map(|tgn| Self { parameters, ..tgn })
     }
 
-    /// A model with the given weights.
+    /// A model with the given weights, whatever their order.
     ///
     /// # Errors
     /// The options describe no model, a parameter is missing, superfluous or of another shape, or a
     /// value is not finite.
-    pub fn with_parameters(options: TgnOptions, parameters: Parameters) -> Result<Self, ModelError> {
+    pub fn with_parameters(options: TgnOptions, given: &Parameters) -> Result<Self, ModelError> {
         options.validate()?;
-        let mut expected = 0;
+        let mut parameters = Parameters::new();
         let tgn = Self::build(options, |name, rows, cols, _| {
-            expected += 1;
             let missing = || ModelError::Missing { name: name.to_string() };
-            let id = parameters.find(name).ok_or_else(missing)?;
-            let (found_rows, found_cols) = parameters.get(id).shape();
+            let tensor = given.get(given.find(name).ok_or_else(missing)?);
+            let (found_rows, found_cols) = tensor.shape();
             if (found_rows, found_cols) != (rows, cols) {
                 let name = name.to_string();
                 return Err(ModelError::Shape { name, found_rows, found_cols, rows, cols });
             }
-            Ok(id)
+            Ok(parameters.add(name, tensor.clone()))
         })?;
-        if parameters.len() != expected {
-            return Err(ModelError::Count { found: parameters.len(), expected });
+        if parameters.len() != given.len() {
+            return Err(ModelError::Count { found: given.len(), expected: parameters.len() });
         }
         if !parameters.is_finite() {
             return Err(ModelError::NotFinite);

@@ -24,7 +24,7 @@ impl Weights {
     ///
     /// # Errors
     /// The parameters make no model of this shape.
-    pub fn new(options: TgnOptions, parameters: Parameters, version: u64) -> Result<Self, ModelError> {
+    pub fn new(options: TgnOptions, parameters: &Parameters, version: u64) -> Result<Self, ModelError> {
         Ok(Self { version, tgn: Arc::new(Tgn::with_parameters(options, parameters)?) })
     }
 

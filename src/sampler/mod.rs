@@ -12,7 +12,7 @@
 
 use crate::device::rng;
 use crate::event::{EdgeId, EventTime, NodeId};
-use crate::graph::{GraphView, Past};
+use crate::graph::{GraphView, Neighbor};
 
 /// The (node, time) pairs that are asked about; both columns are equally long.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,7 @@ pub fn sample(view: GraphView<'_>, seeds: Seeds<'_>, request: &SampleRequest, ou
         };
         let first = index * request.fanout;
         let mut slot = first;
-        let mut fill = |neighbor: crate::graph::Neighbor| {
+        let mut fill = |neighbor: Neighbor| {
             out.neighbors[slot] = neighbor.node;
             out.edges[slot] = neighbor.edge;
             out.times[slot] = neighbor.time;
@@ -135,18 +135,18 @@ pub fn sample(view: GraphView<'_>, seeds: Seeds<'_>, request: &SampleRequest, ou
         view.past(node, from, time, |past| match request.policy {
             SamplingPolicy::Recent => past.newest(request.fanout, &mut fill),
             SamplingPolicy::Uniform => {
-                draw_ranks(&past, request, index, &mut ranks);
-                past.pick(&ranks, &mut fill);
+                let candidates = past.candidates();
+                draw_ranks(candidates.count(), request, index, &mut ranks);
+                candidates.pick(&ranks, &mut fill);
             }
         });
         out.counts.push(u32::try_from(slot - first).unwrap_or(u32::MAX));
     }
 }
 
-/// Ranks of the edges that uniform sampling takes, descending.
-fn draw_ranks(past: &Past<'_>, request: &SampleRequest, index: usize, ranks: &mut Vec<u32>) {
+/// Ranks of the edges that uniform sampling takes of `count`, descending.
+fn draw_ranks(count: u32, request: &SampleRequest, index: usize, ranks: &mut Vec<u32>) {
     ranks.clear();
-    let count = past.count();
     let wanted = u32::try_from(request.fanout).unwrap_or(u32::MAX);
     if count <= wanted {
         ranks.extend((0..count).rev());

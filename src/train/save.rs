@@ -90,7 +90,7 @@ impl Trainer {
         let options = TrainerOptions { seed: tables::read_u64(input)?, ..options };
         let steps = tables::read_u64(input)?;
         let weights: Vec<u8> = tables::read_table(input)?;
-        let tgn = Tgn::with_parameters(options.model, Parameters::from_bytes(device, &weights)?)?;
+        let tgn = Tgn::with_parameters(options.model, &Parameters::from_bytes(device, &weights)?)?;
         let mut adam = new_adam(&options, device, &tgn);
         let moments: Vec<u8> = tables::read_table(input)?;
         adam.load_bytes(&tgn.parameters, &moments)?;

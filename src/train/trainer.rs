@@ -253,7 +253,7 @@ impl Trainer {
     /// # Errors
     /// The weights are of a model of another shape.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), ModelError> {
-        self.tgn = Tgn::with_parameters(self.options.model, weights.parameters().clone())?;
+        self.tgn = Tgn::with_parameters(self.options.model, weights.parameters())?;
         self.adam = new_adam(&self.options, &self.device, &self.tgn);
         Ok(())
     }

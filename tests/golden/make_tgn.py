@@ -182,17 +182,17 @@ def run(name, case, rng):
         against = torch.stack([model.link(z(src[e], e), z(negative[e], e)) for e in batch])
         bce = torch.nn.functional.binary_cross_entropy_with_logits
         loss = bce(positive, torch.ones(EVENTS)) + bce(against, torch.zeros(EVENTS))
-        optimizer.zero_grad()
+        # Zeros, not None: every parameter's Adam counts the first batch, in which no memory is pending.
+        for w in weights.values():
+            w.grad = torch.zeros_like(w)
         loss.backward()
-        for n, w in weights.items():
-            if b == 2:
-                out[f"gradient.{n}"] = w.grad.numpy().copy()
+        gradients = {f"gradient.{n}": w.grad.numpy().copy() for n, w in weights.items()}
         model.remember(batch)
         optimizer.step()
         positive_scores.append(torch.sigmoid(positive).detach().numpy())
         negative_scores.append(torch.sigmoid(against).detach().numpy())
         losses.append(loss.item())
-    out |= {f"final.{n}": w.detach().numpy().copy() for n, w in weights.items()}
+    out |= gradients | {f"final.{n}": w.detach().numpy().copy() for n, w in weights.items()}
     out["memory"] = model.memory.numpy().copy()
     with torch.no_grad():
         out["published"] = torch.stack([model.fresh(n) for n in range(NODES)]).numpy()

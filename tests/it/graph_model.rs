@@ -517,3 +517,80 @@ fn records_applied_before_are_skipped() {
     assert_eq!((old.skipped, old.edges, old.end), (1, 0, EdgeId(4)));
     assert_eq!(store.degree(NodeId(0)), 4);
 }
+
+#[test]
+fn a_late_event_is_hidden_from_views_below_it() {
+    // Every 20th edge is followed by one that belongs far into the past; then bounds all along.
+    for page in [1, 4, 16, 256] {
+        let edge = |dst, time| Record::Edge { src: 0, dst, time };
+        let records: Vec<Record> =
+            (0..400).map(|i| edge(i % 7 + 1, if i % 20 == 19 { i * 3 / 7 } else { i }.into())).collect();
+        let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: page });
+        let mut oracle = Oracle::default();
+        for (i, record) in records.iter().enumerate() {
+            oracle.apply(*record);
+            store.apply(&batch(i as u64, &[*record]));
+            let times = [30, 200, i as i64 + 1].map(EventTime);
+            for bound in [i as u64, i as u64 * 6 / 7] {
+                compare_samples(&oracle, store.view_at(EdgeId(bound)), &[NodeId(0); 3], &times, 5, Some(90));
+                compare_samples(&oracle, store.view_at(EdgeId(bound)), &[NodeId(0); 3], &times, 500, None);
+            }
+        }
+        assert_eq!(store.view_at(EdgeId(u64::MAX)).bound(), store.applied(), "views end at what is applied");
+    }
+}
+
+#[test]
+fn edge_ids_too_far_apart_for_a_block_begin_another() {
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 });
+    let mut oracle = Oracle::default();
+    let mut random = Random(3);
+    for i in 0..300_u64 {
+        // Gaps as other nodes' events would leave them, around the reach of an entry.
+        oracle.next += random.pick(&[0, 0, 0, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 34]);
+        let first = oracle.next;
+        let time = if i % 9 == 8 { random.below(i) } else { i } as i64;
+        let record = Record::Edge { src: 0, dst: 1 + i as u32 % 3, time };
+        oracle.apply(record);
+        store.apply(&batch(first, &[record]));
+        if i % 10 == 0 {
+            let ids: Vec<u64> = oracle.edges.iter().map(|edge| edge.id).collect();
+            for bound in [random.pick(&ids), random.pick(&ids) + 1, oracle.next] {
+                let times = [i as i64 / 2, i as i64 + 1].map(EventTime);
+                let view = store.view_at(EdgeId(bound));
+                compare_samples(&oracle, view, &[NodeId(0), NodeId(1)], &times, 12, None);
+                compare_samples(&oracle, view, &[NodeId(0), NodeId(1)], &times, 300, Some(40));
+            }
+        }
+    }
+    compare_accounts(&oracle, &store, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn shards_are_compacted_as_nodes_grow_and_shrink() {
+    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64 });
+    let mut oracle = Oracle::default();
+    let mut records = Vec::new();
+    let mut random = Random(11);
+    for time in 0..24_000 {
+        let src = random.below(300) as u32;
+        records.push(Record::Edge { src, dst: 300 + random.below(300) as u32, time });
+        if time % 300 == 299 && time > 16_000 {
+            records.push(Record::DeleteNode { node: src });
+        }
+    }
+    records.iter().for_each(|&record| oracle.apply(record));
+    for batch in batches(&records, &[97]) {
+        store.apply(&batch);
+        let stats = store.stats();
+        // Spare capacity is half of the entries at most, released slots an eighth of all that or a chunk's
+        // worth; and one chunk of each shard is partly uncut.
+        let fixed = 2 * 2 * 1_024 * 12;
+        assert!(stats.bytes.slack <= stats.bytes.entries * 11 / 16 + fixed, "{stats:?}");
+    }
+    compare_accounts(&oracle, &store, &[0, 1, 2, 300, 301]);
+    let (nodes, times) = questions(&mut random, &oracle, 40);
+    for bound in [u64::MAX, 20_000, 3_000] {
+        compare_samples(&oracle, store.view_at(EdgeId(bound)), &nodes, &times, 10, None);
+    }
+}

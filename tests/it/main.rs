@@ -6,6 +6,8 @@ mod api;
 mod crash;
 mod daemon;
 mod eval_command;
+mod golden_ops;
+mod golden_tgn;
 mod graph_model;
 mod live;
 mod log;

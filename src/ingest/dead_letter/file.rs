@@ -90,13 +90,18 @@ impl FileSink {
 
     fn rotate(&mut self) -> std::io::Result<()> {
         let keep = self.options.max_files.max(1);
-        let oldest = if keep == 1 { self.options.path.clone() } else { numbered(&self.options.path, keep - 1) };
+        let oldest =
+            if keep == 1 { self.options.path.clone() } else { numbered(&self.options.path, keep - 1) };
         if oldest.exists() {
             tracing::warn!(file = %oldest.display(), "removing the oldest dead letters; raise the number of files to keep them");
             fs::remove_file(&oldest)?;
         }
         for number in (1..keep).rev() {
-            let from = if number == 1 { self.options.path.clone() } else { numbered(&self.options.path, number - 1) };
+            let from = if number == 1 {
+                self.options.path.clone()
+            } else {
+                numbered(&self.options.path, number - 1)
+            };
             if from.exists() {
                 fs::rename(&from, numbered(&self.options.path, number))?;
             }

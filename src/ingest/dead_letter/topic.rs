@@ -78,9 +78,9 @@ impl TopicSink {
             .set("compression.type", "zstd")
             .set("message.timeout.ms", options.timeout.as_millis().max(100).to_string())
             .set("request.timeout.ms", options.timeout.as_millis().clamp(50, 5000).to_string());
-        let producer = config.create_with_context(Outcomes::default()).map_err(|e| {
-            DeadLetterError::Topic { topic: options.topic.clone(), detail: e.to_string() }
-        })?;
+        let producer = config
+            .create_with_context(Outcomes::default())
+            .map_err(|e| DeadLetterError::Topic { topic: options.topic.clone(), detail: e.to_string() })?;
         Ok(Self { options, producer: Mutex::new(producer) })
     }
 

@@ -63,7 +63,12 @@ impl SourceContext {
         match self.options.data_loss {
             DataLossPolicy::Fail => Err(KafkaFault::DataLost { topic, partition, stored, low }),
             DataLossPolicy::Earliest => {
-                tracing::warn!(partition, stored, low, "offsets are gone by retention; going on without them");
+                tracing::warn!(
+                    partition,
+                    stored,
+                    low,
+                    "offsets are gone by retention; going on without them"
+                );
                 Ok(Some(low))
             }
         }

@@ -30,7 +30,9 @@ pub enum KafkaFault {
         address: String,
     },
     /// No answer.
-    #[error("no answer from {address} ({detail}); check routes, firewalls and the brokers' advertised.listeners")]
+    #[error(
+        "no answer from {address} ({detail}); check routes, firewalls and the brokers' advertised.listeners"
+    )]
     Unreachable {
         /// `host:port` or the bootstrap list.
         address: String,
@@ -38,19 +40,25 @@ pub enum KafkaFault {
         detail: String,
     },
     /// The brokers do not take the credentials.
-    #[error("Kafka does not accept the credentials ({detail}); check sasl.username, sasl.password and sasl.mechanism")]
+    #[error(
+        "Kafka does not accept the credentials ({detail}); check sasl.username, sasl.password and sasl.mechanism"
+    )]
     Authentication {
         /// The broker's words.
         detail: String,
     },
     /// TLS cannot be agreed on.
-    #[error("TLS with the broker failed ({detail}); check ssl.ca.location, the certificate's names and the port")]
+    #[error(
+        "TLS with the broker failed ({detail}); check ssl.ca.location, the certificate's names and the port"
+    )]
     Tls {
         /// OpenSSL's words.
         detail: String,
     },
     /// The listener speaks another security protocol.
-    #[error("the broker closes the connection at once ({detail}); check that security.protocol fits the listener's port")]
+    #[error(
+        "the broker closes the connection at once ({detail}); check that security.protocol fits the listener's port"
+    )]
     ProtocolMismatch {
         /// librdkafka's words.
         detail: String,
@@ -134,7 +142,13 @@ fn similar_hint(similar: &Option<String>) -> String {
 impl KafkaFault {
     /// The fault that an error code and its text stand for, for a reader of `topic` in `group`.
     #[must_use]
-    pub(super) fn from_code(code: Code, text: &str, topic: &str, group: &str, instance: Option<&str>) -> Self {
+    pub(super) fn from_code(
+        code: Code,
+        text: &str,
+        topic: &str,
+        group: &str,
+        instance: Option<&str>,
+    ) -> Self {
         let detail = text.to_owned();
         match code {
             Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
@@ -225,14 +239,18 @@ mod tests {
     #[test]
     fn transport_texts_are_told_apart() {
         let fault = |text: &str| KafkaFault::from_code(Code::BrokerTransportFailure, text, "t", "g", None);
-        let refused = "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)";
+        let refused =
+            "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)";
         assert_eq!(fault(refused), KafkaFault::ConnectionRefused { address: "127.0.0.1:1".into() });
         let ssl = "ssl://h.example:9093/bootstrap: SSL handshake failed: certificate verify failed";
         assert_eq!(fault(ssl).word(), "tls");
         let mismatch = "h:9092/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol";
         assert_eq!(fault(mismatch).word(), "protocol_mismatch");
-        let dns = "nope.invalid:9092/bootstrap: Failed to resolve 'nope.invalid:9092': Name or service not known";
-        assert!(matches!(fault(dns), KafkaFault::NameNotResolved { address, .. } if address == "nope.invalid:9092"));
+        let dns =
+            "nope.invalid:9092/bootstrap: Failed to resolve 'nope.invalid:9092': Name or service not known";
+        assert!(
+            matches!(fault(dns), KafkaFault::NameNotResolved { address, .. } if address == "nope.invalid:9092")
+        );
         assert_eq!(fault("something else").word(), "unreachable");
     }
 

@@ -1,7 +1,7 @@
 //! Events from a Kafka topic, exactly once by effect.
 //!
 //! The log's frames hold the offsets of the events they hold, so the log alone says where to go on:
-//! on assignment every partition is sought to [`PositionLookup::position`]. Offsets committed to Kafka
+//! on assignment every partition is sought to [`PositionLookup::position`](crate::event::PositionLookup::position). Offsets committed to Kafka
 //! are for outside tools only. Every submission states the run of offsets it accounts for, refused events
 //! included, and a refused event is delivered as a dead letter first.
 //!
@@ -31,23 +31,8 @@ pub use options::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
 pub use preflight::{PartitionRange, PreflightReport, preflight};
 pub use status::{KafkaState, KafkaStatus, PartitionStatus};
 
-use super::admit::Admission;
-use super::dead_letter::DeadLetters;
+use super::SourceWiring;
 use super::rejection::IngestStats;
-use crate::event::{PositionLookup, Submission};
-
-/// What a source is connected to.
-#[derive(Clone)]
-pub struct SourceWiring {
-    /// The bounded queue to the log.
-    pub submissions: Sender<Submission>,
-    /// Where the log stands.
-    pub positions: Arc<dyn PositionLookup>,
-    /// The stream's rules.
-    pub admission: Arc<Admission>,
-    /// Where refused events are kept.
-    pub dead_letters: Arc<DeadLetters>,
-}
 
 /// A running Kafka source. Dropping it asks it to stop and does not wait.
 pub struct KafkaSource {

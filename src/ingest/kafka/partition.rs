@@ -161,6 +161,7 @@ impl Partition {
     pub fn close_batch(&mut self, source: &Arc<str>, partition: i32) -> EventBatch {
         let pending = std::mem::take(&mut self.pending);
         self.lettered = self.lettered.max(pending.to);
+        self.cursor.seal();
         self.in_flight = Some(InFlight { from: pending.from, to: pending.to });
         EventBatch {
             events: pending.events,

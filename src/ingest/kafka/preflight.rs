@@ -137,11 +137,17 @@ fn explain(
     let code = error.rdkafka_error_code();
     let unanswered = matches!(
         code,
-        Some(Code::BrokerTransportFailure | Code::OperationTimedOut | Code::AllBrokersDown | Code::Authentication)
+        Some(
+            Code::BrokerTransportFailure
+                | Code::OperationTimedOut
+                | Code::AllBrokersDown
+                | Code::Authentication
+        )
     );
     if unanswered {
         let causes = consumer.context().0.lock();
-        let telling = causes.iter().rev().find(|(c, _)| !matches!(c, Code::AllBrokersDown | Code::OperationTimedOut));
+        let telling =
+            causes.iter().rev().find(|(c, _)| !matches!(c, Code::AllBrokersDown | Code::OperationTimedOut));
         if let Some((code, text)) = telling {
             return named(*code, text);
         }
@@ -154,8 +160,7 @@ fn probe_tcp(brokers: &str, timeout: Duration) -> Result<(), KafkaFault> {
     let mut first = None;
     for entry in brokers.split(',').map(str::trim).filter(|b| !b.is_empty()) {
         let address = entry.rsplit_once("://").map_or(entry, |(_, address)| address);
-        let address =
-            if address.contains(':') { address.to_owned() } else { format!("{address}:9092") };
+        let address = if address.contains(':') { address.to_owned() } else { format!("{address}:9092") };
         match probe_one(&address, timeout) {
             Ok(()) => return Ok(()),
             Err(fault) => first = first.or(Some(fault)),

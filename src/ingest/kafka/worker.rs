@@ -13,12 +13,13 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
+use super::KafkaSourceOptions;
 use super::context::{Change, SourceContext, other};
 use super::fault::KafkaFault;
 use super::partition::{Bounds, Partition};
 use super::status::Shared;
-use super::{KafkaSourceOptions, SourceWiring};
-use crate::event::{Receipt, SubmitError, Submission};
+use crate::event::{Receipt, Submission, SubmitError};
+use crate::ingest::SourceWiring;
 use crate::ingest::decode::Decoder;
 use crate::ingest::handover::{Outcome, reply_into};
 use crate::ingest::rejection::IngestStats;
@@ -276,7 +277,11 @@ impl Worker {
         if !blocked {
             self.blocked_since = None;
         }
-        let waited = if blocked { self.blocked_since.get_or_insert_with(Instant::now).elapsed() } else { Duration::ZERO };
+        let waited = if blocked {
+            self.blocked_since.get_or_insert_with(Instant::now).elapsed()
+        } else {
+            Duration::ZERO
+        };
         let full = waited >= PATIENCE;
         let hold = full || self.shared.paused.load(Relaxed);
         if hold != self.holding {
