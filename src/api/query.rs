@@ -15,7 +15,7 @@ use super::wire::{
 };
 use super::{ApiLimits, App};
 use crate::event::{EdgeId, EventTime, NodeKey};
-use crate::serving::{Embedding, LinkScore, QueryEngine};
+use crate::serving::{self, QueryEngine};
 
 /// How long a request with `after` waits if it does not say.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
@@ -58,18 +58,22 @@ pub(super) async fn embeddings(
         let keys: Vec<NodeKey> = request.nodes.into_iter().map(|Key(key)| key).collect();
         let answer = engine.embeddings(&keys, request.at.map(EventTime))?;
         let embeddings = keys.into_iter().zip(answer.embeddings).map(node_embedding).collect();
-        Ok::<_, ApiError>(EmbeddingsAnswer { embeddings, freshness: answer.freshness.into() })
+        Ok::<_, ApiError>(EmbeddingsAnswer {
+            at: answer.at.0,
+            embeddings,
+            freshness: answer.freshness.into(),
+        })
     });
     Ok(Json(answer.await??))
 }
 
-fn node_embedding((key, found): (NodeKey, Embedding)) -> NodeEmbedding {
+fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedding {
     let node = Key(key);
     match found {
-        Embedding::Found { vector, last_event, cold } => {
+        serving::NodeEmbedding::Found { vector, last_event, cold } => {
             NodeEmbedding::Found { node, embedding: vector, last_event: last_event.map(|time| time.0), cold }
         }
-        Embedding::Unknown => NodeEmbedding::Missing { node, error: UNKNOWN },
+        serving::NodeEmbedding::Unknown => NodeEmbedding::Missing { node, error: UNKNOWN },
     }
 }
 
@@ -106,15 +110,15 @@ pub(super) async fn link_scores(
             request.pairs.iter().map(|pair| (pair.src.0.clone(), pair.dst.0.clone())).collect();
         let answer = engine.link_scores(&keys, request.at.map(EventTime))?;
         let scores = request.pairs.into_iter().zip(answer.scores).map(pair_score).collect();
-        Ok::<_, ApiError>(ScoresAnswer { scores, freshness: answer.freshness.into() })
+        Ok::<_, ApiError>(ScoresAnswer { at: answer.at.0, scores, freshness: answer.freshness.into() })
     });
     Ok(Json(answer.await??))
 }
 
-fn pair_score((Pair { src, dst }, found): (Pair, LinkScore)) -> PairScore {
+fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairScore {
     match found {
-        LinkScore::Scored(score) => PairScore::Scored { src, dst, score },
-        LinkScore::Unknown { src: no_src, dst: no_dst } => {
+        serving::PairScore::Found { probability } => PairScore::Scored { src, dst, score: probability },
+        serving::PairScore::Unknown { src: no_src, dst: no_dst } => {
             let unknown = [no_src.then(|| src.clone()), no_dst.then(|| dst.clone())];
             PairScore::Missing { src, dst, error: UNKNOWN, unknown: unknown.into_iter().flatten().collect() }
         }
@@ -150,9 +154,8 @@ pub(super) async fn node(
         let engine = &app.state.engine;
         wait_until_visible(engine, wait, limit)?;
         let key = NodeKey::from_text(&key);
-        let freshness = engine.freshness().into();
         let Some(found) = engine.node(&key, neighbors) else {
-            return Err(ApiError::UnknownNode { key: Key(key), freshness });
+            return Err(ApiError::UnknownNode { key: Key(key), freshness: engine.freshness().into() });
         };
         let neighbors = found.neighbors.into_iter().map(|neighbor| Neighbor {
             node: Key(neighbor.key),
@@ -163,8 +166,9 @@ pub(super) async fn node(
             node: Key(key),
             degree: found.degree,
             last_event: found.last_event.map(|time| time.0),
+            learned_event: found.learned_event.map(|time| time.0),
             neighbors: neighbors.collect(),
-            freshness,
+            freshness: found.freshness.into(),
         })
     });
     Ok(Json(answer.await??))
