@@ -47,7 +47,8 @@ impl Group {
             }
             push(index, &mut batch, incoming);
         }
-        let sources: Vec<_> = submitted.ranges.iter().filter(|range| range.to > known_offset).cloned().collect();
+        let sources: Vec<_> =
+            submitted.ranges.iter().filter(|range| range.to > known_offset).cloned().collect();
         for range in &sources {
             self.positions.insert((range.source.clone(), range.partition), range.to);
         }

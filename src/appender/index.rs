@@ -147,14 +147,17 @@ impl Index {
         }
         for (i, op) in batch.op.iter().enumerate() {
             let row = batch.features.row(i);
-            match op {
+            let set = match op {
                 Op::Edge if row.len() == self.edge_features.dimension() => {
-                    self.edge_features.set(batch.id(i).0, row);
+                    self.edge_features.set(batch.id(i).0, row)
                 }
                 Op::Node if row.len() == self.node_features.dimension() => {
-                    self.node_features.set(u64::from(batch.src[i].0), row);
+                    self.node_features.set(u64::from(batch.src[i].0), row)
                 }
-                _ => {}
+                _ => Ok(()),
+            };
+            if let Err(error) = set {
+                tracing::error!(%error, position = batch.id(i).0, "a feature row is left out");
             }
         }
     }

@@ -152,7 +152,8 @@ impl Appender {
         if self.status.state() == LogState::Writable {
             return;
         }
-        let empty = Frame { batch: EdgeBatch { first: self.log.end(), ..EdgeBatch::default() }, ..Frame::default() };
+        let empty =
+            Frame { batch: EdgeBatch { first: self.log.end(), ..EdgeBatch::default() }, ..Frame::default() };
         match self.log.append(&empty).and_then(|()| self.log.commit()) {
             Ok(_) => self.set_state(LogState::Writable),
             Err(error) => self.set_state(LogState::of(&error)),
@@ -244,7 +245,9 @@ impl Appender {
             return;
         }
         match state.fault() {
-            Some(fault) => tracing::error!(%fault, "ingest stopped; it goes on by itself when the log can be written"),
+            Some(fault) => {
+                tracing::error!(%fault, "ingest stopped; it goes on by itself when the log can be written")
+            }
             None => tracing::info!("the log can be written again"),
         }
         self.metrics.log.disk_full.set(i64::from(matches!(state, LogState::Full(_))));

@@ -39,7 +39,11 @@ const LINES_PER_DRAW: u32 = 20;
 
 /// Runs the demo.
 pub(super) fn run(args: &DemoArgs) -> Result<()> {
-    anyhow::ensure!(args.rate.is_finite() && args.rate > 0.0, "--rate {}: must be a positive number", args.rate);
+    anyhow::ensure!(
+        args.rate.is_finite() && args.rate > 0.0,
+        "--rate {}: must be a positive number",
+        args.rate
+    );
     let config = ConfigArgs {
         listen: Some(args.listen.clone()),
         data: Some(args.data.display().to_string()),
@@ -54,14 +58,18 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     output::start_log(&config.output)?;
     let signals = Signals::listen()?;
     output::tell(&format!("Evergraph demo: opening {} …", args.data.display()));
-    let daemon = Daemon::start(&config, Some(GeneratedOptions { seed: args.seed, events_per_second: args.rate }))?;
+    let daemon =
+        Daemon::start(&config, Some(GeneratedOptions { seed: args.seed, events_per_second: args.rate }))?;
     output::tell(&introduction(&daemon));
     watch(&daemon, &signals, args.seconds);
     output::tell("stopping: draining the queue and writing a checkpoint …");
     signals.exit_on_the_next();
     let end = daemon.status().log.durable_position;
     daemon.stop()?;
-    output::tell(&format!("stopped after event {end}. Run it again to go on from there; remove {} to start over.", args.data.display()));
+    output::tell(&format!(
+        "stopped after event {end}. Run it again to go on from there; remove {} to start over.",
+        args.data.display()
+    ));
     Ok(())
 }
 
@@ -86,7 +94,9 @@ fn watch(daemon: &Daemon, signals: &Signals, seconds: Option<u64>) {
     let live = std::io::stderr().is_terminal();
     let block = ProgressBar::new_spinner();
     // The template is a constant; the default style is as good if it were refused.
-    block.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    block.set_style(
+        ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
     let mut rate = Rate::default();
     let mut turn = 0;
     loop {

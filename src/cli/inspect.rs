@@ -112,7 +112,10 @@ pub(super) fn checkpoints(args: &CheckpointArgs) -> Result<()> {
                     }
                     Ok((position, _)) => {
                         damaged += 1;
-                        output::tell(&format!("{}: holds position {position}, not {}", row.file, row.position));
+                        output::tell(&format!(
+                            "{}: holds position {position}, not {}",
+                            row.file, row.position
+                        ));
                     }
                     Err(error) => {
                         damaged += 1;

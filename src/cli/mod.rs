@@ -93,13 +93,15 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Eval(args) => eval::run(args),
+        Command::Eval(args) => eval::run(&args),
         Command::Ingest(args) => ingest::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => inspect::status(&args),
         Command::Log(args) => inspect::log(&args),
         Command::Checkpoint(args) => inspect::checkpoints(&args),
-        Command::Openapi => output::print(&crate::api::openapi_json()),
+        Command::Openapi => {
+            crate::api::openapi_json().map_err(Into::into).and_then(|text| output::print(&text))
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "evergraph", &mut std::io::stdout());
             Ok(())

@@ -36,7 +36,7 @@ use crate::event::EdgeId;
 use crate::learner::{Learner, LearnerError, LearnerOptions, LearnerStatus, Shared};
 use crate::metrics::Metrics;
 use crate::model::TgnOptions;
-use crate::serving::{ModelCell, NodeStates, Progress, QueryEngine};
+use crate::serving::{NodeStates, Progress, QueryEngine};
 use crate::train::{Trainer, TrainerOptions};
 
 /// A loop that has not turned for this long is stuck.
@@ -98,7 +98,9 @@ impl Daemon {
         let appender = spawn("appender", move || appender.run(&queue, &flag, || pulse.beat()))?;
         let (flag, pulse) = (stop.learner.clone(), parts.health.heartbeat("learner", PULSE_LIMIT));
         let learner = spawn("learner", move || {
-            learner.run(&flag, || pulse.beat()).inspect_err(|error| tracing::error!(%error, "the learner stopped"))
+            learner
+                .run(&flag, || pulse.beat())
+                .inspect_err(|error| tracing::error!(%error, "the learner stopped"))
         })?;
         sources.start(config, &wiring)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
@@ -144,8 +146,6 @@ impl Daemon {
 pub(crate) struct Parts {
     engine: Arc<QueryEngine>,
     progress: Arc<Progress>,
-    states: Arc<NodeStates>,
-    model: Arc<ModelCell>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     appender: Arc<AppenderStatus>,
@@ -155,22 +155,18 @@ pub(crate) struct Parts {
 impl Parts {
     fn new(config: &Config, store: &Store) -> Self {
         let progress = Arc::new(Progress::new());
-        let states = Arc::new(NodeStates::new(config.model.memory_dimension));
-        let model = Arc::new(ModelCell::default());
-        let engine = QueryEngine {
-            graph: store.index.graph.clone(),
-            keys: store.index.keys.clone(),
-            states: states.clone(),
-            model: model.clone(),
-            edge_features: store.index.edge_features.clone(),
-            node_features: store.index.node_features.clone(),
-            progress: progress.clone(),
-        };
+        let index = &store.index;
+        let engine = QueryEngine::new(
+            index.graph.clone(),
+            index.keys.clone(),
+            Arc::new(NodeStates::new(config.model.memory_dimension)),
+            index.edge_features.clone(),
+            index.node_features.clone(),
+            progress.clone(),
+        );
         Self {
             engine: Arc::new(engine),
             progress,
-            states,
-            model,
             metrics: Metrics::new(),
             health: Health::new(),
             appender: Arc::default(),
@@ -206,7 +202,11 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
         Some(learned) => {
             let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload.as_slice())
                 .with_context(|| format!("the checkpoint {} cannot be used; set [model] and [stream] back or start with another data.dir", learned.path.display()))?;
-            tracing::info!(position = learned.position.0, steps = trainer.steps(), "restored what was learned");
+            tracing::info!(
+                position = learned.position.0,
+                steps = trainer.steps(),
+                "restored what was learned"
+            );
             (trainer, learned.position)
         }
     };
@@ -223,11 +223,7 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
         checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
     };
     let shared = Shared {
-        graph: store.index.graph.clone(),
-        edge_features: store.index.edge_features.clone(),
-        node_features: store.index.node_features.clone(),
-        states: parts.states.clone(),
-        model: parts.model.clone(),
+        engine: parts.engine.clone(),
         progress: parts.progress.clone(),
         status: parts.learner.clone(),
         metrics: parts.metrics.clone(),

@@ -16,11 +16,7 @@ use crate::serving::Progress;
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// Starts watching.
-pub(super) fn watch(
-    parts: &Parts,
-    sources: &Sources,
-    stop: Arc<AtomicBool>,
-) -> Result<JoinHandle<()>> {
+pub(super) fn watch(parts: &Parts, sources: &Sources, stop: Arc<AtomicBool>) -> Result<JoinHandle<()>> {
     let watcher = Watcher {
         health: parts.health.clone(),
         appender: parts.appender.clone(),

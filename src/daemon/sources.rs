@@ -15,15 +15,17 @@ use serde::Serialize;
 
 use crate::appender::Index;
 use crate::config::{Config, IngestKafka, LatePolicy, LostDataPolicy};
-use crate::event::{BodyFormat, Intake, IntakeAnswer, IntakeError, SubmitError, Submission};
-use crate::ingest::admit::{AdmitOptions, Admission, LatePolicy as AdmitLate};
-use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions, DeadLetters};
+use crate::event::{BodyFormat, Intake, IntakeAnswer, IntakeError, Submission, SubmitError};
+use crate::ingest::SourceWiring;
+use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
+use crate::ingest::dead_letter::{
+    DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions, DeadLetters,
+};
 use crate::ingest::generated::{self, GeneratedWorld};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSource, KafkaSourceOptions, KafkaState};
-use crate::ingest::push::PushIntake;
+use crate::ingest::push::{PUSH_SOURCE, PushIntake, PushOptions};
 use crate::ingest::rejection::IngestStats;
-use crate::ingest::replay::{ReplayOptions, ReplaySource, ReplayState};
-use crate::ingest::SourceWiring;
+use crate::ingest::replay::{Replay, ReplayOptions, ReplayState};
 
 /// Every state a source can be in.
 pub const STATES: [&str; 7] = ["connecting", "running", "paused", "degraded", "failed", "stopped", "ended"];
@@ -73,7 +75,7 @@ struct Inner {
 enum Running {
     Generated { stats: Arc<IngestStats>, thread: Option<JoinHandle<()>> },
     Push { intake: Arc<PushIntake> },
-    File { source: ReplaySource },
+    File { source: Replay },
     Kafka { source: KafkaSource },
 }
 
@@ -91,7 +93,11 @@ impl Intake for Gate {
 
 impl Sources {
     /// Nothing runs yet; `queue` leads to the appender.
-    pub(super) fn prepare(config: &Config, queue: Sender<Submission>, generated: Option<GeneratedOptions>) -> Self {
+    pub(super) fn prepare(
+        config: &Config,
+        queue: Sender<Submission>,
+        generated: Option<GeneratedOptions>,
+    ) -> Self {
         let gate = config.ingest.http.enabled.then(|| Arc::new(Gate(OnceLock::new())));
         Self(Arc::new(Inner { queue, generated, gate, running: Mutex::default(), stop: Arc::default() }))
     }
@@ -127,7 +133,7 @@ impl Sources {
     pub(super) fn start(&self, config: &Config, wiring: &SourceWiring) -> Result<()> {
         let mut running = self.0.running.lock();
         if let Some(gate) = &self.0.gate {
-            let intake = Arc::new(PushIntake::new(wiring.clone()));
+            let intake = Arc::new(PushIntake::new(push_options(config), wiring.clone()));
             running.push(Running::Push { intake: intake.clone() });
             // Set once: `start` is called once.
             let _ = gate.0.set(intake);
@@ -137,8 +143,9 @@ impl Sources {
         }
         let file = &config.ingest.file;
         if file.path != Path::new("") {
-            let options = ReplayOptions::new(&file.path, file.events_per_second);
-            running.push(Running::File { source: ReplaySource::start(options, wiring.clone())? });
+            let mut options = ReplayOptions::new(&file.path);
+            options.events_per_second = (file.events_per_second > 0.0).then_some(file.events_per_second);
+            running.push(Running::File { source: Replay::start(options, wiring.clone())? });
         }
         let kafka = &config.ingest.kafka;
         if !kafka.brokers.is_empty() {
@@ -171,7 +178,9 @@ impl Sources {
                 Running::Kafka { source } => source.stop(STOP_LIMIT),
             };
             if !ended {
-                tracing::warn!("a source did not end in time and is left behind; its events are safe at their origin");
+                tracing::warn!(
+                    "a source did not end in time and is left behind; its events are safe at their origin"
+                );
             }
         }
     }
@@ -195,11 +204,12 @@ impl Running {
         let plain = if stopping { "stopped" } else { "running" };
         match self {
             Self::Generated { stats, .. } => report(generated::SOURCE, plain, String::new(), stats),
-            Self::Push { intake } => report("http", plain, String::new(), intake.stats()),
+            Self::Push { intake } => report(PUSH_SOURCE, plain, String::new(), intake.stats()),
             Self::File { source } => {
                 let (state, detail) = match source.state() {
                     ReplayState::Running => ("running", String::new()),
-                    ReplayState::Ended => ("ended", "the whole file is in the log".to_owned()),
+                    ReplayState::Done => ("ended", "the whole file is in the log".to_owned()),
+                    ReplayState::Degraded { reason } => ("degraded", reason),
                     ReplayState::Stopped => ("stopped", String::new()),
                     ReplayState::Failed { reason } => ("failed", reason),
                 };
@@ -217,8 +227,11 @@ impl Running {
                     KafkaState::Stopped => ("stopped", String::new()),
                 };
                 let mut report = report(source.name(), state, detail, source.stats());
-                report.lag_records =
-                    status.partitions.iter().filter_map(|(id, partition)| Some((*id, partition.lag?))).collect();
+                report.lag_records = status
+                    .partitions
+                    .iter()
+                    .filter_map(|(id, partition)| Some((*id, partition.lag?)))
+                    .collect();
                 report
             }
         }
@@ -241,6 +254,10 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
         lag_records: BTreeMap::new(),
         rejected_by_reason: counts.rejected,
     }
+}
+
+fn push_options(config: &Config) -> PushOptions {
+    PushOptions { max_events: config.api.batch_items_max, ..PushOptions::default() }
 }
 
 fn dead_letter_target(config: &Config) -> DeadLetterTarget {

@@ -115,7 +115,13 @@ struct Inputs {
 }
 
 impl StatusSource {
-    pub(super) fn new(config: &Config, store: &Store, parts: &Parts, sources: &Sources, probe: &Probe) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        store: &Store,
+        parts: &Parts,
+        sources: &Sources,
+        probe: &Probe,
+    ) -> Self {
         let (edges, nodes) = (store.index.edge_features.clone(), store.index.node_features.clone());
         Self(Arc::new(Inputs {
             started: Instant::now(),
@@ -126,7 +132,7 @@ impl StatusSource {
             features_bytes: Box::new(move || (edges.bytes() + nodes.bytes()) as u64),
             positions: store.index.positions.clone(),
             progress: parts.progress.clone(),
-            states: parts.states.clone(),
+            states: parts.engine.states.clone(),
             appender: parts.appender.clone(),
             learner: parts.learner.clone(),
             sources: sources.clone(),

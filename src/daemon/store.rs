@@ -82,7 +82,11 @@ impl Store {
         })
         .context("the event log cannot be replayed")?;
         if end > EdgeId(0) {
-            tracing::info!(records = end.0, seconds = started.elapsed().as_secs_f64(), "the graph is rebuilt");
+            tracing::info!(
+                records = end.0,
+                seconds = started.elapsed().as_secs_f64(),
+                "the graph is rebuilt"
+            );
         }
         Ok(())
     }

@@ -17,8 +17,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::rejection::IngestStats;
 use crate::event::{
-    EdgeEvent, Event, EventBatch, EventTime, Incoming, NodeKey, PositionLookup, Receipt, Reply,
-    SourceRange, Submission,
+    EdgeEvent, Event, EventBatch, EventTime, Incoming, NodeKey, PositionLookup, Receipt, Reply, SourceRange,
+    Submission,
 };
 
 /// Length of an edge's feature row.
@@ -69,8 +69,9 @@ impl GeneratedWorld {
             self.taste(user, i)
         };
         let item = self.item(genre, i);
-        let features =
-            (0..FEATURE_DIMENSION as u64).map(|k| self.describe(genre, k) + 0.3 * self.signed(Draw::Noise, i, k)).collect();
+        let features = (0..FEATURE_DIMENSION as u64)
+            .map(|k| self.describe(genre, k) + 0.3 * self.signed(Draw::Noise, i, k))
+            .collect();
         EdgeEvent {
             src: NodeKey::Text(format!("user-{user}").into()),
             dst: NodeKey::Text(format!("item-{item}").into()),
@@ -215,7 +216,8 @@ mod tests {
     #[test]
     fn tastes_hold_for_a_while_and_then_drift() {
         let world = GeneratedWorld { seed: 1 };
-        let changes = (0..USERS).filter(|&user| world.taste(user, 0) != world.taste(user, TASTE_EVENTS)).count();
+        let changes =
+            (0..USERS).filter(|&user| world.taste(user, 0) != world.taste(user, TASTE_EVENTS)).count();
         let kept = (0..USERS).filter(|&user| world.taste(user, 0) == world.taste(user, 200)).count();
         assert!(changes > 1_500, "{changes} of {USERS} changed their taste over a period");
         assert!(kept > 1_900, "{kept} of {USERS} kept their taste over 200 events");

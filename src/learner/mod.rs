@@ -26,11 +26,9 @@ pub use quality::{BatchQuality, QualityWindow};
 pub use status::{LearnerReport, LearnerStatus};
 
 use crate::event::{EdgeId, NodeId};
-use crate::feature::FeatureStore;
-use crate::graph::GraphStore;
 use crate::log::{LogError, LogReader};
 use crate::metrics::Metrics;
-use crate::serving::{ModelCell, NodeStates, Progress};
+use crate::serving::{Progress, QueryEngine};
 use crate::train::edgebank::{BankRule, EdgeBank};
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
 use crate::train::{
@@ -79,16 +77,8 @@ pub struct LearnerOptions {
 /// What the loop reads and publishes to; all shared with readers.
 #[derive(Clone)]
 pub struct Shared {
-    /// Adjacency.
-    pub graph: Arc<GraphStore>,
-    /// Edge rows.
-    pub edge_features: Arc<FeatureStore>,
-    /// Node rows.
-    pub node_features: Arc<FeatureStore>,
-    /// Published node states.
-    pub states: Arc<NodeStates>,
-    /// Published weights.
-    pub model: Arc<ModelCell>,
+    /// The graph and rows to learn from, and where states and weights are published.
+    pub engine: Arc<QueryEngine>,
     /// Positions of the loops.
     pub progress: Arc<Progress>,
     /// What the loop says of itself.
@@ -257,25 +247,30 @@ impl Learner {
 
     fn world(&self, bound: EdgeId) -> World<'_> {
         World {
-            view: self.shared.graph.view_at(bound),
-            edge_features: &self.shared.edge_features,
-            node_features: &self.shared.node_features,
+            view: self.shared.engine.graph.view_at(bound),
+            edge_features: &self.shared.engine.edge_features,
+            node_features: &self.shared.engine.node_features,
         }
     }
 
-    fn step(&mut self, batch: &LearnBatch, negatives: &[NodeId], mode: StepMode) -> Result<StepReport, TrainError> {
-        let shared = self.shared.clone();
+    fn step(
+        &mut self,
+        batch: &LearnBatch,
+        negatives: &[NodeId],
+        mode: StepMode,
+    ) -> Result<StepReport, TrainError> {
+        let engine = self.shared.engine.clone();
         let world = World {
-            view: shared.graph.view_at(batch.first),
-            edge_features: &shared.edge_features,
-            node_features: &shared.node_features,
+            view: engine.graph.view_at(batch.first),
+            edge_features: &engine.edge_features,
+            node_features: &engine.node_features,
         };
         let positives =
             Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
         let negatives = Negatives { src: &batch.src, dst: negatives };
         match self.trainer.step(&world, &positives, &negatives, mode) {
             Err(error @ TrainError::NonFinite { .. }) => {
-                shared.metrics.train.nonfinite.inc();
+                self.shared.metrics.train.nonfinite.inc();
                 tracing::warn!(%error, position = batch.first.0, "a gradient step was skipped");
                 let mut touched = [batch.src.as_slice(), &batch.dst].concat();
                 touched.sort_unstable();
@@ -338,14 +333,16 @@ impl Learner {
     }
 
     fn publish_rows(&mut self, nodes: &[NodeId]) {
-        let states = self.shared.states.clone();
+        let states = &self.shared.engine.states;
         self.trainer.publish_rows(nodes, |node, row, last_update| states.publish(node, row, last_update));
     }
 
     fn publish_weights(&mut self) {
         let weights = self.trainer.weights();
         self.version = weights.version;
-        self.shared.model.publish(weights);
+        if let Err(error) = self.shared.engine.publish(weights) {
+            tracing::error!(%error, "weights could not be published");
+        }
         self.shared.metrics.model.version.set(self.version.cast_signed());
         self.shared.metrics.model.published_timestamp.set(unix_seconds());
     }

@@ -63,7 +63,9 @@ impl LearnerStatus {
     pub fn freshness_seconds(&self) -> Option<(f64, f64)> {
         let mut sorted: Vec<f64> = self.freshness.lock().iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
-        let at = |percent: usize| sorted.get((sorted.len() * percent / 100).min(sorted.len().checked_sub(1)?)).copied();
+        let at = |percent: usize| {
+            sorted.get((sorted.len() * percent / 100).min(sorted.len().checked_sub(1)?)).copied()
+        };
         Some((at(50)?, at(99)?))
     }
 }

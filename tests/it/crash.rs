@@ -49,14 +49,21 @@ fn twenty_kills_through_http_lose_nothing_and_double_nothing() {
     for kill in 0..KILLS {
         let process = start.ready();
         let stands_at = process.status()["log"]["durable_position"].as_u64().unwrap() as usize;
-        assert!(stands_at >= acknowledged, "kill {kill}: {acknowledged} acknowledged, {stands_at} in the log");
+        assert!(
+            stands_at >= acknowledged,
+            "kill {kill}: {acknowledged} acknowledged, {stands_at} in the log"
+        );
         let (wait, dead) = (moment(), AtomicBool::new(false));
         eprintln!("kill {kill} after {wait:?} at {acknowledged} of {EVENTS}");
         // The last rounds may run out of events; then they kill the learner at work.
         let share = EVENTS * (kill + 1) / (KILLS + 1);
         acknowledged = std::thread::scope(|scope| {
             let pusher = scope.spawn(|| {
-                if acknowledged < share { push_until_it_dies(&process, acknowledged, &dead) } else { acknowledged }
+                if acknowledged < share {
+                    push_until_it_dies(&process, acknowledged, &dead)
+                } else {
+                    acknowledged
+                }
             });
             let deadline = Instant::now() + wait;
             while Instant::now() < deadline {
@@ -88,6 +95,7 @@ fn twenty_kills_through_http_lose_nothing_and_double_nothing() {
 
 /// Kills without consuming the process, so that a pushing thread may still hold it.
 fn kill_now(process: &Process) {
-    let killed = std::process::Command::new("kill").args(["-KILL", &process.pid().to_string()]).status().unwrap();
+    let killed =
+        std::process::Command::new("kill").args(["-KILL", &process.pid().to_string()]).status().unwrap();
     assert!(killed.success());
 }

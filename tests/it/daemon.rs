@@ -65,7 +65,10 @@ fn it_goes_on_where_it_stopped() {
     assert_eq!(after["learner"]["applied_position"], 1000);
     assert_eq!(after["learner"]["model_version"], before["learner"]["model_version"]);
     let (_, again) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
-    assert_eq!(first["embeddings"], again["embeddings"], "the same weights, states and graph answer the same");
+    assert_eq!(
+        first["embeddings"], again["embeddings"],
+        "the same weights, states and graph answer the same"
+    );
     push(&process, &visits(1000, 1000));
     process.wait_until("learned on", |status| status["learner"]["applied_position"] == 2000);
 }

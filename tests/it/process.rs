@@ -173,11 +173,7 @@ pub fn log_of(data: &Path) -> Value {
 }
 
 fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .timeout_global(Some(PATIENCE))
-        .http_status_as_error(false)
-        .build()
-        .into()
+    ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).build().into()
 }
 
 fn answer(mut response: ureq::http::Response<ureq::Body>) -> Result<(u16, Value), ureq::Error> {
