@@ -127,6 +127,9 @@ pub enum ApiError {
     /// The log's disk is full.
     #[error("{0}")]
     DiskFull(String),
+    /// The daemon reads its log.
+    #[error("the daemon restores its state and takes no events yet; /readyz says when it does")]
+    Restoring,
     /// The daemon is stopping.
     #[error("the daemon is shutting down; send the request to another one or again later")]
     ShuttingDown,
@@ -159,6 +162,7 @@ impl ApiError {
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full", Some(1)),
             Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_model", Some(5)),
             Self::DiskFull(_) => (StatusCode::SERVICE_UNAVAILABLE, "disk_full", Some(30)),
+            Self::Restoring => (StatusCode::SERVICE_UNAVAILABLE, "restoring", Some(5)),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", Some(5)),
             Self::LogFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, "log_failed", Some(5)),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", None),
@@ -272,7 +276,7 @@ impl From<IntakeError> for ApiError {
             IntakeError::Overloaded => Self::QueueFull,
             IntakeError::Malformed(detail) => Self::Unreadable(detail),
             IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
-            IntakeError::Refused(refused @ SubmitError::Restoring) => Self::LogFailed(refused.to_string()),
+            IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
             IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
                 Self::DiskFull(refused.to_string())
             }

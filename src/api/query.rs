@@ -58,7 +58,11 @@ pub(super) async fn embeddings(
         let keys: Vec<NodeKey> = request.nodes.into_iter().map(|Key(key)| key).collect();
         let answer = engine.embeddings(&keys, request.at.map(EventTime))?;
         let embeddings = keys.into_iter().zip(answer.embeddings).map(node_embedding).collect();
-        Ok::<_, ApiError>(EmbeddingsAnswer { embeddings, freshness: answer.freshness.into() })
+        Ok::<_, ApiError>(EmbeddingsAnswer {
+            at: answer.at.0,
+            embeddings,
+            freshness: answer.freshness.into(),
+        })
     });
     Ok(Json(answer.await??))
 }
@@ -106,7 +110,7 @@ pub(super) async fn link_scores(
             request.pairs.iter().map(|pair| (pair.src.0.clone(), pair.dst.0.clone())).collect();
         let answer = engine.link_scores(&keys, request.at.map(EventTime))?;
         let scores = request.pairs.into_iter().zip(answer.scores).map(pair_score).collect();
-        Ok::<_, ApiError>(ScoresAnswer { scores, freshness: answer.freshness.into() })
+        Ok::<_, ApiError>(ScoresAnswer { at: answer.at.0, scores, freshness: answer.freshness.into() })
     });
     Ok(Json(answer.await??))
 }
@@ -150,9 +154,8 @@ pub(super) async fn node(
         let engine = &app.state.engine;
         wait_until_visible(engine, wait, limit)?;
         let key = NodeKey::from_text(&key);
-        let freshness = engine.freshness().into();
         let Some(found) = engine.node(&key, neighbors) else {
-            return Err(ApiError::UnknownNode { key: Key(key), freshness });
+            return Err(ApiError::UnknownNode { key: Key(key), freshness: engine.freshness().into() });
         };
         let neighbors = found.neighbors.into_iter().map(|neighbor| Neighbor {
             node: Key(neighbor.key),
@@ -163,8 +166,9 @@ pub(super) async fn node(
             node: Key(key),
             degree: found.degree,
             last_event: found.last_event.map(|time| time.0),
+            learned_event: found.learned_event.map(|time| time.0),
             neighbors: neighbors.collect(),
-            freshness,
+            freshness: found.freshness.into(),
         })
     });
     Ok(Json(answer.await??))

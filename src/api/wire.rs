@@ -149,6 +149,8 @@ pub enum NodeEmbedding {
 /// Embeddings, one entry for each node asked about.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EmbeddingsAnswer {
+    /// Event time that the embeddings are for: only events before it count.
+    pub at: i64,
     /// In the order of the request.
     pub embeddings: Vec<NodeEmbedding>,
     /// How fresh the answer is.
@@ -212,6 +214,8 @@ pub enum PairScore {
 /// Scores, one entry for each pair asked about.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ScoresAnswer {
+    /// Event time that the scores are for: only events before it count.
+    pub at: i64,
     /// In the order of the request.
     pub scores: Vec<PairScore>,
     /// How fresh the answer is.
@@ -251,7 +255,9 @@ pub struct NodeAnswer {
     pub degree: u64,
     /// Event time of its latest edge; null if it has none.
     pub last_event: Option<i64>,
-    /// Its newest edges, newest first.
+    /// Event time of the latest edge that the model has learned of; null if it has not learned of the node.
+    pub learned_event: Option<i64>,
+    /// Its newest edges, newest first; a node appears as often as it interacted.
     pub neighbors: Vec<Neighbor>,
     /// How fresh the answer is.
     pub freshness: Freshness,

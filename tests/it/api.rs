@@ -39,7 +39,8 @@ fn embeddings_are_answered_node_by_node() {
     }
     assert_eq!(entries[3], json!({ "node": "nobody", "error": "unknown_node" }));
     let past = live.post("/v1/embeddings", &json!({ "nodes": ["alice"], "at": 15 }));
-    assert_eq!(past.status, 200, "{}", past.text());
+    assert_eq!((past.status, &past.json()["at"]), (200, &json!(15)), "{}", past.text());
+    assert_ne!(past.json()["embeddings"], json!([entries[0]]), "other neighbors, another embedding");
 }
 
 #[test]
@@ -63,6 +64,7 @@ fn a_node_tells_its_newest_neighbors() {
     let body = live.get("/v1/nodes/alice?neighbors=1").json();
     assert_fresh(&body);
     assert_eq!((&body["degree"], &body["last_event"]), (&json!(2), &json!(20)));
+    assert_eq!(body["learned_event"], json!(null));
     assert_eq!(body["neighbors"], json!([{ "node": 7, "time": 20, "position": 1 }]));
     let all = live.get("/v1/nodes/alice").json();
     assert_eq!(all["neighbors"].as_array().map(Vec::len), Some(2));
@@ -110,6 +112,7 @@ fn a_push_that_is_not_stored_says_why() {
         (Err(IntakeError::Malformed("line 1".into())), 400, "malformed", None),
         (Err(IntakeError::Overloaded), 429, "queue_full", Some("1")),
         (refused(full), 503, "disk_full", Some("30")),
+        (refused(SubmitError::Restoring), 503, "restoring", Some("5")),
         (refused(SubmitError::ShuttingDown), 503, "shutting_down", Some("5")),
         (refused(failed), 503, "log_failed", Some("5")),
     ];

@@ -6,12 +6,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use evergraph::api::{self, ApiLimits, ApiState, Health, Info, State};
+use evergraph::device::Device;
 use evergraph::event::{
-    BodyFormat, EdgeId, EventTime, Intake, IntakeAnswer, IntakeError, NodeKey, Receipt, RejectedEvent,
-    SubmitError,
+    BodyFormat, EdgeBatch, EdgeId, EventTime, Intake, IntakeAnswer, IntakeError, NodeKey, Receipt,
+    RejectedEvent, SubmitError,
 };
+use evergraph::feature::FeatureStore;
+use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary};
 use evergraph::metrics::Metrics;
-use evergraph::serving::QueryEngine;
+use evergraph::model::{Tgn, TgnOptions, Weights};
+use evergraph::serving::{NodeStates, Progress, QueryEngine};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -57,9 +61,36 @@ impl Answer {
     }
 }
 
-/// Three events between `alice`, `bob` and 7, in the graph and learned.
+/// Length of the embeddings of [`small_engine`].
+const DIMENSION: usize = 8;
+
+/// Three events between `alice`, `bob` and 7, in the graph and learned, and weights nobody has trained.
 pub fn small_engine() -> QueryEngine {
-    let engine = QueryEngine { has_model: true, ..QueryEngine::default() };
+    let engine = engine_without_model();
+    let options = TgnOptions {
+        memory_dim: 4,
+        time_dim: 4,
+        embedding_dim: DIMENSION,
+        fanout: 3,
+        edge_feature_dim: 0,
+        node_feature_dim: 0,
+        ..TgnOptions::default()
+    };
+    engine.publish(Weights::of(&Tgn::new(options, 1, &Device::Cpu).unwrap(), 1)).unwrap();
+    engine
+}
+
+/// The same graph, before the first weights were published.
+pub fn engine_without_model() -> QueryEngine {
+    let rows = || Arc::new(FeatureStore::new(0));
+    let engine = QueryEngine::new(
+        Arc::new(GraphStore::new(GraphOptions::default())),
+        Arc::new(NodeDictionary::new()),
+        Arc::new(NodeStates::new(4)),
+        rows(),
+        rows(),
+        Arc::new(Progress::new()),
+    );
     for (src, dst, time) in [("alice", "bob", 10), ("alice", "7", 20), ("bob", "7", 30)] {
         add_edge(&engine, src, dst, time);
     }
@@ -67,16 +98,17 @@ pub fn small_engine() -> QueryEngine {
     engine
 }
 
-/// The same graph, before the first weights were published.
-pub fn engine_without_model() -> QueryEngine {
-    QueryEngine { has_model: false, ..small_engine() }
-}
-
-/// Puts an edge into the graph; the learner does not see it.
+/// Puts an edge into the graph as the appender would; the learner does not see it.
 pub fn add_edge(engine: &QueryEngine, src: &str, dst: &str, time: i64) -> EdgeId {
-    let mut edges = engine.edges.lock();
-    edges.push((NodeKey::from(src), NodeKey::from(dst), time));
-    EdgeId(edges.len() as u64 - 1)
+    let first = engine.graph.applied();
+    let mut batch = EdgeBatch { first, ..EdgeBatch::default() };
+    let [src, dst] = [src, dst].map(|key| engine.keys.intern(&NodeKey::from(key)));
+    batch.push_edge(src, dst, EventTime(time));
+    engine.progress.set_durable(batch.end());
+    engine.graph.apply(&batch);
+    engine.progress.set_indexed(batch.end());
+    engine.progress.set_watermark(EventTime(time));
+    first
 }
 
 /// Takes bodies of the form `["src", "dst", time]` a line, or the words of a script instead.
@@ -146,7 +178,7 @@ impl Live {
                 version: "0.1.0".into(),
                 device: "cpu".into(),
                 model: "tgn".into(),
-                embedding_dimension: 4,
+                embedding_dimension: DIMENSION,
                 started_unix_ms: 1,
             },
             status: Arc::new(|| json!({ "log": { "bytes": 1 } })),

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use evergraph::metrics::{INVENTORY, Metrics, PROCESS_METRICS, set_state};
 use serde_json::Value;
@@ -190,8 +191,9 @@ fn promtool_reads_every_query() {
     }
 }
 
-/// Gives every metric with labels one series, as a daemon in full work has.
+/// Gives every metric a value and every label a series, as a daemon in full work has.
 fn touch_everything(metrics: &Metrics) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     metrics.build.info.with_label_values(&["0.1.0", "cpu"]).set(1);
     for result in ["accepted", "duplicate", "rejected"] {
         metrics.ingest.events.with_label_values(&["push", result]).inc();
@@ -199,11 +201,19 @@ fn touch_everything(metrics: &Metrics) {
     metrics.ingest.bytes.with_label_values(&["push"]).inc_by(10);
     metrics.ingest.dead_letters.with_label_values(&["bad_id"]).inc();
     metrics.ingest.lag_records.with_label_values(&["0"]).set(3);
+    metrics.ingest.watermark.inc();
     set_state(&metrics.ingest.source_state, "push", "running", &["running", "failed"]);
+    metrics.log.commit_duration.observe(0.002);
+    metrics.graph.apply_duration.observe(0.001);
     metrics.graph.bytes.with_label_values(&["entries"]).set(1 << 20);
+    metrics.train.steps.with_label_values(&["train"]).inc();
     metrics.train.step_duration.with_label_values(&["forward"]).observe(0.01);
+    metrics.eval.average_precision.set(0.9);
     metrics.eval.baseline_average_precision.with_label_values(&["edgebank"]).set(0.8);
+    metrics.model.published_timestamp.set(now);
     metrics.model.event_to_visible.observe(0.2);
+    metrics.checkpoint.duration.observe(0.3);
+    metrics.checkpoint.last_success_timestamp.set(now);
 }
 
 #[test]
@@ -221,6 +231,74 @@ fn a_scrape_over_http_holds_every_metric_and_promtool_has_nothing_to_say() {
     assert_eq!(live.metric(route), Some(1.0), "routes are templates, never keys");
     if let Some(output) = run("promtool", &["check", "metrics"], Path::new("/"), text.as_bytes()) {
         assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    }
+}
+
+/// A Prometheus server that scrapes a daemon five times a second.
+struct Scraper {
+    child: Child,
+    url: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Scraper {
+    /// `None`, told on standard error, where Prometheus is not installed.
+    fn start(target: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!(
+            "global: {{ scrape_interval: 200ms }}\nscrape_configs:\n- job_name: evergraph\n  static_configs: [{{ targets: \
+             [\"{target}\"] }}]\n"
+        );
+        fs::write(folder.path().join("prometheus.yml"), config).unwrap();
+        // The port is free when asked for; it is taken again at once.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let started = Command::new("prometheus")
+            .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data", "--log.level=error"])
+            .arg(format!("--web.listen-address={address}"))
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .spawn();
+        match started {
+            Ok(child) => Some(Self { child, url: format!("http://{address}"), _folder: folder }),
+            Err(error) => {
+                eprintln!("SKIPPED: prometheus cannot be run here ({error}); install it to check this too");
+                None
+            }
+        }
+    }
+
+    /// How many series `query` has now; `None` while the server does not answer.
+    fn count(&self, query: &str) -> Option<usize> {
+        let coded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let text = ureq::get(format!("{}/api/v1/query?query={coded}", self.url)).call().ok()?;
+        let answer: Value = serde_json::from_str(&text.into_body().read_to_string().ok()?).ok()?;
+        answer["data"]["result"].as_array().map(Vec::len)
+    }
+}
+
+impl Drop for Scraper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_panel_shows_data_of_a_daemon_at_work() {
+    let live = Live::start();
+    let Some(scraper) = Scraper::start(&live.address.to_string()) else { return };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let scraped = "count_over_time(evergraph_build_info[1m]) > 10";
+    while scraper.count(scraped).is_none_or(|series| series == 0) {
+        assert!(Instant::now() < deadline, "Prometheus took no ten samples within a minute");
+        touch_everything(&live.state.metrics);
+        live.get("/v1/nodes/7");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for query in queries() {
+        let filled = query.replace("$__rate_interval", "1m").replace("$job", ".+").replace("$instance", ".+");
+        let series = scraper.count(&filled);
+        assert!(series.is_some_and(|series| series > 0), "no data: {query}");
     }
 }
 
