@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod api;
+mod broker;
 mod crash;
 mod daemon;
-mod broker;
 mod eval_command;
 mod golden_ops;
 mod golden_tgn;
 mod graph_model;
+mod kafka_ingest;
 mod live;
 mod log;
 mod observability;
 mod process;
-mod kafka_ingest;
 mod protocol_edgebank;
