@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op};
-use evergraph::graph::{GraphOptions, GraphStore, GraphView, NodeDictionary};
+use evergraph::graph::{Applied, GraphOptions, GraphStore, GraphView, NodeDictionary};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 use proptest::prelude::*;
 
@@ -272,9 +272,17 @@ fn one_case(seed: u64) {
     let batches = batches(&records, &cuts);
     let mut records = records.iter();
     for (i, batch) in batches.iter().enumerate() {
+        let (late, deleted) = (oracle.late, oracle.deleted);
         records.by_ref().take(batch.len()).for_each(|&record| oracle.apply(record));
         let applied = store.apply(batch);
-        assert_eq!(applied.end, batch.end());
+        let expected = Applied {
+            end: batch.end(),
+            edges: batch.op.iter().filter(|&&op| op == Op::Edge).count() as u64,
+            late_edges: oracle.late - late,
+            deleted_edges: oracle.deleted - deleted,
+            skipped: 0,
+        };
+        assert_eq!(applied, expected);
         if i % 40 != 0 && i + 1 != batches.len() {
             continue;
         }
