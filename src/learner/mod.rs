@@ -139,6 +139,10 @@ impl Learner {
         learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
+        learner.shared.status.update(|report| {
+            report.position = position;
+            report.model_version = trainer_version;
+        });
         Ok(learner)
     }
 

@@ -25,7 +25,7 @@ fn a_client_reads_its_own_write() {
     let (status, receipt) = push(&process, &visits(0, 300));
     assert_eq!((status, &receipt["accepted"]), (200, &json!(300)), "{receipt}");
 
-    let ask = json!({"nodes": ["u1", "nobody"], "after": receipt["end"], "wait_ms": 5000});
+    let ask = json!({"nodes": ["u1", "nobody"], "after": receipt["end_position"], "wait_ms": 5000});
     let (status, answer) = process.post("/v1/embeddings", "application/json", &ask.to_string()).unwrap();
     assert_eq!(status, 200, "{answer}");
     assert_eq!(answer["freshness"]["applied_position"], 300);
@@ -36,7 +36,7 @@ fn a_client_reads_its_own_write() {
 
     // One more event of the node changes its embedding.
     let (_, receipt) = push(&process, &[json!({"src": "u1", "dst": "new item", "ts": 1_700_000_500})]);
-    let ask = json!({"nodes": ["u1"], "after": receipt["end"], "wait_ms": 5000});
+    let ask = json!({"nodes": ["u1"], "after": receipt["end_position"], "wait_ms": 5000});
     let (_, later) = process.post("/v1/embeddings", "application/json", &ask.to_string()).unwrap();
     assert_ne!(later["embeddings"][0]["embedding"], known["embedding"]);
 
