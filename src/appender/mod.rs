@@ -4,8 +4,8 @@
 //! - The queue is bounded by its maker; when it is full, sources pause and pushes are refused.
 //! - A failed commit keeps nothing of its group and refuses all of it. Nothing is lost: whoever submitted
 //!   still has the events and hands them in again. The state is then [`LogState::Full`] or
-//!   [`LogState::Failing`]; every later submission is a new try, and when none comes an empty frame is
-//!   written now and then to find out whether there is room again.
+//!   [`LogState::Failing`]; every later submission is a new try, and when none comes, a trial write of
+//!   the refused size finds out whether there is room again.
 //! - Nothing here knows where events come from, nor who learns from them.
 
 mod encode;
@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 
 pub use index::{Index, Positions, TypeNames};
 
-use crate::event::{EdgeBatch, EdgeId, EventTime, Receipt, Submission, SubmitError};
+use crate::event::{EdgeId, EventTime, Receipt, Submission, SubmitError};
 use crate::log::{Frame, Log, LogError};
 use crate::metrics::Metrics;
 use crate::serving::Progress;
@@ -110,6 +110,8 @@ pub struct Appender {
     status: Arc<AppenderStatus>,
     metrics: Arc<Metrics>,
     options: AppenderOptions,
+    /// Size of the last group that could not be written.
+    refused_bytes: usize,
 }
 
 impl Appender {
@@ -126,7 +128,7 @@ impl Appender {
         status.bytes.store(log.bytes(), Ordering::Relaxed);
         progress.set_durable(log.durable_end());
         progress.set_indexed(index.end());
-        let appender = Self { log, index, progress, status, metrics, options };
+        let appender = Self { log, index, progress, status, metrics, options, refused_bytes: 0 };
         appender.advance_watermark();
         appender
     }
@@ -200,6 +202,7 @@ impl Appender {
             }
             outcomes.push((frame, receipt));
         }
+        self.refused_bytes = self.log.pending_bytes();
         let durable = self.log.commit()?;
         self.metrics.log.commit_duration.observe(started.elapsed().as_secs_f64());
         self.metrics.log.end_position.set(durable.0.cast_signed());

@@ -233,7 +233,7 @@ impl Learner {
     fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Option<f64> {
         let queries = self.options.rank_queries.min(batch.edges.len());
         let stride = batch.edges.len() / queries.max(1);
-        let world = self.world(batch.first);
+        let world = self.world(batch.end);
         let mut sum = 0.0;
         for query in 0..queries {
             let i = query * stride;
@@ -265,7 +265,7 @@ impl Learner {
     ) -> Result<StepReport, TrainError> {
         let engine = self.shared.engine.clone();
         let world = World {
-            view: engine.graph.view_at(batch.first),
+            view: engine.graph.view_at(batch.end),
             edge_features: &engine.edge_features,
             node_features: &engine.node_features,
         };

@@ -137,6 +137,27 @@ impl Log {
         Ok(self.durable_end)
     }
 
+    /// Bytes that the next [`commit`](Self::commit) will write.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Finds out whether a commit of `bytes` would succeed now: writes as many zeros behind the log's end,
+    /// makes them durable and cuts them off again. A crash in between leaves a torn tail, which recovery
+    /// cuts.
+    ///
+    /// # Errors
+    /// What that commit would fail with.
+    pub fn try_room(&mut self, bytes: usize) -> Result<(), LogError> {
+        let kept = std::mem::replace(&mut self.buffer, vec![0; bytes]);
+        let written = self.write_buffer();
+        self.buffer = kept;
+        self.tail_unclean = true;
+        let cleaned = self.clean_tail();
+        written.and(cleaned)
+    }
+
     /// The next position to append.
     #[must_use]
     pub fn end(&self) -> EdgeId {

@@ -222,3 +222,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_trial_write_tells_of_room_and_leaves_nothing() {
+    let disk = MemoryDisk::new();
+    let options = || LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
+    let (mut log, _) = Log::open_with(options(), disk.storage()).unwrap();
+    log.append(&Frame::default()).unwrap();
+    log.commit().unwrap();
+    let before: Vec<_> = disk.names().iter().map(|name| (name.clone(), disk.content(name))).collect();
+    let used: usize = before.iter().map(|(_, content)| content.len()).sum();
+
+    disk.set_capacity(Some(used + 100));
+    assert!(log.try_room(101).unwrap_err().is_disk_full());
+    log.try_room(100).unwrap();
+    let after: Vec<_> = disk.names().iter().map(|name| (name.clone(), disk.content(name))).collect();
+    assert_eq!(before, after);
+}
