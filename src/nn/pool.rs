@@ -1,7 +1,7 @@
 //! [`TapePool`]: buffers between steps. A tape takes from it and gives everything back when it is dropped, so
 //! that a steady step touches the same memory again and never asks the system for big blocks.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::device::{Device, DeviceBuffer};
 
@@ -11,7 +11,7 @@ use super::Tensor;
 /// only slower.
 #[derive(Debug, Default)]
 pub struct TapePool {
-    free: HashMap<usize, Vec<DeviceBuffer<f32>>>,
+    free: BTreeMap<usize, Vec<DeviceBuffer<f32>>>,
     bytes: usize,
 }
 
@@ -39,7 +39,8 @@ impl TapePool {
     pub fn take(&mut self, device: &Device, rows: usize, cols: usize) -> Tensor {
         let len = rows * cols;
         let class = size_class(len);
-        let waiting = self.free.get_mut(&class).and_then(|list| {
+        // A bigger one will do: sizes vary from step to step, and not every class should keep its own.
+        let waiting = self.free.range_mut(class..=2 * class).find_map(|(_, list)| {
             let at = list.iter().rposition(|buffer| buffer.device() == device)?;
             Some(list.swap_remove(at))
         });
@@ -89,6 +90,20 @@ mod tests {
         assert_eq!(again.shape(), (99, 10));
         assert!(again.data().iter().all(|v| *v == 0.0));
         assert_eq!(pool.bytes(), 0);
+    }
+
+    #[test]
+    fn a_bigger_buffer_serves_a_smaller_wish_but_not_a_tiny_one() {
+        let mut pool = TapePool::new();
+        let tensor = pool.take(&Device::Cpu, 1, 4000);
+        let address = tensor.data().as_ptr();
+        pool.give(tensor);
+        let tiny = pool.take(&Device::Cpu, 1, 100);
+        assert_ne!(tiny.data().as_ptr(), address);
+        let smaller = pool.take(&Device::Cpu, 1, 2500);
+        assert_eq!(smaller.data().as_ptr(), address);
+        pool.give(smaller);
+        assert_eq!(pool.bytes(), 4096 * 4);
     }
 
     #[test]
