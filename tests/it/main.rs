@@ -1,3 +1,6 @@
 //! x
 mod golden_tgn;
 mod graph_model;
+mod serving;
+mod tgn_stream;
+mod trainer;
