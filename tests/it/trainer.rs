@@ -2,7 +2,7 @@
 //! the same stream makes the same model, a restored trainer goes on bit for bit, bad numbers do no harm,
 //! and what can be learned is learned.
 
-use evergraph::device::Device;
+use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::model::TgnOptions;
@@ -109,10 +109,15 @@ fn an_events_destination_does_not_show_in_its_own_score() {
     let mut twin = Trainer::load(options(), &Device::Cpu, &mut &bytes[..]).unwrap();
     let was = stream.step(&mut trained, 2, Sight::BeforeBatch, StepMode::Score);
     let is = changed.step(&mut twin, 2, Sight::BeforeBatch, StepMode::Score);
-    assert_eq!([was.positive[7], is.positive[7]], foreseen[..]);
-    assert_eq!(was.negative, is.negative);
+    // Matrices of other heights round differently in the last bit, so nothing here is compared exactly.
+    let equal = |a: &[f32], b: &[f32]| {
+        assert_eq!(a.len(), b.len());
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5), "{a:?}\n{b:?}");
+    };
+    equal(&[was.positive[7], is.positive[7]], &foreseen);
+    equal(&was.negative, &is.negative);
     let others = |scores: &[f32]| [&scores[..7], &scores[8..]].concat();
-    assert_eq!(others(&was.positive), others(&is.positive));
+    equal(&others(&was.positive), &others(&is.positive));
     assert_ne!(trained.state(), twin.state());
 }
 
@@ -173,15 +178,29 @@ fn average_precision(positive: &[f32], negative: &[f32]) -> f64 {
     positive.iter().map(precision).sum::<f64>() / positive.len() as f64
 }
 
+/// Four pairs of a hundred sources and destinations talk for a while, then four others.
+fn conversations(batches: usize) -> Stream {
+    let draw = |word, i: usize, n| rng::below([80, word, i as u64, 0], n);
+    let (mut src, mut dst, mut times, mut against) = (vec![], vec![], vec![], vec![]);
+    for i in 0..batches * BATCH {
+        let pair = draw(0, i / 60 * 4 + draw(1, i, 4) as usize, 100);
+        src.push(NodeId(pair));
+        dst.push(NodeId(100 + (pair * 37 + 11) % 100));
+        times.push(EventTime(10 * i as i64));
+        against.push(NodeId(100 + draw(2, i, 100)));
+    }
+    Stream::over(src, dst, times, against)
+}
+
 #[test]
 fn repeating_pairs_are_learned_while_they_stream() {
-    let (stream, mut trainer) = (Stream::new(80), trainer());
+    let (stream, mut trainer) = (conversations(120), trainer());
     let precision: Vec<f64> = (0..stream.batches())
         .map(|b| stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train))
         .map(|report| average_precision(&report.positive, &report.negative))
         .collect();
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    let (early, late) = (mean(&precision[..10]), mean(&precision[65..]));
+    let (early, late) = (mean(&precision[..10]), mean(&precision[100..]));
     assert!(late > 0.85, "average precision {early:.3} early, {late:.3} late");
 }
 
