@@ -4,3 +4,4 @@ mod graph_model;
 mod serving;
 mod tgn_stream;
 mod trainer;
+mod golden_ops;

@@ -10,62 +10,12 @@ use crate::device::simd::{Kernel, dispatch, fma};
 
 use super::dropout;
 use super::math::exp;
+use super::slots::{Scratch, dot, weighted_sum};
+pub use super::slots::{Shape, Source};
 use super::time::encode_row;
 
-/// Lanes of the widest vector; rows of scratch, `u` and `y` are padded to whole ones.
-const LANES: usize = 16;
 /// Seeds that are worked on together.
 const SEEDS: usize = 32;
-
-/// Sizes of one attention layer.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    pub seeds: usize,
-    /// Slots per seed.
-    pub slots: usize,
-    pub heads: usize,
-    /// Columns of the output.
-    pub model: usize,
-    /// Columns of a slot: of the node row, the edge row, the time encoding, and together.
-    pub node: usize,
-    pub edge: usize,
-    pub time: usize,
-    pub width: usize,
-    /// `width` rounded up to whole vectors.
-    pub padded: usize,
-}
-
-impl Shape {
-    pub fn new(
-        seeds: usize,
-        slots: usize,
-        heads: usize,
-        model: usize,
-        [node, edge, time]: [usize; 3],
-    ) -> Self {
-        let width = node + edge + time;
-        let padded = width.next_multiple_of(LANES);
-        Self { seeds, slots, heads, model, node, edge, time, width, padded }
-    }
-
-    /// Zeroes the columns beyond `width` in every block of `padded` columns.
-    pub fn clear_padding(&self, blocks: &mut [f32]) {
-        if self.padded > self.width {
-            blocks.chunks_exact_mut(self.padded).for_each(|b| b[self.width..].fill(0.0));
-        }
-    }
-}
-
-/// Where slot rows come from.
-#[derive(Clone, Copy)]
-pub struct Source<'a> {
-    /// Row of `nodes` per slot, `u32::MAX` for none.
-    pub slots: &'a [u32],
-    pub nodes: &'a [f32],
-    pub edges: &'a [f32],
-    /// Row of `edges` per slot, or row i for slot i.
-    pub edge_slots: Option<&'a [u32]>,
-}
 
 /// Time differences and their encoding.
 pub struct Clock<'a> {
@@ -97,85 +47,6 @@ pub struct Forward<'a> {
     pub weights: &'a mut [f32],
     /// `[seeds * slots, time]`: encodings of occupied slots.
     pub phi: &'a mut [f32],
-}
-
-/// Sum of products with one accumulator per lane; lengths are equal multiples of `LANES`.
-#[inline(always)]
-fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
-    let mut sum = [0.0f32; LANES];
-    let (a, b) = (a.as_chunks::<LANES>().0, b.as_chunks::<LANES>().0);
-    for (a, b) in a.iter().zip(b) {
-        for l in 0..LANES {
-            sum[l] = fma::<FMA>(a[l], b[l], sum[l]);
-        }
-    }
-    for half in [8, 4, 2, 1] {
-        for l in 0..half {
-            sum[l] += sum[l + half];
-        }
-    }
-    sum[0]
-}
-
-/// `out = sum_j factors[j] * rows[j]`, rows `stride` apart.
-#[inline(always)]
-fn weighted_sum<const FMA: bool>(out: &mut [f32], factors: &[f32], rows: &[f32], stride: usize) {
-    for (c, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-        let mut sum = [0.0f32; LANES];
-        for (j, f) in factors.iter().enumerate() {
-            if let Some(row) = rows[j * stride + c * LANES..].first_chunk::<LANES>() {
-                for l in 0..LANES {
-                    sum[l] = fma::<FMA>(*f, row[l], sum[l]);
-                }
-            }
-        }
-        *out = sum;
-    }
-}
-
-/// The occupied slots of one seed and their rows.
-struct Scratch {
-    /// Rows of `padded` columns; the padding stays zero.
-    rows: Vec<f32>,
-    /// Which slot each row is.
-    slots: Vec<usize>,
-    scores: Vec<f32>,
-    more: Vec<f32>,
-}
-
-impl Scratch {
-    fn new(shape: &Shape) -> Self {
-        Self {
-            rows: vec![0.0; shape.slots * shape.padded],
-            slots: Vec::with_capacity(shape.slots),
-            scores: vec![0.0; shape.slots],
-            more: vec![0.0; shape.slots],
-        }
-    }
-
-    /// Fills the node and edge columns; the time columns come from `phi` of this seed.
-    #[inline(always)]
-    fn fill(&mut self, shape: &Shape, source: &Source<'_>, seed: usize, phi: &[f32]) {
-        let from = seed * shape.slots;
-        let mut rows = self.rows.chunks_exact_mut(shape.padded);
-        for k in self.slots.iter().copied() {
-            let Some(row) = rows.next() else { return };
-            let node = source.slots[from + k] as usize;
-            row[..shape.node].copy_from_slice(&source.nodes[node * shape.node..][..shape.node]);
-            if shape.edge > 0 {
-                let edge = source.edge_slots.map_or(from + k, |at| at[from + k] as usize);
-                row[shape.node..shape.node + shape.edge]
-                    .copy_from_slice(&source.edges[edge * shape.edge..][..shape.edge]);
-            }
-            row[shape.node + shape.edge..shape.width].copy_from_slice(&phi[k * shape.time..][..shape.time]);
-        }
-    }
-
-    #[inline(always)]
-    fn occupy(&mut self, slots: &[u32]) {
-        self.slots.clear();
-        self.slots.extend((0..slots.len()).filter(|k| slots[*k] != u32::MAX));
-    }
 }
 
 /// Softmax in place.
@@ -329,6 +200,8 @@ impl Kernel for BackwardKernel<'_> {
         let (s, columns) = (self.shape, self.out.columns);
         let mut scratch = Scratch::new(&s);
         let mut dx = vec![0.0f32; s.slots * s.padded];
+        // The node columns come first, the time columns last.
+        let span = if columns.time > 0 { s.padded } else { columns.node };
         for i in 0..self.out.du.len() / (s.heads * s.padded) {
             let seed = self.first + i;
             scratch.occupy(&self.source.slots[seed * s.slots..][..s.slots]);
@@ -348,7 +221,7 @@ impl Kernel for BackwardKernel<'_> {
                 if columns.width() > 0 {
                     let rows = dx.chunks_exact_mut(s.padded).zip(&scratch.scores[..n]).zip(&scratch.more);
                     for ((dx, ds), a) in rows {
-                        add_two::<FMA>(dx, h == 0, (*a, dy), (*ds, u));
+                        add_two::<FMA>(&mut dx[..span], h == 0, (*a, dy), (*ds, u));
                     }
                 }
             }

@@ -15,6 +15,7 @@ pub mod loss;
 pub mod math;
 pub mod recurrent;
 pub mod shape;
+pub mod slots;
 pub mod time;
 
 /// Values per piece of an element-wise loop that is shared out to threads.
