@@ -81,7 +81,7 @@ fn the_future_changes_no_score() {
 #[test]
 fn an_events_features_show_only_after_it() {
     let (before, after) = (Stream::new(4), Stream::new(4));
-    for edge in &after.positives(2).edges[..] {
+    for edge in after.positives(2).edges {
         after.edge_features.set(edge.0, &[9.0, -9.0]).unwrap();
     }
     let (mut first, mut second) = (trainer(), trainer());
