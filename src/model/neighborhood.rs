@@ -8,8 +8,7 @@
 use hashbrown::HashMap;
 
 use crate::event::{EventTime, NodeId};
-use crate::graph::GraphView;
-use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
+use crate::sampler::{MessageFlowGraph, Seeds};
 
 /// Stands in the empty places of [`Neighborhood::neighbors`].
 pub const EMPTY_SLOT: u32 = u32::MAX;
@@ -78,12 +77,9 @@ impl Neighborhood {
         self.seed_times.extend_from_slice(times);
     }
 
-    /// Samples the `fanout` most recent neighbors of every seed.
-    pub fn sample_recent(&mut self, view: GraphView<'_>, fanout: usize) {
-        let policy = SamplingPolicy::Recent;
-        let request = SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 };
-        let seeds = Seeds { nodes: &self.seed_nodes, times: &self.seed_times };
-        sample(view, seeds, &request, &mut self.sample);
+    /// Lets `draw` sample the seeds into the neighborhood's own buffers.
+    pub fn sample_with(&mut self, draw: impl FnOnce(Seeds<'_>, &mut MessageFlowGraph)) {
+        draw(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, &mut self.sample);
     }
 
     /// Gives every seed and sampled neighbor its slot.
@@ -129,6 +125,8 @@ mod tests {
     use super::*;
     use crate::event::EdgeBatch;
     use crate::graph::{GraphOptions, GraphStore};
+    use crate::model::TgnOptions;
+    use crate::sampler::sample;
 
     #[test]
     fn slots_follow_first_appearance() {
@@ -142,7 +140,8 @@ mod tests {
         for _ in 0..2 {
             neighborhood.clear();
             neighborhood.add_seeds(&[5, 1, 5].map(NodeId), &[9, 9, 2].map(EventTime));
-            neighborhood.sample_recent(graph.view(), 2);
+            let request = TgnOptions { fanout: 2, ..TgnOptions::default() }.sample_request();
+            neighborhood.sample_with(|seeds, out| sample(graph.view(), seeds, &request, out));
             neighborhood.number();
             assert_eq!(neighborhood.nodes().nodes(), [5, 1, 7, 9, 8].map(NodeId));
             assert_eq!(neighborhood.seeds(), [0, 1, 0]);

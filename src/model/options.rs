@@ -6,6 +6,8 @@
 
 use thiserror::Error;
 
+use crate::sampler::{SampleRequest, SamplingPolicy};
+
 /// Shape of a TGN. The defaults have 341,601 parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TgnOptions {
@@ -92,6 +94,13 @@ impl TgnOptions {
     #[must_use]
     pub fn mail_dim(&self) -> usize {
         self.memory_dim + self.edge_feature_dim
+    }
+
+    /// What the model wants sampled for each seed: its `fanout` most recent neighbors.
+    #[must_use]
+    pub fn sample_request(&self) -> SampleRequest {
+        let (policy, fanout) = (SamplingPolicy::Recent, self.fanout);
+        SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 }
     }
 
     /// Whether node features need a projection before they are added to memory rows.

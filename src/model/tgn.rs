@@ -220,3 +220,45 @@ impl Kind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_model_has_the_known_number_of_parameters() {
+        let count = |options| Tgn::new(options, 0, &Device::Cpu).unwrap().parameters.count();
+        let plain = TgnOptions::default();
+        assert_eq!(count(plain), 341_601);
+        // 3 gates of the updater, keys and values of the attention each see the edge's features.
+        let edges = TgnOptions { edge_feature_dim: 7, ..plain };
+        assert_eq!(count(edges), 341_601 + (3 * 100 + 200 + 200) * 7);
+        assert_eq!(count(TgnOptions { node_feature_dim: 100, ..plain }), 341_601);
+        assert_eq!(count(TgnOptions { node_feature_dim: 9, ..plain }), 341_601 + 100 * 9);
+    }
+
+    #[test]
+    fn a_seed_makes_a_model_and_foreign_weights_are_named() {
+        let options = TgnOptions { memory_dim: 4, time_dim: 4, embedding_dim: 3, ..TgnOptions::default() };
+        let tgn = Tgn::new(options, 3, &Device::Cpu).unwrap();
+        let values = |tgn: &Tgn| tgn.parameters.iter().flat_map(|(_, t)| t.to_vec()).collect::<Vec<_>>();
+        assert_eq!(values(&tgn), values(&Tgn::new(options, 3, &Device::Cpu).unwrap()));
+        assert_ne!(values(&tgn), values(&Tgn::new(options, 4, &Device::Cpu).unwrap()));
+
+        let with = |options, parameters: &Parameters| Tgn::with_parameters(options, parameters).map(|_| ());
+        assert_eq!(with(options, &tgn.parameters), Ok(()));
+        let wider = TgnOptions { embedding_dim: 5, ..options };
+        assert!(
+            matches!(with(wider, &tgn.parameters), Err(ModelError::Shape { name, .. }) if name == "merge.w_a")
+        );
+        let featured = TgnOptions { node_feature_dim: 2, ..options };
+        let missing = ModelError::Missing { name: "features.w".to_string() };
+        assert_eq!(with(featured, &tgn.parameters), Err(missing));
+        let mut more = tgn.parameters.clone();
+        more.add("extra", Tensor::zeros(&Device::Cpu, 1, 1));
+        assert!(matches!(with(options, &more), Err(ModelError::Count { .. })));
+        let mut broken = tgn.parameters.clone();
+        broken.get_mut(tgn.link.b_b).data_mut()[0] = f32::NAN;
+        assert_eq!(with(options, &broken), Err(ModelError::NotFinite));
+    }
+}

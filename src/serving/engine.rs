@@ -194,7 +194,8 @@ impl QueryEngine {
         for nodes in nodes.chunks(CHUNK_ROWS) {
             neighborhood.clear();
             neighborhood.add_seeds(nodes, &vec![at; nodes.len()]);
-            neighborhood.sample_recent(self.graph.view(), options.fanout);
+            let request = options.sample_request();
+            neighborhood.sample_with(|seeds, out| sample(self.graph.view(), seeds, &request, out));
             neighborhood.number();
             let mut tape = Tape::pooled(&Device::Cpu, weights.parameters(), Mode::Inference, pool);
             let nodes = neighborhood.nodes().nodes();

@@ -7,6 +7,7 @@ use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::model::{EmbeddingInput, LinkPredictor, Neighborhood, Tgn, TgnState, probability};
 use crate::nn::{Gradients, Mode, Tape, Var};
+use crate::sampler::sample;
 
 /// Gradients beyond this norm cannot be squared in 32 bits.
 const GRADIENT_NORM_MAX: f32 = 1e18;
@@ -102,7 +103,8 @@ impl Trainer {
         let phases = &mut report.phases;
         let mut clock = Instant::now();
         let pairs = Pairs::seed(neighborhood, positives, negatives);
-        neighborhood.sample_recent(world.view, self.options.model.fanout);
+        let request = self.options.model.sample_request();
+        neighborhood.sample_with(|seeds, out| sample(world.view, seeds, &request, out));
         phases.sample = lap(&mut clock);
         neighborhood.number();
         phases.gather = lap(&mut clock);
@@ -238,7 +240,8 @@ impl Trainer {
     /// Embeds the seeds in `scratch` without gradient and hands the tape and the embeddings to `then`.
     fn look(&self, world: &World<'_>, scratch: &mut Scratch, then: impl FnOnce(&mut Tape<'_>, Var)) {
         let Scratch { pool, neighborhood, .. } = scratch;
-        neighborhood.sample_recent(world.view, self.options.model.fanout);
+        let request = self.options.model.sample_request();
+        neighborhood.sample_with(|seeds, out| sample(world.view, seeds, &request, out));
         neighborhood.number();
         let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, Mode::Inference, pool);
         let done = forward(&self.tgn, &mut tape, &self.state, neighborhood, world, [0, 0]);

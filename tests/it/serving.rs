@@ -1,0 +1,181 @@
+//! Queries: the same numbers the trainer would compute from the same state, every node for itself, and no
+//! waiting for or tearing by the learner that publishes meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
+use evergraph::graph::NodeDictionary;
+use evergraph::serving::{NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError};
+use evergraph::train::{StepMode, Trainer};
+
+use crate::tgn_stream::{DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
+
+const NODES: u32 = SOURCES + DESTINATIONS;
+
+fn key(node: u32) -> NodeKey {
+    NodeKey::Int(i64::from(node) + 1000)
+}
+
+/// An engine over a stream, with keys for its nodes and two more that never interact.
+fn engine(stream: &Stream) -> QueryEngine {
+    let keys = NodeDictionary::new();
+    for node in 0..NODES + 2 {
+        assert_eq!(keys.intern(&key(node)), NodeId(node));
+    }
+    QueryEngine::new(
+        stream.graph.clone(),
+        Arc::new(keys),
+        Arc::new(NodeStates::new(options().model.memory_dim)),
+        stream.edge_features.clone(),
+        stream.node_features.clone(),
+        Arc::new(Progress::new()),
+    )
+}
+
+/// Publishes everything a trainer knows.
+fn publish(trainer: &mut Trainer, engine: &QueryEngine) {
+    let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
+    trainer.publish_rows(&nodes, |node, row, updated| engine.states.publish(node, row, updated));
+    engine.publish(trainer.weights()).unwrap();
+}
+
+fn trained(stream: &Stream) -> Trainer {
+    let mut trainer = trainer();
+    for b in 0..stream.batches() {
+        stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train);
+    }
+    trainer
+}
+
+#[test]
+fn answers_are_the_trainers_own_numbers() {
+    let stream = Stream::new(6);
+    let (engine, mut trainer) = (engine(&stream), trained(&stream));
+    assert_eq!(engine.embeddings(&[key(0)], None), Err(QueryError::NotReady));
+    publish(&mut trainer, &engine);
+    engine.progress.set_learned(EdgeId(stream.src.len() as u64));
+
+    let world = stream.world(0, Sight::Everything);
+    let now = EventTime(stream.times.iter().max().unwrap().0 + 1);
+    for at in [None, Some(stream.times[60])] {
+        let time = at.unwrap_or(now);
+        let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
+        let expected = trainer.embeddings(&world, &nodes, &vec![time; nodes.len()]);
+        let keys: Vec<NodeKey> = (0..NODES + 2).map(key).collect();
+        let answer = engine.embeddings(&keys, at).unwrap();
+        assert_eq!((answer.at, answer.dimension), (time, options().model.embedding_dim));
+        assert_eq!(answer.freshness.model_version, trainer.steps());
+        assert_eq!(answer.freshness.applied_position, stream.src.len() as u64);
+        for (node, (embedding, expected)) in
+            answer.embeddings.iter().zip(expected.chunks(answer.dimension)).enumerate()
+        {
+            let NodeEmbedding::Found { vector, last_event, cold } = embedding else { panic!("{node}") };
+            assert_eq!(vector, expected, "node {node} at {time}");
+            assert_eq!(*last_event, stream.graph.last_event(NodeId(node as u32)));
+            assert_eq!(*cold, last_event.is_none());
+        }
+        let candidates: Vec<NodeId> = (SOURCES..NODES).map(NodeId).collect();
+        let expected = trainer.score_candidates(&world, NodeId(3), time, &candidates);
+        let pairs: Vec<_> = (SOURCES..NODES).map(|dst| (key(3), key(dst))).collect();
+        let answer = engine.link_scores(&pairs, at).unwrap();
+        let expected: Vec<_> =
+            expected.into_iter().map(|probability| PairScore::Found { probability }).collect();
+        assert_eq!(answer.scores, expected);
+    }
+}
+
+#[test]
+fn unknown_keys_stand_for_themselves() {
+    let stream = Stream::new(2);
+    let (engine, mut trainer) = (engine(&stream), trained(&stream));
+    publish(&mut trainer, &engine);
+    let (known, unknown) = (key(1), NodeKey::from_text("nobody"));
+    let alone = engine.embeddings(std::slice::from_ref(&known), None).unwrap();
+    let mixed = engine.embeddings(&[unknown.clone(), known.clone(), known.clone()], None).unwrap();
+    assert_eq!(mixed.embeddings[0], NodeEmbedding::Unknown);
+    assert_eq!(mixed.embeddings[1], alone.embeddings[0]);
+    assert_eq!(mixed.embeddings[2], alone.embeddings[0]);
+    let pairs =
+        [(known.clone(), unknown.clone()), (unknown.clone(), unknown.clone()), (known.clone(), key(20))];
+    let scores = engine.link_scores(&pairs, None).unwrap().scores;
+    assert_eq!(scores[0], PairScore::Unknown { src: false, dst: true });
+    assert_eq!(scores[1], PairScore::Unknown { src: true, dst: true });
+    assert!(matches!(scores[2], PairScore::Found { probability } if (0.0..=1.0).contains(&probability)));
+    assert!(engine.embeddings(&[], None).unwrap().embeddings.is_empty());
+    assert_eq!(engine.node(&unknown, 5), None);
+}
+
+#[test]
+fn a_node_shows_its_newest_neighbors() {
+    let stream = Stream::new(3);
+    let engine = engine(&stream);
+    let node = stream.src[59];
+    let answer = engine.node(&key(node.0), 3).unwrap();
+    let mut own: Vec<usize> = (0..60).filter(|&i| stream.src[i] == node || stream.dst[i] == node).collect();
+    assert_eq!((answer.degree, answer.id), (own.len() as u64, node));
+    assert_eq!(answer.learned_event, None);
+    assert_eq!(answer.last_event, Some(stream.times[*own.last().unwrap()]));
+    own.sort_by_key(|&i| std::cmp::Reverse((stream.times[i], i)));
+    let newest: Vec<u64> = answer.neighbors.iter().map(|neighbor| neighbor.edge.0).collect();
+    let expected: Vec<u64> = own.iter().take(3).map(|&i| i as u64).collect();
+    assert_eq!(newest, expected);
+    let other = if stream.src[own[0]] == node { stream.dst[own[0]] } else { stream.src[own[0]] };
+    assert_eq!(answer.neighbors[0].key, key(other.0));
+    assert_eq!(engine.node(&key(NODES), usize::MAX).unwrap().neighbors, []);
+    assert_eq!(engine.node(&key(node.0), usize::MAX).unwrap().neighbors.len(), own.len());
+}
+
+#[test]
+fn a_model_of_another_shape_is_refused() {
+    let stream = Stream::new(1);
+    let mut engine = engine(&stream);
+    engine.states = Arc::new(NodeStates::new(7));
+    let refused = engine.publish(trainer().weights());
+    assert_eq!(refused, Err(QueryError::Mismatch { what: "memory", expected: 12, found: 7 }));
+    assert!(engine.model().is_none());
+}
+
+#[test]
+fn queries_go_on_while_the_learner_publishes() {
+    let stream = Stream::new(12);
+    let (engine, done) = (engine(&stream), AtomicBool::new(false));
+    let mut trainer = trainer();
+    publish(&mut trainer, &engine);
+    std::thread::scope(|scope| {
+        let ask = || {
+            let (mut asked, mut version) = (0, 0);
+            let keys: Vec<NodeKey> = (0..NODES + 3).map(key).collect();
+            let pairs: Vec<_> = (0..SOURCES).map(|src| (key(src), key(src + SOURCES))).collect();
+            while !done.load(Ordering::Acquire) || asked == 0 {
+                let answer = engine.embeddings(&keys, None).unwrap();
+                for embedding in &answer.embeddings[..NODES as usize] {
+                    let NodeEmbedding::Found { vector, .. } = embedding else { panic!("{embedding:?}") };
+                    assert!(vector.iter().all(|value| value.is_finite()));
+                }
+                assert!(answer.freshness.model_version >= version, "versions only grow");
+                version = answer.freshness.model_version;
+                assert_eq!(engine.link_scores(&pairs, None).unwrap().scores.len(), pairs.len());
+                assert!(engine.node(&key(0), 10).is_some());
+                asked += 1;
+            }
+        };
+        let askers = [scope.spawn(ask), scope.spawn(ask), scope.spawn(ask)];
+        for b in 0..stream.batches() {
+            let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train);
+            trainer.publish_rows(&report.touched, |node, row, updated| {
+                engine.states.publish(node, row, updated)
+            });
+            engine.publish(trainer.weights()).unwrap();
+            let end = EdgeId(stream.positives(b).edges.last().unwrap().0 + 1);
+            engine.progress.set_learned(end);
+            assert!(engine.progress.wait_for(end, Duration::ZERO));
+        }
+        done.store(true, Ordering::Release);
+        for asker in askers {
+            asker.join().unwrap();
+        }
+    });
+    assert_eq!(engine.freshness().applied_position, stream.src.len() as u64);
+}
