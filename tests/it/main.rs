@@ -3,9 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod eval_command;
-//! x
+mod golden_ops;
 mod golden_tgn;
 mod graph_model;
 mod protocol_edgebank;
-//! x
-mod golden_ops;
+mod protocol_learned;
