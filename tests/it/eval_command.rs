@@ -148,7 +148,7 @@ fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
     assert_eq!((&found["epochs"], &found["seed"]), (&2.into(), &7.into()));
     assert!((1..=2).contains(&found["best_epoch"].as_u64().unwrap()));
     assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
-    let other = [&flags[..8], &["8"]].concat();
+    let other = [&flags[..9], &["8"]].concat();
     let other = timeless(eval(folder.path(), &other).unwrap());
     assert_ne!(found["test_average_precision"], other["test_average_precision"], "the seed matters");
 }
