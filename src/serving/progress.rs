@@ -4,32 +4,51 @@
 //! Positions only grow; each is one past the last record that has passed. Writers are the loops, readers
 //! are queries. Knows nothing of why a loop is slow.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::event::{EdgeId, EventTime};
 
+/// A position that only grows and can be waited for.
+#[derive(Default)]
+struct Post {
+    passed: Mutex<u64>,
+    moved: Condvar,
+}
+
+impl Post {
+    fn pass(&self, end: EdgeId) {
+        let mut passed = self.passed.lock();
+        *passed = (*passed).max(end.0);
+        self.moved.notify_all();
+    }
+
+    fn passed(&self) -> EdgeId {
+        EdgeId(*self.passed.lock())
+    }
+
+    fn wait(&self, position: EdgeId, timeout: Duration) -> bool {
+        let mut passed = self.passed.lock();
+        self.moved.wait_while_for(&mut passed, |passed| *passed < position.0, timeout);
+        *passed >= position.0
+    }
+}
+
 /// Positions of the loops.
 pub struct Progress {
-    durable: AtomicU64,
-    indexed: AtomicU64,
-    learned: Mutex<u64>,
-    learned_moved: Condvar,
+    durable: Post,
+    indexed: Post,
+    learned: Post,
     /// [`EventTime::MIN`] stands for none.
     watermark: AtomicI64,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self {
-            durable: AtomicU64::new(0),
-            indexed: AtomicU64::new(0),
-            learned: Mutex::new(0),
-            learned_moved: Condvar::new(),
-            watermark: AtomicI64::new(EventTime::MIN.0),
-        }
+        let watermark = AtomicI64::new(EventTime::MIN.0);
+        Self { durable: Post::default(), indexed: Post::default(), learned: Post::default(), watermark }
     }
 }
 
@@ -57,19 +76,17 @@ impl Progress {
 
     /// Every record below `end` is durable.
     pub fn set_durable(&self, end: EdgeId) {
-        self.durable.fetch_max(end.0, Ordering::Release);
+        self.durable.pass(end);
     }
 
     /// Every record below `end` is in the graph.
     pub fn set_indexed(&self, end: EdgeId) {
-        self.indexed.fetch_max(end.0, Ordering::Release);
+        self.indexed.pass(end);
     }
 
-    /// Every record below `end` is in the node states; wakes who waits for it.
+    /// Every record below `end` is in the node states.
     pub fn set_learned(&self, end: EdgeId) {
-        let mut learned = self.learned.lock();
-        *learned = (*learned).max(end.0);
-        self.learned_moved.notify_all();
+        self.learned.pass(end);
     }
 
     /// No event earlier than `time` is expected any more.
@@ -80,28 +97,32 @@ impl Progress {
     /// One past the last durable record.
     #[must_use]
     pub fn durable(&self) -> EdgeId {
-        EdgeId(self.durable.load(Ordering::Acquire))
+        self.durable.passed()
     }
 
     /// One past the last record in the graph.
     #[must_use]
     pub fn indexed(&self) -> EdgeId {
-        EdgeId(self.indexed.load(Ordering::Acquire))
+        self.indexed.passed()
     }
 
     /// One past the last record in the node states.
     #[must_use]
     pub fn learned(&self) -> EdgeId {
-        EdgeId(*self.learned.lock())
+        self.learned.passed()
     }
 
     /// Waits until every record below `position` is in the node states; `false` if `timeout` passes
     /// first.
     #[must_use]
     pub fn wait_for(&self, position: EdgeId, timeout: Duration) -> bool {
-        let mut learned = self.learned.lock();
-        self.learned_moved.wait_while_for(&mut learned, |learned| *learned < position.0, timeout);
-        *learned >= position.0
+        self.learned.wait(position, timeout)
+    }
+
+    /// Waits until every record below `position` is in the graph; `false` if `timeout` passes first.
+    #[must_use]
+    pub fn wait_indexed(&self, position: EdgeId, timeout: Duration) -> bool {
+        self.indexed.wait(position, timeout)
     }
 
     /// The positions beside the version of the weights in use.

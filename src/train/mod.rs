@@ -1,14 +1,14 @@
 //! Floor 6: one step of training, and its evaluation.
 //!
 //! [`Trainer`] scores, learns from and remembers one batch at a time; [`DestinationPool`] is where its
-//! random negatives come from. [`evaluate`] measures it and the [`edgebank`] baseline on a [`stream`]
-//! under a [`protocol`], with the figures of [`ranking`].
+//! random negatives come from. [`ranking`], [`edgebank`], [`protocol`] and [`evaluate`] measure models the
+//! way the papers do.
 
 pub mod edgebank;
 pub mod evaluate;
 mod negative;
 pub mod protocol;
-mod quantile;
+pub mod quantile;
 pub mod ranking;
 mod save;
 mod step;

@@ -1,0 +1,179 @@
+//! Where refused events are kept: a file, or a Kafka topic with the file behind it. A dead letter is
+//! delivered (flushed to disk or acknowledged by the broker) *before* the batch that accounts for its
+//! offset is handed in, so no refused event is ever lost; when it can be delivered nowhere, the source
+//! stops and says so. After a crash between the two it is delivered again: at least once.
+
+mod file;
+mod topic;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use thiserror::Error;
+
+pub use file::DeadLetterFileOptions;
+pub use topic::DeadLetterTopicOptions;
+
+use super::rejection::Rejection;
+
+/// A refused event with everything that is known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Name of the source, for example `kafka:payments` or `http`.
+    pub source: Arc<str>,
+    /// Partition of the source; 0 where there are none.
+    pub partition: i32,
+    /// Offset, row, or place in the pushed body.
+    pub offset: i64,
+    /// The message's key, if the source has keys.
+    pub key: Option<Vec<u8>>,
+    /// The event's bytes as received; `None` is a null value.
+    pub payload: Option<Vec<u8>>,
+    /// The message's headers, if the source has headers.
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// Why it was refused.
+    pub rejection: Rejection,
+    /// When, in milliseconds since the Unix epoch.
+    pub received_unix_ms: i64,
+}
+
+/// Where dead letters go.
+#[derive(Clone, Debug)]
+pub enum DeadLetterTarget {
+    /// A file of JSON lines.
+    File(DeadLetterFileOptions),
+    /// A Kafka topic; the file takes them when the topic does not.
+    Topic(DeadLetterTopicOptions, DeadLetterFileOptions),
+}
+
+/// Why dead letters could not be kept.
+#[derive(Debug, Error)]
+pub enum DeadLetterError {
+    /// The file could not be opened or written.
+    #[error("dead letters cannot be written to {}: {source}; free space or set another dead-letter path", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The topic did not take them.
+    #[error("dead letters cannot be delivered to topic {topic}: {detail}")]
+    Topic {
+        /// The topic.
+        topic: String,
+        /// What the broker or the client said.
+        detail: String,
+    },
+    /// Neither did.
+    #[error("{topic}; and then: {file}")]
+    Both {
+        /// Why not to the topic.
+        topic: Box<DeadLetterError>,
+        /// Why not to the file.
+        file: Box<DeadLetterError>,
+    },
+}
+
+/// Keeps refused events; shared by all sources.
+pub struct DeadLetters {
+    topic: Option<topic::TopicSink>,
+    file: Mutex<file::FileSink>,
+    to_topic: AtomicU64,
+    to_file: AtomicU64,
+}
+
+impl DeadLetters {
+    /// Opens the target. A broker that is away is not an error here: letters go to the file until it is back.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or the Kafka client's properties are not valid.
+    pub fn open(target: DeadLetterTarget) -> Result<Arc<Self>, DeadLetterError> {
+        let (topic, file) = match target {
+            DeadLetterTarget::File(file) => (None, file),
+            DeadLetterTarget::Topic(topic, file) => (Some(topic::TopicSink::open(topic)?), file),
+        };
+        Ok(Arc::new(Self {
+            topic,
+            file: Mutex::new(file::FileSink::open(file)?),
+            to_topic: AtomicU64::new(0),
+            to_file: AtomicU64::new(0),
+        }))
+    }
+
+    /// Delivers `letters` durably and returns when that is done. Blocks.
+    ///
+    /// # Errors
+    /// When they could be delivered nowhere; some may have been.
+    pub fn deliver(&self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
+        if letters.is_empty() {
+            return Ok(());
+        }
+        let count = letters.len() as u64;
+        if let Some(topic) = &self.topic {
+            match topic.deliver(letters) {
+                Ok(()) => {
+                    self.to_topic.fetch_add(count, Relaxed);
+                    return Ok(());
+                }
+                Err(topic) => {
+                    tracing::warn!(error = %topic, letters = count, "dead letters go to the file instead");
+                    self.file.lock().deliver(letters).map_err(|file| DeadLetterError::Both {
+                        topic: Box::new(topic),
+                        file: Box::new(file),
+                    })?;
+                }
+            }
+        } else {
+            self.file.lock().deliver(letters)?;
+        }
+        self.to_file.fetch_add(count, Relaxed);
+        Ok(())
+    }
+
+    /// Letters delivered to the topic and to the file since the start.
+    #[must_use]
+    pub fn delivered(&self) -> (u64, u64) {
+        (self.to_topic.load(Relaxed), self.to_file.load(Relaxed))
+    }
+}
+
+/// Milliseconds since the Unix epoch.
+pub(super) fn unix_ms() -> i64 {
+    let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ingest::rejection::Reason;
+
+    /// A dead letter with this payload.
+    pub fn letter(payload: &[u8]) -> DeadLetter {
+        DeadLetter {
+            source: "kafka:t".into(),
+            partition: 2,
+            offset: 41,
+            key: Some(b"k".to_vec()),
+            payload: Some(payload.to_vec()),
+            headers: vec![("trace".into(), Some(b"abc".to_vec()))],
+            rejection: Rejection::new(Reason::BadId, "dst is empty"),
+            received_unix_ms: 1_700_000_000_000,
+        }
+    }
+
+    #[test]
+    fn an_unreachable_topic_falls_back_to_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = DeadLetterFileOptions::new(dir.path().join("dead.jsonl"));
+        let mut topic = DeadLetterTopicOptions::new("127.0.0.1:1", "dead");
+        topic.timeout = std::time::Duration::from_millis(300);
+        let letters = DeadLetters::open(DeadLetterTarget::Topic(topic.clone(), file.clone())).unwrap();
+        letters.deliver(&[letter(b"x"), letter(b"y")]).unwrap();
+        assert_eq!(letters.delivered(), (0, 2));
+        assert_eq!(std::fs::read_to_string(&file.path).unwrap().lines().count(), 2);
+    }
+}

@@ -1,0 +1,556 @@
+//! Bytes to events: one JSON object is one event, a null Kafka value is a deletion.
+//!
+//! ```json
+//! {"src": "alice", "dst": 7, "ts": 1700000000, "features": [0.5], "type": "pays", "label": 0,
+//!  "idempotency_key": "order-1"}
+//! {"op": "delete", "src": "alice", "dst": 7, "ts": 1700000000}     edges alice -> 7 up to that time
+//! {"op": "delete", "src": "alice"}                                 every edge of alice
+//! {"op": "node", "node": "alice", "ts": 1700000000, "features": [0.1]}
+//! ```
+//!
+//! Ids are texts or integers; `ts` is an integer, never a float; a null field is an absent one; a field
+//! of another name is ignored. Each event is read in one pass over borrowed bytes into [`Wire`], whose
+//! fields take a value of any kind, so that the judgement afterwards can say precisely what is wrong.
+//! Hostile input is a [`Rejection`], never a panic. Feature dimensions, lateness and everything else that
+//! depends on the stream is `admit`'s business.
+
+use std::borrow::Cow;
+
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::rejection::{Reason, Rejection};
+use super::wire::{Row, Scalar, Wire, short};
+use crate::event::{BodyFormat, EdgeEvent, Event, EventTime, Incoming, NodeKey};
+
+/// Longest node id, type name or idempotency key, in bytes.
+pub const TEXT_BYTES_MAX: usize = 1024;
+
+/// Times beyond ± this many units are refused, so that time arithmetic never overflows.
+pub const TIME_LIMIT: i64 = 1 << 62;
+
+/// Bounds of one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeOptions {
+    /// Largest event in bytes.
+    pub max_event_bytes: usize,
+    /// Longest feature row.
+    pub max_features: usize,
+}
+
+impl Default for DecodeOptions {
+    fn default() -> Self {
+        Self { max_event_bytes: 1 << 20, max_features: 4096 }
+    }
+}
+
+/// Reads events within its bounds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decoder {
+    options: DecodeOptions,
+}
+
+/// One event of a body: its bytes and what they say.
+#[derive(Debug)]
+pub struct BodyEvent<'a> {
+    /// The event's own bytes, for the dead letter.
+    pub raw: &'a [u8],
+    /// The event, or why it is not one.
+    pub decoded: Result<Incoming, Rejection>,
+}
+
+impl Decoder {
+    /// A decoder with these bounds.
+    #[must_use]
+    pub fn new(options: DecodeOptions) -> Self {
+        Self { options }
+    }
+
+    /// Reads one JSON event.
+    ///
+    /// # Errors
+    /// The rejection names the field and what to send instead.
+    pub fn event(&self, bytes: &[u8]) -> Result<Incoming, Rejection> {
+        if bytes.len() > self.options.max_event_bytes {
+            let limit = self.options.max_event_bytes;
+            let detail = format!("the event has {} bytes, the limit is {limit}", bytes.len());
+            return Err(Rejection::new(Reason::TooLarge, detail));
+        }
+        let wire = parse_object(bytes)?;
+        let idempotency = idempotency_hash(&wire.idempotency_key)?;
+        Ok(Incoming { event: self.judge(wire)?, idempotency })
+    }
+
+    /// Reads a Kafka message without a value: its key says what to delete. A key `{"src", "dst"}` deletes
+    /// edges, `{"node"}` or any other text (or JSON text) deletes a node.
+    ///
+    /// # Errors
+    /// When there is no key, or the key names nothing.
+    pub fn tombstone(&self, key: Option<&[u8]>) -> Result<Incoming, Rejection> {
+        let key = key.unwrap_or_default();
+        if key.is_empty() {
+            let detail =
+                "a message without a value is a deletion and needs a key that names a node or an edge";
+            return Err(Rejection::new(Reason::MissingKey, detail));
+        }
+        if first_byte(key) == Some(b'{') {
+            let wire = parse_object(key)?;
+            return deletion(&wire).map(Incoming::new);
+        }
+        let text = std::str::from_utf8(key)
+            .map_err(|_| Rejection::new(Reason::BadId, "the key of a deletion is not UTF-8"))?;
+        let text = match serde_json::from_str::<Cow<'_, str>>(text) {
+            Ok(unquoted) => unquoted,
+            Err(_) => Cow::Borrowed(text),
+        };
+        Ok(Incoming::new(Event::DeleteNode { key: text_key("key", &text)? }))
+    }
+
+    /// Reads a body of many events. Events are judged one by one.
+    ///
+    /// # Errors
+    /// When the body as a whole cannot be read; the text says where.
+    pub fn body<'a>(&self, body: &'a [u8], format: BodyFormat) -> Result<Vec<BodyEvent<'a>>, String> {
+        let read = |raw: &'a [u8]| BodyEvent { raw, decoded: self.event(raw) };
+        match (format, first_byte(body)) {
+            (_, None) => Err("it is empty; send at least one JSON object".into()),
+            (BodyFormat::JsonLines, _) => Ok(body
+                .split(|&b| b == b'\n')
+                .map(<[u8]>::trim_ascii)
+                .filter(|l| !l.is_empty())
+                .map(read)
+                .collect()),
+            (BodyFormat::Json, Some(b'[')) => {
+                let items: Vec<&'a RawValue> = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+                Ok(items.into_iter().map(|item| read(item.get().as_bytes())).collect())
+            }
+            (BodyFormat::Json, Some(b'{')) => {
+                serde_json::from_slice::<IgnoredAny>(body).map_err(|e| e.to_string())?;
+                Ok(vec![read(body)])
+            }
+            (BodyFormat::Json, Some(_)) => Err("expected a JSON object or an array of objects".into()),
+        }
+    }
+
+    fn judge(&self, wire: Wire<'_>) -> Result<Event, Rejection> {
+        match &wire.op {
+            Scalar::Absent => self.edge(wire),
+            Scalar::Text(op) => match op.as_ref() {
+                "upsert" => self.edge(wire),
+                "delete" => deletion(&wire),
+                "node" => self.node(wire),
+                other => {
+                    let detail = format!("op is {:?}; known are upsert, delete and node", short(other));
+                    Err(Rejection::new(Reason::UnknownOp, detail))
+                }
+            },
+            other => {
+                let detail = format!("op is {other}; known are \"upsert\", \"delete\" and \"node\"");
+                Err(Rejection::new(Reason::WrongType, detail))
+            }
+        }
+    }
+
+    fn edge(&self, wire: Wire<'_>) -> Result<Event, Rejection> {
+        Ok(Event::Edge(EdgeEvent {
+            src: id("src", &wire.src)?,
+            dst: id("dst", &wire.dst)?,
+            time: time(&wire.ts)?.ok_or_else(|| missing("ts"))?,
+            edge_type: edge_type(&wire.edge_type)?,
+            features: self.row(wire.features)?,
+            label: label(&wire.label)?,
+        }))
+    }
+
+    fn node(&self, wire: Wire<'_>) -> Result<Event, Rejection> {
+        let (name, value) = node_field(&wire);
+        Ok(Event::Node {
+            key: id(name, value)?,
+            time: time(&wire.ts)?.ok_or_else(|| missing("ts"))?,
+            features: self.row(wire.features)?,
+        })
+    }
+
+    fn row(&self, row: Row) -> Result<Vec<f32>, Rejection> {
+        let values = match row {
+            Row::Absent => Vec::new(),
+            Row::Values(values) => values,
+            Row::Bad(detail) => return Err(Rejection::new(Reason::BadFeatures, detail)),
+            Row::Other(kind) => {
+                let detail = format!("features is {kind}; send an array of numbers");
+                return Err(Rejection::new(Reason::WrongType, detail));
+            }
+        };
+        let limit = self.options.max_features;
+        if values.len() > limit {
+            let detail = format!("features has {} numbers, the limit is {limit}", values.len());
+            return Err(Rejection::new(Reason::TooLarge, detail));
+        }
+        Ok(values)
+    }
+}
+
+fn deletion(wire: &Wire<'_>) -> Result<Event, Rejection> {
+    if matches!(wire.dst, Scalar::Absent) {
+        let (name, value) = node_field(wire);
+        return Ok(Event::DeleteNode { key: id(name, value)? });
+    }
+    Ok(Event::DeleteEdge { src: id("src", &wire.src)?, dst: id("dst", &wire.dst)?, until: time(&wire.ts)? })
+}
+
+/// A node event names its node `node`, or `src` as an edge would.
+fn node_field<'w, 'a>(wire: &'w Wire<'a>) -> (&'static str, &'w Scalar<'a>) {
+    match wire.node {
+        Scalar::Absent => ("src", &wire.src),
+        _ => ("node", &wire.node),
+    }
+}
+
+/// The key that an id field names.
+fn id(field: &'static str, value: &Scalar<'_>) -> Result<NodeKey, Rejection> {
+    match value {
+        Scalar::Absent => Err(missing(field)),
+        Scalar::Int(number) => Ok(NodeKey::Int(*number)),
+        // One text has one key, also where the text is a number above i64.
+        Scalar::Large(number) => Ok(NodeKey::from_text(&number.to_string())),
+        Scalar::Text(text) => text_key(field, text),
+        other => {
+            let detail =
+                format!("{field} is {other}; an id is a text or an integer (send larger numbers as texts)");
+            Err(Rejection::new(Reason::BadId, detail))
+        }
+    }
+}
+
+/// The key that `text` names, if it is neither empty nor too long.
+pub(super) fn text_key(field: &str, text: &str) -> Result<NodeKey, Rejection> {
+    if text.is_empty() {
+        return Err(Rejection::new(Reason::BadId, format!("{field} is empty")));
+    }
+    if text.len() > TEXT_BYTES_MAX {
+        let detail = format!("{field} has {} bytes, the limit is {TEXT_BYTES_MAX}", text.len());
+        return Err(Rejection::new(Reason::BadId, detail));
+    }
+    Ok(NodeKey::from_text(text))
+}
+
+fn time(value: &Scalar<'_>) -> Result<Option<EventTime>, Rejection> {
+    let detail = match value {
+        Scalar::Absent => return Ok(None),
+        Scalar::Int(t) if (-TIME_LIMIT..=TIME_LIMIT).contains(t) => return Ok(Some(EventTime(*t))),
+        Scalar::Int(_) | Scalar::Large(_) => format!("ts is {value}; it must lie within ±2^62"),
+        Scalar::Real(real) if real.fract() == 0.0 && real.abs() < 9.0e15 => {
+            format!("ts is written as a float; send the integer {real:.0}")
+        }
+        _ => format!("ts is {value}; send an integer in the stream's unit"),
+    };
+    Err(Rejection::new(Reason::BadTime, detail))
+}
+
+fn edge_type(value: &Scalar<'_>) -> Result<Option<Box<str>>, Rejection> {
+    match value {
+        Scalar::Absent => Ok(None),
+        Scalar::Text(text) if text.is_empty() => Ok(None),
+        Scalar::Text(text) if text.len() <= TEXT_BYTES_MAX => Ok(Some(text.as_ref().into())),
+        Scalar::Text(text) => {
+            let detail = format!("type has {} bytes, the limit is {TEXT_BYTES_MAX}", text.len());
+            Err(Rejection::new(Reason::TooLarge, detail))
+        }
+        Scalar::Int(number) => Ok(Some(number.to_string().into())),
+        other => Err(Rejection::new(Reason::WrongType, format!("type is {other}; send a text"))),
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+fn label(value: &Scalar<'_>) -> Result<Option<f32>, Rejection> {
+    let number = match value {
+        Scalar::Absent => return Ok(None),
+        Scalar::Int(number) => *number as f32,
+        Scalar::Large(number) => *number as f32,
+        Scalar::Real(real) => *real as f32,
+        _ => f32::NAN,
+    };
+    if number.is_finite() {
+        return Ok(Some(number));
+    }
+    Err(Rejection::new(Reason::BadLabel, format!("label is {value}; send a finite number")))
+}
+
+fn idempotency_hash(value: &Scalar<'_>) -> Result<Option<u128>, Rejection> {
+    let text = match value {
+        Scalar::Absent => return Ok(None),
+        Scalar::Text(text) => Cow::Borrowed(text.as_ref()),
+        Scalar::Int(number) => Cow::Owned(number.to_string()),
+        Scalar::Large(number) => Cow::Owned(number.to_string()),
+        other => {
+            let detail = format!("idempotency_key is {other}; send a text");
+            return Err(Rejection::new(Reason::WrongType, detail));
+        }
+    };
+    if text.is_empty() || text.len() > TEXT_BYTES_MAX {
+        let detail = format!("idempotency_key has {} bytes; 1 to {TEXT_BYTES_MAX} are allowed", text.len());
+        return Err(Rejection::new(Reason::WrongType, detail));
+    }
+    Ok(Some(hash_idempotency_key(&text)))
+}
+
+/// The hash under which an idempotency key is remembered; never 0, which stands for "none".
+#[must_use]
+pub fn hash_idempotency_key(key: &str) -> u128 {
+    xxh3_128(key.as_bytes()).max(1)
+}
+
+fn missing(field: &str) -> Rejection {
+    Rejection::new(Reason::MissingField, format!("{field} is missing"))
+}
+
+fn parse_object(bytes: &[u8]) -> Result<Wire<'_>, Rejection> {
+    // Serde would also take an array for a struct, field by field.
+    if first_byte(bytes) != Some(b'{') {
+        return Err(Rejection::new(Reason::MalformedJson, "expected one JSON object"));
+    }
+    serde_json::from_slice(bytes).map_err(|e| Rejection::new(Reason::MalformedJson, e.to_string()))
+}
+
+fn first_byte(bytes: &[u8]) -> Option<u8> {
+    bytes.trim_ascii_start().first().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode(text: &str) -> Result<Event, Rejection> {
+        Decoder::default().event(text.as_bytes()).map(|incoming| incoming.event)
+    }
+
+    fn edge(src: &str, dst: &str, time: i64) -> EdgeEvent {
+        EdgeEvent {
+            src: src.into(),
+            dst: dst.into(),
+            time: EventTime(time),
+            edge_type: None,
+            features: Vec::new(),
+            label: None,
+        }
+    }
+
+    #[test]
+    fn events_of_every_kind() {
+        let table = [
+            (r#"{"src":"a","dst":"b","ts":5}"#, Event::Edge(edge("a", "b", 5))),
+            (
+                r#" {"dst":7,"ts":-5,"src":"7","op":"upsert","more":[{"x":1}]} "#,
+                Event::Edge(edge("7", "7", -5)),
+            ),
+            (
+                r#"{"src":18446744073709551615,"dst":"é\"","ts":0}"#,
+                Event::Edge(edge("18446744073709551615", "é\"", 0)),
+            ),
+            (
+                r#"{"src":1,"dst":2,"ts":0,"features":[1,-2.5,1e3],"type":"pays","label":1}"#,
+                Event::Edge(EdgeEvent {
+                    features: vec![1.0, -2.5, 1000.0],
+                    edge_type: Some("pays".into()),
+                    label: Some(1.0),
+                    ..edge("1", "2", 0)
+                }),
+            ),
+            (
+                r#"{"src":1,"dst":2,"ts":0,"features":null,"type":"","label":null,"op":null}"#,
+                Event::Edge(edge("1", "2", 0)),
+            ),
+            (
+                r#"{"op":"delete","src":1,"dst":2}"#,
+                Event::DeleteEdge { src: 1.into(), dst: 2.into(), until: None },
+            ),
+            (
+                r#"{"op":"delete","src":1,"dst":2,"ts":9}"#,
+                Event::DeleteEdge { src: 1.into(), dst: 2.into(), until: Some(EventTime(9)) },
+            ),
+            (r#"{"op":"delete","src":"x"}"#, Event::DeleteNode { key: "x".into() }),
+            (r#"{"op":"delete","node":"x"}"#, Event::DeleteNode { key: "x".into() }),
+            (
+                r#"{"op":"node","node":"x","ts":3,"features":[0.5]}"#,
+                Event::Node { key: "x".into(), time: EventTime(3), features: vec![0.5] },
+            ),
+            (
+                r#"{"op":"node","src":"x","ts":3}"#,
+                Event::Node { key: "x".into(), time: EventTime(3), features: vec![] },
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(decode(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn hostile_and_mistaken_events_are_named() {
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        let long_id = format!(r#"{{"src":"{long}","dst":2,"ts":0}}"#);
+        let long_type = format!(r#"{{"src":1,"dst":2,"ts":0,"type":"{long}"}}"#);
+        let many = format!(r#"{{"src":1,"dst":2,"ts":0,"features":[{}1]}}"#, "1,".repeat(4096));
+        let deep =
+            format!(r#"{{"src":1,"dst":2,"ts":0,"x":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        let deep_id = format!(r#"{{"src":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        let big = format!(r#"{{"src":1,"dst":2,"ts":0,"pad":"{}"}}"#, "x".repeat(1 << 20));
+        let table: &[(&str, Reason, &str)] = &[
+            ("", Reason::MalformedJson, ""),
+            ("null", Reason::MalformedJson, "object"),
+            (r#"["a","b",1]"#, Reason::MalformedJson, "object"),
+            (r#"{"src":1,"dst":2,"ts":0"#, Reason::MalformedJson, ""),
+            (r#"{"src":1,"dst":2,"ts":0} x"#, Reason::MalformedJson, "trailing"),
+            (r#"{"src":1,"src":1,"dst":2,"ts":0}"#, Reason::MalformedJson, "duplicate field"),
+            (r#"{"src":NaN,"dst":2,"ts":0}"#, Reason::MalformedJson, ""),
+            ("{\"src\":\"\u{1}\",\"dst\":2,\"ts\":0}", Reason::MalformedJson, "control"),
+            (&deep_id, Reason::MalformedJson, "recursion"),
+            (r#"{"dst":2,"ts":0}"#, Reason::MissingField, "src"),
+            (r#"{"src":1,"ts":0}"#, Reason::MissingField, "dst"),
+            (r#"{"src":1,"dst":2}"#, Reason::MissingField, "ts"),
+            (r#"{"src":1,"dst":2,"ts":null}"#, Reason::MissingField, "ts"),
+            (r#"{"op":"node","ts":0}"#, Reason::MissingField, "src"),
+            (r#"{"op":"delete"}"#, Reason::MissingField, "src"),
+            (r#"{"src":1.0,"dst":2,"ts":0}"#, Reason::BadId, "1.0"),
+            (r#"{"src":true,"dst":2,"ts":0}"#, Reason::BadId, "boolean"),
+            (r#"{"src":"","dst":2,"ts":0}"#, Reason::BadId, "src is empty"),
+            (r#"{"src":1,"dst":{"id":2},"ts":0}"#, Reason::BadId, "an object"),
+            (r#"{"src":99999999999999999999,"dst":2,"ts":0}"#, Reason::BadId, "as texts"),
+            (&long_id, Reason::BadId, "1025 bytes"),
+            (r#"{"src":1,"dst":2,"ts":1.0e9}"#, Reason::BadTime, "the integer 1000000000"),
+            (r#"{"src":1,"dst":2,"ts":1.5}"#, Reason::BadTime, "1.5"),
+            (r#"{"src":1,"dst":2,"ts":"12"}"#, Reason::BadTime, "the text \"12\""),
+            (r#"{"src":1,"dst":2,"ts":9223372036854775807}"#, Reason::BadTime, "2^62"),
+            (r#"{"src":1,"dst":2,"ts":18446744073709551615}"#, Reason::BadTime, "2^62"),
+            (r#"{"op":"delete","src":1,"dst":2,"ts":"x"}"#, Reason::BadTime, ""),
+            (r#"{"src":1,"dst":2,"ts":0,"features":[1,"2"]}"#, Reason::BadFeatures, "features[1]"),
+            (r#"{"src":1,"dst":2,"ts":0,"features":[1,null]}"#, Reason::BadFeatures, "features[1]"),
+            (r#"{"src":1,"dst":2,"ts":0,"features":[1e39]}"#, Reason::BadFeatures, "f32"),
+            (r#"{"src":1,"dst":2,"ts":0,"features":[[1]]}"#, Reason::BadFeatures, "an array"),
+            (r#"{"src":1,"dst":2,"ts":0,"features":0.5}"#, Reason::WrongType, "a number"),
+            (&many, Reason::TooLarge, "4097"),
+            (&big, Reason::TooLarge, "bytes"),
+            (&long_type, Reason::TooLarge, "type"),
+            (r#"{"src":1,"dst":2,"ts":0,"type":[]}"#, Reason::WrongType, "type"),
+            (r#"{"src":1,"dst":2,"ts":0,"label":"x"}"#, Reason::BadLabel, "label"),
+            (r#"{"src":1,"dst":2,"ts":0,"label":1e39}"#, Reason::BadLabel, "label"),
+            (r#"{"src":1,"dst":2,"ts":0,"op":"drop"}"#, Reason::UnknownOp, "\"drop\""),
+            (r#"{"src":1,"dst":2,"ts":0,"op":1}"#, Reason::WrongType, "op"),
+            (r#"{"src":1,"dst":2,"ts":0,"idempotency_key":""}"#, Reason::WrongType, "0 bytes"),
+        ];
+        for (text, reason, part) in table {
+            let shown: String = text.chars().take(80).collect();
+            let rejection = decode(text).unwrap_err();
+            assert_eq!(rejection.reason, *reason, "{shown}: {rejection}");
+            assert!(rejection.detail.contains(part), "{shown}: {rejection}");
+            assert!(rejection.detail.len() < 300, "{shown}: a detail does not repeat the input");
+        }
+        assert!(decode(&deep).is_ok(), "what is ignored may be deep");
+    }
+
+    #[test]
+    fn idempotency_keys_are_hashed_and_never_zero() {
+        let key = |text: &str| Decoder::default().event(text.as_bytes()).unwrap().idempotency;
+        let a = key(r#"{"src":1,"dst":2,"ts":0,"idempotency_key":"a"}"#);
+        assert_eq!(a, Some(hash_idempotency_key("a")));
+        assert_ne!(a, key(r#"{"src":1,"dst":2,"ts":0,"idempotency_key":"b"}"#));
+        assert_eq!(
+            key(r#"{"src":1,"dst":2,"ts":0,"idempotency_key":7}"#),
+            key(r#"{"src":3,"dst":4,"ts":0,"idempotency_key":"7"}"#)
+        );
+        assert_eq!(key(r#"{"src":1,"dst":2,"ts":0}"#), None);
+        assert_ne!(hash_idempotency_key(""), 0);
+    }
+
+    #[test]
+    fn tombstones_delete_what_their_key_names() {
+        let decode = |key: &[u8]| Decoder::default().tombstone(Some(key)).map(|i| i.event);
+        let edge = Event::DeleteEdge { src: 1.into(), dst: "b".into(), until: None };
+        assert_eq!(decode(br#"{"src":1,"dst":"b"}"#), Ok(edge));
+        for key in [&br#"{"node":"alice"}"#[..], br#"{"src":"alice"}"#, b"alice", br#""alice""#] {
+            assert_eq!(decode(key), Ok(Event::DeleteNode { key: "alice".into() }));
+        }
+        assert_eq!(decode(b"42"), Ok(Event::DeleteNode { key: 42.into() }));
+        assert_eq!(decode(b"\xff").unwrap_err().reason, Reason::BadId);
+        assert_eq!(decode(b"\"\"").unwrap_err().reason, Reason::BadId);
+        assert_eq!(decode(b"{\"src\":").unwrap_err().reason, Reason::MalformedJson);
+        assert_eq!(decode(b"{}").unwrap_err().reason, Reason::MissingField);
+        assert_eq!(decode(b"").unwrap_err().reason, Reason::MissingKey);
+        assert_eq!(Decoder::default().tombstone(None).unwrap_err().reason, Reason::MissingKey);
+    }
+
+    #[test]
+    fn bodies_are_judged_event_by_event() {
+        let decoder = Decoder::default();
+        let good = r#"{"src":1,"dst":2,"ts":0}"#;
+        let array = format!("[{good}, {{\"src\":1}},\n 5, {good}]");
+        let found = decoder.body(array.as_bytes(), BodyFormat::Json).unwrap();
+        let reasons: Vec<_> = found.iter().map(|e| e.decoded.as_ref().err().map(|r| r.reason)).collect();
+        assert_eq!(reasons, [None, Some(Reason::MissingField), Some(Reason::MalformedJson), None]);
+        assert_eq!(found[1].raw, br#"{"src":1}"#);
+
+        let lines = format!("{good}\r\n\n  \n{{ broken\n{good}");
+        let found = decoder.body(lines.as_bytes(), BodyFormat::JsonLines).unwrap();
+        assert_eq!(found.iter().map(|e| e.decoded.is_ok()).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(decoder.body(good.as_bytes(), BodyFormat::Json).unwrap().len(), 1);
+        for bad in ["", " \n", "[", "[{]", "{\"src\":", "7", "\"x\""] {
+            assert!(decoder.body(bad.as_bytes(), BodyFormat::Json).is_err(), "{bad:?}");
+        }
+        assert!(decoder.body(b"[]", BodyFormat::Json).unwrap().is_empty());
+    }
+
+    /// Texts that are almost events: JSON of the right shape with values of any kind.
+    fn almost_event() -> impl Strategy<Value = String> {
+        let value = prop_oneof![
+            any::<i64>().prop_map(|v| v.to_string()),
+            any::<f64>().prop_map(|v| v.to_string()),
+            ".{0,12}".prop_map(|v| serde_json::to_string(&v).unwrap()),
+            Just("null".to_owned()),
+            Just("[1,2,null]".to_owned()),
+            Just("{\"a\":[]}".to_owned()),
+            Just("\"delete\"".to_owned()),
+            Just("1e999".to_owned()),
+        ];
+        let name = prop::sample::select(vec![
+            "src",
+            "dst",
+            "ts",
+            "node",
+            "features",
+            "op",
+            "type",
+            "label",
+            "idempotency_key",
+            "x",
+        ]);
+        prop::collection::vec((name, value), 0..8).prop_map(|fields| {
+            let fields: Vec<String> = fields.into_iter().map(|(n, v)| format!("\"{n}\":{v}")).collect();
+            format!("{{{}}}", fields.join(","))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let decoder = Decoder::default();
+            let _ = decoder.event(&bytes);
+            let _ = decoder.tombstone(Some(&bytes));
+            let _ = decoder.body(&bytes, BodyFormat::Json);
+            let _ = decoder.body(&bytes, BodyFormat::JsonLines);
+        }
+
+        #[test]
+        fn almost_events_are_events_or_named(text in almost_event()) {
+            match decode(&text) {
+                Ok(Event::Edge(edge)) => {
+                    prop_assert!(edge.features.iter().all(|f| f.is_finite()));
+                    prop_assert!((-TIME_LIMIT..=TIME_LIMIT).contains(&edge.time.0));
+                }
+                Ok(_) => {}
+                Err(rejection) => prop_assert!(!rejection.detail.is_empty()),
+            }
+        }
+    }
+}

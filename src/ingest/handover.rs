@@ -1,0 +1,75 @@
+//! What sources share: what they are connected to, and handing a batch to the log so that its sender always hears the outcome, also when the batch is dropped
+//! unanswered because the loop that stores events has ended.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use super::admit::Admission;
+use super::dead_letter::DeadLetters;
+use crate::event::{PositionLookup, Receipt, Reply, Submission, SubmitError};
+
+/// What a source is connected to.
+#[derive(Clone)]
+pub struct SourceWiring {
+    /// The bounded queue to the log.
+    pub submissions: Sender<Submission>,
+    /// Where the log stands.
+    pub positions: Arc<dyn PositionLookup>,
+    /// The stream's rules.
+    pub admission: Arc<Admission>,
+    /// Where refused events are kept.
+    pub dead_letters: Arc<DeadLetters>,
+}
+
+/// What became of the batch that `tag` names.
+pub(super) struct Outcome<T> {
+    pub tag: T,
+    pub result: Result<Receipt, SubmitError>,
+}
+
+/// Sends the outcome once: when told, or when dropped untold.
+struct Once<T: Send> {
+    pending: Option<(Sender<Outcome<T>>, T)>,
+}
+
+impl<T: Send> Once<T> {
+    fn tell(&mut self, result: Result<Receipt, SubmitError>) {
+        if let Some((sender, tag)) = self.pending.take() {
+            // A source that has ended no longer listens.
+            let _ = sender.send(Outcome { tag, result });
+        }
+    }
+}
+
+impl<T: Send> Drop for Once<T> {
+    fn drop(&mut self) {
+        self.tell(Err(SubmitError::ShuttingDown));
+    }
+}
+
+/// A reply that sends the outcome into `sender`, which must have room (unbounded, or one slot per batch).
+pub(super) fn reply_into<T: Send + 'static>(sender: Sender<Outcome<T>>, tag: T) -> Reply {
+    let mut once = Once { pending: Some((sender, tag)) };
+    Box::new(move |result| once.tell(result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unanswered_batch_is_heard_of_once() {
+        let (sender, outcomes) = crossbeam_channel::unbounded();
+        drop(reply_into(sender.clone(), 1));
+        let receipt = Receipt {
+            first: crate::event::EdgeId(0),
+            end: crate::event::EdgeId(3),
+            accepted: 3,
+            duplicates: 0,
+        };
+        reply_into(sender, 2)(Ok(receipt));
+        let heard: Vec<_> = outcomes.iter().map(|o| (o.tag, o.result)).collect();
+        assert_eq!(heard, [(1, Err(SubmitError::ShuttingDown)), (2, Ok(receipt))]);
+    }
+}

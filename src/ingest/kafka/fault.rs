@@ -1,0 +1,264 @@
+//! What can be wrong between us and a Kafka cluster, each named with what to do about it. librdkafka
+//! says much of this only in its texts, so the texts are read here and nowhere else.
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use thiserror::Error;
+
+/// A fault between us and Kafka.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum KafkaFault {
+    /// A property that librdkafka does not know or take.
+    #[error("Kafka property {property}: {detail}")]
+    BadOption {
+        /// The property.
+        property: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The broker's name has no address.
+    #[error("the name of broker {address} cannot be resolved ({detail}); check the spelling and DNS")]
+    NameNotResolved {
+        /// `host:port` as configured.
+        address: String,
+        /// The resolver's words.
+        detail: String,
+    },
+    /// Nothing listens there.
+    #[error("broker {address} refuses connections; is Kafka running there, and is the port right?")]
+    ConnectionRefused {
+        /// `host:port` as configured.
+        address: String,
+    },
+    /// No answer.
+    #[error(
+        "no answer from {address} ({detail}); check routes, firewalls and the brokers' advertised.listeners"
+    )]
+    Unreachable {
+        /// `host:port` or the bootstrap list.
+        address: String,
+        /// What was tried.
+        detail: String,
+    },
+    /// The brokers do not take the credentials.
+    #[error(
+        "Kafka does not accept the credentials ({detail}); check sasl.username, sasl.password and sasl.mechanism"
+    )]
+    Authentication {
+        /// The broker's words.
+        detail: String,
+    },
+    /// TLS cannot be agreed on.
+    #[error(
+        "TLS with the broker failed ({detail}); check ssl.ca.location, the certificate's names and the port"
+    )]
+    Tls {
+        /// OpenSSL's words.
+        detail: String,
+    },
+    /// The listener speaks another security protocol.
+    #[error(
+        "the broker closes the connection at once ({detail}); check that security.protocol fits the listener's port"
+    )]
+    ProtocolMismatch {
+        /// librdkafka's words.
+        detail: String,
+    },
+    /// The topic does not exist.
+    #[error("topic {topic} does not exist{}; create it or correct its name", similar_hint(similar))]
+    TopicMissing {
+        /// The topic.
+        topic: String,
+        /// A topic of a similar name, if there is one.
+        similar: Option<String>,
+    },
+    /// The principal may not read the topic.
+    #[error("no permission to read topic {topic}; grant this principal DESCRIBE and READ on it")]
+    TopicDenied {
+        /// The topic.
+        topic: String,
+    },
+    /// The principal may not use the consumer group.
+    #[error("no permission to use consumer group {group}; grant this principal READ on it")]
+    GroupDenied {
+        /// The group.
+        group: String,
+    },
+    /// Another member uses the same instance name.
+    #[error("another consumer took over group.instance.id {instance}; give every daemon its own")]
+    InstanceFenced {
+        /// The instance name.
+        instance: String,
+    },
+    /// Messages that were not read yet are gone.
+    #[error(
+        "offsets {stored}..{low} of {topic} partition {partition} are gone by retention: the log stands at {stored}, \
+         the broker's oldest is {low}; to go on without them set the source's data_loss to earliest"
+    )]
+    DataLost {
+        /// The topic.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// Where the log stands.
+        stored: i64,
+        /// The oldest offset that the broker has.
+        low: i64,
+    },
+    /// The broker has fewer messages than were read already.
+    #[error(
+        "{topic} partition {partition} ends at offset {high}, but the log stands at {stored}: the topic was \
+         deleted and created again; give the new stream a new topic name or a new data directory"
+    )]
+    TopicRecreated {
+        /// The topic.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// Where the log stands.
+        stored: i64,
+        /// One past the newest offset that the broker has.
+        high: i64,
+    },
+    /// Refused events cannot be kept anywhere.
+    #[error("{detail}")]
+    DeadLetters {
+        /// Why not.
+        detail: String,
+    },
+    /// Anything else, in librdkafka's words.
+    #[error("Kafka: {detail} ({code})")]
+    Other {
+        /// librdkafka's error code.
+        code: String,
+        /// Its text.
+        detail: String,
+    },
+}
+
+fn similar_hint(similar: &Option<String>) -> String {
+    similar.as_ref().map(|s| format!(" (there is {s})")).unwrap_or_default()
+}
+
+impl KafkaFault {
+    /// The fault that an error code and its text stand for, for a reader of `topic` in `group`.
+    #[must_use]
+    pub(super) fn from_code(
+        code: Code,
+        text: &str,
+        topic: &str,
+        group: &str,
+        instance: Option<&str>,
+    ) -> Self {
+        let detail = text.to_owned();
+        match code {
+            Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
+                Self::TopicMissing { topic: topic.into(), similar: None }
+            }
+            Code::TopicAuthorizationFailed => Self::TopicDenied { topic: topic.into() },
+            Code::GroupAuthorizationFailed => Self::GroupDenied { group: group.into() },
+            Code::FencedInstanceId => Self::InstanceFenced { instance: instance.unwrap_or_default().into() },
+            Code::Authentication | Code::SaslAuthenticationFailed => Self::Authentication { detail },
+            Code::Resolve => Self::NameNotResolved { address: address_in(text), detail },
+            Code::SSL => Self::Tls { detail },
+            Code::BrokerTransportFailure | Code::AllBrokersDown | Code::OperationTimedOut => {
+                Self::from_transport_text(text)
+            }
+            other => Self::Other { code: format!("{other:?}"), detail },
+        }
+    }
+
+    /// Reads the cause out of a transport failure's text.
+    fn from_transport_text(text: &str) -> Self {
+        let lower = text.to_ascii_lowercase();
+        let has = |part: &str| lower.contains(part);
+        let detail = text.to_owned();
+        if has("failed to resolve") {
+            Self::NameNotResolved { address: address_in(text), detail }
+        } else if has("connection refused") {
+            Self::ConnectionRefused { address: address_in(text) }
+        } else if has("ssl handshake failed") || has("certificate") {
+            Self::Tls { detail }
+        } else if has("security.protocol") || has("apiversion") {
+            Self::ProtocolMismatch { detail }
+        } else {
+            Self::Unreachable { address: address_in(text), detail }
+        }
+    }
+
+    /// Whether a live connection to a broker shows that the fault is over.
+    #[must_use]
+    pub(super) fn is_about_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::NameNotResolved { .. }
+                | Self::ConnectionRefused { .. }
+                | Self::Unreachable { .. }
+                | Self::Authentication { .. }
+                | Self::Tls { .. }
+                | Self::ProtocolMismatch { .. }
+        )
+    }
+
+    /// A short fixed word for status pages and metric labels.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::BadOption { .. } => "bad_option",
+            Self::NameNotResolved { .. } => "name_not_resolved",
+            Self::ConnectionRefused { .. } => "connection_refused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Authentication { .. } => "authentication",
+            Self::Tls { .. } => "tls",
+            Self::ProtocolMismatch { .. } => "protocol_mismatch",
+            Self::TopicMissing { .. } => "topic_missing",
+            Self::TopicDenied { .. } => "topic_denied",
+            Self::GroupDenied { .. } => "group_denied",
+            Self::InstanceFenced { .. } => "instance_fenced",
+            Self::DataLost { .. } => "data_lost",
+            Self::TopicRecreated { .. } => "topic_recreated",
+            Self::DeadLetters { .. } => "dead_letters",
+            Self::Other { .. } => "other",
+        }
+    }
+}
+
+/// The first `host:port` in a text of librdkafka, which writes `protocol://host:port/id: what happened`.
+fn address_in(text: &str) -> String {
+    text.split(|c: char| c.is_whitespace() || c == '/' || c == ',')
+        .map(|word| word.trim_end_matches(':'))
+        .find(|word| {
+            word.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        })
+        .map_or_else(|| "the brokers".to_owned(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transport_texts_are_told_apart() {
+        let fault = |text: &str| KafkaFault::from_code(Code::BrokerTransportFailure, text, "t", "g", None);
+        let refused =
+            "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)";
+        assert_eq!(fault(refused), KafkaFault::ConnectionRefused { address: "127.0.0.1:1".into() });
+        let ssl = "ssl://h.example:9093/bootstrap: SSL handshake failed: certificate verify failed";
+        assert_eq!(fault(ssl).word(), "tls");
+        let mismatch = "h:9092/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol";
+        assert_eq!(fault(mismatch).word(), "protocol_mismatch");
+        let dns =
+            "nope.invalid:9092/bootstrap: Failed to resolve 'nope.invalid:9092': Name or service not known";
+        assert!(
+            matches!(fault(dns), KafkaFault::NameNotResolved { address, .. } if address == "nope.invalid:9092")
+        );
+        assert_eq!(fault("something else").word(), "unreachable");
+    }
+
+    #[test]
+    fn every_fault_says_what_to_do() {
+        let lost = KafkaFault::DataLost { topic: "t".into(), partition: 3, stored: 10, low: 20 };
+        assert!(lost.to_string().contains("10..20") && lost.to_string().contains("earliest"));
+        let missing = KafkaFault::TopicMissing { topic: "paymnts".into(), similar: Some("payments".into()) };
+        assert!(missing.to_string().contains("(there is payments)"));
+    }
+}

@@ -1,0 +1,123 @@
+//! Events from a Kafka topic, exactly once by effect.
+//!
+//! The log's frames hold the offsets of the events they hold, so the log alone says where to go on:
+//! on assignment every partition is sought to [`PositionLookup::position`](crate::event::PositionLookup::position). Offsets committed to Kafka
+//! are for outside tools only. Every submission states the run of offsets it accounts for, refused events
+//! included, and a refused event is delivered as a dead letter first.
+//!
+//! The source has a thread of its own (`worker`), librdkafka's callbacks leave notes for it (`context`),
+//! and everyone may see how it stands (`status`). A broker that is away, a missing topic or bad
+//! credentials degrade the source and are named ([`KafkaFault`]); it recovers by itself. It ends only when
+//! going on would lose or falsify data. Knows nothing of how the log stores events.
+
+mod context;
+mod fault;
+mod options;
+mod partition;
+mod preflight;
+mod status;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::Mutex;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+
+pub use fault::KafkaFault;
+pub use options::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
+pub use preflight::{PartitionRange, PreflightReport, preflight};
+pub use status::{KafkaState, KafkaStatus, PartitionStatus};
+
+use super::SourceWiring;
+use super::rejection::IngestStats;
+
+/// A running Kafka source. Dropping it asks it to stop and does not wait.
+pub struct KafkaSource {
+    shared: Arc<status::Shared>,
+    stats: Arc<IngestStats>,
+    name: Arc<str>,
+    /// Disconnected when the thread has ended and the consumer is closed.
+    ended: Mutex<Receiver<()>>,
+}
+
+impl KafkaSource {
+    /// Starts reading on a thread of its own. The broker need not be there yet.
+    ///
+    /// # Errors
+    /// When an option or property is not valid.
+    pub fn start(options: KafkaSourceOptions, wiring: SourceWiring) -> Result<Self, KafkaFault> {
+        let shared = Arc::new(status::Shared::default());
+        let stats = Arc::new(IngestStats::default());
+        let name: Arc<str> = options.source_name().into();
+        let config = options.consumer_config()?;
+        let topic = options.topic.clone();
+        let context = context::SourceContext {
+            options,
+            source: Arc::clone(&name),
+            positions: Arc::clone(&wiring.positions),
+            shared: Arc::clone(&shared),
+            changes: Mutex::new(Vec::new()),
+        };
+        let consumer: BaseConsumer<_> =
+            config.create_with_context(context).map_err(|e| preflight::config_fault(&e))?;
+        consumer.subscribe(&[topic.as_str()]).map_err(|e| context::other(&e))?;
+        let (alive, ended) = crossbeam_channel::bounded(0);
+        let worker = worker::Worker::new(consumer, wiring, Arc::clone(&stats));
+        std::thread::Builder::new()
+            .name("kafka-source".into())
+            .spawn(move || {
+                worker.run();
+                drop::<Sender<()>>(alive);
+            })
+            .map_err(|e| KafkaFault::Other { code: "thread".into(), detail: e.to_string() })?;
+        Ok(Self { shared, stats, name, ended: Mutex::new(ended) })
+    }
+
+    /// The name under which the log keeps positions, for example `kafka:payments`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the source stands.
+    #[must_use]
+    pub fn status(&self) -> KafkaStatus {
+        self.shared.status()
+    }
+
+    /// The source's counters.
+    #[must_use]
+    pub fn stats(&self) -> &Arc<IngestStats> {
+        &self.stats
+    }
+
+    /// Stops reading but stays in the group, until [`resume`](Self::resume).
+    pub fn pause(&self) {
+        self.shared.paused.store(true, Relaxed);
+    }
+
+    /// Goes on reading.
+    pub fn resume(&self) {
+        self.shared.paused.store(false, Relaxed);
+    }
+
+    /// Stops: hears of the batches in flight, commits, leaves the group and closes the consumer. Waits at
+    /// most `timeout`; returns whether the thread has ended. Closing can hang inside librdkafka, and then
+    /// the thread is left behind.
+    pub fn stop(&self, timeout: Duration) -> bool {
+        self.shared.stop.store(true, Relaxed);
+        matches!(
+            self.ended.lock().recv_timeout(timeout),
+            Err(crossbeam_channel::RecvTimeoutError::Disconnected)
+        )
+    }
+}
+
+impl Drop for KafkaSource {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+    }
+}

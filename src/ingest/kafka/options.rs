@@ -1,0 +1,214 @@
+//! How to reach the brokers and how to read. Any librdkafka property may be set besides, except those on
+//! which exactly-once reading stands.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+
+use super::fault::KafkaFault;
+use crate::ingest::decode::DecodeOptions;
+
+/// Properties that the source sets itself; exactly-once reading stands on them.
+const RESERVED: [&str; 8] = [
+    "bootstrap.servers",
+    "group.id",
+    "group.instance.id",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "auto.offset.reset",
+    "enable.partition.eof",
+    "statistics.interval.ms",
+];
+
+/// How to reach the brokers.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KafkaClientOptions {
+    /// `host:port`, several separated by commas.
+    pub brokers: String,
+    /// Further librdkafka properties, for example `security.protocol` or `sasl.password`.
+    pub properties: BTreeMap<String, String>,
+}
+
+impl KafkaClientOptions {
+    /// Plain text, no authentication.
+    #[must_use]
+    pub fn new(brokers: &str) -> Self {
+        Self { brokers: brokers.into(), properties: BTreeMap::new() }
+    }
+
+    /// The same with one more property.
+    #[must_use]
+    pub fn with(mut self, property: &str, value: &str) -> Self {
+        self.properties.insert(property.into(), value.into());
+        self
+    }
+
+    /// The properties with secrets replaced by `***`; the only form that may be shown.
+    #[must_use]
+    pub fn redacted(&self) -> BTreeMap<String, String> {
+        let show = |(key, value): (&String, &String)| {
+            (key.clone(), if is_secret(key) { "***".into() } else { value.clone() })
+        };
+        self.properties.iter().map(show).collect()
+    }
+
+    /// A configuration with these options. Reconnects quickly, so that a broker's return is noticed in a
+    /// second.
+    #[must_use]
+    pub(in crate::ingest) fn config(&self, defaults: &[(&str, &str)]) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", &self.brokers)
+            .set("client.id", "evergraph")
+            .set("reconnect.backoff.ms", "100")
+            .set("reconnect.backoff.max.ms", "2000")
+            .set("socket.keepalive.enable", "true")
+            .set_log_level(RDKafkaLogLevel::Info);
+        for (key, value) in defaults {
+            config.set(*key, *value);
+        }
+        for (key, value) in &self.properties {
+            config.set(key, value);
+        }
+        config
+    }
+}
+
+impl fmt::Debug for KafkaClientOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaClientOptions")
+            .field("brokers", &self.brokers)
+            .field("properties", &self.redacted())
+            .finish()
+    }
+}
+
+fn is_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["password", "secret", "token", "jaas", "oauthbearer.config", "key.pem", "credential"]
+        .iter()
+        .any(|part| key.contains(part))
+}
+
+/// What to do when offsets between the log's position and the broker's oldest message are gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataLossPolicy {
+    /// The source fails and names the offsets.
+    #[default]
+    Fail,
+    /// The source goes on with the oldest message there is, and says so.
+    Earliest,
+}
+
+/// How a topic is read.
+#[derive(Clone, Debug)]
+pub struct KafkaSourceOptions {
+    /// How to reach the brokers.
+    pub client: KafkaClientOptions,
+    /// The topic.
+    pub topic: String,
+    /// The consumer group.
+    pub group: String,
+    /// A name of this member that outlives restarts (static membership), so that a restart moves no partition.
+    pub instance: Option<String>,
+    /// The group takes the member for dead after so long without a heartbeat.
+    pub session_timeout: Duration,
+    /// A partition's batch is handed over at so many events, or …
+    pub batch_events: usize,
+    /// … after so long.
+    pub batch_wait: Duration,
+    /// While the partition's last batch is being stored, the next one grows to at most so many events, …
+    pub batch_max_events: usize,
+    /// … or so many bytes; then reading waits.
+    pub batch_max_bytes: usize,
+    /// Bound of librdkafka's read-ahead, in KiB per partition.
+    pub prefetch_kbytes: u32,
+    /// A batch that the log refused is handed in again after so long.
+    pub retry_wait: Duration,
+    /// What to do when offsets are gone by retention.
+    pub data_loss: DataLossPolicy,
+    /// Bounds of one event.
+    pub decode: DecodeOptions,
+}
+
+impl KafkaSourceOptions {
+    /// Defaults for a topic on these brokers.
+    #[must_use]
+    pub fn new(brokers: &str, topic: &str, group: &str) -> Self {
+        Self {
+            client: KafkaClientOptions::new(brokers),
+            topic: topic.into(),
+            group: group.into(),
+            instance: None,
+            session_timeout: Duration::from_secs(45),
+            batch_events: 1000,
+            batch_wait: Duration::from_millis(20),
+            batch_max_events: 16_384,
+            batch_max_bytes: 16 << 20,
+            prefetch_kbytes: 16_384,
+            retry_wait: Duration::from_secs(1),
+            data_loss: DataLossPolicy::Fail,
+            decode: DecodeOptions::default(),
+        }
+    }
+
+    /// The name under which the log keeps positions of this topic.
+    #[must_use]
+    pub fn source_name(&self) -> String {
+        format!("kafka:{}", self.topic)
+    }
+
+    /// # Errors
+    /// When a property is set that the source sets itself.
+    pub(super) fn consumer_config(&self) -> Result<ClientConfig, KafkaFault> {
+        if let Some(property) = RESERVED.iter().find(|p| self.client.properties.contains_key(**p)) {
+            let detail = "the source sets it itself; remove it".to_owned();
+            return Err(KafkaFault::BadOption { property: (*property).into(), detail });
+        }
+        let mut config = self.client.config(&[
+            ("partition.assignment.strategy", "cooperative-sticky"),
+            ("isolation.level", "read_committed"),
+            ("queued.max.messages.kbytes", &self.prefetch_kbytes.to_string()),
+            ("topic.metadata.refresh.interval.ms", "30000"),
+            ("session.timeout.ms", &self.session_timeout.as_millis().to_string()),
+        ]);
+        config
+            .set("group.id", &self.group)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            // The start of every partition is set on assignment; a position that the broker does not have
+            // is an error to be named, not a reason to jump.
+            .set("auto.offset.reset", "error")
+            .set("statistics.interval.ms", "1000");
+        if let Some(instance) = &self.instance {
+            config.set("group.instance.id", instance);
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let options = KafkaClientOptions::new("b:1")
+            .with("sasl.password", "hunter2")
+            .with("ssl.key.pem", "hunter2")
+            .with("sasl.oauthbearer.client.secret", "hunter2")
+            .with("sasl.username", "me");
+        let shown = format!("{options:?}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("sasl.username\": \"me"), "{shown}");
+    }
+
+    #[test]
+    fn what_exactly_once_stands_on_cannot_be_set() {
+        let mut options = KafkaSourceOptions::new("b:1", "t", "g");
+        options.client = options.client.with("enable.auto.commit", "true");
+        assert!(matches!(options.consumer_config(), Err(KafkaFault::BadOption { .. })));
+    }
+}

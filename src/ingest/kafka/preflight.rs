@@ -1,0 +1,212 @@
+//! A look at the cluster before reading from it: names, connections, credentials, the topic, the group.
+//! Each finding is a [`KafkaFault`] that says what to do.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::context::other;
+use super::{KafkaFault, KafkaSourceOptions};
+
+/// The offsets that a partition has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionRange {
+    /// The partition.
+    pub partition: i32,
+    /// The oldest offset.
+    pub low: i64,
+    /// One past the newest offset.
+    pub high: i64,
+}
+
+/// What a cluster looks like from here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreflightReport {
+    /// The cluster's id, if the brokers give one.
+    pub cluster_id: Option<String>,
+    /// The brokers, as `host:port`.
+    pub brokers: Vec<String>,
+    /// The topic's partitions.
+    pub partitions: Vec<PartitionRange>,
+}
+
+/// Collects the errors that explain why a request had no answer.
+#[derive(Default)]
+struct Causes(Mutex<Vec<(Code, String)>>);
+
+impl ClientContext for Causes {
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {
+        tracing::debug!(target: "librdkafka", facility, "{text}");
+    }
+    fn error(&self, error: KafkaError, reason: &str) {
+        if let Some(code) = error.rdkafka_error_code() {
+            self.0.lock().push((code, reason.to_owned()));
+        }
+    }
+}
+
+impl ConsumerContext for Causes {}
+
+/// Looks at the cluster within about `timeout`, without joining the group or reading anything.
+///
+/// # Errors
+/// The first fault found, from the outside in: option, name, connection, TLS, credentials, topic, group.
+pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<PreflightReport, KafkaFault> {
+    let deadline = Instant::now() + timeout;
+    let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
+    let mut config = options.consumer_config()?;
+    config.remove("statistics.interval.ms");
+    let consumer: BaseConsumer<Causes> =
+        config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))?;
+    probe_tcp(&options.client.brokers, left().min(Duration::from_secs(3)))?;
+
+    let topic = options.topic.as_str();
+    let named = |code, text: &str| {
+        KafkaFault::from_code(code, text, topic, &options.group, options.instance.as_deref())
+    };
+    let metadata = ask(&consumer, deadline, |t| consumer.fetch_metadata(Some(topic), t))
+        .map_err(|error| explain(&consumer, &error, named))?;
+    let found = metadata.topics().iter().find(|t| t.name() == topic);
+    if let Some(error) = found.and_then(|t| t.error()) {
+        return Err(match named(error.into(), "metadata") {
+            KafkaFault::TopicMissing { topic, .. } => {
+                let similar = similar_topic(&consumer, &topic, left());
+                KafkaFault::TopicMissing { topic, similar }
+            }
+            fault => fault,
+        });
+    }
+    let ids: Vec<i32> = found.map(|t| t.partitions().iter().map(|p| p.id()).collect()).unwrap_or_default();
+    if ids.is_empty() {
+        return Err(KafkaFault::TopicMissing { topic: topic.into(), similar: None });
+    }
+
+    let mut group = TopicPartitionList::new();
+    let mut partitions = Vec::with_capacity(ids.len());
+    for partition in ids {
+        let (low, high) = consumer
+            .fetch_watermarks(topic, partition, left())
+            .map_err(|error| explain(&consumer, &error, named))?;
+        partitions.push(PartitionRange { partition, low, high });
+        // Asking for committed offsets needs the group's permission, and nothing else does before joining.
+        let _ = group.add_partition_offset(topic, partition, Offset::Invalid);
+    }
+    consumer.committed_offsets(group, left()).map_err(|error| explain(&consumer, &error, named))?;
+    Ok(PreflightReport {
+        cluster_id: consumer.client().fetch_cluster_id(left()),
+        brokers: metadata.brokers().iter().map(|b| format!("{}:{}", b.host(), b.port())).collect(),
+        partitions,
+    })
+}
+
+/// Asks in short turns, so that a cause that will not go away (bad credentials) ends the wait early.
+fn ask<T>(
+    consumer: &BaseConsumer<Causes>,
+    deadline: Instant,
+    request: impl Fn(Duration) -> Result<T, KafkaError>,
+) -> Result<T, KafkaError> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let result = request(left.clamp(Duration::from_millis(100), Duration::from_millis(700)));
+        if result.is_ok() || left.is_zero() {
+            return result;
+        }
+        while consumer.poll(Duration::ZERO).is_some() {}
+        let hopeless = |(code, _): &(Code, String)| {
+            matches!(code, Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL)
+        };
+        if consumer.context().0.lock().iter().any(hopeless) {
+            return result;
+        }
+    }
+}
+
+/// The fault behind a failed request: what the client reported while it waited says more than its code.
+fn explain(
+    consumer: &BaseConsumer<Causes>,
+    error: &KafkaError,
+    named: impl Fn(Code, &str) -> KafkaFault,
+) -> KafkaFault {
+    while consumer.poll(Duration::ZERO).is_some() {}
+    let code = error.rdkafka_error_code();
+    let unanswered = matches!(
+        code,
+        Some(
+            Code::BrokerTransportFailure
+                | Code::OperationTimedOut
+                | Code::AllBrokersDown
+                | Code::Authentication
+        )
+    );
+    if unanswered {
+        let causes = consumer.context().0.lock();
+        let telling =
+            causes.iter().rev().find(|(c, _)| !matches!(c, Code::AllBrokersDown | Code::OperationTimedOut));
+        if let Some((code, text)) = telling {
+            return named(*code, text);
+        }
+    }
+    code.map_or_else(|| other(error), |code| named(code, &error.to_string()))
+}
+
+/// A broker must resolve and accept a connection; one of the list is enough.
+fn probe_tcp(brokers: &str, timeout: Duration) -> Result<(), KafkaFault> {
+    let mut first = None;
+    for entry in brokers.split(',').map(str::trim).filter(|b| !b.is_empty()) {
+        let address = entry.rsplit_once("://").map_or(entry, |(_, address)| address);
+        let address = if address.contains(':') { address.to_owned() } else { format!("{address}:9092") };
+        match probe_one(&address, timeout) {
+            Ok(()) => return Ok(()),
+            Err(fault) => first = first.or(Some(fault)),
+        }
+    }
+    Err(first.unwrap_or_else(|| KafkaFault::BadOption {
+        property: "bootstrap.servers".into(),
+        detail: "no broker is named; set it to host:port".into(),
+    }))
+}
+
+fn probe_one(address: &str, timeout: Duration) -> Result<(), KafkaFault> {
+    let resolved = address
+        .to_socket_addrs()
+        .map_err(|e| KafkaFault::NameNotResolved { address: address.into(), detail: e.to_string() })?;
+    let mut fault = KafkaFault::NameNotResolved { address: address.into(), detail: "no address".into() };
+    for socket in resolved {
+        match TcpStream::connect_timeout(&socket, timeout) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+                fault = KafkaFault::ConnectionRefused { address: address.into() };
+            }
+            Err(e) => fault = KafkaFault::Unreachable { address: address.into(), detail: e.to_string() },
+        }
+    }
+    Err(fault)
+}
+
+/// The topic whose name is most like this one, if any is much like it.
+fn similar_topic(consumer: &BaseConsumer<Causes>, topic: &str, timeout: Duration) -> Option<String> {
+    let metadata = consumer.fetch_metadata(None, timeout).ok()?;
+    metadata
+        .topics()
+        .iter()
+        .map(|t| (strsim::jaro_winkler(topic, t.name()), t.name()))
+        .filter(|(likeness, _)| *likeness > 0.85)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name.to_owned())
+}
+
+/// The fault behind a configuration that librdkafka does not take.
+pub(super) fn config_fault(error: &KafkaError) -> KafkaFault {
+    match error {
+        KafkaError::ClientConfig(_, detail, property, _) => {
+            KafkaFault::BadOption { property: property.clone(), detail: detail.clone() }
+        }
+        _ => KafkaFault::BadOption { property: "(client)".into(), detail: error.to_string() },
+    }
+}

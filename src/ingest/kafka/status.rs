@@ -1,0 +1,205 @@
+//! How a Kafka source stands, as others may see it: written by the source's thread and by librdkafka's
+//! callbacks, read by anyone.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::fault::KafkaFault;
+
+/// The state of a Kafka source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KafkaState {
+    /// Not yet part of the group.
+    Connecting,
+    /// Reading, or waiting for messages.
+    Running,
+    /// Paused by an operator.
+    Paused,
+    /// Something is wrong; the source keeps trying and recovers on its own.
+    Degraded {
+        /// What is wrong and what to do.
+        reason: String,
+        /// One fixed word for it.
+        word: &'static str,
+    },
+    /// The source has ended and will not recover on its own.
+    Failed {
+        /// What is wrong and what to do.
+        reason: String,
+        /// One fixed word for it.
+        word: &'static str,
+    },
+    /// The source was stopped.
+    Stopped,
+}
+
+/// How one partition stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartitionStatus {
+    /// The next offset that is not durable here; `None` before the first message.
+    pub next_offset: Option<i64>,
+    /// One past the newest offset of the broker, as of the last second.
+    pub high_watermark: Option<i64>,
+    /// Messages that are at the broker and not durable here.
+    pub lag: Option<i64>,
+}
+
+/// How a Kafka source stands at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KafkaStatus {
+    /// The state.
+    pub state: KafkaState,
+    /// Whether reading waits because the queue to the log is full.
+    pub back_pressure: bool,
+    /// The partitions this member owns now.
+    pub partitions: BTreeMap<i32, PartitionStatus>,
+}
+
+#[derive(Default)]
+struct Inner {
+    assigned: bool,
+    stopped: bool,
+    failed: Option<KafkaFault>,
+    fault: Option<(KafkaFault, Instant)>,
+    /// The cause of the last connection failure, until all brokers are down and it becomes the fault.
+    cause: Option<KafkaFault>,
+    refused: Option<String>,
+    back_pressure: bool,
+    partitions: BTreeMap<i32, PartitionStatus>,
+}
+
+/// The shared state of a source.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub stop: AtomicBool,
+    pub paused: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+impl Shared {
+    pub fn status(&self) -> KafkaStatus {
+        let inner = self.inner.lock();
+        KafkaStatus {
+            state: state(&inner, self.paused.load(Relaxed)),
+            back_pressure: inner.back_pressure,
+            partitions: inner.partitions.clone(),
+        }
+    }
+
+    pub fn set_assigned(&self, partitions: impl Iterator<Item = (i32, Option<i64>)>) {
+        let mut inner = self.inner.lock();
+        inner.assigned = true;
+        let old = std::mem::take(&mut inner.partitions);
+        inner.partitions = partitions
+            .map(|(partition, next_offset)| {
+                let high_watermark = old.get(&partition).and_then(|p| p.high_watermark);
+                (partition, with_lag(PartitionStatus { next_offset, high_watermark, lag: None }))
+            })
+            .collect();
+        if !inner.partitions.is_empty() {
+            inner.fault = None;
+        }
+    }
+
+    pub fn set_next(&self, partition: i32, next: i64) {
+        if let Some(status) = self.inner.lock().partitions.get_mut(&partition) {
+            *status = with_lag(PartitionStatus { next_offset: Some(next), ..*status });
+        }
+    }
+
+    pub fn set_high(&self, partition: i32, high: i64) {
+        if let Some(status) = self.inner.lock().partitions.get_mut(&partition) {
+            *status = with_lag(PartitionStatus { high_watermark: Some(high), ..*status });
+        }
+    }
+
+    pub fn set_back_pressure(&self, back_pressure: bool) {
+        self.inner.lock().back_pressure = back_pressure;
+    }
+
+    pub fn set_refused(&self, refused: Option<String>) {
+        self.inner.lock().refused = refused;
+    }
+
+    /// Notes a fault; connection failures count once every broker is down.
+    pub fn set_fault(&self, fault: KafkaFault) {
+        let mut inner = self.inner.lock();
+        let is_new = inner.fault.as_ref().is_none_or(|(old, _)| old.word() != fault.word());
+        if is_new {
+            tracing::warn!(fault = fault.word(), "{fault}");
+        }
+        inner.fault = Some((fault, Instant::now()));
+    }
+
+    pub fn set_cause(&self, cause: KafkaFault) {
+        self.inner.lock().cause = Some(cause);
+    }
+
+    /// Every broker is down: the last cause is the fault.
+    pub fn all_brokers_down(&self, text: &str) {
+        let cause = self.inner.lock().cause.clone();
+        self.set_fault(cause.unwrap_or_else(|| KafkaFault::Unreachable {
+            address: "the brokers".into(),
+            detail: text.to_owned(),
+        }));
+    }
+
+    /// A broker has been up for `age`: an older connection fault is over.
+    pub fn broker_up(&self, age: std::time::Duration) {
+        let mut inner = self.inner.lock();
+        if inner.fault.as_ref().is_some_and(|(f, since)| f.is_about_connection() && age < since.elapsed()) {
+            tracing::info!("the connection to Kafka is back");
+            inner.fault = None;
+            inner.cause = None;
+        }
+    }
+
+    /// Whether nothing is wrong that a message would disprove.
+    pub fn is_well(&self) -> bool {
+        self.inner.lock().fault.is_none()
+    }
+
+    /// A message arrived: whatever was wrong is over.
+    pub fn message_arrived(&self) {
+        let mut inner = self.inner.lock();
+        inner.fault = None;
+        inner.cause = None;
+    }
+
+    pub fn fail(&self, fault: KafkaFault) {
+        tracing::error!(fault = fault.word(), "the Kafka source has ended: {fault}");
+        self.inner.lock().failed = Some(fault);
+    }
+
+    pub fn set_stopped(&self) {
+        let mut inner = self.inner.lock();
+        inner.stopped = true;
+        inner.partitions.clear();
+    }
+}
+
+fn with_lag(status: PartitionStatus) -> PartitionStatus {
+    let lag = status.high_watermark.zip(status.next_offset).map(|(high, next)| (high - next).max(0));
+    PartitionStatus { lag, ..status }
+}
+
+fn state(inner: &Inner, paused: bool) -> KafkaState {
+    if let Some(fault) = &inner.failed {
+        KafkaState::Failed { reason: fault.to_string(), word: fault.word() }
+    } else if inner.stopped {
+        KafkaState::Stopped
+    } else if let Some((fault, _)) = &inner.fault {
+        KafkaState::Degraded { reason: fault.to_string(), word: fault.word() }
+    } else if let Some(reason) = &inner.refused {
+        KafkaState::Degraded { reason: reason.clone(), word: "log_refused" }
+    } else if paused {
+        KafkaState::Paused
+    } else if inner.assigned {
+        KafkaState::Running
+    } else {
+        KafkaState::Connecting
+    }
+}

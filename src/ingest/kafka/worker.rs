@@ -1,0 +1,362 @@
+//! The source's thread: polls, gathers per partition, delivers dead letters, hands batches over, hears
+//! outcomes. It never stops polling for long, or the group would take it for dead: when the queue to the
+//! log is full it waits a moment, then pauses every partition and polls on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::KafkaSourceOptions;
+use super::context::{Change, SourceContext, other};
+use super::fault::KafkaFault;
+use super::partition::{Bounds, Partition};
+use super::status::Shared;
+use crate::event::{Receipt, Submission, SubmitError};
+use crate::ingest::SourceWiring;
+use crate::ingest::decode::Decoder;
+use crate::ingest::handover::{Outcome, reply_into};
+use crate::ingest::rejection::IngestStats;
+
+/// A wait for the log shorter than this is waited out; a longer one pauses the partitions, which costs
+/// fetching their read-ahead again.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How often offsets are committed to Kafka, for outside tools.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+/// Messages between two looks at everything else.
+const MESSAGES_PER_ROUND: usize = 512;
+const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Names the batch of an outcome: the partition and its epoch.
+type Tag = (i32, u64);
+
+pub(super) struct Worker {
+    consumer: BaseConsumer<SourceContext>,
+    shared: Arc<Shared>,
+    stats: Arc<IngestStats>,
+    wiring: SourceWiring,
+    source: Arc<str>,
+    options: KafkaSourceOptions,
+    bounds: Bounds,
+    decoder: Decoder,
+    partitions: BTreeMap<i32, Partition>,
+    epochs: u64,
+    outcomes: (Sender<Outcome<Tag>>, Receiver<Outcome<Tag>>),
+    blocked_since: Option<Instant>,
+    holding: bool,
+    uncommitted: BTreeMap<i32, i64>,
+    committed_at: Instant,
+    fault_shown: bool,
+}
+
+impl Worker {
+    pub fn new(consumer: BaseConsumer<SourceContext>, wiring: SourceWiring, stats: Arc<IngestStats>) -> Self {
+        let context = Arc::clone(consumer.context());
+        let options = context.options.clone();
+        Self {
+            shared: Arc::clone(&context.shared),
+            source: Arc::clone(&context.source),
+            decoder: Decoder::new(options.decode),
+            bounds: Bounds {
+                events: options.batch_events,
+                wait: options.batch_wait,
+                max_events: options.batch_max_events.max(options.batch_events),
+                max_bytes: options.batch_max_bytes,
+            },
+            consumer,
+            stats,
+            wiring,
+            options,
+            partitions: BTreeMap::new(),
+            epochs: 0,
+            // One batch per partition is in flight, so the channel is bounded by the number of partitions.
+            outcomes: crossbeam_channel::unbounded(),
+            blocked_since: None,
+            holding: false,
+            uncommitted: BTreeMap::new(),
+            committed_at: Instant::now(),
+            fault_shown: true,
+        }
+    }
+
+    /// Reads until told to stop. The consumer is closed when this returns.
+    pub fn run(mut self) {
+        match self.read() {
+            Ok(()) => {}
+            Err(fault) => self.shared.fail(fault),
+        }
+        self.finish();
+    }
+
+    fn read(&mut self) -> Result<(), KafkaFault> {
+        while !self.shared.stop.load(Relaxed) {
+            self.take_changes()?;
+            self.take_outcomes()?;
+            self.seek_back();
+            let blocked = self.hand_over()?;
+            self.commit(false);
+            if self.hold_or_go_on(blocked)? {
+                self.poll_round()?;
+            } else if let Ok(outcome) = self.outcomes.1.recv_timeout(Duration::from_millis(2)) {
+                self.hear(outcome)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_round(&mut self) -> Result<(), KafkaFault> {
+        // An outcome ends a wait that polling does not notice, so polls are short while one is due.
+        let busy = self.partitions.values().any(|p| p.in_flight.is_some() || p.ready.is_some());
+        let mut timeout = Duration::from_millis(if busy { 2 } else { 20 });
+        for _ in 0..MESSAGES_PER_ROUND {
+            // The message borrows the consumer; the handle keeps both borrows apart.
+            match self.consumer.poll(timeout) {
+                None => break,
+                Some(Ok(message)) => {
+                    if self.fault_shown {
+                        self.shared.message_arrived();
+                    }
+                    take(&mut self.partitions, &message, &self.source, &self.decoder, &self.stats);
+                }
+                Some(Err(error)) => {
+                    self.poll_error(&error)?;
+                    break;
+                }
+            }
+            timeout = Duration::ZERO;
+        }
+        self.fault_shown = !self.shared.is_well();
+        Ok(())
+    }
+
+    fn poll_error(&mut self, error: &KafkaError) -> Result<(), KafkaFault> {
+        match error {
+            KafkaError::MessageConsumptionFatal(code) => Err(self.named(*code, &error.to_string())),
+            KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset) => self.check_ranges(),
+            // Named by the error callback already, or about to be.
+            _ => Ok(()),
+        }
+    }
+
+    fn named(&self, code: RDKafkaErrorCode, text: &str) -> KafkaFault {
+        let options = &self.options;
+        KafkaFault::from_code(code, text, &options.topic, &options.group, options.instance.as_deref())
+    }
+
+    /// Some partition's position is out of the broker's range: finds out which.
+    fn check_ranges(&mut self) -> Result<(), KafkaFault> {
+        for (id, partition) in &mut self.partitions {
+            if partition.next().is_none() {
+                continue;
+            }
+            if let Some(start) = self.consumer.context().start_of(&self.consumer, *id)?
+                && partition.next().is_some_and(|next| next < start)
+                && partition.in_flight.is_none()
+            {
+                partition.jump(start);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_changes(&mut self) -> Result<(), KafkaFault> {
+        let changes = std::mem::take(&mut *self.consumer.context().changes.lock());
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for change in changes {
+            match change {
+                Change::Assigned { partition, next } => {
+                    self.epochs += 1;
+                    let cursor = self.wiring.admission.cursor();
+                    self.partitions.insert(partition, Partition::new(self.epochs, next, cursor));
+                    tracing::info!(source = %self.source, partition, next, "partition assigned");
+                }
+                Change::Revoked { partition } => {
+                    self.partitions.remove(&partition);
+                    self.uncommitted.remove(&partition);
+                    tracing::info!(source = %self.source, partition, "partition revoked");
+                }
+                Change::Fault(fault) => return Err(fault),
+            }
+        }
+        self.shared.set_assigned(self.partitions.iter().map(|(id, p)| (*id, p.next())));
+        // What was assigned while we hold still must hold still too.
+        if self.holding {
+            self.pause_all()?;
+        }
+        Ok(())
+    }
+
+    fn take_outcomes(&mut self) -> Result<(), KafkaFault> {
+        while let Ok(outcome) = self.outcomes.1.try_recv() {
+            self.hear(outcome)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, outcome: Outcome<Tag>) -> Result<(), KafkaFault> {
+        let (id, epoch) = outcome.tag;
+        if let Ok(receipt) = &outcome.result {
+            self.stats.count_stored(receipt);
+        }
+        let Some(partition) = self.partitions.get_mut(&id).filter(|p| p.epoch == epoch) else {
+            return Ok(());
+        };
+        match outcome.result {
+            Ok(Receipt { .. }) => {
+                if let Some(next) = partition.stored() {
+                    self.shared.set_next(id, next);
+                    self.uncommitted.insert(id, next);
+                }
+                self.shared.set_refused(None);
+            }
+            Err(SubmitError::ShuttingDown) => {
+                partition.refused(Instant::now() + self.options.retry_wait);
+                self.shared.stop.store(true, Relaxed);
+            }
+            Err(refusal) => {
+                self.stats.count_refused_batch();
+                self.shared.set_refused(Some(refusal.to_string()));
+                partition.refused(Instant::now() + self.options.retry_wait);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes reading back to the start of refused batches.
+    fn seek_back(&mut self) {
+        for (id, partition) in &mut self.partitions {
+            let Some(offset) = partition.seek_to else { continue };
+            match self.consumer.seek(&self.options.topic, *id, Offset::Offset(offset), SEEK_TIMEOUT) {
+                Ok(()) => partition.seek_to = None,
+                Err(error) => tracing::debug!(partition = id, offset, %error, "seek failed; trying again"),
+            }
+        }
+    }
+
+    /// Hands over every batch that is due; says whether reading must wait for the log.
+    fn hand_over(&mut self) -> Result<bool, KafkaFault> {
+        let mut blocked = false;
+        for (id, partition) in &mut self.partitions {
+            if partition.is_due(&self.bounds) {
+                let letters = partition.letters();
+                self.wiring
+                    .dead_letters
+                    .deliver(letters)
+                    .map_err(|e| KafkaFault::DeadLetters { detail: e.to_string() })?;
+                self.stats.count_dead_letters(letters.len() as u64);
+                let batch = partition.close_batch(&self.source, *id);
+                let reply = reply_into(self.outcomes.0.clone(), (*id, partition.epoch));
+                partition.ready = Some(Submission { batch, reply: Some(reply) });
+            }
+            if let Some(submission) = partition.ready.take() {
+                match self.wiring.submissions.try_send(submission) {
+                    Ok(()) => {}
+                    Err(TrySendError::Full(submission)) => {
+                        partition.ready = Some(submission);
+                        blocked = true;
+                    }
+                    // The submission is dropped, and its outcome says that the daemon is stopping.
+                    Err(TrySendError::Disconnected(_)) => {}
+                }
+            }
+            blocked |= partition.is_full(&self.bounds);
+        }
+        Ok(blocked)
+    }
+
+    /// Pauses or resumes as the log and the operator ask; says whether to poll now.
+    fn hold_or_go_on(&mut self, blocked: bool) -> Result<bool, KafkaFault> {
+        if !blocked {
+            self.blocked_since = None;
+        }
+        let waited = if blocked {
+            self.blocked_since.get_or_insert_with(Instant::now).elapsed()
+        } else {
+            Duration::ZERO
+        };
+        let full = waited >= PATIENCE;
+        let hold = full || self.shared.paused.load(Relaxed);
+        if hold != self.holding {
+            if hold {
+                self.pause_all()?;
+                if full {
+                    self.stats.count_pause();
+                }
+            } else {
+                self.consumer.resume(&self.owned()).map_err(|e| other(&e))?;
+            }
+            self.holding = hold;
+        }
+        self.shared.set_back_pressure(full);
+        Ok(!blocked || hold)
+    }
+
+    fn pause_all(&self) -> Result<(), KafkaFault> {
+        self.consumer.pause(&self.owned()).map_err(|e| other(&e))
+    }
+
+    fn owned(&self) -> TopicPartitionList {
+        let mut list = TopicPartitionList::with_capacity(self.partitions.len());
+        for id in self.partitions.keys() {
+            list.add_partition(&self.options.topic, *id);
+        }
+        list
+    }
+
+    /// Commits durable offsets to Kafka, where outside tools look for the lag. Nothing here reads them.
+    fn commit(&mut self, last: bool) {
+        if self.uncommitted.is_empty() || !(last || self.committed_at.elapsed() >= COMMIT_INTERVAL) {
+            return;
+        }
+        self.committed_at = Instant::now();
+        let mut list = TopicPartitionList::with_capacity(self.uncommitted.len());
+        for (id, next) in std::mem::take(&mut self.uncommitted) {
+            // Only a negative offset could be refused.
+            let _ = list.add_partition_offset(&self.options.topic, id, Offset::Offset(next));
+        }
+        let mode = if last { CommitMode::Sync } else { CommitMode::Async };
+        if let Err(error) = self.consumer.commit(&list, mode) {
+            tracing::debug!(%error, "offsets were not committed to Kafka");
+        }
+    }
+
+    /// Hears of the batches in flight, commits, and leaves the group.
+    fn finish(mut self) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        for partition in self.partitions.values_mut() {
+            if partition.ready.take().is_some() {
+                partition.in_flight = None;
+            }
+        }
+        while self.partitions.values().any(|p| p.in_flight.is_some()) {
+            let Ok(outcome) = self.outcomes.1.recv_deadline(deadline) else { break };
+            if self.hear(outcome).is_err() {
+                break;
+            }
+        }
+        self.commit(true);
+        self.shared.set_stopped();
+        self.consumer.unsubscribe();
+    }
+}
+
+fn take(
+    partitions: &mut BTreeMap<i32, Partition>,
+    message: &BorrowedMessage<'_>,
+    source: &Arc<str>,
+    decoder: &Decoder,
+    stats: &IngestStats,
+) {
+    // A message of a partition that was just given back belongs to its next owner.
+    if let Some(partition) = partitions.get_mut(&message.partition()) {
+        partition.take(message, source, decoder, stats);
+    }
+}

@@ -1,0 +1,172 @@
+//! To a daemon's HTTP interface: bodies of JSON lines to `/v1/events`. A lost connection, 429 and 5xx are
+//! tried again with growing waits, the same body each time; idempotency keys make that apply once.
+
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::{ProduceError, ProduceOptions, ProduceReport, Rows};
+
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Which daemon.
+#[derive(Clone)]
+pub struct HttpTarget {
+    /// Base address, for example `http://127.0.0.1:8080`.
+    pub url: String,
+    /// Bearer token, if the daemon asks for one.
+    pub token: Option<String>,
+    /// The push ends when a body was not taken for so long.
+    pub give_up_after: Duration,
+}
+
+impl HttpTarget {
+    /// A daemon at this address; gives up after two minutes.
+    #[must_use]
+    pub fn new(url: &str) -> Self {
+        Self { url: url.trim_end_matches('/').into(), token: None, give_up_after: Duration::from_secs(120) }
+    }
+}
+
+impl std::fmt::Debug for HttpTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpTarget")
+            .field("url", &self.url)
+            .field("token", &self.token.as_ref().map(|_| "***"))
+            .field("give_up_after", &self.give_up_after)
+            .finish()
+    }
+}
+
+/// What the daemon says about a body, as far as it is counted here.
+#[derive(Default, Deserialize)]
+struct Answer {
+    #[serde(default)]
+    duplicates: u64,
+    #[serde(default)]
+    rejected: Vec<serde::de::IgnoredAny>,
+    /// Where an error answer lists the rejected events.
+    #[serde(default)]
+    details: Option<Details>,
+}
+
+#[derive(Default, Deserialize)]
+struct Details {
+    #[serde(default)]
+    rejected: Vec<serde::de::IgnoredAny>,
+}
+
+/// What one attempt came to.
+enum Attempt {
+    Taken(Answer),
+    Refused { status: u16, detail: String },
+    Again { detail: String, wait: Option<Duration> },
+}
+
+impl HttpTarget {
+    pub(super) fn push(
+        &self,
+        options: &ProduceOptions,
+        mut rows: Rows<'_>,
+    ) -> Result<ProduceReport, ProduceError> {
+        // ureq follows no body twice; a kept-alive connection that the daemon closed counts as lost.
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(REQUEST_TIMEOUT))
+            .build()
+            .into();
+        rows.skip(options.from_row)?;
+        let mut body = Vec::new();
+        let mut more = true;
+        while more {
+            body.clear();
+            let first = rows.row;
+            let mut count = 0;
+            while count < options.batch_events.max(1) as u64 {
+                if rows.next_into(&mut body)?.is_none() {
+                    more = false;
+                    break;
+                }
+                body.push(b'\n');
+                count += 1;
+            }
+            if count == 0 {
+                break;
+            }
+            let answer = self.send(&agent, &body, first, &mut rows)?;
+            rows.report.sent += count;
+            rows.report.duplicates += answer.duplicates;
+            let rejected = answer.rejected.len() + answer.details.map_or(0, |d| d.rejected.len());
+            rows.report.rejected += rejected as u64;
+            rows.tell(false);
+        }
+        rows.tell(true);
+        Ok(rows.report)
+    }
+
+    fn send(
+        &self,
+        agent: &ureq::Agent,
+        body: &[u8],
+        from_row: u64,
+        rows: &mut Rows<'_>,
+    ) -> Result<Answer, ProduceError> {
+        let url = format!("{}/v1/events", self.url);
+        let started = Instant::now();
+        let mut wait = FIRST_WAIT;
+        loop {
+            let (detail, asked) = match self.attempt(agent, &url, body) {
+                Attempt::Taken(answer) => return Ok(answer),
+                Attempt::Refused { status, detail } => {
+                    return Err(ProduceError::Refused { url, status, detail, from_row });
+                }
+                Attempt::Again { detail, wait } => (detail, wait),
+            };
+            if started.elapsed() >= self.give_up_after {
+                let seconds = started.elapsed().as_secs();
+                return Err(ProduceError::NoAnswer { url, seconds, detail, from_row });
+            }
+            rows.report.retries += 1;
+            rows.tell(false);
+            tracing::debug!(%detail, "sending the body again");
+            std::thread::sleep(asked.unwrap_or(wait).min(LONGEST_WAIT));
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    fn attempt(&self, agent: &ureq::Agent, url: &str, body: &[u8]) -> Attempt {
+        let mut request = agent.post(url).header("content-type", "application/x-ndjson");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let mut response = match request.send(body) {
+            Ok(response) => response,
+            Err(error) => return Attempt::Again { detail: error.to_string(), wait: None },
+        };
+        let status = response.status().as_u16();
+        let wait = response
+            .headers()
+            .get("retry-after")
+            .and_then(|v| v.to_str().ok()?.parse().ok())
+            .map(Duration::from_secs);
+        let text = match response.body_mut().read_to_string() {
+            Ok(text) => text,
+            Err(error) => return Attempt::Again { detail: error.to_string(), wait },
+        };
+        match status {
+            // 422: every event was rejected, and is kept as a dead letter.
+            200..=299 | 422 => match serde_json::from_str(&text) {
+                Ok(answer) => Attempt::Taken(answer),
+                Err(_) => Attempt::Refused { status, detail: beginning(&text) },
+            },
+            429 | 500..=599 => Attempt::Again { detail: format!("{status}: {}", beginning(&text)), wait },
+            _ => Attempt::Refused { status, detail: beginning(&text) },
+        }
+    }
+}
+
+fn beginning(text: &str) -> String {
+    text.chars().take(300).collect()
+}

@@ -1,0 +1,169 @@
+//! To a Kafka topic: an idempotent producer, keyed by source node, so that one node's events keep their
+//! order in one partition.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rdkafka::ClientContext;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+
+use super::{ProduceError, ProduceOptions, ProduceReport, Rows};
+use crate::ingest::kafka::{KafkaClientOptions, KafkaFault, KafkaSourceOptions, preflight};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// At the end so long is waited for outstanding acknowledgements.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Which topic, and how to reach it.
+#[derive(Clone, Debug)]
+pub struct TopicTarget {
+    /// How to reach the brokers.
+    pub client: KafkaClientOptions,
+    /// The topic.
+    pub topic: String,
+    /// Creates the topic with so many partitions if it does not exist.
+    pub create_partitions: Option<i32>,
+}
+
+#[derive(Default)]
+struct Acknowledged {
+    count: AtomicU64,
+    failure: Mutex<Option<String>>,
+}
+
+impl ClientContext for Acknowledged {
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {
+        tracing::debug!(target: "librdkafka", facility, "{text}");
+    }
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "producer");
+    }
+}
+
+impl ProducerContext for Acknowledged {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): Self::DeliveryOpaque) {
+        match result {
+            Ok(_) => {
+                self.count.fetch_add(1, SeqCst);
+            }
+            Err((error, _)) => {
+                self.failure.lock().get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+}
+
+impl TopicTarget {
+    /// Makes sure that the topic is there.
+    ///
+    /// # Errors
+    /// The fault that keeps it from being used.
+    pub fn prepare(&self) -> Result<(), KafkaFault> {
+        let mut options = KafkaSourceOptions::new(&self.client.brokers, &self.topic, "evergraph-ingest");
+        options.client = self.client.clone();
+        match (preflight(&options, CONNECT_TIMEOUT), self.create_partitions) {
+            (Ok(_), _) => Ok(()),
+            (Err(KafkaFault::TopicMissing { .. }), Some(partitions)) => self.create(partitions),
+            (Err(fault), _) => Err(fault),
+        }
+    }
+
+    fn create(&self, partitions: i32) -> Result<(), KafkaFault> {
+        let fault = |code: String, detail: String| KafkaFault::Other { code, detail };
+        let admin: AdminClient<DefaultClientContext> =
+            self.client.config(&[]).create().map_err(|e| fault("client".into(), e.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| fault("runtime".into(), e.to_string()))?;
+        let topic = NewTopic::new(&self.topic, partitions, TopicReplication::Fixed(-1));
+        let options = AdminOptions::new().operation_timeout(Some(CONNECT_TIMEOUT));
+        let results = runtime
+            .block_on(admin.create_topics([&topic], &options))
+            .map_err(|e| fault("create_topics".into(), e.to_string()))?;
+        for result in results {
+            match result {
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((topic, code)) => {
+                    return Err(fault(
+                        format!("{code:?}"),
+                        format!("topic {topic} cannot be created: {code}"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn push(
+        &self,
+        options: &ProduceOptions,
+        mut rows: Rows<'_>,
+    ) -> Result<ProduceReport, ProduceError> {
+        self.prepare()?;
+        let producer: BaseProducer<Acknowledged> = self
+            .producer_config()
+            .create_with_context(Acknowledged::default())
+            .map_err(|e| KafkaFault::BadOption { property: "(producer)".into(), detail: e.to_string() })?;
+        rows.skip(options.from_row)?;
+        let not_acknowledged = |rows: &Rows<'_>, detail| {
+            // Everything before the first unacknowledged message is there; it is not known which that is.
+            let from_row = options.from_row + rows.report.sent;
+            ProduceError::NotAcknowledged { detail, from_row }
+        };
+        let mut value = Vec::new();
+        while let Some(src) = {
+            value.clear();
+            rows.next_into(&mut value)?
+        } {
+            let key = src.to_string();
+            let mut record = BaseRecord::to(&self.topic).key(&key).payload(&value);
+            loop {
+                match producer.send(record) {
+                    Ok(()) => break,
+                    Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back)) => {
+                        record = back;
+                        producer.poll(Duration::from_millis(10));
+                        rows.report.sent = producer.context().count.load(SeqCst);
+                        rows.tell(false);
+                    }
+                    Err((error, _)) => return Err(not_acknowledged(&rows, error.to_string())),
+                }
+            }
+            if rows.report.rows.is_multiple_of(256) {
+                producer.poll(Duration::ZERO);
+                rows.report.sent = producer.context().count.load(SeqCst);
+                rows.tell(false);
+            }
+            if let Some(failure) = producer.context().failure.lock().take() {
+                return Err(not_acknowledged(&rows, failure));
+            }
+        }
+        let flushed = producer.flush(FLUSH_TIMEOUT);
+        rows.report.sent = producer.context().count.load(SeqCst);
+        rows.tell(true);
+        if let Some(failure) = producer.context().failure.lock().take() {
+            return Err(not_acknowledged(&rows, failure));
+        }
+        flushed.map_err(|e| not_acknowledged(&rows, e.to_string()))?;
+        Ok(rows.report)
+    }
+
+    fn producer_config(&self) -> rdkafka::ClientConfig {
+        let mut config = self.client.config(&[
+            ("linger.ms", "20"),
+            ("batch.num.messages", "10000"),
+            ("compression.type", "zstd"),
+            ("queue.buffering.max.messages", "200000"),
+        ]);
+        config.set("enable.idempotence", "true");
+        config
+    }
+}

@@ -1,0 +1,195 @@
+//! Pushed events: bodies of JSON or JSON lines, answered when they are durable. Each event stands for
+//! itself: the bad ones are told one by one and kept as dead letters, the others are stored. A pushed event
+//! has no offset, so its letter is kept after the others are stored and before the answer; a client that
+//! heard no answer sends again, with idempotency keys if it minds duplicates.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::SendTimeoutError;
+
+use super::SourceWiring;
+use super::admit::Verdict;
+use super::dead_letter::{DeadLetter, unix_ms};
+use super::decode::{DecodeOptions, Decoder};
+use super::handover::reply_into;
+use super::rejection::{IngestStats, Rejection};
+use crate::event::{
+    BodyFormat, EdgeId, EventBatch, Intake, IntakeAnswer, IntakeError, Receipt, RejectedEvent, Submission,
+    SubmitError,
+};
+
+/// The name of the push source in dead letters and metrics.
+pub const PUSH_SOURCE: &str = "http";
+
+/// How pushed bodies are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PushOptions {
+    /// So long a body waits for room in the queue to the log; then the client is told to try later.
+    pub queue_wait: Duration,
+    /// So long a stored body is waited for.
+    pub durable_wait: Duration,
+    /// Largest number of events in one body.
+    pub max_events: usize,
+    /// Bounds of one event.
+    pub decode: DecodeOptions,
+}
+
+impl Default for PushOptions {
+    fn default() -> Self {
+        Self {
+            queue_wait: Duration::from_millis(200),
+            durable_wait: Duration::from_secs(30),
+            max_events: 100_000,
+            decode: DecodeOptions::default(),
+        }
+    }
+}
+
+/// Takes pushed bodies; safe to call from many threads.
+pub struct PushIntake {
+    options: PushOptions,
+    decoder: Decoder,
+    wiring: SourceWiring,
+    stats: Arc<IngestStats>,
+    source: Arc<str>,
+}
+
+/// One body's refused events, in both forms in which they are told.
+#[derive(Default)]
+struct Refused {
+    rejected: Vec<RejectedEvent>,
+    letters: Vec<DeadLetter>,
+    late_dropped: u64,
+    late_accepted: u64,
+}
+
+impl PushIntake {
+    /// An intake that is connected to the log.
+    #[must_use]
+    pub fn new(options: PushOptions, wiring: SourceWiring) -> Self {
+        Self {
+            options,
+            decoder: Decoder::new(options.decode),
+            wiring,
+            stats: Arc::new(IngestStats::default()),
+            source: PUSH_SOURCE.into(),
+        }
+    }
+
+    /// The source's counters.
+    #[must_use]
+    pub fn stats(&self) -> &Arc<IngestStats> {
+        &self.stats
+    }
+
+    /// Hands a batch in and waits until it is durable.
+    fn store(&self, batch: EventBatch) -> Result<Receipt, IntakeError> {
+        let (sender, outcome) = crossbeam_channel::bounded(1);
+        let submission = Submission { batch, reply: Some(reply_into(sender, ())) };
+        match self.wiring.submissions.send_timeout(submission, self.options.queue_wait) {
+            Ok(()) => {}
+            Err(SendTimeoutError::Timeout(_)) => {
+                self.stats.count_pause();
+                return Err(IntakeError::Overloaded);
+            }
+            Err(SendTimeoutError::Disconnected(_)) => return Err(SubmitError::ShuttingDown.into()),
+        }
+        match outcome.recv_timeout(self.options.durable_wait) {
+            Ok(outcome) => {
+                if outcome.result.is_err() {
+                    self.stats.count_refused_batch();
+                }
+                Ok(outcome.result?)
+            }
+            Err(_) => {
+                let waited = self.options.durable_wait.as_secs();
+                let detail = format!(
+                    "no answer within {waited} s; the events may still be stored, so send them again only with \
+                     idempotency keys"
+                );
+                Err(SubmitError::Failed { detail }.into())
+            }
+        }
+    }
+
+    /// Counts and keeps the refused events. The accepted ones are stored by now, so a dead letter that
+    /// cannot be kept must not make the client send everything again: the answer still names each.
+    fn keep(&self, refused: &Refused) {
+        for letter in &refused.letters {
+            self.stats.count_rejected(letter.rejection.reason);
+        }
+        for _ in 0..refused.late_dropped {
+            self.stats.count_late_dropped();
+        }
+        for _ in 0..refused.late_accepted {
+            self.stats.count_late_accepted();
+        }
+        match self.wiring.dead_letters.deliver(&refused.letters) {
+            Ok(()) => self.stats.count_dead_letters(refused.letters.len() as u64),
+            Err(error) => tracing::error!(%error, "rejected events were told to the client but not kept"),
+        }
+    }
+
+    fn letter(&self, index: usize, raw: &[u8], rejection: Rejection) -> DeadLetter {
+        DeadLetter {
+            source: Arc::clone(&self.source),
+            partition: 0,
+            offset: i64::try_from(index).unwrap_or(i64::MAX),
+            key: None,
+            payload: Some(raw.to_vec()),
+            headers: Vec::new(),
+            rejection,
+            received_unix_ms: unix_ms(),
+        }
+    }
+}
+
+impl Intake for PushIntake {
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
+        let events = self.decoder.body(body, format).map_err(IntakeError::Malformed)?;
+        let (count, limit) = (events.len(), self.options.max_events);
+        if count > limit {
+            let detail = format!("it has {count} events, the limit is {limit}; send several bodies");
+            return Err(IntakeError::Malformed(detail));
+        }
+        let mut cursor = self.wiring.admission.cursor();
+        let mut refused = Refused::default();
+        let mut batch = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
+        for (index, event) in events.into_iter().enumerate() {
+            let verdict = match event.decoded {
+                Ok(incoming) => {
+                    let verdict = cursor.judge(&incoming.event);
+                    refused.late_accepted += u64::from(verdict == Verdict::AcceptLate);
+                    if matches!(verdict, Verdict::Accept | Verdict::AcceptLate) {
+                        batch.events.push(incoming);
+                    }
+                    verdict
+                }
+                Err(rejection) => Verdict::Refuse(rejection),
+            };
+            let (Verdict::Drop(rejection) | Verdict::Refuse(rejection)) = &verdict else { continue };
+            refused.rejected.push(RejectedEvent {
+                index,
+                reason: rejection.reason.as_str(),
+                detail: rejection.detail.clone(),
+            });
+            match verdict {
+                Verdict::Refuse(rejection) => refused.letters.push(self.letter(index, event.raw, rejection)),
+                _ => refused.late_dropped += 1,
+            }
+        }
+        let receipt = if batch.events.is_empty() {
+            Receipt { first: EdgeId(0), end: EdgeId(0), accepted: 0, duplicates: 0 }
+        } else {
+            cursor.seal();
+            let receipt = self.store(batch)?;
+            cursor.commit();
+            self.stats.count_stored(&receipt);
+            receipt
+        };
+        self.stats.count_received(count as u64);
+        self.keep(&refused);
+        Ok(IntakeAnswer { receipt, rejected: refused.rejected })
+    }
+}
