@@ -65,12 +65,12 @@ pub struct EvalArgs {
     pub candidates: Option<u32>,
     /// Step size of Adam
     #[arg(long, default_value_t = 1e-3)]
-    pub learning_rate: f32,
+    pub learning_rate: f64,
     /// Share of activations dropped while training
     #[arg(long, default_value_t = 0.1)]
-    pub dropout: f32,
+    pub dropout: f64,
     /// Which edges an event may have as neighbors (prequential)
-    #[arg(long, value_enum, default_value_t = SightName::EarlierBatches)]
+    #[arg(long, value_enum, default_value_t = SightName::WithinBatch)]
     pub sight: SightName,
     /// Threads to compute with; all cores if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -236,15 +236,16 @@ fn measure_static(
     })
 }
 
+#[allow(clippy::cast_possible_truncation)]
 fn trainer(args: &EvalArgs, stream: &Stream) -> anyhow::Result<Trainer> {
     let probe = device::probe();
     eprintln!("{}", probe.reason);
     let model = TgnOptions {
         edge_feature_dim: stream.feature_dimension(),
-        dropout: args.dropout,
+        dropout: args.dropout as f32,
         ..TgnOptions::default()
     };
-    let options = TrainerOptions { model, learning_rate: args.learning_rate, seed: args.seed };
+    let options = TrainerOptions { model, learning_rate: args.learning_rate as f32, seed: args.seed };
     Ok(Trainer::new(options, &probe.chosen)?)
 }
 

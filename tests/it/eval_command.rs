@@ -123,3 +123,45 @@ fn flags_that_make_no_sense_are_refused() {
         assert!(eval(folder.path(), flags).is_err(), "{flags:?}");
     }
 }
+
+/// The figures without those that depend on the clock.
+fn timeless(mut found: Value) -> Value {
+    found.as_object_mut().unwrap().remove("train_events_per_second").expect("speed is measured");
+    found
+}
+
+#[test]
+fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--model", "tgn", "--epochs", "2", "--batch-size", "50", "--candidates", "3", "--seed", "7"];
+    let found = timeless(eval(folder.path(), &flags).unwrap());
+    for key in [
+        "test_average_precision",
+        "test_auc",
+        "test_pooled_average_precision",
+        "test_mrr",
+        "val_average_precision",
+        "inductive_average_precision",
+    ] {
+        share(&found, key);
+    }
+    assert_eq!((&found["epochs"], &found["seed"]), (&2.into(), &7.into()));
+    assert!((1..=2).contains(&found["best_epoch"].as_u64().unwrap()));
+    assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
+    let other = [&flags[..9], &["8"]].concat();
+    let other = timeless(eval(folder.path(), &other).unwrap());
+    assert_ne!(found["test_average_precision"], other["test_average_precision"], "the seed matters");
+}
+
+#[test]
+fn tgn_under_prequential_has_edgebank_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--model", "tgn", "--protocol", "prequential", "--batch-size", "50"];
+    let found = timeless(eval(folder.path(), &flags).unwrap());
+    for key in ["mean_average_precision", "last15_average_precision"] {
+        share(&found, key);
+        share(&found, &format!("edgebank_{key}"));
+    }
+    assert_eq!(found["sight"], "within-batch");
+    assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
+}

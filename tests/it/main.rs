@@ -22,3 +22,4 @@ mod graph_model;
 mod serving;
 mod tgn_stream;
 mod trainer;
+mod protocol_learned;

