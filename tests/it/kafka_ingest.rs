@@ -110,7 +110,11 @@ impl Log {
         assert!(stored.broken_runs.is_empty(), "{:?}", stored.broken_runs);
         let missing = (0..n).filter(|t| !stored.times.contains_key(t)).count();
         let doubled = stored.times.values().filter(|&&count| count > 1).count();
-        assert_eq!((missing, doubled, stored.times.len()), (0, 0, n as usize), "(missing, doubled, distinct)");
+        assert_eq!(
+            (missing, doubled, stored.times.len()),
+            (0, 0, n as usize),
+            "(missing, doubled, distinct)"
+        );
     }
 }
 
@@ -389,7 +393,9 @@ fn every_fault_is_named() {
     assert_eq!(fault.word(), "name_not_resolved", "{fault}");
     let mut options = KafkaSourceOptions::new(&broker.bootstrap(), "payments", "g");
     options.client = options.client.with("no.such.property", "1");
-    assert!(matches!(look(&options), Err(KafkaFault::BadOption { property, .. }) if property == "no.such.property"));
+    assert!(
+        matches!(look(&options), Err(KafkaFault::BadOption { property, .. }) if property == "no.such.property")
+    );
     if !broker.is_kafka() {
         return;
     }
