@@ -137,7 +137,7 @@ impl TopicTarget {
                     Err((error, _)) => return Err(not_acknowledged(&rows, error.to_string())),
                 }
             }
-            if rows.report.rows % 256 == 0 {
+            if rows.report.rows.is_multiple_of(256) {
                 producer.poll(Duration::ZERO);
                 rows.report.sent = producer.context().count.load(SeqCst);
                 rows.tell(false);
