@@ -1,1 +1,440 @@
-//! Placeholder for `metrics`.
+//! Beside all floors: every metric of the daemon, in one place, as typed handles.
+//!
+//! One line of a `group!` table declares a metric: its field, its handle, its name, its labels and its
+//! help text, which is also the documentation of the field. From the same line come the registration and
+//! the [`INVENTORY`], against which the dashboard is checked. Names follow the Prometheus rules: prefix
+//! `evergraph_`, base units, `_total` on counters; label values come from short closed lists or from the
+//! configuration, never from events, so that the number of series is bounded.
+//!
+//! Numbers that are counted elsewhere (floors 0 to 6 know no metrics) are copied in at scrape time by the
+//! hooks given to [`Metrics::on_scrape`]. Knows nothing of what is measured and imports nothing of ours.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+/// Content type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// What a metric is called and what it means.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricInfo {
+    /// Full name.
+    pub name: &'static str,
+    /// Handle type: `IntCounter`, `Gauge`, `HistogramVec`, ...
+    pub handle: &'static str,
+    /// Label names, in the order in which handles take their values.
+    pub labels: &'static [&'static str],
+    /// Help text.
+    pub help: &'static str,
+}
+
+/// Name, help and labels of a metric about to be registered.
+struct Spec<'a> {
+    registry: &'a Registry,
+    info: MetricInfo,
+    buckets: &'a [f64],
+}
+
+/// A handle that can be made from its description. Fails only on a name that is malformed or taken,
+/// which no input can cause.
+trait Handle: Collector + Clone + 'static {
+    fn create(spec: &Spec<'_>) -> prometheus::Result<Self>;
+
+    fn register(spec: &Spec<'_>) -> prometheus::Result<Self> {
+        let handle = Self::create(spec)?;
+        spec.registry.register(Box::new(handle.clone()))?;
+        Ok(handle)
+    }
+}
+
+macro_rules! plain_handle {
+    ($($scalar:ident $vector:ident),*) => { $(
+        impl Handle for $scalar {
+            fn create(spec: &Spec<'_>) -> prometheus::Result<Self> {
+                Self::with_opts(Opts::new(spec.info.name, spec.info.help))
+            }
+        }
+        impl Handle for $vector {
+            fn create(spec: &Spec<'_>) -> prometheus::Result<Self> {
+                Self::new(Opts::new(spec.info.name, spec.info.help), spec.info.labels)
+            }
+        }
+    )* };
+}
+plain_handle!(IntCounter IntCounterVec, IntGauge IntGaugeVec, Gauge GaugeVec);
+
+impl Handle for Histogram {
+    fn create(spec: &Spec<'_>) -> prometheus::Result<Self> {
+        let options = HistogramOpts::new(spec.info.name, spec.info.help);
+        Self::with_opts(options.buckets(spec.buckets.to_vec()))
+    }
+}
+
+impl Handle for HistogramVec {
+    fn create(spec: &Spec<'_>) -> prometheus::Result<Self> {
+        let options = HistogramOpts::new(spec.info.name, spec.info.help);
+        Self::new(options.buckets(spec.buckets.to_vec()), spec.info.labels)
+    }
+}
+
+/// The [`MetricInfo`] of one line of a group.
+macro_rules! info {
+    ($handle:ident $name:literal [$($label:literal),*] $help:literal) => {
+        MetricInfo {
+            name: concat!("evergraph_", $name),
+            handle: stringify!($handle),
+            labels: &[$($label),*],
+            help: $help,
+        }
+    };
+}
+
+/// Declares a group of metrics: `field: Handle [labels] (buckets) = "name" "help";`.
+macro_rules! group {
+    ($(#[$doc:meta])* $group:ident, $inventory:ident; $(
+        $field:ident: $handle:ident $([$($label:literal),+])? $(($buckets:expr))? = $name:literal $help:literal;
+    )*) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $group { $(
+            #[doc = $help]
+            $(#[doc = concat!("\n\nLabels: ", $("`", $label, "` ",)+)])?
+            pub $field: $handle,
+        )* }
+
+        const $inventory: &[MetricInfo] = &[ $( info!($handle $name [$($($label),+)?] $help), )* ];
+
+        impl $group {
+            fn register(registry: &Registry) -> prometheus::Result<Self> {
+                Ok(Self { $( $field: $handle::register(&Spec {
+                    registry,
+                    info: info!($handle $name [$($($label),+)?] $help),
+                    buckets: { let _buckets: &[f64] = &[]; $(let _buckets: &[f64] = &$buckets;)? _buckets },
+                })?, )* })
+            }
+        }
+    };
+}
+
+/// Bounds for work that takes microseconds to seconds.
+const SHORT_SECONDS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+/// Bounds for answers to requests.
+const REQUEST_SECONDS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0];
+/// Bounds for the way of an event through the daemon, which grows to hours while it catches up.
+const FRESHNESS_SECONDS: [f64; 16] =
+    [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0];
+/// Bounds for checkpoints.
+const LONG_SECONDS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+group! {
+    /// Events on their way in.
+    IngestMetrics, INGEST;
+    events: IntCounterVec ["source", "result"] = "ingest_events_total"
+        "Events read from a source; result is accepted, duplicate or rejected.";
+    bytes: IntCounterVec ["source"] = "ingest_bytes_total" "Bytes of event payloads read from a source.";
+    dead_letters: IntCounterVec ["reason"] = "ingest_dead_letters_total"
+        "Rejected events kept as dead letters, by reason.";
+    late_events: IntCounterVec ["action"] = "ingest_late_events_total"
+        "Events older than the allowed lateness, by what the policy did: accept, drop or dead_letter.";
+    lag_records: IntGaugeVec ["partition"] = "ingest_lag_records"
+        "Records of a Kafka partition that are not in the log yet.";
+    paused: IntGauge = "ingest_paused" "1 while no source may hand in events, else 0.";
+    source_state: IntGaugeVec ["source", "state"] = "ingest_source_state"
+        "1 for the state a source is in, 0 for the states it is not in.";
+    watermark: IntGauge = "stream_watermark"
+        "Event time below which no further event is expected, in the unit of the stream.";
+}
+
+group! {
+    /// The event log.
+    LogMetrics, LOG;
+    bytes: IntGauge = "log_bytes" "Size of the event log on disk in bytes.";
+    end_position: IntGauge = "log_end_position" "Position after the last durable record of the log.";
+    commit_duration: Histogram (SHORT_SECONDS) = "log_commit_duration_seconds"
+        "Time to make one group of frames durable, fdatasync included.";
+    commit_failures: IntCounter = "log_commit_failures_total" "Groups of frames that could not be made durable.";
+    disk_full: IntGauge = "log_disk_full" "1 while the disk of the log has no room, else 0.";
+}
+
+group! {
+    /// The temporal graph in memory.
+    GraphMetrics, GRAPH;
+    nodes: IntGauge = "graph_nodes" "Nodes that the graph knows.";
+    edges: IntGauge = "graph_edges" "Live edges of the graph.";
+    blocks: IntGauge = "graph_blocks" "Temporal blocks that hold the adjacency lists.";
+    bytes: IntGaugeVec ["part"] = "graph_bytes" "Memory held by the graph in bytes, by what it is used for.";
+    apply_duration: Histogram (SHORT_SECONDS) = "graph_apply_duration_seconds"
+        "Time to index one batch of records.";
+}
+
+group! {
+    /// The learning loop.
+    TrainMetrics, TRAIN;
+    steps: IntCounterVec ["mode"] = "train_steps_total"
+        "Steps of the learner; mode is train (with a gradient) or remember (memory only, while it lags).";
+    events: IntCounter = "train_events_total" "Events the model was trained on.";
+    skipped_events: IntCounter = "train_skipped_events_total"
+        "Events that updated node memory without a gradient step because the learner lagged.";
+    step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
+        "Time of one step by phase: sample, gather, forward, backward, optimizer, memory.";
+    loss: Gauge = "train_loss" "Loss of the latest training step.";
+    events_behind: IntGauge = "train_events_behind" "Durable records that the learner has not seen yet.";
+    nonfinite: IntCounter = "train_nonfinite_total" "Steps refused because a loss or gradient was not finite.";
+}
+
+group! {
+    /// Quality, measured on events before the model is trained on them.
+    EvalMetrics, EVAL;
+    average_precision: Gauge = "eval_average_precision"
+        "Average precision of the model on events it has not seen, over a sliding window.";
+    auc: Gauge = "eval_auc" "Area under the ROC curve on events it has not seen, over a sliding window.";
+    mrr: Gauge = "eval_mrr" "Mean reciprocal rank of the true destination, over a sliding window.";
+    baseline_average_precision: GaugeVec ["baseline"] = "eval_baseline_average_precision"
+        "Average precision of a baseline on the same window; baseline is edgebank.";
+}
+
+group! {
+    /// What readers get: the published model and how fresh it is.
+    ModelMetrics, MODEL;
+    version: IntGauge = "model_version" "Version of the weights that answer requests.";
+    published_timestamp: Gauge = "model_published_timestamp_seconds"
+        "When those weights were published, seconds since the Unix epoch.";
+    event_to_visible: Histogram (FRESHNESS_SECONDS) = "event_to_visible_seconds"
+        "Time from the production of an event (broker timestamp or receipt) until answers reflect it.";
+}
+
+group! {
+    /// Checkpoints.
+    CheckpointMetrics, CHECKPOINT;
+    duration: Histogram (LONG_SECONDS) = "checkpoint_duration_seconds" "Time to write one checkpoint.";
+    last_success_timestamp: Gauge = "checkpoint_last_success_timestamp_seconds"
+        "When the latest complete checkpoint was written, seconds since the Unix epoch.";
+    failures: IntCounter = "checkpoint_failures_total" "Checkpoints that could not be written.";
+    bytes: IntGauge = "checkpoint_bytes" "Size of the latest complete checkpoint in bytes.";
+}
+
+group! {
+    /// The HTTP interface.
+    HttpMetrics, HTTP;
+    requests: IntCounterVec ["route", "code"] = "http_requests_total"
+        "Answered requests by route template and status code.";
+    request_duration: HistogramVec ["route"] (REQUEST_SECONDS) = "http_request_duration_seconds"
+        "Time from the head of a request to the head of its answer.";
+    inflight_requests: IntGauge = "http_inflight_requests" "Requests being answered now.";
+    rejected: IntCounterVec ["reason"] = "http_rejected_total"
+        "Requests refused by a limit: overloaded, queue_full, body_too_large, batch_too_large, timeout.";
+}
+
+group! {
+    /// What runs.
+    BuildMetrics, BUILD;
+    info: IntGaugeVec ["version", "device"] = "build_info"
+        "Always 1; the labels say which version runs and on which device it computes.";
+}
+
+/// Every metric of the daemon except those of the `process_` collector.
+pub const INVENTORY: [&[MetricInfo]; 9] = [INGEST, LOG, GRAPH, TRAIN, EVAL, MODEL, CHECKPOINT, HTTP, BUILD];
+
+/// Names of the process collector's metrics.
+pub const PROCESS_METRICS: [&str; 7] = [
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_threads",
+    "process_virtual_memory_bytes",
+];
+
+/// Copies numbers that are kept elsewhere into the metrics before they are read.
+type ScrapeHook = Box<dyn Fn(&Metrics) + Send + Sync>;
+
+/// All handles, on a registry of their own.
+pub struct Metrics {
+    /// Events on their way in.
+    pub ingest: IngestMetrics,
+    /// The event log.
+    pub log: LogMetrics,
+    /// The temporal graph in memory.
+    pub graph: GraphMetrics,
+    /// The learning loop.
+    pub train: TrainMetrics,
+    /// Quality on events not seen yet.
+    pub eval: EvalMetrics,
+    /// The published model.
+    pub model: ModelMetrics,
+    /// Checkpoints.
+    pub checkpoint: CheckpointMetrics,
+    /// The HTTP interface.
+    pub http: HttpMetrics,
+    /// What runs.
+    pub build: BuildMetrics,
+    registry: Registry,
+    hooks: Mutex<Vec<ScrapeHook>>,
+}
+
+impl Metrics {
+    /// All metrics at zero, with the process collector beside them.
+    ///
+    /// # Panics
+    /// If two metrics share a name or a name is malformed: a mistake in this file that every test meets.
+    #[must_use]
+    #[allow(clippy::expect_used)]
+    pub fn new() -> Arc<Self> {
+        Arc::new(
+            Self::register(Registry::new()).expect("the metrics of this file are well named and distinct"),
+        )
+    }
+
+    fn register(registry: Registry) -> prometheus::Result<Self> {
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let metrics = Self {
+            ingest: IngestMetrics::register(&registry)?,
+            log: LogMetrics::register(&registry)?,
+            graph: GraphMetrics::register(&registry)?,
+            train: TrainMetrics::register(&registry)?,
+            eval: EvalMetrics::register(&registry)?,
+            model: ModelMetrics::register(&registry)?,
+            checkpoint: CheckpointMetrics::register(&registry)?,
+            http: HttpMetrics::register(&registry)?,
+            build: BuildMetrics::register(&registry)?,
+            registry,
+            hooks: Mutex::default(),
+        };
+        metrics.start_closed_lists();
+        Ok(metrics)
+    }
+
+    /// Series whose labels are known beforehand start at 0, so that their first increase is a rate and
+    /// not a gap.
+    fn start_closed_lists(&self) {
+        for mode in ["train", "remember"] {
+            self.train.steps.with_label_values(&[mode]);
+        }
+        for action in ["accept", "drop", "dead_letter"] {
+            self.ingest.late_events.with_label_values(&[action]);
+        }
+        for reason in ["overloaded", "queue_full", "body_too_large", "batch_too_large", "timeout"] {
+            self.http.rejected.with_label_values(&[reason]);
+        }
+    }
+
+    /// Adds a hook that runs at every scrape, before the values are read. A hook must not block: it
+    /// copies counters, see [`mirror`].
+    pub fn on_scrape(&self, hook: Box<dyn Fn(&Self) + Send + Sync>) {
+        self.hooks.lock().push(hook);
+    }
+
+    /// All metrics in the Prometheus text format ([`CONTENT_TYPE`]), hooks run first. Scrapes run one
+    /// at a time.
+    ///
+    /// # Errors
+    /// If a metric cannot be written as text.
+    pub fn encode(&self) -> prometheus::Result<Vec<u8>> {
+        let hooks = self.hooks.lock();
+        for hook in hooks.iter() {
+            hook(self);
+        }
+        let mut text = Vec::with_capacity(16 * 1024);
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+}
+
+/// Brings `counter` to `total`, a count kept elsewhere that only grows. For use in scrape hooks, which
+/// run one at a time; a smaller total than before changes nothing.
+pub fn mirror(counter: &IntCounter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}
+
+/// Sets a gauge to an unsigned number; numbers above `i64::MAX` stand at that bound.
+pub fn set_count(gauge: &IntGauge, value: u64) {
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+}
+
+/// Marks `current` as the one state of `states` that holds for `subject`. For state sets such as
+/// [`IngestMetrics::source_state`].
+pub fn set_state(gauge: &IntGaugeVec, subject: &str, current: &str, states: &[&str]) {
+    for &state in states {
+        gauge.with_label_values(&[subject, state]).set(i64::from(state == current));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        String::from_utf8(metrics.encode().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn names_keep_the_rules() {
+        for info in INVENTORY.into_iter().flatten() {
+            let name = info.name;
+            let counter = info.handle.starts_with("IntCounter");
+            assert!(name.starts_with("evergraph_"), "{name}");
+            assert_eq!(counter, name.ends_with("_total"), "{name}: `_total` is for counters");
+            assert_eq!(info.handle.ends_with("Vec"), !info.labels.is_empty(), "{name}");
+            if info.handle.starts_with("Histogram") {
+                assert!(name.ends_with("_seconds"), "{name}: a histogram here measures time");
+            }
+            assert!(info.help.ends_with('.') && info.help.len() > 20, "{name}: help says what it means");
+        }
+    }
+
+    #[test]
+    fn a_hook_copies_numbers_at_every_scrape_and_counters_never_fall() {
+        let metrics = Metrics::new();
+        let outside = Arc::new(Mutex::new(7_u64));
+        let seen = Arc::clone(&outside);
+        metrics.on_scrape(Box::new(move |m| {
+            mirror(&m.ingest.bytes.with_label_values(&["push"]), *seen.lock());
+            set_count(&m.graph.nodes, *seen.lock());
+        }));
+        for (value, counted) in [(7, 7), (12, 12), (3, 12)] {
+            *outside.lock() = value;
+            let text = text(&metrics);
+            let line = format!("evergraph_ingest_bytes_total{{source=\"push\"}} {counted}\n");
+            assert!(text.contains(&line), "{line} not in\n{text}");
+            assert!(text.contains(&format!("\nevergraph_graph_nodes {value}\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_subject_is_in_one_state() {
+        let metrics = Metrics::new();
+        let states = ["starting", "running", "failed"];
+        set_state(&metrics.ingest.source_state, "kafka:a", "starting", &states);
+        set_state(&metrics.ingest.source_state, "kafka:a", "running", &states);
+        let on: Vec<i64> = states
+            .iter()
+            .map(|state| metrics.ingest.source_state.with_label_values(&["kafka:a", state]).get())
+            .collect();
+        assert_eq!(on, [0, 1, 0]);
+    }
+
+    #[test]
+    fn the_process_is_measured() {
+        let text = text(&Metrics::new());
+        for name in PROCESS_METRICS {
+            assert!(text.contains(&format!("\n{name} ")), "{name} not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn counts_beyond_the_gauge_stand_at_its_bound() {
+        let metrics = Metrics::new();
+        set_count(&metrics.log.bytes, u64::MAX);
+        assert_eq!(metrics.log.bytes.get(), i64::MAX);
+    }
+}

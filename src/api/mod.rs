@@ -1,1 +1,206 @@
-//! Placeholder for `api`.
+//! Edge: answers out, over HTTP. Also the door for pushed events, which it hands to an
+//! [`Intake`] without looking inside.
+//!
+//! A request passes, from the outside in: its id is taken or made; [`envelope`] measures it and
+//! writes errors; a panic becomes a 500; for `/v1` data routes a permit is taken or the request is refused
+//! at once, so that the work waiting here is bounded; the handler runs what blocks or computes on the
+//! blocking pool, where it keeps its permit even if the client goes away.
+//!
+//! Reads only what `serving` publishes. Refuses to know ingest, the learner and the log: the daemon hands
+//! those in as an [`Intake`], a status closure and the checks of [`Health`].
+
+mod body;
+mod docs;
+mod envelope;
+mod error;
+mod health;
+mod ops;
+mod push;
+mod query;
+mod wire;
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
+use utoipa::ToSchema;
+
+use crate::event::Intake;
+use crate::metrics::Metrics;
+use crate::serving::QueryEngine;
+
+pub use docs::openapi_json;
+pub use health::{Check, Health, HealthReport, Heartbeat, State};
+
+/// Makes the document behind `GET /v1/status`. Called on the blocking pool.
+pub type StatusSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+
+/// What the interface is made of.
+#[derive(Clone)]
+pub struct ApiState {
+    /// Answers questions about nodes and links.
+    pub engine: Arc<QueryEngine>,
+    /// Takes pushed events; `None` where the push source is off.
+    pub intake: Option<Arc<dyn Intake>>,
+    /// The daemon's metrics.
+    pub metrics: Arc<Metrics>,
+    /// The daemon's health.
+    pub health: Arc<Health>,
+    /// How much is answered at a time.
+    pub limits: ApiLimits,
+    /// What runs.
+    pub info: Info,
+    /// The status document; `freshness` is added to it.
+    pub status: StatusSource,
+}
+
+/// How much is answered at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ApiLimits {
+    /// Queries answered at a time, waiting ones included; more are refused with 503.
+    pub concurrent_queries: usize,
+    /// Pushes taken at a time; more are refused with 503. Apart from queries, so that readers who wait for
+    /// an event cannot keep the event out.
+    pub concurrent_pushes: usize,
+    /// Largest body in bytes.
+    pub body_bytes: usize,
+    /// Longest time for a body to arrive and, once it has, for the work on the request; the time that a
+    /// request waits for `after` comes on top.
+    pub request_timeout: Duration,
+    /// Most nodes, pairs or neighbors in one request.
+    pub batch_items: usize,
+    /// Longest time that a request may wait for `after`.
+    pub wait: Duration,
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        Self {
+            concurrent_queries: 64,
+            concurrent_pushes: 16,
+            body_bytes: 8 << 20,
+            request_timeout: Duration::from_secs(30),
+            batch_items: 4096,
+            wait: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What runs; the answer of `GET /info`.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Info {
+    /// Name of the program.
+    #[schema(example = "evergraph")]
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The device it computes on, with the reason for that choice.
+    pub device: String,
+    /// The kind of model.
+    #[schema(example = "tgn")]
+    pub model: String,
+    /// Length of an embedding.
+    pub embedding_dimension: usize,
+    /// When the process started, milliseconds since the Unix epoch.
+    pub started_unix_ms: i64,
+}
+
+/// The state that handlers share.
+type App = Arc<Shared>;
+
+struct Shared {
+    state: ApiState,
+    queries: Arc<Semaphore>,
+    pushes: Arc<Semaphore>,
+}
+
+/// The whole interface.
+///
+/// Needs a running tokio runtime to answer, not to be built.
+pub fn router(state: ApiState) -> Router {
+    let app: App = Arc::new(Shared {
+        queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
+        pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
+        state,
+    });
+    let queries = Router::new()
+        .route("/v1/embeddings", post(query::embeddings))
+        .route("/v1/links/score", post(query::link_scores))
+        .route("/v1/nodes/{key}", get(query::node))
+        .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_query));
+    let pushes = Router::new()
+        .route("/v1/events", post(push::events))
+        .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_push));
+    let operations = Router::new()
+        .route("/v1/status", get(ops::status))
+        .route("/livez", get(ops::livez))
+        .route("/readyz", get(ops::readyz))
+        .route("/healthz", get(ops::healthz))
+        .route("/metrics", get(ops::metrics))
+        .route("/info", get(ops::info));
+    queries
+        .merge(pushes)
+        .merge(operations)
+        .merge(docs::swagger_ui())
+        .fallback(envelope::unknown_route)
+        .method_not_allowed_fallback(envelope::method_not_allowed)
+        .layer(DefaultBodyLimit::max(app.state.limits.body_bytes))
+        .layer(CatchPanicLayer::custom(envelope::panicked))
+        .layer(from_fn_with_state(Arc::clone(&app), envelope::envelope))
+        .layer(PropagateRequestIdLayer::x_request_id())
+        .layer(from_fn(envelope::drop_odd_request_id))
+        .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
+        .with_state(app)
+}
+
+/// How long open requests may take to finish once the shutdown began.
+const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// Serves `router` on `listener` until `shutdown` resolves; then takes no new connections, finishes the open
+/// requests within 20 seconds and returns.
+///
+/// # Errors
+/// If the listener cannot accept connections any more.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let (draining, mut drains) = watch::channel(false);
+    let signal = async move {
+        shutdown.await;
+        draining.send_replace(true);
+    };
+    // Small answers leave at once instead of waiting for more to send.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY could not be set on a connection");
+        }
+    });
+    let server = axum::serve(listener, router).with_graceful_shutdown(signal);
+    let expired = async move {
+        // The sender lives as long as the server: an error means that the server is gone.
+        if drains.wait_for(|draining| *draining).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(DRAIN_LIMIT).await;
+    };
+    tokio::select! {
+        served = server => served,
+        () = expired => {
+            tracing::warn!(limit_seconds = DRAIN_LIMIT.as_secs(), "open HTTP requests were cut off at shutdown");
+            Ok(())
+        }
+    }
+}

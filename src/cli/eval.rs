@@ -12,12 +12,16 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 
 use super::events::{read_nodes, read_pairs, read_stream};
+use crate::device;
+use crate::model::TgnOptions;
 use crate::train::edgebank::{BankRule, EdgeBank};
 use crate::train::evaluate::bank::evaluate_bank;
+use crate::train::evaluate::learned::{LearnedOptions, Sight, TestThenTrain, evaluate_learned};
 use crate::train::evaluate::prequential::evaluate_prequential;
 use crate::train::evaluate::{Candidates, PartNegatives, StaticReport};
 use crate::train::protocol::{NegativeSource, Populations, Split, draw_masked};
 use crate::train::stream::Stream;
+use crate::train::{Trainer, TrainerOptions};
 use progress::ProgressBars;
 use report::Report;
 
@@ -65,6 +69,9 @@ pub struct EvalArgs {
     /// Share of activations dropped while training
     #[arg(long, default_value_t = 0.1)]
     pub dropout: f32,
+    /// Which edges an event may have as neighbors (prequential)
+    #[arg(long, value_enum, default_value_t = SightName::EarlierBatches)]
+    pub sight: SightName,
     /// Threads to compute with; all cores if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
@@ -102,6 +109,24 @@ impl BankName {
             Self::Window => BankRule::Window,
             Self::RepeatInterval => BankRule::RepeatInterval,
             Self::RepeatThreshold => BankRule::RepeatThreshold,
+        }
+    }
+}
+
+/// Which edges an event may have as neighbors under the prequential protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SightName {
+    /// Edges of earlier batches
+    EarlierBatches,
+    /// Also earlier edges of the batch itself
+    WithinBatch,
+}
+
+impl From<SightName> for Sight {
+    fn from(name: SightName) -> Self {
+        match name {
+            SightName::EarlierBatches => Self::EarlierBatches,
+            SightName::WithinBatch => Self::WithinBatch,
         }
     }
 }
@@ -198,8 +223,29 @@ fn measure_static(
             let candidates = candidates.as_ref();
             evaluate_bank(stream, populations, negatives, rule, batch_size, candidates, &mut watch)?
         }
-        ModelName::Tgn => anyhow::bail!("not wired"),
+        ModelName::Tgn => {
+            let options = LearnedOptions {
+                epochs: args.epochs as usize,
+                batch_size,
+                seed: args.seed,
+                candidates: candidates.as_ref(),
+            };
+            let trainer = trainer(args, stream)?;
+            evaluate_learned(stream, populations, negatives, trainer, &options, &mut watch)?
+        }
     })
+}
+
+fn trainer(args: &EvalArgs, stream: &Stream) -> anyhow::Result<Trainer> {
+    let probe = device::probe();
+    eprintln!("{}", probe.reason);
+    let model = TgnOptions {
+        edge_feature_dim: stream.feature_dimension(),
+        dropout: args.dropout,
+        ..TgnOptions::default()
+    };
+    let options = TrainerOptions { model, learning_rate: args.learning_rate, seed: args.seed };
+    Ok(Trainer::new(options, &probe.chosen)?)
 }
 
 fn measure_prequential(args: &EvalArgs, stream: &Stream, report: &mut Report) -> anyhow::Result<()> {
@@ -211,7 +257,11 @@ fn measure_prequential(args: &EvalArgs, stream: &Stream, report: &mut Report) ->
             let mut bank = EdgeBank::new(rule);
             evaluate_prequential(stream, &mut bank, None, batch_size, seed, &mut watch)?
         }
-        ModelName::Tgn => anyhow::bail!("not wired"),
+        ModelName::Tgn => {
+            let mut model = TestThenTrain::new(stream, trainer(args, stream)?, args.sight.into())?;
+            let bank = Some(EdgeBank::new(rule));
+            evaluate_prequential(stream, &mut model, bank, batch_size, seed, &mut watch)?
+        }
     };
     report.split(Split::by_quantiles(stream.times()), stream.len());
     report.prequential_figures(&figures);

@@ -1,4 +1,136 @@
-//! Placeholder for `cli`.
+//! The command line: arguments in, one library call, an exit code out. Decides nothing.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong arguments, 78 settings that cannot be used. What is meant for
+//! programs goes to standard output, what is meant for people to standard error.
+
+mod check;
+mod demo;
 pub mod eval;
 pub mod events;
+mod ingest;
+mod inspect;
 pub mod machine;
+mod output;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::config::{Config, ConfigError};
+
+/// Learns temporal graph networks from event streams and serves fresh embeddings.
+#[derive(Debug, Parser)]
+#[command(name = "evergraph", version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon: take events in, learn from them, answer over HTTP
+    Serve(ConfigArgs),
+    /// Run the daemon on a generated stream; no broker, no settings needed
+    Demo(demo::DemoArgs),
+    /// Train and test a model on a file of events under a published protocol
+    Eval(eval::EvalArgs),
+    /// Push a file of events to Kafka or to a daemon, as a producer would
+    Ingest(ingest::IngestArgs),
+    /// Validate the settings and probe Kafka, disk and devices
+    Check(ConfigArgs),
+    /// Show what a running daemon is doing
+    Status(inspect::StatusArgs),
+    /// Look into an event log without a daemon: counts, positions, digest of the graph
+    Log(inspect::LogArgs),
+    /// Checkpoints of a data directory
+    Checkpoint(inspect::CheckpointArgs),
+    /// Print the OpenAPI document of the HTTP interface
+    Openapi,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Where settings come from.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ConfigArgs {
+    /// Settings file; what it does not name keeps its default
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address of the HTTP interface (api.listen)
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Folder for everything the daemon keeps (data.dir)
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Any other setting, for example --set learner.batch_events=100
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ConfigArgs {
+    fn load(&self) -> anyhow::Result<Config> {
+        let mut flags = Vec::new();
+        for pair in &self.set {
+            let Some((key, value)) = pair.split_once('=') else {
+                anyhow::bail!("--set {pair}: write it as SECTION.KEY=VALUE");
+            };
+            flags.push((key.trim().to_owned(), value.trim().to_owned()));
+        }
+        flags.extend(self.listen.clone().map(|listen| ("api.listen".to_owned(), listen)));
+        flags.extend(self.data.clone().map(|data| ("data.dir".to_owned(), data)));
+        Ok(Config::load(self.config.as_deref(), &flags)?)
+    }
+}
+
+/// Runs the program on the process's arguments.
+#[must_use]
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Ingest(args) => ingest::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Status(args) => inspect::status(&args),
+        Command::Log(args) => inspect::log(&args),
+        Command::Checkpoint(args) => inspect::checkpoints(&args),
+        Command::Openapi => {
+            crate::api::openapi_json().map_err(Into::into).and_then(|text| output::print(&text))
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "evergraph", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&error);
+            ExitCode::from(if error.is::<ConfigError>() { 78 } else { 1 })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn settings_from_flags_win_and_are_named_when_wrong() {
+        let args = |set: &str| ConfigArgs { set: vec![set.to_owned()], ..ConfigArgs::default() };
+        assert_eq!(args("learner.batch_events=9").load().unwrap().learner.batch_events, 9);
+        let error = args("learner.batch_event=9").load().unwrap_err().to_string();
+        assert!(error.contains("did you mean `batch_events`"), "{error}");
+        assert!(args("nonsense").load().unwrap_err().to_string().contains("SECTION.KEY=VALUE"));
+    }
+}

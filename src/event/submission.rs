@@ -39,6 +39,9 @@ pub enum SubmitError {
         /// The operating system's words.
         detail: String,
     },
+    /// The daemon has just started and is still reading its log.
+    #[error("the daemon is still rebuilding its graph from the log")]
+    Restoring,
     /// The daemon is stopping.
     #[error("the daemon is shutting down")]
     ShuttingDown,

@@ -2,14 +2,14 @@
 //!
 //! An entry is 12 bytes: the neighbor with the direction of the edge in its highest bit, and the
 //! time and the edge id as 32-bit distances from the block's 64-bit bases. A record whose distance does
-//! not fit begins a new block. The block's description is 32 bytes and stands in its node's directory;
-//! the entries stand in the shard's slab. It holds the exact time of the first entry, the exact smallest
-//! and largest edge id, and how many entries stand in the node's earlier blocks, so that a query is
-//! usually answered from descriptions and one block.
+//! not fit begins a new block. The entries stand in the shard's slab; the block's description is 32 bytes
+//! and stands in its node's directory. It holds the time of the first entry, bounds of the edge ids in
+//! this and the earlier blocks, and how many entries stand in those, so that a query is usually answered
+//! from descriptions and one block.
 //!
 //! Knows nothing of nodes and locks.
 
-use super::slab::{Slab, slot_entries};
+use super::slab::{Slab, class_of};
 use crate::event::NodeId;
 
 /// Set in the packed neighbor of an entry when the edge comes from the neighbor.
@@ -52,21 +52,24 @@ impl Record {
     }
 }
 
-/// Description of one block. All of its fields are exact, never bounds.
+/// Description of one block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TemporalBlock {
     /// Time of the first entry; base of all times.
     pub start: i64,
-    /// Smallest edge id; base of all edge ids.
+    /// No larger than any edge id; base of all edge ids.
     base_edge: u64,
-    /// Distance of the largest edge id from the smallest.
-    edge_span: u32,
     /// Where the entries are in the slab.
     slot: u32,
     /// Number of entries in the earlier blocks of the node.
     pub before: u32,
+    /// Distance from `base_edge` of an edge id that none in this or an earlier block of the node
+    /// exceeds; `u32::MAX` if that is too far.
+    reach: u32,
     len: u16,
-    capacity: u16,
+    class: u8,
+    /// Whether edge ids ascend too, so that the entries below an edge id stand in front.
+    ordered: bool,
 }
 
 /// Distance of two times, the later first.
@@ -76,14 +79,15 @@ fn distance(later: i64, earlier: i64) -> u64 {
 }
 
 /// How many records at the front of `records` (ascending, none before the block's last entry) fit a
-/// block whose entries begin at `start` and have edge ids `edges.0..=edges.1`, `room` at most; and the
+/// block whose entries begin at `start` and have edge ids in `edges.0..=edges.1`, `room` at most; and the
 /// range of edge ids with them.
 fn fitting(start: i64, mut edges: (u64, u64), room: usize, records: &[Record]) -> (usize, (u64, u64)) {
     let mut count = 0;
     for record in records.iter().take(room) {
         let wider = (edges.0.min(record.edge), edges.1.max(record.edge));
         let far = distance(record.time, start) > u64::from(u32::MAX);
-        if far || wider.1 - wider.0 > u64::from(u32::MAX) {
+        // The largest distance stands for "too far".
+        if far || wider.1 - wider.0 >= u64::from(u32::MAX) {
             break;
         }
         edges = wider;
@@ -99,37 +103,33 @@ impl TemporalBlock {
     pub fn begin(slab: &mut Slab, records: &[Record], most: usize, capacity: usize) -> (Self, usize) {
         let first = records[0];
         let (count, edges) = fitting(first.time, (first.edge, first.edge), most, records);
-        let capacity = slot_entries(count.max(capacity));
+        let class = class_of(count.max(capacity));
         let mut block = Self {
             start: first.time,
             base_edge: edges.0,
-            edge_span: (edges.1 - edges.0) as u32,
-            slot: slab.take(capacity),
+            slot: slab.take(class),
             before: 0,
+            reach: (edges.1 - edges.0) as u32,
             len: 0,
-            capacity: capacity as u16,
+            class: class as u8,
+            ordered: true,
         };
         block.write(slab, &records[..count]);
         (block, count)
     }
 
-    /// Appends the first records of `records` (ascending, none before the last entry), as many as
-    /// distances allow in a block of `page` entries, and says how many. The slot grows as needed.
+    /// Appends the first records of `records` (ascending, none before the last entry, edge ids above the
+    /// block's), as many as distances allow in a block of `page` entries, and says how many. The slot grows
+    /// as needed.
     pub fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize) -> usize {
         let room = page.saturating_sub(self.len());
         let (count, edges) = fitting(self.start, self.edges(), room, records);
         if count == 0 {
             return 0;
         }
+        debug_assert_eq!(edges.0, self.base_edge, "appended edges are younger than the block");
         self.reserve(slab, count);
-        let shift = (self.base_edge - edges.0) as u32;
-        if shift > 0 {
-            for entry in slab.get_mut(self.slot, self.len()) {
-                entry.edge += shift;
-            }
-        }
-        self.base_edge = edges.0;
-        self.edge_span = (edges.1 - edges.0) as u32;
+        self.reach = (edges.1 - edges.0) as u32;
         self.write(slab, &records[..count]);
         count
     }
@@ -142,7 +142,8 @@ impl TemporalBlock {
             return false;
         }
         self.reserve(slab, 1);
-        self.edge_span = (edges.1 - edges.0) as u32;
+        self.reach = (edges.1 - edges.0) as u32;
+        self.ordered = false;
         self.len += 1;
         let entry = self.pack(record);
         let entries = slab.get_mut(self.slot, usize::from(self.len));
@@ -151,14 +152,20 @@ impl TemporalBlock {
         true
     }
 
+    /// Takes note that an earlier block holds edge ids up to `edge`.
+    pub fn reach_to(&mut self, edge: u64) {
+        let distance = edge.saturating_sub(self.base_edge);
+        self.reach = self.reach.max(u32::try_from(distance).unwrap_or(u32::MAX));
+    }
+
     /// Gives the slot back; the block is gone.
     pub fn release(self, slab: &mut Slab) {
-        slab.release(self.slot, usize::from(self.capacity));
+        slab.release(self.slot, usize::from(self.class));
     }
 
     /// The same block with its entries in `to`, in a slot of the same size.
     pub fn copied(mut self, from: &Slab, to: &mut Slab) -> Self {
-        let slot = to.take(usize::from(self.capacity));
+        let slot = to.take(usize::from(self.class));
         to.get_mut(slot, self.len()).copy_from_slice(from.get(self.slot, self.len()));
         self.slot = slot;
         self
@@ -170,10 +177,21 @@ impl TemporalBlock {
         usize::from(self.len)
     }
 
-    /// Smallest and largest edge id.
+    /// Bounds of edge ids: no id of this block is below the first, none of this block or an earlier block
+    /// of the node above the second.
     #[inline]
     pub fn edges(&self) -> (u64, u64) {
-        (self.base_edge, self.base_edge + u64::from(self.edge_span))
+        let highest = if self.reach == u32::MAX { u64::MAX } else { self.base_edge + u64::from(self.reach) };
+        (self.base_edge, highest)
+    }
+
+    /// Number of entries before the first with edge id `bound` or above, if the entries are in order of
+    /// edge ids.
+    #[inline]
+    pub fn rank_of_edge(&self, slab: &Slab, bound: u64) -> Option<usize> {
+        let limit = bound.saturating_sub(self.base_edge);
+        let entries = slab.get(self.slot, self.len());
+        self.ordered.then(|| entries.partition_point(|entry| u64::from(entry.edge) < limit))
     }
 
     /// Entry `position`, unpacked.
@@ -194,7 +212,12 @@ impl TemporalBlock {
             return 0;
         }
         let limit = distance(time, self.start);
-        slab.get(self.slot, self.len()).partition_point(|entry| u64::from(entry.time) < limit)
+        let entries = slab.get(self.slot, self.len());
+        match entries.last() {
+            // A question about now: the search would touch entries that the answer does not need.
+            Some(last) if u64::from(last.time) < limit => entries.len(),
+            _ => entries.partition_point(|entry| u64::from(entry.time) < limit),
+        }
     }
 
     /// Number of entries before the first that is not below `record`.
@@ -224,24 +247,27 @@ impl TemporalBlock {
     fn write(&mut self, slab: &mut Slab, records: &[Record]) {
         let block = *self;
         self.len += records.len() as u16;
-        let entries = &mut slab.get_mut(self.slot, self.len())[block.len()..];
-        for (entry, &record) in entries.iter_mut().zip(records) {
+        // Younger than what is there: order among themselves decides.
+        let mut last = 0;
+        let new = &mut slab.get_mut(self.slot, self.len())[block.len()..];
+        for (entry, &record) in new.iter_mut().zip(records) {
             *entry = block.pack(record);
+            self.ordered &= entry.edge >= last;
+            last = entry.edge;
         }
     }
 
-    /// Makes room for `more` entries.
+    /// Makes room for `more` entries: the next class at least, so that single appends copy each entry a
+    /// constant number of times.
     fn reserve(&mut self, slab: &mut Slab, more: usize) {
-        let needed = self.len() + more;
-        if needed <= usize::from(self.capacity) {
+        let class = class_of(self.len() + more);
+        if class <= usize::from(self.class) {
             return;
         }
-        // The next class at least, so that single appends copy each entry a constant number of times.
-        let capacity = slot_entries(needed);
-        let slot = slab.take(capacity);
-        let grown = Self { slot, capacity: capacity as u16, ..*self };
+        let slot = slab.take(class);
         slab.copy(self.slot, slot, self.len());
         self.release(slab);
-        *self = grown;
+        self.slot = slot;
+        self.class = class as u8;
     }
 }

@@ -21,7 +21,7 @@ mod view;
 pub use account::{GraphBytes, GraphStats};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use store::GraphStore;
-pub use view::{GraphView, Neighbor, Past};
+pub use view::{Candidates, GraphView, Neighbor, Past};
 
 use crate::event::EdgeId;
 
@@ -29,7 +29,7 @@ use crate::event::EdgeId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphOptions {
     /// Number of shards, rounded up to a power of two, 2^16 at most. More shards let readers and the writer
-    /// get out of each other's way; each costs some 50 KiB in a small graph.
+    /// get out of each other's way; each costs some 10 KiB in a small graph.
     pub shards: usize,
     /// Entries of a page, at which blocks stop growing; rounded up to a size class, 2^15 at most. Larger
     /// pages make directories shorter, smaller ones make late edges cheaper.

@@ -33,8 +33,6 @@ pub struct Past<'a> {
     blocks: &'a [TemporalBlock],
     slab: &'a Slab,
     bound: u64,
-    /// Whether every edge of the node is below the bound.
-    whole: bool,
     from: i64,
     before: i64,
 }
@@ -62,8 +60,8 @@ impl<'a> GraphView<'a> {
         f: impl FnOnce(Past<'_>) -> R,
     ) -> R {
         self.store.read_list(node, |list, slab| {
-            let (bound, whole) = (self.bound.0, list.last_edge() < self.bound.0);
-            f(Past { blocks: list.blocks(), slab, bound, whole, from: from.0, before: before.0 })
+            let blocks = list.blocks();
+            f(Past { blocks, slab, bound: self.bound.0, from: from.0, before: before.0 })
         })
     }
 }
@@ -94,93 +92,126 @@ impl Past<'_> {
         }
     }
 
+    /// The same edges, counted, to take by rank.
+    #[must_use]
+    pub fn candidates(&self) -> Candidates<'_> {
+        let rank = |time| {
+            let end = self.blocks.partition_point(|block| block.start < time);
+            let last = self.blocks[..end].last();
+            (end, last.map_or(0, |block| block.before + rank32(block.rank_of_time(self.slab, time))))
+        };
+        let (end, high) = rank(self.before);
+        let low = if self.from == i64::MIN { 0 } else { rank(self.from).1.min(high) };
+        let hidden = |block: &&TemporalBlock| {
+            block.edges().1 >= self.bound && block.before + rank32(block.len()) > low
+        };
+        let settled = end - self.blocks[..end].iter().rev().take_while(hidden).count();
+        let mut candidates = Candidates { past: self, low, high, settled, end, count: 0 };
+        candidates.count =
+            candidates.parts().map(|part| part.visible).sum::<u32>() + candidates.settled_count();
+        candidates
+    }
+}
+
+/// The edges of a [`Past`], numbered from the oldest, 0.
+///
+/// Blocks are of two sorts. Up to `settled` every entry is below the view's bound, and ranks are found by
+/// arithmetic. Behind it, which is few blocks since ids follow time but for late events, each block says
+/// how many of its entries are.
+pub struct Candidates<'a> {
+    past: &'a Past<'a>,
+    /// Ranks among all entries of the node of the first in the range of times and the first behind it.
+    low: u32,
+    high: u32,
+    /// Blocks before this one are below the bound.
+    settled: usize,
+    /// Blocks before this one begin inside the range of times.
+    end: usize,
+    count: u32,
+}
+
+impl Candidates<'_> {
     /// Number of edges.
     #[must_use]
     pub fn count(&self) -> u32 {
-        let (low, high) = self.ranks();
-        if self.whole { high - low } else { self.visible_parts(low, high).map(|part| part.visible).sum() }
+        self.count
     }
 
-    /// Calls `f` with the edges of the given ranks, in the order given. Ranks count the
-    /// [`count`](Self::count) edges from the oldest, 0, to the newest, and are descending.
+    /// Calls `f` with the edges of the given ranks, which are descending: newest first.
+    #[inline]
     pub fn pick(&self, ranks: &[u32], mut f: impl FnMut(Neighbor)) {
-        let (low, high) = self.ranks();
-        if self.whole {
-            for rank in ranks {
-                let rank = low + rank;
-                let block = &self.blocks[self.blocks.partition_point(|block| block.before <= rank) - 1];
-                f(neighbor(block.record(self.slab, (rank - block.before) as usize)));
-            }
-            return;
-        }
-        let mut above: u32 = self.visible_parts(low, high).map(|part| part.visible).sum();
+        let Past { blocks, slab, bound, .. } = *self.past;
         let mut ranks = ranks.iter().copied().peekable();
-        for part in self.visible_parts(low, high).rev() {
+        let mut above = self.count;
+        for part in self.parts() {
             let first = above - part.visible;
-            let mut seen = above;
-            let visible = part.records(self.slab).rev().filter(|record| record.edge < self.bound);
-            for record in visible {
-                seen -= 1;
-                if ranks.next_if_eq(&seen).is_some() {
-                    f(neighbor(record));
+            if part.contiguous {
+                while let Some(rank) = ranks.next_if(|&rank| rank >= first) {
+                    f(neighbor(part.block.record(slab, part.start + (rank - first) as usize)));
                 }
-                if ranks.peek().is_none_or(|&rank| rank < first) {
-                    break;
+            } else if ranks.peek().is_some_and(|&rank| rank >= first) {
+                let mut rank = above;
+                let records = part.block.records(slab).take(part.end).skip(part.start).rev();
+                for record in records.filter(|record| record.edge < bound) {
+                    rank -= 1;
+                    if ranks.next_if_eq(&rank).is_some() {
+                        f(neighbor(record));
+                    }
                 }
             }
             above = first;
         }
+        for rank in ranks {
+            let rank = self.low + rank;
+            let block = &blocks[blocks.partition_point(|block| block.before <= rank) - 1];
+            f(neighbor(block.record(slab, (rank - block.before) as usize)));
+        }
     }
 
-    /// Ranks among all entries of the node of the first entry of the range and of the first behind it.
-    fn ranks(&self) -> (u32, u32) {
-        let rank = |time| {
-            let i = self.blocks.partition_point(|block| block.start < time);
-            #[allow(clippy::cast_possible_truncation, reason = "a block has at most 2^16 entries")]
-            self.blocks[..i]
-                .last()
-                .map_or(0, |block| block.before + block.rank_of_time(self.slab, time) as u32)
-        };
-        let high = rank(self.before);
-        (rank(self.from).min(high), high)
+    /// Number of edges in settled blocks.
+    fn settled_count(&self) -> u32 {
+        let behind = self.past.blocks.get(self.settled).map_or(self.high, |block| block.before);
+        behind.min(self.high).saturating_sub(self.low)
     }
 
-    /// The parts of blocks with ranks `low..high`, ascending, each with its number of visible edges.
-    fn visible_parts(&self, low: u32, high: u32) -> impl DoubleEndedIterator<Item = Part<'_>> {
-        let first = self.blocks.partition_point(|block| block.before <= low).saturating_sub(1);
-        let end = self.blocks.partition_point(|block| block.before < high);
-        self.blocks[first..end.max(first)].iter().map(move |block| {
-            let start = low.saturating_sub(block.before) as usize;
-            let mut part =
-                Part { block, start, end: block.len().min((high - block.before) as usize), visible: 0 };
-            let (lowest, highest) = block.edges();
-            let visible = if highest < self.bound {
-                part.end - part.start
-            } else if lowest >= self.bound {
-                0
-            } else {
-                part.records(self.slab).filter(|record| record.edge < self.bound).count()
-            };
-            #[allow(clippy::cast_possible_truncation, reason = "a block has at most 2^16 entries")]
-            let visible = visible as u32;
-            part.visible = visible;
+    /// The unsettled blocks, newest first.
+    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let Past { blocks, slab, bound, .. } = *self.past;
+        blocks[self.settled..self.end].iter().rev().map(move |block| {
+            let start = self.low.saturating_sub(block.before) as usize;
+            let end = block.len().min((self.high - block.before) as usize);
+            let mut part = Part { block, start, end, visible: 0, contiguous: true };
+            if block.edges().0 < bound {
+                let visible = match block.rank_of_edge(slab, bound) {
+                    Some(cut) => cut.min(end).saturating_sub(start),
+                    None => {
+                        part.contiguous = false;
+                        let records = block.records(slab).take(end).skip(start);
+                        records.filter(|record| record.edge < bound).count()
+                    }
+                };
+                part.visible = rank32(visible);
+            }
             part
         })
     }
 }
 
-/// Entries `start..end` of a block.
+/// Entries `start..end` of a block, of which `visible` are below the view's bound; if `contiguous`, those
+/// at the front.
 struct Part<'a> {
     block: &'a TemporalBlock,
     start: usize,
     end: usize,
     visible: u32,
+    contiguous: bool,
 }
 
-impl<'a> Part<'a> {
-    fn records(&self, slab: &'a Slab) -> impl DoubleEndedIterator<Item = Record> + 'a {
-        self.block.records(slab).take(self.end).skip(self.start)
-    }
+/// A place in a block as a rank.
+#[allow(clippy::cast_possible_truncation, reason = "a block has at most 2^15 entries")]
+#[inline]
+fn rank32(place: usize) -> u32 {
+    place as u32
 }
 
 #[inline]

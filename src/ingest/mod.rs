@@ -12,6 +12,7 @@ pub mod dead_letter;
 pub mod decode;
 #[cfg(test)]
 mod fake_log;
+pub mod generated;
 mod handover;
 pub mod kafka;
 pub mod produce;

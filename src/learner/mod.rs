@@ -1,1 +1,410 @@
-//! Placeholder for `learner`.
+//! Floor 7: the loop that learns. For each batch of the log, in this order: score it (so that quality is
+//! measured on events the model has not seen), train on it, update node memory, publish. It never
+//! stops for readers, and they never wait for it.
+//!
+//! When it lags by more than a set number of events it skips gradient steps, never memory updates, and
+//! says how many events it skipped. A step whose loss is not finite is skipped the same way.
+//!
+//! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
+//! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
+
+pub mod checkpoint;
+mod feed;
+mod quality;
+mod status;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use thiserror::Error;
+
+pub use checkpoint::{CheckpointError, CheckpointFile};
+pub use feed::{Feed, LearnBatch};
+pub use quality::{BatchQuality, QualityWindow};
+pub use status::{LearnerReport, LearnerStatus};
+
+use crate::event::{EdgeId, NodeId};
+use crate::log::{LogError, LogReader};
+use crate::metrics::Metrics;
+use crate::serving::{Progress, QueryEngine};
+use crate::train::edgebank::{BankRule, EdgeBank};
+use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
+use crate::train::{
+    DestinationPool, Negatives, PhaseSeconds, Positives, StepMode, StepReport, TrainError, Trainer, World,
+};
+
+/// How long the loop waits for events before it looks at its surroundings.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// Why the loop ended.
+#[derive(Debug, Error)]
+pub enum LearnerError {
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The trainer refused for a reason that no later batch will cure.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+/// The loop's settings.
+#[derive(Clone, Debug)]
+pub struct LearnerOptions {
+    /// Whether weights are trained at all.
+    pub train: bool,
+    /// Most edges of one batch.
+    pub batch_events: usize,
+    /// How long a batch that is not full waits for more.
+    pub batch_wait: Duration,
+    /// Records behind the log's end past which gradient steps are skipped.
+    pub lag_events_max: u64,
+    /// Batches over which quality is averaged.
+    pub quality_window_batches: usize,
+    /// Positives of a batch that are ranked against candidates.
+    pub rank_queries: usize,
+    /// Candidates per ranked positive.
+    pub rank_candidates: usize,
+    /// Picks the negatives.
+    pub seed: u64,
+    /// Folder of the checkpoints.
+    pub checkpoint_dir: PathBuf,
+    /// Time between two checkpoints.
+    pub checkpoint_interval: Duration,
+}
+
+/// What the loop reads and publishes to; all shared with readers.
+#[derive(Clone)]
+pub struct Shared {
+    /// The graph and rows to learn from, and where states and weights are published.
+    pub engine: Arc<QueryEngine>,
+    /// Positions of the loops.
+    pub progress: Arc<Progress>,
+    /// What the loop says of itself.
+    pub status: Arc<LearnerStatus>,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Hears of every written checkpoint, with the quality at that moment.
+pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, u64, Option<BatchQuality>) + Send>;
+
+/// The loop and all that it owns.
+pub struct Learner {
+    trainer: Trainer,
+    feed: Feed,
+    shared: Shared,
+    options: LearnerOptions,
+    record: CheckpointRecorder,
+    pool: DestinationPool,
+    bank: EdgeBank,
+    quality: QualityWindow,
+    version: u64,
+    checkpointed: EdgeId,
+    checkpoint_due: Instant,
+}
+
+impl Learner {
+    /// A loop that goes on at `position`, where `trainer` stands. Reads the log up to there for what is
+    /// rebuilt from it, and publishes the states of all nodes.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn new(
+        trainer: Trainer,
+        position: EdgeId,
+        open_reader: impl Fn(EdgeId) -> LogReader,
+        shared: Shared,
+        options: LearnerOptions,
+        record: CheckpointRecorder,
+    ) -> Result<Self, LogError> {
+        let feed = Feed::new(open_reader(position), shared.progress.clone(), position);
+        let trainer_version = trainer.weights().version;
+        let mut learner = Self {
+            trainer,
+            feed,
+            pool: DestinationPool::new(),
+            bank: EdgeBank::new(BankRule::Unlimited),
+            quality: QualityWindow::new(options.quality_window_batches),
+            version: trainer_version,
+            checkpointed: position,
+            checkpoint_due: Instant::now() + options.checkpoint_interval,
+            shared,
+            options,
+            record,
+        };
+        learner.rebuild(open_reader(EdgeId(0)), position)?;
+        let known = u32::try_from(learner.trainer.state().memory.len()).unwrap_or(u32::MAX);
+        learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
+        learner.publish_weights();
+        learner.shared.progress.set_learned(position);
+        learner.shared.status.update(|report| {
+            report.position = position;
+            report.model_version = trainer_version;
+        });
+        Ok(learner)
+    }
+
+    /// Replays what quality measurement needs, up to `position`.
+    fn rebuild(&mut self, reader: LogReader, position: EdgeId) -> Result<(), LogError> {
+        let mut feed = Feed::new(reader, self.shared.progress.clone(), EdgeId(0));
+        let mut batch = LearnBatch::default();
+        while feed.position() < position {
+            let left = usize::try_from(position.0 - feed.position().0).unwrap_or(usize::MAX);
+            feed.fill(&mut batch, left.min(self.options.batch_events), IDLE, Duration::ZERO)?;
+            self.remember_pairs(&batch);
+        }
+        Ok(())
+    }
+
+    fn remember_pairs(&mut self, batch: &LearnBatch) {
+        self.pool.extend(&batch.dst);
+        self.bank.observe(&batch.src, &batch.dst, &batch.times);
+    }
+
+    /// Learns until `stop` is set, then writes a last checkpoint. Calls `pulse` at every turn.
+    ///
+    /// # Errors
+    /// When the log cannot be read or the trainer cannot go on.
+    pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
+        let mut batch = LearnBatch::default();
+        while !stop.load(Ordering::Acquire) {
+            pulse();
+            self.feed.fill(&mut batch, self.options.batch_events, IDLE, self.options.batch_wait)?;
+            if batch.end > batch.first {
+                self.learn(&batch)?;
+            }
+            if Instant::now() >= self.checkpoint_due {
+                self.checkpoint();
+            }
+        }
+        self.checkpoint();
+        Ok(())
+    }
+
+    /// Score, train, remember, publish: one batch.
+    fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
+        let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
+        if !batch.edges.is_empty() {
+            let mode = self.mode(behind);
+            let negatives = self.negatives(batch);
+            let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch) };
+            let report = self.step(batch, &negatives, mode)?;
+            self.measure(batch, &negatives, &report, mode, rank);
+            self.remember_pairs(batch);
+            self.publish_rows(&report.touched);
+            if mode == StepMode::Train {
+                self.publish_weights();
+            }
+        }
+        self.shared.progress.set_learned(batch.end);
+        self.observe_freshness(batch);
+        self.shared.metrics.train.events_behind.set(behind.cast_signed());
+        self.shared.status.update(|report| {
+            report.position = batch.end;
+            report.behind = behind;
+            report.model_version = self.version;
+        });
+        Ok(())
+    }
+
+    fn mode(&self, behind: u64) -> StepMode {
+        if behind > self.options.lag_events_max {
+            StepMode::Remember
+        } else if self.options.train {
+            StepMode::Train
+        } else {
+            StepMode::Score
+        }
+    }
+
+    /// One random destination per edge, from those seen before the batch.
+    fn negatives(&mut self, batch: &LearnBatch) -> Vec<NodeId> {
+        if self.pool.is_empty() {
+            self.pool.extend(&batch.dst);
+        }
+        let mut drawn = Vec::new();
+        self.pool.draw(self.options.seed, batch.first.0, batch.dst.len(), &mut drawn);
+        drawn
+    }
+
+    /// Ranks a few positives against candidates drawn like negatives; changes no state.
+    fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Option<f64> {
+        let queries = self.options.rank_queries.min(batch.edges.len());
+        let stride = batch.edges.len() / queries.max(1);
+        let world = self.world(batch.first);
+        let mut sum = 0.0;
+        for query in 0..queries {
+            let i = query * stride;
+            let mut candidates = Vec::new();
+            let key = self.options.seed ^ 0x7261_6e6b;
+            self.pool.draw(key, batch.edges[i].0, self.options.rank_candidates, &mut candidates);
+            candidates.push(batch.dst[i]);
+            let scores = self.trainer.score_candidates(&world, batch.src[i], batch.times[i], &candidates);
+            let (positive, others) = scores.split_last()?;
+            sum += reciprocal_rank(*positive, others);
+        }
+        #[allow(clippy::cast_precision_loss)] // a handful
+        (queries > 0).then(|| sum / queries as f64)
+    }
+
+    fn world(&self, bound: EdgeId) -> World<'_> {
+        World {
+            view: self.shared.engine.graph.view_at(bound),
+            edge_features: &self.shared.engine.edge_features,
+            node_features: &self.shared.engine.node_features,
+        }
+    }
+
+    fn step(
+        &mut self,
+        batch: &LearnBatch,
+        negatives: &[NodeId],
+        mode: StepMode,
+    ) -> Result<StepReport, TrainError> {
+        let engine = self.shared.engine.clone();
+        let world = World {
+            view: engine.graph.view_at(batch.first),
+            edge_features: &engine.edge_features,
+            node_features: &engine.node_features,
+        };
+        let positives =
+            Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
+        let negatives = Negatives { src: &batch.src, dst: negatives };
+        match self.trainer.step(&world, &positives, &negatives, mode) {
+            Err(error @ TrainError::NonFinite { .. }) => {
+                self.shared.metrics.train.nonfinite.inc();
+                tracing::warn!(%error, position = batch.first.0, "a gradient step was skipped");
+                let mut touched = [batch.src.as_slice(), &batch.dst].concat();
+                touched.sort_unstable();
+                touched.dedup();
+                Ok(StepReport { touched, ..StepReport::default() })
+            }
+            other => other,
+        }
+    }
+
+    fn measure(
+        &mut self,
+        batch: &LearnBatch,
+        negatives: &[NodeId],
+        report: &StepReport,
+        mode: StepMode,
+        mrr: Option<f64>,
+    ) {
+        let metrics = &self.shared.metrics;
+        let events = batch.edges.len() as u64;
+        if mode == StepMode::Remember {
+            metrics.train.steps.with_label_values(&["remember"]).inc();
+            metrics.train.skipped_events.inc_by(events);
+            self.shared.status.update(|report| {
+                report.skipped += events;
+                report.remembered += events;
+            });
+            return;
+        }
+        if mode == StepMode::Train {
+            metrics.train.steps.with_label_values(&["train"]).inc();
+            metrics.train.events.inc_by(events);
+            metrics.train.loss.set(f64::from(report.loss));
+        }
+        for (phase, seconds) in phases(&report.phases) {
+            metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
+        }
+        let bank_positive = self.bank.scores(&batch.src, &batch.dst);
+        let bank_negative = self.bank.scores(&batch.src, negatives);
+        if let (Some(ap), Some(auc), Some(baseline)) = (
+            average_precision(&report.positive, &report.negative),
+            roc_auc(&report.positive, &report.negative),
+            average_precision(&bank_positive, &bank_negative),
+        ) {
+            self.quality.push(BatchQuality { average_precision: ap, auc, mrr, baseline });
+        }
+        let quality = self.quality.mean();
+        if let Some(quality) = quality {
+            metrics.eval.average_precision.set(quality.average_precision);
+            metrics.eval.auc.set(quality.auc);
+            metrics.eval.mrr.set(quality.mrr.unwrap_or(0.0));
+            metrics.eval.baseline_average_precision.with_label_values(&["edgebank"]).set(quality.baseline);
+        }
+        self.shared.status.update(|status| {
+            status.trained += if mode == StepMode::Train { events } else { 0 };
+            status.remembered += events;
+            status.loss = Some(report.loss);
+            status.quality = quality;
+        });
+    }
+
+    fn publish_rows(&mut self, nodes: &[NodeId]) {
+        let states = &self.shared.engine.states;
+        self.trainer.publish_rows(nodes, |node, row, last_update| states.publish(node, row, last_update));
+    }
+
+    fn publish_weights(&mut self) {
+        let weights = self.trainer.weights();
+        self.version = weights.version;
+        if let Err(error) = self.shared.engine.publish(weights) {
+            tracing::error!(%error, "weights could not be published");
+        }
+        self.shared.metrics.model.version.set(self.version.cast_signed());
+        self.shared.metrics.model.published_timestamp.set(unix_seconds());
+    }
+
+    fn observe_freshness(&self, batch: &LearnBatch) {
+        let now = unix_seconds();
+        for &origin in &batch.origins_unix_ms {
+            #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
+            let seconds = now - origin as f64 / 1000.0;
+            self.shared.metrics.model.event_to_visible.observe(seconds.max(0.0));
+            self.shared.status.freshness(seconds.max(0.0));
+        }
+    }
+
+    /// Writes a checkpoint if anything was learned since the last one. A failure is counted and said,
+    /// and tried again at the next interval: the log still has everything.
+    fn checkpoint(&mut self) {
+        self.checkpoint_due = Instant::now() + self.options.checkpoint_interval;
+        let position = self.feed.position();
+        if position == self.checkpointed {
+            return;
+        }
+        let started = Instant::now();
+        let mut payload = Vec::new();
+        let dir = &self.options.checkpoint_dir;
+        let saved = self.trainer.save(&mut payload);
+        let written = saved
+            .map_err(|source| CheckpointError::Io { path: dir.clone(), source })
+            .and_then(|()| checkpoint::write(dir, position, &payload));
+        let metrics = &self.shared.metrics.checkpoint;
+        match written {
+            Ok(file) => {
+                metrics.duration.observe(started.elapsed().as_secs_f64());
+                metrics.last_success_timestamp.set(unix_seconds());
+                metrics.bytes.set(file.bytes.cast_signed());
+                self.checkpointed = position;
+                (self.record)(&file, self.version, self.quality.mean());
+            }
+            Err(error) => {
+                metrics.failures.inc();
+                tracing::error!(%error, "no checkpoint was written; the next try is at the next interval");
+            }
+        }
+    }
+}
+
+fn phases(seconds: &PhaseSeconds) -> [(&'static str, f64); 6] {
+    [
+        ("sample", seconds.sample),
+        ("gather", seconds.gather),
+        ("forward", seconds.forward),
+        ("backward", seconds.backward),
+        ("optimizer", seconds.optimizer),
+        ("memory", seconds.memory),
+    ]
+}
+
+/// Seconds since the Unix epoch.
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

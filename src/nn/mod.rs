@@ -13,6 +13,8 @@
 //! Knows nothing of graphs, events or models.
 
 mod adam;
+#[cfg(test)]
+mod checks;
 mod cpu;
 pub mod init;
 mod ops;

@@ -95,7 +95,7 @@ mod tests {
     fn classes_are_stable_and_waste_less_than_a_quarter() {
         for len in [0, 1, 63, 64, 65, 100, 1000, 4096, 4097, 1_000_003] {
             let class = size_class(len);
-            assert!(class >= len && class % 16 == 0, "{len} {class}");
+            assert!(class >= len && class.is_multiple_of(16), "{len} {class}");
             assert_eq!(size_class(class), class, "{len}");
             assert!(len < 128 || class * 3 <= len * 4, "{len} {class}");
         }

@@ -1,1 +1,17 @@
-//! Placeholder for `serving`.
+//! Floor 5: what readers see. [`QueryEngine`] turns published [`Weights`](crate::model::Weights),
+//! [`NodeStates`] and the graph into answers; [`Progress`] says how fresh they are.
+//!
+//! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
+//! requests, wire formats, or how weights come about.
+
+mod answer;
+mod engine;
+mod progress;
+mod states;
+
+pub use answer::{
+    EmbeddingAnswer, NodeAnswer, NodeEmbedding, NodeNeighbor, PairScore, QueryError, ScoreAnswer,
+};
+pub use engine::QueryEngine;
+pub use progress::{Freshness, Progress};
+pub use states::NodeStates;

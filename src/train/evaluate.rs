@@ -6,16 +6,20 @@
 //! the caller watches through a callback.
 
 pub mod bank;
+pub mod learned;
 pub mod prequential;
 
 use thiserror::Error;
 
+use super::TrainError;
 use super::edgebank::EdgeBank;
 use super::negative::DestinationPool;
 use super::protocol::{Batch, Draw, NegativeSource, Populations, ProtocolError};
 use super::ranking::{RankingMeter, RankingSummary, reciprocal_rank};
 use super::stream::Stream;
 use crate::event::{EventTime, NodeId};
+use crate::feature::FeatureError;
+use crate::model::ModelError;
 
 /// Why a run ended without figures.
 #[derive(Debug, Error)]
@@ -23,6 +27,15 @@ pub enum EvaluationError {
     /// The stream and the protocol do not go together.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// A training step failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// The model and its weights do not go together.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The stream's feature rows have different lengths.
+    #[error(transparent)]
+    Features(#[from] FeatureError),
     /// No batch could be scored.
     #[error("no batch of the {part} part could be scored: it has no event")]
     NothingScored {
@@ -208,6 +221,7 @@ impl Pass<'_> {
 }
 
 /// Draws the destinations that an event's true destination is ranked among.
+#[derive(Debug)]
 pub struct Candidates {
     pool: DestinationPool,
     count: usize,

@@ -3,261 +3,18 @@
 //! Random streams with ties, self loops, late events, hubs, the ends of the time range, deletions, batch
 //! cuts, page sizes and view bounds. A failing case prints its seed; `SEED=n` runs that one alone.
 
+mod oracle;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op};
-use evergraph::graph::{GraphOptions, GraphStore, GraphView, NodeDictionary};
+use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey, Op};
+use evergraph::graph::{Applied, GraphOptions, GraphStore, NodeDictionary};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
+use oracle::{
+    Oracle, Random, Record, batch, batches, compare_accounts, compare_samples, questions, request, stream,
+};
 use proptest::prelude::*;
-
-/// An edge as the oracle keeps it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Edge {
-    id: u64,
-    src: u32,
-    dst: u32,
-    time: i64,
-}
-
-/// A record of a stream.
-#[derive(Clone, Copy, Debug)]
-enum Record {
-    Edge { src: u32, dst: u32, time: i64 },
-    DeleteEdge { src: u32, dst: u32, until: i64 },
-    DeleteNode { node: u32 },
-    Node { node: u32 },
-}
-
-#[derive(Default)]
-struct Oracle {
-    edges: Vec<Edge>,
-    next: u64,
-    deleted: u64,
-    late: u64,
-    latest: Option<i64>,
-    highest: Option<u32>,
-}
-
-impl Oracle {
-    fn apply(&mut self, record: Record) {
-        let before = self.edges.len();
-        match record {
-            Record::Edge { src, dst, time } => {
-                self.edges.push(Edge { id: self.next, src, dst, time });
-                self.late += u64::from(self.latest.is_some_and(|latest| time < latest));
-                self.latest = self.latest.max(Some(time));
-                self.highest = self.highest.max(Some(src.max(dst)));
-            }
-            Record::DeleteEdge { src, dst, until } => {
-                self.edges.retain(|edge| !(edge.src == src && edge.dst == dst && edge.time <= until));
-                self.deleted += (before - self.edges.len()) as u64;
-            }
-            Record::DeleteNode { node } => {
-                self.edges.retain(|edge| edge.src != node && edge.dst != node);
-                self.deleted += (before - self.edges.len()) as u64;
-            }
-            Record::Node { node } => self.highest = self.highest.max(Some(node)),
-        }
-        self.next += 1;
-    }
-
-    /// Edges of `node` in `from..before` with id below `bound` as (neighbor, id, time), newest first.
-    fn past(&self, node: u32, from: i64, before: i64, bound: u64) -> Vec<(u32, u64, i64)> {
-        let mut found: Vec<_> = self
-            .edges
-            .iter()
-            .filter(|edge| edge.src == node || edge.dst == node)
-            .filter(|edge| edge.time < before && edge.time >= from && edge.id < bound)
-            .map(|edge| (if edge.src == node { edge.dst } else { edge.src }, edge.id, edge.time))
-            .collect();
-        found.sort_unstable_by_key(|&(_, id, time)| std::cmp::Reverse((time, id)));
-        found
-    }
-
-    fn live(&self, node: u32) -> impl Iterator<Item = &Edge> {
-        self.edges.iter().filter(move |edge| edge.src == node || edge.dst == node)
-    }
-}
-
-/// The records as batches, cut after each of `cuts` (lengths, used in turn).
-fn batches(records: &[Record], cuts: &[usize]) -> Vec<EdgeBatch> {
-    let mut batches = Vec::new();
-    let mut rest = records;
-    let mut first = 0;
-    for &cut in cuts.iter().cycle() {
-        if rest.is_empty() {
-            break;
-        }
-        let (head, tail) = rest.split_at(cut.min(rest.len()));
-        batches.push(batch(first, head));
-        first += head.len() as u64;
-        rest = tail;
-    }
-    batches
-}
-
-fn batch(first: u64, records: &[Record]) -> EdgeBatch {
-    let mut batch = EdgeBatch { first: EdgeId(first), ..EdgeBatch::default() };
-    for &record in records {
-        let (op, src, dst, time) = match record {
-            Record::Edge { src, dst, time } => (Op::Edge, src, dst, time),
-            Record::DeleteEdge { src, dst, until } => (Op::DeleteEdge, src, dst, until),
-            Record::DeleteNode { node } => (Op::DeleteNode, node, node, i64::MAX),
-            Record::Node { node } => (Op::Node, node, node, 0),
-        };
-        batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
-        *batch.op.last_mut().unwrap() = op;
-    }
-    batch
-}
-
-/// A small generator of its own, so that the cases do not depend on the code under test.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let high = (self.0 >> 33) * (n >> 31) + ((self.0 >> 33) * (n & 0x7FFF_FFFF) >> 31);
-        high.min(n - 1)
-    }
-
-    fn chance(&mut self, one_in: u64) -> bool {
-        self.below(one_in) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len() as u64) as usize]
-    }
-}
-
-/// A stream of `length` records. Its character (clock, lateness, hubs, deletions) is drawn too.
-fn stream(random: &mut Random, length: usize, deletions: bool) -> Vec<Record> {
-    let nodes = random.pick(&[2, 5, 40, 3_000]);
-    let hub_one_in = random.pick(&[2, 10, 1 << 40]);
-    let late_one_in = random.pick(&[2, 20, 1 << 40]);
-    let step = random.pick(&[1, 2, 1_000, 1 << 31, 1 << 33, 1 << 40]);
-    let extreme_one_in = random.pick(&[30, 1 << 40]);
-    let delete_one_in = random.pick(&[15, 100, 1_000]);
-    let mut clock = random.pick(&[0, -5_000, 1_700_000_000, i64::MIN + 5, i64::MAX - 3]);
-    let mut records: Vec<Record> = Vec::new();
-    while records.len() < length {
-        clock = clock.saturating_add(random.below(step + 1) as i64);
-        let mut time = clock;
-        if random.chance(late_one_in) {
-            time = clock.saturating_sub(random.below(step * 20 + 1) as i64);
-        }
-        if random.chance(extreme_one_in) {
-            time = random.pick(&[i64::MIN, i64::MIN + 1, -1, 0, i64::MAX - 1, i64::MAX]);
-        }
-        let node = random.below(nodes) as u32;
-        let src = if random.chance(hub_one_in) { 0 } else { node };
-        let dst = if random.chance(25) { src } else { random.below(nodes) as u32 };
-        records.push(match random.below(delete_one_in) {
-            0 if deletions && random.chance(4) => Record::DeleteNode { node },
-            0 if deletions => {
-                let until = random.pick(&[i64::MAX, time, clock.saturating_sub(step as i64 * 10), i64::MIN]);
-                match random.pick(&records_or(&records, src, dst)) {
-                    Record::Edge { src, dst, .. } => Record::DeleteEdge { src, dst, until },
-                    _ => Record::DeleteEdge { src, dst, until },
-                }
-            }
-            1 if random.chance(3) => Record::Node { node },
-            _ => Record::Edge { src, dst, time },
-        });
-    }
-    records
-}
-
-/// Some earlier records to delete, or an edge that may not exist.
-fn records_or(records: &[Record], src: u32, dst: u32) -> Vec<Record> {
-    let mut some: Vec<Record> = records.iter().rev().take(50).copied().collect();
-    some.push(Record::Edge { src, dst, time: 0 });
-    some
-}
-
-fn request(policy: SamplingPolicy, fanout: usize, window: Option<i64>) -> SampleRequest {
-    SampleRequest { policy, fanout, window, seed: 42, batch: 7, layer: 1 }
-}
-
-fn slots(graph: &MessageFlowGraph, seed: usize) -> Vec<(u32, u64, i64)> {
-    let filled = graph.filled(seed);
-    filled.map(|i| (graph.neighbors[i].0, graph.edges[i].0, graph.times[i].0)).collect()
-}
-
-/// Compares samples of `nodes` at `times` with the oracle's answer, both policies.
-fn compare_samples(
-    oracle: &Oracle,
-    view: GraphView<'_>,
-    nodes: &[NodeId],
-    times: &[EventTime],
-    fanout: usize,
-    window: Option<i64>,
-) {
-    let seeds = Seeds { nodes, times };
-    let (mut recent, mut uniform) = (MessageFlowGraph::new(), MessageFlowGraph::new());
-    sample(view, seeds, &request(SamplingPolicy::Recent, fanout, window), &mut recent);
-    sample(view, seeds, &request(SamplingPolicy::Uniform, fanout, window), &mut uniform);
-    for (i, (&node, &time)) in nodes.iter().zip(times).enumerate() {
-        let from = window.map_or(i64::MIN, |window| time.0.saturating_sub(window));
-        let past = oracle.past(node.0, from, time.0, view.bound().0);
-        let wanted = past.len().min(fanout);
-        let what = format!("node {node:?} before {time} from {from} below {}", view.bound());
-        assert_eq!(slots(&recent, i), past[..wanted], "recent, {what}");
-        let drawn = slots(&uniform, i);
-        assert_eq!(drawn.len(), wanted, "uniform, {what}");
-        let mut candidates = past.iter();
-        // Newest first, no duplicates, all of the past: a subsequence.
-        assert!(drawn.iter().all(|slot| candidates.any(|c| c == slot)), "uniform {drawn:?}, {what}");
-        for graph in [&recent, &uniform] {
-            for slot in graph.filled(i) {
-                let expected = time.0.saturating_sub(graph.times[slot].0) as f32;
-                assert_eq!(graph.deltas[slot], expected, "{what}");
-            }
-            let empty = i * fanout + wanted..(i + 1) * fanout;
-            assert!(graph.neighbors[empty.clone()].iter().all(|&n| n == NodeId::NONE), "{what}");
-            assert!(graph.edges[empty.clone()].iter().all(|&e| e == MessageFlowGraph::NO_EDGE), "{what}");
-            assert!(graph.deltas[empty].iter().all(|&delta| delta == 0.0), "{what}");
-        }
-    }
-    let mut again = MessageFlowGraph::new();
-    sample(view, seeds, &request(SamplingPolicy::Uniform, fanout, window), &mut again);
-    assert_eq!(again, uniform, "a sample is a function of its arguments");
-}
-
-fn compare_accounts(oracle: &Oracle, store: &GraphStore, nodes: &[u32]) {
-    let stats = store.stats();
-    let loops = oracle.edges.iter().filter(|edge| edge.src == edge.dst).count();
-    assert_eq!(stats.edges, oracle.edges.len() as u64);
-    assert_eq!(stats.directed_entries, (2 * oracle.edges.len() - loops) as u64);
-    assert_eq!(stats.deleted_edges, oracle.deleted);
-    assert_eq!(stats.late_edges, oracle.late);
-    assert_eq!(stats.nodes, oracle.highest.map_or(0, |node| u64::from(node) + 1));
-    assert_eq!(stats.bytes.entries, stats.directed_entries * 12);
-    assert_eq!(store.latest_time(), oracle.latest.map(EventTime));
-    assert_eq!(store.applied(), EdgeId(oracle.next));
-    for &node in nodes {
-        assert_eq!(store.degree(NodeId(node)), oracle.live(node).count() as u64, "degree of {node}");
-        let last = oracle.live(node).map(|edge| EventTime(edge.time)).max();
-        assert_eq!(store.last_event(NodeId(node)), last, "last event of {node}");
-    }
-}
-
-/// Nodes and times worth asking about: those of edges, just before and after, and the ends of time.
-fn questions(random: &mut Random, oracle: &Oracle, count: usize) -> (Vec<NodeId>, Vec<EventTime>) {
-    let pick = |random: &mut Random| match oracle.edges.len() {
-        0 => Edge { id: 0, src: 0, dst: 1, time: 0 },
-        len => oracle.edges[random.below(len as u64) as usize],
-    };
-    let draw = |_| {
-        let edge = pick(random);
-        let node = random.pick(&[edge.src, edge.dst, 0, 1, 5_000, u32::MAX]);
-        let near = pick(random).time;
-        let time = random.pick(&[near, near.saturating_add(1), near.saturating_sub(1), i64::MIN, i64::MAX]);
-        (NodeId(node), EventTime(time))
-    };
-    (0..count).map(draw).unzip()
-}
 
 fn one_case(seed: u64) {
     let mut random = Random(seed);
@@ -271,9 +28,17 @@ fn one_case(seed: u64) {
     let batches = batches(&records, &cuts);
     let mut records = records.iter();
     for (i, batch) in batches.iter().enumerate() {
+        let (late, deleted) = (oracle.late, oracle.deleted);
         records.by_ref().take(batch.len()).for_each(|&record| oracle.apply(record));
         let applied = store.apply(batch);
-        assert_eq!(applied.end, batch.end());
+        let expected = Applied {
+            end: batch.end(),
+            edges: batch.op.iter().filter(|&&op| op == Op::Edge).count() as u64,
+            late_edges: oracle.late - late,
+            deleted_edges: oracle.deleted - deleted,
+            skipped: 0,
+        };
+        assert_eq!(applied, expected);
         if i % 40 != 0 && i + 1 != batches.len() {
             continue;
         }
@@ -488,22 +253,26 @@ fn digest_follows_content_and_not_arrival() {
         }
         assert!(seen.insert(digest(&changed, &[100], 256).0), "change {i} has no effect");
     }
-    // An edge counts as often as it is there, and its direction counts.
+    // An edge counts as often as it is there.
     let twice: Vec<_> = edges.iter().chain(&edges[5..6]).copied().collect();
     assert!(seen.insert(digest(&twice, &[100], 256).0));
+    // Deletion takes out what the edge put in.
     let id = |key: NodeKey| keys.lookup(&key).unwrap().0;
     let (src, dst, _) = edges[9];
     let (src, dst) = (id(NodeKey::Int(src)), id(NodeKey::from_text(&format!("item {dst}"))));
     let first = store.applied().0;
-    store.apply(&batch(first, &[Record::Edge { src, dst, time: 9_999 }]));
+    let (hub, time) = (keys.intern(&NodeKey::from_text("hub")).0, 9_999);
+    store.apply(&batch(first, &[Record::Edge { src, dst: hub, time }, Record::Edge { src: hub, dst, time }]));
+    assert!(seen.insert(store.digest(&keys)));
+    store.apply(&batch(first + 2, &[Record::DeleteNode { node: hub }]));
+    assert_eq!(store.digest(&keys), expected);
+    // Direction counts.
+    store.apply(&batch(first + 3, &[Record::Edge { src, dst: hub, time }]));
     let forward = store.digest(&keys);
-    store.apply(&batch(first + 1, &[Record::DeleteEdge { src: dst, dst: src, until: i64::MAX }]));
-    assert_eq!(store.digest(&keys), forward, "an edge is not its reverse");
-    store.apply(&batch(
-        first + 2,
-        &[Record::DeleteNode { node: src }, Record::Edge { src: dst, dst: src, time: 9_999 }],
-    ));
-    assert!(seen.insert(store.digest(&keys)) && seen.insert(forward));
+    let reverse =
+        [Record::DeleteEdge { src, dst: hub, until: time }, Record::Edge { src: hub, dst: src, time }];
+    store.apply(&batch(first + 4, &reverse));
+    assert_ne!(store.digest(&keys), forward, "an edge is not its reverse");
 }
 
 #[test]
@@ -516,4 +285,81 @@ fn records_applied_before_are_skipped() {
     let old = store.apply(&batch(0, &[edge(1, 1)]));
     assert_eq!((old.skipped, old.edges, old.end), (1, 0, EdgeId(4)));
     assert_eq!(store.degree(NodeId(0)), 4);
+}
+
+#[test]
+fn a_late_event_is_hidden_from_views_below_it() {
+    // Every 20th edge is followed by one that belongs far into the past; then bounds all along.
+    for page in [1, 4, 16, 256] {
+        let edge = |dst, time| Record::Edge { src: 0, dst, time };
+        let records: Vec<Record> =
+            (0..400).map(|i| edge(i % 7 + 1, if i % 20 == 19 { i * 3 / 7 } else { i }.into())).collect();
+        let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: page });
+        let mut oracle = Oracle::default();
+        for (i, record) in records.iter().enumerate() {
+            oracle.apply(*record);
+            store.apply(&batch(i as u64, &[*record]));
+            let times = [30, 200, i as i64 + 1].map(EventTime);
+            for bound in [i as u64, i as u64 * 6 / 7] {
+                compare_samples(&oracle, store.view_at(EdgeId(bound)), &[NodeId(0); 3], &times, 5, Some(90));
+                compare_samples(&oracle, store.view_at(EdgeId(bound)), &[NodeId(0); 3], &times, 500, None);
+            }
+        }
+        assert_eq!(store.view_at(EdgeId(u64::MAX)).bound(), store.applied(), "views end at what is applied");
+    }
+}
+
+#[test]
+fn edge_ids_too_far_apart_for_a_block_begin_another() {
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 });
+    let mut oracle = Oracle::default();
+    let mut random = Random(3);
+    for i in 0..300_u64 {
+        // Gaps as other nodes' events would leave them, around the reach of an entry.
+        oracle.next += random.pick(&[0, 0, 0, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 34]);
+        let first = oracle.next;
+        let time = if i % 9 == 8 { random.below(i) } else { i } as i64;
+        let record = Record::Edge { src: 0, dst: 1 + i as u32 % 3, time };
+        oracle.apply(record);
+        store.apply(&batch(first, &[record]));
+        if i % 10 == 0 {
+            let ids: Vec<u64> = oracle.edges.iter().map(|edge| edge.id).collect();
+            for bound in [random.pick(&ids), random.pick(&ids) + 1, oracle.next] {
+                let times = [i as i64 / 2, i as i64 + 1].map(EventTime);
+                let view = store.view_at(EdgeId(bound));
+                compare_samples(&oracle, view, &[NodeId(0), NodeId(1)], &times, 12, None);
+                compare_samples(&oracle, view, &[NodeId(0), NodeId(1)], &times, 300, Some(40));
+            }
+        }
+    }
+    compare_accounts(&oracle, &store, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn shards_are_compacted_as_nodes_grow_and_shrink() {
+    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64 });
+    let mut oracle = Oracle::default();
+    let mut records = Vec::new();
+    let mut random = Random(11);
+    for time in 0..24_000 {
+        let src = random.below(300) as u32;
+        records.push(Record::Edge { src, dst: 300 + random.below(300) as u32, time });
+        if time % 300 == 299 && time > 16_000 {
+            records.push(Record::DeleteNode { node: src });
+        }
+    }
+    records.iter().for_each(|&record| oracle.apply(record));
+    for batch in batches(&records, &[97]) {
+        store.apply(&batch);
+        let stats = store.stats();
+        // Spare capacity is half of the entries at most, released slots an eighth of all that or a chunk's
+        // worth; and one chunk of each shard is partly uncut.
+        let fixed = 2 * 2 * 1_024 * 12;
+        assert!(stats.bytes.slack <= stats.bytes.entries * 11 / 16 + fixed, "{stats:?}");
+    }
+    compare_accounts(&oracle, &store, &[0, 1, 2, 300, 301]);
+    let (nodes, times) = questions(&mut random, &oracle, 40);
+    for bound in [u64::MAX, 20_000, 3_000] {
+        compare_samples(&oracle, store.view_at(EdgeId(bound)), &nodes, &times, 10, None);
+    }
 }

@@ -49,6 +49,9 @@ impl Report {
         if args.model == ModelName::Tgn {
             report.set("learning_rate", args.learning_rate);
             report.set("dropout", args.dropout);
+            if prequential {
+                report.set("sight", name_of(args.sight));
+            }
         }
         report.set("machine", machine::facts(threads));
         report

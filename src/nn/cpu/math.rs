@@ -57,7 +57,7 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     let shifted = fma::<FMA>(clamped, std::f32::consts::LOG2_E, ROUND_F32);
     let n = shifted - ROUND_F32;
     // ln 2 in two parts, the first with few bits so that its product with n is exact.
-    let r = fma::<FMA>(n, -0.693_359_375, clamped);
+    let r = fma::<FMA>(n, -0.693_359_4, clamped);
     let r = fma::<FMA>(n, 2.121_944_4e-4, r);
     let mut p = fma::<FMA>(r, EXP[6], EXP[5]);
     p = fma::<FMA>(r, p, EXP[4]);
@@ -88,9 +88,9 @@ pub fn tanh<const FMA: bool>(x: f32) -> f32 {
     if x.abs() < 0.6 { near } else { far }
 }
 
-const SIN: [f32; 6] = [6.283_185_3, -41.341_702, 81.605_226, -76.704_285, 42.009_83, -14.394_304];
+const SIN: [f32; 6] = [std::f32::consts::TAU, -41.341_7, 81.605_23, -76.704_285, 42.009_83, -14.394_304];
 const EXP: [f32; 7] = [1.0, 1.0, 0.5, 0.166_664_15, 0.041_666_083, 0.008_375_135, 0.001_395_605_4];
-const TANH: [f32; 6] = [1.0, -0.333_332_85, 0.133_317_29, -0.053_771_846, 0.020_763_578, -0.005_863_208_6];
+const TANH: [f32; 6] = [1.0, -0.333_332_85, 0.133_317_29, -0.053_771_846, 0.020_763_578, -0.005_863_209];
 
 #[cfg(test)]
 mod tests {

@@ -82,8 +82,11 @@ impl Tape<'_> {
     ///
     /// # Panics
     /// If the shapes do not agree or a slot names a row that is not there.
-    pub fn temporal_attention(&mut self, args: TemporalAttention<'_>) -> Var {
+    pub fn temporal_attention(&mut self, mut args: TemporalAttention<'_>) -> Var {
         let shape = self.attention_shape(&args);
+        // Empty slots get the gradient 0, which must not meet a NaN in a product.
+        let slots = args.deltas.iter_mut().zip(&args.slots);
+        slots.filter(|(_, slot)| **slot == u32::MAX).for_each(|(delta, _)| *delta = 0.0);
         let seeds = shape.seeds;
         let mut saved = Attention {
             q: self.take(seeds, shape.model),

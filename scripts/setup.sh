@@ -1,0 +1,218 @@
+#!/usr/bin/env bash
+# Installs what is missing to build, run and test Evergraph, and says what it installs.
+#
+#   scripts/setup.sh          what `make demo` needs: C build tools, OpenSSL and zlib headers, Rust
+#   scripts/setup.sh test     also what `make test` needs: Java 17, Maven, Python 3, promtool
+#   scripts/setup.sh ci       also what `.ci/run` needs: rustfmt, clippy, cargo-deny
+#
+# It asks for tools, not for packages: a compiler or a Java that did not come from apt is as good.
+# Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
+# promtool and cargo-deny go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup,
+# the rest to the system by apt-get (as root, or through sudo).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly TOOLS="$PWD/.cache/tools"
+readonly CARGO_DENY_VERSION=0.20.2
+export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+
+# at_least 1.95 1.95.1: whether the second version is the first or newer.
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+# --- Debian packages -------------------------------------------------------------------------------
+
+# Runs a command as root. The environment that apt needs is passed on explicitly: sudo drops it.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        env DEBIAN_FRONTEND=noninteractive "$@"
+    elif have sudo; then
+        sudo env DEBIAN_FRONTEND=noninteractive "$@"
+    else
+        die "cannot install packages: run as root, or install sudo, or install them yourself: ${missing[*]}"
+    fi
+}
+
+apt_refreshed=no
+apt_refresh() {
+    [ "$apt_refreshed" = no ] || return 0
+    have apt-get || die "apt-get is missing, so nothing can be installed here: this script serves Debian and its" \
+        "descendants. Install the equivalents of these packages and run it again: ${missing[*]}"
+    as_root apt-get -qq -o Acquire::Retries=3 update >&2 ||
+        say "warning: 'apt-get update' failed in part; trying with the package lists at hand"
+    apt_refreshed=yes
+}
+
+apt_install() {
+    [ "$#" -gt 0 ] || return 0
+    apt_refresh
+    say "installing by apt-get: $*"
+    local log
+    log=$(mktemp)
+    if ! as_root apt-get -qq -y -o Acquire::Retries=3 install --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        die "apt-get could not install: $* (its whole output: $log)"
+    fi
+    rm -f "$log"
+}
+
+has_header() { [ -n "$(find /usr/include /usr/local/include -path "*/$1" -print -quit 2>/dev/null)" ]; }
+
+build_tools_missing() {
+    have gcc || missing+=(gcc)
+    have g++ || missing+=(g++)
+    have make || missing+=(make)
+    have pkg-config || missing+=(pkg-config)
+    have curl || missing+=(curl)
+    has_header stdlib.h || missing+=(libc6-dev)
+    has_header openssl/ssl.h || missing+=(libssl-dev)
+    has_header zlib.h || missing+=(zlib1g-dev)
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ] || missing+=(ca-certificates)
+}
+
+# Apache Kafka 4 needs Java 17 or newer.
+java_is_recent() {
+    have java || return 1
+    local major
+    major=$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${major:-0}" -ge 17 ]
+}
+
+java_package() {
+    local package
+    for package in openjdk-17-jre-headless openjdk-21-jre-headless openjdk-25-jre-headless; do
+        if apt-cache show "$package" >/dev/null 2>&1; then
+            echo "$package"
+            return
+        fi
+    done
+    die "no package of Java 17 or newer is on offer here; install one and run this again"
+}
+
+test_tools_missing() {
+    have python3 || missing+=(python3)
+    have mvn || missing+=(maven)
+    if ! java_is_recent; then
+        missing+=("Java 17")
+        apt_refresh
+        missing[-1]=$(java_package)
+    fi
+}
+
+# The package `prometheus` would also create a user and start a server; promtool alone is one file.
+install_promtool() {
+    ! have promtool || return 0
+    local missing=(prometheus) work
+    apt_refresh
+    say "unpacking promtool from the Debian package prometheus to $TOOLS/bin"
+    work=$(mktemp -d)
+    chmod 755 "$work"
+    (cd "$work" && apt-get -qq -o Acquire::Retries=3 -o APT::Sandbox::User=root download prometheus >&2) ||
+        die "apt-get could not download the package prometheus (for promtool)"
+    dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb | tar -x -C "$work" ./usr/bin/promtool
+    mkdir -p "$TOOLS/bin"
+    mv "$work/usr/bin/promtool" "$TOOLS/bin/promtool"
+    rm -rf "$work"
+}
+
+# --- Rust ------------------------------------------------------------------------------------------
+
+rust_wanted() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
+
+# The version of cargo as seen from this folder, without its suffix; 0 if there is none.
+rust_found() { cargo --version 2>/dev/null | sed 's/^cargo \([0-9.]*\).*/\1/' | grep . || echo 0; }
+
+fetch() {
+    curl --proto '=https' --tlsv1.2 -sSfL --retry 3 -o "$2" "$1" || die "could not download $1"
+}
+
+install_rustup() {
+    local host work
+    case "$(uname -m)" in
+        x86_64) host=x86_64-unknown-linux-gnu ;;
+        aarch64) host=aarch64-unknown-linux-gnu ;;
+        *) die "no Rust toolchain is known here for $(uname -m); install Rust $1 or newer and run this again" ;;
+    esac
+    local url="${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}/dist/$host/rustup-init"
+    work=$(mktemp -d)
+    fetch "$url" "$work/rustup-init"
+    fetch "$url.sha256" "$work/sum"
+    [ "$(cut -d ' ' -f 1 <"$work/sum")" = "$(sha256sum "$work/rustup-init" | cut -d ' ' -f 1)" ] ||
+        die "the checksum of $url is not the published one"
+    chmod +x "$work/rustup-init"
+    # A cargo from the distribution may stay on PATH; `make` puts rustup's in front of it.
+    env RUSTUP_INIT_SKIP_PATH_CHECK=yes "$work/rustup-init" -q -y --no-modify-path --profile minimal \
+        --default-toolchain "$1" </dev/null >&2 || die "rustup could not install Rust $1"
+    rm -rf "$work"
+}
+
+install_rust() {
+    local wanted found
+    wanted=$(rust_wanted)
+    found=$(rust_found)
+    ! at_least "$wanted" "$found" || return 0
+    if have rustup; then
+        say "installing Rust $wanted by rustup, for this folder only (found: $found)"
+        rustup toolchain install "$wanted" --profile minimal >&2 || die "rustup could not install Rust $wanted"
+        rustup override set "$wanted" >&2
+    else
+        say "installing Rust $wanted by rustup to ~/.cargo and ~/.rustup (found: $found)"
+        install_rustup "$wanted"
+    fi
+    hash -r
+    found=$(rust_found)
+    at_least "$wanted" "$found" || die "cargo on PATH is still $found, and Rust $wanted is needed: $(command -v cargo)"
+}
+
+# --- Checks that only CI runs ------------------------------------------------------------------------
+
+install_rust_component() {
+    ! cargo "$1" --version >/dev/null 2>&1 || return 0
+    have rustup || die "cargo $1 is missing and there is no rustup to add it"
+    say "adding $2 by rustup"
+    rustup component add "$2" >&2
+}
+
+install_cargo_deny() {
+    [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $CARGO_DENY_VERSION" ] || return 0
+    say "building cargo-deny $CARGO_DENY_VERSION to $TOOLS/bin (a few minutes, once)"
+    cargo install cargo-deny --version "$CARGO_DENY_VERSION" --locked --quiet --root "$TOOLS" >&2
+}
+
+# --- What was asked for ------------------------------------------------------------------------------
+
+for_demo() {
+    missing=()
+    build_tools_missing
+    apt_install "${missing[@]}"
+    install_rust
+}
+
+for_test() {
+    for_demo
+    missing=()
+    test_tools_missing
+    apt_install "${missing[@]}"
+    install_promtool
+}
+
+for_ci() {
+    for_test
+    install_rust_component fmt rustfmt
+    install_rust_component clippy clippy
+    install_cargo_deny
+}
+
+missing=()
+case "${1:-demo}" in
+    demo) for_demo ;;
+    test) for_test ;;
+    ci) for_ci ;;
+    -h | --help) usage ;;
+    *) usage >&2 && exit 2 ;;
+esac

@@ -1,0 +1,141 @@
+//! What happens to every request around its handler: id, measurement, admission, panics, errors as text.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use prometheus::IntGauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_http::request_id::RequestId;
+
+use super::App;
+use super::error::{ApiError, render};
+
+/// The longest request id that is taken over from a client, in bytes.
+const REQUEST_ID_MAX: usize = 128;
+
+/// Leave to work on a request. Kept until the work ends, which may be after the client went away.
+#[derive(Clone)]
+pub(super) struct Permit {
+    _held: Arc<OwnedSemaphorePermit>,
+}
+
+/// Counts a request as in flight while it lives, which ends also when the client goes away.
+struct Inflight<'a>(&'a IntGauge);
+
+impl<'a> Inflight<'a> {
+    fn enter(gauge: &'a IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Inflight<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Replaces a client's request id that is too long or not printable, since it goes into logs and answers.
+pub(super) async fn drop_odd_request_id(mut request: Request, next: Next) -> Response {
+    let odd = |id: &HeaderValue| id.len() > REQUEST_ID_MAX || id.to_str().is_err() || id.is_empty();
+    if request.extensions().get::<RequestId>().is_some_and(|id| odd(id.header_value())) {
+        let fresh = uuid::Uuid::new_v4().to_string();
+        if let Ok(value) = HeaderValue::try_from(fresh) {
+            request.headers_mut().insert("x-request-id", value.clone());
+            request.extensions_mut().insert(RequestId::new(value));
+        }
+    }
+    next.run(request).await
+}
+
+/// Measures a request and writes its error, if it ends in one.
+pub(super) async fn envelope(State(app): State<App>, request: Request, next: Next) -> Response {
+    let metrics = &app.state.metrics.http;
+    let started = Instant::now();
+    let _inflight = Inflight::enter(&metrics.inflight_requests);
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let id = request.extensions().get::<RequestId>();
+    let id =
+        id.map(|id| String::from_utf8_lossy(id.header_value().as_bytes()).into_owned()).unwrap_or_default();
+
+    let response = next.run(request).await;
+
+    if let Some(reason) = response.extensions().get::<ApiError>().and_then(ApiError::rejection) {
+        metrics.rejected.with_label_values(&[reason]).inc();
+    }
+    let status = response.status();
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
+        tracing::error!(request_id = id, route, "a request failed by a defect of the daemon");
+    }
+    metrics.requests.with_label_values(&[route, status.as_str()]).inc();
+    metrics.request_duration.with_label_values(&[route]).observe(started.elapsed().as_secs_f64());
+    render(response, &id)
+}
+
+/// Lets a query in while there is room.
+pub(super) async fn admit_query(State(app): State<App>, request: Request, next: Next) -> Response {
+    admit(&app.queries, request, next).await
+}
+
+/// Lets a push in while there is room.
+pub(super) async fn admit_push(State(app): State<App>, request: Request, next: Next) -> Response {
+    admit(&app.pushes, request, next).await
+}
+
+async fn admit(room: &Arc<Semaphore>, mut request: Request, next: Next) -> Response {
+    let Ok(held) = Arc::clone(room).try_acquire_owned() else {
+        return ApiError::Overloaded.into_response();
+    };
+    let permit = Permit { _held: Arc::new(held) };
+    request.extensions_mut().insert(permit.clone());
+    let response = next.run(request).await;
+    drop(permit);
+    response
+}
+
+/// Runs what blocks or computes on the blocking pool, under the permit of its request. After `limit` the
+/// client is told; the work goes on and keeps its permit.
+pub(super) async fn blocking<T: Send + 'static>(
+    permit: Option<Permit>,
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let work = move || {
+        let done = work();
+        drop(permit);
+        done
+    };
+    let late = |_| ApiError::WorkTimeout { seconds: limit.as_secs_f64() };
+    let done = tokio::time::timeout(limit, tokio::task::spawn_blocking(work)).await.map_err(late)?;
+    done.map_err(|error| {
+        tracing::error!(%error, "the work for a request ended early");
+        ApiError::Internal
+    })
+}
+
+/// The answer where a handler panicked. The panic hook has written the message to the log.
+pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
+    ApiError::Internal.into_response()
+}
+
+/// The answer for a path that is no route.
+pub(super) async fn unknown_route(uri: Uri) -> ApiError {
+    ApiError::UnknownRoute { path: uri.path().to_owned() }
+}
+
+/// The answer for a route with another method; `Allow` is set by the router.
+pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+    ApiError::Method { path: uri.path().to_owned(), method: method.to_string() }
+}
+
+/// The media type of a body, without parameters, in lower case; `None` without the header.
+pub(super) fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(axum::http::header::CONTENT_TYPE)?.to_str().ok()?;
+    value.split(';').next().map(|kind| kind.trim().to_ascii_lowercase())
+}

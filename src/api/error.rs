@@ -1,0 +1,288 @@
+//! Every way in which a request can fail, and the one JSON shape in which it is told.
+//!
+//! An [`ApiError`] travels inside its response and is written as text only in [`render`], at the edge of
+//! the router, where the request id is known. Knows status codes; refuses to know who raised what.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Value, json};
+use thiserror::Error;
+use utoipa::ToSchema;
+
+use super::wire::{Freshness, Key, Rejected};
+use crate::event::{IntakeError, SubmitError};
+use crate::serving::QueryError;
+
+/// The body of every answer that is not a success.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    /// What went wrong and what to do, for people.
+    #[schema(example = "no node has the key 7")]
+    pub error: String,
+    /// What went wrong, for programs: one word of a fixed list.
+    #[schema(example = "unknown_node")]
+    pub error_type: String,
+    /// Facts about this failure; an object whose fields depend on `error_type`.
+    #[schema(value_type = Object)]
+    pub details: Value,
+    /// The id of the request, as in the header `x-request-id`.
+    pub request_id: String,
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, Error)]
+pub enum ApiError {
+    /// The body is no JSON at all.
+    #[error("the body is not readable: {0}")]
+    Unreadable(String),
+    /// Something is written correctly and says something impossible.
+    #[error("{0}")]
+    Invalid(String),
+    /// The content type is none that the route reads.
+    #[error("the content type must be {expected}; send that header with the body")]
+    ContentType {
+        /// What the route reads.
+        expected: &'static str,
+    },
+    /// The body is longer than the limit.
+    #[error("the body is larger than {limit} bytes; send it in parts")]
+    BodyTooLarge {
+        /// Largest body in bytes.
+        limit: usize,
+    },
+    /// The request asks for more than the limit.
+    #[error("{found} {what} in one request, at most {limit} are answered; split the request")]
+    BatchTooLarge {
+        /// What was counted.
+        what: &'static str,
+        /// How many came.
+        found: usize,
+        /// How many may come.
+        limit: usize,
+    },
+    /// The body did not arrive in time.
+    #[error("the body did not arrive within {seconds} s; send it faster or in parts")]
+    BodyTimeout {
+        /// The limit in seconds.
+        seconds: f64,
+    },
+    /// The work took too long.
+    #[error(
+        "the request took longer than {seconds} s and may still be carried out; events sent with an \
+         idempotency_key can be sent again safely"
+    )]
+    WorkTimeout {
+        /// The limit in seconds.
+        seconds: f64,
+    },
+    /// No such route.
+    #[error("no route has the path {path}; /docs lists all routes")]
+    UnknownRoute {
+        /// The path asked for.
+        path: String,
+    },
+    /// The route exists, the method does not.
+    #[error("{path} does not take the method {method}; /docs lists the methods of each route")]
+    Method {
+        /// The path asked for.
+        path: String,
+        /// The method asked for.
+        method: String,
+    },
+    /// The node of the path is unknown.
+    #[error("no node has the key {}", .key.0)]
+    UnknownNode {
+        /// The key asked for.
+        key: Key,
+        /// What was searched.
+        freshness: Freshness,
+    },
+    /// The answer does not reflect the position asked for yet.
+    #[error("position {after} is not reflected in answers yet; ask again or raise wait_ms")]
+    NotYetVisible {
+        /// The position asked for.
+        after: u64,
+        /// Where the answers stand.
+        freshness: Freshness,
+    },
+    /// Events cannot be pushed to this daemon.
+    #[error("this daemon takes no pushed events; switch the push source on in its configuration")]
+    PushDisabled,
+    /// Every event of a body was rejected.
+    #[error("none of the {} events could be accepted; see details.rejected", .0.len())]
+    AllRejected(Vec<Rejected>),
+    /// Too many requests are being answered.
+    #[error("too many requests at a time; ask again in a moment")]
+    Overloaded,
+    /// The way to the log is full.
+    #[error("the ingest queue is full; send the events again in a moment")]
+    QueueFull,
+    /// No weights have been published.
+    #[error("{0}; ask again in a moment")]
+    NoModel(String),
+    /// The log's disk is full.
+    #[error("{0}")]
+    DiskFull(String),
+    /// The daemon reads its log.
+    #[error("the daemon restores its state and takes no events yet; /readyz says when it does")]
+    Restoring,
+    /// The daemon is stopping.
+    #[error("the daemon is shutting down; send the request to another one or again later")]
+    ShuttingDown,
+    /// The log failed.
+    #[error("{0}")]
+    LogFailed(String),
+    /// A defect of ours.
+    #[error("the daemon failed on this request; its log has the details under the request id")]
+    Internal,
+}
+
+impl ApiError {
+    /// Status code, word for programs, and seconds after which to try again.
+    fn class(&self) -> (StatusCode, &'static str, Option<u32>) {
+        match self {
+            Self::Unreadable(_) => (StatusCode::BAD_REQUEST, "malformed", None),
+            Self::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", None),
+            Self::ContentType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", None),
+            Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", None),
+            Self::BatchTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", None),
+            Self::BodyTimeout { .. } => (StatusCode::REQUEST_TIMEOUT, "timeout", None),
+            Self::WorkTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "timeout", Some(5)),
+            Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "unknown_route", None),
+            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", None),
+            Self::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node", None),
+            Self::NotYetVisible { .. } => (StatusCode::PRECONDITION_FAILED, "not_yet_visible", None),
+            Self::PushDisabled => (StatusCode::NOT_FOUND, "push_disabled", None),
+            Self::AllRejected(_) => (StatusCode::UNPROCESSABLE_ENTITY, "all_rejected", None),
+            Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", Some(1)),
+            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full", Some(1)),
+            Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_model", Some(5)),
+            Self::DiskFull(_) => (StatusCode::SERVICE_UNAVAILABLE, "disk_full", Some(30)),
+            Self::Restoring => (StatusCode::SERVICE_UNAVAILABLE, "restoring", Some(5)),
+            Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", Some(5)),
+            Self::LogFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, "log_failed", Some(5)),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", None),
+        }
+    }
+
+    /// The label under which a refusal by a limit is counted; `None` for other failures.
+    pub(super) fn rejection(&self) -> Option<&'static str> {
+        match self {
+            Self::BodyTooLarge { .. }
+            | Self::BatchTooLarge { .. }
+            | Self::BodyTimeout { .. }
+            | Self::WorkTimeout { .. }
+            | Self::Overloaded
+            | Self::QueueFull => Some(self.class().1),
+            _ => None,
+        }
+    }
+
+    /// Facts for programs; always an object.
+    fn details(&self) -> Value {
+        match self {
+            Self::BodyTooLarge { limit } => json!({ "limit_bytes": limit }),
+            Self::BatchTooLarge { found, limit, .. } => json!({ "found": found, "limit": limit }),
+            Self::BodyTimeout { seconds } | Self::WorkTimeout { seconds } => {
+                json!({ "limit_seconds": seconds })
+            }
+            Self::UnknownNode { key, freshness } => json!({ "node": key, "freshness": freshness }),
+            Self::NotYetVisible { after, freshness } => json!({ "after": after, "freshness": freshness }),
+            Self::AllRejected(rejected) => json!({ "rejected": rejected }),
+            _ => json!({}),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, _, retry) = self.class();
+        let mut response = status.into_response();
+        if let Some(seconds) = retry {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Writes the error inside `response`, if there is one, as its body.
+pub(super) fn render(mut response: Response, request_id: &str) -> Response {
+    let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
+    let body = ErrorBody {
+        error: error.to_string(),
+        error_type: error.class().1.to_owned(),
+        details: error.details(),
+        request_id: request_id.to_owned(),
+    };
+    let (parts, _) = response.into_parts();
+    let mut rendered = Json(body).into_response();
+    *rendered.status_mut() = parts.status;
+    rendered.headers_mut().extend(parts.headers.into_iter().filter_map(|(name, value)| Some((name?, value))));
+    rendered
+}
+
+impl ApiError {
+    /// The error of a body that could not be read as JSON of the expected shape.
+    pub(super) fn of_json(rejection: &JsonRejection, body_limit: usize) -> Self {
+        match rejection {
+            JsonRejection::MissingJsonContentType(_) => Self::ContentType { expected: "application/json" },
+            JsonRejection::JsonDataError(error) => Self::Invalid(innermost(error)),
+            JsonRejection::JsonSyntaxError(error) => Self::Unreadable(innermost(error)),
+            other => Self::of_body(other.status(), other.body_text(), body_limit),
+        }
+    }
+
+    /// The error of a body that could not be read at all.
+    pub(super) fn of_body(status: StatusCode, text: String, body_limit: usize) -> Self {
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            Self::BodyTooLarge { limit: body_limit }
+        } else {
+            Self::Unreadable(text)
+        }
+    }
+}
+
+/// What a rejection wraps, without the sentence that wraps it.
+fn innermost(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::Invalid(rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
+        Self::Invalid(rejection.body_text())
+    }
+}
+
+impl From<QueryError> for ApiError {
+    fn from(error: QueryError) -> Self {
+        Self::NoModel(error.to_string())
+    }
+}
+
+impl From<IntakeError> for ApiError {
+    fn from(error: IntakeError) -> Self {
+        match error {
+            IntakeError::Overloaded => Self::QueueFull,
+            IntakeError::Malformed(detail) => Self::Unreadable(detail),
+            IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
+            IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
+            IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
+                Self::DiskFull(refused.to_string())
+            }
+            IntakeError::Refused(refused @ SubmitError::Failed { .. }) => {
+                Self::LogFailed(refused.to_string())
+            }
+        }
+    }
+}

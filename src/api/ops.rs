@@ -1,0 +1,105 @@
+//! What operators and their tools ask: health, status, metrics, version. Answered however busy the data
+//! routes are.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::envelope::blocking;
+use super::error::{ApiError, ErrorBody};
+use super::health::HealthReport;
+use super::wire::Freshness;
+use super::{App, Info};
+use crate::metrics::CONTENT_TYPE as PROMETHEUS_TEXT;
+
+/// What the daemon is doing: every part with its numbers.
+#[utoipa::path(
+    get, path = "/v1/status", tag = "operations",
+    responses(
+        (status = 200, description = "An object with one entry for each part, and `freshness`", body = Object),
+        (status = 500, description = "A defect of the daemon", body = ErrorBody),
+    )
+)]
+pub(super) async fn status(State(app): State<App>) -> Result<Json<Value>, ApiError> {
+    let document = blocking(None, app.state.limits.request_timeout, move || {
+        let freshness: Freshness = app.state.engine.freshness().into();
+        let mut document = (app.state.status)();
+        if !document.is_object() {
+            document = json!({ "status": document });
+        }
+        document["freshness"] = json!(freshness);
+        document
+    });
+    Ok(Json(document.await?))
+}
+
+/// Whether the process should go on: fails only if a supervised thread is stuck.
+#[utoipa::path(
+    get, path = "/livez", tag = "operations",
+    responses(
+        (status = 200, description = "Every thread beats", body = HealthReport),
+        (status = 503, description = "A thread is stuck", body = HealthReport),
+    )
+)]
+pub(super) async fn livez(State(app): State<App>) -> Response {
+    probe(app.state.health.liveness())
+}
+
+/// Whether requests should be sent here: fails while starting, restoring, draining or without a way to store.
+#[utoipa::path(
+    get, path = "/readyz", tag = "operations",
+    responses(
+        (status = 200, description = "Ready, possibly degraded", body = HealthReport),
+        (status = 503, description = "Not ready", body = HealthReport),
+    )
+)]
+pub(super) async fn readyz(State(app): State<App>) -> Response {
+    probe(app.state.health.readiness())
+}
+
+/// Liveness and readiness together.
+#[utoipa::path(
+    get, path = "/healthz", tag = "operations",
+    responses(
+        (status = 200, description = "Every check passes", body = HealthReport),
+        (status = 503, description = "A check fails", body = HealthReport),
+    )
+)]
+pub(super) async fn healthz(State(app): State<App>) -> Response {
+    probe(app.state.health.everything())
+}
+
+fn probe(report: HealthReport) -> Response {
+    let status = if report.passes() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(report)).into_response()
+}
+
+/// Metrics in the Prometheus text format.
+#[utoipa::path(
+    get, path = "/metrics", tag = "operations",
+    responses(
+        (status = 200, description = "All metrics", body = String, content_type = "text/plain"),
+        (status = 500, description = "A defect of the daemon", body = ErrorBody),
+    )
+)]
+pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    match blocking(None, app.state.limits.request_timeout, move || app.state.metrics.encode()).await? {
+        Ok(text) => Ok(([(CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response()),
+        Err(error) => {
+            tracing::error!(%error, "the metrics could not be written as text");
+            Err(ApiError::Internal)
+        }
+    }
+}
+
+/// What runs.
+#[utoipa::path(
+    get, path = "/info", tag = "operations",
+    responses((status = 200, description = "Version, device, model", body = Info))
+)]
+pub(super) async fn info(State(app): State<App>) -> Json<Info> {
+    Json(app.state.info.clone())
+}

@@ -1,0 +1,211 @@
+//! Questions about nodes and links.
+
+use std::time::Duration;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
+
+use super::body::JsonBody;
+use super::envelope::{Permit, blocking};
+use super::error::{ApiError, ErrorBody};
+use super::wire::{
+    EmbeddingsAnswer, EmbeddingsRequest, Key, Neighbor, NodeAnswer, NodeEmbedding, NodeQuery, Pair,
+    PairScore, ScoresAnswer, ScoresRequest, Wait,
+};
+use super::{ApiLimits, App};
+use crate::event::{EdgeId, EventTime, NodeKey};
+use crate::serving::{self, QueryEngine};
+
+/// How long a request with `after` waits if it does not say.
+const DEFAULT_WAIT: Duration = Duration::from_secs(1);
+
+/// Neighbors listed if a request does not say.
+const DEFAULT_NEIGHBORS: usize = 10;
+
+/// The word for a node that the graph does not know.
+const UNKNOWN: &str = "unknown_node";
+
+/// Embeddings of nodes as of now, or of a time in the past.
+///
+/// Nodes that the graph does not know are told one by one; they do not fail the request.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "query",
+    request_body = EmbeddingsRequest,
+    responses(
+        (status = 200, description = "One entry for each node, in order", body = EmbeddingsAnswer),
+        (status = 400, description = "The body is not JSON", body = ErrorBody),
+        (status = 408, description = "The body did not arrive in time", body = ErrorBody),
+        (status = 412, description = "`after` is not visible yet", body = ErrorBody),
+        (status = 413, description = "Too many nodes or bytes", body = ErrorBody),
+        (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
+        (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time, or no model yet", body = ErrorBody),
+    )
+)]
+pub(super) async fn embeddings(
+    State(app): State<App>,
+    Extension(permit): Extension<Permit>,
+    JsonBody(request): JsonBody<EmbeddingsRequest>,
+) -> Result<Json<EmbeddingsAnswer>, ApiError> {
+    let limits = app.state.limits;
+    check_count("nodes", request.nodes.len(), &limits)?;
+    let wait = Wait { after: request.after, wait_ms: request.wait_ms };
+    let limit = wait_limit(wait, &limits)?;
+    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
+        let engine = &app.state.engine;
+        wait_until_visible(engine, wait, limit)?;
+        let keys: Vec<NodeKey> = request.nodes.into_iter().map(|Key(key)| key).collect();
+        let answer = engine.embeddings(&keys, request.at.map(EventTime))?;
+        let embeddings = keys.into_iter().zip(answer.embeddings).map(node_embedding).collect();
+        Ok::<_, ApiError>(EmbeddingsAnswer {
+            at: answer.at.0,
+            embeddings,
+            freshness: answer.freshness.into(),
+        })
+    });
+    Ok(Json(answer.await??))
+}
+
+fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedding {
+    let node = Key(key);
+    match found {
+        serving::NodeEmbedding::Found { vector, last_event, cold } => {
+            NodeEmbedding::Found { node, embedding: vector, last_event: last_event.map(|time| time.0), cold }
+        }
+        serving::NodeEmbedding::Unknown => NodeEmbedding::Missing { node, error: UNKNOWN },
+    }
+}
+
+/// How likely links between pairs of nodes are, now or at a time in the past.
+///
+/// Pairs with a node that the graph does not know are told one by one; they do not fail the request.
+#[utoipa::path(
+    post, path = "/v1/links/score", tag = "query",
+    request_body = ScoresRequest,
+    responses(
+        (status = 200, description = "One entry for each pair, in order", body = ScoresAnswer),
+        (status = 400, description = "The body is not JSON", body = ErrorBody),
+        (status = 408, description = "The body did not arrive in time", body = ErrorBody),
+        (status = 412, description = "`after` is not visible yet", body = ErrorBody),
+        (status = 413, description = "Too many pairs or bytes", body = ErrorBody),
+        (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
+        (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time, or no model yet", body = ErrorBody),
+    )
+)]
+pub(super) async fn link_scores(
+    State(app): State<App>,
+    Extension(permit): Extension<Permit>,
+    JsonBody(request): JsonBody<ScoresRequest>,
+) -> Result<Json<ScoresAnswer>, ApiError> {
+    let limits = app.state.limits;
+    check_count("pairs", request.pairs.len(), &limits)?;
+    let wait = Wait { after: request.after, wait_ms: request.wait_ms };
+    let limit = wait_limit(wait, &limits)?;
+    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
+        let engine = &app.state.engine;
+        wait_until_visible(engine, wait, limit)?;
+        let keys: Vec<(NodeKey, NodeKey)> =
+            request.pairs.iter().map(|pair| (pair.src.0.clone(), pair.dst.0.clone())).collect();
+        let answer = engine.link_scores(&keys, request.at.map(EventTime))?;
+        let scores = request.pairs.into_iter().zip(answer.scores).map(pair_score).collect();
+        Ok::<_, ApiError>(ScoresAnswer { at: answer.at.0, scores, freshness: answer.freshness.into() })
+    });
+    Ok(Json(answer.await??))
+}
+
+fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairScore {
+    match found {
+        serving::PairScore::Found { probability } => PairScore::Scored { src, dst, score: probability },
+        serving::PairScore::Unknown { src: no_src, dst: no_dst } => {
+            let unknown = [no_src.then(|| src.clone()), no_dst.then(|| dst.clone())];
+            PairScore::Missing { src, dst, error: UNKNOWN, unknown: unknown.into_iter().flatten().collect() }
+        }
+    }
+}
+
+/// What the graph knows of one node: degree, latest event, newest neighbors.
+#[utoipa::path(
+    get, path = "/v1/nodes/{key}", tag = "query",
+    params(("key" = String, Path, description = "Node key, percent-encoded"), NodeQuery),
+    responses(
+        (status = 200, description = "The node", body = NodeAnswer),
+        (status = 404, description = "The graph does not know the node", body = ErrorBody),
+        (status = 412, description = "`after` is not visible yet", body = ErrorBody),
+        (status = 413, description = "Too many neighbors", body = ErrorBody),
+        (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time", body = ErrorBody),
+    )
+)]
+pub(super) async fn node(
+    State(app): State<App>,
+    Extension(permit): Extension<Permit>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<NodeQuery>, QueryRejection>,
+) -> Result<Json<NodeAnswer>, ApiError> {
+    let (Path(key), Query(query)) = (path?, query?);
+    let limits = app.state.limits;
+    let neighbors = query.neighbors.unwrap_or(DEFAULT_NEIGHBORS.min(limits.batch_items));
+    check_limit("neighbors", neighbors, &limits)?;
+    let wait = Wait { after: query.after, wait_ms: query.wait_ms };
+    let limit = wait_limit(wait, &limits)?;
+    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
+        let engine = &app.state.engine;
+        wait_until_visible(engine, wait, limit)?;
+        let key = NodeKey::from_text(&key);
+        let Some(found) = engine.node(&key, neighbors) else {
+            return Err(ApiError::UnknownNode { key: Key(key), freshness: engine.freshness().into() });
+        };
+        let neighbors = found.neighbors.into_iter().map(|neighbor| Neighbor {
+            node: Key(neighbor.key),
+            time: neighbor.time.0,
+            position: neighbor.edge.0,
+        });
+        Ok(NodeAnswer {
+            node: Key(key),
+            degree: found.degree,
+            last_event: found.last_event.map(|time| time.0),
+            learned_event: found.learned_event.map(|time| time.0),
+            neighbors: neighbors.collect(),
+            freshness: found.freshness.into(),
+        })
+    });
+    Ok(Json(answer.await??))
+}
+
+fn check_count(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
+    if found == 0 {
+        return Err(ApiError::Invalid(format!("{what} is empty; name at least one")));
+    }
+    check_limit(what, found, limits)
+}
+
+fn check_limit(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
+    let limit = limits.batch_items;
+    if found > limit { Err(ApiError::BatchTooLarge { what, found, limit }) } else { Ok(()) }
+}
+
+/// How long this request waits, at most.
+fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
+    let Some(milliseconds) = wait.wait_ms else { return Ok(DEFAULT_WAIT.min(limits.wait)) };
+    let asked = Duration::from_millis(milliseconds);
+    if wait.after.is_none() {
+        return Err(ApiError::Invalid("wait_ms says how long to wait for `after`; give both".to_owned()));
+    }
+    if asked > limits.wait {
+        let most = limits.wait.as_millis();
+        return Err(ApiError::Invalid(format!("wait_ms is {milliseconds}, at most {most} is allowed")));
+    }
+    Ok(asked)
+}
+
+/// Blocks until answers reflect the position asked for.
+fn wait_until_visible(engine: &QueryEngine, wait: Wait, limit: Duration) -> Result<(), ApiError> {
+    match wait.after {
+        Some(after) if !engine.progress.wait_for(EdgeId(after), limit) => {
+            Err(ApiError::NotYetVisible { after, freshness: engine.freshness().into() })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,369 @@
+//! Requests and answers as they stand on the wire.
+//!
+//! Field names and shapes here are the public contract, checked against `tests/it/openapi.json`. Converts
+//! to and from the words of the lower floors and knows nothing of HTTP.
+
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::{IntoParams, PartialSchema, ToSchema, schema};
+
+use crate::event::{NodeKey, RejectedEvent};
+use crate::serving;
+
+/// A node key in JSON: an integer or a string. `7` and `"7"` are the same key and both are answered as `7`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key(pub NodeKey);
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            NodeKey::Int(number) => serializer.serialize_i64(*number),
+            NodeKey::Text(text) => serializer.serialize_str(text),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a node key: a string, or an integer of 64 bits with sign")
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Key, E> {
+        Ok(Key(NodeKey::Int(number)))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Key, E> {
+        match i64::try_from(number) {
+            Ok(number) => self.visit_i64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+        }
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Key, E> {
+        Ok(Key(NodeKey::from_text(text)))
+    }
+}
+
+impl PartialSchema for Key {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        use utoipa::openapi::{ObjectBuilder, OneOfBuilder};
+        OneOfBuilder::new()
+            .item(schema!(i64))
+            .item(ObjectBuilder::new().schema_type(utoipa::openapi::schema::Type::String))
+            .description(Some("A node key: an integer or a string; `7` and `\"7\"` are the same key."))
+            .into()
+    }
+}
+
+impl ToSchema for Key {}
+
+/// How fresh an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Freshness {
+    /// Version of the weights that made the answer; 0 before the first.
+    pub model_version: u64,
+    /// Event time below which no further event is expected, in the unit of the stream; null before the
+    /// first event.
+    pub watermark: Option<i64>,
+    /// Every log position below is reflected in node states. Compare with `end_position` of a push.
+    pub applied_position: u64,
+    /// Every log position below is in the graph.
+    pub indexed_position: u64,
+    /// Every log position below survives a crash.
+    pub durable_position: u64,
+}
+
+impl From<serving::Freshness> for Freshness {
+    fn from(from: serving::Freshness) -> Self {
+        Self {
+            model_version: from.model_version,
+            watermark: from.watermark.map(|time| time.0),
+            applied_position: from.applied_position,
+            indexed_position: from.indexed_position,
+            durable_position: from.durable_position,
+        }
+    }
+}
+
+/// From which position on an answer has to be fresh.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait {
+    /// Answer only once `applied_position` is at least this.
+    pub after: Option<u64>,
+    /// How long to wait for that, milliseconds.
+    pub wait_ms: Option<u64>,
+}
+
+/// Asks for embeddings.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmbeddingsRequest {
+    /// The nodes, in the order of the answer.
+    #[schema(min_items = 1)]
+    pub nodes: Vec<Key>,
+    /// Event time of the question, in the unit of the stream: only earlier events are seen. Default: just
+    /// after the latest event.
+    pub at: Option<i64>,
+    /// Answer only once `applied_position` is at least this.
+    pub after: Option<u64>,
+    /// How long to wait for that, milliseconds.
+    pub wait_ms: Option<u64>,
+}
+
+/// The answer for one node: an embedding, or why there is none.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum NodeEmbedding {
+    /// The node is known.
+    Found {
+        /// The node.
+        node: Key,
+        /// Its embedding.
+        embedding: Vec<f32>,
+        /// Event time of its latest event; null if it never had one.
+        last_event: Option<i64>,
+        /// Whether the model has learned nothing about this node yet: the embedding then comes from its
+        /// neighbors and features alone.
+        cold: bool,
+    },
+    /// The node is not known.
+    Missing {
+        /// The node.
+        node: Key,
+        /// `unknown_node`.
+        #[schema(example = "unknown_node")]
+        error: &'static str,
+    },
+}
+
+/// Embeddings, one entry for each node asked about.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EmbeddingsAnswer {
+    /// Event time that the embeddings are for: only events before it count.
+    pub at: i64,
+    /// In the order of the request.
+    pub embeddings: Vec<NodeEmbedding>,
+    /// How fresh the answer is.
+    pub freshness: Freshness,
+}
+
+/// A directed pair of nodes.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pair {
+    /// Source node.
+    pub src: Key,
+    /// Destination node.
+    pub dst: Key,
+}
+
+/// Asks how likely links are.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScoresRequest {
+    /// The pairs, in the order of the answer.
+    #[schema(min_items = 1)]
+    pub pairs: Vec<Pair>,
+    /// Event time of the question, in the unit of the stream: only earlier events are seen. Default: just
+    /// after the latest event.
+    pub at: Option<i64>,
+    /// Answer only once `applied_position` is at least this.
+    pub after: Option<u64>,
+    /// How long to wait for that, milliseconds.
+    pub wait_ms: Option<u64>,
+}
+
+/// The answer for one pair: a score, or why there is none.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum PairScore {
+    /// Both nodes are known.
+    Scored {
+        /// Source node.
+        src: Key,
+        /// Destination node.
+        dst: Key,
+        /// Probability of an edge from `src` to `dst` at the time asked about.
+        #[schema(minimum = 0, maximum = 1)]
+        score: f32,
+    },
+    /// A node is not known.
+    Missing {
+        /// Source node.
+        src: Key,
+        /// Destination node.
+        dst: Key,
+        /// `unknown_node`.
+        #[schema(example = "unknown_node")]
+        error: &'static str,
+        /// Which of the two are not known.
+        unknown: Vec<Key>,
+    },
+}
+
+/// Scores, one entry for each pair asked about.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ScoresAnswer {
+    /// Event time that the scores are for: only events before it count.
+    pub at: i64,
+    /// In the order of the request.
+    pub scores: Vec<PairScore>,
+    /// How fresh the answer is.
+    pub freshness: Freshness,
+}
+
+/// How a node is asked about.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct NodeQuery {
+    /// How many of the newest neighbors to list; default 10.
+    pub neighbors: Option<usize>,
+    /// Answer only once `applied_position` is at least this.
+    pub after: Option<u64>,
+    /// How long to wait for that, milliseconds.
+    pub wait_ms: Option<u64>,
+}
+
+/// One edge of a node, seen from it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Neighbor {
+    /// The node at the other end.
+    pub node: Key,
+    /// Event time of the edge.
+    pub time: i64,
+    /// Log position of the edge.
+    pub position: u64,
+}
+
+/// What the graph knows of a node.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct NodeAnswer {
+    /// The node.
+    pub node: Key,
+    /// Number of its live edges, both directions.
+    pub degree: u64,
+    /// Event time of its latest edge; null if it has none.
+    pub last_event: Option<i64>,
+    /// Event time of the latest edge that the model has learned of; null if it has not learned of the node.
+    pub learned_event: Option<i64>,
+    /// Its newest edges, newest first; a node appears as often as it interacted.
+    pub neighbors: Vec<Neighbor>,
+    /// How fresh the answer is.
+    pub freshness: Freshness,
+}
+
+/// Pushed events, for the document alone: bodies are read by the intake.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "described to clients, never made")]
+pub enum EventsDocument {
+    /// One event.
+    One(EventDocument),
+    /// Many events.
+    Many(Vec<EventDocument>),
+}
+
+/// An event: an edge, unless `op` says something else.
+#[derive(Serialize, ToSchema)]
+#[schema(example = json!({
+    "src": "alice", "dst": 7, "ts": 1_700_000_000, "type": "pays", "features": [0.5], "idempotency_key": "order-1"
+}))]
+pub struct EventDocument {
+    /// `upsert` (default) adds an edge. `delete` with `src` and `dst` forgets their edges up to `ts`, with
+    /// `src` alone every edge of that node. `node` registers `node` and replaces its `features`.
+    pub op: Option<String>,
+    /// Source node.
+    pub src: Option<Key>,
+    /// Destination node.
+    pub dst: Option<Key>,
+    /// The node of `"op": "node"`.
+    pub node: Option<Key>,
+    /// Event time, in the unit of the stream.
+    pub ts: Option<i64>,
+    /// Name of the edge type.
+    #[serde(rename = "type")]
+    pub edge_type: Option<String>,
+    /// Feature row; as long as every other row of the stream.
+    pub features: Option<Vec<f32>>,
+    /// Label of the event.
+    pub label: Option<f32>,
+    /// Two events with the same text here are stored once.
+    pub idempotency_key: Option<String>,
+}
+
+/// An event that was not stored.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Rejected {
+    /// Its place in the body, from 0.
+    pub index: usize,
+    /// Why, one word of a fixed list.
+    pub reason: &'static str,
+    /// What exactly was wrong and what to do.
+    pub detail: String,
+}
+
+impl From<RejectedEvent> for Rejected {
+    fn from(from: RejectedEvent) -> Self {
+        Self { index: from.index, reason: from.reason, detail: from.detail }
+    }
+}
+
+/// What became of pushed events. What is counted in `accepted` is durable and in the graph.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EventsAnswer {
+    /// Log position of the first event stored.
+    pub first_position: u64,
+    /// One past the log position of the last event stored. Pass it as `after` to read your own write.
+    pub end_position: u64,
+    /// Number of events stored.
+    pub accepted: u64,
+    /// Number of events that had been stored before, by their idempotency keys.
+    pub duplicates: u64,
+    /// Events that were not stored; each is also kept as a dead letter.
+    pub rejected: Vec<Rejected>,
+    /// How fresh answers are now.
+    pub freshness: Freshness,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(json: &str) -> Result<Key, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn keys_come_back_in_canonical_form() {
+        for (sent, answered) in [
+            ("7", "7"),
+            ("\"7\"", "7"),
+            ("-7", "-7"),
+            ("\"07\"", "\"07\""),
+            ("\"a b\"", "\"a b\""),
+            ("\"9223372036854775808\"", "\"9223372036854775808\""),
+        ] {
+            assert_eq!(serde_json::to_string(&key(sent).unwrap()).unwrap(), answered, "{sent}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        for sent in ["1.5", "1e3", "true", "null", "[7]", "{}", "9223372036854775808", "-9223372036854775809"]
+        {
+            let refused = key(sent).unwrap_err();
+            assert!(refused.contains("a node key"), "{sent}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What the log means: everything that is rebuilt by reading it from the start. A live frame and a
+//! replayed frame go through the same [`Index::absorb`], so a restart cannot differ from the run.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+
+use super::idempotency::IdempotencyWindow;
+use crate::event::{EdgeId, NodeId, NodeKey, Op, PositionLookup, SourcePosition, SourceRange};
+use crate::feature::FeatureStore;
+use crate::graph::{GraphStore, NodeDictionary};
+use crate::log::Frame;
+
+/// How far each partition of each source is in the log.
+#[derive(Debug, Default)]
+pub struct Positions(RwLock<HashMap<(Arc<str>, i32), i64>>);
+
+impl Positions {
+    /// Every known position, sorted by source and partition.
+    #[must_use]
+    pub fn all(&self) -> Vec<SourcePosition> {
+        let mut all: Vec<_> = self
+            .0
+            .read()
+            .iter()
+            .map(|((source, partition), &next_offset)| SourcePosition {
+                source: source.clone(),
+                partition: *partition,
+                next_offset,
+            })
+            .collect();
+        all.sort_by(|a, b| (&a.source, a.partition).cmp(&(&b.source, b.partition)));
+        all
+    }
+
+    fn advance(&self, range: &SourceRange) {
+        let mut map = self.0.write();
+        let next = map.entry((range.source.clone(), range.partition)).or_insert(range.to);
+        *next = range.to.max(*next);
+    }
+}
+
+impl PositionLookup for Positions {
+    fn position(&self, source: &str, partition: i32) -> Option<i64> {
+        self.0.read().get(&(Arc::from(source), partition)).copied()
+    }
+}
+
+/// Edge type names and their numbers; number 0 is "none".
+#[derive(Debug, Default)]
+pub struct TypeNames {
+    numbers: HashMap<Box<str>, u16>,
+    names: Vec<Box<str>>,
+}
+
+impl TypeNames {
+    /// The number of a type, given on first sight. Past 65,535 types, new ones are "none".
+    pub fn number(&mut self, name: &str) -> u16 {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        let Ok(number) = u16::try_from(self.names.len() + 1) else { return 0 };
+        self.names.push(name.into());
+        self.numbers.insert(name.into(), number);
+        number
+    }
+
+    /// Names in order of their numbers, from number `from + 1` on.
+    #[must_use]
+    pub fn since(&self, from: usize) -> &[Box<str>] {
+        &self.names[from.min(self.names.len())..]
+    }
+}
+
+/// The parts that the log rebuilds. The shared ones are read by everybody and written here only.
+pub struct Index {
+    /// Node names.
+    pub keys: Arc<NodeDictionary>,
+    /// Adjacency.
+    pub graph: Arc<GraphStore>,
+    /// Edge rows by log position.
+    pub edge_features: Arc<FeatureStore>,
+    /// Node rows by node id.
+    pub node_features: Arc<FeatureStore>,
+    /// Source positions.
+    pub positions: Arc<Positions>,
+    pub(super) types: TypeNames,
+    pub(super) seen: IdempotencyWindow,
+    /// Node names that stand in the log; the dictionary may hold a few more that do not yet.
+    pub(super) logged_keys: usize,
+    pub(super) logged_types: usize,
+}
+
+impl Index {
+    /// An empty index.
+    #[must_use]
+    pub fn new(
+        graph: GraphStore,
+        edge_feature_dimension: usize,
+        node_feature_dimension: usize,
+        idempotency_keys_max: usize,
+    ) -> Self {
+        Self {
+            keys: Arc::new(NodeDictionary::new()),
+            graph: Arc::new(graph),
+            edge_features: Arc::new(FeatureStore::new(edge_feature_dimension)),
+            node_features: Arc::new(FeatureStore::new(node_feature_dimension)),
+            positions: Arc::default(),
+            types: TypeNames::default(),
+            seen: IdempotencyWindow::new(idempotency_keys_max),
+            logged_keys: 0,
+            logged_types: 0,
+        }
+    }
+
+    /// Takes in a frame that is in the log. Rows first, then adjacency: who finds an edge finds its row.
+    pub fn absorb(&mut self, frame: &Frame) {
+        for key in &frame.new_keys {
+            self.keys.intern(key);
+        }
+        self.logged_keys += frame.new_keys.len();
+        for name in &frame.new_types {
+            self.types.number(name);
+        }
+        self.logged_types += frame.new_types.len();
+        for &key in frame.batch.idempotency.iter().filter(|&&key| key != 0) {
+            self.seen.insert(key);
+        }
+        self.set_rows(frame);
+        self.graph.apply(&frame.batch);
+        for range in &frame.sources {
+            self.positions.advance(range);
+        }
+    }
+
+    fn set_rows(&self, frame: &Frame) {
+        let batch = &frame.batch;
+        if batch.features.ends.is_empty() {
+            return;
+        }
+        for (i, op) in batch.op.iter().enumerate() {
+            let row = batch.features.row(i);
+            let set = match op {
+                Op::Edge if row.len() == self.edge_features.dimension() => {
+                    self.edge_features.set(batch.id(i).0, row)
+                }
+                Op::Node if row.len() == self.node_features.dimension() => {
+                    self.node_features.set(u64::from(batch.src[i].0), row)
+                }
+                _ => Ok(()),
+            };
+            if let Err(error) = set {
+                tracing::error!(%error, position = batch.id(i).0, "a feature row is left out");
+            }
+        }
+    }
+
+    /// The id of a node, given on first sight.
+    pub(super) fn intern(&self, key: &NodeKey) -> NodeId {
+        self.keys.intern(key)
+    }
+
+    /// Node names that the dictionary has and the log has not.
+    pub(super) fn unlogged_keys(&self, from: usize) -> Vec<NodeKey> {
+        (from..self.keys.len()).filter_map(|id| self.keys.key(NodeId(u32::try_from(id).ok()?))).collect()
+    }
+
+    /// One past the last position taken in.
+    #[must_use]
+    pub fn end(&self) -> EdgeId {
+        self.graph.applied()
+    }
+}

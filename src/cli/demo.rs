@@ -1,0 +1,193 @@
+//! `evergraph demo`: the daemon on a generated stream, with one calm status block on the terminal.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::serve::Signals;
+use super::{ConfigArgs, output};
+use crate::daemon::{Daemon, GeneratedOptions, StatusDocument};
+use crate::ingest::generated::FEATURE_DIMENSION;
+
+/// What the demo can be told.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Address of the HTTP interface
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    listen: String,
+    /// Folder to keep the demo's data in; run it again to go on
+    #[arg(long, value_name = "DIR", default_value = "evergraph-demo")]
+    data: PathBuf,
+    /// Events per second of the generated stream
+    #[arg(long, value_name = "RATE", default_value_t = 1000.0)]
+    rate: f64,
+    /// Picks one generated world of many
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Stop by itself after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+}
+
+/// How often the block is drawn, and how often a line is written where there is no terminal.
+const DRAW: Duration = Duration::from_millis(500);
+const LINES_PER_DRAW: u32 = 20;
+
+/// Runs the demo.
+pub(super) fn run(args: &DemoArgs) -> Result<()> {
+    anyhow::ensure!(
+        args.rate.is_finite() && args.rate > 0.0,
+        "--rate {}: must be a positive number",
+        args.rate
+    );
+    let config = ConfigArgs {
+        listen: Some(args.listen.clone()),
+        data: Some(args.data.display().to_string()),
+        set: vec![
+            format!("stream.edge_feature_dimension={FEATURE_DIMENSION}"),
+            "checkpoint.interval_seconds=15".to_owned(),
+            "output.level=warn".to_owned(),
+        ],
+        ..ConfigArgs::default()
+    }
+    .load()?;
+    output::start_log(&config.output)?;
+    let signals = Signals::listen()?;
+    output::tell(&format!("Evergraph demo: opening {} …", args.data.display()));
+    let daemon =
+        Daemon::start(&config, Some(GeneratedOptions { seed: args.seed, events_per_second: args.rate }))?;
+    output::tell(&introduction(&daemon));
+    watch(&daemon, &signals, args.seconds);
+    output::tell("stopping: draining the queue and writing a checkpoint …");
+    signals.exit_on_the_next();
+    let end = daemon.status().log.durable_position;
+    daemon.stop()?;
+    output::tell(&format!(
+        "stopped after event {end}. Run it again to go on from there; remove {} to start over.",
+        args.data.display()
+    ));
+    Ok(())
+}
+
+/// The address and three questions to ask.
+fn introduction(daemon: &Daemon) -> String {
+    let at = format!("http://{}", daemon.address());
+    format!(
+        "\
+A made-up shop: users visit items, their tastes drift. The model learns from every visit.
+API {at}   documentation {at}/docs
+
+  curl -s {at}/v1/embeddings -H 'content-type: application/json' -d '{{\"nodes\":[\"user-1\"]}}'
+  curl -s {at}/v1/links/score -H 'content-type: application/json' -d '{{\"pairs\":[{{\"src\":\"user-1\",\"dst\":\"item-1\"}}]}}'
+  curl -s {at}/v1/nodes/user-1
+
+Ctrl-C stops it.
+"
+    )
+}
+
+fn watch(daemon: &Daemon, signals: &Signals, seconds: Option<u64>) {
+    let live = std::io::stderr().is_terminal();
+    let block = ProgressBar::new_spinner();
+    // The template is a constant; the default style is as good if it were refused.
+    block.set_style(
+        ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    let mut rate = Rate::default();
+    let mut turn = 0;
+    loop {
+        let status = daemon.status();
+        let per_second = rate.per_second(&status);
+        if live {
+            block.set_message(draw(&status, per_second));
+        } else if turn % LINES_PER_DRAW == 0 {
+            output::tell(&line(&status, per_second));
+        }
+        turn += 1;
+        let over = seconds.is_some_and(|limit| u64::from(turn) * 500 >= limit * 1000);
+        if over || signals.wait_timeout(DRAW) {
+            block.finish_and_clear();
+            output::tell(&line(&daemon.status(), per_second));
+            return;
+        }
+    }
+}
+
+/// Events learned per second, smoothed.
+#[derive(Default)]
+struct Rate {
+    last: Option<(f64, u64)>,
+    smooth: f64,
+}
+
+impl Rate {
+    #[allow(clippy::cast_precision_loss)]
+    fn per_second(&mut self, status: &StatusDocument) -> f64 {
+        let now = (status.uptime_seconds, status.learner.applied_position);
+        if let Some((then, position)) = self.last
+            && now.0 > then
+        {
+            let current = now.1.saturating_sub(position) as f64 / (now.0 - then);
+            self.smooth += 0.2 * (current - self.smooth);
+        }
+        self.last = Some(now);
+        self.smooth
+    }
+}
+
+fn draw(status: &StatusDocument, per_second: f64) -> String {
+    let learner = &status.learner;
+    let score = |value: Option<f64>| value.map_or_else(|| "  –  ".to_owned(), |value| format!("{value:.3}"));
+    let ahead = match (learner.average_precision, learner.edgebank_average_precision) {
+        (Some(model), Some(bank)) => format!("{:+.3}", model - bank),
+        _ => String::new(),
+    };
+    format!(
+        "\
+ events    {:>12}   {per_second:>8.0}/s   {} behind
+ quality   AP {}   EdgeBank {}   {ahead}   MRR {}
+ loss      {:>8}   model version {}
+ freshness p50 {}   p99 {}
+ graph     {} nodes   {} edges   memory {}",
+        learner.applied_position,
+        learner.events_behind,
+        score(learner.average_precision),
+        score(learner.edgebank_average_precision),
+        score(learner.mrr),
+        learner.loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.4}")),
+        learner.model_version,
+        milliseconds(learner.event_to_visible_p50_seconds),
+        milliseconds(learner.event_to_visible_p99_seconds),
+        status.graph.nodes,
+        status.graph.edges,
+        mebibytes(status.resident_bytes),
+    )
+}
+
+fn line(status: &StatusDocument, per_second: f64) -> String {
+    let learner = &status.learner;
+    let score = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
+    format!(
+        "events {} ({per_second:.0}/s, {} behind)  AP {}  EdgeBank {}  loss {}  fresh p99 {}  memory {}",
+        learner.applied_position,
+        learner.events_behind,
+        score(learner.average_precision),
+        score(learner.edgebank_average_precision),
+        score(learner.loss.map(f64::from)),
+        milliseconds(learner.event_to_visible_p99_seconds),
+        mebibytes(status.resident_bytes),
+    )
+}
+
+fn milliseconds(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "–".to_owned(), |seconds| format!("{:.0} ms", seconds * 1000.0))
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,110 @@
+//! `evergraph ingest`: pushes a file of events as a producer would.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use indicatif::{HumanCount, ProgressBar};
+
+use super::output;
+use crate::ingest::kafka::KafkaClientOptions;
+use crate::ingest::produce::{
+    HttpTarget, ProduceOptions, ProduceReport, ProduceTarget, TopicTarget, produce,
+};
+
+/// What to push where.
+#[derive(Debug, Args)]
+pub(crate) struct IngestArgs {
+    /// Event file: CSV or CSV.gz with columns src, dst, ts
+    #[arg(long, value_name = "FILE")]
+    events: PathBuf,
+    /// Where to push
+    #[arg(long, value_enum)]
+    to: Target,
+    /// Kafka brokers, comma-separated
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
+    brokers: String,
+    /// Kafka topic
+    #[arg(long, default_value = "evergraph-events")]
+    topic: String,
+    /// Make the topic with this many partitions if it is not there
+    #[arg(long, value_name = "N")]
+    create_partitions: Option<i32>,
+    /// Any librdkafka property, for example --property security.protocol=SASL_SSL
+    #[arg(long, value_name = "NAME=VALUE")]
+    property: Vec<String>,
+    /// Address of the daemon's HTTP interface
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+    /// Events per second; as fast as the target takes them if not given
+    #[arg(long, value_name = "RATE")]
+    rate: Option<f64>,
+    /// Events per HTTP request
+    #[arg(long, default_value_t = 1000)]
+    batch_size: usize,
+    /// Go on at this row, counted from 0
+    #[arg(long, default_value_t = 0)]
+    from_row: u64,
+    /// Write the report as JSON to a file, or to standard output with -
+    #[arg(long, value_name = "OUT")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Target {
+    Kafka,
+    Http,
+}
+
+/// Pushes the file.
+pub(super) fn run(args: &IngestArgs) -> Result<()> {
+    let mut options = ProduceOptions::new(&args.events, target(args)?);
+    options.events_per_second = args.rate;
+    options.batch_events = args.batch_size.max(1);
+    options.from_row = args.from_row;
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let report = produce(&options, &mut |report| bar.set_message(describe(report)))?;
+    bar.finish_and_clear();
+    output::tell(&describe(&report));
+    match &args.json {
+        None => Ok(()),
+        Some(path) if path.as_os_str() == "-" => output::print(&serde_json::to_string(&report)?),
+        Some(path) => std::fs::write(path, serde_json::to_string(&report)?)
+            .with_context(|| format!("--json {}", path.display())),
+    }
+}
+
+fn target(args: &IngestArgs) -> Result<ProduceTarget> {
+    match args.to {
+        Target::Http => Ok(ProduceTarget::Http(HttpTarget::new(&args.url))),
+        Target::Kafka => {
+            let mut properties = BTreeMap::new();
+            for pair in &args.property {
+                let (name, value) = pair
+                    .split_once('=')
+                    .with_context(|| format!("--property {pair}: write it as NAME=VALUE"))?;
+                properties.insert(name.to_owned(), value.to_owned());
+            }
+            let mut client = KafkaClientOptions::new(&args.brokers);
+            client.properties = properties;
+            let create_partitions = args.create_partitions;
+            Ok(ProduceTarget::Topic(TopicTarget { client, topic: args.topic.clone(), create_partitions }))
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn describe(report: &ProduceReport) -> String {
+    let rate = report.sent as f64 / report.seconds.max(1e-9);
+    format!(
+        "{} events sent, {rate:.0}/s; {} duplicates, {} rejected, {} rows passed over, {} sent again",
+        HumanCount(report.sent),
+        report.duplicates,
+        report.rejected,
+        report.bad_rows,
+        report.retries,
+    )
+}

@@ -1,0 +1,149 @@
+//! Looks at a daemon or at what it left behind: `status`, `log`, `checkpoint`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::output;
+use crate::appender::Index;
+use crate::catalog::Catalog;
+use crate::event::EdgeId;
+use crate::graph::{GraphOptions, GraphStore};
+use crate::learner::checkpoint;
+use crate::log;
+
+/// `evergraph status`
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Address of the daemon's HTTP interface
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+}
+
+/// `evergraph log`
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Data directory of the daemon (data.dir); it may be running
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+}
+
+/// `evergraph checkpoint`
+#[derive(Debug, Args)]
+pub(crate) struct CheckpointArgs {
+    #[command(subcommand)]
+    command: CheckpointCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CheckpointCommand {
+    /// List the checkpoints, newest first, as JSON
+    List {
+        /// Data directory of the daemon (data.dir)
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// Read every checkpoint and compare its checksum
+    Verify {
+        /// Data directory of the daemon (data.dir)
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+}
+
+/// Prints the status document of a running daemon.
+pub(super) fn status(args: &StatusArgs) -> Result<()> {
+    let url = format!("{}/v1/status", args.url.trim_end_matches('/'));
+    let mut answer = ureq::get(&url)
+        .call()
+        .with_context(|| format!("no daemon answers at {url}; is it running, and is --url right?"))?;
+    let text = answer.body_mut().read_to_string().with_context(|| format!("{url}: the answer broke off"))?;
+    let document: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{url} did not answer with JSON"))?;
+    output::print(&format!("{document:#}"))
+}
+
+/// Reads a log from its start and prints what it means, with a digest of the graph that is the same for
+/// the same edges whatever the order they arrived in.
+pub(super) fn log(args: &LogArgs) -> Result<()> {
+    let mut index = Index::new(GraphStore::new(GraphOptions::default()), 0, 0, 0);
+    let mut reader = log::read_only(&args.data.join("log"))?;
+    let (mut frames, mut records) = (0_u64, 0_u64);
+    while let Some(frame) = reader.next_frame()? {
+        frames += 1;
+        records += frame.batch.len() as u64;
+        index.absorb(&frame);
+    }
+    let stats = index.graph.stats();
+    let positions: Vec<_> = index
+        .positions
+        .all()
+        .iter()
+        .map(|at| json!({"source": at.source.as_ref(), "partition": at.partition, "next_offset": at.next_offset}))
+        .collect();
+    let document = json!({
+        "frames": frames,
+        "records": records,
+        "end_position": index.end().0,
+        "nodes": index.keys.len(),
+        "edges": stats.edges,
+        "graph_digest": format!("{:032x}", index.graph.digest(&index.keys)),
+        "positions": positions,
+    });
+    output::print(&format!("{document:#}"))
+}
+
+/// Lists or verifies checkpoints.
+pub(super) fn checkpoints(args: &CheckpointArgs) -> Result<()> {
+    match &args.command {
+        CheckpointCommand::List { data } => {
+            let rows: Vec<_> = open_catalog(data)?.checkpoints()?.iter().map(row).collect();
+            output::print(&format!("{:#}", json!(rows)))
+        }
+        CheckpointCommand::Verify { data } => {
+            let rows = open_catalog(data)?.checkpoints()?;
+            let mut damaged = 0;
+            for row in &rows {
+                match checkpoint::read(&data.join("checkpoints").join(&row.file)) {
+                    Ok((EdgeId(position), _)) if position == row.position => {
+                        output::print(&format!("{}: whole, position {position}", row.file))?;
+                    }
+                    Ok((position, _)) => {
+                        damaged += 1;
+                        output::tell(&format!(
+                            "{}: holds position {position}, not {}",
+                            row.file, row.position
+                        ));
+                    }
+                    Err(error) => {
+                        damaged += 1;
+                        output::tell(&error.to_string());
+                    }
+                }
+            }
+            anyhow::ensure!(damaged == 0, "{damaged} of {} checkpoints cannot be used", rows.len());
+            Ok(())
+        }
+    }
+}
+
+fn open_catalog(data: &std::path::Path) -> Result<Catalog> {
+    let path = data.join("catalog.sqlite");
+    anyhow::ensure!(path.exists(), "{} is no data directory: it has no catalog.sqlite", data.display());
+    Ok(Catalog::open(&path)?)
+}
+
+fn row(row: &crate::catalog::CheckpointRow) -> serde_json::Value {
+    json!({
+        "file": row.file,
+        "position": row.position,
+        "model_version": row.model_version,
+        "bytes": row.bytes,
+        "crc32c": format!("{:08x}", row.crc32c),
+        "average_precision": row.average_precision,
+        "edgebank_average_precision": row.baseline,
+        "created_unix_ms": row.created_unix_ms,
+    })
+}

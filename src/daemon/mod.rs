@@ -1,0 +1,240 @@
+//! The whole program on one page: what is opened, which threads run, how they end.
+//!
+//! ```text
+//! sources ──queue──▶ appender ──log, graph──▶ learner ──states, weights──▶ API
+//!  1 thread each      1 thread                 1 thread                     tokio
+//! ```
+//!
+//! Start: open the data directory, serve HTTP as "not ready", rebuild the graph from the log, restore the
+//! newest checkpoint, start the loops, then the sources. Stop, in the other direction: readiness goes
+//! false, sources end, the appender empties the queue, the learner writes a checkpoint, HTTP drains.
+
+mod http;
+mod monitor;
+mod scrape;
+pub mod sources;
+mod status;
+mod store;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+
+pub use sources::GeneratedOptions;
+pub use status::{StatusDocument, StatusSource};
+pub use store::{Learned, Store};
+
+use crate::api::{Health, State};
+use crate::appender::{Appender, AppenderOptions, AppenderStatus};
+use crate::config::Config;
+use crate::device::Probe;
+use crate::event::EdgeId;
+use crate::learner::{Learner, LearnerError, LearnerOptions, LearnerStatus, Shared};
+use crate::metrics::Metrics;
+use crate::model::TgnOptions;
+use crate::serving::{NodeStates, Progress, QueryEngine};
+use crate::train::{Trainer, TrainerOptions};
+
+/// A loop that has not turned for this long is stuck.
+const PULSE_LIMIT: Duration = Duration::from_secs(60);
+
+/// The running daemon.
+pub struct Daemon {
+    address: SocketAddr,
+    health: Arc<Health>,
+    status: StatusSource,
+    stop: Stop,
+    sources: sources::Sources,
+    appender: JoinHandle<()>,
+    learner: JoinHandle<Result<(), LearnerError>>,
+    monitor: JoinHandle<()>,
+    http: http::Server,
+}
+
+/// One flag per stage, because the stages end one after another.
+#[derive(Clone, Default)]
+struct Stop {
+    appender: Arc<AtomicBool>,
+    learner: Arc<AtomicBool>,
+    monitor: Arc<AtomicBool>,
+}
+
+impl Daemon {
+    /// Starts everything and returns when the daemon is ready.
+    ///
+    /// # Errors
+    /// When the data directory, the address or a source cannot be opened; the message says what to do.
+    pub fn start(config: &Config, generated: Option<GeneratedOptions>) -> Result<Self> {
+        let probe = crate::device::probe();
+        tracing::info!(device = %probe.reason, "device chosen");
+        let mut store = Store::open(config)?;
+        let parts = Parts::new(config, &store);
+        let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
+        let sources = sources::Sources::prepare(config, sender, generated);
+        let status = StatusSource::new(config, &store, &parts, &sources, &probe);
+        scrape::register(&parts.metrics, status.clone(), &probe.reason);
+        let http = http::Server::start(config, &parts, &sources, &status, &probe)?;
+
+        store.rebuild()?;
+        let wiring = sources.wiring(config, &store.index)?;
+        let learner = open_learner(config, &store, &parts, &probe)?;
+        let stop = Stop::default();
+        let appender = Appender::new(
+            store.log,
+            store.index,
+            parts.progress.clone(),
+            parts.appender.clone(),
+            parts.metrics.clone(),
+            AppenderOptions {
+                commit_events_max: config.log.commit_events_max,
+                allowed_lateness: config.stream.allowed_lateness.max(0),
+            },
+        );
+        let (flag, pulse) = (stop.appender.clone(), parts.health.heartbeat("appender", PULSE_LIMIT));
+        let appender = spawn("appender", move || appender.run(&queue, &flag, || pulse.beat()))?;
+        let (flag, pulse) = (stop.learner.clone(), parts.health.heartbeat("learner", PULSE_LIMIT));
+        let learner = spawn("learner", move || {
+            learner
+                .run(&flag, || pulse.beat())
+                .inspect_err(|error| tracing::error!(%error, "the learner stopped"))
+        })?;
+        sources.start(config, &wiring)?;
+        parts.health.set(Health::DAEMON, State::Ok, "running");
+        let monitor = monitor::watch(&parts, &sources, stop.monitor.clone())?;
+        let address = http.address();
+        tracing::info!(%address, "ready");
+        Ok(Self { address, health: parts.health, status, stop, sources, appender, learner, monitor, http })
+    }
+
+    /// Where the HTTP interface listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the daemon is doing.
+    #[must_use]
+    pub fn status(&self) -> StatusDocument {
+        self.status.document()
+    }
+
+    /// Drains, writes a checkpoint and ends.
+    ///
+    /// # Errors
+    /// When a loop had failed or panicked.
+    pub fn stop(self) -> Result<()> {
+        self.health.set(Health::DAEMON, State::Failed, "draining");
+        self.sources.stop();
+        self.stop.appender.store(true, Ordering::Release);
+        let appender = self.appender.join().map_err(|_| anyhow!("the appender panicked"));
+        self.stop.learner.store(true, Ordering::Release);
+        let learner = self.learner.join().map_err(|_| anyhow!("the learner panicked"));
+        self.stop.monitor.store(true, Ordering::Release);
+        let monitor = self.monitor.join().map_err(|_| anyhow!("the monitor panicked"));
+        self.http.stop();
+        appender?;
+        learner?.context("the learner had stopped")?;
+        monitor
+    }
+}
+
+/// What several stages share.
+pub(crate) struct Parts {
+    engine: Arc<QueryEngine>,
+    progress: Arc<Progress>,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    appender: Arc<AppenderStatus>,
+    learner: Arc<LearnerStatus>,
+}
+
+impl Parts {
+    fn new(config: &Config, store: &Store) -> Self {
+        let progress = Arc::new(Progress::new());
+        let index = &store.index;
+        let engine = QueryEngine::new(
+            index.graph.clone(),
+            index.keys.clone(),
+            Arc::new(NodeStates::new(config.model.memory_dimension)),
+            index.edge_features.clone(),
+            index.node_features.clone(),
+            progress.clone(),
+        );
+        Self {
+            engine: Arc::new(engine),
+            progress,
+            metrics: Metrics::new(),
+            health: Health::new(),
+            appender: Arc::default(),
+            learner: Arc::default(),
+        }
+    }
+}
+
+/// The model that the settings describe.
+#[must_use]
+pub fn model_options(config: &Config) -> TgnOptions {
+    TgnOptions {
+        memory_dim: config.model.memory_dimension,
+        time_dim: config.model.time_dimension,
+        embedding_dim: config.model.embedding_dimension,
+        heads: config.model.heads,
+        fanout: config.model.fanout,
+        node_feature_dim: config.stream.node_feature_dimension,
+        edge_feature_dim: config.stream.edge_feature_dimension,
+        dropout: config.model.dropout,
+    }
+}
+
+fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) -> Result<Learner> {
+    let learner = &config.learner;
+    let options = TrainerOptions {
+        model: model_options(config),
+        learning_rate: learner.learning_rate,
+        seed: learner.seed,
+    };
+    let (trainer, position) = match store.newest_checkpoint()? {
+        None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
+        Some(learned) => {
+            let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload.as_slice())
+                .with_context(|| format!("the checkpoint {} cannot be used; set [model] and [stream] back or start with another data.dir", learned.path.display()))?;
+            tracing::info!(
+                position = learned.position.0,
+                steps = trainer.steps(),
+                "restored what was learned"
+            );
+            (trainer, learned.position)
+        }
+    };
+    let options = LearnerOptions {
+        train: learner.train,
+        batch_events: learner.batch_events,
+        batch_wait: Duration::from_millis(learner.batch_wait_ms),
+        lag_events_max: learner.lag_events_max,
+        quality_window_batches: learner.quality_window_batches,
+        rank_queries: learner.rank_queries_per_batch,
+        rank_candidates: learner.rank_candidates,
+        seed: learner.seed,
+        checkpoint_dir: store.checkpoint_dir.clone(),
+        checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
+    };
+    let shared = Shared {
+        engine: parts.engine.clone(),
+        progress: parts.progress.clone(),
+        status: parts.learner.clone(),
+        metrics: parts.metrics.clone(),
+    };
+    parts.progress.set_durable(store.log.durable_end());
+    parts.progress.set_indexed(store.index.end());
+    let recorder = store.recorder(config.checkpoint.keep);
+    Ok(Learner::new(trainer, position, |from| store.log.reader(from), shared, options, recorder)?)
+}
+
+fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(run).with_context(|| format!("cannot start the thread {name}"))
+}

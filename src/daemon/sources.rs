@@ -1,0 +1,297 @@
+//! The sources that the settings ask for: made while the log is still being read, started when it has
+//! been, stopped first when the daemon ends.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::appender::Index;
+use crate::config::{Config, IngestKafka, LatePolicy, LostDataPolicy};
+use crate::event::{BodyFormat, Intake, IntakeAnswer, IntakeError, Submission, SubmitError};
+use crate::ingest::SourceWiring;
+use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
+use crate::ingest::dead_letter::{
+    DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions, DeadLetters,
+};
+use crate::ingest::generated::{self, GeneratedWorld};
+use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSource, KafkaSourceOptions, KafkaState};
+use crate::ingest::push::{PUSH_SOURCE, PushIntake, PushOptions};
+use crate::ingest::rejection::IngestStats;
+use crate::ingest::replay::{Replay, ReplayOptions, ReplayState};
+
+/// Every state a source can be in.
+pub const STATES: [&str; 7] = ["connecting", "running", "paused", "degraded", "failed", "stopped", "ended"];
+/// How long a source may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// The built-in stream of the demo.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GeneratedOptions {
+    /// Picks one world of many.
+    pub seed: u64,
+    /// Its pace.
+    pub events_per_second: f64,
+}
+
+/// How one source stands.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)] // the names say it
+pub struct SourceReport {
+    pub name: String,
+    pub state: &'static str,
+    pub detail: String,
+    pub received_events: u64,
+    pub accepted_events: u64,
+    pub duplicate_events: u64,
+    pub rejected_events: u64,
+    pub late_accepted_events: u64,
+    pub late_dropped_events: u64,
+    pub dead_letters: u64,
+    pub lag_records: BTreeMap<i32, i64>,
+    #[serde(skip)]
+    pub rejected_by_reason: Vec<(&'static str, u64)>,
+}
+
+/// All sources; clones are the same sources.
+#[derive(Clone)]
+pub struct Sources(Arc<Inner>);
+
+struct Inner {
+    queue: Sender<Submission>,
+    generated: Option<GeneratedOptions>,
+    gate: Option<Arc<Gate>>,
+    running: Mutex<Vec<Running>>,
+    stop: Arc<AtomicBool>,
+}
+
+enum Running {
+    Generated { stats: Arc<IngestStats>, thread: Option<JoinHandle<()>> },
+    Push { intake: Arc<PushIntake> },
+    File { source: Replay },
+    Kafka { source: KafkaSource },
+}
+
+/// Stands before the push source until the log has been read.
+struct Gate(OnceLock<Arc<PushIntake>>);
+
+impl Intake for Gate {
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
+        match self.0.get() {
+            Some(intake) => intake.submit(body, format),
+            None => Err(IntakeError::Refused(SubmitError::Restoring)),
+        }
+    }
+}
+
+impl Sources {
+    /// Nothing runs yet; `queue` leads to the appender.
+    pub(super) fn prepare(
+        config: &Config,
+        queue: Sender<Submission>,
+        generated: Option<GeneratedOptions>,
+    ) -> Self {
+        let gate = config.ingest.http.enabled.then(|| Arc::new(Gate(OnceLock::new())));
+        Self(Arc::new(Inner { queue, generated, gate, running: Mutex::default(), stop: Arc::default() }))
+    }
+
+    /// Where pushed events go; `None` where pushing is off.
+    pub(super) fn intake(&self) -> Option<Arc<dyn Intake>> {
+        self.0.gate.clone().map(|gate| gate as Arc<dyn Intake>)
+    }
+
+    /// What sources are connected to; to be made when `index` has been rebuilt.
+    pub(super) fn wiring(&self, config: &Config, index: &Index) -> Result<SourceWiring> {
+        let stream = &config.stream;
+        let options = AdmitOptions {
+            edge_feature_dim: stream.edge_feature_dimension,
+            node_feature_dim: stream.node_feature_dimension,
+            allowed_lateness: (stream.allowed_lateness >= 0).then_some(stream.allowed_lateness),
+            late: match stream.late_policy {
+                LatePolicy::Accept => AdmitLate::Accept,
+                LatePolicy::Drop => AdmitLate::Drop,
+                LatePolicy::DeadLetter => AdmitLate::DeadLetter,
+            },
+            future_limit: None,
+        };
+        Ok(SourceWiring {
+            submissions: self.0.queue.clone(),
+            positions: index.positions.clone(),
+            admission: Admission::new(options, index.graph.latest_time()),
+            dead_letters: DeadLetters::open(dead_letter_target(config))?,
+        })
+    }
+
+    /// Starts every source that the settings ask for.
+    pub(super) fn start(&self, config: &Config, wiring: &SourceWiring) -> Result<()> {
+        let mut running = self.0.running.lock();
+        if let Some(gate) = &self.0.gate {
+            let intake = Arc::new(PushIntake::new(push_options(config), wiring.clone()));
+            running.push(Running::Push { intake: intake.clone() });
+            // Set once: `start` is called once.
+            let _ = gate.0.set(intake);
+        }
+        if let Some(options) = self.0.generated {
+            running.push(self.start_generated(options, wiring)?);
+        }
+        let file = &config.ingest.file;
+        if file.path != Path::new("") {
+            let mut options = ReplayOptions::new(&file.path);
+            options.events_per_second = (file.events_per_second > 0.0).then_some(file.events_per_second);
+            running.push(Running::File { source: Replay::start(options, wiring.clone())? });
+        }
+        let kafka = &config.ingest.kafka;
+        if !kafka.brokers.is_empty() {
+            let source = KafkaSource::start(kafka_options(kafka), wiring.clone())
+                .context("ingest.kafka: the settings cannot be used")?;
+            running.push(Running::Kafka { source });
+        }
+        Ok(())
+    }
+
+    fn start_generated(&self, options: GeneratedOptions, wiring: &SourceWiring) -> Result<Running> {
+        let stats = Arc::new(IngestStats::default());
+        let (counters, stop, wiring) = (stats.clone(), self.0.stop.clone(), wiring.clone());
+        let world = GeneratedWorld { seed: options.seed };
+        let thread = super::spawn("generated-source", move || {
+            let (queue, positions) = (&wiring.submissions, &*wiring.positions);
+            generated::run(world, options.events_per_second, positions, queue, &counters, &stop);
+        })?;
+        Ok(Running::Generated { stats, thread: Some(thread) })
+    }
+
+    /// Ends every source and waits for it.
+    pub(super) fn stop(&self) {
+        self.0.stop.store(true, Ordering::Release);
+        for source in self.0.running.lock().iter_mut() {
+            let ended = match source {
+                Running::Generated { thread, .. } => thread.take().is_none_or(|thread| thread.join().is_ok()),
+                Running::Push { .. } => true,
+                Running::File { source } => source.stop(STOP_LIMIT),
+                Running::Kafka { source } => source.stop(STOP_LIMIT),
+            };
+            if !ended {
+                tracing::warn!(
+                    "a source did not end in time and is left behind; its events are safe at their origin"
+                );
+            }
+        }
+    }
+
+    /// Batches that wait for the log.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.0.queue.len()
+    }
+
+    /// How every source stands.
+    #[must_use]
+    pub fn reports(&self) -> Vec<SourceReport> {
+        let stopping = self.0.stop.load(Ordering::Acquire);
+        self.0.running.lock().iter().map(|source| source.report(stopping)).collect()
+    }
+}
+
+impl Running {
+    fn report(&self, stopping: bool) -> SourceReport {
+        let plain = if stopping { "stopped" } else { "running" };
+        match self {
+            Self::Generated { stats, .. } => report(generated::SOURCE, plain, String::new(), stats),
+            Self::Push { intake } => report(PUSH_SOURCE, plain, String::new(), intake.stats()),
+            Self::File { source } => {
+                let (state, detail) = match source.state() {
+                    ReplayState::Running => ("running", String::new()),
+                    ReplayState::Done => ("ended", "the whole file is in the log".to_owned()),
+                    ReplayState::Degraded { reason } => ("degraded", reason),
+                    ReplayState::Stopped => ("stopped", String::new()),
+                    ReplayState::Failed { reason } => ("failed", reason),
+                };
+                report(source.name(), state, detail, source.stats())
+            }
+            Self::Kafka { source } => {
+                let status = source.status();
+                let (state, detail) = match status.state {
+                    KafkaState::Running if status.back_pressure => ("paused", "the log is behind".to_owned()),
+                    KafkaState::Running => ("running", String::new()),
+                    KafkaState::Connecting => ("connecting", "waiting for partitions".to_owned()),
+                    KafkaState::Paused => ("paused", "paused by an operator".to_owned()),
+                    KafkaState::Degraded { reason, .. } => ("degraded", reason),
+                    KafkaState::Failed { reason, .. } => ("failed", reason),
+                    KafkaState::Stopped => ("stopped", String::new()),
+                };
+                let mut report = report(source.name(), state, detail, source.stats());
+                report.lag_records = status
+                    .partitions
+                    .iter()
+                    .filter_map(|(id, partition)| Some((*id, partition.lag?)))
+                    .collect();
+                report
+            }
+        }
+    }
+}
+
+fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) -> SourceReport {
+    let counts = stats.snapshot();
+    SourceReport {
+        name: name.to_owned(),
+        state,
+        detail,
+        received_events: counts.received,
+        accepted_events: counts.stored,
+        duplicate_events: counts.duplicates,
+        rejected_events: counts.rejected.iter().map(|(_, count)| count).sum(),
+        late_accepted_events: counts.late_accepted,
+        late_dropped_events: counts.late_dropped,
+        dead_letters: counts.dead_letters,
+        lag_records: BTreeMap::new(),
+        rejected_by_reason: counts.rejected,
+    }
+}
+
+fn push_options(config: &Config) -> PushOptions {
+    PushOptions { max_events: config.api.batch_items_max, ..PushOptions::default() }
+}
+
+fn dead_letter_target(config: &Config) -> DeadLetterTarget {
+    let folder = config.data.dir.join("dead-letters");
+    let mut file = DeadLetterFileOptions::new(folder.join("dead-letters.jsonl"));
+    file.max_bytes = config.ingest.dead_letter_file_bytes_max;
+    let kafka = &config.ingest.kafka;
+    if kafka.brokers.is_empty() || kafka.dead_letter_topic.is_empty() {
+        return DeadLetterTarget::File(file);
+    }
+    let mut topic = DeadLetterTopicOptions::new(&kafka.brokers, &kafka.dead_letter_topic);
+    topic.client = client_options(kafka);
+    DeadLetterTarget::Topic(topic, file)
+}
+
+/// How to reach the broker.
+#[must_use]
+pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
+    let mut client = KafkaClientOptions::new(&kafka.brokers);
+    client.properties = kafka.properties.0.clone();
+    client
+}
+
+/// The Kafka source of the settings.
+#[must_use]
+pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
+    let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
+    options.client = client_options(kafka);
+    options.instance = (!kafka.instance_id.is_empty()).then(|| kafka.instance_id.clone());
+    options.batch_events = kafka.batch_messages_max;
+    options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);
+    options.data_loss = match kafka.lost_data_policy {
+        LostDataPolicy::Fail => DataLossPolicy::Fail,
+        LostDataPolicy::Earliest => DataLossPolicy::Earliest,
+    };
+    options
+}

@@ -1,0 +1,242 @@
+//! The status document: every part of the daemon with its numbers, for `GET /v1/status`, the terminal
+//! and `evergraph status`. Key names carry their units.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::sources::{SourceReport, Sources};
+use super::{Parts, Store};
+use crate::appender::{AppenderStatus, Positions};
+use crate::config::Config;
+use crate::device::Probe;
+use crate::event::SourcePosition;
+use crate::graph::{GraphStore, NodeDictionary};
+use crate::learner::LearnerStatus;
+use crate::serving::{NodeStates, Progress};
+
+/// What the daemon is doing.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)] // the names say it; units are in them
+pub struct StatusDocument {
+    pub version: &'static str,
+    pub uptime_seconds: f64,
+    pub device: String,
+    pub resident_bytes: u64,
+    pub ingest: IngestStatus,
+    pub log: LogStatus,
+    pub graph: GraphStatus,
+    pub learner: LearnerDocument,
+}
+
+/// Events on their way in.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct IngestStatus {
+    pub accepted_events: u64,
+    pub duplicate_events: u64,
+    pub rejected_events: BTreeMap<&'static str, u64>,
+    pub queue_batches: usize,
+    pub queue_batches_max: usize,
+    pub sources: Vec<SourceReport>,
+    pub positions: Vec<PositionDocument>,
+}
+
+/// How far one partition is in the log.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct PositionDocument {
+    pub source: Arc<str>,
+    pub partition: i32,
+    pub next_offset: i64,
+}
+
+/// The event log.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct LogStatus {
+    pub state: String,
+    pub bytes: u64,
+    pub durable_position: u64,
+    pub indexed_position: u64,
+}
+
+/// The temporal graph in memory.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct GraphStatus {
+    pub nodes: u64,
+    pub edges: u64,
+    pub late_edges: u64,
+    pub blocks: u64,
+    pub bytes: BTreeMap<&'static str, u64>,
+    pub latest_event_time: Option<i64>,
+}
+
+/// The learning loop.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct LearnerDocument {
+    pub model: &'static str,
+    pub model_version: u64,
+    pub applied_position: u64,
+    pub events_behind: u64,
+    pub trained_events: u64,
+    pub skipped_events: u64,
+    pub loss: Option<f32>,
+    pub average_precision: Option<f64>,
+    pub auc: Option<f64>,
+    pub mrr: Option<f64>,
+    pub edgebank_average_precision: Option<f64>,
+    pub event_to_visible_p50_seconds: Option<f64>,
+    pub event_to_visible_p99_seconds: Option<f64>,
+    pub node_state_bytes: u64,
+}
+
+/// Makes the document whenever it is asked for.
+#[derive(Clone)]
+pub struct StatusSource(Arc<Inputs>);
+
+struct Inputs {
+    started: Instant,
+    device: String,
+    queue_batches_max: usize,
+    graph: Arc<GraphStore>,
+    keys: Arc<NodeDictionary>,
+    features_bytes: Box<dyn Fn() -> u64 + Send + Sync>,
+    positions: Arc<Positions>,
+    progress: Arc<Progress>,
+    states: Arc<NodeStates>,
+    appender: Arc<AppenderStatus>,
+    learner: Arc<LearnerStatus>,
+    sources: Sources,
+}
+
+impl StatusSource {
+    pub(super) fn new(
+        config: &Config,
+        store: &Store,
+        parts: &Parts,
+        sources: &Sources,
+        probe: &Probe,
+    ) -> Self {
+        let (edges, nodes) = (store.index.edge_features.clone(), store.index.node_features.clone());
+        Self(Arc::new(Inputs {
+            started: Instant::now(),
+            device: probe.reason.clone(),
+            queue_batches_max: config.ingest.queue_batches_max,
+            graph: store.index.graph.clone(),
+            keys: store.index.keys.clone(),
+            features_bytes: Box::new(move || edges.bytes() + nodes.bytes()),
+            positions: store.index.positions.clone(),
+            progress: parts.progress.clone(),
+            states: parts.engine.states.clone(),
+            appender: parts.appender.clone(),
+            learner: parts.learner.clone(),
+            sources: sources.clone(),
+        }))
+    }
+
+    /// The document as it is now.
+    #[must_use]
+    pub fn document(&self) -> StatusDocument {
+        StatusDocument {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: self.0.started.elapsed().as_secs_f64(),
+            device: self.0.device.clone(),
+            resident_bytes: resident_bytes(),
+            ingest: self.0.ingest(),
+            log: self.0.log(),
+            graph: self.0.graph(),
+            learner: self.0.learner(),
+        }
+    }
+}
+
+impl Inputs {
+    fn ingest(&self) -> IngestStatus {
+        let sources = self.sources.reports();
+        let mut rejected_events = BTreeMap::new();
+        for (reason, count) in sources.iter().flat_map(|source| &source.rejected_by_reason) {
+            *rejected_events.entry(*reason).or_default() += count;
+        }
+        let positions = self.positions.all().into_iter().map(PositionDocument::from).collect();
+        IngestStatus {
+            accepted_events: self.appender.accepted(),
+            duplicate_events: self.appender.duplicates(),
+            rejected_events,
+            queue_batches: self.sources.queued(),
+            queue_batches_max: self.queue_batches_max,
+            sources,
+            positions,
+        }
+    }
+
+    fn log(&self) -> LogStatus {
+        LogStatus {
+            state: self.appender.state().fault().unwrap_or_else(|| "writable".to_owned()),
+            bytes: self.appender.log_bytes(),
+            durable_position: self.progress.durable().0,
+            indexed_position: self.progress.indexed().0,
+        }
+    }
+
+    fn graph(&self) -> GraphStatus {
+        let stats = self.graph.stats();
+        let bytes = BTreeMap::from([
+            ("entries", stats.bytes.entries),
+            ("slack", stats.bytes.slack),
+            ("headers", stats.bytes.headers),
+            ("directories", stats.bytes.directories),
+            ("locks", stats.bytes.locks),
+            ("dictionary", self.keys.bytes()),
+            ("features", (self.features_bytes)()),
+        ]);
+        GraphStatus {
+            nodes: self.keys.len() as u64,
+            edges: stats.edges,
+            late_edges: stats.late_edges,
+            blocks: stats.blocks,
+            bytes,
+            latest_event_time: self.graph.latest_time().map(|time| time.0),
+        }
+    }
+
+    fn learner(&self) -> LearnerDocument {
+        let report = self.learner.report();
+        let freshness = self.learner.freshness_seconds();
+        LearnerDocument {
+            model: "tgn",
+            model_version: report.model_version,
+            applied_position: report.position.0,
+            events_behind: report.behind,
+            trained_events: report.trained,
+            skipped_events: report.skipped,
+            loss: report.loss,
+            average_precision: report.quality.map(|quality| quality.average_precision),
+            auc: report.quality.map(|quality| quality.auc),
+            mrr: report.quality.and_then(|quality| quality.mrr),
+            edgebank_average_precision: report.quality.map(|quality| quality.baseline),
+            event_to_visible_p50_seconds: freshness.map(|(p50, _)| p50),
+            event_to_visible_p99_seconds: freshness.map(|(_, p99)| p99),
+            node_state_bytes: self.states.bytes() as u64,
+        }
+    }
+}
+
+impl From<SourcePosition> for PositionDocument {
+    fn from(position: SourcePosition) -> Self {
+        Self { source: position.source, partition: position.partition, next_offset: position.next_offset }
+    }
+}
+
+/// Memory of this process that is in RAM; 0 where the system does not say.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}

@@ -1,0 +1,225 @@
+//! A made-up stream with something to learn and something to forget: users of a shop visit items.
+//!
+//! - Items belong to genres, and an edge carries a noisy description of its item's genre as features.
+//! - A user has a taste for one genre at a time and drifts to another every so often, each user at a
+//!   time of its own. What was learned about a user goes stale.
+//! - Users come in waves: a few are active for a while, then others.
+//!
+//! Event `i` is a pure function of (seed, i), so a restarted source goes on at the next event without
+//! having kept anything.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::Sender;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::rejection::IngestStats;
+use crate::event::{
+    EdgeEvent, Event, EventBatch, EventTime, Incoming, NodeKey, PositionLookup, Receipt, Reply, SourceRange,
+    Submission,
+};
+
+/// Length of an edge's feature row.
+pub const FEATURE_DIMENSION: usize = 8;
+
+const USERS: u64 = 1_000;
+const ITEMS: u64 = 1_200;
+const GENRES: u64 = 12;
+/// Users active in the same wave, and events in a wave.
+const WAVE_USERS: u64 = 100;
+const WAVE_EVENTS: u64 = 3_000;
+/// Events between two changes of one user's taste.
+const TASTE_EVENTS: u64 = 60_000;
+/// Stream time between two events, in milliseconds.
+const STEP_MS: i64 = 1_000;
+/// Share of visits, in percent, that follow no taste.
+const WANDERING_PERCENT: u64 = 8;
+
+/// The made-up world.
+#[derive(Clone, Copy, Debug)]
+pub struct GeneratedWorld {
+    /// Picks one world of many.
+    pub seed: u64,
+}
+
+/// What a random number is drawn for; keeps the draws of one event apart.
+#[derive(Clone, Copy)]
+enum Draw {
+    Wave = 1,
+    User,
+    Taste,
+    TasteStart,
+    Wander,
+    Item,
+    Genre,
+    Noise,
+}
+
+impl GeneratedWorld {
+    /// Event number `i`; times are milliseconds that grow by one second an event.
+    #[must_use]
+    pub fn event(&self, i: u64) -> EdgeEvent {
+        let wave_user = self.draw(Draw::User, i, 0) % WAVE_USERS;
+        let user = self.draw(Draw::Wave, i / WAVE_EVENTS, wave_user) % USERS;
+        let genre = if self.draw(Draw::Wander, i, 0) % 100 < WANDERING_PERCENT {
+            self.draw(Draw::Wander, i, 1) % GENRES
+        } else {
+            self.taste(user, i)
+        };
+        let item = self.item(genre, i);
+        let features = (0..FEATURE_DIMENSION as u64)
+            .map(|k| self.describe(genre, k) + 0.3 * self.signed(Draw::Noise, i, k))
+            .collect();
+        EdgeEvent {
+            src: NodeKey::Text(format!("user-{user}").into()),
+            dst: NodeKey::Text(format!("item-{item}").into()),
+            time: EventTime(i.cast_signed().saturating_mul(STEP_MS)),
+            edge_type: None,
+            features,
+            label: None,
+        }
+    }
+
+    /// The genre that a user likes when event `i` happens.
+    fn taste(&self, user: u64, i: u64) -> u64 {
+        let period = (i + self.draw(Draw::TasteStart, user, 0) % TASTE_EVENTS) / TASTE_EVENTS;
+        self.draw(Draw::Taste, user, period) % GENRES
+    }
+
+    /// An item of a genre; the first ones are the popular ones.
+    fn item(&self, genre: u64, i: u64) -> u64 {
+        let of_genre = ITEMS / GENRES;
+        let (a, b) = (self.draw(Draw::Item, i, 0) % of_genre, self.draw(Draw::Item, i, 1) % of_genre);
+        a.min(b) * GENRES + genre
+    }
+
+    /// Feature `k` of a genre, the same for all its items.
+    fn describe(&self, genre: u64, k: u64) -> f32 {
+        self.signed(Draw::Genre, genre, k)
+    }
+
+    fn draw(&self, what: Draw, a: u64, b: u64) -> u64 {
+        let mut key = [0; 24];
+        for (part, value) in key.chunks_exact_mut(8).zip([what as u64, a, b]) {
+            part.copy_from_slice(&value.to_le_bytes());
+        }
+        xxh3_64_with_seed(&key, self.seed)
+    }
+
+    /// A number in [-1, 1).
+    #[allow(clippy::cast_precision_loss)] // 24 bits fit
+    fn signed(&self, what: Draw, a: u64, b: u64) -> f32 {
+        (self.draw(what, a, b) >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+/// Name of the source in positions and status.
+pub const SOURCE: &str = "generated:demo";
+/// How often a batch is made.
+const TICK: Duration = Duration::from_millis(50);
+/// Most events of one batch, however long the source was held up.
+const BATCH_MAX: u64 = 5_000;
+/// How long a refused batch waits before it is handed in again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Hands in events of `world` at `events_per_second`, from where the log stands, until `stop` is set.
+/// A source that is held up by a full queue does not catch up in a burst: it goes on at its pace.
+pub fn run(
+    world: GeneratedWorld,
+    events_per_second: f64,
+    positions: &dyn PositionLookup,
+    queue: &Sender<Submission>,
+    stats: &IngestStats,
+    stop: &AtomicBool,
+) {
+    let source: Arc<str> = Arc::from(SOURCE);
+    let mut next = u64::try_from(positions.position(SOURCE, 0).unwrap_or(0)).unwrap_or(0);
+    let (mut owed, mut last) = (0.0, Instant::now());
+    while !stop.load(Ordering::Acquire) {
+        std::thread::sleep(TICK);
+        owed += events_per_second * last.elapsed().as_secs_f64();
+        last = Instant::now();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // bounded right here
+        let count = (owed as u64).min(BATCH_MAX);
+        if count == 0 {
+            continue;
+        }
+        owed = if count == BATCH_MAX { 0.0 } else { owed.fract() };
+        let Some(receipt) = hand_over(queue, || batch(world, &source, next, count), stop) else { return };
+        stats.count_received(count);
+        stats.count_stored(&receipt);
+        next += count;
+    }
+}
+
+fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> EventBatch {
+    let range = first..first + count;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    EventBatch {
+        events: range.clone().map(|i| Incoming::new(Event::Edge(world.event(i)))).collect(),
+        offsets: range.clone().map(u64::cast_signed).collect(),
+        ranges: vec![SourceRange {
+            source: source.clone(),
+            partition: 0,
+            from: range.start.cast_signed(),
+            to: range.end.cast_signed(),
+        }],
+        origin_unix_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+    }
+}
+
+/// Hands a batch in until it is durable; `None` if the daemon stops first.
+fn hand_over(
+    queue: &Sender<Submission>,
+    batch: impl Fn() -> EventBatch,
+    stop: &AtomicBool,
+) -> Option<Receipt> {
+    while !stop.load(Ordering::Acquire) {
+        let (told, hear) = crossbeam_channel::bounded(1);
+        let reply: Reply = Box::new(move |outcome| drop(told.send(outcome)));
+        let mut submission = Submission { batch: batch(), reply: Some(reply) };
+        while let Err(refused) = queue.send_timeout(submission, TICK) {
+            if stop.load(Ordering::Acquire) || refused.is_disconnected() {
+                return None;
+            }
+            submission = refused.into_inner();
+        }
+        match hear.recv() {
+            Ok(Ok(receipt)) => return Some(receipt),
+            Ok(Err(refusal)) => {
+                tracing::debug!(%refusal, "the generated batch is handed in again");
+                std::thread::sleep(RETRY);
+            }
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_event_comes_out_every_time_and_time_grows() {
+        let world = GeneratedWorld { seed: 7 };
+        for i in [0, 1, 2_999, 3_000, 1_000_000] {
+            assert_eq!(world.event(i), world.event(i));
+            assert!(world.event(i).time < world.event(i + 1).time);
+            assert!(world.event(i).features.iter().all(|x| x.abs() <= 1.3));
+        }
+        assert_ne!(world.event(5), GeneratedWorld { seed: 8 }.event(5));
+    }
+
+    #[test]
+    fn tastes_hold_for_a_while_and_then_drift() {
+        let world = GeneratedWorld { seed: 1 };
+        let changes =
+            (0..USERS).filter(|&user| world.taste(user, 0) != world.taste(user, TASTE_EVENTS)).count();
+        let kept = (0..USERS).filter(|&user| world.taste(user, 0) == world.taste(user, 200)).count();
+        assert!(changes > 800, "{changes} of {USERS} changed their taste over a period");
+        assert!(kept > 950, "{kept} of {USERS} kept their taste over 200 events");
+    }
+}

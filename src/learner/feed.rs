@@ -1,0 +1,136 @@
+//! The learner's one cursor over the log: cuts the stream of edge records into batches.
+//!
+//! A batch is full at its maximum, or taken as it is when the stream is quiet, so that a lonely event
+//! is learned soon. Records are handed out only when the graph holds them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
+use crate::log::{Frame, LogError, LogReader};
+use crate::serving::Progress;
+
+/// The edges of a run of log records, column by column.
+#[derive(Clone, Debug, Default)]
+pub struct LearnBatch {
+    /// Source nodes.
+    pub src: Vec<NodeId>,
+    /// Destination nodes.
+    pub dst: Vec<NodeId>,
+    /// Event times.
+    pub times: Vec<EventTime>,
+    /// Log positions.
+    pub edges: Vec<EdgeId>,
+    /// Position of the first record of the run.
+    pub first: EdgeId,
+    /// One past the last record of the run, records that are no edges included.
+    pub end: EdgeId,
+    /// When the oldest event of each frame of the run was produced, Unix milliseconds.
+    pub origins_unix_ms: Vec<i64>,
+}
+
+impl LearnBatch {
+    fn clear(&mut self, at: EdgeId) {
+        self.src.clear();
+        self.dst.clear();
+        self.times.clear();
+        self.edges.clear();
+        self.origins_unix_ms.clear();
+        self.first = at;
+        self.end = at;
+    }
+
+    fn take(&mut self, records: &EdgeBatch, from: usize, edges_max: usize) -> usize {
+        let mut i = from;
+        while i < records.len() && self.edges.len() < edges_max {
+            if records.op[i] == Op::Edge {
+                self.src.push(records.src[i]);
+                self.dst.push(records.dst[i]);
+                self.times.push(records.time[i]);
+                self.edges.push(records.id(i));
+            }
+            i += 1;
+        }
+        self.end = records.id(i);
+        i
+    }
+}
+
+/// Reads the log from a position on.
+pub struct Feed {
+    reader: LogReader,
+    progress: Arc<Progress>,
+    frame: Option<Frame>,
+    next_record: usize,
+    position: EdgeId,
+}
+
+impl Feed {
+    /// A feed whose first record is the one at `from`.
+    #[must_use]
+    pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId) -> Self {
+        Self { reader, progress, frame: None, next_record: 0, position: from }
+    }
+
+    /// The position of the next record to hand out.
+    #[must_use]
+    pub fn position(&self) -> EdgeId {
+        self.position
+    }
+
+    /// Fills `batch` with up to `edges_max` edges. Waits at most `idle` for a first record and, once
+    /// there is one, at most `fill` for more. The batch is empty when nothing came.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn fill(
+        &mut self,
+        batch: &mut LearnBatch,
+        edges_max: usize,
+        idle: Duration,
+        fill: Duration,
+    ) -> Result<(), LogError> {
+        batch.clear(self.position);
+        let mut deadline = Instant::now() + idle;
+        while batch.edges.len() < edges_max {
+            if self.frame.is_none() && !self.next_frame(deadline)? {
+                break;
+            }
+            let Some(frame) = &self.frame else { break };
+            if batch.end == batch.first {
+                deadline = Instant::now() + fill;
+            }
+            batch.origins_unix_ms.push(frame.origin_unix_ms);
+            self.next_record = batch.take(&frame.batch, self.next_record, edges_max);
+            self.position = batch.end;
+            if self.next_record == frame.batch.len() {
+                self.frame = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets the next frame with records that the graph holds; `false` if none came by the deadline.
+    fn next_frame(&mut self, deadline: Instant) -> Result<bool, LogError> {
+        loop {
+            if self.progress.indexed() <= self.position {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if !self.progress.wait_indexed(EdgeId(self.position.0 + 1), left) {
+                    return Ok(false);
+                }
+            }
+            match self.reader.next_frame()? {
+                None => return Ok(false),
+                Some(frame) if frame.batch.end() <= self.position => {}
+                Some(frame) => {
+                    // A frame is indexed as a whole, soon after it is durable.
+                    while !self.progress.wait_indexed(frame.batch.end(), Duration::from_millis(100)) {}
+                    self.next_record =
+                        usize::try_from(self.position.0.saturating_sub(frame.batch.first.0)).unwrap_or(0);
+                    self.frame = Some(frame);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Quality over the last batches, measured before the model learned from them, beside the baseline
+//! that only remembers which pairs it has seen.
+
+use std::collections::VecDeque;
+
+/// What one batch says about the model. Values are in [0, 1]; a batch-wise mean is reported, as the
+/// papers do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BatchQuality {
+    /// Average precision of the model.
+    pub average_precision: f64,
+    /// Area under its ROC curve.
+    pub auc: f64,
+    /// Mean reciprocal rank of true destinations among random candidates, if any were ranked.
+    pub mrr: Option<f64>,
+    /// Average precision of EdgeBank (unlimited memory) on the same positives and negatives.
+    pub baseline: f64,
+}
+
+/// The mean over the last batches.
+#[derive(Debug)]
+pub struct QualityWindow {
+    batches: VecDeque<BatchQuality>,
+    capacity: usize,
+}
+
+impl QualityWindow {
+    /// An empty window over the last `capacity` batches.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self { batches: VecDeque::new(), capacity: capacity.max(1) }
+    }
+
+    /// Adds a batch; the oldest leaves when the window is full.
+    pub fn push(&mut self, batch: BatchQuality) {
+        if self.batches.len() == self.capacity {
+            self.batches.pop_front();
+        }
+        self.batches.push_back(batch);
+    }
+
+    /// The mean, or `None` before the first batch.
+    #[must_use]
+    pub fn mean(&self) -> Option<BatchQuality> {
+        if self.batches.is_empty() {
+            return None;
+        }
+        let mean = |of: fn(&BatchQuality) -> f64| {
+            self.batches.iter().map(of).sum::<f64>() / count(self.batches.len())
+        };
+        let ranked: Vec<f64> = self.batches.iter().filter_map(|batch| batch.mrr).collect();
+        Some(BatchQuality {
+            average_precision: mean(|batch| batch.average_precision),
+            auc: mean(|batch| batch.auc),
+            mrr: (!ranked.is_empty()).then(|| ranked.iter().sum::<f64>() / count(ranked.len())),
+            baseline: mean(|batch| batch.baseline),
+        })
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // windows are short
+fn count(n: usize) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_over_the_last_batches_and_over_ranked_ones() {
+        let mut window = QualityWindow::new(2);
+        assert_eq!(window.mean(), None);
+        for (ap, mrr) in [(0.1, None), (0.4, Some(0.5)), (0.8, None)] {
+            window.push(BatchQuality { average_precision: ap, auc: ap, mrr, baseline: 0.5 });
+        }
+        let mean = window.mean().unwrap();
+        assert!((mean.average_precision - 0.6).abs() < 1e-12);
+        assert_eq!(mean.mrr, Some(0.5));
+        assert!((mean.baseline - 0.5).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,87 @@
+//! What the learner says of itself while it runs: for the status document and the terminal.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use super::BatchQuality;
+use crate::event::EdgeId;
+
+/// Observations over which freshness is summed up.
+const FRESHNESS_WINDOW: usize = 1_000;
+
+/// One look at the learner.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LearnerReport {
+    /// One past the last record it has remembered.
+    pub position: EdgeId,
+    /// Indexed records it has not seen yet.
+    pub behind: u64,
+    /// Version of the published weights.
+    pub model_version: u64,
+    /// Events it trained on since start.
+    pub trained: u64,
+    /// Events that updated node memory since start.
+    pub remembered: u64,
+    /// Events whose gradient step was skipped since start, because it lagged.
+    pub skipped: u64,
+    /// Loss of the latest step.
+    pub loss: Option<f32>,
+    /// Mean quality over the window.
+    pub quality: Option<BatchQuality>,
+}
+
+/// The latest report, shared.
+#[derive(Debug, Default)]
+pub struct LearnerStatus {
+    report: Mutex<LearnerReport>,
+    freshness: Mutex<VecDeque<f64>>,
+}
+
+impl LearnerStatus {
+    /// The latest report.
+    #[must_use]
+    pub fn report(&self) -> LearnerReport {
+        self.report.lock().clone()
+    }
+
+    pub(super) fn update(&self, change: impl FnOnce(&mut LearnerReport)) {
+        change(&mut self.report.lock());
+    }
+
+    pub(super) fn freshness(&self, seconds: f64) {
+        let mut window = self.freshness.lock();
+        if window.len() == FRESHNESS_WINDOW {
+            window.pop_front();
+        }
+        window.push_back(seconds);
+    }
+
+    /// Median and 99th percentile, in seconds, of the time from an event's production until answers
+    /// reflected it, over the latest observations.
+    #[must_use]
+    pub fn freshness_seconds(&self) -> Option<(f64, f64)> {
+        let mut sorted: Vec<f64> = self.freshness.lock().iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |percent: usize| {
+            sorted.get((sorted.len() * percent / 100).min(sorted.len().checked_sub(1)?)).copied()
+        };
+        Some((at(50)?, at(99)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freshness_is_summed_up_over_the_latest_observations() {
+        let status = LearnerStatus::default();
+        assert_eq!(status.freshness_seconds(), None);
+        for i in 0..2 * FRESHNESS_WINDOW {
+            status.freshness(if i < FRESHNESS_WINDOW { 1e9 } else { (i % 100) as f64 });
+        }
+        let (median, p99) = status.freshness_seconds().unwrap();
+        assert!((median - 50.0).abs() <= 1.0 && (p99 - 99.0).abs() <= 1.0, "{median} {p99}");
+    }
+}

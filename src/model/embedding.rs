@@ -1,0 +1,101 @@
+//! The embedding: one layer of attention from a seed over its most recent neighbors.
+//!
+//! ```text
+//! h_i  = s_i + x_i                         memory row plus (projected) node features
+//! q    = [h_i ; phi(0)]                    slots: [h_j ; e_ij ; phi(t - t_ij)]
+//! a    = attention(q W_Q ; slots W_K, slots W_V)       zero where there is no neighbor
+//! o    = layer_norm(dropout(a W_O + b_O) + q)
+//! z_i  = W_b relu(W_a [o ; h_i] + b_a) + b_b
+//! ```
+//! Where memory rows come from (the updater in training, published rows in serving) is the caller's
+//! choice; this is the one place that turns them into embeddings.
+
+use super::{Neighborhood, Tgn};
+use crate::event::NodeId;
+use crate::feature::FeatureStore;
+use crate::nn::{Tape, TemporalAttention, Var};
+
+/// Keeps a layer norm's denominator away from 0.
+const LAYER_NORM_EPSILON: f32 = 1e-5;
+
+/// Feature rows by edge id and by node id. A store is read only if the model's options give its kind of
+/// feature a width, and then has that width.
+#[derive(Clone, Copy)]
+pub struct FeatureSource<'a> {
+    /// Rows by edge id.
+    pub edges: &'a FeatureStore,
+    /// Rows by node id.
+    pub nodes: &'a FeatureStore,
+}
+
+/// Seeds to embed, with their sample.
+#[derive(Clone, Copy)]
+pub struct EmbeddingInput<'a> {
+    /// Seeds and neighbors as slots of distinct nodes.
+    pub neighborhood: &'a Neighborhood,
+    /// Where feature rows are.
+    pub features: FeatureSource<'a>,
+    /// Names this step's dropout masks: seed and step number.
+    pub dropout: [u64; 2],
+}
+
+impl Tgn {
+    /// Embeddings `[seeds, embedding_dim]`, given the memory rows `[nodes, memory_dim]` of the
+    /// neighborhood's distinct nodes.
+    pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+        let (options, p) = (self.options(), &self.attention);
+        let [seed, step] = input.dropout;
+        let rows = self.add_node_features(tape, memory, input);
+        let own = tape.gather(rows, input.neighborhood.seeds().to_vec());
+        let now = vec![0.0; input.neighborhood.seeds().len()];
+        let now = tape.time_encoding(&now, &self.time);
+        let query = tape.concat(&[own, now]);
+        let edge_rows = (options.edge_feature_dim > 0).then(|| {
+            let mut rows = tape.take(input.neighborhood.sample().edges.len(), options.edge_feature_dim);
+            input
+                .features
+                .edges
+                .gather(bytemuck::cast_slice(&input.neighborhood.sample().edges), rows.data_mut());
+            rows
+        });
+        let attended = tape.temporal_attention(TemporalAttention {
+            query,
+            nodes: rows,
+            slots: input.neighborhood.neighbors().to_vec(),
+            deltas: input.neighborhood.sample().deltas.clone(),
+            edge_rows,
+            edge_slots: None,
+            w_q: p.w_q,
+            w_k: p.w_k,
+            w_v: p.w_v,
+            heads: options.heads,
+            time: &self.time,
+            dropout: options.dropout,
+            key: [seed, step, 0],
+        });
+        let out = tape.linear(attended, p.w_o, Some(p.b_o));
+        let out = tape.dropout(out, options.dropout, [seed, step, 1]);
+        let out = tape.add(out, query);
+        let out = tape.layer_norm(out, p.gamma, p.beta, LAYER_NORM_EPSILON);
+        let joined = tape.concat(&[out, own]);
+        self.merge.apply(tape, joined)
+    }
+
+    /// `h = s + x`, with x projected if its width is not that of memory.
+    fn add_node_features(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+        let dimension = self.options().node_feature_dim;
+        if dimension == 0 {
+            return memory;
+        }
+        let nodes = input.neighborhood.nodes().nodes();
+        let ids: Vec<u64> = nodes.iter().map(|&NodeId(id)| u64::from(id)).collect();
+        let mut features = tape.take(nodes.len(), dimension);
+        input.features.nodes.gather(&ids, features.data_mut());
+        let features = tape.constant(features);
+        let features = match self.features {
+            Some(projection) => tape.linear(features, projection, None),
+            None => features,
+        };
+        tape.add(memory, features)
+    }
+}

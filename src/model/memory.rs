@@ -1,0 +1,122 @@
+//! What a TGN remembers of each node: one row of numbers and the time it was last updated.
+//!
+//! Rows live in one growing table indexed by [`NodeId`]; a node beyond its end has the zero row and was
+//! never updated, so new nodes need no registration. Knows nothing of messages or weights.
+
+use crate::event::{EventTime, NodeId};
+
+/// Memory rows s_i and their last update times tau_i.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeMemory {
+    dimension: usize,
+    rows: Vec<f32>,
+    updated: Vec<EventTime>,
+}
+
+impl NodeMemory {
+    /// Last update time of a node that was never updated.
+    pub const NEVER: EventTime = EventTime::MIN;
+
+    /// Empty memory with rows of `dimension` values.
+    #[must_use]
+    pub fn new(dimension: usize) -> Self {
+        Self { dimension, rows: Vec::new(), updated: Vec::new() }
+    }
+
+    /// Values per row.
+    #[must_use]
+    pub fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    /// Number of nodes that have room in the table; every node beyond has the zero row.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.updated.len()
+    }
+
+    /// Whether no node was ever updated.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.updated.is_empty()
+    }
+
+    /// The row of `node`, `dimension` values; `None` means zeros.
+    #[must_use]
+    pub fn row(&self, node: NodeId) -> Option<&[f32]> {
+        let start = node.index().checked_mul(self.dimension)?;
+        self.rows.get(start..start + self.dimension)
+    }
+
+    /// Copies the row of `node` into `out`, which has `dimension` values.
+    pub fn row_into(&self, node: NodeId, out: &mut [f32]) {
+        match self.row(node) {
+            Some(row) => out.copy_from_slice(row),
+            None => out.fill(0.0),
+        }
+    }
+
+    /// When `node` was last updated; [`Self::NEVER`] if it never was.
+    #[must_use]
+    pub fn updated(&self, node: NodeId) -> EventTime {
+        self.updated.get(node.index()).copied().unwrap_or(Self::NEVER)
+    }
+
+    /// Replaces the row of `node` and moves its update time forward to `time` (a late event does not
+    /// move it back).
+    pub fn write(&mut self, node: NodeId, row: &[f32], time: EventTime) {
+        self.reserve_for(node);
+        let start = node.index() * self.dimension;
+        self.rows[start..start + self.dimension].copy_from_slice(row);
+        let updated = &mut self.updated[node.index()];
+        *updated = (*updated).max(time);
+    }
+
+    /// Forgets every row.
+    pub fn reset(&mut self) {
+        self.rows.clear();
+        self.updated.clear();
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.rows.capacity() * size_of::<f32>() + self.updated.capacity() * size_of::<EventTime>()
+    }
+
+    /// The tables as they are: all rows, and all update times.
+    pub(super) fn tables(&self) -> (&[f32], &[EventTime]) {
+        (&self.rows, &self.updated)
+    }
+
+    /// Memory from tables of matching lengths; `None` if they do not match.
+    pub(super) fn from_tables(dimension: usize, rows: Vec<f32>, updated: Vec<EventTime>) -> Option<Self> {
+        (rows.len() == updated.len() * dimension).then_some(Self { dimension, rows, updated })
+    }
+
+    fn reserve_for(&mut self, node: NodeId) {
+        if node.index() >= self.updated.len() {
+            self.updated.resize(node.index() + 1, Self::NEVER);
+            self.rows.resize((node.index() + 1) * self.dimension, 0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_nodes_are_zero_and_late_updates_do_not_turn_time_back() {
+        let mut memory = NodeMemory::new(2);
+        let mut row = [9.0; 2];
+        memory.row_into(NodeId(7), &mut row);
+        assert_eq!((row, memory.updated(NodeId(7))), ([0.0; 2], NodeMemory::NEVER));
+        memory.write(NodeId(3), &[1.0, 2.0], EventTime(10));
+        memory.write(NodeId(3), &[3.0, 4.0], EventTime(5));
+        assert_eq!(memory.row(NodeId(3)), Some(&[3.0, 4.0][..]));
+        assert_eq!(memory.updated(NodeId(3)), EventTime(10));
+        assert_eq!(memory.row(NodeId(1)), Some(&[0.0, 0.0][..]));
+        assert_eq!(memory.row(NodeId::NONE), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! A batch of seeds and its sample, told in distinct nodes.
+//!
+//! A node appears in a batch many times: as a source, a destination, and a neighbor of both. All of that
+//! refers to one row of its memory, so seeds and neighbors become slots of one list of distinct nodes, in
+//! order of first appearance, and everything per node (gathering, memory update, feature projection) is
+//! done once per distinct node. The lists are kept between batches and grow to what batches need.
+
+use hashbrown::HashMap;
+
+use crate::event::{EventTime, NodeId};
+use crate::graph::GraphView;
+use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
+
+/// Stands in the empty places of [`Neighborhood::neighbors`].
+pub const EMPTY_SLOT: u32 = u32::MAX;
+
+/// Distinct nodes in order of first appearance.
+#[derive(Clone, Debug, Default)]
+pub struct DistinctNodes {
+    nodes: Vec<NodeId>,
+    slots: HashMap<NodeId, u32>,
+}
+
+impl DistinctNodes {
+    /// Forgets all nodes and keeps the room.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+        self.slots.clear();
+    }
+
+    /// The slot of `node`, given now if it has none yet.
+    pub fn insert(&mut self, node: NodeId) -> u32 {
+        *self.slots.entry(node).or_insert_with(|| {
+            self.nodes.push(node);
+            // A batch holds fewer than 2^32 nodes because node ids are 32 bits wide.
+            (self.nodes.len() - 1) as u32
+        })
+    }
+
+    /// The slot of `node` if it has one.
+    #[must_use]
+    pub fn slot(&self, node: NodeId) -> Option<u32> {
+        self.slots.get(&node).copied()
+    }
+
+    /// The nodes by slot.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+}
+
+/// Seeds, what was sampled for them, and all of it as slots of distinct nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Neighborhood {
+    seed_nodes: Vec<NodeId>,
+    seed_times: Vec<EventTime>,
+    sample: MessageFlowGraph,
+    nodes: DistinctNodes,
+    seeds: Vec<u32>,
+    neighbors: Vec<u32>,
+}
+
+impl Neighborhood {
+    /// Forgets the seeds and keeps the room.
+    pub fn clear(&mut self) {
+        self.seed_nodes.clear();
+        self.seed_times.clear();
+    }
+
+    /// Adds seeds: each of `nodes` at the time beside it.
+    ///
+    /// # Panics
+    /// If the columns differ in length.
+    pub fn add_seeds(&mut self, nodes: &[NodeId], times: &[EventTime]) {
+        assert_eq!(nodes.len(), times.len(), "nodes and times of the seeds");
+        self.seed_nodes.extend_from_slice(nodes);
+        self.seed_times.extend_from_slice(times);
+    }
+
+    /// Samples the `fanout` most recent neighbors of every seed.
+    pub fn sample_recent(&mut self, view: GraphView<'_>, fanout: usize) {
+        let policy = SamplingPolicy::Recent;
+        let request = SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 };
+        let seeds = Seeds { nodes: &self.seed_nodes, times: &self.seed_times };
+        sample(view, seeds, &request, &mut self.sample);
+    }
+
+    /// Gives every seed and sampled neighbor its slot.
+    pub fn number(&mut self) {
+        self.nodes.clear();
+        self.seeds.clear();
+        self.neighbors.clear();
+        self.seeds.extend(self.seed_nodes.iter().map(|&node| self.nodes.insert(node)));
+        let slot_of = |&node: &NodeId| match node {
+            NodeId::NONE => EMPTY_SLOT,
+            node => self.nodes.insert(node),
+        };
+        self.neighbors.extend(self.sample.neighbors.iter().map(slot_of));
+    }
+
+    /// Every seed and neighbor once, seeds first.
+    #[must_use]
+    pub fn nodes(&self) -> &DistinctNodes {
+        &self.nodes
+    }
+
+    /// The sample: time differences and edge ids of the slots.
+    #[must_use]
+    pub fn sample(&self) -> &MessageFlowGraph {
+        &self.sample
+    }
+
+    /// Slot of each seed.
+    #[must_use]
+    pub fn seeds(&self) -> &[u32] {
+        &self.seeds
+    }
+
+    /// Slot of each neighbor, `[seeds * fanout]`; [`EMPTY_SLOT`] where there is none.
+    #[must_use]
+    pub fn neighbors(&self) -> &[u32] {
+        &self.neighbors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EdgeBatch;
+    use crate::graph::{GraphOptions, GraphStore};
+
+    #[test]
+    fn slots_follow_first_appearance() {
+        let mut batch = EdgeBatch::default();
+        for (src, dst, time) in [(5, 8, 1), (9, 5, 2), (5, 7, 3)] {
+            batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
+        }
+        let graph = GraphStore::new(GraphOptions::default());
+        graph.apply(&batch);
+        let mut neighborhood = Neighborhood::default();
+        for _ in 0..2 {
+            neighborhood.clear();
+            neighborhood.add_seeds(&[5, 1, 5].map(NodeId), &[9, 9, 2].map(EventTime));
+            neighborhood.sample_recent(graph.view(), 2);
+            neighborhood.number();
+            assert_eq!(neighborhood.nodes().nodes(), [5, 1, 7, 9, 8].map(NodeId));
+            assert_eq!(neighborhood.seeds(), [0, 1, 0]);
+            let none = EMPTY_SLOT;
+            assert_eq!(neighborhood.neighbors(), [2, 3, none, none, 4, none]);
+        }
+        assert_eq!(neighborhood.nodes().slot(NodeId(9)), Some(3));
+        assert_eq!(neighborhood.nodes().slot(NodeId(3)), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! Everything a TGN knows about a stream besides its weights: memory, pending messages, and the time
+//! the stream began.
+//!
+//! The two halves belong together: memory without the pending messages forgets the last event of every
+//! node, so they are reset, copied and stored as one.
+//!
+//! A node that was never updated counts as updated when the stream began (the paper's tau = 0 for data
+//! whose first event has time 0), so nothing depends on where a stream's clock has its zero.
+
+use std::io::{Read, Write};
+
+use thiserror::Error;
+
+use super::{Mailbox, NodeMemory, TgnOptions, tables};
+use crate::event::{EventTime, NodeId};
+
+/// First bytes of a stored state.
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS1");
+
+/// Memory and pending messages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TgnState {
+    /// Memory rows and update times.
+    pub memory: NodeMemory,
+    /// Messages that wait to be applied.
+    pub mailbox: Mailbox,
+    /// Time of the first event; `None` before it.
+    pub origin: Option<EventTime>,
+}
+
+/// A stored state that cannot be used.
+#[derive(Debug, Error)]
+pub enum StateError {
+    /// The bytes end early or cannot be read.
+    #[error("the stored state cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+    /// The bytes are something else.
+    #[error("these bytes are no stored state (they begin with {found:#018x}, expected {MAGIC:#018x})")]
+    Magic {
+        /// The first eight bytes.
+        found: u64,
+    },
+    /// The state belongs to a model of another shape.
+    #[error("the stored state has {table} rows of {found} values, this model has {expected}")]
+    Shape {
+        /// Which table.
+        table: &'static str,
+        /// Width found.
+        found: u64,
+        /// Width this model has.
+        expected: u64,
+    },
+    /// Tables that belong together have different lengths.
+    #[error("the stored state's {table} tables have different lengths; the bytes are damaged")]
+    Lengths {
+        /// Which tables.
+        table: &'static str,
+    },
+}
+
+impl TgnState {
+    /// The empty state of a model with these options.
+    #[must_use]
+    pub fn new(options: &TgnOptions) -> Self {
+        Self {
+            memory: NodeMemory::new(options.memory_dim),
+            mailbox: Mailbox::new(options.mail_dim()),
+            origin: None,
+        }
+    }
+
+    /// Forgets everything, as before the first event.
+    pub fn reset(&mut self) {
+        self.memory.reset();
+        self.mailbox.reset();
+        self.origin = None;
+    }
+
+    /// `time - tau` of `node`: what the time encoding of its raw message sees.
+    #[must_use]
+    pub fn since_update(&self, node: NodeId, time: EventTime) -> f32 {
+        let updated = match self.memory.updated(node) {
+            NodeMemory::NEVER => self.origin.unwrap_or(time),
+            updated => updated,
+        };
+        time.since(updated)
+    }
+
+    /// Time of the latest event of `node` that was remembered.
+    #[must_use]
+    pub fn last_event(&self, node: NodeId) -> Option<EventTime> {
+        self.mailbox.pending(node).map(|message| message.time.max(self.memory.updated(node)))
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.memory.bytes() + self.mailbox.bytes()
+    }
+
+    /// Writes the state; [`Self::read`] restores it bit for bit.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        tables::write_u64(out, MAGIC)?;
+        tables::write_u64(out, self.memory.dimension() as u64)?;
+        tables::write_u64(out, self.mailbox.dimension() as u64)?;
+        tables::write_table(out, self.origin.as_slice())?;
+        let (rows, updated) = self.memory.tables();
+        tables::write_table(out, rows)?;
+        tables::write_table(out, updated)?;
+        let (mails, edges, times) = self.mailbox.tables();
+        tables::write_table(out, mails)?;
+        tables::write_table(out, edges)?;
+        tables::write_table(out, times)
+    }
+
+    /// Reads the state of a model with these options.
+    ///
+    /// # Errors
+    /// The bytes end early, are no state, or belong to a model of another shape.
+    pub fn read(input: &mut impl Read, options: &TgnOptions) -> Result<Self, StateError> {
+        let found = tables::read_u64(input)?;
+        if found != MAGIC {
+            return Err(StateError::Magic { found });
+        }
+        let widths = [("memory", options.memory_dim), ("mailbox", options.mail_dim())];
+        for (table, expected) in widths {
+            let found = tables::read_u64(input)?;
+            if found != expected as u64 {
+                return Err(StateError::Shape { table, found, expected: expected as u64 });
+            }
+        }
+        let origin: Vec<EventTime> = tables::read_table(input)?;
+        let (rows, updated) = (tables::read_table(input)?, tables::read_table(input)?);
+        let memory = NodeMemory::from_tables(options.memory_dim, rows, updated)
+            .ok_or(StateError::Lengths { table: "memory" })?;
+        let mails = tables::read_table(input)?;
+        let (edges, times) = (tables::read_table(input)?, tables::read_table(input)?);
+        let mailbox = Mailbox::from_tables(options.mail_dim(), mails, edges, times)
+            .ok_or(StateError::Lengths { table: "mailbox" })?;
+        Ok(Self { memory, mailbox, origin: origin.first().copied() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EdgeId;
+
+    fn options() -> TgnOptions {
+        TgnOptions { memory_dim: 3, edge_feature_dim: 2, ..TgnOptions::default() }
+    }
+
+    fn sample_state() -> TgnState {
+        let mut state = TgnState::new(&options());
+        state.origin = Some(EventTime(100));
+        state.memory.write(NodeId(2), &[1.0, -2.0, 3.5], EventTime(120));
+        state.mailbox.post(NodeId(5), EdgeId(9), EventTime(130)).fill(0.25);
+        state
+    }
+
+    #[test]
+    fn state_survives_bytes_and_damage_is_named() {
+        let state = sample_state();
+        let mut bytes = Vec::new();
+        state.write(&mut bytes).unwrap();
+        assert_eq!(TgnState::read(&mut &bytes[..], &options()).unwrap(), state);
+        let other = TgnOptions { memory_dim: 4, ..options() };
+        assert!(matches!(
+            TgnState::read(&mut &bytes[..], &other),
+            Err(StateError::Shape { table: "memory", found: 3, expected: 4 })
+        ));
+        for end in 0..bytes.len() {
+            assert!(TgnState::read(&mut &bytes[..end], &options()).is_err(), "cut at {end}");
+        }
+        bytes[0] ^= 1;
+        assert!(matches!(TgnState::read(&mut &bytes[..], &options()), Err(StateError::Magic { .. })));
+    }
+
+    #[test]
+    fn a_node_never_seen_counts_from_the_start_of_the_stream() {
+        let mut state = sample_state();
+        assert_eq!(state.since_update(NodeId(2), EventTime(125)), 5.0);
+        assert_eq!(state.since_update(NodeId(77), EventTime(125)), 25.0);
+        state.reset();
+        assert_eq!(state, TgnState::new(&options()));
+        assert_eq!(state.since_update(NodeId(77), EventTime(125)), 0.0);
+    }
+}

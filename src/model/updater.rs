@@ -1,0 +1,54 @@
+//! The memory updater: what a node's memory row is once its pending message is applied.
+//!
+//! `S*` is computed on the tape, so that the loss of the batch that *reads* it trains the GRU: the raw
+//! message itself is a constant, stored one batch earlier. Only nodes with a pending message go through
+//! the GRU; the others keep their row. Writing `S*` back is the state's business, not done here.
+
+use super::{Tgn, TgnState};
+use crate::event::NodeId;
+use crate::nn::{Tape, Var};
+
+impl Tgn {
+    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message.
+    pub fn fresh_memory(&self, tape: &mut Tape<'_>, state: &TgnState, nodes: &[NodeId]) -> Var {
+        let memory_dim = self.options().memory_dim;
+        let mut rows = tape.take(nodes.len(), memory_dim);
+        for (node, row) in nodes.iter().zip(rows.data_mut().chunks_exact_mut(memory_dim)) {
+            state.memory.row_into(*node, row);
+        }
+        let is_pending = |slot: &u32| state.mailbox.is_pending(nodes[*slot as usize]);
+        // Slots fit 32 bits: the nodes are distinct.
+        let pending: Vec<u32> = (0..nodes.len() as u32).filter(is_pending).collect();
+        let rows = tape.constant(rows);
+        if pending.is_empty() {
+            return rows;
+        }
+        let own = tape.gather(rows, pending.clone());
+        let message = self.messages(tape, own, state, nodes, &pending);
+        let updated = tape.gru_cell(message, own, &self.memory);
+        tape.overlay_rows(rows, pending, updated)
+    }
+
+    /// Raw messages `[pending, message_dim]`: `[s_u ; s_v ; e ; phi(t - tau_u)]`.
+    fn messages(
+        &self,
+        tape: &mut Tape<'_>,
+        own: Var,
+        state: &TgnState,
+        nodes: &[NodeId],
+        pending: &[u32],
+    ) -> Var {
+        let mail_dim = self.options().mail_dim();
+        let mut mails = tape.take(pending.len(), mail_dim);
+        let mut deltas = Vec::with_capacity(pending.len());
+        for (slot, row) in pending.iter().zip(mails.data_mut().chunks_exact_mut(mail_dim)) {
+            let node = nodes[*slot as usize];
+            let Some(message) = state.mailbox.pending(node) else { continue };
+            row.copy_from_slice(message.mail);
+            deltas.push(state.since_update(node, message.time));
+        }
+        let mails = tape.constant(mails);
+        let since = tape.time_encoding(&deltas, &self.time);
+        tape.concat(&[own, mails, since])
+    }
+}

@@ -1,0 +1,143 @@
+//! Checks of the folded attention against the unfolded definition.
+
+use super::reference::{self, Matrix, Slots};
+use super::{Check, random, tensor};
+use crate::device::Device;
+use crate::nn::{Gradients, Mode, ParamId, Parameters, Tape, TemporalAttention, Tensor, TimeEncoder, Var};
+
+const NONE: u32 = u32::MAX;
+
+struct Layer {
+    slots: Vec<u32>,
+    deltas: Vec<f32>,
+    edges: Option<Matrix>,
+    edge_slots: Option<Vec<u32>>,
+    heads: usize,
+    dropout: f32,
+}
+
+impl Layer {
+    /// Inputs: query, nodes, w_q, w_k, w_v, w, b.
+    fn ours(&self, tape: &mut Tape<'_>, p: &[ParamId]) -> Var {
+        let (query, nodes) = (tape.param(p[0]), tape.param(p[1]));
+        tape.temporal_attention(TemporalAttention {
+            query,
+            nodes,
+            slots: self.slots.clone(),
+            deltas: self.deltas.clone(),
+            edge_rows: self.edges.as_ref().map(tensor),
+            edge_slots: self.edge_slots.clone(),
+            w_q: p[2],
+            w_k: p[3],
+            w_v: p[4],
+            heads: self.heads,
+            time: &TimeEncoder::Trained { w: p[5], b: p[6] },
+            dropout: self.dropout,
+            key: [7, 8, 9],
+        })
+    }
+
+    fn reference(&self, m: &[Matrix]) -> Matrix {
+        let slots = Slots {
+            slots: &self.slots,
+            deltas: &self.deltas,
+            edges: self.edges.as_ref(),
+            edge_slots: self.edge_slots.as_deref(),
+            heads: self.heads,
+            dropout: (self.dropout, [7, 8, 9]),
+        };
+        reference::attention(&m[0], &m[1], [&m[2], &m[3], &m[4]], (&m[5], &m[6]), &slots)
+    }
+
+    /// Checks with `model` columns, queries of 3, node rows of `node` and encodings of `time` columns.
+    fn check(&self, name: &str, seeds: usize, model: usize, node: usize, time: usize) {
+        let rows = self.slots.iter().filter(|s| **s != NONE).max().map_or(1, |s| *s as usize + 2);
+        let width = node + time + self.edges.as_ref().map_or(0, |e| e.cols);
+        Check {
+            name,
+            inputs: &[
+                (seeds, 3),
+                (rows, node),
+                (model, 3),
+                (model, width),
+                (model, width),
+                (1, time),
+                (1, time),
+            ],
+            ours: &|t, p| self.ours(t, p),
+            reference: &|m| self.reference(m),
+        }
+        .run();
+    }
+}
+
+fn deltas(n: usize) -> Vec<f32> {
+    (0..n).map(|i| i as f32 * 0.7).collect()
+}
+
+#[test]
+fn full_and_partly_empty_slots() {
+    let slots = vec![0, 1, 2, NONE, 2, NONE, NONE, NONE, NONE, 3, 3, 0];
+    let plain = Layer { slots, deltas: deltas(12), edges: None, edge_slots: None, heads: 2, dropout: 0.0 };
+    plain.check("attention without edges", 4, 4, 2, 3);
+    let edges = Some(random(12, 2, 77));
+    let with_edges = Layer { edges, ..plain };
+    with_edges.check("attention with an edge row per slot", 4, 4, 2, 3);
+    let edges = Some(random(3, 17, 78));
+    let at = vec![0, 1, 2, NONE, 0, 0, 0, 9, 9, 2, 2, 1];
+    let shared = Layer { edges, edge_slots: Some(at), heads: 1, ..with_edges };
+    shared.check("attention with shared edge rows", 4, 4, 14, 2);
+    let dropping = Layer { heads: 3, dropout: 0.4, ..shared };
+    dropping.check("attention with dropout", 4, 6, 2, 3);
+}
+
+#[test]
+fn one_seed_one_slot_one_column() {
+    let one =
+        Layer { slots: vec![0], deltas: vec![2.0], edges: None, edge_slots: None, heads: 1, dropout: 0.0 };
+    one.check("attention over one slot", 1, 1, 1, 1);
+    let many = Layer { slots: vec![1; 40], deltas: deltas(40), ..one };
+    many.check("attention of 40 seeds over one slot each", 40, 2, 3, 1);
+}
+
+#[test]
+fn seeds_without_neighbors_get_zeros_and_give_no_gradient() {
+    let none = Layer {
+        slots: vec![NONE; 6],
+        deltas: vec![f32::NAN; 6],
+        edges: None,
+        edge_slots: None,
+        heads: 2,
+        dropout: 0.0,
+    };
+    let mut parameters = Parameters::new();
+    let shapes = [(3, 3), (1, 2), (4, 3), (4, 4), (4, 4), (1, 2), (1, 2)];
+    let ids: Vec<ParamId> = shapes
+        .iter()
+        .enumerate()
+        .map(|(i, s)| parameters.add(i, tensor(&random(s.0, s.1, i as u64))))
+        .collect();
+    let mut gradients = Gradients::new(&Device::Cpu, &parameters);
+    for slots in [vec![NONE; 6], vec![]] {
+        let none =
+            Layer { deltas: vec![f32::NAN; slots.len()], slots, edges: None, edge_slots: None, ..none };
+        let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
+        let y = none.ours(&mut tape, &ids);
+        assert!(tape.value(y).data().iter().all(|v| *v == 0.0));
+        let loss = tape.bce_with_logits(y, &[1.0; 12]);
+        tape.backward(loss, &mut gradients);
+        assert_eq!(gradients.norm(), 0.0);
+    }
+}
+
+#[test]
+fn no_seeds_at_all() {
+    let mut parameters = Parameters::new();
+    let shapes = [(0, 3), (1, 2), (4, 3), (4, 4), (4, 4), (1, 2), (1, 2)];
+    let add = |(i, s): (usize, &(usize, usize))| parameters.add(i, Tensor::zeros(&Device::Cpu, s.0, s.1));
+    let ids: Vec<ParamId> = shapes.iter().enumerate().map(add).collect();
+    let none = Layer { slots: vec![], deltas: vec![], edges: None, edge_slots: None, heads: 2, dropout: 0.0 };
+    let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Inference);
+    let y = none.ours(&mut tape, &ids);
+    assert_eq!(tape.value(y).shape(), (0, 4));
+}

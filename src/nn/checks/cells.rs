@@ -1,0 +1,296 @@
+//! Checks of everything but attention.
+
+use super::reference::{self, Matrix};
+use super::{Check, tensor};
+use crate::device::Device;
+use crate::nn::cpu::dropout;
+use crate::nn::{
+    Adam, AdamOptions, Gradients, GruParams, Mode, Parameters, RnnParams, StorageError, Tape, Tensor,
+    TimeEncoder,
+};
+
+#[test]
+fn linear_layers() {
+    for rows in [1, 5] {
+        Check {
+            name: "linear",
+            inputs: &[(rows, 3), (4, 3), (1, 4)],
+            ours: &|t, p| {
+                let x = t.param(p[0]);
+                t.linear(x, p[1], Some(p[2]))
+            },
+            reference: &|m| reference::linear(&m[0], &m[1], Some(&m[2])),
+        }
+        .run();
+    }
+    Check {
+        name: "two linear layers",
+        inputs: &[(5, 3), (4, 3), (1, 4), (2, 4)],
+        ours: &|t, p| {
+            let x = t.param(p[0]);
+            let y = t.linear(x, p[1], Some(p[2]));
+            let y = t.relu(y);
+            t.linear(y, p[3], None)
+        },
+        reference: &|m| {
+            let y = reference::linear(&m[0], &m[1], Some(&m[2])).map(|v| v.max(0.0));
+            reference::linear(&y, &m[3], None)
+        },
+    }
+    .run();
+}
+
+#[test]
+fn element_by_element() {
+    Check {
+        name: "add, relu, scale",
+        inputs: &[(3, 4), (3, 4)],
+        ours: &|t, p| {
+            let (x, y) = (t.param(p[0]), t.param(p[1]));
+            let sum = t.add(x, y);
+            let twice = t.add(sum, x);
+            let positive = t.relu(twice);
+            t.scale(positive, -1.5)
+        },
+        reference: &|m| Matrix::from_fn(3, 4, |r, c| -1.5 * (2.0 * m[0].at(r, c) + m[1].at(r, c)).max(0.0)),
+    }
+    .run();
+    let key = [4, 5, 6];
+    Check {
+        name: "dropout",
+        inputs: &[(7, 5)],
+        ours: &|t, p| {
+            let x = t.param(p[0]);
+            t.dropout(x, 0.3, key)
+        },
+        reference: &|m| {
+            Matrix::from_fn(7, 5, |r, c| {
+                m[0].at(r, c) * f64::from(dropout::factor(0.3, key, (r * 5 + c) as u64))
+            })
+        },
+    }
+    .run();
+}
+
+#[test]
+fn columns_and_rows() {
+    Check {
+        name: "concat and rows",
+        inputs: &[(4, 2), (4, 3), (4, 1)],
+        ours: &|t, p| {
+            let parts = [t.param(p[0]), t.param(p[1]), t.param(p[0]), t.param(p[2])];
+            let y = t.concat(&parts);
+            let (top, all) = (t.rows(y, 1..3), t.rows(y, 2..4));
+            t.add(top, all)
+        },
+        reference: &|m| {
+            let wide = |r: usize, c: usize| match c {
+                0..2 => m[0].at(r, c),
+                2..5 => m[1].at(r, c - 2),
+                5..7 => m[0].at(r, c - 5),
+                _ => m[2].at(r, 0),
+            };
+            Matrix::from_fn(2, 8, |r, c| wide(r + 1, c) + wide(r + 2, c))
+        },
+    }
+    .run();
+}
+
+#[test]
+fn rows_by_index() {
+    let index = [3u32, 0, 3, 3, 1];
+    Check {
+        name: "gather, twice into one value",
+        inputs: &[(5, 3)],
+        ours: &|t, p| {
+            let x = t.param(p[0]);
+            let x = t.scale(x, 1.0);
+            let a = t.gather(x, index.to_vec());
+            let b = t.gather(x, vec![4, 4, 2, 1, 0]);
+            t.add(a, b)
+        },
+        reference: &|m| {
+            let other = [4, 4, 2, 1, 0];
+            Matrix::from_fn(5, 3, |r, c| m[0].at(index[r] as usize, c) + m[0].at(other[r], c))
+        },
+    }
+    .run();
+    Check {
+        name: "overlay_rows",
+        inputs: &[(5, 3), (2, 3)],
+        ours: &|t, p| {
+            let (base, rows) = (t.param(p[0]), t.param(p[1]));
+            t.overlay_rows(base, vec![3, 1], rows)
+        },
+        reference: &|m| {
+            Matrix::from_fn(5, 3, |r, c| match r {
+                3 => m[1].at(0, c),
+                1 => m[1].at(1, c),
+                _ => m[0].at(r, c),
+            })
+        },
+    }
+    .run();
+}
+
+#[test]
+fn overlay_over_a_constant_and_nothing() {
+    let mut parameters = Parameters::new();
+    let rows = parameters.add("rows", Tensor::from_vec(&Device::Cpu, 1, 2, vec![5.0, 6.0]));
+    let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
+    let base = tape.constant(Tensor::from_vec(&Device::Cpu, 2, 2, vec![1.0, 2.0, 3.0, 4.0]));
+    let rows = tape.param(rows);
+    let none = tape.rows(rows, 0..0);
+    let same = tape.overlay_rows(base, vec![], none);
+    assert_eq!(tape.value(same).data(), &[1.0, 2.0, 3.0, 4.0]);
+    let over = tape.overlay_rows(same, vec![0], rows);
+    assert_eq!(tape.value(over).data(), &[5.0, 6.0, 3.0, 4.0]);
+}
+
+#[test]
+fn layer_norms() {
+    for cols in [2, 5] {
+        Check {
+            name: "layer_norm",
+            inputs: &[(4, cols), (1, cols), (1, cols)],
+            ours: &|t, p| {
+                let x = t.param(p[0]);
+                t.layer_norm(x, p[1], p[2], 1e-2)
+            },
+            reference: &|m| reference::layer_norm(&m[0], &m[1], &m[2], f64::from(1e-2f32)),
+        }
+        .run();
+    }
+}
+
+#[test]
+fn learned_time_encodings() {
+    let deltas = [0.0f32, 0.5, 3.0, 7.25];
+    Check {
+        name: "time_encoding",
+        inputs: &[(1, 3), (1, 3)],
+        ours: &|t, p| t.time_encoding(&deltas, &TimeEncoder::Trained { w: p[0], b: p[1] }),
+        reference: &|m| reference::time_encoding(&deltas, &m[0], &m[1]),
+    }
+    .run();
+}
+
+#[test]
+fn recurrent_cells() {
+    for rows in [1, 4] {
+        Check {
+            name: "gru_cell",
+            inputs: &[(rows, 5), (rows, 3), (9, 5), (9, 3), (1, 9), (1, 9)],
+            ours: &|t, p| {
+                let (x, h) = (t.param(p[0]), t.param(p[1]));
+                t.gru_cell(x, h, &GruParams { w_ih: p[2], w_hh: p[3], b_ih: p[4], b_hh: p[5] })
+            },
+            reference: &|m| reference::gru(&m[0], &m[1], &m[2..]),
+        }
+        .run();
+        Check {
+            name: "rnn_cell",
+            inputs: &[(rows, 5), (rows, 3), (3, 5), (3, 3), (1, 3), (1, 3)],
+            ours: &|t, p| {
+                let (x, h) = (t.param(p[0]), t.param(p[1]));
+                t.rnn_cell(x, h, &RnnParams { w_ih: p[2], w_hh: p[3], b_ih: p[4], b_hh: p[5] })
+            },
+            reference: &|m| reference::rnn(&m[0], &m[1], &m[2..]),
+        }
+        .run();
+    }
+}
+
+#[test]
+fn losses_of_extreme_logits_are_exact() {
+    let logits = [120.0f32, -120.0, 120.0, -120.0, 0.0];
+    let targets = [1.0f32, 0.0, 0.0, 1.0, 0.5];
+    let mut parameters = Parameters::new();
+    let id = parameters.add("logits", Tensor::from_vec(&Device::Cpu, 1, 5, logits.to_vec()));
+    let mut gradients = Gradients::new(&Device::Cpu, &parameters);
+    let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
+    let x = tape.param(id);
+    let loss = tape.bce_with_logits(x, &targets);
+    assert!((tape.scalar(loss) - (240.0 + 2f32.ln()) / 5.0).abs() < 1e-4);
+    tape.backward(loss, &mut gradients);
+    assert_eq!(gradients.get(id).data(), &[0.0, 0.0, 0.2, -0.2, 0.0]);
+    let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
+    let x = tape.constant(Tensor::from_vec(&Device::Cpu, 1, 2, vec![f32::NAN, 1.0]));
+    let loss = tape.bce_with_logits(x, &[1.0, 1.0]);
+    assert!(tape.scalar(loss).is_nan(), "a NaN must not be hidden");
+}
+
+#[test]
+fn adam_follows_its_definition() {
+    let start = super::random(3, 7, 1);
+    let mut parameters = Parameters::new();
+    let id = parameters.add("w", tensor(&start));
+    let options = AdamOptions { weight_decay: 0.1, ..AdamOptions::default() };
+    let mut adam = Adam::new(&Device::Cpu, &parameters, options);
+    let mut gradients = Gradients::new(&Device::Cpu, &parameters);
+    let (mut w, mut m, mut v) = (start.values, vec![0.0; 21], vec![0.0; 21]);
+    for step in 1..=5 {
+        let g = super::random(3, 7, 10 + step);
+        gradients.get_mut(id).data_mut().copy_from_slice(tensor(&g).data());
+        adam.step(&mut parameters, &gradients);
+        for i in 0..21 {
+            m[i] = 0.9 * m[i] + 0.1 * g.values[i];
+            v[i] = 0.999 * v[i] + 0.001 * g.values[i] * g.values[i];
+            let mean = m[i] / (1.0 - 0.9f64.powi(step as i32));
+            let square: f64 = v[i] / (1.0 - 0.999f64.powi(step as i32));
+            w[i] = w[i] * (1.0 - 1e-4) - 1e-3 * mean / (square.sqrt() + 1e-8);
+        }
+        let error = super::relative(parameters.get(id).data(), &w);
+        assert!(error < 1e-6, "step {step}: {error}");
+    }
+    assert_eq!(adam.steps(), 5);
+}
+
+#[test]
+fn weights_and_optimiser_come_back_from_bytes() {
+    let mut parameters = Parameters::new();
+    for (i, name) in ["z", "a.weight", "m"].into_iter().enumerate() {
+        parameters.add(name, tensor(&super::random(i + 1, 4, i as u64)));
+    }
+    let mut gradients = Gradients::new(&Device::Cpu, &parameters);
+    let z = parameters.find("z").unwrap();
+    gradients.get_mut(z).data_mut().fill(0.5);
+    let mut adam = Adam::new(&Device::Cpu, &parameters, AdamOptions::default());
+    adam.step(&mut parameters, &gradients);
+    let (bytes, state) = (parameters.to_bytes().unwrap(), adam.to_bytes(&parameters).unwrap());
+
+    let mut back = Parameters::from_bytes(&Device::Cpu, &bytes).unwrap();
+    let names: Vec<&str> = back.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["z", "a.weight", "m"]);
+    let mut adam_back = Adam::new(&Device::Cpu, &back, AdamOptions::default());
+    adam_back.load_bytes(&back, &state).unwrap();
+    adam.step(&mut parameters, &gradients);
+    adam_back.step(&mut back, &gradients);
+    for ((_, a), (_, b)) in parameters.iter().zip(back.iter()) {
+        assert_eq!(a.data(), b.data());
+    }
+    parameters.load_bytes(&bytes).unwrap();
+    assert_eq!(parameters.to_bytes().unwrap(), bytes);
+}
+
+#[test]
+fn bytes_of_another_model_are_refused_and_change_nothing() {
+    let model = |name: &str, rows| {
+        let mut p = Parameters::new();
+        p.add(name, tensor(&super::random(rows, 2, rows as u64)));
+        p
+    };
+    let mut ours = model("w", 2);
+    let before = ours.to_bytes().unwrap();
+    let load = |ours: &mut Parameters, other: Parameters| ours.load_bytes(&other.to_bytes().unwrap());
+    assert!(matches!(load(&mut ours, model("v", 2)), Err(StorageError::Unexpected { .. })));
+    assert!(matches!(load(&mut ours, model("w", 3)), Err(StorageError::Shape { .. })));
+    assert!(matches!(load(&mut ours, Parameters::new()), Err(StorageError::Missing { .. })));
+    for cut in 0..before.len() {
+        assert!(ours.load_bytes(&before[..cut]).is_err(), "cut at {cut}");
+        assert!(Parameters::from_bytes(&Device::Cpu, &before[..cut]).is_err(), "cut at {cut}");
+    }
+    assert_eq!(ours.to_bytes().unwrap(), before);
+    let mut adam = Adam::new(&Device::Cpu, &ours, AdamOptions::default());
+    assert!(matches!(adam.load_bytes(&ours, &before), Err(StorageError::Metadata { key: "steps" })));
+}

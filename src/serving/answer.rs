@@ -1,0 +1,110 @@
+//! What queries answer with: plain values, no wire format.
+
+use thiserror::Error;
+
+use super::Freshness;
+use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
+
+/// Embeddings of the nodes asked about, in the order asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingAnswer {
+    /// The time the embeddings are for: only events strictly before it count as neighbors.
+    pub at: EventTime,
+    /// Values per embedding.
+    pub dimension: usize,
+    /// One for each key asked about.
+    pub embeddings: Vec<NodeEmbedding>,
+    /// How fresh the answer is.
+    pub freshness: Freshness,
+}
+
+/// The embedding of one key.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeEmbedding {
+    /// The node is known.
+    Found {
+        /// Its embedding.
+        vector: Vec<f32>,
+        /// Time of its latest event in the graph; `None` if it has none.
+        last_event: Option<EventTime>,
+        /// Whether the model has not learned of the node yet: its memory counts as zeros.
+        cold: bool,
+    },
+    /// No event ever named this key.
+    Unknown,
+}
+
+/// Scores of the pairs asked about, in the order asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoreAnswer {
+    /// The time the scores are for.
+    pub at: EventTime,
+    /// One for each pair asked about.
+    pub scores: Vec<PairScore>,
+    /// How fresh the answer is.
+    pub freshness: Freshness,
+}
+
+/// The score of one pair.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PairScore {
+    /// Both nodes are known.
+    Found {
+        /// How likely an event from the first to the second is, in `0.0..=1.0`; 0.5 and more means the
+        /// model takes it for an event rather than for a random pair.
+        probability: f32,
+    },
+    /// At least one key is unknown.
+    Unknown {
+        /// Whether the first is.
+        src: bool,
+        /// Whether the second is.
+        dst: bool,
+    },
+}
+
+/// What is known of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeAnswer {
+    /// Its dense index.
+    pub id: NodeId,
+    /// Number of its edges, in both directions.
+    pub degree: u64,
+    /// Time of its latest event; `None` if it has no edge.
+    pub last_event: Option<EventTime>,
+    /// Time of the latest event the model has learned of; `None` if it has not learned of the node.
+    pub learned_event: Option<EventTime>,
+    /// Its newest neighbors, newest first; a node appears as often as it interacted.
+    pub neighbors: Vec<NodeNeighbor>,
+    /// How fresh the answer is.
+    pub freshness: Freshness,
+}
+
+/// One interaction of a node, seen from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeNeighbor {
+    /// The other node.
+    pub key: NodeKey,
+    /// When it happened.
+    pub time: EventTime,
+    /// The edge.
+    pub edge: EdgeId,
+}
+
+/// Why a query has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum QueryError {
+    /// No weights were published yet.
+    #[error("the model is not ready: no weights were published yet")]
+    NotReady,
+    /// A model does not fit the rows that are served.
+    #[error("the model expects {what} rows of {expected} values, {found} are served")]
+    Mismatch {
+        /// Which rows.
+        what: &'static str,
+        /// Width the model expects.
+        expected: usize,
+        /// Width served.
+        found: usize,
+    },
+}

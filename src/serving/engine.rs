@@ -1,0 +1,267 @@
+//! [`QueryEngine`]: answers from published weights, published node states and the graph.
+//!
+//! A query loads the weights once and keeps them to its end. It takes the freshness before it reads
+//! anything, so what it reports is a lower bound of what the answer knows. Memory rows and edges may be of
+//! different moments: the graph may already hold an event that the node states have not learned of; such
+//! an event then counts as a neighbor, and its end points keep their rows for a moment longer. A query
+//! for a past time sees the neighbors of that time and the memory of today.
+//!
+//! Many threads may ask at once. Each takes a set of buffers from a shelf and puts it back; nothing waits
+//! for a training step.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+
+use super::{
+    EmbeddingAnswer, Freshness, NodeAnswer, NodeEmbedding, NodeNeighbor, NodeStates, PairScore, Progress,
+    QueryError, ScoreAnswer,
+};
+use crate::device::Device;
+use crate::event::{EventTime, NodeId, NodeKey};
+use crate::feature::FeatureStore;
+use crate::graph::{GraphStore, NodeDictionary};
+use crate::model::{
+    DistinctNodes, EmbeddingInput, FeatureSource, LinkPredictor, Neighborhood, Weights, probability,
+};
+use crate::nn::{Mode, Tape, TapePool};
+use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
+
+/// Nodes or pairs computed at a time; bounds the memory of a query.
+const CHUNK_ROWS: usize = 512;
+
+/// Sets of buffers kept for the next queries.
+const SHELF_MAX: usize = 64;
+
+/// Answers queries; shared by all request threads.
+pub struct QueryEngine {
+    /// The graph.
+    pub graph: Arc<GraphStore>,
+    /// Names of its nodes.
+    pub keys: Arc<NodeDictionary>,
+    /// Published memory rows.
+    pub states: Arc<NodeStates>,
+    /// Feature rows by edge id.
+    pub edge_features: Arc<FeatureStore>,
+    /// Feature rows by node id.
+    pub node_features: Arc<FeatureStore>,
+    /// How far the loops have come.
+    pub progress: Arc<Progress>,
+    model: ArcSwapOption<Weights>,
+    shelf: Mutex<Vec<Scratch>>,
+}
+
+/// Buffers of one query.
+#[derive(Default)]
+struct Scratch {
+    pool: TapePool,
+    neighborhood: Neighborhood,
+}
+
+impl QueryEngine {
+    /// An engine without weights yet.
+    #[must_use]
+    pub fn new(
+        graph: Arc<GraphStore>,
+        keys: Arc<NodeDictionary>,
+        states: Arc<NodeStates>,
+        edge_features: Arc<FeatureStore>,
+        node_features: Arc<FeatureStore>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        let (model, shelf) = (ArcSwapOption::empty(), Mutex::default());
+        Self { graph, keys, states, edge_features, node_features, progress, model, shelf }
+    }
+
+    /// Makes `weights` answer every query that starts from now on.
+    ///
+    /// # Errors
+    /// The model does not fit the rows that are served; the weights in use stay.
+    pub fn publish(&self, weights: Weights) -> Result<(), QueryError> {
+        let options = weights.options();
+        let rows = [
+            ("memory", options.memory_dim, self.states.dimension()),
+            ("edge feature", options.edge_feature_dim, self.edge_features.dimension()),
+            ("node feature", options.node_feature_dim, self.node_features.dimension()),
+        ];
+        for (what, expected, found) in rows {
+            let unused = expected == 0 && what != "memory";
+            if expected != found && !unused {
+                return Err(QueryError::Mismatch { what, expected, found });
+            }
+        }
+        self.model.store(Some(Arc::new(weights)));
+        Ok(())
+    }
+
+    /// The weights in use; `None` before the first publication.
+    #[must_use]
+    pub fn model(&self) -> Option<Arc<Weights>> {
+        self.model.load_full()
+    }
+
+    /// How fresh an answer would be now.
+    #[must_use]
+    pub fn freshness(&self) -> Freshness {
+        self.progress.freshness(self.model.load().as_ref().map_or(0, |weights| weights.version))
+    }
+
+    /// Embeddings of `keys` for time `at`; without a time, just after the latest event.
+    ///
+    /// # Errors
+    /// No weights were published yet.
+    pub fn embeddings(&self, keys: &[NodeKey], at: Option<EventTime>) -> Result<EmbeddingAnswer, QueryError> {
+        let weights = self.model().ok_or(QueryError::NotReady)?;
+        let freshness = self.progress.freshness(weights.version);
+        let at = self.time_or_now(at);
+        let ids: Vec<Option<NodeId>> = keys.iter().map(|key| self.keys.lookup(key)).collect();
+        let asked = distinct(ids.iter().flatten().copied());
+        let dimension = weights.options().embedding_dim;
+        let vectors = self.embed(&weights, asked.nodes(), at);
+        let found = |id: NodeId| NodeEmbedding::Found {
+            vector: embedding_of(id, &asked, &vectors, dimension).to_vec(),
+            last_event: self.graph.last_event(id),
+            cold: !self.states.has(id),
+        };
+        let embeddings = ids.into_iter().map(|id| id.map_or(NodeEmbedding::Unknown, found)).collect();
+        Ok(EmbeddingAnswer { at, dimension, embeddings, freshness })
+    }
+
+    /// How likely an event from the first to the second node of each pair is at time `at`; without a time,
+    /// just after the latest event. Every node is embedded once, however many pairs name it.
+    ///
+    /// # Errors
+    /// No weights were published yet.
+    pub fn link_scores(
+        &self,
+        pairs: &[(NodeKey, NodeKey)],
+        at: Option<EventTime>,
+    ) -> Result<ScoreAnswer, QueryError> {
+        let weights = self.model().ok_or(QueryError::NotReady)?;
+        let freshness = self.progress.freshness(weights.version);
+        let at = self.time_or_now(at);
+        let lookup = |(src, dst): &(NodeKey, NodeKey)| (self.keys.lookup(src), self.keys.lookup(dst));
+        let ids: Vec<_> = pairs.iter().map(lookup).collect();
+        let known: Vec<_> = ids.iter().filter_map(|&(src, dst)| src.zip(dst)).collect();
+        let asked = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
+        let vectors = self.embed(&weights, asked.nodes(), at);
+        let mut probabilities = self.score(&weights, &asked, &vectors, &known).into_iter();
+        let score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
+            Some(_) => PairScore::Found { probability: probabilities.next().unwrap_or(f32::NAN) },
+            None => PairScore::Unknown { src: src.is_none(), dst: dst.is_none() },
+        };
+        let scores = ids.into_iter().map(score).collect();
+        Ok(ScoreAnswer { at, scores, freshness })
+    }
+
+    /// What is known of a node, with its `neighbors` newest neighbors; `None` if no event ever named it.
+    #[must_use]
+    pub fn node(&self, key: &NodeKey, neighbors: usize) -> Option<NodeAnswer> {
+        let freshness = self.freshness();
+        let id = self.keys.lookup(key)?;
+        let (policy, mut found) = (SamplingPolicy::Recent, MessageFlowGraph::new());
+        let degree = self.graph.degree(id);
+        let fanout = neighbors.min(usize::try_from(degree).unwrap_or(usize::MAX));
+        let request = SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 };
+        let seeds = Seeds { nodes: &[id], times: &[EventTime::MAX] };
+        sample(self.graph.view(), seeds, &request, &mut found);
+        let neighbor = |slot: usize| {
+            let key = self.keys.key(found.neighbors[slot])?;
+            Some(NodeNeighbor { key, time: found.times[slot], edge: found.edges[slot] })
+        };
+        Some(NodeAnswer {
+            id,
+            degree,
+            last_event: self.graph.last_event(id),
+            learned_event: self.states.updated(id),
+            neighbors: found.filled(0).filter_map(neighbor).collect(),
+            freshness,
+        })
+    }
+
+    fn time_or_now(&self, at: Option<EventTime>) -> EventTime {
+        let after_latest = || self.graph.latest_time().map_or(0, |time| time.0.saturating_add(1));
+        at.unwrap_or_else(|| EventTime(after_latest()))
+    }
+
+    /// Embeddings `[nodes * embedding_dim]` of `nodes` at `at`.
+    fn embed(&self, weights: &Weights, nodes: &[NodeId], at: EventTime) -> Vec<f32> {
+        let (tgn, options) = (weights.tgn(), weights.options());
+        let mut vectors = Vec::with_capacity(nodes.len() * options.embedding_dim);
+        let mut scratch = self.take_scratch();
+        let Scratch { pool, neighborhood } = &mut scratch;
+        for nodes in nodes.chunks(CHUNK_ROWS) {
+            neighborhood.clear();
+            neighborhood.add_seeds(nodes, &vec![at; nodes.len()]);
+            neighborhood.sample_recent(self.graph.view(), options.fanout);
+            neighborhood.number();
+            let mut tape = Tape::pooled(&Device::Cpu, weights.parameters(), Mode::Inference, pool);
+            let nodes = neighborhood.nodes().nodes();
+            let mut memory = tape.take(nodes.len(), options.memory_dim);
+            self.states.gather(nodes, memory.data_mut());
+            let memory = tape.constant(memory);
+            let features = FeatureSource { edges: &self.edge_features, nodes: &self.node_features };
+            let input = EmbeddingInput { neighborhood, features, dropout: [0, 0] };
+            let embeddings = tgn.embed(&mut tape, memory, &input);
+            vectors.extend_from_slice(tape.value(embeddings).data());
+        }
+        self.put_back(scratch);
+        vectors
+    }
+
+    /// Probabilities of `pairs` of asked nodes, given the asked nodes' embeddings.
+    fn score(
+        &self,
+        weights: &Weights,
+        asked: &DistinctNodes,
+        vectors: &[f32],
+        pairs: &[(NodeId, NodeId)],
+    ) -> Vec<f32> {
+        let dimension = weights.options().embedding_dim;
+        let mut probabilities = Vec::with_capacity(pairs.len());
+        let mut scratch = self.take_scratch();
+        for pairs in pairs.chunks(CHUNK_ROWS) {
+            let mut tape =
+                Tape::pooled(&Device::Cpu, weights.parameters(), Mode::Inference, &mut scratch.pool);
+            let mut ends = tape.take(2 * pairs.len(), dimension);
+            let nodes = pairs.iter().flat_map(|&(src, dst)| [src, dst]);
+            for (node, row) in nodes.zip(ends.data_mut().chunks_exact_mut(dimension)) {
+                row.copy_from_slice(embedding_of(node, asked, vectors, dimension));
+            }
+            let ends = tape.constant(ends);
+            let count = 2 * pairs.len() as u32;
+            let (src, dst) = ((0..count).step_by(2).collect(), (1..count).step_by(2).collect());
+            let logits = LinkPredictor::of(weights.tgn()).logits(&mut tape, ends, src, dst);
+            probabilities.extend(tape.value(logits).data().iter().copied().map(probability));
+        }
+        self.put_back(scratch);
+        probabilities
+    }
+
+    fn take_scratch(&self) -> Scratch {
+        self.shelf.lock().pop().unwrap_or_default()
+    }
+
+    fn put_back(&self, scratch: Scratch) {
+        let mut shelf = self.shelf.lock();
+        if shelf.len() < SHELF_MAX {
+            shelf.push(scratch);
+        }
+    }
+}
+
+/// The distinct nodes a query asks about; a node's slot is the row of its embedding.
+fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
+    let mut nodes = DistinctNodes::default();
+    for id in ids {
+        nodes.insert(id);
+    }
+    nodes
+}
+
+/// The embedding of an asked node among those of all asked nodes.
+fn embedding_of<'v>(node: NodeId, asked: &DistinctNodes, vectors: &'v [f32], dimension: usize) -> &'v [f32] {
+    let row = asked.slot(node).unwrap_or_default() as usize;
+    &vectors[row * dimension..][..dimension]
+}

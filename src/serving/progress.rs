@@ -1,0 +1,170 @@
+//! How far the two loops have come, told as positions of the log, and a way to wait for them.
+//!
+//! An event passes three posts: durable (in the log), indexed (in the graph), learned (in node states).
+//! Positions only grow; each is one past the last record that has passed. Writers are the loops, readers
+//! are queries. Knows nothing of why a loop is slow.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::event::{EdgeId, EventTime};
+
+/// A position that only grows and can be waited for.
+#[derive(Default)]
+struct Post {
+    passed: Mutex<u64>,
+    moved: Condvar,
+}
+
+impl Post {
+    fn pass(&self, end: EdgeId) {
+        let mut passed = self.passed.lock();
+        *passed = (*passed).max(end.0);
+        self.moved.notify_all();
+    }
+
+    fn passed(&self) -> EdgeId {
+        EdgeId(*self.passed.lock())
+    }
+
+    fn wait(&self, position: EdgeId, timeout: Duration) -> bool {
+        let mut passed = self.passed.lock();
+        self.moved.wait_while_for(&mut passed, |passed| *passed < position.0, timeout);
+        *passed >= position.0
+    }
+}
+
+/// Positions of the loops.
+pub struct Progress {
+    durable: Post,
+    indexed: Post,
+    learned: Post,
+    /// [`EventTime::MIN`] stands for none.
+    watermark: AtomicI64,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        let watermark = AtomicI64::new(EventTime::MIN.0);
+        Self { durable: Post::default(), indexed: Post::default(), learned: Post::default(), watermark }
+    }
+}
+
+/// How fresh an answer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Freshness {
+    /// Version of the weights that computed the answer; 0 before the first publication.
+    pub model_version: u64,
+    /// No event earlier than this is expected any more; `None` before the first event.
+    pub watermark: Option<EventTime>,
+    /// Every record below this position is in the node states.
+    pub applied_position: u64,
+    /// Every record below this position is in the graph.
+    pub indexed_position: u64,
+    /// Every record below this position is durable.
+    pub durable_position: u64,
+}
+
+impl Progress {
+    /// Everything at position 0, no watermark.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Every record below `end` is durable.
+    pub fn set_durable(&self, end: EdgeId) {
+        self.durable.pass(end);
+    }
+
+    /// Every record below `end` is in the graph.
+    pub fn set_indexed(&self, end: EdgeId) {
+        self.indexed.pass(end);
+    }
+
+    /// Every record below `end` is in the node states.
+    pub fn set_learned(&self, end: EdgeId) {
+        self.learned.pass(end);
+    }
+
+    /// No event earlier than `time` is expected any more.
+    pub fn set_watermark(&self, time: EventTime) {
+        self.watermark.fetch_max(time.0, Ordering::Release);
+    }
+
+    /// One past the last durable record.
+    #[must_use]
+    pub fn durable(&self) -> EdgeId {
+        self.durable.passed()
+    }
+
+    /// One past the last record in the graph.
+    #[must_use]
+    pub fn indexed(&self) -> EdgeId {
+        self.indexed.passed()
+    }
+
+    /// One past the last record in the node states.
+    #[must_use]
+    pub fn learned(&self) -> EdgeId {
+        self.learned.passed()
+    }
+
+    /// Waits until every record below `position` is in the node states; `false` if `timeout` passes
+    /// first.
+    #[must_use]
+    pub fn wait_for(&self, position: EdgeId, timeout: Duration) -> bool {
+        self.learned.wait(position, timeout)
+    }
+
+    /// Waits until every record below `position` is in the graph; `false` if `timeout` passes first.
+    #[must_use]
+    pub fn wait_indexed(&self, position: EdgeId, timeout: Duration) -> bool {
+        self.indexed.wait(position, timeout)
+    }
+
+    /// The positions beside the version of the weights in use.
+    #[must_use]
+    pub fn freshness(&self, model_version: u64) -> Freshness {
+        let watermark = EventTime(self.watermark.load(Ordering::Acquire));
+        Freshness {
+            model_version,
+            watermark: (watermark != EventTime::MIN).then_some(watermark),
+            applied_position: self.learned().0,
+            indexed_position: self.indexed().0,
+            durable_position: self.durable().0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_ends_when_the_position_is_reached_or_time_is_up() {
+        let progress = Progress::new();
+        assert!(progress.wait_for(EdgeId(0), Duration::ZERO));
+        assert!(!progress.wait_for(EdgeId(1), Duration::from_millis(5)));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| progress.wait_for(EdgeId(10), Duration::from_secs(60)));
+            progress.set_learned(EdgeId(4));
+            progress.set_learned(EdgeId(10));
+            assert!(waiter.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn positions_and_watermark_only_grow() {
+        let progress = Progress::new();
+        assert_eq!(progress.freshness(0), Freshness::default());
+        progress.set_durable(EdgeId(5));
+        progress.set_durable(EdgeId(3));
+        progress.set_watermark(EventTime(-7));
+        progress.set_watermark(EventTime(-9));
+        let fresh = progress.freshness(2);
+        assert_eq!((fresh.durable_position, fresh.watermark), (5, Some(EventTime(-7))));
+    }
+}

@@ -1,0 +1,145 @@
+//! The memory rows that queries read, published node by node while training goes on.
+//!
+//! Rows live in chunks of [`CHUNK_ROWS`] nodes, each behind its own lock. A row is read and written
+//! under its chunk's lock, so a reader sees a row either before or after a publication, never half of
+//! each; rows of one answer may come from different publications. The list of chunks has a lock of its
+//! own, taken for writing only when nodes appear beyond the last chunk. No call waits for a training
+//! step.
+
+use parking_lot::RwLock;
+
+use crate::event::{EventTime, NodeId};
+
+/// Nodes per lock.
+const CHUNK_ROWS: usize = 256;
+
+/// Published memory rows by node.
+pub struct NodeStates {
+    dimension: usize,
+    chunks: RwLock<Vec<RwLock<Chunk>>>,
+}
+
+struct Chunk {
+    rows: Box<[f32]>,
+    updated: Box<[Option<EventTime>]>,
+}
+
+impl NodeStates {
+    /// No rows yet; every row has `dimension` values.
+    #[must_use]
+    pub fn new(dimension: usize) -> Self {
+        Self { dimension, chunks: RwLock::new(Vec::new()) }
+    }
+
+    /// Values per row.
+    #[must_use]
+    pub fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    /// Makes `row` (`dimension` values) the published row of `node`, last changed by an event at
+    /// `updated`.
+    pub fn publish(&self, node: NodeId, row: &[f32], updated: EventTime) {
+        let (chunk, place) = (node.index() / CHUNK_ROWS, node.index() % CHUNK_ROWS);
+        if chunk >= self.chunks.read().len() {
+            self.grow_to(chunk + 1);
+        }
+        let chunks = self.chunks.read();
+        if let Some(chunk) = chunks.get(chunk) {
+            let mut chunk = chunk.write();
+            chunk.rows[place * self.dimension..][..self.dimension].copy_from_slice(row);
+            chunk.updated[place] = Some(updated);
+        }
+    }
+
+    /// When the published row of `node` was last changed by an event; `None` if none was published.
+    #[must_use]
+    pub fn updated(&self, node: NodeId) -> Option<EventTime> {
+        let chunks = self.chunks.read();
+        let chunk = chunks.get(node.index() / CHUNK_ROWS)?.read();
+        chunk.updated[node.index() % CHUNK_ROWS]
+    }
+
+    /// Whether a row was published for `node`.
+    #[must_use]
+    pub fn has(&self, node: NodeId) -> bool {
+        self.updated(node).is_some()
+    }
+
+    /// Copies the rows of `nodes` into `out` (`nodes.len() * dimension` values), zeros where none was
+    /// published.
+    pub fn gather(&self, nodes: &[NodeId], out: &mut [f32]) {
+        if self.dimension == 0 {
+            return;
+        }
+        let chunks = self.chunks.read();
+        for (node, out) in nodes.iter().zip(out.chunks_exact_mut(self.dimension)) {
+            match chunks.get(node.index() / CHUNK_ROWS) {
+                Some(chunk) => {
+                    let start = node.index() % CHUNK_ROWS * self.dimension;
+                    out.copy_from_slice(&chunk.read().rows[start..start + self.dimension]);
+                }
+                None => out.fill(0.0),
+            }
+        }
+    }
+
+    /// Forgets every row: what follows a reset of the trainer's memory.
+    pub fn reset(&self) {
+        self.chunks.write().clear();
+    }
+
+    /// Bytes held by rows and their update times.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let per_node = self.dimension * size_of::<f32>() + size_of::<Option<EventTime>>();
+        self.chunks.read().len() * CHUNK_ROWS * per_node
+    }
+
+    fn grow_to(&self, count: usize) {
+        let mut chunks = self.chunks.write();
+        while chunks.len() < count {
+            chunks.push(RwLock::new(Chunk {
+                rows: vec![0.0; CHUNK_ROWS * self.dimension].into(),
+                updated: vec![None; CHUNK_ROWS].into(),
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back_and_missing_rows_are_zeros() {
+        let states = NodeStates::new(2);
+        states.publish(NodeId(700), &[1.0, 2.0], EventTime(5));
+        assert!(states.has(NodeId(700)) && !states.has(NodeId(699)) && !states.has(NodeId(7000)));
+        let mut rows = [9.0; 6];
+        states.gather(&[NodeId(7000), NodeId(700), NodeId(0)], &mut rows);
+        assert_eq!(rows, [0.0, 0.0, 1.0, 2.0, 0.0, 0.0]);
+        states.reset();
+        assert!(!states.has(NodeId(700)));
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_a_row() {
+        let states = NodeStates::new(64);
+        let node = NodeId(300);
+        states.publish(node, &[0.0; 64], EventTime(0));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for round in 1..=2000u16 {
+                    states.publish(node, &[f32::from(round); 64], EventTime(i64::from(round)));
+                }
+            });
+            let mut row = [0.0; 64];
+            while !writer.is_finished() {
+                states.gather(&[node], &mut row);
+                assert!(row.iter().all(|value| *value == row[0]), "torn row {row:?}");
+            }
+        });
+        assert_eq!(states.updated(node), Some(EventTime(2000)));
+    }
+}

@@ -1,0 +1,100 @@
+//! A trainer as bytes: weights, optimizer, memory, pending messages and the step's number together, so
+//! that a restored trainer goes on bit for bit as if it had never stopped.
+//!
+//! Layout, little-endian: magic; model options as 64-bit floats; seed; number of steps; weights and
+//! optimizer as safetensors, each behind its length; state. Nothing is checksummed here: whoever stores
+//! the bytes does that.
+
+use std::io::{Error, Read, Write};
+
+use thiserror::Error;
+
+use super::trainer::{Trainer, TrainerOptions, new_adam};
+use crate::device::Device;
+use crate::model::{ModelError, StateError, Tgn, TgnState, tables};
+use crate::nn::{Parameters, StorageError};
+
+/// First bytes of a saved trainer.
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTRNR1");
+
+/// A saved trainer that cannot be used.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// The bytes end early or cannot be read.
+    #[error("the saved trainer cannot be read: {0}")]
+    Read(#[from] Error),
+    /// The bytes are something else.
+    #[error("these bytes are no saved trainer (they begin with {found:#018x}, expected {MAGIC:#018x})")]
+    Magic {
+        /// The first eight bytes.
+        found: u64,
+    },
+    /// The model was saved with another option.
+    #[error(
+        "the model was saved with {option} = {saved}, this one has {wanted}; restore the option or start a \
+         new model"
+    )]
+    Option {
+        /// Name of the option.
+        option: &'static str,
+        /// As it was saved.
+        saved: f64,
+        /// As it is now.
+        wanted: f64,
+    },
+    /// Weights or optimizer are damaged.
+    #[error("the saved weights or optimizer: {0}")]
+    Storage(#[from] StorageError),
+    /// The weights are of another model.
+    #[error("the saved weights: {0}")]
+    Model(#[from] ModelError),
+    /// Memory or messages are damaged.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl Trainer {
+    /// Writes everything that a later [`Self::load`] needs to go on bit for bit.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn save(&self, out: &mut impl Write) -> std::io::Result<()> {
+        tables::write_u64(out, MAGIC)?;
+        tables::write_table(out, &self.options.model.as_fields().map(|(_, value)| value))?;
+        tables::write_u64(out, self.options.seed)?;
+        tables::write_u64(out, self.steps)?;
+        let parameters = &self.tgn.parameters;
+        tables::write_table(out, &parameters.to_bytes().map_err(Error::other)?)?;
+        tables::write_table(out, &self.adam.to_bytes(parameters).map_err(Error::other)?)?;
+        self.state.write(out)
+    }
+
+    /// A trainer from saved bytes. The model's shape must be that of `options`; the learning rate is
+    /// taken from `options`, the seed from the bytes, because the saved run's randomness goes on.
+    ///
+    /// # Errors
+    /// The bytes are damaged, are no trainer, or hold a model of another shape.
+    pub fn load(options: TrainerOptions, device: &Device, input: &mut impl Read) -> Result<Self, LoadError> {
+        let found = tables::read_u64(input)?;
+        if found != MAGIC {
+            return Err(LoadError::Magic { found });
+        }
+        let saved: Vec<f64> = tables::read_table(input)?;
+        for (i, (option, wanted)) in options.model.as_fields().into_iter().enumerate() {
+            let saved = saved.get(i).copied().unwrap_or(f64::NAN);
+            // A dropout rate may change between runs; a shape may not.
+            if saved != wanted && option != "dropout" {
+                return Err(LoadError::Option { option, saved, wanted });
+            }
+        }
+        let options = TrainerOptions { seed: tables::read_u64(input)?, ..options };
+        let steps = tables::read_u64(input)?;
+        let weights: Vec<u8> = tables::read_table(input)?;
+        let tgn = Tgn::with_parameters(options.model, &Parameters::from_bytes(device, &weights)?)?;
+        let mut adam = new_adam(&options, device, &tgn);
+        let moments: Vec<u8> = tables::read_table(input)?;
+        adam.load_bytes(&tgn.parameters, &moments)?;
+        let state = TgnState::read(input, &options.model)?;
+        Ok(Self::from_parts(options, device, tgn, adam, state, steps))
+    }
+}

@@ -1,0 +1,266 @@
+//! [`Trainer`]: one step of continuous training, and everything that must survive a restart.
+//!
+//! A step scores its batch with the memory and messages of *earlier* batches, learns from the scores, and
+//! only then remembers the batch:
+//!
+//! ```text
+//! sample -> S* (pending messages applied, on the tape) -> embed -> score -> loss -> backward -> optimizer
+//!        -> write S* of the positives' nodes -> store their new raw messages
+//! ```
+//!
+//! Negatives are scored and never remembered. What a step computes depends on the trainer's saved content
+//! and on its arguments alone: randomness is keyed by the seed and the step's number, which are saved.
+
+use parking_lot::Mutex;
+use thiserror::Error;
+
+use crate::device::Device;
+use crate::event::NodeId;
+use crate::feature::FeatureStore;
+use crate::graph::GraphView;
+use crate::model::{
+    FeatureSource, Interactions, ModelError, Neighborhood, Tgn, TgnOptions, TgnState, Touched, Weights,
+};
+use crate::nn::{Adam, AdamOptions, Gradients, TapePool};
+
+/// What a step reads besides the trainer.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// The graph, as far as the step may see. Samples are strictly earlier than their seeds' times.
+    pub view: GraphView<'a>,
+    /// Feature rows by edge id.
+    pub edge_features: &'a FeatureStore,
+    /// Feature rows by node id.
+    pub node_features: &'a FeatureStore,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn features(&self) -> FeatureSource<'a> {
+        FeatureSource { edges: self.edge_features, nodes: self.node_features }
+    }
+}
+
+/// The events of a batch.
+pub type Positives<'a> = Interactions<'a>;
+
+/// Pairs that did not happen, one per positive and at its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Negatives<'a> {
+    /// Source nodes; the positives' own under the random protocol.
+    pub src: &'a [NodeId],
+    /// Destination nodes.
+    pub dst: &'a [NodeId],
+}
+
+/// How much of a step is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepMode {
+    /// Score, learn, remember.
+    Train,
+    /// Score and remember: no gradient, no dropout.
+    Score,
+    /// Remember only: no sampling, no scores. What a trainer that lags behind still does.
+    Remember,
+}
+
+/// Seconds a step spent, by phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PhaseSeconds {
+    /// Drawing neighbors.
+    pub sample: f64,
+    /// Finding distinct nodes.
+    pub gather: f64,
+    /// Collecting rows, memory updater, embedding, scores and loss.
+    pub forward: f64,
+    /// Gradients.
+    pub backward: f64,
+    /// Changing the weights.
+    pub optimizer: f64,
+    /// Writing memory and messages.
+    pub memory: f64,
+}
+
+/// What a step did.
+#[derive(Clone, Debug, Default)]
+pub struct StepReport {
+    /// Probability of each positive; empty in [`StepMode::Remember`].
+    pub positive: Vec<f32>,
+    /// Probability of each negative; empty in [`StepMode::Remember`].
+    pub negative: Vec<f32>,
+    /// Mean binary cross entropy of the positives plus that of the negatives, before learning; 0 in
+    /// [`StepMode::Remember`].
+    pub loss: f32,
+    /// Where the time went.
+    pub phases: PhaseSeconds,
+    /// The distinct nodes whose memory or messages changed.
+    pub touched: Vec<NodeId>,
+}
+
+/// What a trainer is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrainerOptions {
+    /// Shape of the model.
+    pub model: TgnOptions,
+    /// Adam's learning rate.
+    pub learning_rate: f32,
+    /// Decides initial weights and dropout.
+    pub seed: u64,
+}
+
+impl Default for TrainerOptions {
+    fn default() -> Self {
+        Self { model: TgnOptions::default(), learning_rate: 1e-3, seed: 0 }
+    }
+}
+
+/// A step that did not do what it should.
+#[derive(Debug, Error)]
+pub enum TrainError {
+    /// A number went out of range. The weights are as before; the batch is remembered all the same.
+    #[error(
+        "step {step}: {what} is not finite; the weights were left as they are and the batch was remembered"
+    )]
+    NonFinite {
+        /// What it was.
+        what: String,
+        /// Number of the step.
+        step: u64,
+    },
+    /// Columns that belong together have different lengths. Nothing was done.
+    #[error("{column} has {found} entries for {expected} positives")]
+    Length {
+        /// Which column.
+        column: &'static str,
+        /// Its length.
+        found: usize,
+        /// Number of positives.
+        expected: usize,
+    },
+    /// A feature store has rows of another width than the model. Nothing was done.
+    #[error("the {store} feature store has rows of {found} values, the model expects {expected}")]
+    FeatureWidth {
+        /// `edge` or `node`.
+        store: &'static str,
+        /// Width of the store's rows.
+        found: usize,
+        /// Width the model expects.
+        expected: usize,
+    },
+}
+
+/// Model, optimizer and state, and the buffers steps share.
+pub struct Trainer {
+    pub(super) options: TrainerOptions,
+    pub(super) device: Device,
+    pub(super) tgn: Tgn,
+    pub(super) adam: Adam,
+    pub(super) state: TgnState,
+    /// Number of steps taken, in any mode; names the next step's dropout masks.
+    pub(super) steps: u64,
+    pub(super) gradients: Gradients,
+    pub(super) touched: Touched,
+    /// Locked only so that scoring without a state change can take `&self`.
+    pub(super) scratch: Mutex<Scratch>,
+}
+
+/// Buffers that grow to what batches need and stay.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub pool: TapePool,
+    pub neighborhood: Neighborhood,
+    /// Fresh memory rows of the touched nodes.
+    pub fresh: Vec<f32>,
+}
+
+impl Trainer {
+    /// A trainer with fresh weights and an empty state.
+    ///
+    /// # Errors
+    /// The options describe no model.
+    pub fn new(options: TrainerOptions, device: &Device) -> Result<Self, ModelError> {
+        let tgn = Tgn::new(options.model, options.seed, device)?;
+        let adam = new_adam(&options, device, &tgn);
+        let state = TgnState::new(&options.model);
+        Ok(Self::from_parts(options, device, tgn, adam, state, 0))
+    }
+
+    pub(super) fn from_parts(
+        options: TrainerOptions,
+        device: &Device,
+        tgn: Tgn,
+        adam: Adam,
+        state: TgnState,
+        steps: u64,
+    ) -> Self {
+        let gradients = Gradients::new(device, &tgn.parameters);
+        let (touched, scratch) = (Touched::default(), Mutex::default());
+        Self { options, device: device.clone(), tgn, adam, state, steps, gradients, touched, scratch }
+    }
+
+    /// What the trainer is made of.
+    #[must_use]
+    pub fn options(&self) -> &TrainerOptions {
+        &self.options
+    }
+
+    /// The model with the weights as they are now.
+    #[must_use]
+    pub fn tgn(&self) -> &Tgn {
+        &self.tgn
+    }
+
+    /// Number of steps taken, in any mode.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Gradients of the last [`StepMode::Train`] step; zeros before the first.
+    #[must_use]
+    pub fn gradients(&self) -> &Gradients {
+        &self.gradients
+    }
+
+    /// Memory and pending messages.
+    #[must_use]
+    pub fn state(&self) -> &TgnState {
+        &self.state
+    }
+
+    /// Replaces memory and pending messages.
+    ///
+    /// # Panics
+    /// If the state is of a model of another shape.
+    pub fn set_state(&mut self, state: TgnState) {
+        let widths = |state: &TgnState| (state.memory.dimension(), state.mailbox.dimension());
+        assert_eq!(widths(&state), widths(&self.state), "widths of memory and mailbox");
+        self.state = state;
+    }
+
+    /// Forgets memory and pending messages, as at the start of an epoch; weights stay.
+    pub fn reset_state(&mut self) {
+        self.state.reset();
+    }
+
+    /// The weights as they are now; their version is the number of steps taken.
+    #[must_use]
+    pub fn weights(&self) -> Weights {
+        Weights::of(&self.tgn, self.steps)
+    }
+
+    /// Replaces the weights. The optimizer starts afresh: its averages belong to the old ones.
+    ///
+    /// # Errors
+    /// The weights are of a model of another shape.
+    pub fn set_weights(&mut self, weights: &Weights) -> Result<(), ModelError> {
+        self.tgn = Tgn::with_parameters(self.options.model, weights.parameters())?;
+        self.adam = new_adam(&self.options, &self.device, &self.tgn);
+        Ok(())
+    }
+}
+
+/// An optimizer without history.
+pub(super) fn new_adam(options: &TrainerOptions, device: &Device, tgn: &Tgn) -> Adam {
+    let adam = AdamOptions { learning_rate: options.learning_rate, ..AdamOptions::default() };
+    Adam::new(device, &tgn.parameters, adam)
+}

@@ -1,0 +1,423 @@
+//! The HTTP interface against a live server: every route, every class of error, every limit.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evergraph::api::{self, Health, State};
+use evergraph::event::{EdgeId, IntakeAnswer, IntakeError, Receipt, RejectedEvent, SubmitError};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::live::{LATEST, Live, refused};
+
+fn assert_fresh(answer: &Value) {
+    let freshness = &answer["freshness"];
+    for field in ["model_version", "applied_position", "indexed_position", "durable_position"] {
+        assert!(freshness[field].is_u64(), "{field} in {answer}");
+    }
+    assert_eq!(freshness["watermark"], json!(LATEST.0), "{answer}");
+}
+
+#[test]
+fn embeddings_are_answered_node_by_node() {
+    let live = Live::start();
+    let answer = live.post("/v1/embeddings", &json!({ "nodes": ["alice", "7", 7, "nobody"] }));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body = answer.json();
+    assert_fresh(&body);
+    let entries = body["embeddings"].as_array().unwrap();
+    let nodes: Vec<&Value> = entries.iter().map(|entry| &entry["node"]).collect();
+    assert_eq!(nodes, [&json!("alice"), &json!(7), &json!(7), &json!("nobody")]);
+    assert_eq!(entries[0]["last_event"], 20);
+    assert_eq!(entries[1]["last_event"], 30);
+    assert_eq!(entries[1], entries[2], "7 and \"7\" are one node");
+    for entry in &entries[..3] {
+        assert_eq!(entry["embedding"].as_array().map(Vec::len), Some(live.state.info.embedding_dimension));
+        assert!(entry["cold"].is_boolean(), "{entry}");
+    }
+    assert_eq!(entries[3], json!({ "node": "nobody", "error": "unknown_node" }));
+    let past = live.post("/v1/embeddings", &json!({ "nodes": ["alice"], "at": 15 }));
+    assert_eq!((past.status, &past.json()["at"]), (200, &json!(15)), "{}", past.text());
+    assert_ne!(past.json()["embeddings"], json!([entries[0]]), "other neighbors, another embedding");
+}
+
+#[test]
+fn links_are_scored_pair_by_pair() {
+    let live = Live::start();
+    let pairs = json!({ "pairs": [{ "src": "alice", "dst": 7 }, { "src": "x", "dst": "7" }, { "src": 1, "dst": 2 }] });
+    let answer = live.post("/v1/links/score", &pairs);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body = answer.json();
+    assert_fresh(&body);
+    let score = body["scores"][0]["score"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&score), "{body}");
+    let missing = json!({ "src": "x", "dst": 7, "error": "unknown_node", "unknown": ["x"] });
+    assert_eq!(body["scores"][1], missing);
+    assert_eq!(body["scores"][2]["unknown"], json!([1, 2]));
+}
+
+#[test]
+fn a_node_tells_its_newest_neighbors() {
+    let live = Live::start();
+    let body = live.get("/v1/nodes/alice?neighbors=1").json();
+    assert_fresh(&body);
+    assert_eq!((&body["degree"], &body["last_event"]), (&json!(2), &json!(20)));
+    assert_eq!(body["learned_event"], json!(null));
+    assert_eq!(body["neighbors"], json!([{ "node": 7, "time": 20, "position": 1 }]));
+    let all = live.get("/v1/nodes/alice").json();
+    assert_eq!(all["neighbors"].as_array().map(Vec::len), Some(2));
+    assert_eq!(live.get("/v1/nodes/7?neighbors=0").json()["neighbors"], json!([]));
+
+    let missing = live.get("/v1/nodes/a%2Fb%20c");
+    assert_eq!((missing.status, missing.error_type().as_str()), (404, "unknown_node"));
+    let details = &missing.json()["details"];
+    assert_eq!(details["node"], "a/b c");
+    assert_fresh(details);
+}
+
+#[test]
+fn pushed_events_are_stored_and_told() {
+    let live = Live::start();
+    let lines = "[\"new\",\"bob\",30]\n[\"new\",\"7\",30]\nnonsense\n";
+    let answer = live.send_lines("/v1/events", lines);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body = answer.json();
+    assert_fresh(&body);
+    assert_eq!((&body["first_position"], &body["end_position"]), (&json!(3), &json!(5)));
+    assert_eq!((&body["accepted"], &body["duplicates"]), (&json!(2), &json!(0)));
+    assert_eq!(body["rejected"][0]["index"], 2);
+    assert_eq!(body["rejected"][0]["reason"], "malformed");
+    assert_eq!(live.get("/v1/nodes/new").json()["degree"], 2, "an answered push is in the graph");
+
+    let empty = live.send_lines("/v1/events", "");
+    assert_eq!((empty.status, &empty.json()["accepted"]), (200, &json!(0)), "nothing to do is no error");
+    let typed = [("content-type", "Application/JSON; charset=utf-8")];
+    assert_eq!(live.request("POST", "/v1/events", &typed, b"").status, 200);
+    let formats: Vec<String> =
+        live.intake.formats.lock().iter().map(|format| format!("{format:?}")).collect();
+    assert_eq!(formats, ["JsonLines", "JsonLines", "Json"]);
+}
+
+#[test]
+fn a_push_that_is_not_stored_says_why() {
+    let live = Live::start();
+    let receipt = |duplicates| Receipt { first: EdgeId(3), end: EdgeId(3), accepted: 0, duplicates };
+    let rejected = vec![RejectedEvent { index: 0, reason: "not_finite", detail: "feature 2 is NaN".into() }];
+    let full = SubmitError::DiskFull { detail: "no space left".into() };
+    let failed = SubmitError::Failed { detail: "input/output error".into() };
+    let cases = [
+        (Ok(IntakeAnswer { receipt: receipt(0), rejected: rejected.clone() }), 422, "all_rejected", None),
+        (Err(IntakeError::Malformed("line 1".into())), 400, "malformed", None),
+        (Err(IntakeError::Overloaded), 429, "queue_full", Some("1")),
+        (refused(full), 503, "disk_full", Some("30")),
+        (refused(SubmitError::Restoring), 503, "restoring", Some("5")),
+        (refused(SubmitError::ShuttingDown), 503, "shutting_down", Some("5")),
+        (refused(failed), 503, "log_failed", Some("5")),
+    ];
+    for (outcome, status, error_type, retry_after) in cases {
+        *live.intake.next.lock() = Some(outcome);
+        let answer = live.send_lines("/v1/events", "[]");
+        assert_eq!((answer.status, answer.error_type().as_str()), (status, error_type));
+        assert_eq!(answer.header("retry-after"), retry_after, "{error_type}");
+        if error_type == "all_rejected" {
+            assert_eq!(answer.json()["details"]["rejected"][0]["detail"], "feature 2 is NaN");
+        }
+    }
+    *live.intake.next.lock() = Some(Ok(IntakeAnswer { receipt: receipt(1), rejected }));
+    assert_eq!(live.send_lines("/v1/events", "[]").status, 200, "a duplicate is a success");
+    assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"queue_full\"}"), Some(1.0));
+
+    let closed = Live::with(|state| state.intake = None);
+    let answer = closed.send_lines("/v1/events", "[]");
+    assert_eq!((answer.status, answer.error_type().as_str()), (404, "push_disabled"));
+}
+
+#[test]
+fn operators_are_answered() {
+    let live = Live::start();
+    let status = live.get("/v1/status").json();
+    assert_fresh(&status);
+    assert_eq!(status["log"]["bytes"], 1);
+    assert_eq!(live.get("/info").json()["model"], "tgn");
+    for path in ["/livez", "/readyz", "/healthz"] {
+        let answer = live.get(path);
+        assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("ok")), "{path}");
+    }
+    live.state.health.set("kafka", State::Degraded, "no broker answers");
+    let degraded = live.get("/readyz");
+    assert_eq!((degraded.status, &degraded.json()["status"]), (200, &json!("degraded")));
+    live.state.health.set(Health::DAEMON, State::Failed, "draining");
+    let draining = live.get("/readyz");
+    assert_eq!((draining.status, &draining.json()["checks"]["daemon"]["detail"]), (503, &json!("draining")));
+    assert_eq!(live.get("/livez").status, 200, "a daemon that drains is alive");
+    assert_eq!(live.get("/healthz").status, 503);
+    let _stuck = live.state.health.heartbeat("learner", Duration::ZERO);
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(live.get("/livez").json()["checks"]["learner"]["state"], "failed");
+}
+
+#[test]
+fn every_error_has_its_status_and_one_shape() {
+    let live = Live::with(|state| state.limits.batch_items = 3);
+    let embed = "/v1/embeddings";
+    let cases: &[(&str, &str, &str, u16, &str)] = &[
+        ("POST", embed, "{\"nodes\": [", 400, "malformed"),
+        ("POST", embed, "", 400, "malformed"),
+        ("POST", embed, "{\"nodes\": [1], \"at\": 1e999}", 400, "malformed"),
+        ("POST", embed, "[]", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": []}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1.5]}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [null]}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1], \"at\": \"now\"}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1], \"att\": 1}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1], \"after\": -1}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1], \"after\": 1, \"wait_ms\": 3600000}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1], \"wait_ms\": 1}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1, 2, 3, 4]}", 413, "batch_too_large"),
+        ("POST", "/v1/links/score", "{\"pairs\": []}", 422, "invalid"),
+        ("POST", "/v1/links/score", "{\"pairs\": [{\"src\": 1}]}", 422, "invalid"),
+        ("GET", "/v1/nodes/7?neighbors=4", "", 413, "batch_too_large"),
+        ("GET", "/v1/nodes/7?neighbors=-1", "", 422, "invalid"),
+        ("GET", "/v1/nodes/7?neighbor=1", "", 422, "invalid"),
+        ("GET", "/v1/nodes/%FF", "", 422, "invalid"),
+        ("GET", "/v1/nodes/", "", 404, "unknown_route"),
+        ("GET", "/v2/embeddings", "", 404, "unknown_route"),
+        ("GET", embed, "", 405, "method_not_allowed"),
+        ("DELETE", "/v1/nodes/7", "", 405, "method_not_allowed"),
+        ("POST", "/metrics", "{}", 405, "method_not_allowed"),
+    ];
+    for &(method, path, body, status, error_type) in cases {
+        let answer = live.request(method, path, &[("content-type", "application/json")], body.as_bytes());
+        assert_eq!(
+            (answer.status, answer.error_type().as_str()),
+            (status, error_type),
+            "{method} {path} {body}"
+        );
+        assert_eq!(answer.header("allow").is_some(), status == 405, "{method} {path}");
+    }
+    let message = live.send_json(embed, b"{\"nodes\": [1, true]}").json()["error"].clone();
+    assert!(message.as_str().unwrap().contains("a node key"), "the error says what was expected: {message}");
+    for (path, headers) in [(embed, &[][..]), (embed, &[("content-type", "text/csv")]), ("/v1/events", &[])] {
+        let answer = live.request("POST", path, headers, b"{\"nodes\": [7]}");
+        assert_eq!((answer.status, answer.error_type().as_str()), (415, "unsupported_media_type"), "{path}");
+    }
+}
+
+#[test]
+fn bodies_are_bounded_in_bytes_and_time() {
+    let live = Live::with(|state| {
+        state.limits.body_bytes = 1000;
+        state.limits.request_timeout = Duration::from_millis(200);
+    });
+    let long = json!({ "nodes": ["x".repeat(2000)] });
+    for path in ["/v1/embeddings", "/v1/events"] {
+        let answer = live.post(path, &long);
+        assert_eq!((answer.status, answer.error_type().as_str()), (413, "body_too_large"), "{path}");
+        assert_eq!(answer.json()["details"]["limit_bytes"], 1000);
+    }
+    let head =
+        "POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n";
+    let chunk = format!("{:x}\r\n{}\r\n", 2000, "x".repeat(2000));
+    let chunked = raw(&live, &format!("{head}transfer-encoding: chunked\r\n\r\n{chunk}0\r\n\r\n"));
+    assert!(chunked.starts_with("HTTP/1.1 413"), "without a content length: {chunked}");
+    let slow = raw(&live, &format!("{head}content-length: 100\r\n\r\nten bytes."));
+    assert!(slow.starts_with("HTTP/1.1 408") && slow.contains("\"timeout\""), "{slow}");
+    assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"body_too_large\"}"), Some(3.0));
+    assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"timeout\"}"), Some(1.0));
+}
+
+#[test]
+fn work_that_hangs_is_told_and_keeps_its_place() {
+    let live = Live::with(|state| {
+        state.limits.request_timeout = Duration::from_millis(50);
+        state.limits.concurrent_pushes = 1;
+    });
+    let hang = live.intake.hang.lock();
+    let answer = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
+    assert_eq!((answer.status, answer.error_type().as_str()), (503, "timeout"));
+    let second = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
+    assert_eq!(second.error_type(), "overloaded", "work that nobody waits for is still counted");
+    drop(hang);
+    while live.send_lines("/v1/events", "").status != 200 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Sends bytes and reads until the server closes.
+fn raw(live: &Live, request: &str) -> String {
+    let mut stream = TcpStream::connect(live.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_reader_waits_for_its_own_write() {
+    let live = Live::start();
+    let end = live.send_lines("/v1/events", "[\"new\",\"bob\",30]").json()["end_position"].as_u64().unwrap();
+    let late = live.get(&format!("/v1/nodes/new?after={end}&wait_ms=30"));
+    assert_eq!((late.status, late.error_type().as_str()), (412, "not_yet_visible"));
+    let details = &late.json()["details"];
+    assert_eq!((&details["after"], &details["freshness"]["applied_position"]), (&json!(end), &json!(3)));
+
+    let progress = Arc::clone(&live.state.engine.progress);
+    let learner = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        progress.set_learned(EdgeId(end));
+    });
+    let asked = Instant::now();
+    let body = json!({ "nodes": ["new"], "after": end, "wait_ms": 10_000 });
+    let answer = live.post("/v1/embeddings", &body);
+    learner.join().unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.json()["freshness"]["applied_position"].as_u64() >= Some(end));
+    assert!(asked.elapsed() < Duration::from_secs(5), "woken, not timed out");
+}
+
+#[test]
+fn too_many_requests_are_refused_at_once_and_pushes_still_enter() {
+    let live = Live::with(|state| state.limits.concurrent_queries = 1);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| live.get("/v1/nodes/7?after=4&wait_ms=10000"));
+        while live.metric("evergraph_http_inflight_requests").is_none_or(|inflight| inflight < 2.0) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let refused = live.get("/v1/nodes/7");
+        assert_eq!((refused.status, refused.error_type().as_str()), (503, "overloaded"));
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert_eq!(live.get("/readyz").status, 200, "probes are answered under load");
+        let pushed = live.send_lines("/v1/events", "[\"7\",\"8\",30]");
+        assert_eq!(pushed.status, 200, "who waits for an event does not keep it out");
+        live.state.engine.progress.set_learned(EdgeId(4));
+        assert_eq!(waiting.join().unwrap().status, 200);
+    });
+    assert_eq!(live.get("/v1/nodes/7").status, 200, "the place is free again");
+    assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"overloaded\"}"), Some(1.0));
+    let refused = "evergraph_http_requests_total{code=\"503\",route=\"/v1/nodes/{key}\"}";
+    assert_eq!(live.metric(refused), Some(1.0));
+}
+
+#[test]
+fn a_defect_is_a_500_with_its_request_id_and_the_server_goes_on() {
+    let live = Live::with(|state| state.status = Arc::new(|| panic!("a defect, on demand")));
+    let broken = live.request("GET", "/v1/status", &[("x-request-id", "from-me")], b"");
+    assert_eq!((broken.status, broken.error_type().as_str()), (500, "internal"));
+    assert_eq!(broken.json()["request_id"], "from-me");
+    assert_eq!(live.send_lines("/v1/events", "panic").status, 500);
+    assert_eq!(live.get("/v1/nodes/7").status, 200);
+}
+
+#[test]
+fn every_answer_has_a_request_id() {
+    let live = Live::start();
+    let made = live.get("/livez").header("x-request-id").unwrap().to_owned();
+    assert_ne!(made, live.get("/livez").header("x-request-id").unwrap());
+    let taken = live.request("GET", "/livez", &[("x-request-id", "abc-1")], b"");
+    assert_eq!(taken.header("x-request-id"), Some("abc-1"));
+    let long = "x".repeat(200);
+    let replaced = live.request("GET", "/livez", &[("x-request-id", &long)], b"");
+    assert!(replaced.header("x-request-id").is_some_and(|id| id.len() == made.len()));
+}
+
+#[test]
+fn open_requests_finish_at_shutdown() {
+    let mut live = Live::start();
+    let progress = Arc::clone(&live.state.engine.progress);
+    let address = live.address;
+    let request = "GET /v1/nodes/7?after=9&wait_ms=10000 HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut open = TcpStream::connect(address).unwrap();
+    open.write_all(request.as_bytes()).unwrap();
+    while live.metric("evergraph_http_inflight_requests").is_none_or(|inflight| inflight < 2.0) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    live.begin_stop();
+    while TcpStream::connect(address).is_ok() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    progress.set_learned(EdgeId(9));
+    let mut answer = String::new();
+    open.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    live.join();
+}
+
+#[test]
+fn without_a_model_queries_say_so() {
+    let live = Live::with(|state| state.engine = Arc::new(crate::live::engine_without_model()));
+    for (path, body) in [
+        ("/v1/embeddings", json!({ "nodes": [7] })),
+        ("/v1/links/score", json!({ "pairs": [{ "src": 7, "dst": 7 }] })),
+    ] {
+        let answer = live.post(path, &body);
+        assert_eq!((answer.status, answer.error_type().as_str()), (503, "no_model"), "{path}");
+        assert!(answer.header("retry-after").is_some());
+    }
+    assert_eq!(live.get("/v1/nodes/7").status, 200, "the graph answers without a model");
+}
+
+#[test]
+fn the_openapi_document_is_the_checked_in_one_and_lists_every_route() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/openapi.json");
+    let document = api::openapi_json().unwrap() + "\n";
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &document).unwrap();
+    }
+    let checked_in = std::fs::read_to_string(path).unwrap();
+    assert!(document == checked_in, "the interface changed; if that is meant, run this test with UPDATE=1");
+
+    let live = Live::start();
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(live.get("/openapi.json").json(), document, "served as checked in");
+    let paths = document["paths"].as_object().unwrap();
+    assert_eq!(paths.len(), 10);
+    for (path, methods) in paths {
+        for method in methods.as_object().unwrap().keys() {
+            let answer = live.request(&method.to_uppercase(), &path.replace("{key}", "7"), &[], b"");
+            assert!(![404, 405].contains(&answer.status), "{method} {path}: {}", answer.text());
+        }
+    }
+}
+
+#[test]
+fn the_docs_page_needs_no_internet() {
+    let live = Live::start();
+    assert_eq!(live.get("/docs").header("location"), Some("/docs/"));
+    let page = live.get("/docs/");
+    assert!(page.header("content-type").is_some_and(|kind| kind.starts_with("text/html")));
+    let html = page.text();
+    let assets: Vec<&str> = html.split(['"', '\'']).filter(|text| text.starts_with("./")).collect();
+    assert!(assets.len() >= 4, "{html}");
+    for asset in assets {
+        let answer = live.get(&format!("/docs/{}", asset.trim_start_matches("./")));
+        assert!(answer.status == 200 && !answer.body.is_empty(), "{asset}");
+    }
+    assert!(!html.contains("http://") && !html.contains("https://"), "{html}");
+    let initializer = live.get("/docs/swagger-initializer.js").text();
+    assert!(initializer.contains("/openapi.json") && initializer.contains("\"none\""), "{initializer}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a client sends: an answer, never a defect, and errors of one shape.
+    #[test]
+    fn no_input_makes_a_500(
+        route in prop::sample::select(vec!["/v1/embeddings", "/v1/links/score", "/v1/events", "/v1/nodes/7"]),
+        body in prop::collection::vec(any::<u8>(), 0..60),
+        template in prop::sample::select(vec!["{\"nodes\":[7]}", "{\"pairs\":[{\"src\":1,\"dst\":2}]}", ""]),
+        cut in 0_usize..30,
+    ) {
+        static LIVE: std::sync::LazyLock<Live> = std::sync::LazyLock::new(Live::start);
+        let mut sent: Vec<u8> = template.bytes().take(cut).collect();
+        sent.extend(&body);
+        let answer = LIVE.send_json(route, &sent);
+        prop_assert!(answer.status < 500, "{}", answer.text());
+        if answer.status >= 400 {
+            answer.error_type();
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `kill -9` at random moments, through HTTP: what was acknowledged is there, nothing is there twice,
+//! and the graph equals that of a run that was never broken.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::process::{Process, Start, log_of};
+
+const EVENTS: usize = 12_000;
+const PUSH: usize = 40;
+const KILLS: usize = 20;
+
+/// Event number `i` as a line of JSON. Times tie and go back now and then; there are hubs and self loops.
+fn line(i: usize) -> String {
+    let (src, dst) = (i * 7 % 97, if i.is_multiple_of(50) { i * 7 % 97 } else { 100 + i * 13 % 61 });
+    let ts = i / 3 - if i.is_multiple_of(11) { (i / 3).min(20) } else { 0 };
+    format!("{{\"src\":\"u{src}\",\"dst\":{dst},\"ts\":{ts},\"idempotency_key\":\"e{i}\"}}\n")
+}
+
+/// Pushes lines `from..` in order until the daemon dies; returns the first one that was not acknowledged.
+fn push_until_it_dies(process: &Process, mut from: usize, dead: &AtomicBool) -> usize {
+    while from < EVENTS && !dead.load(Ordering::Acquire) {
+        let to = (from + PUSH).min(EVENTS);
+        let body: String = (from..to).map(line).collect();
+        match process.post("/v1/events", "application/x-ndjson", &body) {
+            Ok((200, answer)) => {
+                let written = answer["accepted"].as_u64().unwrap() + answer["duplicates"].as_u64().unwrap();
+                assert_eq!(written as usize, to - from, "{answer}");
+                from = to;
+            }
+            Ok((status, answer)) => panic!("{status}: {answer}"),
+            Err(_) => return from,
+        }
+    }
+    from
+}
+
+/// A random moment, different in every run; printed, so that a failure can be told apart.
+fn moment() -> Duration {
+    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
+    Duration::from_micros(u64::from(nanos / 1000 % 250_000))
+}
+
+#[test]
+fn twenty_kills_through_http_lose_nothing_and_double_nothing() {
+    let broken = tempfile::tempdir().unwrap();
+    let start = Start::in_dir(broken.path()).set("checkpoint.interval_seconds=1");
+    let mut acknowledged = 0;
+    for kill in 0..KILLS {
+        let process = start.ready();
+        let stands_at = process.status()["log"]["durable_position"].as_u64().unwrap() as usize;
+        assert!(
+            stands_at >= acknowledged,
+            "kill {kill}: {acknowledged} acknowledged, {stands_at} in the log"
+        );
+        let (wait, dead) = (moment(), AtomicBool::new(false));
+        eprintln!("kill {kill} after {wait:?} at {acknowledged} of {EVENTS}");
+        // The last rounds may run out of events; then they kill the learner at work.
+        let share = EVENTS * (kill + 1) / (KILLS + 1);
+        acknowledged = std::thread::scope(|scope| {
+            let pusher = scope.spawn(|| {
+                if acknowledged < share {
+                    push_until_it_dies(&process, acknowledged, &dead)
+                } else {
+                    acknowledged
+                }
+            });
+            let deadline = Instant::now() + wait;
+            while Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            kill_now(&process);
+            dead.store(true, Ordering::Release);
+            pusher.join().unwrap()
+        });
+        process.kill();
+    }
+    let process = start.ready();
+    push_until_it_dies(&process, acknowledged, &AtomicBool::new(false));
+    process.wait_until("everything learned", |status| {
+        status["learner"]["applied_position"].as_u64() == Some(EVENTS as u64)
+    });
+    assert!(process.terminate().success());
+
+    let whole = tempfile::tempdir().unwrap();
+    let process = Start::in_dir(whole.path()).set("learner.train=false").ready();
+    push_until_it_dies(&process, 0, &AtomicBool::new(false));
+    assert!(process.terminate().success());
+
+    let (broken, whole) = (log_of(broken.path()), log_of(whole.path()));
+    assert_eq!(broken["records"], EVENTS);
+    assert_eq!(broken["edges"], whole["edges"]);
+    assert_eq!(broken["graph_digest"], whole["graph_digest"]);
+}
+
+/// Kills without consuming the process, so that a pushing thread may still hold it.
+fn kill_now(process: &Process) {
+    let killed =
+        std::process::Command::new("kill").args(["-KILL", &process.pid().to_string()]).status().unwrap();
+    assert!(killed.success());
+}

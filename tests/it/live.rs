@@ -1,0 +1,278 @@
+//! A live server on a port of its own, over a small graph, and a client that keeps every status.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use evergraph::api::{self, ApiLimits, ApiState, Health, Info, State};
+use evergraph::device::Device;
+use evergraph::event::{
+    BodyFormat, EdgeBatch, EdgeId, EventTime, Intake, IntakeAnswer, IntakeError, NodeKey, Receipt,
+    RejectedEvent, SubmitError,
+};
+use evergraph::feature::FeatureStore;
+use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary};
+use evergraph::metrics::Metrics;
+use evergraph::model::{Tgn, TgnOptions, Weights};
+use evergraph::serving::{NodeStates, Progress, QueryEngine};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+/// A server that runs until it is dropped.
+pub struct Live {
+    pub address: SocketAddr,
+    pub state: ApiState,
+    pub intake: Arc<ScriptedIntake>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// An answer of the server.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: ureq::http::HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The word for programs, after checking the shape that every error has.
+    pub fn error_type(&self) -> String {
+        let body = self.json();
+        assert!(body["error"].as_str().is_some_and(|text| !text.is_empty()), "{body}");
+        assert!(body["details"].is_object(), "{body}");
+        assert_eq!(body["request_id"].as_str(), self.header("x-request-id"), "{body}");
+        assert_eq!(body.as_object().map(serde_json::Map::len), Some(4), "{body}");
+        body["error_type"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Length of the embeddings of [`small_engine`].
+const DIMENSION: usize = 8;
+
+/// Three events between `alice`, `bob` and 7, in the graph and learned, and weights nobody has trained.
+pub fn small_engine() -> QueryEngine {
+    let engine = engine_without_model();
+    let options = TgnOptions {
+        memory_dim: 4,
+        time_dim: 4,
+        embedding_dim: DIMENSION,
+        fanout: 3,
+        edge_feature_dim: 0,
+        node_feature_dim: 0,
+        ..TgnOptions::default()
+    };
+    engine.publish(Weights::of(&Tgn::new(options, 1, &Device::Cpu).unwrap(), 1)).unwrap();
+    engine
+}
+
+/// The same graph, before the first weights were published.
+pub fn engine_without_model() -> QueryEngine {
+    let rows = || Arc::new(FeatureStore::new(0));
+    let engine = QueryEngine::new(
+        Arc::new(GraphStore::new(GraphOptions::default())),
+        Arc::new(NodeDictionary::new()),
+        Arc::new(NodeStates::new(4)),
+        rows(),
+        rows(),
+        Arc::new(Progress::new()),
+    );
+    for (src, dst, time) in [("alice", "bob", 10), ("alice", "7", 20), ("bob", "7", 30)] {
+        add_edge(&engine, src, dst, time);
+    }
+    engine.progress.set_learned(EdgeId(3));
+    engine
+}
+
+/// Puts an edge into the graph as the appender would; the learner does not see it.
+pub fn add_edge(engine: &QueryEngine, src: &str, dst: &str, time: i64) -> EdgeId {
+    let first = engine.graph.applied();
+    let mut batch = EdgeBatch { first, ..EdgeBatch::default() };
+    let [src, dst] = [src, dst].map(|key| engine.keys.intern(&NodeKey::from(key)));
+    batch.push_edge(src, dst, EventTime(time));
+    engine.progress.set_durable(batch.end());
+    engine.graph.apply(&batch);
+    engine.progress.set_indexed(batch.end());
+    engine.progress.set_watermark(EventTime(time));
+    first
+}
+
+/// Takes bodies of the form `["src", "dst", time]` a line, or the words of a script instead.
+pub struct ScriptedIntake {
+    engine: Arc<QueryEngine>,
+    pub next: Mutex<Option<Result<IntakeAnswer, IntakeError>>>,
+    pub formats: Mutex<Vec<BodyFormat>>,
+    /// While a test holds this, no push is answered.
+    pub hang: Mutex<()>,
+}
+
+impl Intake for ScriptedIntake {
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
+        self.formats.lock().push(format);
+        drop(self.hang.lock());
+        if let Some(scripted) = self.next.lock().take() {
+            return scripted;
+        }
+        let text = String::from_utf8_lossy(body);
+        assert!(!text.contains("panic"), "a defect, on demand");
+        let mut positions = Vec::new();
+        let mut rejected = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            match serde_json::from_str::<(String, String, i64)>(line) {
+                Ok((src, dst, time)) => positions.push(add_edge(&self.engine, &src, &dst, time)),
+                Err(error) => {
+                    rejected.push(RejectedEvent { index, reason: "malformed", detail: error.to_string() })
+                }
+            }
+        }
+        let end = EdgeId(self.engine.freshness().indexed_position);
+        let first = positions.first().copied().unwrap_or(end);
+        let receipt = Receipt { first, end, accepted: positions.len() as u64, duplicates: 0 };
+        Ok(IntakeAnswer { receipt, rejected })
+    }
+}
+
+/// What the intake answers when the log refuses.
+pub fn refused(error: SubmitError) -> Result<IntakeAnswer, IntakeError> {
+    Err(IntakeError::Refused(error))
+}
+
+impl Live {
+    pub fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// A server over [`small_engine`], with changes.
+    pub fn with(change: impl FnOnce(&mut ApiState)) -> Self {
+        let engine = Arc::new(small_engine());
+        let intake = Arc::new(ScriptedIntake {
+            engine: Arc::clone(&engine),
+            next: Mutex::default(),
+            formats: Mutex::default(),
+            hang: Mutex::default(),
+        });
+        let health = Health::new();
+        health.set(Health::DAEMON, State::Ok, "running");
+        let mut state = ApiState {
+            engine,
+            intake: Some(Arc::clone(&intake) as Arc<dyn Intake>),
+            metrics: Metrics::new(),
+            health,
+            limits: ApiLimits::default(),
+            info: Info {
+                name: "evergraph".into(),
+                version: "0.1.0".into(),
+                device: "cpu".into(),
+                model: "tgn".into(),
+                embedding_dimension: DIMENSION,
+                started_unix_ms: 1,
+            },
+            status: Arc::new(|| json!({ "log": { "bytes": 1 } })),
+        };
+        change(&mut state);
+        Self::serve(state, intake)
+    }
+
+    fn serve(state: ApiState, intake: Arc<ScriptedIntake>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (tell, told) = std::sync::mpsc::channel();
+        let router = api::router(state.clone());
+        let thread = std::thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                tell.send(listener.local_addr().unwrap()).unwrap();
+                api::serve(listener, router, async { drop(stopped.await) }).await.unwrap();
+            });
+        });
+        Self { address: told.recv().unwrap(), state, intake, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Begins the shutdown and returns at once.
+    pub fn begin_stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+
+    /// Waits until the server has returned.
+    pub fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[], b"")
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send_json(path, body.to_string().as_bytes())
+    }
+
+    pub fn send_json(&self, path: &str, body: &[u8]) -> Answer {
+        self.request("POST", path, &[("content-type", "application/json")], body)
+    }
+
+    pub fn send_lines(&self, path: &str, body: &str) -> Answer {
+        self.request("POST", path, &[("content-type", "application/x-ndjson")], body.as_bytes())
+    }
+
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .max_redirects(0)
+            .build()
+            .into();
+        let mut request =
+            ureq::http::Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = if body.is_empty() && method != "POST" {
+            agent.run(request.body(()).unwrap())
+        } else {
+            agent.run(request.body(body).unwrap())
+        };
+        let (parts, body) = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}")).into_parts();
+        let mut bytes = Vec::new();
+        body.into_reader().read_to_end(&mut bytes).unwrap();
+        Answer { status: parts.status.as_u16(), headers: parts.headers, body: bytes }
+    }
+
+    /// The value of one series of `/metrics`, by the text before the value.
+    pub fn metric(&self, series: &str) -> Option<f64> {
+        let text = self.get("/metrics").text();
+        text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.begin_stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            eprintln!("the server of this test panicked");
+        }
+    }
+}
+
+/// The latest event time of [`small_engine`].
+pub const LATEST: EventTime = EventTime(30);

@@ -1,0 +1,188 @@
+//! The real binary as a child process: started on a free port, asked over HTTP, killed.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long a start or a wait may take before the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running daemon.
+pub struct Process {
+    child: Child,
+    address: String,
+    log: Mutex<mpsc::Receiver<String>>,
+    seen: Vec<String>,
+}
+
+/// How to start one.
+pub struct Start {
+    data: PathBuf,
+    settings: Vec<String>,
+}
+
+impl Start {
+    /// A daemon that keeps everything in `data`.
+    pub fn in_dir(data: &Path) -> Self {
+        let settings = vec!["output.format=json".to_owned(), "learner.batch_wait_ms=20".to_owned()];
+        Self { data: data.to_path_buf(), settings }
+    }
+
+    /// With one more setting, as `section.key=value`.
+    pub fn set(mut self, setting: &str) -> Self {
+        self.settings.push(setting.to_owned());
+        self
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
+        for setting in &self.settings {
+            command.args(["--set", setting]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it and waits until it is ready.
+    pub fn ready(&self) -> Process {
+        let mut process = self.spawn();
+        let line = process.wait_for_line("\"ready\"").unwrap_or_else(|| {
+            panic!("the daemon did not get ready:\n{}", process.seen.join("\n"));
+        });
+        let line: Value = serde_json::from_str(&line).unwrap();
+        process.address = line["address"].as_str().unwrap().to_owned();
+        process
+    }
+
+    /// Starts it and returns at once.
+    pub fn spawn(&self) -> Process {
+        let mut child = self.command().spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (sender, log) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Process { child, address: String::new(), log: Mutex::new(log), seen: Vec::new() }
+    }
+
+    /// Starts it, expects it to fail, and returns what it said.
+    pub fn fails(&self) -> String {
+        let output = self.command().output().unwrap();
+        assert!(!output.status.success(), "the daemon was expected to refuse to start");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+impl Process {
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line of its log that holds `text`; `None` if it ends or takes too long.
+    pub fn wait_for_line(&mut self, text: &str) -> Option<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let line = self
+                .log
+                .get_mut()
+                .unwrap()
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                .ok()?;
+            self.seen.push(line.clone());
+            if line.contains(text) {
+                return Some(line);
+            }
+        }
+    }
+
+    /// `http://host:port` and `path`.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// GET, as status and JSON.
+    pub fn get(&self, path: &str) -> Result<(u16, Value), ureq::Error> {
+        let agent = agent();
+        answer(agent.get(self.url(path)).call()?)
+    }
+
+    /// POST of a body, as status and JSON.
+    pub fn post(&self, path: &str, content_type: &str, body: &str) -> Result<(u16, Value), ureq::Error> {
+        let agent = agent();
+        answer(agent.post(self.url(path)).header("content-type", content_type).send(body)?)
+    }
+
+    /// The status document.
+    pub fn status(&self) -> Value {
+        self.get("/v1/status").unwrap().1
+    }
+
+    /// Polls the status until `holds`; fails after [`PATIENCE`].
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE * 3;
+        loop {
+            let status = self.status();
+            if holds(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "not reached: {what}; last status: {status:#}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// SIGKILL: no handler runs, nothing is flushed.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and what it returned.
+    pub fn terminate(mut self) -> std::process::ExitStatus {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the daemon did not end after SIGTERM");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has ended already where the test ended it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `evergraph log` says of a data directory.
+pub fn log_of(data: &Path) -> Value {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_evergraph")).args(["log", "--data"]).arg(data).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).build().into()
+}
+
+fn answer(mut response: ureq::http::Response<ureq::Body>) -> Result<(u16, Value), ureq::Error> {
+    let status = response.status().as_u16();
+    let text = response.body_mut().read_to_string()?;
+    Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+}
