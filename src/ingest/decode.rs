@@ -406,7 +406,7 @@ mod tests {
             (r#"{"src":1,"src":1,"dst":2,"ts":0}"#, Reason::MalformedJson, "duplicate field"),
             (r#"{"src":NaN,"dst":2,"ts":0}"#, Reason::MalformedJson, ""),
             ("{\"src\":\"\u{1}\",\"dst\":2,\"ts\":0}", Reason::MalformedJson, "control"),
-            (&deep_id, Reason::MalformedJson, "recursion"),
+            (&deep_id, Reason::BadId, "an array"),
             (r#"{"dst":2,"ts":0}"#, Reason::MissingField, "src"),
             (r#"{"src":1,"ts":0}"#, Reason::MissingField, "dst"),
             (r#"{"src":1,"dst":2}"#, Reason::MissingField, "ts"),

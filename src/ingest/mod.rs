@@ -10,6 +10,8 @@ pub mod admit;
 pub mod csv;
 pub mod dead_letter;
 pub mod decode;
+#[cfg(test)]
+mod fake_log;
 pub mod generated;
 mod handover;
 pub mod kafka;

@@ -193,3 +193,57 @@ impl Intake for PushIntake {
         Ok(IntakeAnswer { receipt, rejected: refused.rejected })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::ingest::admit::AdmitOptions;
+    use crate::ingest::fake_log::FakeLog;
+
+    const BODY: &[u8] = br#"[{"src":1,"dst":2,"ts":0},{"src":1},{"src":1,"dst":3,"ts":1}]"#;
+
+    #[test]
+    fn the_bad_ones_are_told_and_kept_and_the_others_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+        let push = PushIntake::new(PushOptions::default(), wiring);
+        let answer = push.submit(BODY, BodyFormat::Json).unwrap();
+        assert_eq!(answer.receipt.accepted, 2);
+        let rejected: Vec<_> = answer.rejected.iter().map(|r| (r.index, r.reason)).collect();
+        assert_eq!(rejected, [(1, "missing_field")]);
+        assert_eq!(log.count(), 2);
+        assert!(log.batches.lock()[0].ranges.is_empty(), "a push has no offsets");
+        let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
+        assert!(letters.contains(r#""source":"http""#) && letters.contains(r#""payload":"{\"src\":1}""#));
+
+        let answer = push.submit(b"{\"src\":1}\n5\n", BodyFormat::JsonLines).unwrap();
+        assert_eq!((answer.receipt.accepted, answer.rejected.len()), (0, 2));
+        let malformed = push.submit(b"[", BodyFormat::Json);
+        assert!(matches!(malformed, Err(IntakeError::Malformed(_))), "{malformed:?}");
+        let snapshot = push.stats().snapshot();
+        assert_eq!((snapshot.received, snapshot.stored, snapshot.dead_letters), (5, 2, 3));
+    }
+
+    #[test]
+    fn a_refusal_and_a_full_queue_are_told_and_leave_no_letters() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+        log.refuse.store(1, SeqCst);
+        let push = PushIntake::new(PushOptions::default(), wiring.clone());
+        let refused = push.submit(BODY, BodyFormat::Json);
+        assert!(matches!(refused, Err(IntakeError::Refused(SubmitError::DiskFull { .. }))), "{refused:?}");
+        assert_eq!(push.submit(BODY, BodyFormat::Json).unwrap().receipt.accepted, 2);
+
+        let (submissions, full) = crossbeam_channel::bounded(0);
+        let options = PushOptions { queue_wait: Duration::from_millis(20), ..PushOptions::default() };
+        let push = PushIntake::new(options, SourceWiring { submissions, ..wiring });
+        assert_eq!(push.submit(BODY, BodyFormat::Json), Err(IntakeError::Overloaded));
+        drop(full);
+        let gone = push.submit(BODY, BodyFormat::Json);
+        assert_eq!(gone, Err(IntakeError::Refused(SubmitError::ShuttingDown)));
+        let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
+        assert_eq!(letters.lines().count(), 1, "only the stored body's bad event is a letter");
+    }
+}

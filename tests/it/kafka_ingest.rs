@@ -160,11 +160,13 @@ impl Setup {
 }
 
 fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let started = Instant::now();
+    let deadline = started + Duration::from_secs(seconds);
     while !condition() {
         assert!(Instant::now() < deadline, "waited {seconds} s in vain until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+    eprintln!("{what}: {:.1?}", started.elapsed());
 }
 
 /// The fixed word of a degraded or failed state.
@@ -376,7 +378,7 @@ fn read_topic(broker: &Broker, topic: &str, count: usize) -> Vec<Letter> {
 fn every_fault_is_named() {
     let Some(broker) = Broker::shared() else { return };
     broker.create_topic("payments", 1);
-    let timeout = Duration::from_secs(8);
+    let timeout = Duration::from_secs(4);
     let look = |options: &KafkaSourceOptions| preflight(options, timeout);
     let report = look(&KafkaSourceOptions::new(&broker.bootstrap(), "payments", "g")).unwrap();
     assert_eq!(report.partitions.len(), 1);

@@ -9,6 +9,7 @@ mod topic;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -17,6 +18,9 @@ pub use file::DeadLetterFileOptions;
 pub use topic::DeadLetterTopicOptions;
 
 use super::rejection::Rejection;
+
+/// So long the topic is left alone after a failed delivery.
+const TOPIC_REST: Duration = Duration::from_secs(30);
 
 /// A refused event with everything that is known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +84,8 @@ pub enum DeadLetterError {
 /// Keeps refused events; shared by all sources.
 pub struct DeadLetters {
     topic: Option<topic::TopicSink>,
+    /// After a failure the topic is left alone until this moment, so that not every batch waits for it.
+    topic_rests_until: Mutex<Option<Instant>>,
     file: Mutex<file::FileSink>,
     to_topic: AtomicU64,
     to_file: AtomicU64,
@@ -97,6 +103,7 @@ impl DeadLetters {
         };
         Ok(Arc::new(Self {
             topic,
+            topic_rests_until: Mutex::new(None),
             file: Mutex::new(file::FileSink::open(file)?),
             to_topic: AtomicU64::new(0),
             to_file: AtomicU64::new(0),
@@ -112,13 +119,15 @@ impl DeadLetters {
             return Ok(());
         }
         let count = letters.len() as u64;
-        if let Some(topic) = &self.topic {
+        let resting = self.topic_rests_until.lock().is_some_and(|until| Instant::now() < until);
+        if let Some(topic) = self.topic.as_ref().filter(|_| !resting) {
             match topic.deliver(letters) {
                 Ok(()) => {
                     self.to_topic.fetch_add(count, Relaxed);
                     return Ok(());
                 }
                 Err(topic) => {
+                    *self.topic_rests_until.lock() = Some(Instant::now() + TOPIC_REST);
                     tracing::warn!(error = %topic, letters = count, "dead letters go to the file instead");
                     self.file.lock().deliver(letters).map_err(|file| DeadLetterError::Both {
                         topic: Box::new(topic),
@@ -174,6 +183,9 @@ pub(super) mod tests {
         let letters = DeadLetters::open(DeadLetterTarget::Topic(topic.clone(), file.clone())).unwrap();
         letters.deliver(&[letter(b"x"), letter(b"y")]).unwrap();
         assert_eq!(letters.delivered(), (0, 2));
-        assert_eq!(std::fs::read_to_string(&file.path).unwrap().lines().count(), 2);
+        let started = Instant::now();
+        letters.deliver(&[letter(b"z")]).unwrap();
+        assert!(started.elapsed() < topic.timeout, "the topic is left alone for a while");
+        assert_eq!(std::fs::read_to_string(&file.path).unwrap().lines().count(), 3);
     }
 }

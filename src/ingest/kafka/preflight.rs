@@ -43,6 +43,11 @@ struct Causes(Mutex<Vec<(Code, String)>>);
 impl ClientContext for Causes {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {
         tracing::debug!(target: "librdkafka", facility, "{text}");
+        // A connection that the broker closes is a log line before it is an error, if it ever is one.
+        if facility == "FAIL" {
+            let text = text.split_once("]: ").map_or(text, |(_, text)| text);
+            self.0.lock().push((Code::BrokerTransportFailure, text.to_owned()));
+        }
     }
     fn error(&self, error: KafkaError, reason: &str) {
         if let Some(code) = error.rdkafka_error_code() {
@@ -146,13 +151,27 @@ fn explain(
     );
     if unanswered {
         let causes = consumer.context().0.lock();
-        let telling =
-            causes.iter().rev().find(|(c, _)| !matches!(c, Code::AllBrokersDown | Code::OperationTimedOut));
+        let is_precise = |(c, _): &&(Code, String)| {
+            !matches!(c, Code::AllBrokersDown | Code::OperationTimedOut | Code::BrokerTransportFailure)
+        };
+        let is_transport = |(c, _): &&(Code, String)| *c == Code::BrokerTransportFailure;
+        let newest = || causes.iter().rev();
+        let telling = newest().find(is_precise).or_else(|| newest().find(is_transport));
         if let Some((code, text)) = telling {
-            return named(*code, text);
+            return match named(*code, text) {
+                // The port takes connections (that was tried) and hangs up on what we say.
+                KafkaFault::Unreachable { detail, .. } if is_hang_up(&detail) => {
+                    KafkaFault::ProtocolMismatch { detail }
+                }
+                fault => fault,
+            };
         }
     }
     code.map_or_else(|| other(error), |code| named(code, &error.to_string()))
+}
+
+fn is_hang_up(text: &str) -> bool {
+    ["Disconnected", "Broken pipe", "Connection reset"].iter().any(|sign| text.contains(sign))
 }
 
 /// A broker must resolve and accept a connection; one of the list is enough.

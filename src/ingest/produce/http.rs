@@ -170,3 +170,99 @@ impl HttpTarget {
 fn beginning(text: &str) -> String {
     text.chars().take(300).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::ingest::produce::{ProduceTarget, produce};
+
+    /// Reads one request's body.
+    fn request(stream: &TcpStream) -> String {
+        let mut reader = BufReader::new(stream);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        String::from_utf8(body).unwrap()
+    }
+
+    /// A daemon that gives these answers in turn (`""` hangs up) and returns the bodies it was sent.
+    fn daemon(answers: &'static [&'static str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let bodies = std::thread::spawn(move || {
+            let take = |answer: &&str| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let body = request(&stream);
+                if let Some((status, text)) = answer.split_once('|') {
+                    let length = text.len();
+                    let head =
+                        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+                    stream.write_all(format!("{head}{text}").as_bytes()).unwrap();
+                }
+                body
+            };
+            answers.iter().map(take).collect()
+        });
+        (url, bodies)
+    }
+
+    fn options(folder: &std::path::Path, url: &str) -> ProduceOptions {
+        let path = folder.join("three.csv");
+        std::fs::write(&path, "src,dst,ts\na,b,1\nbad,row,x\n1,2,3\nc,d,4\n").unwrap();
+        let mut options = ProduceOptions::new(path, ProduceTarget::Http(HttpTarget::new(url)));
+        options.batch_events = 2;
+        options
+    }
+
+    #[test]
+    fn a_body_is_sent_again_unchanged_until_it_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let (url, bodies) = daemon(&[
+            "",
+            "503 Unavailable|{}",
+            "429 Too Many\r\nretry-after: 0|",
+            r#"200 OK|{"accepted":1,"duplicates":1,"rejected":[],"more":{}}"#,
+            r#"422 Unprocessable|{"error":"x","details":{"rejected":[{"index":0}]}}"#,
+        ]);
+        let mut told = 0;
+        let report = produce(&options(folder.path(), &url), &mut |_| told += 1).unwrap();
+        let bodies = bodies.join().unwrap();
+        let first = "{\"src\":\"a\",\"dst\":\"b\",\"ts\":1,\"idempotency_key\":\"three.csv:0\"}\n\
+                     {\"src\":1,\"dst\":2,\"ts\":3,\"idempotency_key\":\"three.csv:2\"}\n";
+        assert_eq!(bodies[..4], [first, first, first, first]);
+        assert_eq!(bodies[4], "{\"src\":\"c\",\"dst\":\"d\",\"ts\":4,\"idempotency_key\":\"three.csv:3\"}\n");
+        let found =
+            (report.rows, report.bad_rows, report.sent, report.duplicates, report.rejected, report.retries);
+        assert_eq!(found, (4, 1, 3, 1, 1, 3));
+        assert!(told > 0);
+    }
+
+    #[test]
+    fn what_will_not_help_is_not_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (url, bodies) = daemon(&["401 Unauthorized|no key"]);
+        let error = produce(&options(folder.path(), &url), &mut |_| {}).unwrap_err();
+        assert!(matches!(&error, ProduceError::Refused { status: 401, from_row: 0, .. }), "{error}");
+        assert_eq!(bodies.join().unwrap().len(), 1);
+        let mut nobody = options(folder.path(), "http://127.0.0.1:1");
+        let ProduceTarget::Http(target) = &mut nobody.target else { unreachable!() };
+        target.give_up_after = Duration::from_millis(50);
+        target.token = Some("s3cret".into());
+        assert!(!format!("{nobody:?}").contains("s3cret"));
+        let error = produce(&nobody, &mut |_| {}).unwrap_err();
+        assert!(matches!(&error, ProduceError::NoAnswer { .. }), "{error}");
+    }
+}

@@ -1,0 +1,72 @@
+//! A stand-in for the log, for tests of sources: takes batches from the queue, remembers them, and can be
+//! told to refuse some.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use parking_lot::Mutex;
+
+use super::SourceWiring;
+use super::admit::{Admission, AdmitOptions};
+use super::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetters};
+use crate::event::{EdgeId, EventBatch, PositionLookup, Receipt, SubmitError};
+
+#[derive(Default)]
+pub(super) struct FakeLog {
+    /// The batches taken, in order.
+    pub batches: Mutex<Vec<EventBatch>>,
+    /// So many batches are refused first.
+    pub refuse: AtomicUsize,
+    positions: Mutex<HashMap<(String, i32), i64>>,
+}
+
+impl PositionLookup for FakeLog {
+    fn position(&self, source: &str, partition: i32) -> Option<i64> {
+        self.positions.lock().get(&(source.to_owned(), partition)).copied()
+    }
+}
+
+impl FakeLog {
+    /// Starts the log's thread; dead letters go to `dead.jsonl` in `folder`.
+    pub fn start(folder: &Path, options: AdmitOptions) -> (Arc<Self>, SourceWiring) {
+        let log = Arc::new(Self::default());
+        let (submissions, queue) = crossbeam_channel::bounded::<crate::event::Submission>(2);
+        let taker = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for submission in queue {
+                let result = taker.take(submission.batch);
+                if let Some(reply) = submission.reply {
+                    reply(result);
+                }
+            }
+        });
+        let file = DeadLetterFileOptions::new(folder.join("dead.jsonl"));
+        let wiring = SourceWiring {
+            submissions,
+            positions: Arc::clone(&log) as Arc<dyn PositionLookup>,
+            admission: Admission::new(options, None),
+            dead_letters: DeadLetters::open(DeadLetterTarget::File(file)).unwrap(),
+        };
+        (log, wiring)
+    }
+
+    /// How many events were taken.
+    pub fn count(&self) -> usize {
+        self.batches.lock().iter().map(|b| b.events.len()).sum()
+    }
+
+    fn take(&self, batch: EventBatch) -> Result<Receipt, SubmitError> {
+        if self.refuse.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)).is_ok() {
+            return Err(SubmitError::DiskFull { detail: "for the test".into() });
+        }
+        for range in &batch.ranges {
+            let at = self.positions.lock().insert((range.source.to_string(), range.partition), range.to);
+            assert_eq!(at.unwrap_or(range.from), range.from, "runs follow one another");
+        }
+        let accepted = batch.events.len() as u64;
+        self.batches.lock().push(batch);
+        Ok(Receipt { first: EdgeId(0), end: EdgeId(accepted), accepted, duplicates: 0 })
+    }
+}

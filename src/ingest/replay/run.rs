@@ -1,0 +1,255 @@
+//! The replay's thread: reads a batch, delivers its dead letters, hands it over, and reads the next one while
+//! the log stores it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender};
+
+use super::{LOOK, ReplayOptions, ReplayState, Shared};
+use crate::event::{EdgeEvent, Event, EventBatch, Incoming, NodeKey, SourceRange, Submission, SubmitError};
+use crate::ingest::SourceWiring;
+use crate::ingest::admit::{AdmitCursor, Verdict};
+use crate::ingest::csv::CsvReader;
+use crate::ingest::dead_letter::{DeadLetter, unix_ms};
+use crate::ingest::decode::TEXT_BYTES_MAX;
+use crate::ingest::handover::{Outcome, reply_into};
+use crate::ingest::rejection::{IngestStats, Reason, Rejection};
+
+/// A batch and the dead letters that come before it.
+struct Batch {
+    events: EventBatch,
+    letters: Vec<DeadLetter>,
+    to: i64,
+}
+
+/// Why a replay ends early.
+enum End {
+    Stopped,
+    Failed(String),
+}
+
+pub(super) struct Run {
+    pub options: ReplayOptions,
+    pub wiring: SourceWiring,
+    pub shared: Arc<Shared>,
+    pub stats: Arc<IngestStats>,
+    pub source: Arc<str>,
+    pub cursor: AdmitCursor,
+    pub reader: CsvReader,
+    pub row: i64,
+    pub outcomes: (Sender<Outcome<()>>, Receiver<Outcome<()>>),
+    pub started: Instant,
+    pub paced_from: i64,
+}
+
+impl Run {
+    pub fn run(mut self, start: i64) {
+        let state = match self.replay(start) {
+            Ok(()) => ReplayState::Done,
+            Err(End::Stopped) => ReplayState::Stopped,
+            Err(End::Failed(reason)) => {
+                tracing::error!(source = %self.source, "the replay has ended: {reason}");
+                ReplayState::Failed { reason }
+            }
+        };
+        *self.shared.state.lock() = state;
+    }
+
+    fn replay(&mut self, start: i64) -> Result<(), End> {
+        self.skip(start)?;
+        self.started = Instant::now();
+        let mut in_flight: Option<Batch> = None;
+        while let Some(next) = self.read_batch()? {
+            if let Some(batch) = in_flight.take() {
+                self.finish(&batch)?;
+            }
+            self.wiring.dead_letters.deliver(&next.letters).map_err(|e| End::Failed(e.to_string()))?;
+            self.stats.count_dead_letters(next.letters.len() as u64);
+            self.cursor.seal();
+            self.send(&next)?;
+            in_flight = Some(next);
+        }
+        if let Some(batch) = in_flight {
+            self.finish(&batch)?;
+        }
+        Ok(())
+    }
+
+    /// Reads past the rows that the log has already.
+    fn skip(&mut self, start: i64) -> Result<(), End> {
+        while self.row < start {
+            if self.next_row()?.is_none() {
+                let reason = format!(
+                    "the log stands at row {start} of {}, which has only {} rows; it is another file now: give it \
+                     another name",
+                    self.options.path.display(),
+                    self.row
+                );
+                return Err(End::Failed(reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next row, or `None` at the end of the file.
+    fn next_row(&mut self) -> Result<Option<Result<EdgeEvent, Rejection>>, End> {
+        if self.shared.stop.load(Relaxed) {
+            return Err(End::Stopped);
+        }
+        let row = match self.reader.next() {
+            None => return Ok(None),
+            Some(Ok(event)) => check_texts(event),
+            Some(Err(error)) if error.is_row() => {
+                Err(Rejection::new(Reason::MalformedRow, error.to_string()))
+            }
+            Some(Err(error)) => return Err(End::Failed(error.to_string())),
+        };
+        self.row += 1;
+        Ok(Some(row))
+    }
+
+    fn read_batch(&mut self) -> Result<Option<Batch>, End> {
+        let from = self.row;
+        let limit = self.wait_for_pace()?;
+        let mut events = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
+        let mut letters = Vec::new();
+        while self.row - from < limit {
+            let row = self.row;
+            let Some(read) = self.next_row()? else { break };
+            self.stats.count_received(1);
+            let refused = match read.map(|edge| Incoming::new(Event::Edge(edge))) {
+                Ok(incoming) => match self.cursor.judge(&incoming.event) {
+                    verdict @ (Verdict::Accept | Verdict::AcceptLate) => {
+                        if verdict == Verdict::AcceptLate {
+                            self.stats.count_late_accepted();
+                        }
+                        events.events.push(incoming);
+                        events.offsets.push(row);
+                        continue;
+                    }
+                    Verdict::Drop(_) => {
+                        self.stats.count_late_dropped();
+                        continue;
+                    }
+                    Verdict::Refuse(rejection) => rejection,
+                },
+                Err(rejection) => rejection,
+            };
+            self.stats.count_rejected(refused.reason);
+            letters.push(self.letter(row, refused));
+        }
+        if self.row == from {
+            return Ok(None);
+        }
+        events.ranges =
+            vec![SourceRange { source: Arc::clone(&self.source), partition: 0, from, to: self.row }];
+        Ok(Some(Batch { events, letters, to: self.row }))
+    }
+
+    /// Waits until the next rows are due; returns how many of them make the next batch.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+    fn wait_for_pace(&self) -> Result<i64, End> {
+        let most = i64::try_from(self.options.batch_events.max(1)).unwrap_or(i64::MAX);
+        let Some(rate) = self.options.events_per_second.filter(|r| *r > 0.0) else { return Ok(most) };
+        loop {
+            let due = (self.started.elapsed().as_secs_f64() * rate) as i64;
+            let ahead = self.paced_from + due - self.row;
+            if ahead >= 1 {
+                return Ok(ahead.min(most));
+            }
+            if self.shared.stop.load(Relaxed) {
+                return Err(End::Stopped);
+            }
+            std::thread::sleep(Duration::from_secs_f64((1.0 / rate).clamp(0.001, LOOK.as_secs_f64())));
+        }
+    }
+
+    /// Puts a copy of the batch into the queue; the batch itself is kept until it is durable.
+    fn send(&self, batch: &Batch) -> Result<(), End> {
+        let reply = reply_into(self.outcomes.0.clone(), ());
+        let mut submission = Submission { batch: batch.events.clone(), reply: Some(reply) };
+        let mut waited = false;
+        loop {
+            match self.wiring.submissions.send_timeout(submission, LOOK) {
+                Ok(()) => return Ok(()),
+                Err(SendTimeoutError::Disconnected(_)) => return Err(End::Stopped),
+                Err(SendTimeoutError::Timeout(back)) => {
+                    if self.shared.stop.load(Relaxed) {
+                        return Err(End::Stopped);
+                    }
+                    if !waited {
+                        self.stats.count_pause();
+                        waited = true;
+                    }
+                    submission = back;
+                }
+            }
+        }
+    }
+
+    /// Waits until the batch is durable, handing it in again as often as it is refused.
+    fn finish(&mut self, batch: &Batch) -> Result<(), End> {
+        loop {
+            let outcome = match self.outcomes.1.recv_timeout(LOOK) {
+                Ok(outcome) => outcome,
+                Err(_) if self.shared.stop.load(Relaxed) => return Err(End::Stopped),
+                Err(_) => continue,
+            };
+            match outcome.result {
+                Ok(receipt) => {
+                    self.stats.count_stored(&receipt);
+                    self.cursor.commit();
+                    self.shared.next.store(batch.to, Relaxed);
+                    *self.shared.state.lock() = ReplayState::Running;
+                    return Ok(());
+                }
+                Err(SubmitError::ShuttingDown) => return Err(End::Stopped),
+                Err(refusal) => {
+                    self.stats.count_refused_batch();
+                    *self.shared.state.lock() = ReplayState::Degraded { reason: refusal.to_string() };
+                    self.rest(self.options.retry_wait)?;
+                    self.send(batch)?;
+                }
+            }
+        }
+    }
+
+    fn rest(&self, time: Duration) -> Result<(), End> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            if self.shared.stop.load(Relaxed) {
+                return Err(End::Stopped);
+            }
+            std::thread::sleep(LOOK.min(time));
+        }
+        Ok(())
+    }
+
+    fn letter(&self, row: i64, rejection: Rejection) -> DeadLetter {
+        DeadLetter {
+            source: Arc::clone(&self.source),
+            partition: 0,
+            offset: row,
+            key: None,
+            payload: Some(self.reader.row_text().into_bytes()),
+            headers: Vec::new(),
+            rejection,
+            received_unix_ms: unix_ms(),
+        }
+    }
+}
+
+/// The reader bounds rows; names have a bound of their own.
+fn check_texts(event: EdgeEvent) -> Result<EdgeEvent, Rejection> {
+    let long = |key: &NodeKey| matches!(key, NodeKey::Text(text) if text.len() > TEXT_BYTES_MAX);
+    if long(&event.src) || long(&event.dst) {
+        let detail = format!("a node name has more than {TEXT_BYTES_MAX} bytes");
+        return Err(Rejection::new(Reason::BadId, detail));
+    }
+    if event.edge_type.as_ref().is_some_and(|t| t.len() > TEXT_BYTES_MAX) {
+        return Err(Rejection::new(Reason::TooLarge, format!("type has more than {TEXT_BYTES_MAX} bytes")));
+    }
+    Ok(event)
+}

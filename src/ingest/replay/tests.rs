@@ -1,0 +1,105 @@
+//! Replays of small files into a stand-in for the log.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::*;
+use crate::ingest::admit::{AdmitOptions, LatePolicy};
+use crate::ingest::fake_log::FakeLog;
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn write_rows(path: &Path, rows: i64) {
+    let mut file = std::fs::File::create(path).unwrap();
+    writeln!(file, "src,dst,ts").unwrap();
+    for i in 0..rows {
+        // Every tenth row is bad.
+        let time = if i % 10 == 9 { "soon".to_owned() } else { i.to_string() };
+        writeln!(file, "{i},b,{time}").unwrap();
+    }
+}
+
+fn offsets(log: &FakeLog) -> Vec<i64> {
+    log.batches.lock().iter().flat_map(|b| b.offsets.clone()).collect()
+}
+
+#[test]
+fn a_replay_goes_on_exactly_where_the_log_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.csv");
+    write_rows(&path, 25);
+    let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+    let mut options = ReplayOptions::new(&path);
+    options.batch_events = 4;
+    log.refuse.store(2, SeqCst);
+    options.retry_wait = Duration::from_millis(5);
+    let replay = Replay::start(options.clone(), wiring.clone()).unwrap();
+    assert_eq!(replay.name(), "file:events.csv");
+    assert!(replay.wait(LONG));
+    assert_eq!(replay.state(), ReplayState::Done);
+    assert_eq!(replay.next_row(), 25);
+    assert_eq!(offsets(&log), (0..25).filter(|i| i % 10 != 9).collect::<Vec<_>>());
+    let snapshot = replay.stats().snapshot();
+    assert_eq!((snapshot.received, snapshot.stored, snapshot.dead_letters), (25, 23, 2));
+    assert_eq!(snapshot.refused_batches, 2);
+    let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
+    assert_eq!(letters.lines().count(), 2);
+    assert!(letters.contains("malformed_row") && letters.contains("soon"), "{letters}");
+
+    // The file grows; the rest is read, nothing twice.
+    write_rows(&path, 31);
+    let replay = Replay::start(options.clone(), wiring.clone()).unwrap();
+    assert!(replay.wait(LONG));
+    assert_eq!(offsets(&log), (0..31).filter(|i| i % 10 != 9).collect::<Vec<_>>());
+    assert_eq!(replay.stats().snapshot().received, 6);
+
+    // A shorter file of the same name is not the same file.
+    write_rows(&path, 5);
+    let replay = Replay::start(options, wiring).unwrap();
+    assert!(replay.wait(LONG));
+    let state = replay.state();
+    assert!(matches!(&state, ReplayState::Failed { reason } if reason.contains("row 31")), "{state:?}");
+}
+
+#[test]
+fn a_paced_replay_keeps_its_pace_and_can_be_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.csv");
+    write_rows(&path, 100_000);
+    let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+    let mut options = ReplayOptions::new(&path);
+    options.events_per_second = Some(2_000.0);
+    let started = Instant::now();
+    let replay = Replay::start(options.clone(), wiring.clone()).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(replay.stop(LONG));
+    #[allow(clippy::cast_precision_loss)]
+    let due = started.elapsed().as_secs_f64() * 2_000.0;
+    #[allow(clippy::cast_precision_loss)]
+    let read = replay.next_row() as f64;
+    assert_eq!(replay.state(), ReplayState::Stopped);
+    assert!(read > 100.0 && read <= due, "{read} rows when at most {due:.0} were due");
+    let after = log.count();
+    options.events_per_second = None;
+    let replay = Replay::start(options, wiring).unwrap();
+    assert!(replay.wait(Duration::from_secs(60)));
+    assert!(log.count() > after);
+    assert_eq!(offsets(&log), (0..100_000).filter(|i| i % 10 != 9).collect::<Vec<_>>());
+}
+
+#[test]
+fn late_rows_follow_the_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("late.csv");
+    std::fs::write(&path, "src,dst,ts\n1,2,100\n1,2,95\n1,2,80\n1,2,101\n").unwrap();
+    let rules =
+        AdmitOptions { allowed_lateness: Some(10), late: LatePolicy::Drop, ..AdmitOptions::default() };
+    let (log, wiring) = FakeLog::start(folder.path(), rules);
+    let replay = Replay::start(ReplayOptions::new(&path), wiring.clone()).unwrap();
+    assert!(replay.wait(LONG));
+    assert_eq!(offsets(&log), [0, 1, 3]);
+    assert_eq!(log.batches.lock()[0].ranges[0].to, 4, "the dropped row is accounted for");
+    assert_eq!(replay.stats().snapshot().late_dropped, 1);
+    assert_eq!(wiring.admission.high_water(), Some(crate::event::EventTime(101)));
+}
