@@ -71,12 +71,6 @@ impl TypeNames {
     pub fn since(&self, from: usize) -> &[Box<str>] {
         &self.names[from.min(self.names.len())..]
     }
-
-    /// How many types there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
 }
 
 /// The parts that the log rebuilds. The shared ones are read by everybody and written here only.

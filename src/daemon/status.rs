@@ -129,7 +129,7 @@ impl StatusSource {
             queue_batches_max: config.ingest.queue_batches_max,
             graph: store.index.graph.clone(),
             keys: store.index.keys.clone(),
-            features_bytes: Box::new(move || (edges.bytes() + nodes.bytes()) as u64),
+            features_bytes: Box::new(move || edges.bytes() + nodes.bytes()),
             positions: store.index.positions.clone(),
             progress: parts.progress.clone(),
             states: parts.engine.states.clone(),
@@ -186,12 +186,12 @@ impl Inputs {
     fn graph(&self) -> GraphStatus {
         let stats = self.graph.stats();
         let bytes = BTreeMap::from([
-            ("entries", stats.bytes.entries as u64),
-            ("slack", stats.bytes.slack as u64),
-            ("headers", stats.bytes.headers as u64),
-            ("directories", stats.bytes.directories as u64),
-            ("locks", stats.bytes.locks as u64),
-            ("dictionary", self.keys.bytes() as u64),
+            ("entries", stats.bytes.entries),
+            ("slack", stats.bytes.slack),
+            ("headers", stats.bytes.headers),
+            ("directories", stats.bytes.directories),
+            ("locks", stats.bytes.locks),
+            ("dictionary", self.keys.bytes()),
             ("features", (self.features_bytes)()),
         ]);
         GraphStatus {

@@ -160,11 +160,8 @@ fn hold_dimensions(catalog: &Catalog, config: &Config) -> Result<()> {
 }
 
 fn empty_index(config: &Config) -> Index {
-    let options = GraphOptions {
-        shards: config.graph.shards,
-        page_entries_max: config.graph.page_entries_max,
-        ..GraphOptions::default()
-    };
+    let options =
+        GraphOptions { shards: config.graph.shards, page_entries_max: config.graph.page_entries_max };
     Index::new(
         GraphStore::new(options),
         config.stream.edge_feature_dimension,

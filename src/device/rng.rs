@@ -2,7 +2,7 @@
 //! thread, device or order asks for it.
 //!
 //! A key is four 64-bit words. Each word is absorbed into a 64-bit state by one step of SplitMix64:
-//! `absorb(state, word) = mix(state + (word + 1) * GOLDEN)`, starting from state 0, where `mix` is
+//! `absorb(state, word) = mix(state + (word + 1) * GOLDEN)`, starting from [`START`], where `mix` is
 //! SplitMix64's output function. For a fixed prefix of three words the numbers with last word 0, 1,
 //! 2, … are therefore exactly the SplitMix64 sequence seeded with the prefix's state, which passes the
 //! usual statistical batteries; and the prefix can be computed once ([`prefix`]) and many numbers drawn
@@ -11,6 +11,9 @@
 //! Knows nothing of what the words of a key mean, and keeps no state.
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The state before the first word of a key: any constant will do but 0, which `mix` leaves as it is.
+pub const START: u64 = 0x243F_6A88_85A3_08D3;
 
 /// SplitMix64's output function: a bijection of the 64-bit integers.
 #[inline]
@@ -32,7 +35,7 @@ pub const fn draw(prefix: u64, last: u64) -> u64 {
 #[inline]
 #[must_use]
 pub const fn prefix(words: [u64; 3]) -> u64 {
-    draw(draw(draw(0, words[0]), words[1]), words[2])
+    draw(draw(draw(START, words[0]), words[1]), words[2])
 }
 
 /// A random number, uniform over all 64-bit integers, that depends on nothing but `key`.
@@ -92,8 +95,14 @@ mod tests {
             [draw(1_234_567, 0), draw(1_234_567, 1)],
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]
         );
-        for key in [[0, 0, 0, 0], [1, 2, 3, 4], [u64::MAX; 4]] {
-            assert_eq!(random_u64(key), draw(prefix([key[0], key[1], key[2]]), key[3]));
+        // Computed by another implementation of the module's description.
+        for (key, expected) in [
+            ([0; 4], 0x4534_183A_9817_A9A3),
+            ([1, 2, 3, 4], 0x9490_76E1_E3EF_A0D0),
+            ([u64::MAX; 4], 0x9A04_B598_3ED5_A094),
+        ] {
+            assert_eq!(random_u64(key), expected);
+            assert_eq!(draw(prefix([key[0], key[1], key[2]]), key[3]), expected);
         }
     }
 

@@ -58,7 +58,8 @@ impl FeatureStore {
         self.dimension
     }
 
-    /// Sets the row of `index`, whatever it was before. A store of dimension 0 ignores every row.
+    /// Sets the row of `index`, whatever it was before. Indices are dense: memory follows the highest. A
+    /// store of dimension 0 ignores every row.
     ///
     /// # Errors
     /// [`FeatureError::Dimension`] when the row has another length than the store's rows; nothing is
@@ -105,7 +106,7 @@ impl FeatureStore {
     pub fn bytes(&self) -> u64 {
         let chunks = self.chunks.read();
         let begun = chunks.iter().flatten().count();
-        let per_chunk = size_of::<Chunk>() + (self.dimension * size_of::<f32>() << self.chunk_shift);
+        let per_chunk = size_of::<Chunk>() + ((self.dimension * size_of::<f32>()) << self.chunk_shift);
         (size_of::<Self>() + chunks.capacity() * size_of::<Option<Arc<Chunk>>>() + begun * per_chunk) as u64
     }
 

@@ -2,10 +2,10 @@
 //!
 //! An entry is 12 bytes: the neighbor with the direction of the edge in its highest bit, and the
 //! time and the edge id as 32-bit distances from the block's 64-bit bases. A record whose distance does
-//! not fit begins a new block. The block's description is 32 bytes and stands in its node's directory;
-//! the entries stand in the shard's slab. It holds the time of the first entry, bounds of the edge ids in this and
-//! the earlier blocks, and how many entries stand in those, so that a query is usually answered from
-//! descriptions and one block.
+//! not fit begins a new block. The entries stand in the shard's slab; the block's description is 32 bytes
+//! and stands in its node's directory. It holds the time of the first entry, bounds of the edge ids in
+//! this and the earlier blocks, and how many entries stand in those, so that a query is usually answered
+//! from descriptions and one block.
 //!
 //! Knows nothing of nodes and locks.
 
@@ -118,14 +118,16 @@ impl TemporalBlock {
         (block, count)
     }
 
-    /// Appends the first records of `records` (ascending, none before the last entry), as many as
-    /// distances allow in a block of `page` entries, and says how many. The slot grows as needed.
+    /// Appends the first records of `records` (ascending, none before the last entry, edge ids above the
+    /// block's), as many as distances allow in a block of `page` entries, and says how many. The slot grows
+    /// as needed.
     pub fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize) -> usize {
         let room = page.saturating_sub(self.len());
         let (count, edges) = fitting(self.start, self.edges(), room, records);
-        if count == 0 || edges.0 < self.base_edge {
+        if count == 0 {
             return 0;
         }
+        debug_assert_eq!(edges.0, self.base_edge, "appended edges are younger than the block");
         self.reserve(slab, count);
         self.reach = (edges.1 - edges.0) as u32;
         self.write(slab, &records[..count]);
@@ -210,7 +212,12 @@ impl TemporalBlock {
             return 0;
         }
         let limit = distance(time, self.start);
-        slab.get(self.slot, self.len()).partition_point(|entry| u64::from(entry.time) < limit)
+        let entries = slab.get(self.slot, self.len());
+        match entries.last() {
+            // A question about now: the search would touch entries that the answer does not need.
+            Some(last) if u64::from(last.time) < limit => entries.len(),
+            _ => entries.partition_point(|entry| u64::from(entry.time) < limit),
+        }
     }
 
     /// Number of entries before the first that is not below `record`.
@@ -240,8 +247,9 @@ impl TemporalBlock {
     fn write(&mut self, slab: &mut Slab, records: &[Record]) {
         let block = *self;
         self.len += records.len() as u16;
-        let (old, new) = slab.get_mut(self.slot, self.len()).split_at_mut(block.len());
-        let mut last = old.last().map_or(0, |entry| entry.edge);
+        // Younger than what is there: order among themselves decides.
+        let mut last = 0;
+        let new = &mut slab.get_mut(self.slot, self.len())[block.len()..];
         for (entry, &record) in new.iter_mut().zip(records) {
             *entry = block.pack(record);
             self.ordered &= entry.edge >= last;

@@ -61,21 +61,21 @@ impl AdjacencyList {
         }
     }
 
-    /// Adds `records`, ascending; those before the last entry go to their place in time. Blocks hold
-    /// `page` entries at most.
-    pub fn add(&mut self, slab: &mut Slab, records: &[Record], page: usize) {
+    /// Adds `records`, ascending, which all have larger edge ids than the list's; those before the last
+    /// entry go to their place in time. Blocks hold `page` entries at most. No edge id exceeds `newest`.
+    pub fn add(&mut self, slab: &mut Slab, records: &[Record], page: usize, newest: u64) {
         let late = match self.last(slab) {
             Some(last) => records.partition_point(|record| record.key() < last.key()),
             None => 0,
         };
         let (late, in_order) = records.split_at(late);
         for &record in late {
-            self.insert(slab, record, page);
+            self.insert(slab, record, page, newest);
         }
-        self.append(slab, in_order, page);
+        self.append(slab, in_order, page, newest);
     }
 
-    fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize) {
+    fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize, newest: u64) {
         let mut rest = records;
         if let Some(tail) = self.blocks_mut().last_mut() {
             let count = tail.append(slab, rest, page);
@@ -86,14 +86,14 @@ impl AdjacencyList {
             let capacity = (degree as usize / 4).min(page);
             let (mut block, count) = TemporalBlock::begin(slab, rest, page, capacity);
             block.before = degree;
-            self.push(block);
+            self.push(block, newest);
             rest = &rest[count..];
         }
     }
 
-    fn push(&mut self, mut block: TemporalBlock) {
+    fn push(&mut self, mut block: TemporalBlock, newest: u64) {
         if let Some(last) = self.blocks().last() {
-            block.reach_to(last.edges().1);
+            block.reach_to(last.edges().1.min(newest));
         }
         match self {
             Self::Empty => *self = Self::One(block),
@@ -104,12 +104,12 @@ impl AdjacencyList {
 
     /// Puts `record` in its place in time, behind entries of the same time, all of which arrived before
     /// it. The list is not empty.
-    fn insert(&mut self, slab: &mut Slab, record: Record, page: usize) {
+    fn insert(&mut self, slab: &mut Slab, record: Record, page: usize, newest: u64) {
         let blocks = self.blocks_mut();
         let index = blocks.partition_point(|block| block.start <= record.time).saturating_sub(1);
         let position = blocks[index].rank_of(slab, record);
         if !blocks[index].insert(slab, record, position, page) {
-            self.split(slab, index, position, record, page);
+            self.split(slab, index, (position, record), page, newest);
             return;
         }
         for block in &mut blocks[index + 1..] {
@@ -118,22 +118,22 @@ impl AdjacencyList {
         }
     }
 
-    /// Replaces block `index` by blocks of its entries with `record` at `position`: two halves if the
+    /// Replaces block `index` by blocks of its entries and a new one at a position: two halves if the
     /// block was full, or as many as the distances ask for.
-    fn split(&mut self, slab: &mut Slab, index: usize, position: usize, record: Record, page: usize) {
+    fn split(&mut self, slab: &mut Slab, index: usize, new: (usize, Record), page: usize, newest: u64) {
         let block = self.blocks()[index];
         let mut records: Vec<Record> = block.records(slab).collect();
-        records.insert(position, record);
+        records.insert(new.0, new.1);
         block.release(slab);
         let most = if records.len() > page { records.len().div_ceil(2) } else { page };
         let parts = encode(slab, &records, most);
         let mut blocks = self.take_blocks();
         blocks.splice(index..=index, parts);
-        *self = Self::of(blocks);
+        *self = Self::of(blocks, newest);
     }
 
-    /// Removes the entries that `gone` names and says how many.
-    pub fn remove(&mut self, slab: &mut Slab, gone: impl Fn(Record) -> bool) -> u64 {
+    /// Removes the entries that `gone` names and says how many. No edge id exceeds `newest`.
+    pub fn remove(&mut self, slab: &mut Slab, newest: u64, gone: impl Fn(Record) -> bool) -> u64 {
         let before = self.degree();
         if !self.blocks().iter().any(|block| block.records(slab).any(&gone)) {
             return 0;
@@ -148,7 +148,7 @@ impl AdjacencyList {
                 blocks.push(block);
             }
         }
-        *self = Self::of(blocks);
+        *self = Self::of(blocks, newest);
         u64::from(before - self.degree())
     }
 
@@ -172,14 +172,15 @@ impl AdjacencyList {
         }
     }
 
-    /// The list of `blocks`, ascending; ranks and bounds are carried through anew.
-    fn of(mut blocks: Vec<TemporalBlock>) -> Self {
+    /// The list of `blocks`, ascending; ranks and bounds are carried through anew. A bound too far to be
+    /// told is `newest`, so that it ends with the block that cannot tell it.
+    fn of(mut blocks: Vec<TemporalBlock>, newest: u64) -> Self {
         let mut before = 0;
         let mut highest = 0;
         for block in &mut blocks {
             block.before = before;
             block.reach_to(highest);
-            highest = block.edges().1;
+            highest = block.edges().1.min(newest);
             #[allow(clippy::cast_possible_truncation, reason = "a slab holds 2^32 entries")]
             let len = block.len() as u32;
             before += len;
@@ -206,3 +207,57 @@ fn encode(slab: &mut Slab, records: &[Record], most: usize) -> Vec<TemporalBlock
 
 // A node costs no more than a block's description.
 const _: () = assert!(size_of::<AdjacencyList>() == size_of::<TemporalBlock>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(ids: std::ops::Range<u64>, first_time: i64) -> Vec<Record> {
+        ids.zip(first_time..).map(|(edge, time)| Record { time, edge, packed: 7 }).collect()
+    }
+
+    #[test]
+    fn pages_stay_full_after_a_late_event_with_a_far_id() {
+        let (mut list, mut slab) = (AdjacencyList::default(), Slab::new(64));
+        list.add(&mut slab, &records(0..200, 0), 64, 199);
+        let far = 1 << 33;
+        list.add(&mut slab, &records(far..far + 1, 10), 64, far);
+        for id in far + 1..far + 1_001 {
+            list.add(&mut slab, &records(id..id + 1, 1_000 + (id - far) as i64), 64, id);
+        }
+        assert_eq!(list.degree(), 1_201);
+        assert!(list.blocks().len() < 30, "{} blocks", list.blocks().len());
+        // Two more far ids split blocks; bounds behind them recover.
+        list.add(&mut slab, &records(2 * far..2 * far + 2, 20), 64, 2 * far + 1);
+        let last = list.blocks().last().unwrap();
+        assert_eq!(last.edges().1, u64::MAX, "the bound is too far for the old blocks");
+        let next = 2 * far + 2;
+        list.add(&mut slab, &records(next..next + 100, 5_000), 64, next + 99);
+        assert_eq!(list.blocks().last().unwrap().edges().1, next + 99);
+        assert_eq!(list.remove(&mut slab, next + 99, |record| record.time < 100), 103);
+        assert_eq!(list.blocks().last().unwrap().edges().1, next + 99);
+    }
+
+    #[test]
+    fn a_block_grows_to_a_page_and_pages_follow() {
+        let (mut list, mut slab) = (AdjacencyList::default(), Slab::new(64));
+        for id in 0..64 {
+            list.add(&mut slab, &records(id..id + 1, id as i64), 64, id);
+            assert!(matches!(list, AdjacencyList::One(_)));
+        }
+        for id in 64..640 {
+            list.add(&mut slab, &records(id..id + 1, id as i64), 64, id);
+        }
+        assert_eq!(list.blocks().len(), 10);
+        assert!(list.records(&slab).eq(records(0..640, 0)));
+        // A late event splits the page that it belongs to and no other.
+        list.add(&mut slab, &records(640..641, 100), 64, 640);
+        let lens: Vec<usize> = list.blocks().iter().map(TemporalBlock::len).collect();
+        assert_eq!(lens, [64, 33, 32, 64, 64, 64, 64, 64, 64, 64, 64]);
+        let ranks: Vec<u32> = list.blocks().iter().map(|block| block.before).collect();
+        assert_eq!(ranks, [0, 64, 97, 129, 193, 257, 321, 385, 449, 513, 577]);
+        assert_eq!(list.remove(&mut slab, 640, |_| true), 641);
+        assert!(matches!(list, AdjacencyList::Empty));
+        assert!(list.last(&slab).is_none());
+    }
+}

@@ -151,3 +151,68 @@ impl BatchPlan {
         Record { time: batch.time[i].0, edge: batch.id(i).0, packed }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::rng;
+    use crate::event::{EdgeId, EventTime};
+
+    #[test]
+    fn nodes_are_found_where_they_were_put() {
+        for shards in [0, 1, 3, 16, 1 << 20] {
+            let map = ShardMap::new(shards);
+            for node in [0, 1, 15, 16, 70_000, u32::MAX >> 1].map(NodeId) {
+                let (shard, index) = map.locate(node);
+                assert!(shard < map.shards());
+                assert_eq!(map.node(shard, index), node);
+            }
+        }
+    }
+
+    /// All entries of a plan as (shard, index, time, edge, packed), in the plan's order.
+    fn entries(batch: &EdgeBatch, range: Range<usize>, map: ShardMap) -> Vec<(usize, usize, Record)> {
+        let mut plan = BatchPlan::default();
+        plan.arrange(batch, range, map);
+        let mut found = Vec::new();
+        let mut records = Vec::new();
+        plan.for_each_shard(|shard, words| {
+            plan.for_each_node(batch, words, &mut records, |index, records| {
+                found.extend(records.iter().map(|&record| (shard, index, record)));
+            });
+        });
+        found
+    }
+
+    #[test]
+    fn entries_come_by_shard_node_time_and_edge() {
+        for (len, nodes, shards) in
+            [(10, 3, 4), (255, 9, 2), (5_000, 7, 16), (5_000, 3_000_000, 16), (300, 1, 1)]
+        {
+            let mut batch = EdgeBatch { first: EdgeId(1 << 40), ..EdgeBatch::default() };
+            for i in 0..len {
+                let draw = |word, n| rng::below([len, word, i, 0], n);
+                let (src, dst) = (NodeId(draw(0, nodes)), NodeId(draw(1, nodes)));
+                batch.push_edge(src, dst, EventTime(i64::from(draw(2, 50)) - 25));
+                if i % 10 == 9 {
+                    batch.op[i as usize] = Op::Node;
+                }
+            }
+            let map = ShardMap::new(shards);
+            let range = 3..len as usize - 2;
+            let mut expected = Vec::new();
+            for i in range.clone().filter(|&i| batch.op[i] == Op::Edge) {
+                let (src, dst, time, edge) = (batch.src[i], batch.dst[i], batch.time[i].0, batch.id(i).0);
+                let (shard, index) = map.locate(src);
+                expected.push((shard, index, Record { time, edge, packed: dst.0 }));
+                if src != dst {
+                    let (shard, index) = map.locate(dst);
+                    expected.push((shard, index, Record { time, edge, packed: src.0 | INCOMING }));
+                }
+            }
+            expected.sort_unstable();
+            assert_eq!(entries(&batch, range, map), expected, "{len} edges among {nodes} nodes");
+        }
+        assert!(entries(&EdgeBatch::default(), 0..0, ShardMap::new(4)).is_empty());
+    }
+}

@@ -20,7 +20,7 @@ use super::slab::{Slab, class_entries, class_of};
 use super::{Applied, GraphOptions, GraphView};
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 
-/// A shard is compacted when it holds more released entries than this and than an eighth of the others.
+/// A shard is compacted when it holds more released entries than this and than a twelfth of the others.
 const RELEASED_MIN: usize = 1024;
 
 /// The edges of a temporal graph under both of their end points, ordered by time. `Sync`; see the module's
@@ -76,7 +76,7 @@ impl Shard {
     /// Moves all entries to a new slab if too many slots wait for reuse.
     fn compact(&mut self, page: usize) {
         let (released, total) = self.slab.released_and_total();
-        if released <= RELEASED_MIN.max((total - released) / 8) {
+        if released <= RELEASED_MIN.max((total - released) / 12) {
             return;
         }
         let mut slab = Slab::new(page);
@@ -105,6 +105,7 @@ impl GraphStore {
 
     /// Applies the records of `batch` in order and publishes its end. Records below
     /// [`applied`](Self::applied) are in already and are skipped. One batch at a time: another caller waits.
+    /// A deletion costs time in proportion to the degrees of the nodes it touches.
     ///
     /// # Panics
     /// When a record names a node beyond [`NODES_MAX`](super::NODES_MAX), or a shard is full (2^32 entries).
@@ -155,12 +156,13 @@ impl GraphStore {
             }
         }
         let Writer { plan, records } = writer;
+        let newest = batch.end().0;
         plan.arrange(batch, range, self.map);
         plan.for_each_shard(|shard, words| {
             let mut shard = self.shards[shard].write();
             plan.for_each_node(batch, words, records, |index, records| {
                 let (list, slab) = shard.list_mut(index);
-                list.add(slab, records, self.page);
+                list.add(slab, records, self.page, newest);
             });
             shard.compact(self.page);
         });
@@ -169,35 +171,37 @@ impl GraphStore {
     /// Carries out the deletion at `i` and says how many edges it removed.
     fn delete(&self, batch: &EdgeBatch, i: usize) -> u64 {
         let (src, dst, until) = (batch.src[i], batch.dst[i], batch.time[i].0);
+        let newest = batch.id(i).0;
         if batch.op[i] == Op::DeleteNode {
-            return self.delete_node(src);
+            return self.delete_node(src, newest);
         }
-        let removed = self
-            .remove(src, |record| record.neighbor() == dst && !record.is_incoming() && record.time <= until);
+        let removed = self.remove(src, newest, |record| {
+            record.neighbor() == dst && !record.is_incoming() && record.time <= until
+        });
         if src != dst && removed > 0 {
-            self.remove(dst, |record| {
+            self.remove(dst, newest, |record| {
                 record.neighbor() == src && record.is_incoming() && record.time <= until
             });
         }
         removed
     }
 
-    fn delete_node(&self, node: NodeId) -> u64 {
+    fn delete_node(&self, node: NodeId, newest: u64) -> u64 {
         let mut neighbors: Vec<NodeId> =
             self.read_list(node, |list, slab| list.records(slab).map(Record::neighbor).collect());
         neighbors.sort_unstable();
         neighbors.dedup();
         for neighbor in neighbors.into_iter().filter(|&neighbor| neighbor != node) {
-            self.remove(neighbor, |record| record.neighbor() == node);
+            self.remove(neighbor, newest, |record| record.neighbor() == node);
         }
-        self.remove(node, |_| true)
+        self.remove(node, newest, |_| true)
     }
 
-    /// Removes the entries of `node` that `gone` names and says how many.
-    fn remove(&self, node: NodeId, gone: impl Fn(Record) -> bool) -> u64 {
+    /// Removes the entries of `node` that `gone` names and says how many. No edge id exceeds `newest`.
+    fn remove(&self, node: NodeId, newest: u64, gone: impl Fn(Record) -> bool) -> u64 {
         let (shard, index) = self.map.locate(node);
         let Shard { lists, slab } = &mut *self.shards[shard].write();
-        lists.get_mut(index).map_or(0, |list| list.remove(slab, gone))
+        lists.get_mut(index).map_or(0, |list| list.remove(slab, newest, gone))
     }
 
     /// Every record below this position is in.

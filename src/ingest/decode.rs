@@ -316,3 +316,241 @@ fn parse_object(bytes: &[u8]) -> Result<Wire<'_>, Rejection> {
 fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.trim_ascii_start().first().copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode(text: &str) -> Result<Event, Rejection> {
+        Decoder::default().event(text.as_bytes()).map(|incoming| incoming.event)
+    }
+
+    fn edge(src: &str, dst: &str, time: i64) -> EdgeEvent {
+        EdgeEvent {
+            src: src.into(),
+            dst: dst.into(),
+            time: EventTime(time),
+            edge_type: None,
+            features: Vec::new(),
+            label: None,
+        }
+    }
+
+    #[test]
+    fn events_of_every_kind() {
+        let table = [
+            (r#"{"src":"a","dst":"b","ts":5}"#, Event::Edge(edge("a", "b", 5))),
+            (
+                r#" {"dst":7,"ts":-5,"src":"7","op":"upsert","more":[{"x":1}]} "#,
+                Event::Edge(edge("7", "7", -5)),
+            ),
+            (
+                r#"{"src":18446744073709551615,"dst":"é\"","ts":0}"#,
+                Event::Edge(edge("18446744073709551615", "é\"", 0)),
+            ),
+            (
+                r#"{"src":1,"dst":2,"ts":0,"features":[1,-2.5,1e3],"type":"pays","label":1}"#,
+                Event::Edge(EdgeEvent {
+                    features: vec![1.0, -2.5, 1000.0],
+                    edge_type: Some("pays".into()),
+                    label: Some(1.0),
+                    ..edge("1", "2", 0)
+                }),
+            ),
+            (
+                r#"{"src":1,"dst":2,"ts":0,"features":null,"type":"","label":null,"op":null}"#,
+                Event::Edge(edge("1", "2", 0)),
+            ),
+            (
+                r#"{"op":"delete","src":1,"dst":2}"#,
+                Event::DeleteEdge { src: 1.into(), dst: 2.into(), until: None },
+            ),
+            (
+                r#"{"op":"delete","src":1,"dst":2,"ts":9}"#,
+                Event::DeleteEdge { src: 1.into(), dst: 2.into(), until: Some(EventTime(9)) },
+            ),
+            (r#"{"op":"delete","src":"x"}"#, Event::DeleteNode { key: "x".into() }),
+            (r#"{"op":"delete","node":"x"}"#, Event::DeleteNode { key: "x".into() }),
+            (
+                r#"{"op":"node","node":"x","ts":3,"features":[0.5]}"#,
+                Event::Node { key: "x".into(), time: EventTime(3), features: vec![0.5] },
+            ),
+            (
+                r#"{"op":"node","src":"x","ts":3}"#,
+                Event::Node { key: "x".into(), time: EventTime(3), features: vec![] },
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(decode(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn hostile_and_mistaken_events_are_named() {
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        let long_id = format!(r#"{{"src":"{long}","dst":2,"ts":0}}"#);
+        let long_type = format!(r#"{{"src":1,"dst":2,"ts":0,"type":"{long}"}}"#);
+        let many = format!(r#"{{"src":1,"dst":2,"ts":0,"features":[{}1]}}"#, "1,".repeat(4096));
+        let deep =
+            format!(r#"{{"src":1,"dst":2,"ts":0,"x":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        let deep_id = format!(r#"{{"src":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        let big = format!(r#"{{"src":1,"dst":2,"ts":0,"pad":"{}"}}"#, "x".repeat(1 << 20));
+        let table: &[(&str, Reason, &str)] = &[
+            ("", Reason::MalformedJson, ""),
+            ("null", Reason::MalformedJson, "object"),
+            (r#"["a","b",1]"#, Reason::MalformedJson, "object"),
+            (r#"{"src":1,"dst":2,"ts":0"#, Reason::MalformedJson, ""),
+            (r#"{"src":1,"dst":2,"ts":0} x"#, Reason::MalformedJson, "trailing"),
+            (r#"{"src":1,"src":1,"dst":2,"ts":0}"#, Reason::MalformedJson, "duplicate field"),
+            (r#"{"src":NaN,"dst":2,"ts":0}"#, Reason::MalformedJson, ""),
+            ("{\"src\":\"\u{1}\",\"dst\":2,\"ts\":0}", Reason::MalformedJson, "control"),
+            (&deep_id, Reason::MalformedJson, "recursion"),
+            (r#"{"dst":2,"ts":0}"#, Reason::MissingField, "src"),
+            (r#"{"src":1,"ts":0}"#, Reason::MissingField, "dst"),
+            (r#"{"src":1,"dst":2}"#, Reason::MissingField, "ts"),
+            (r#"{"src":1,"dst":2,"ts":null}"#, Reason::MissingField, "ts"),
+            (r#"{"op":"node","ts":0}"#, Reason::MissingField, "src"),
+            (r#"{"op":"delete"}"#, Reason::MissingField, "src"),
+            (r#"{"src":1.0,"dst":2,"ts":0}"#, Reason::BadId, "1.0"),
+            (r#"{"src":true,"dst":2,"ts":0}"#, Reason::BadId, "boolean"),
+            (r#"{"src":"","dst":2,"ts":0}"#, Reason::BadId, "src is empty"),
+            (r#"{"src":1,"dst":{"id":2},"ts":0}"#, Reason::BadId, "an object"),
+            (r#"{"src":99999999999999999999,"dst":2,"ts":0}"#, Reason::BadId, "as texts"),
+            (&long_id, Reason::BadId, "1025 bytes"),
+            (r#"{"src":1,"dst":2,"ts":1.0e9}"#, Reason::BadTime, "the integer 1000000000"),
+            (r#"{"src":1,"dst":2,"ts":1.5}"#, Reason::BadTime, "1.5"),
+            (r#"{"src":1,"dst":2,"ts":"12"}"#, Reason::BadTime, "the text \"12\""),
+            (r#"{"src":1,"dst":2,"ts":9223372036854775807}"#, Reason::BadTime, "2^62"),
+            (r#"{"src":1,"dst":2,"ts":18446744073709551615}"#, Reason::BadTime, "2^62"),
+            (r#"{"op":"delete","src":1,"dst":2,"ts":"x"}"#, Reason::BadTime, ""),
+            (r#"{"src":1,"dst":2,"ts":0,"features":[1,"2"]}"#, Reason::BadFeatures, "features[1]"),
+            (r#"{"src":1,"dst":2,"ts":0,"features":[1,null]}"#, Reason::BadFeatures, "features[1]"),
+            (r#"{"src":1,"dst":2,"ts":0,"features":[1e39]}"#, Reason::BadFeatures, "f32"),
+            (r#"{"src":1,"dst":2,"ts":0,"features":[[1]]}"#, Reason::BadFeatures, "an array"),
+            (r#"{"src":1,"dst":2,"ts":0,"features":0.5}"#, Reason::WrongType, "a number"),
+            (&many, Reason::TooLarge, "4097"),
+            (&big, Reason::TooLarge, "bytes"),
+            (&long_type, Reason::TooLarge, "type"),
+            (r#"{"src":1,"dst":2,"ts":0,"type":[]}"#, Reason::WrongType, "type"),
+            (r#"{"src":1,"dst":2,"ts":0,"label":"x"}"#, Reason::BadLabel, "label"),
+            (r#"{"src":1,"dst":2,"ts":0,"label":1e39}"#, Reason::BadLabel, "label"),
+            (r#"{"src":1,"dst":2,"ts":0,"op":"drop"}"#, Reason::UnknownOp, "\"drop\""),
+            (r#"{"src":1,"dst":2,"ts":0,"op":1}"#, Reason::WrongType, "op"),
+            (r#"{"src":1,"dst":2,"ts":0,"idempotency_key":""}"#, Reason::WrongType, "0 bytes"),
+        ];
+        for (text, reason, part) in table {
+            let shown: String = text.chars().take(80).collect();
+            let rejection = decode(text).unwrap_err();
+            assert_eq!(rejection.reason, *reason, "{shown}: {rejection}");
+            assert!(rejection.detail.contains(part), "{shown}: {rejection}");
+            assert!(rejection.detail.len() < 300, "{shown}: a detail does not repeat the input");
+        }
+        assert!(decode(&deep).is_ok(), "what is ignored may be deep");
+    }
+
+    #[test]
+    fn idempotency_keys_are_hashed_and_never_zero() {
+        let key = |text: &str| Decoder::default().event(text.as_bytes()).unwrap().idempotency;
+        let a = key(r#"{"src":1,"dst":2,"ts":0,"idempotency_key":"a"}"#);
+        assert_eq!(a, Some(hash_idempotency_key("a")));
+        assert_ne!(a, key(r#"{"src":1,"dst":2,"ts":0,"idempotency_key":"b"}"#));
+        assert_eq!(
+            key(r#"{"src":1,"dst":2,"ts":0,"idempotency_key":7}"#),
+            key(r#"{"src":3,"dst":4,"ts":0,"idempotency_key":"7"}"#)
+        );
+        assert_eq!(key(r#"{"src":1,"dst":2,"ts":0}"#), None);
+        assert_ne!(hash_idempotency_key(""), 0);
+    }
+
+    #[test]
+    fn tombstones_delete_what_their_key_names() {
+        let decode = |key: &[u8]| Decoder::default().tombstone(Some(key)).map(|i| i.event);
+        let edge = Event::DeleteEdge { src: 1.into(), dst: "b".into(), until: None };
+        assert_eq!(decode(br#"{"src":1,"dst":"b"}"#), Ok(edge));
+        for key in [&br#"{"node":"alice"}"#[..], br#"{"src":"alice"}"#, b"alice", br#""alice""#] {
+            assert_eq!(decode(key), Ok(Event::DeleteNode { key: "alice".into() }));
+        }
+        assert_eq!(decode(b"42"), Ok(Event::DeleteNode { key: 42.into() }));
+        assert_eq!(decode(b"\xff").unwrap_err().reason, Reason::BadId);
+        assert_eq!(decode(b"\"\"").unwrap_err().reason, Reason::BadId);
+        assert_eq!(decode(b"{\"src\":").unwrap_err().reason, Reason::MalformedJson);
+        assert_eq!(decode(b"{}").unwrap_err().reason, Reason::MissingField);
+        assert_eq!(decode(b"").unwrap_err().reason, Reason::MissingKey);
+        assert_eq!(Decoder::default().tombstone(None).unwrap_err().reason, Reason::MissingKey);
+    }
+
+    #[test]
+    fn bodies_are_judged_event_by_event() {
+        let decoder = Decoder::default();
+        let good = r#"{"src":1,"dst":2,"ts":0}"#;
+        let array = format!("[{good}, {{\"src\":1}},\n 5, {good}]");
+        let found = decoder.body(array.as_bytes(), BodyFormat::Json).unwrap();
+        let reasons: Vec<_> = found.iter().map(|e| e.decoded.as_ref().err().map(|r| r.reason)).collect();
+        assert_eq!(reasons, [None, Some(Reason::MissingField), Some(Reason::MalformedJson), None]);
+        assert_eq!(found[1].raw, br#"{"src":1}"#);
+
+        let lines = format!("{good}\r\n\n  \n{{ broken\n{good}");
+        let found = decoder.body(lines.as_bytes(), BodyFormat::JsonLines).unwrap();
+        assert_eq!(found.iter().map(|e| e.decoded.is_ok()).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(decoder.body(good.as_bytes(), BodyFormat::Json).unwrap().len(), 1);
+        for bad in ["", " \n", "[", "[{]", "{\"src\":", "7", "\"x\""] {
+            assert!(decoder.body(bad.as_bytes(), BodyFormat::Json).is_err(), "{bad:?}");
+        }
+        assert!(decoder.body(b"[]", BodyFormat::Json).unwrap().is_empty());
+    }
+
+    /// Texts that are almost events: JSON of the right shape with values of any kind.
+    fn almost_event() -> impl Strategy<Value = String> {
+        let value = prop_oneof![
+            any::<i64>().prop_map(|v| v.to_string()),
+            any::<f64>().prop_map(|v| v.to_string()),
+            ".{0,12}".prop_map(|v| serde_json::to_string(&v).unwrap()),
+            Just("null".to_owned()),
+            Just("[1,2,null]".to_owned()),
+            Just("{\"a\":[]}".to_owned()),
+            Just("\"delete\"".to_owned()),
+            Just("1e999".to_owned()),
+        ];
+        let name = prop::sample::select(vec![
+            "src",
+            "dst",
+            "ts",
+            "node",
+            "features",
+            "op",
+            "type",
+            "label",
+            "idempotency_key",
+            "x",
+        ]);
+        prop::collection::vec((name, value), 0..8).prop_map(|fields| {
+            let fields: Vec<String> = fields.into_iter().map(|(n, v)| format!("\"{n}\":{v}")).collect();
+            format!("{{{}}}", fields.join(","))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let decoder = Decoder::default();
+            let _ = decoder.event(&bytes);
+            let _ = decoder.tombstone(Some(&bytes));
+            let _ = decoder.body(&bytes, BodyFormat::Json);
+            let _ = decoder.body(&bytes, BodyFormat::JsonLines);
+        }
+
+        #[test]
+        fn almost_events_are_events_or_named(text in almost_event()) {
+            match decode(&text) {
+                Ok(Event::Edge(edge)) => {
+                    prop_assert!(edge.features.iter().all(|f| f.is_finite()));
+                    prop_assert!((-TIME_LIMIT..=TIME_LIMIT).contains(&edge.time.0));
+                }
+                Ok(_) => {}
+                Err(rejection) => prop_assert!(!rejection.detail.is_empty()),
+            }
+        }
+    }
+}

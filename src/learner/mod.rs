@@ -234,7 +234,7 @@ impl Learner {
         for query in 0..queries {
             let i = query * stride;
             let mut candidates = Vec::new();
-            let key = self.options.seed ^ 0x72_616e_6b;
+            let key = self.options.seed ^ 0x7261_6e6b;
             self.pool.draw(key, batch.edges[i].0, self.options.rank_candidates, &mut candidates);
             candidates.push(batch.dst[i]);
             let scores = self.trainer.score_candidates(&world, batch.src[i], batch.times[i], &candidates);

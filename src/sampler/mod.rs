@@ -92,19 +92,57 @@ impl MessageFlowGraph {
         s * self.fanout..s * self.fanout + self.counts[s] as usize
     }
 
-    /// Makes all slots of `seeds` seeds empty; memory is kept.
-    fn reset(&mut self, seeds: usize, fanout: usize) {
+    /// Makes room for `seeds` seeds; memory is kept, and so is what the slots held.
+    fn resize(&mut self, seeds: usize, fanout: usize) {
         let slots = seeds * fanout;
         self.fanout = fanout;
-        self.counts.clear();
-        self.neighbors.clear();
+        self.counts.resize(seeds, 0);
         self.neighbors.resize(slots, NodeId::NONE);
-        self.edges.clear();
         self.edges.resize(slots, Self::NO_EDGE);
-        self.times.clear();
         self.times.resize(slots, EventTime(0));
-        self.deltas.clear();
         self.deltas.resize(slots, 0.0);
+    }
+
+    /// The slots of seed `s`, to fill.
+    fn slots(&mut self, s: usize) -> Slots<'_> {
+        let range = s * self.fanout..(s + 1) * self.fanout;
+        Slots {
+            filled: 0,
+            neighbors: &mut self.neighbors[range.clone()],
+            edges: &mut self.edges[range.clone()],
+            times: &mut self.times[range.clone()],
+            deltas: &mut self.deltas[range],
+        }
+    }
+}
+
+/// The slots of one seed.
+struct Slots<'a> {
+    filled: usize,
+    neighbors: &'a mut [NodeId],
+    edges: &'a mut [EdgeId],
+    times: &'a mut [EventTime],
+    deltas: &'a mut [f32],
+}
+
+impl Slots<'_> {
+    #[inline]
+    fn fill(&mut self, seed_time: EventTime, neighbor: Neighbor) {
+        let slot = self.filled;
+        self.neighbors[slot] = neighbor.node;
+        self.edges[slot] = neighbor.edge;
+        self.times[slot] = neighbor.time;
+        self.deltas[slot] = seed_time.since(neighbor.time);
+        self.filled += 1;
+    }
+
+    /// Empties the slots that were not filled and says how many were.
+    fn close(self) -> u32 {
+        self.neighbors[self.filled..].fill(NodeId::NONE);
+        self.edges[self.filled..].fill(MessageFlowGraph::NO_EDGE);
+        self.times[self.filled..].fill(EventTime(0));
+        self.deltas[self.filled..].fill(0.0);
+        u32::try_from(self.filled).unwrap_or(u32::MAX)
     }
 }
 
@@ -116,31 +154,23 @@ impl MessageFlowGraph {
 /// When the columns of `seeds` differ in length.
 pub fn sample(view: GraphView<'_>, seeds: Seeds<'_>, request: &SampleRequest, out: &mut MessageFlowGraph) {
     assert_eq!(seeds.nodes.len(), seeds.times.len(), "nodes and times of the seeds");
-    out.reset(seeds.nodes.len(), request.fanout);
+    out.resize(seeds.nodes.len(), request.fanout);
     let mut ranks = Vec::new();
     for (index, (&node, &time)) in seeds.nodes.iter().zip(seeds.times).enumerate() {
         let from = match request.window {
             Some(window) => EventTime(time.0.saturating_sub(window)),
             None => EventTime::MIN,
         };
-        let first = index * request.fanout;
-        let mut slot = first;
-        let mut fill = |neighbor: Neighbor| {
-            out.neighbors[slot] = neighbor.node;
-            out.edges[slot] = neighbor.edge;
-            out.times[slot] = neighbor.time;
-            out.deltas[slot] = time.since(neighbor.time);
-            slot += 1;
-        };
+        let mut slots = out.slots(index);
         view.past(node, from, time, |past| match request.policy {
-            SamplingPolicy::Recent => past.newest(request.fanout, &mut fill),
+            SamplingPolicy::Recent => past.newest(request.fanout, |edge| slots.fill(time, edge)),
             SamplingPolicy::Uniform => {
                 let candidates = past.candidates();
                 draw_ranks(candidates.count(), request, index, &mut ranks);
-                candidates.pick(&ranks, &mut fill);
+                candidates.pick(&ranks, |edge| slots.fill(time, edge));
             }
         });
-        out.counts.push(u32::try_from(slot - first).unwrap_or(u32::MAX));
+        out.counts[index] = slots.close();
     }
 }
 
@@ -161,6 +191,101 @@ fn draw_ranks(count: u32, request: &SampleRequest, index: usize, ranks: &mut Vec
             // `last` is larger than all that could be drawn before.
             Ok(_) => ranks.insert(0, last),
             Err(place) => ranks.insert(place, drawn),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EdgeBatch;
+    use crate::graph::{GraphOptions, GraphStore};
+
+    /// Node 0 meets node 1 at time 10, node 2 at 20, … node 9 at 90.
+    fn store() -> GraphStore {
+        let mut batch = EdgeBatch::default();
+        for i in 1..10 {
+            batch.push_edge(NodeId(0), NodeId(i), EventTime(i64::from(i) * 10));
+        }
+        let store = GraphStore::new(GraphOptions::default());
+        store.apply(&batch);
+        store
+    }
+
+    fn request(policy: SamplingPolicy, window: Option<i64>) -> SampleRequest {
+        SampleRequest { policy, fanout: 3, window, seed: 1, batch: 2, layer: 3 }
+    }
+
+    #[test]
+    fn slots_are_newest_first_and_padded() {
+        let store = store();
+        let nodes = [NodeId(0), NodeId(0), NodeId(4), NodeId(77), NodeId::NONE];
+        let times = [50, 20, 41, 99, 99].map(EventTime);
+        let seeds = Seeds { nodes: &nodes, times: &times };
+        let mut out = MessageFlowGraph::new();
+        // What the buffers held before must not show.
+        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, None), &mut out);
+        sample(store.view(), seeds, &request(SamplingPolicy::Recent, None), &mut out);
+        const NONE: NodeId = NodeId::NONE;
+        assert_eq!(out.counts, [3, 1, 1, 0, 0]);
+        assert_eq!(out.seeds(), 5);
+        assert_eq!(out.neighbors[..9], [4, 3, 2, 1, NONE.0, NONE.0, 0, NONE.0, NONE.0].map(NodeId));
+        assert_eq!(out.edges[..6], [3, 2, 1, 0, u64::MAX, u64::MAX].map(EdgeId));
+        assert_eq!(out.times[..6], [40, 30, 20, 10, 0, 0].map(EventTime));
+        assert_eq!(out.deltas[..6], [10.0, 20.0, 30.0, 10.0, 0.0, 0.0]);
+        assert!(out.neighbors[9..].iter().all(|&node| node == NONE));
+    }
+
+    #[test]
+    fn the_window_includes_its_begin_and_the_seed_time_excludes_itself() {
+        let store = store();
+        let seeds = Seeds { nodes: &[NodeId(0)], times: &[EventTime(50)] };
+        let mut out = MessageFlowGraph::new();
+        for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
+            for (window, neighbors) in
+                [(20, vec![4, 3]), (19, vec![4]), (0, vec![]), (i64::MAX, vec![4, 3, 2])]
+            {
+                sample(store.view(), seeds, &request(policy, Some(window)), &mut out);
+                let found: Vec<u32> = out.neighbors[out.filled(0)].iter().map(|node| node.0).collect();
+                if policy == SamplingPolicy::Recent || window < 30 {
+                    assert_eq!(found, neighbors, "{policy:?}, window {window}");
+                } else {
+                    assert_eq!(found.len(), 3);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn uniform_draws_are_pinned() {
+        // Another implementation of the sampler, on another device, has to draw the same.
+        let store = store();
+        let seeds = Seeds { nodes: &[NodeId(0); 4], times: &[EventTime(1_000); 4] };
+        let mut out = MessageFlowGraph::new();
+        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, None), &mut out);
+        let found: Vec<u32> = out.neighbors.iter().map(|node| node.0).collect();
+        assert_eq!(found, [8, 4, 3, 8, 7, 3, 7, 6, 1, 6, 5, 4]);
+    }
+
+    #[test]
+    fn ranks_follow_from_the_documented_algorithm() {
+        let mut ranks = Vec::new();
+        for (count, fanout, index) in
+            [(100, 10, 0), (11, 10, 5), (10, 10, 1), (3, 10, 2), (5_000, 40, 3), (7, 0, 4)]
+        {
+            let request = SampleRequest { fanout, ..request(SamplingPolicy::Uniform, None) };
+            draw_ranks(count, &request, index, &mut ranks);
+            let mut expected = std::collections::BTreeSet::new();
+            if count as usize <= fanout {
+                expected.extend(0..count);
+            } else {
+                for step in 0..fanout as u32 {
+                    let last = count - fanout as u32 + step;
+                    let drawn = rng::below([1, 2, index as u64, 3 << 32 | u64::from(step)], last + 1);
+                    assert!(expected.insert(drawn) || expected.insert(last));
+                }
+            }
+            assert_eq!(ranks, expected.into_iter().rev().collect::<Vec<u32>>(), "{fanout} of {count}");
         }
     }
 }

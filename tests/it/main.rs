@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod api;
+mod broker;
 mod crash;
 mod daemon;
 mod eval_command;
 mod golden_ops;
 mod golden_tgn;
 mod graph_model;
+mod kafka_ingest;
 mod live;
 mod log;
 mod observability;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Process {
     child: Child,
     address: String,
-    log: mpsc::Receiver<String>,
+    log: Mutex<mpsc::Receiver<String>>,
     seen: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl Start {
                 }
             }
         });
-        Process { child, address: String::new(), log, seen: Vec::new() }
+        Process { child, address: String::new(), log: Mutex::new(log), seen: Vec::new() }
     }
 
     /// Starts it, expects it to fail, and returns what it said.
@@ -92,7 +92,12 @@ impl Process {
     pub fn wait_for_line(&mut self, text: &str) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let line = self.log.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()?;
+            let line = self
+                .log
+                .get_mut()
+                .unwrap()
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                .ok()?;
             self.seen.push(line.clone());
             if line.contains(text) {
                 return Some(line);

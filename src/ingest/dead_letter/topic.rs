@@ -71,7 +71,7 @@ impl ProducerContext for Outcomes {
 
 impl TopicSink {
     pub(super) fn open(options: DeadLetterTopicOptions) -> Result<Self, DeadLetterError> {
-        let mut config = options.client.config();
+        let mut config = options.client.config(&[]);
         config
             .set("enable.idempotence", "true")
             .set("linger.ms", "5")

@@ -54,9 +54,10 @@ impl KafkaClientOptions {
         self.properties.iter().map(show).collect()
     }
 
-    /// What librdkafka is given. Reconnects quickly, so that a broker's return is noticed in a second.
+    /// A configuration with these options. Reconnects quickly, so that a broker's return is noticed in a
+    /// second.
     #[must_use]
-    pub(in crate::ingest) fn config(&self) -> ClientConfig {
+    pub(in crate::ingest) fn config(&self, defaults: &[(&str, &str)]) -> ClientConfig {
         let mut config = ClientConfig::new();
         config
             .set("bootstrap.servers", &self.brokers)
@@ -65,6 +66,9 @@ impl KafkaClientOptions {
             .set("reconnect.backoff.max.ms", "2000")
             .set("socket.keepalive.enable", "true")
             .set_log_level(RDKafkaLogLevel::Info);
+        for (key, value) in defaults {
+            config.set(*key, *value);
+        }
         for (key, value) in &self.properties {
             config.set(key, value);
         }
@@ -163,17 +167,13 @@ impl KafkaSourceOptions {
             let detail = "the source sets it itself; remove it".to_owned();
             return Err(KafkaFault::BadOption { property: (*property).into(), detail });
         }
-        let mut config = ClientConfig::new();
-        config
-            .set("partition.assignment.strategy", "cooperative-sticky")
-            .set("isolation.level", "read_committed")
-            .set("queued.max.messages.kbytes", self.prefetch_kbytes.to_string())
-            .set("topic.metadata.refresh.interval.ms", "30000")
-            .set("session.timeout.ms", self.session_timeout.as_millis().to_string());
-        let client = self.client.config();
-        for (key, value) in client.config_map() {
-            config.set(key, value);
-        }
+        let mut config = self.client.config(&[
+            ("partition.assignment.strategy", "cooperative-sticky"),
+            ("isolation.level", "read_committed"),
+            ("queued.max.messages.kbytes", &self.prefetch_kbytes.to_string()),
+            ("topic.metadata.refresh.interval.ms", "30000"),
+            ("session.timeout.ms", &self.session_timeout.as_millis().to_string()),
+        ]);
         config
             .set("group.id", &self.group)
             .set("enable.auto.commit", "false")
@@ -181,8 +181,7 @@ impl KafkaSourceOptions {
             // The start of every partition is set on assignment; a position that the broker does not have
             // is an error to be named, not a reason to jump.
             .set("auto.offset.reset", "error")
-            .set("statistics.interval.ms", "1000")
-            .set_log_level(RDKafkaLogLevel::Info);
+            .set("statistics.interval.ms", "1000");
         if let Some(instance) = &self.instance {
             config.set("group.instance.id", instance);
         }

@@ -78,7 +78,7 @@ impl TopicTarget {
     fn create(&self, partitions: i32) -> Result<(), KafkaFault> {
         let fault = |code: String, detail: String| KafkaFault::Other { code, detail };
         let admin: AdminClient<DefaultClientContext> =
-            self.client.config().create().map_err(|e| fault("client".into(), e.to_string()))?;
+            self.client.config(&[]).create().map_err(|e| fault("client".into(), e.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -137,7 +137,7 @@ impl TopicTarget {
                     Err((error, _)) => return Err(not_acknowledged(&rows, error.to_string())),
                 }
             }
-            if rows.report.rows % 256 == 0 {
+            if rows.report.rows.is_multiple_of(256) {
                 producer.poll(Duration::ZERO);
                 rows.report.sent = producer.context().count.load(SeqCst);
                 rows.tell(false);
@@ -157,16 +157,12 @@ impl TopicTarget {
     }
 
     fn producer_config(&self) -> rdkafka::ClientConfig {
-        let mut config = rdkafka::ClientConfig::new();
-        config
-            .set("linger.ms", "20")
-            .set("batch.num.messages", "10000")
-            .set("compression.type", "zstd")
-            .set("queue.buffering.max.messages", "200000");
-        let client = self.client.config();
-        for (key, value) in client.config_map() {
-            config.set(key, value);
-        }
+        let mut config = self.client.config(&[
+            ("linger.ms", "20"),
+            ("batch.num.messages", "10000"),
+            ("compression.type", "zstd"),
+            ("queue.buffering.max.messages", "200000"),
+        ]);
         config.set("enable.idempotence", "true");
         config
     }

@@ -1,0 +1,205 @@
+//! A real Kafka broker for tests, started by `scripts/kafka.sh` on free ports with a data folder of its
+//! own, and stopped and removed when the test process ends, however it ends.
+//!
+//! Where no broker can be had the test is skipped loudly; with `EVERGRAPH_REQUIRE_KAFKA=1` it fails.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use evergraph::ingest::kafka::KafkaClientOptions;
+use evergraph::ingest::produce::TopicTarget;
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+
+/// A broker that this process started.
+pub struct Broker {
+    port: u16,
+    controller_port: u16,
+    sasl_port: u16,
+    data: PathBuf,
+    kind: String,
+    /// Stops the broker when its standard input closes, which it does when this process ends.
+    keeper: Option<Child>,
+}
+
+impl Broker {
+    /// The broker that tests share. `None` after a loud message where none can be had.
+    pub fn shared() -> Option<&'static Self> {
+        static SHARED: OnceLock<Option<Broker>> = OnceLock::new();
+        SHARED.get_or_init(Self::own).as_ref()
+    }
+
+    /// A broker of the test's own, for tests that stop it. Stopped when dropped.
+    pub fn own() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::SeqCst);
+        let name = format!("kafka-{}-{number}", std::process::id());
+        let [port, controller_port, sasl_port] = free_ports();
+        let mut broker = Self {
+            port,
+            controller_port,
+            sasl_port,
+            data: Path::new(env!("CARGO_TARGET_TMPDIR")).join(name),
+            kind: String::new(),
+            keeper: None,
+        };
+        let output = broker.script("start").output().expect("scripts/kafka.sh is there and executable");
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(3) {
+            assert!(std::env::var_os("EVERGRAPH_REQUIRE_KAFKA").is_none(), "no broker: {said}");
+            eprintln!("\n*** SKIPPED: this test needs a Kafka broker and none can be had here ***\n{said}");
+            return None;
+        }
+        assert!(output.status.success(), "the broker did not start: {said}");
+        let line = String::from_utf8_lossy(&output.stdout).into_owned();
+        broker.kind = line.split_whitespace().find_map(|w| w.strip_prefix("kind=")).unwrap_or("").to_owned();
+        broker.keeper = Some(broker.spawn_keeper());
+        Some(broker)
+    }
+
+    /// `host:port` of the listener without authentication.
+    pub fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// How to reach the SASL/PLAIN listener as this user.
+    pub fn sasl_client(&self, user: &str, password: &str) -> KafkaClientOptions {
+        KafkaClientOptions::new(&format!("127.0.0.1:{}", self.sasl_port))
+            .with("security.protocol", "sasl_plaintext")
+            .with("sasl.mechanism", "PLAIN")
+            .with("sasl.username", user)
+            .with("sasl.password", password)
+    }
+
+    /// Whether it is Apache Kafka; the stand-in forgets everything on a restart and has no SASL. Says
+    /// loudly that the test is skipped when it is not.
+    pub fn is_kafka(&self) -> bool {
+        let kafka = self.kind == "kafka";
+        if !kafka {
+            eprintln!("\n*** SKIPPED: this test needs Apache Kafka, and only {} can be had ***\n", self.kind);
+        }
+        kafka
+    }
+
+    /// Stops the broker by SIGTERM; its data stay.
+    pub fn stop(&self) {
+        self.must("stop");
+    }
+
+    /// Stops the broker by SIGKILL; its data stay.
+    pub fn kill(&self) {
+        self.must("kill");
+    }
+
+    /// Starts the broker again on the same ports and data.
+    pub fn start(&self) {
+        self.must("start");
+    }
+
+    /// Creates a topic and waits until it can be used.
+    pub fn create_topic(&self, topic: &str, partitions: i32) {
+        let target = TopicTarget {
+            client: KafkaClientOptions::new(&self.bootstrap()),
+            topic: topic.into(),
+            create_partitions: Some(partitions),
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Err(fault) = target.prepare() {
+            assert!(Instant::now() < deadline, "topic {topic} was not created: {fault}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // The second look sees it.
+        target.prepare().unwrap();
+    }
+
+    /// Produces messages `(partition, key, value)` and waits until all are acknowledged.
+    pub fn produce<'a>(
+        &self,
+        topic: &str,
+        messages: impl IntoIterator<Item = (i32, Option<&'a [u8]>, Option<&'a [u8]>)>,
+    ) {
+        let producer: BaseProducer = ClientConfig::new()
+            .set("bootstrap.servers", self.bootstrap())
+            .set("enable.idempotence", "true")
+            .create()
+            .unwrap();
+        for (partition, key, value) in messages {
+            let mut record: BaseRecord<'_, [u8], [u8]> = BaseRecord::to(topic).partition(partition);
+            if let Some(key) = key {
+                record = record.key(key);
+            }
+            if let Some(value) = value {
+                record = record.payload(value);
+            }
+            while let Err((error, back)) = producer.send(record) {
+                assert!(
+                    error.rdkafka_error_code() == Some(rdkafka::error::RDKafkaErrorCode::QueueFull),
+                    "{error}"
+                );
+                producer.poll(Duration::from_millis(10));
+                record = back;
+            }
+        }
+        producer.flush(Duration::from_secs(30)).unwrap();
+        assert_eq!(producer.in_flight_count(), 0);
+    }
+
+    fn script(&self, command: &str) -> Command {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut script = Command::new(root.join("scripts/kafka.sh"));
+        script
+            .arg(command)
+            .env("KAFKA_PORT", self.port.to_string())
+            .env("KAFKA_CONTROLLER_PORT", self.controller_port.to_string())
+            .env("KAFKA_SASL_PORT", self.sasl_port.to_string())
+            .env("KAFKA_DATA", &self.data)
+            .env("KAFKA_HEAP", "384m")
+            .env("KAFKA_WAIT", "120");
+        script
+    }
+
+    fn must(&self, command: &str) {
+        let output = self.script(command).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kafka.sh {command}: {said}");
+    }
+
+    fn spawn_keeper(&self) -> Child {
+        let script = self.script("stop");
+        let mut keeper = Command::new("sh");
+        keeper
+            .arg("-c")
+            .arg("read -r _; \"$0\" kill; rm -rf \"$KAFKA_DATA\"")
+            .arg(script.get_program())
+            .envs(script.get_envs().filter_map(|(k, v)| Some((k, v?))))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // An interrupt at the terminal must not reach it.
+            .process_group(0);
+        keeper.spawn().unwrap()
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Some(mut keeper) = self.keeper.take() {
+            if let Some(mut stdin) = keeper.stdin.take() {
+                let _ = stdin.write_all(b"\n");
+            }
+            let _ = keeper.wait();
+        }
+    }
+}
+
+/// Three ports that nothing listens on now.
+fn free_ports() -> [u16; 3] {
+    let listeners = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.each_ref().map(|l| l.local_addr().unwrap().port())
+}
