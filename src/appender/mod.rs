@@ -154,10 +154,8 @@ impl Appender {
         if self.status.state() == LogState::Writable {
             return;
         }
-        let empty =
-            Frame { batch: EdgeBatch { first: self.log.end(), ..EdgeBatch::default() }, ..Frame::default() };
-        match self.log.append(&empty).and_then(|()| self.log.commit()) {
-            Ok(_) => self.set_state(LogState::Writable),
+        match self.log.try_room(self.refused_bytes) {
+            Ok(()) => self.set_state(LogState::Writable),
             Err(error) => self.set_state(LogState::of(&error)),
         }
     }
