@@ -76,6 +76,15 @@ impl Mailbox {
         &mut self.mails[start..start + self.dimension]
     }
 
+    /// Forgets the message that waits for one node.
+    pub fn forget(&mut self, node: NodeId) {
+        if let Some(edge) = self.edges.get_mut(node.index()) {
+            *edge = Self::EMPTY;
+            self.times[node.index()] = EventTime(0);
+            self.mails[node.index() * self.dimension..][..self.dimension].fill(0.0);
+        }
+    }
+
     /// Forgets every message.
     pub fn reset(&mut self) {
         self.mails.clear();

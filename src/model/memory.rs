@@ -72,6 +72,14 @@ impl NodeMemory {
         *updated = (*updated).max(time);
     }
 
+    /// Forgets the row of one node, as if it had never been updated.
+    pub fn forget(&mut self, node: NodeId) {
+        if let Some(updated) = self.updated.get_mut(node.index()) {
+            *updated = Self::NEVER;
+            self.rows[node.index() * self.dimension..][..self.dimension].fill(0.0);
+        }
+    }
+
     /// Forgets every row.
     pub fn reset(&mut self) {
         self.rows.clear();

@@ -76,6 +76,12 @@ impl TgnState {
         self.origin = None;
     }
 
+    /// Forgets one node, as if no event had named it. What it once sent to others stays with them.
+    pub fn forget(&mut self, node: NodeId) {
+        self.memory.forget(node);
+        self.mailbox.forget(node);
+    }
+
     /// `time - tau` of `node`: what the time encoding of its raw message sees.
     #[must_use]
     pub fn since_update(&self, node: NodeId, time: EventTime) -> f32 {
@@ -177,6 +183,18 @@ mod tests {
         }
         bytes[0] ^= 1;
         assert!(matches!(TgnState::read(&mut &bytes[..], &options()), Err(StateError::Magic { .. })));
+    }
+
+    #[test]
+    fn a_forgotten_node_is_as_never_seen() {
+        let mut state = sample_state();
+        for node in [2, 5, 1000].map(NodeId) {
+            state.forget(node);
+            assert_eq!(state.memory.updated(node), NodeMemory::NEVER);
+            assert_eq!((state.mailbox.pending(node), state.last_event(node)), (None, None));
+        }
+        assert_eq!(state.memory.row(NodeId(2)), Some(&[0.0; 3][..]));
+        assert_eq!(state.since_update(NodeId(2), EventTime(125)), 25.0);
     }
 
     #[test]

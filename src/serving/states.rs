@@ -84,6 +84,15 @@ impl NodeStates {
         }
     }
 
+    /// Forgets the row of one node.
+    pub fn forget(&self, node: NodeId) {
+        if let Some(chunk) = self.chunks.read().get(node.index() / CHUNK_ROWS) {
+            let (mut chunk, place) = (chunk.write(), node.index() % CHUNK_ROWS);
+            chunk.rows[place * self.dimension..][..self.dimension].fill(0.0);
+            chunk.updated[place] = None;
+        }
+    }
+
     /// Forgets every row: what follows a reset of the trainer's memory.
     pub fn reset(&self) {
         self.chunks.write().clear();
@@ -119,8 +128,13 @@ mod tests {
         let mut rows = [9.0; 6];
         states.gather(&[NodeId(7000), NodeId(700), NodeId(0)], &mut rows);
         assert_eq!(rows, [0.0, 0.0, 1.0, 2.0, 0.0, 0.0]);
+        states.forget(NodeId(700));
+        states.forget(NodeId(70_000));
+        states.gather(&[NodeId(700)], &mut rows[..2]);
+        assert!(rows[..2] == [0.0; 2] && !states.has(NodeId(700)));
+        states.publish(NodeId(1), &[1.0, 2.0], EventTime(5));
         states.reset();
-        assert!(!states.has(NodeId(700)));
+        assert!(!states.has(NodeId(1)));
     }
 
     #[test]

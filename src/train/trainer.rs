@@ -244,6 +244,11 @@ impl Trainer {
         self.state.reset();
     }
 
+    /// Forgets the memory and pending message of one node.
+    pub fn forget(&mut self, node: NodeId) {
+        self.state.forget(node);
+    }
+
     /// The weights as they are now; their version is the number of steps taken.
     #[must_use]
     pub fn weights(&self) -> Weights {
