@@ -13,7 +13,7 @@ struct Line {
     args: EvalArgs,
 }
 
-/// Users who come back to their few pages: 400 events, an extra column, two of them out of order.
+/// Users who come back to their few pages: 400 events, an extra column, one event out of order.
 fn write_events(path: &Path) {
     let mut text = String::from("src,dst,ts,colour\n");
     for t in 0..400_u32 {
