@@ -1,5 +1,6 @@
-//! What sources share: what they are connected to, and handing a batch to the log so that its sender always hears the outcome, also when the batch is dropped
-//! unanswered because the loop that stores events has ended.
+//! What sources share: what they are connected to, and handing a batch to the log so that its sender always
+//! hears the outcome, also when the batch is dropped unanswered because the loop that stores events has
+//! ended.
 
 use std::sync::Arc;
 

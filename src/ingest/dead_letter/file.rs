@@ -93,7 +93,10 @@ impl FileSink {
         let oldest =
             if keep == 1 { self.options.path.clone() } else { numbered(&self.options.path, keep - 1) };
         if oldest.exists() {
-            tracing::warn!(file = %oldest.display(), "removing the oldest dead letters; raise the number of files to keep them");
+            tracing::warn!(
+                file = %oldest.display(),
+                "removing the oldest dead letters; raise the number of files to keep them"
+            );
             fs::remove_file(&oldest)?;
         }
         for number in (1..keep).rev() {

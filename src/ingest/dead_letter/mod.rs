@@ -56,7 +56,10 @@ pub enum DeadLetterTarget {
 #[derive(Debug, Error)]
 pub enum DeadLetterError {
     /// The file could not be opened or written.
-    #[error("dead letters cannot be written to {}: {source}; free space or set another dead-letter path", path.display())]
+    #[error(
+        "dead letters cannot be written to {}: {source}; free space or set another dead-letter path",
+        path.display()
+    )]
     File {
         /// The file.
         path: PathBuf,

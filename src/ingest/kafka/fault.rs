@@ -244,7 +244,8 @@ mod tests {
         assert_eq!(fault(refused), KafkaFault::ConnectionRefused { address: "127.0.0.1:1".into() });
         let ssl = "ssl://h.example:9093/bootstrap: SSL handshake failed: certificate verify failed";
         assert_eq!(fault(ssl).word(), "tls");
-        let mismatch = "h:9092/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol";
+        let mismatch = "h:9092/bootstrap: Disconnected while requesting ApiVersion: might be caused by \
+                        incorrect security.protocol";
         assert_eq!(fault(mismatch).word(), "protocol_mismatch");
         let dns =
             "nope.invalid:9092/bootstrap: Failed to resolve 'nope.invalid:9092': Name or service not known";

@@ -1,9 +1,10 @@
 //! Events from a Kafka topic, exactly once by effect.
 //!
-//! The log's frames hold the offsets of the events they hold, so the log alone says where to go on:
-//! on assignment every partition is sought to [`PositionLookup::position`](crate::event::PositionLookup::position). Offsets committed to Kafka
-//! are for outside tools only. Every submission states the run of offsets it accounts for, refused events
-//! included, and a refused event is delivered as a dead letter first.
+//! The log's frames hold the offsets of the events they hold, so the log alone says where to go on: on
+//! assignment every partition is sought to its position by
+//! [`PositionLookup`](crate::event::PositionLookup). Offsets committed to Kafka are for outside tools only.
+//! Every submission states the run of offsets it accounts for, refused events included, and a refused event
+//! is delivered as a dead letter first.
 //!
 //! The source has a thread of its own (`worker`), librdkafka's callbacks leave notes for it (`context`),
 //! and everyone may see how it stands (`status`). A broker that is away, a missing topic or bad
