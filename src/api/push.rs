@@ -35,7 +35,7 @@ const MEDIA_TYPES: &str =
         (status = 415, description = "Neither JSON nor lines of JSON", body = ErrorBody),
         (status = 422, description = "Every event was rejected", body = ErrorBody),
         (status = 429, description = "The ingest queue is full", body = ErrorBody),
-        (status = 503, description = "Too many pushes at a time, disk full, restoring, or shutting down", body = ErrorBody),
+        (status = 503, description = "Busy, disk full, restoring, or shutting down", body = ErrorBody),
     )
 )]
 pub(super) async fn events(
