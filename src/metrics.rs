@@ -140,9 +140,10 @@ group! {
     IngestMetrics, INGEST;
     events: IntCounterVec ["source", "result"] = "ingest_events_total"
         "Events read from a source; result is accepted, duplicate or rejected.";
-    bytes: IntCounterVec ["source"] = "ingest_bytes_total" "Bytes of event payloads read from a source.";
-    dead_letters: IntCounterVec ["reason"] = "ingest_dead_letters_total"
-        "Rejected events kept as dead letters, by reason.";
+    rejected_events: IntCounterVec ["reason"] = "ingest_rejected_events_total"
+        "Events refused by the rules of the stream, by reason.";
+    dead_letters: IntCounterVec ["source"] = "ingest_dead_letters_total"
+        "Refused events kept with their bytes, in the dead-letter topic or file.";
     late_events: IntCounterVec ["action"] = "ingest_late_events_total"
         "Events older than the allowed lateness, by what the policy did: accept, drop or dead_letter.";
     lag_records: IntGaugeVec ["partition"] = "ingest_lag_records"
@@ -183,7 +184,7 @@ group! {
         "Steps of the learner; mode is train (with a gradient) or remember (memory only, while it lags).";
     events: IntCounter = "train_events_total" "Events the model was trained on.";
     skipped_events: IntCounter = "train_skipped_events_total"
-        "Events that updated node memory without a gradient step because the learner lagged.";
+        "Events that updated node memory without a gradient step: the learner lagged, or a step was refused.";
     step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
         "Time of one step by phase: sample, gather, forward, backward, optimizer, memory.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
@@ -398,13 +399,13 @@ mod tests {
         let outside = Arc::new(Mutex::new(7_u64));
         let seen = Arc::clone(&outside);
         metrics.on_scrape(Box::new(move |m| {
-            mirror(&m.ingest.bytes.with_label_values(&["push"]), *seen.lock());
+            mirror(&m.ingest.dead_letters.with_label_values(&["push"]), *seen.lock());
             set_count(&m.graph.nodes, *seen.lock());
         }));
         for (value, counted) in [(7, 7), (12, 12), (3, 12)] {
             *outside.lock() = value;
             let text = text(&metrics);
-            let line = format!("evergraph_ingest_bytes_total{{source=\"push\"}} {counted}\n");
+            let line = format!("evergraph_ingest_dead_letters_total{{source=\"push\"}} {counted}\n");
             assert!(text.contains(&line), "{line} not in\n{text}");
             assert!(text.contains(&format!("\nevergraph_graph_nodes {value}\n")), "{text}");
         }

@@ -76,13 +76,14 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
 /// The address and three questions to ask.
 fn introduction(daemon: &Daemon) -> String {
     let at = format!("http://{}", daemon.address());
+    let json = "-H 'content-type: application/json' -d";
     format!(
         "\
 A made-up shop: users visit items, their tastes drift. The model learns from every visit.
 API {at}   documentation {at}/docs
 
-  curl -s {at}/v1/embeddings -H 'content-type: application/json' -d '{{\"nodes\":[\"user-1\"]}}'
-  curl -s {at}/v1/links/score -H 'content-type: application/json' -d '{{\"pairs\":[{{\"src\":\"user-1\",\"dst\":\"item-1\"}}]}}'
+  curl -s {at}/v1/embeddings {json} '{{\"nodes\":[\"user-1\"]}}'
+  curl -s {at}/v1/links/score {json} '{{\"pairs\":[{{\"src\":\"user-1\",\"dst\":\"item-1\"}}]}}'
   curl -s {at}/v1/nodes/user-1
 
 Ctrl-C stops it.

@@ -201,7 +201,10 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
         None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
         Some(learned) => {
             let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload.as_slice())
-                .with_context(|| format!("the checkpoint {} cannot be used; set [model] and [stream] back or start with another data.dir", learned.path.display()))?;
+                .with_context(|| {
+                    let path = learned.path.display();
+                    format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
+                })?;
             tracing::info!(
                 position = learned.position.0,
                 steps = trainer.steps(),

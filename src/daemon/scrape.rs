@@ -1,10 +1,9 @@
 //! Copies the numbers that are counted outside the metrics into them, whenever they are read.
 
-use prometheus::IntCounter;
-
 use super::StatusSource;
 use super::status::{GraphStatus, IngestStatus};
-use crate::metrics::Metrics;
+use crate::ingest::rejection::Reason;
+use crate::metrics::{Metrics, mirror, set_count, set_state};
 
 /// Registers the copying.
 pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
@@ -13,18 +12,18 @@ pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
         let document = status.document();
         graph(metrics, &document.graph);
         ingest(metrics, &document.ingest);
-        metrics.log.bytes.set(document.log.bytes.cast_signed());
-        metrics.log.end_position.set(document.log.durable_position.cast_signed());
-        metrics.train.events_behind.set(document.learner.events_behind.cast_signed());
+        set_count(&metrics.log.bytes, document.log.bytes);
+        set_count(&metrics.log.end_position, document.log.durable_position);
+        set_count(&metrics.train.events_behind, document.learner.events_behind);
     }));
 }
 
 fn graph(metrics: &Metrics, graph: &GraphStatus) {
-    metrics.graph.nodes.set(graph.nodes.cast_signed());
-    metrics.graph.edges.set(graph.edges.cast_signed());
-    metrics.graph.blocks.set(graph.blocks.cast_signed());
+    set_count(&metrics.graph.nodes, graph.nodes);
+    set_count(&metrics.graph.edges, graph.edges);
+    set_count(&metrics.graph.blocks, graph.blocks);
     for (part, bytes) in &graph.bytes {
-        metrics.graph.bytes.with_label_values(&[*part]).set(bytes.cast_signed());
+        set_count(&metrics.graph.bytes.with_label_values(&[*part]), *bytes);
     }
     if let Some(time) = graph.latest_event_time {
         metrics.ingest.watermark.set(time);
@@ -33,29 +32,23 @@ fn graph(metrics: &Metrics, graph: &GraphStatus) {
 
 fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
     for (reason, &count) in &ingest.rejected_events {
-        raise(&metrics.ingest.dead_letters.with_label_values(&[*reason]), count);
+        mirror(&metrics.ingest.rejected_events.with_label_values(&[*reason]), count);
     }
-    let mut paused = 0;
     for source in &ingest.sources {
-        let events = |result: &str| metrics.ingest.events.with_label_values(&[source.name.as_str(), result]);
-        raise(&events("accepted"), source.accepted_events);
-        raise(&events("duplicate"), source.duplicate_events);
-        raise(&events("rejected"), source.rejected_events);
-        for state in super::sources::STATES {
-            let now = i64::from(state == source.state);
-            metrics.ingest.source_state.with_label_values(&[source.name.as_str(), state]).set(now);
-        }
+        let name = source.name.as_str();
+        let events = |result: &str| metrics.ingest.events.with_label_values(&[name, result]);
+        mirror(&events("accepted"), source.accepted_events);
+        mirror(&events("duplicate"), source.duplicate_events);
+        mirror(&events("rejected"), source.rejected_events);
+        mirror(&metrics.ingest.dead_letters.with_label_values(&[name]), source.dead_letters);
+        set_state(&metrics.ingest.source_state, name, source.state, &super::sources::STATES);
         for (partition, lag) in &source.lag_records {
             metrics.ingest.lag_records.with_label_values(&[partition.to_string()]).set(*lag);
         }
-        paused |= i64::from(source.state == "paused");
-        raise(&metrics.ingest.late_events.with_label_values(&["accept"]), source.late_accepted_events);
-        raise(&metrics.ingest.late_events.with_label_values(&["drop"]), source.late_dropped_events);
     }
-    metrics.ingest.paused.set(paused);
-}
-
-/// Brings a counter up to a total that is counted elsewhere.
-fn raise(counter: &IntCounter, total: u64) {
-    counter.inc_by(total.saturating_sub(counter.get()));
+    let late = |action: &str| metrics.ingest.late_events.with_label_values(&[action]);
+    mirror(&late("accept"), ingest.sources.iter().map(|source| source.late_accepted_events).sum());
+    mirror(&late("drop"), ingest.sources.iter().map(|source| source.late_dropped_events).sum());
+    mirror(&late("dead_letter"), ingest.rejected_events.get(Reason::TooLate.as_str()).copied().unwrap_or(0));
+    metrics.ingest.paused.set(i64::from(ingest.sources.iter().any(|source| source.state == "paused")));
 }

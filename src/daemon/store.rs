@@ -100,7 +100,8 @@ impl Store {
         for row in self.catalog.lock().checkpoints()? {
             let path = self.checkpoint_dir.join(&row.file);
             if row.position > self.log.durable_end().0 {
-                tracing::warn!(path = %path.display(), position = row.position, "the checkpoint is ahead of the log and is passed over");
+                let (path, position) = (path.display(), row.position);
+                tracing::warn!(%path, position, "the checkpoint is ahead of the log and is passed over");
                 continue;
             }
             match checkpoint::read(&path) {

@@ -10,13 +10,14 @@
 
 pub mod checkpoint;
 mod feed;
+mod measure;
 mod quality;
 mod status;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -25,15 +26,13 @@ pub use feed::{Feed, LearnBatch};
 pub use quality::{BatchQuality, QualityWindow};
 pub use status::{LearnerReport, LearnerStatus};
 
+use self::measure::unix_seconds;
 use crate::event::{EdgeId, NodeId};
 use crate::log::{LogError, LogReader};
 use crate::metrics::Metrics;
 use crate::serving::{Progress, QueryEngine};
 use crate::train::edgebank::{BankRule, EdgeBank};
-use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
-use crate::train::{
-    DestinationPool, Negatives, PhaseSeconds, Positives, StepMode, StepReport, TrainError, Trainer, World,
-};
+use crate::train::{DestinationPool, Negatives, Positives, StepMode, StepReport, TrainError, Trainer, World};
 
 /// How long the loop waits for events before it looks at its surroundings.
 const IDLE: Duration = Duration::from_millis(100);
@@ -190,7 +189,7 @@ impl Learner {
             let mode = self.mode(behind);
             let negatives = self.negatives(batch);
             let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch) };
-            let report = self.step(batch, &negatives, mode)?;
+            let (report, mode) = self.step(batch, &negatives, mode)?;
             self.measure(batch, &negatives, &report, mode, rank);
             self.remember_pairs(batch);
             self.publish_rows(&report.touched);
@@ -229,46 +228,15 @@ impl Learner {
         drawn
     }
 
-    /// Ranks a few positives against candidates drawn like negatives; changes no state.
-    fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Option<f64> {
-        let queries = self.options.rank_queries.min(batch.edges.len());
-        let stride = batch.edges.len() / queries.max(1);
-        let world = self.world(batch.end);
-        let mut sum = 0.0;
-        for query in 0..queries {
-            let i = query * stride;
-            let mut candidates = Vec::new();
-            let key = self.options.seed ^ 0x7261_6e6b;
-            self.pool.draw(key, batch.edges[i].0, self.options.rank_candidates, &mut candidates);
-            candidates.push(batch.dst[i]);
-            let scores = self.trainer.score_candidates(&world, batch.src[i], batch.times[i], &candidates);
-            let (positive, others) = scores.split_last()?;
-            sum += reciprocal_rank(*positive, others);
-        }
-        #[allow(clippy::cast_precision_loss)] // a handful
-        (queries > 0).then(|| sum / queries as f64)
-    }
-
-    fn world(&self, bound: EdgeId) -> World<'_> {
-        World {
-            view: self.shared.engine.graph.view_at(bound),
-            edge_features: &self.shared.engine.edge_features,
-            node_features: &self.shared.engine.node_features,
-        }
-    }
-
+    /// The trainer's step, and how much of it was done: a step whose numbers are not finite only remembers.
     fn step(
         &mut self,
         batch: &LearnBatch,
         negatives: &[NodeId],
         mode: StepMode,
-    ) -> Result<StepReport, TrainError> {
+    ) -> Result<(StepReport, StepMode), TrainError> {
         let engine = self.shared.engine.clone();
-        let world = World {
-            view: engine.graph.view_at(batch.end),
-            edge_features: &engine.edge_features,
-            node_features: &engine.node_features,
-        };
+        let world = world(&engine, batch.end);
         let positives =
             Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
         let negatives = Negatives { src: &batch.src, dst: negatives };
@@ -279,61 +247,10 @@ impl Learner {
                 let mut touched = [batch.src.as_slice(), &batch.dst].concat();
                 touched.sort_unstable();
                 touched.dedup();
-                Ok(StepReport { touched, ..StepReport::default() })
+                Ok((StepReport { touched, ..StepReport::default() }, StepMode::Remember))
             }
-            other => other,
+            done => Ok((done?, mode)),
         }
-    }
-
-    fn measure(
-        &mut self,
-        batch: &LearnBatch,
-        negatives: &[NodeId],
-        report: &StepReport,
-        mode: StepMode,
-        mrr: Option<f64>,
-    ) {
-        let metrics = &self.shared.metrics;
-        let events = batch.edges.len() as u64;
-        if mode == StepMode::Remember {
-            metrics.train.steps.with_label_values(&["remember"]).inc();
-            metrics.train.skipped_events.inc_by(events);
-            self.shared.status.update(|report| {
-                report.skipped += events;
-                report.remembered += events;
-            });
-            return;
-        }
-        if mode == StepMode::Train {
-            metrics.train.steps.with_label_values(&["train"]).inc();
-            metrics.train.events.inc_by(events);
-            metrics.train.loss.set(f64::from(report.loss));
-        }
-        for (phase, seconds) in phases(&report.phases) {
-            metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
-        }
-        let bank_positive = self.bank.scores(&batch.src, &batch.dst);
-        let bank_negative = self.bank.scores(&batch.src, negatives);
-        if let (Some(ap), Some(auc), Some(baseline)) = (
-            average_precision(&report.positive, &report.negative),
-            roc_auc(&report.positive, &report.negative),
-            average_precision(&bank_positive, &bank_negative),
-        ) {
-            self.quality.push(BatchQuality { average_precision: ap, auc, mrr, baseline });
-        }
-        let quality = self.quality.mean();
-        if let Some(quality) = quality {
-            metrics.eval.average_precision.set(quality.average_precision);
-            metrics.eval.auc.set(quality.auc);
-            metrics.eval.mrr.set(quality.mrr.unwrap_or(0.0));
-            metrics.eval.baseline_average_precision.with_label_values(&["edgebank"]).set(quality.baseline);
-        }
-        self.shared.status.update(|status| {
-            status.trained += if mode == StepMode::Train { events } else { 0 };
-            status.remembered += events;
-            status.loss = Some(report.loss);
-            status.quality = quality;
-        });
     }
 
     fn publish_rows(&mut self, nodes: &[NodeId]) {
@@ -349,16 +266,6 @@ impl Learner {
         }
         self.shared.metrics.model.version.set(self.version.cast_signed());
         self.shared.metrics.model.published_timestamp.set(unix_seconds());
-    }
-
-    fn observe_freshness(&self, batch: &LearnBatch) {
-        let now = unix_seconds();
-        for &origin in &batch.origins_unix_ms {
-            #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
-            let seconds = now - origin as f64 / 1000.0;
-            self.shared.metrics.model.event_to_visible.observe(seconds.max(0.0));
-            self.shared.status.freshness(seconds.max(0.0));
-        }
     }
 
     /// Writes a checkpoint if anything was learned since the last one. A failure is counted and said,
@@ -393,18 +300,11 @@ impl Learner {
     }
 }
 
-fn phases(seconds: &PhaseSeconds) -> [(&'static str, f64); 6] {
-    [
-        ("sample", seconds.sample),
-        ("gather", seconds.gather),
-        ("forward", seconds.forward),
-        ("backward", seconds.backward),
-        ("optimizer", seconds.optimizer),
-        ("memory", seconds.memory),
-    ]
-}
-
-/// Seconds since the Unix epoch.
-fn unix_seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+/// What a step or a score may see: everything before `bound`.
+fn world(engine: &QueryEngine, bound: EdgeId) -> World<'_> {
+    World {
+        view: engine.graph.view_at(bound),
+        edge_features: &engine.edge_features,
+        node_features: &engine.node_features,
+    }
 }

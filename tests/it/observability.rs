@@ -198,8 +198,8 @@ fn touch_everything(metrics: &Metrics) {
     for result in ["accepted", "duplicate", "rejected"] {
         metrics.ingest.events.with_label_values(&["push", result]).inc();
     }
-    metrics.ingest.bytes.with_label_values(&["push"]).inc_by(10);
-    metrics.ingest.dead_letters.with_label_values(&["bad_id"]).inc();
+    metrics.ingest.rejected_events.with_label_values(&["bad_id"]).inc();
+    metrics.ingest.dead_letters.with_label_values(&["push"]).inc();
     metrics.ingest.lag_records.with_label_values(&["0"]).set(3);
     metrics.ingest.watermark.inc();
     set_state(&metrics.ingest.source_state, "push", "running", &["running", "failed"]);

@@ -1,0 +1,110 @@
+//! What the loop finds out about itself: quality on the batch before it is learned, the time of each
+//! phase, how fresh answers are. Changes neither weights nor memory.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{BatchQuality, LearnBatch, Learner, world};
+use crate::event::NodeId;
+use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
+use crate::train::{PhaseSeconds, StepMode, StepReport};
+
+impl Learner {
+    /// Ranks a few positives against candidates drawn like negatives; changes no state.
+    pub(super) fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Option<f64> {
+        let queries = self.options.rank_queries.min(batch.edges.len());
+        let stride = batch.edges.len() / queries.max(1);
+        let world = world(&self.shared.engine, batch.end);
+        let mut sum = 0.0;
+        for query in 0..queries {
+            let i = query * stride;
+            let mut candidates = Vec::new();
+            let key = self.options.seed ^ 0x7261_6e6b;
+            self.pool.draw(key, batch.edges[i].0, self.options.rank_candidates, &mut candidates);
+            candidates.push(batch.dst[i]);
+            let scores = self.trainer.score_candidates(&world, batch.src[i], batch.times[i], &candidates);
+            let (positive, others) = scores.split_last()?;
+            sum += reciprocal_rank(*positive, others);
+        }
+        #[allow(clippy::cast_precision_loss)] // a handful
+        (queries > 0).then(|| sum / queries as f64)
+    }
+
+    /// Adds what a step showed to the window, the metrics and the status.
+    pub(super) fn measure(
+        &mut self,
+        batch: &LearnBatch,
+        negatives: &[NodeId],
+        report: &StepReport,
+        mode: StepMode,
+        mrr: Option<f64>,
+    ) {
+        let metrics = &self.shared.metrics;
+        let events = batch.edges.len() as u64;
+        if mode == StepMode::Remember {
+            metrics.train.steps.with_label_values(&["remember"]).inc();
+            metrics.train.skipped_events.inc_by(events);
+            self.shared.status.update(|report| {
+                report.skipped += events;
+                report.remembered += events;
+            });
+            return;
+        }
+        if mode == StepMode::Train {
+            metrics.train.steps.with_label_values(&["train"]).inc();
+            metrics.train.events.inc_by(events);
+            metrics.train.loss.set(f64::from(report.loss));
+        }
+        for (phase, seconds) in phases(&report.phases) {
+            metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
+        }
+        let bank_positive = self.bank.scores(&batch.src, &batch.dst);
+        let bank_negative = self.bank.scores(&batch.src, negatives);
+        if let (Some(ap), Some(auc), Some(baseline)) = (
+            average_precision(&report.positive, &report.negative),
+            roc_auc(&report.positive, &report.negative),
+            average_precision(&bank_positive, &bank_negative),
+        ) {
+            self.quality.push(BatchQuality { average_precision: ap, auc, mrr, baseline });
+        }
+        let quality = self.quality.mean();
+        if let Some(quality) = quality {
+            metrics.eval.average_precision.set(quality.average_precision);
+            metrics.eval.auc.set(quality.auc);
+            metrics.eval.mrr.set(quality.mrr.unwrap_or(0.0));
+            metrics.eval.baseline_average_precision.with_label_values(&["edgebank"]).set(quality.baseline);
+        }
+        self.shared.status.update(|status| {
+            status.trained += if mode == StepMode::Train { events } else { 0 };
+            status.remembered += events;
+            status.loss = Some(report.loss);
+            status.quality = quality;
+        });
+    }
+
+    /// Notes how long the batch's events took from their origin until now, when answers reflect them.
+    pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
+        let now = unix_seconds();
+        for &origin in &batch.origins_unix_ms {
+            #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
+            let seconds = now - origin as f64 / 1000.0;
+            self.shared.metrics.model.event_to_visible.observe(seconds.max(0.0));
+            self.shared.status.freshness(seconds.max(0.0));
+        }
+    }
+}
+
+fn phases(seconds: &PhaseSeconds) -> [(&'static str, f64); 6] {
+    [
+        ("sample", seconds.sample),
+        ("gather", seconds.gather),
+        ("forward", seconds.forward),
+        ("backward", seconds.backward),
+        ("optimizer", seconds.optimizer),
+        ("memory", seconds.memory),
+    ]
+}
+
+/// Seconds since the Unix epoch.
+pub(super) fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
