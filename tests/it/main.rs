@@ -10,6 +10,7 @@ mod eval_command;
 mod golden_ops;
 mod golden_tgn;
 mod graph_model;
+mod kafka_daemon;
 mod kafka_ingest;
 mod live;
 mod log;

@@ -127,9 +127,14 @@ impl Process {
         self.get("/v1/status").unwrap().1
     }
 
-    /// Polls the status until `holds`; fails after [`PATIENCE`].
+    /// Polls the status until `holds`; fails after three times [`PATIENCE`].
     pub fn wait_until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE * 3;
+        self.wait_until_within(PATIENCE * 3, what, holds)
+    }
+
+    /// Polls the status until `holds`; fails after `limit`.
+    pub fn wait_until_within(&self, limit: Duration, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + limit;
         loop {
             let status = self.status();
             if holds(&status) {
