@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong arguments, 78 settings that cannot be used. What is meant for
 //! programs goes to standard output, what is meant for people to standard error.
 
+mod bench;
 mod check;
 mod demo;
 pub mod eval;
@@ -36,6 +37,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Train and test a model on a file of events under a published protocol
     Eval(eval::EvalArgs),
+    /// Time the parts on an event file, as a table for people and as JSON
+    Bench(bench::BenchArgs),
     /// Push a file of events to Kafka or to a daemon, as a producer would
     Ingest(ingest::IngestArgs),
     /// Validate the settings and probe Kafka, disk and devices
@@ -94,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Ingest(args) => ingest::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => inspect::status(&args),

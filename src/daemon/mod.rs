@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 
 pub use sources::GeneratedOptions;
-pub use status::{StatusDocument, StatusSource};
+pub use status::{StatusDocument, StatusSource, resident_bytes};
 pub use store::{Learned, Store};
 
 use crate::api::{Health, State};

@@ -7,11 +7,13 @@
 
 mod buffer;
 pub mod matmul;
+mod prefetch;
 mod probe;
 pub mod rng;
 pub mod simd;
 
 pub use buffer::DeviceBuffer;
+pub use prefetch::prefetch;
 pub use probe::{CudaDevice, CudaFound, Probe, probe};
 
 /// A place where buffers live and operations run.

@@ -9,6 +9,8 @@
 //!
 //! Knows nothing of nodes and locks.
 
+use std::ops::Range;
+
 use super::slab::{Slab, class_of};
 use crate::event::NodeId;
 
@@ -70,6 +72,20 @@ pub(super) struct TemporalBlock {
     class: u8,
     /// Whether edge ids ascend too, so that the entries below an edge id stand in front.
     ordered: bool,
+}
+
+/// Consecutive edges of a node.
+pub struct Run<'a> {
+    block: &'a TemporalBlock,
+    entries: &'a [Entry],
+}
+
+impl Run<'_> {
+    /// The entries, unpacked, ascending.
+    #[inline]
+    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
+        self.entries.iter().map(|&entry| self.block.unpack(entry))
+    }
 }
 
 /// Distance of two times, the later first.
@@ -203,6 +219,12 @@ impl TemporalBlock {
     /// All entries, unpacked, ascending.
     pub fn records(&self, slab: &Slab) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
         slab.get(self.slot, self.len()).iter().map(|&entry| self.unpack(entry))
+    }
+
+    /// The entries `range`.
+    #[inline]
+    pub fn run<'a>(&'a self, slab: &'a Slab, range: Range<usize>) -> Run<'a> {
+        Run { block: self, entries: &slab.get(self.slot, self.len())[range] }
     }
 
     /// Number of entries before the first with time at least `time`.

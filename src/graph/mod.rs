@@ -19,9 +19,10 @@ mod store;
 mod view;
 
 pub use account::{GraphBytes, GraphStats};
+pub use block::Run;
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use store::GraphStore;
-pub use view::{Candidates, GraphView, Neighbor, Past};
+pub use view::{Candidates, GraphReader, GraphView, Neighbor, Past};
 
 use crate::event::EdgeId;
 

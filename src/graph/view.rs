@@ -4,9 +4,13 @@
 //! Because ids are given in order of arrival, a view that keeps its bound answers the same question the
 //! same way however much the writer has added since. Deletions take edges out of every view.
 
-use super::block::{Record, TemporalBlock};
+use parking_lot::RwLockReadGuard;
+
+use super::block::{Record, Run, TemporalBlock};
+use super::list::AdjacencyList;
 use super::slab::Slab;
-use super::store::GraphStore;
+use super::store::{GraphStore, Shard};
+use crate::device::prefetch;
 use crate::event::{EdgeId, EventTime, NodeId};
 
 /// The graph as it was when the records below one edge id had arrived.
@@ -25,6 +29,16 @@ pub struct Neighbor {
     pub edge: EdgeId,
     /// When it happened.
     pub time: EventTime,
+}
+
+/// Asks about many nodes of one view. Each shard is locked for reading from the first question about one of
+/// its nodes until the reader is dropped, so a reader should live for some hundred questions, no longer, and
+/// its thread must not ask the store otherwise meanwhile. Readers and the writer cannot wait for each
+/// other in a circle: there is one writer at a time, it holds one shard at a time, and it waits for no other
+/// while it does.
+pub struct GraphReader<'a> {
+    view: GraphView<'a>,
+    shards: Vec<Option<RwLockReadGuard<'a, Shard>>>,
 }
 
 /// The edges of one node in a range of times, as one view sees them. The node's shard is locked for
@@ -49,28 +63,45 @@ impl<'a> GraphView<'a> {
         self.bound
     }
 
-    /// Calls `f` with the edges of `node` that have a time in `from..before`; `f` must not ask the graph
-    /// anything, since a shard is locked. Unknown nodes have none.
+    /// To ask about many nodes.
+    #[must_use]
+    pub fn reader(&self) -> GraphReader<'a> {
+        GraphReader { view: *self, shards: self.store.shards.iter().map(|_| None).collect() }
+    }
+}
+
+impl GraphReader<'_> {
+    /// The edges of `node` that have a time in `from..before`. Unknown nodes have none.
     #[inline]
-    pub fn past<R>(
-        &self,
-        node: NodeId,
-        from: EventTime,
-        before: EventTime,
-        f: impl FnOnce(Past<'_>) -> R,
-    ) -> R {
-        self.store.read_list(node, |list, slab| {
-            let blocks = list.blocks();
-            f(Past { blocks, slab, bound: self.bound.0, from: from.0, before: before.0 })
-        })
+    pub fn past(&mut self, node: NodeId, from: EventTime, before: EventTime) -> Past<'_> {
+        let bound = self.view.bound.0;
+        let (shard, index) = self.shard(node);
+        let blocks = shard.lists.get(index).map_or(&[][..], AdjacencyList::blocks);
+        Past { blocks, slab: &shard.slab, bound, from: from.0, before: before.0 }
+    }
+
+    /// Says that a question about `node` will follow, so that its list is near by then.
+    #[inline]
+    pub fn announce(&mut self, node: NodeId) {
+        let (shard, index) = self.shard(node);
+        if let Some(list) = shard.lists.get(index) {
+            prefetch(list);
+        }
+    }
+
+    #[inline]
+    fn shard(&mut self, node: NodeId) -> (&Shard, usize) {
+        let store = self.view.store;
+        let (shard, index) = store.map.locate(node);
+        (self.shards[shard].get_or_insert_with(|| store.shards[shard].read()), index)
     }
 }
 
 impl Past<'_> {
-    /// Calls `f` with the newest edges, newest first, `most` at most. Equal times: the later arrival
-    /// counts as newer.
+    /// Calls `f` with the newest edges, `most` at most, in runs: the newest run first. Equal times: the later
+    /// arrival counts as newer.
     #[inline]
-    pub fn newest(&self, most: usize, mut f: impl FnMut(Neighbor)) {
+    pub fn newest(&self, most: usize, mut f: impl FnMut(Run<'_>)) {
         let mut left = most;
         let last = self.blocks.partition_point(|block| block.start < self.before);
         for (i, block) in self.blocks[..last].iter().enumerate().rev() {
@@ -78,16 +109,26 @@ impl Past<'_> {
             if lowest >= self.bound {
                 continue;
             }
-            // Only the last block can reach beyond the end of the range.
+            // Only the last block can reach beyond the end of the range, only the first behind its begin.
             let end = if i + 1 == last { block.rank_of_time(self.slab, self.before) } else { block.len() };
-            for record in block.records(self.slab).take(end).rev() {
-                if left == 0 || record.time < self.from {
-                    return;
+            let begin = if block.start < self.from { block.rank_of_time(self.slab, self.from) } else { 0 };
+            if highest < self.bound {
+                let taken = left.min(end.saturating_sub(begin));
+                f(block.run(self.slab, end - taken..end));
+                left -= taken;
+            } else {
+                for place in (begin..end).rev() {
+                    if left == 0 {
+                        break;
+                    }
+                    if block.record(self.slab, place).edge < self.bound {
+                        f(block.run(self.slab, place..place + 1));
+                        left -= 1;
+                    }
                 }
-                if highest < self.bound || record.edge < self.bound {
-                    f(neighbor(record));
-                    left -= 1;
-                }
+            }
+            if left == 0 || begin > 0 {
+                return;
             }
         }
     }
@@ -217,4 +258,12 @@ fn rank32(place: usize) -> u32 {
 #[inline]
 fn neighbor(record: Record) -> Neighbor {
     Neighbor { node: record.neighbor(), edge: EdgeId(record.edge), time: EventTime(record.time) }
+}
+
+impl Run<'_> {
+    /// The edges, newest first.
+    #[inline]
+    pub fn newest_first(&self) -> impl ExactSizeIterator<Item = Neighbor> {
+        self.records().rev().map(neighbor)
+    }
 }

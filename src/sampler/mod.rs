@@ -10,9 +10,23 @@
 //!
 //! Knows nothing of features, memories and models.
 
+mod layers;
+
+use std::ops::Range;
+
+pub use layers::{Layer, Layers};
+use rayon::prelude::*;
+
 use crate::device::rng;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::graph::{GraphView, Neighbor};
+
+/// Seeds that one thread takes at a time.
+const PART_SEEDS: usize = 256;
+/// How many seeds ahead the store is told whom it will be asked about.
+const ANNOUNCED_SEEDS: usize = 8;
+/// Most ranks that are drawn without branches.
+const FEW: usize = 16;
 
 /// The (node, time) pairs that are asked about; both columns are equally long.
 #[derive(Clone, Copy, Debug)]
@@ -103,75 +117,118 @@ impl MessageFlowGraph {
         self.deltas.resize(slots, 0.0);
     }
 
-    /// The slots of seed `s`, to fill.
-    fn slots(&mut self, s: usize) -> Slots<'_> {
-        let range = s * self.fanout..(s + 1) * self.fanout;
-        Slots {
-            filled: 0,
-            neighbors: &mut self.neighbors[range.clone()],
-            edges: &mut self.edges[range.clone()],
-            times: &mut self.times[range.clone()],
-            deltas: &mut self.deltas[range],
-        }
+    /// All slots, in parts of [`PART_SEEDS`] seeds. There is a slot per seed at least.
+    fn parts(&mut self) -> impl IndexedParallelIterator<Item = Part<'_>> {
+        let slots = PART_SEEDS * self.fanout;
+        let columns = (
+            self.counts.par_chunks_mut(PART_SEEDS),
+            self.neighbors.par_chunks_mut(slots),
+            self.edges.par_chunks_mut(slots),
+            self.times.par_chunks_mut(slots),
+            self.deltas.par_chunks_mut(slots),
+        );
+        columns.into_par_iter().map(|(counts, neighbors, edges, times, deltas)| Part {
+            counts,
+            neighbors,
+            edges,
+            times,
+            deltas,
+        })
     }
 }
 
-/// The slots of one seed.
-struct Slots<'a> {
-    filled: usize,
+/// The slots of some seeds in a row.
+struct Part<'a> {
+    counts: &'a mut [u32],
     neighbors: &'a mut [NodeId],
     edges: &'a mut [EdgeId],
     times: &'a mut [EventTime],
     deltas: &'a mut [f32],
 }
 
-impl Slots<'_> {
+impl Part<'_> {
+    /// Fills the slots from `slot` on with `found`, edges before `seed_time`, and returns the next slot.
     #[inline]
-    fn fill(&mut self, seed_time: EventTime, neighbor: Neighbor) {
-        let slot = self.filled;
-        self.neighbors[slot] = neighbor.node;
-        self.edges[slot] = neighbor.edge;
-        self.times[slot] = neighbor.time;
-        self.deltas[slot] = seed_time.since(neighbor.time);
-        self.filled += 1;
+    fn fill(
+        &mut self,
+        slot: usize,
+        seed_time: EventTime,
+        found: impl ExactSizeIterator<Item = Neighbor>,
+    ) -> usize {
+        let end = slot + found.len();
+        let (neighbors, edges) = (&mut self.neighbors[slot..end], &mut self.edges[slot..end]);
+        let (times, deltas) = (&mut self.times[slot..end], &mut self.deltas[slot..end]);
+        for (i, neighbor) in found.enumerate().take(end - slot) {
+            neighbors[i] = neighbor.node;
+            edges[i] = neighbor.edge;
+            times[i] = neighbor.time;
+            deltas[i] = seed_time.since(neighbor.time);
+        }
+        end
     }
 
-    /// Empties the slots that were not filled and says how many were.
-    fn close(self) -> u32 {
-        self.neighbors[self.filled..].fill(NodeId::NONE);
-        self.edges[self.filled..].fill(MessageFlowGraph::NO_EDGE);
-        self.times[self.filled..].fill(EventTime(0));
-        self.deltas[self.filled..].fill(0.0);
-        u32::try_from(self.filled).unwrap_or(u32::MAX)
+    /// Empties slots.
+    fn clear(&mut self, slots: Range<usize>) {
+        self.neighbors[slots.clone()].fill(NodeId::NONE);
+        self.edges[slots.clone()].fill(MessageFlowGraph::NO_EDGE);
+        self.times[slots.clone()].fill(EventTime(0));
+        self.deltas[slots].fill(0.0);
+    }
+
+    /// Samples `seeds`, the first of which has number `first` in its batch.
+    fn sample(mut self, view: GraphView<'_>, seeds: Seeds<'_>, first: usize, request: &SampleRequest) {
+        let mut reader = view.reader();
+        let mut ranks = Vec::new();
+        for (index, (&node, &time)) in seeds.nodes.iter().zip(seeds.times).enumerate() {
+            if let Some(&later) = seeds.nodes.get(index + ANNOUNCED_SEEDS) {
+                reader.announce(later);
+            }
+            let from = match request.window {
+                Some(window) => EventTime(time.0.saturating_sub(window)),
+                None => EventTime::MIN,
+            };
+            let begin = index * request.fanout;
+            let mut slot = begin;
+            let past = reader.past(node, from, time);
+            match request.policy {
+                SamplingPolicy::Recent => {
+                    past.newest(request.fanout, |run| slot = self.fill(slot, time, run.newest_first()));
+                }
+                SamplingPolicy::Uniform => {
+                    let candidates = past.candidates();
+                    draw_ranks(candidates.count(), request, first + index, &mut ranks);
+                    candidates.pick(&ranks, |edge| slot = self.fill(slot, time, std::iter::once(edge)));
+                }
+            }
+            self.clear(slot..begin + request.fanout);
+            #[allow(clippy::cast_possible_truncation, reason = "the policies fill at most u32::MAX slots")]
+            let count = (slot - begin) as u32;
+            self.counts[index] = count;
+        }
     }
 }
 
 /// Samples past edges of every seed into `out`, whose buffers are reused. Edges count that `view` sees, with
-/// time strictly before the seed's time and inside the window. A seed's shard is locked only while that
-/// seed is sampled.
+/// time strictly before the seed's time and inside the window. Many seeds are shared out among the
+/// threads of rayon's current pool; shards stay locked for reading while [`PART_SEEDS`] seeds are sampled.
 ///
 /// # Panics
 /// When the columns of `seeds` differ in length.
 pub fn sample(view: GraphView<'_>, seeds: Seeds<'_>, request: &SampleRequest, out: &mut MessageFlowGraph) {
     assert_eq!(seeds.nodes.len(), seeds.times.len(), "nodes and times of the seeds");
     out.resize(seeds.nodes.len(), request.fanout);
-    let mut ranks = Vec::new();
-    for (index, (&node, &time)) in seeds.nodes.iter().zip(seeds.times).enumerate() {
-        let from = match request.window {
-            Some(window) => EventTime(time.0.saturating_sub(window)),
-            None => EventTime::MIN,
-        };
-        let mut slots = out.slots(index);
-        view.past(node, from, time, |past| match request.policy {
-            SamplingPolicy::Recent => past.newest(request.fanout, |edge| slots.fill(time, edge)),
-            SamplingPolicy::Uniform => {
-                let candidates = past.candidates();
-                draw_ranks(candidates.count(), request, index, &mut ranks);
-                candidates.pick(&ranks, |edge| slots.fill(time, edge));
-            }
-        });
-        out.counts[index] = slots.close();
+    if request.fanout == 0 {
+        out.counts.fill(0);
+        return;
     }
+    let parts = out.parts().enumerate();
+    let work = |(number, part): (usize, Part<'_>)| {
+        let first = number * PART_SEEDS;
+        let rows = first..(first + PART_SEEDS).min(seeds.nodes.len());
+        let seeds = Seeds { nodes: &seeds.nodes[rows.clone()], times: &seeds.times[rows] };
+        part.sample(view, seeds, first, request);
+    };
+    parts.for_each(work);
 }
 
 /// Ranks of the edges that uniform sampling takes of `count`, descending.
@@ -183,15 +240,38 @@ fn draw_ranks(count: u32, request: &SampleRequest, index: usize, ranks: &mut Vec
         return;
     }
     let prefix = rng::prefix([request.seed, request.batch, index as u64]);
-    for step in 0..wanted {
+    let draws = (0..wanted).map(|step| {
         let last = count - wanted + step;
         let random = rng::draw(prefix, u64::from(request.layer) << 32 | u64::from(step));
-        let drawn = rng::scale(random, last + 1);
+        (rng::scale(random, last + 1), last)
+    });
+    if request.fanout <= FEW {
+        return few_ranks(draws, ranks);
+    }
+    for (drawn, last) in draws {
         match ranks.binary_search_by(|rank| drawn.cmp(rank)) {
             // `last` is larger than all that could be drawn before.
             Ok(_) => ranks.insert(0, last),
             Err(place) => ranks.insert(place, drawn),
         }
+    }
+}
+
+/// The same for [`FEW`] ranks at most, without branches that depend on them: comparisons with all that were
+/// drawn before, and each rank's place is the number of those above it.
+#[inline]
+fn few_ranks(draws: impl ExactSizeIterator<Item = (u32, u32)>, ranks: &mut Vec<u32>) {
+    // Larger than every rank, so unused places match none and stand above all.
+    let mut taken = [u32::MAX; FEW];
+    let count = draws.len();
+    for (place, (drawn, last)) in draws.enumerate() {
+        let is_taken = taken.iter().fold(false, |any, &other| any | (other == drawn));
+        taken[place] = if is_taken { last } else { drawn };
+    }
+    ranks.resize(count, 0);
+    for &rank in &taken[..count] {
+        let above = taken.iter().map(|&other| usize::from(other > rank)).sum::<usize>();
+        ranks[above - (FEW - count)] = rank;
     }
 }
 

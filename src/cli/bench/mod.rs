@@ -1,0 +1,125 @@
+//! `evergraph bench`: times the parts on an event file. Every figure is the median of several runs, with the
+//! smallest and the largest beside it, and the machine's facts stand in the same JSON object.
+//!
+//! Measures what the daemon runs, through the same calls; times nothing that a run does only here (files
+//! are read and batches are made before the clock starts).
+
+mod ingest;
+mod sample;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{machine, output};
+
+/// What to time.
+#[derive(Debug, Args)]
+pub(super) struct BenchArgs {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Edges into the graph, with and without the durable log, and what they cost in memory
+    Ingest(ingest::IngestArgs),
+    /// Temporal sampling: recent and uniform, one and two layers, one and more threads
+    Sample(sample::SampleArgs),
+}
+
+/// What every part takes.
+#[derive(Debug, Args)]
+struct Common {
+    /// Event file: CSV or CSV.gz with columns src, dst, ts
+    #[arg(long, value_name = "FILE")]
+    events: PathBuf,
+    /// Runs of which the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Where the figures go as one JSON object; `-` is standard output
+    #[arg(long, value_name = "OUT")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the benchmark that the arguments name.
+pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    match &args.part {
+        Part::Ingest(args) => ingest::run(args),
+        Part::Sample(args) => sample::run(args),
+    }
+}
+
+/// The middle of several measurements and how far they lie apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    /// Of measurements, at least one.
+    fn of(measured: impl IntoIterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = measured.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+        let last = sorted.len().saturating_sub(1);
+        let median = f64::midpoint(at(last / 2), at(sorted.len() / 2));
+        Self { median, min: at(0), max: at(last) }
+    }
+}
+
+/// The smallest measurement that `percent` of all are not above.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let rank = (sorted.len() * percent).div_ceil(100).clamp(1, sorted.len().max(1));
+    sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+}
+
+/// Seconds that `work` takes, and what it returns.
+fn seconds<R>(work: impl FnOnce() -> R) -> (f64, R) {
+    let started = Instant::now();
+    let result = work();
+    (started.elapsed().as_secs_f64(), result)
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of a benchmark fit
+fn per_second(count: usize, seconds: f64) -> f64 {
+    count as f64 / seconds.max(1e-9)
+}
+
+/// Writes the figures to where `--json` says, with the machine's facts in them.
+fn deliver(json: Option<&Path>, part: &str, threads: usize, figures: impl Serialize) -> anyhow::Result<()> {
+    let mut document = serde_json::json!({ "bench": part, "machine": machine::facts(threads) });
+    if let (Value::Object(document), Value::Object(figures)) = (&mut document, serde_json::to_value(figures)?)
+    {
+        document.extend(figures);
+    }
+    match json {
+        None => Ok(()),
+        Some(path) if path.as_os_str() == "-" => output::print(&serde_json::to_string(&document)?),
+        Some(path) => std::fs::write(path, serde_json::to_string_pretty(&document)?)
+            .with_context(|| format!("--json {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle_and_percentiles_are_measured_values() {
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).median, 2.5);
+        let sorted: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!(
+            (percentile(&sorted, 50), percentile(&sorted, 99), percentile(&sorted, 100)),
+            (100.0, 198.0, 200.0)
+        );
+        assert_eq!(percentile(&[7.0], 99), 7.0);
+    }
+}

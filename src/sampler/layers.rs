@@ -1,0 +1,203 @@
+//! Several layers of samples: who are my neighbors, and who were theirs when they met me. The seeds of a layer
+//! are the distinct (neighbor, time of the edge) pairs that the layer before it found, in order of first
+//! appearance, so nothing is asked twice.
+
+use std::hash::{BuildHasher, RandomState};
+
+use super::{MessageFlowGraph, SampleRequest, Seeds, sample};
+use crate::device::rng;
+use crate::event::{EventTime, NodeId};
+use crate::graph::GraphView;
+
+/// Samples of one or more layers; buffers are kept from call to call.
+#[derive(Debug, Default)]
+pub struct Layers {
+    layers: Vec<Layer>,
+    count: usize,
+    distinct: DistinctPairs,
+}
+
+/// One layer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layer {
+    /// Nodes that were asked about.
+    pub nodes: Vec<NodeId>,
+    /// The times at which they were.
+    pub times: Vec<EventTime>,
+    /// What was found.
+    pub graph: MessageFlowGraph,
+    /// For each slot of `graph`, which seed of the next layer it is; [`Layers::NO_SEED`] in empty slots. Empty
+    /// in the last layer.
+    pub next: Vec<u32>,
+}
+
+impl Layers {
+    /// Stands for "no seed" in [`Layer::next`].
+    pub const NO_SEED: u32 = u32::MAX;
+
+    /// No layers, to sample into.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Samples `count` layers from `seeds` on. `request.layer` is the number of the first; the others count
+    /// up from it.
+    ///
+    /// # Panics
+    /// When the columns of `seeds` differ in length.
+    pub fn sample(&mut self, view: GraphView<'_>, seeds: Seeds<'_>, request: &SampleRequest, count: usize) {
+        self.layers.resize_with(self.layers.len().max(count), Layer::default);
+        self.count = count;
+        let mut request = *request;
+        for l in 0..count {
+            let (done, rest) = self.layers.split_at_mut(l);
+            let layer = &mut rest[0];
+            match done.last_mut() {
+                None => {
+                    layer.nodes.clear();
+                    layer.nodes.extend_from_slice(seeds.nodes);
+                    layer.times.clear();
+                    layer.times.extend_from_slice(seeds.times);
+                }
+                Some(before) => self.distinct.collect(before, &mut layer.nodes, &mut layer.times),
+            }
+            layer.next.clear();
+            sample(view, Seeds { nodes: &layer.nodes, times: &layer.times }, &request, &mut layer.graph);
+            request.layer += 1;
+        }
+    }
+
+    /// The layers, from the seeds outward.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers[..self.count]
+    }
+
+    /// Number of edges found in all layers.
+    #[must_use]
+    pub fn edges(&self) -> u64 {
+        self.layers().iter().flat_map(|layer| &layer.graph.counts).map(|&count| u64::from(count)).sum()
+    }
+}
+
+/// A hash table of (node, time) pairs that is emptied by counting up.
+#[derive(Debug)]
+struct DistinctPairs {
+    /// Per place: the round that wrote it, and which pair.
+    places: Vec<(u32, u32)>,
+    round: u32,
+    /// Keeps who chooses the nodes of a stream from choosing collisions.
+    key: u64,
+}
+
+impl Default for DistinctPairs {
+    fn default() -> Self {
+        Self { places: Vec::new(), round: 0, key: RandomState::new().hash_one(0_u64) }
+    }
+}
+
+impl DistinctPairs {
+    /// Lists the distinct filled slots of `layer` in `nodes` and `times`, and notes in `layer.next` where
+    /// each slot's pair is.
+    fn collect(&mut self, layer: &mut Layer, nodes: &mut Vec<NodeId>, times: &mut Vec<EventTime>) {
+        let Layer { graph, next, .. } = layer;
+        nodes.clear();
+        times.clear();
+        next.clear();
+        let room = (2 * graph.neighbors.len()).next_power_of_two().max(64);
+        self.round = self.round.wrapping_add(1);
+        if self.places.len() < room || self.round == 0 {
+            self.places.clear();
+            self.places.resize(room, (0, 0));
+            self.round = 1;
+        }
+        let mask = self.places.len() - 1;
+        for (&node, &time) in graph.neighbors.iter().zip(&graph.times) {
+            if node == NodeId::NONE {
+                next.push(Layers::NO_SEED);
+                continue;
+            }
+            let hash = rng::draw(self.key ^ u64::from(node.0), time.0.cast_unsigned());
+            #[allow(clippy::cast_possible_truncation)] // any bits do
+            let mut place = hash as usize & mask;
+            let seed = loop {
+                let (round, pair) = self.places[place];
+                if round != self.round {
+                    #[allow(clippy::cast_possible_truncation)] // slots are fewer than nodes can be
+                    let pair = nodes.len() as u32;
+                    self.places[place] = (self.round, pair);
+                    nodes.push(node);
+                    times.push(time);
+                    break pair;
+                }
+                if nodes[pair as usize] == node && times[pair as usize] == time {
+                    break pair;
+                }
+                place = (place + 1) & mask;
+            };
+            next.push(seed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EdgeBatch;
+    use crate::graph::{GraphOptions, GraphStore};
+    use crate::sampler::SamplingPolicy;
+
+    #[test]
+    fn the_second_layer_asks_about_each_neighbor_once_at_the_time_of_the_edge() {
+        let store = GraphStore::new(GraphOptions::default());
+        let mut batch = EdgeBatch::default();
+        for i in 0..2_000_u32 {
+            batch.push_edge(NodeId(i % 13), NodeId(20 + i * i % 7), EventTime(i64::from(i / 2)));
+        }
+        store.apply(&batch);
+        let nodes: Vec<NodeId> = (0..40).map(NodeId).collect();
+        let times: Vec<EventTime> = (0..40).map(|i| EventTime(900 + i)).collect();
+        let request = SampleRequest {
+            policy: SamplingPolicy::Uniform,
+            fanout: 5,
+            window: None,
+            seed: 1,
+            batch: 2,
+            layer: 0,
+        };
+        let mut layers = Layers::new();
+        // The second call must not see what the first left behind.
+        for view in [store.view_at(crate::event::EdgeId(700)), store.view()] {
+            layers.sample(view, Seeds { nodes: &nodes, times: &times }, &request, 3);
+            assert_eq!(layers.layers().len(), 3);
+            let mut edges = 0;
+            for pair in layers.layers().windows(2) {
+                let (near, far) = (&pair[0], &pair[1]);
+                let mut seen = std::collections::HashSet::new();
+                assert!(
+                    far.nodes.iter().zip(&far.times).all(|pair| seen.insert(pair)),
+                    "a pair stands twice"
+                );
+                assert_eq!(near.next.len(), near.graph.neighbors.len());
+                for (slot, &seed) in near.next.iter().enumerate() {
+                    if near.graph.neighbors[slot] == NodeId::NONE {
+                        assert_eq!(seed, Layers::NO_SEED);
+                    } else {
+                        assert_eq!(far.nodes[seed as usize], near.graph.neighbors[slot]);
+                        assert_eq!(far.times[seed as usize], near.graph.times[slot]);
+                    }
+                }
+                let mut alone = MessageFlowGraph::new();
+                let layer = layers.layers().iter().position(|layer| layer == far).unwrap() as u32;
+                let request = SampleRequest { layer, ..request };
+                sample(view, Seeds { nodes: &far.nodes, times: &far.times }, &request, &mut alone);
+                assert_eq!(alone, far.graph);
+                edges += near.graph.counts.iter().map(|&count| u64::from(count)).sum::<u64>();
+            }
+            let last = layers.layers()[2].graph.counts.iter().map(|&count| u64::from(count)).sum::<u64>();
+            assert_eq!(layers.edges(), edges + last);
+            assert!(layers.layers()[2].next.is_empty());
+        }
+    }
+}
