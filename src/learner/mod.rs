@@ -13,6 +13,8 @@ mod feed;
 mod measure;
 mod quality;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -134,7 +136,7 @@ impl Learner {
             record,
         };
         learner.rebuild(open_reader(EdgeId(0)), position)?;
-        let known = u32::try_from(learner.trainer.state().memory.len()).unwrap_or(u32::MAX);
+        let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
         learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
         learner.publish_weights();
         learner.shared.progress.set_learned(position);

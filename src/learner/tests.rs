@@ -1,0 +1,177 @@
+//! The loop over a real log and a real graph, batch by batch, on a stream that is made up.
+
+use super::*;
+use crate::device::Device;
+use crate::event::{EdgeBatch, EventTime, NodeKey};
+use crate::feature::FeatureStore;
+use crate::graph::{GraphOptions, GraphStore, NodeDictionary};
+use crate::log::faulty::MemoryDisk;
+use crate::log::{Frame, Log, LogOptions};
+use crate::model::TgnOptions;
+use crate::serving::NodeStates;
+use crate::train::TrainerOptions;
+
+/// What the daemon has around a learner, without the daemon.
+struct Rig {
+    log: Log,
+    shared: Shared,
+    folder: tempfile::TempDir,
+}
+
+fn trainer_options() -> TrainerOptions {
+    let model = TgnOptions {
+        memory_dim: 6,
+        time_dim: 4,
+        embedding_dim: 5,
+        heads: 2,
+        fanout: 3,
+        node_feature_dim: 0,
+        edge_feature_dim: 1,
+        dropout: 0.0,
+    };
+    TrainerOptions { model, learning_rate: 3e-3, seed: 5 }
+}
+
+fn trainer() -> Trainer {
+    Trainer::new(trainer_options(), &Device::Cpu).unwrap()
+}
+
+/// Node `i` is called `i`.
+fn key(node: u32) -> NodeKey {
+    NodeKey::Int(i64::from(node))
+}
+
+impl Rig {
+    /// An empty log and 32 nodes.
+    fn new() -> Self {
+        let options = LogOptions { dir: PathBuf::from("log"), segment_bytes: 1 << 20 };
+        let (log, _) = Log::open_with(options, MemoryDisk::new().storage()).unwrap();
+        let keys = NodeDictionary::new();
+        for node in 0..32 {
+            keys.intern(&key(node));
+        }
+        let progress = Arc::new(Progress::new());
+        let engine = QueryEngine::new(
+            Arc::new(GraphStore::new(GraphOptions::default())),
+            Arc::new(keys),
+            Arc::new(NodeStates::new(trainer_options().model.memory_dim)),
+            Arc::new(FeatureStore::new(1)),
+            Arc::new(FeatureStore::new(0)),
+            progress.clone(),
+        );
+        let engine = Arc::new(engine);
+        let shared = Shared { engine, progress, status: Arc::default(), metrics: Metrics::new() };
+        Self { log, shared, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// The same log, graph and features, with nothing published yet.
+    fn restart(&mut self) {
+        let (old, progress) = (self.shared.engine.clone(), Arc::new(Progress::new()));
+        progress.set_indexed(self.log.end());
+        let engine = QueryEngine::new(
+            old.graph.clone(),
+            old.keys.clone(),
+            Arc::new(NodeStates::new(old.states.dimension())),
+            old.edge_features.clone(),
+            old.node_features.clone(),
+            progress.clone(),
+        );
+        let engine = Arc::new(engine);
+        self.shared = Shared { engine, progress, status: Arc::default(), metrics: Metrics::new() };
+    }
+
+    fn options(&self) -> LearnerOptions {
+        LearnerOptions {
+            train: true,
+            batch_events: 10,
+            batch_wait: Duration::ZERO,
+            lag_events_max: 1_000_000,
+            quality_window_batches: 100,
+            rank_queries: 2,
+            rank_candidates: 5,
+            seed: 3,
+            checkpoint_dir: self.folder.path().to_path_buf(),
+            checkpoint_interval: Duration::from_secs(3600),
+        }
+    }
+
+    /// Makes records durable, in one frame.
+    fn write(&mut self, batch: EdgeBatch, origin_unix_ms: i64) -> Frame {
+        let batch = EdgeBatch { first: self.log.end(), ..batch };
+        let frame = Frame { batch, origin_unix_ms, ..Frame::default() };
+        self.log.append(&frame).unwrap();
+        self.log.commit().unwrap();
+        frame
+    }
+
+    /// Makes records durable and puts them into the graph.
+    fn append(&mut self, batch: EdgeBatch, origin_unix_ms: i64) {
+        let frame = self.write(batch, origin_unix_ms);
+        self.shared.engine.graph.apply(&frame.batch);
+        self.shared.progress.set_indexed(frame.batch.end());
+    }
+
+    /// Edges between 0..8 and 8..16 at times from `time` on.
+    fn append_edges(&mut self, count: u32, time: i64) {
+        self.append(edges((0..count).map(|i| (i % 8, 8 + (i * 3) % 8, time + i64::from(i)))), 0);
+    }
+
+    fn learner(&self, options: LearnerOptions) -> Learner {
+        self.learner_at(trainer(), EdgeId(0), options)
+    }
+
+    fn learner_at(&self, trainer: Trainer, position: EdgeId, options: LearnerOptions) -> Learner {
+        let record: CheckpointRecorder = Box::new(|_, _, _| ());
+        Learner::new(trainer, position, |from| self.log.reader(from), self.shared.clone(), options, record)
+            .unwrap()
+    }
+}
+
+fn edges(events: impl IntoIterator<Item = (u32, u32, i64)>) -> EdgeBatch {
+    let mut batch = EdgeBatch::default();
+    for (src, dst, time) in events {
+        batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
+    }
+    batch
+}
+
+impl Learner {
+    /// Learns all that is indexed, and says what the batches were.
+    fn drain(&mut self) -> Vec<LearnBatch> {
+        let mut batches = Vec::new();
+        let mut batch = LearnBatch::default();
+        while self.feed.position() < self.shared.progress.indexed() {
+            self.feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO).unwrap();
+            self.learn(&batch).unwrap();
+            batches.push(batch.clone());
+        }
+        batches
+    }
+}
+
+#[test]
+fn a_restart_publishes_what_was_published() {
+    let mut rig = Rig::new();
+    // Nodes 20 and 21 are in the last batch only: their message waits and they have no memory yet.
+    rig.append_edges(10, 100);
+    rig.append(edges([(20, 21, 200)]), 0);
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    let published = |rig: &Rig| {
+        let mut rows = vec![0.0; 32 * trainer_options().model.memory_dim];
+        let nodes: Vec<NodeId> = (0..32).map(NodeId).collect();
+        rig.shared.engine.states.gather(&nodes, &mut rows);
+        let times: Vec<_> = nodes.iter().map(|&node| rig.shared.engine.states.updated(node)).collect();
+        (rows, times)
+    };
+    // A row is published with the weights of its step; those of the end are what a restart has.
+    learner.publish_rows(&(0..32).map(NodeId).collect::<Vec<_>>());
+    let before = published(&rig);
+    assert_eq!(before.1[20], Some(EventTime(200)));
+    let mut bytes = Vec::new();
+    learner.trainer.save(&mut bytes).unwrap();
+    rig.restart();
+    let restored = Trainer::load(trainer_options(), &Device::Cpu, &mut bytes.as_slice()).unwrap();
+    rig.learner_at(restored, EdgeId(11), rig.options());
+    assert_eq!(published(&rig), before);
+}
