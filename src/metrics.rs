@@ -210,7 +210,7 @@ group! {
     published_timestamp: Gauge = "model_published_timestamp_seconds"
         "When those weights were published, seconds since the Unix epoch.";
     event_to_visible: Histogram (FRESHNESS_SECONDS) = "event_to_visible_seconds"
-        "Time from the production of an event (broker timestamp or receipt) until answers reflect it.";
+        "Time from the production of a live event (broker timestamp or receipt) until answers reflect it.";
 }
 
 group! {

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
 
@@ -218,6 +218,7 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
         batch_events: learner.batch_events,
         batch_wait: Duration::from_millis(learner.batch_wait_ms),
         lag_events_max: learner.lag_events_max,
+        started_unix_ms: unix_ms(),
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,
@@ -235,6 +236,12 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
     parts.progress.set_indexed(store.index.end());
     let recorder = store.recorder(config.checkpoint.keep);
     Ok(Learner::new(trainer, position, |from| store.log.reader(from), shared, options, recorder)?)
+}
+
+/// Milliseconds since the Unix epoch.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {

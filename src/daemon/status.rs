@@ -85,6 +85,8 @@ pub struct LearnerDocument {
     pub events_behind: u64,
     pub trained_events: u64,
     pub skipped_events: u64,
+    /// Whether the learner is at events from before the daemon's start, which are always trained on.
+    pub training_on_history: bool,
     pub loss: Option<f32>,
     pub average_precision: Option<f64>,
     pub auc: Option<f64>,
@@ -214,6 +216,7 @@ impl Inputs {
             events_behind: report.behind,
             trained_events: report.trained,
             skipped_events: report.skipped,
+            training_on_history: report.history,
             loss: report.loss,
             average_precision: report.quality.map(|quality| quality.average_precision),
             auc: report.quality.map(|quality| quality.auc),

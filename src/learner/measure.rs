@@ -81,10 +81,12 @@ impl Learner {
         });
     }
 
-    /// Notes how long the batch's events took from their origin until now, when answers reflect them.
+    /// Notes how long the batch's live events took from their origin until now, when answers reflect them.
+    /// The age of history says nothing of the daemon.
     pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
         let now = unix_seconds();
-        for &origin in &batch.origins_unix_ms {
+        let started = self.options.started_unix_ms;
+        for &origin in batch.origins_unix_ms.iter().filter(|&&origin| origin >= started) {
             #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
             let seconds = now - origin as f64 / 1000.0;
             self.shared.metrics.model.event_to_visible.observe(seconds.max(0.0));

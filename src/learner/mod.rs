@@ -2,8 +2,10 @@
 //! measured on events the model has not seen), train on it, update node memory, publish. It never
 //! stops for readers, and they never wait for it.
 //!
-//! When it lags by more than a set number of events it skips gradient steps, never memory updates, and
-//! says how many events it skipped. A step whose loss is not finite is skipped the same way.
+//! Events from before the daemon's start are history, and history is always trained on, however long it
+//! takes: a model is to learn from the past it is given. When the learner lags behind live events by more
+//! than a set number, it skips their gradient steps, never memory updates, and says how many events it
+//! skipped. A step whose loss is not finite is skipped the same way.
 //!
 //! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
@@ -59,8 +61,10 @@ pub struct LearnerOptions {
     pub batch_events: usize,
     /// How long a batch that is not full waits for more.
     pub batch_wait: Duration,
-    /// Records behind the log's end past which gradient steps are skipped.
+    /// Records behind the log's end past which the gradient steps of live events are skipped.
     pub lag_events_max: u64,
+    /// When the daemon started, Unix milliseconds: what was produced earlier is history.
+    pub started_unix_ms: i64,
     /// Batches over which quality is averaged.
     pub quality_window_batches: usize,
     /// Positives of a batch that are ranked against candidates.
@@ -188,7 +192,7 @@ impl Learner {
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
         if !batch.edges.is_empty() {
-            let mode = self.mode(behind);
+            let mode = self.mode(batch, behind);
             let negatives = self.negatives(batch);
             let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch) };
             let (report, mode) = self.step(batch, &negatives, mode)?;
@@ -205,13 +209,15 @@ impl Learner {
         self.shared.status.update(|report| {
             report.position = batch.end;
             report.behind = behind;
+            report.history = batch.is_history(self.options.started_unix_ms);
             report.model_version = self.version;
         });
         Ok(())
     }
 
-    fn mode(&self, behind: u64) -> StepMode {
-        if behind > self.options.lag_events_max {
+    fn mode(&self, batch: &LearnBatch, behind: u64) -> StepMode {
+        let history = batch.is_history(self.options.started_unix_ms);
+        if behind > self.options.lag_events_max && !(history && self.options.train) {
             StepMode::Remember
         } else if self.options.train {
             StepMode::Train

@@ -17,13 +17,15 @@ pub struct LearnerReport {
     pub position: EdgeId,
     /// Indexed records it has not seen yet.
     pub behind: u64,
+    /// Whether the latest batch was history: produced before the daemon started.
+    pub history: bool,
     /// Version of the published weights.
     pub model_version: u64,
     /// Events it trained on since start.
     pub trained: u64,
     /// Events that updated node memory since start.
     pub remembered: u64,
-    /// Events whose gradient step was skipped since start, because it lagged.
+    /// Events whose gradient step was skipped since start, because it lagged or numbers were not finite.
     pub skipped: u64,
     /// Loss of the latest step.
     pub loss: Option<f32>,
@@ -57,7 +59,7 @@ impl LearnerStatus {
         window.push_back(seconds);
     }
 
-    /// Median and 99th percentile, in seconds, of the time from an event's production until answers
+    /// Median and 99th percentile, in seconds, of the time from a live event's production until answers
     /// reflected it, over the latest observations.
     #[must_use]
     pub fn freshness_seconds(&self) -> Option<(f64, f64)> {

@@ -11,6 +11,9 @@ use crate::model::TgnOptions;
 use crate::serving::NodeStates;
 use crate::train::TrainerOptions;
 
+/// When the learner was started, Unix milliseconds.
+const STARTED: i64 = 1_000;
+
 /// What the daemon has around a learner, without the daemon.
 struct Rig {
     log: Log,
@@ -86,6 +89,7 @@ impl Rig {
             batch_events: 10,
             batch_wait: Duration::ZERO,
             lag_events_max: 1_000_000,
+            started_unix_ms: STARTED,
             quality_window_batches: 100,
             rank_queries: 2,
             rank_candidates: 5,
@@ -113,7 +117,7 @@ impl Rig {
 
     /// Edges between 0..8 and 8..16 at times from `time` on.
     fn append_edges(&mut self, count: u32, time: i64) {
-        self.append(edges((0..count).map(|i| (i % 8, 8 + (i * 3) % 8, time + i64::from(i)))), 0);
+        self.append(some_edges(count, time), STARTED);
     }
 
     fn learner(&self, options: LearnerOptions) -> Learner {
@@ -125,6 +129,10 @@ impl Rig {
         Learner::new(trainer, position, |from| self.log.reader(from), self.shared.clone(), options, record)
             .unwrap()
     }
+}
+
+fn some_edges(count: u32, time: i64) -> EdgeBatch {
+    edges((0..count).map(|i| (i % 8, 8 + (i * 3) % 8, time + i64::from(i))))
 }
 
 fn edges(events: impl IntoIterator<Item = (u32, u32, i64)>) -> EdgeBatch {
@@ -154,7 +162,7 @@ fn a_restart_publishes_what_was_published() {
     let mut rig = Rig::new();
     // Nodes 20 and 21 are in the last batch only: their message waits and they have no memory yet.
     rig.append_edges(10, 100);
-    rig.append(edges([(20, 21, 200)]), 0);
+    rig.append(edges([(20, 21, 200)]), STARTED);
     let mut learner = rig.learner(rig.options());
     learner.drain();
     let published = |rig: &Rig| {
@@ -174,4 +182,29 @@ fn a_restart_publishes_what_was_published() {
     let restored = Trainer::load(trainer_options(), &Device::Cpu, &mut bytes.as_slice()).unwrap();
     rig.learner_at(restored, EdgeId(11), rig.options());
     assert_eq!(published(&rig), before);
+}
+
+#[test]
+fn history_is_trained_on_however_long_and_live_events_only_near_the_end() {
+    let mut rig = Rig::new();
+    let options = LearnerOptions { lag_events_max: 20, ..rig.options() };
+    rig.append(some_edges(100, 0), STARTED - 1);
+    rig.append(some_edges(100, 1_000), STARTED);
+    let mut learner = rig.learner(options.clone());
+    let mut batch = LearnBatch::default();
+    learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
+    learner.learn(&batch).unwrap();
+    let report = rig.shared.status.report();
+    assert_eq!((report.trained, report.skipped, report.history, report.behind), (10, 0, true, 190));
+    learner.drain();
+    let report = rig.shared.status.report();
+    // The live batches that end 20 records before the end, 10 before it and at it.
+    assert_eq!((report.trained, report.skipped, report.history), (100 + 30, 70, false));
+    assert_eq!(report.remembered, 200);
+    assert!(rig.shared.status.freshness_seconds().is_some_and(|(median, _)| median > 1e6));
+    // Without training, history is caught up with like anything else.
+    rig.restart();
+    let mut learner = rig.learner(LearnerOptions { train: false, ..options });
+    learner.drain();
+    assert_eq!(rig.shared.status.report().skipped, 170);
 }
