@@ -9,8 +9,9 @@ use crate::model::{EmbeddingInput, LinkPredictor, Neighborhood, Tgn, TgnState, p
 use crate::nn::{Gradients, Mode, Tape, Var};
 use crate::sampler::sample;
 
-/// Gradients beyond this norm cannot be squared in 32 bits.
-const GRADIENT_NORM_MAX: f32 = 1e18;
+/// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
+/// thousands of steps; without a bound, one strange event would all but stop learning for that long.
+const GRADIENT_NORM_MAX: f32 = 10.0;
 
 /// Rows computed at a time where a request has no natural batch.
 const CHUNK_ROWS: usize = 1024;
@@ -146,11 +147,14 @@ impl Trainer {
         learned
     }
 
-    /// Changes the weights by the gradients at hand, if those are in range.
+    /// Changes the weights by the gradients at hand, bounded, if those are finite.
     fn learn(&mut self) -> Result<(), String> {
         let norm = self.gradients.norm();
-        if !norm.is_finite() || norm > GRADIENT_NORM_MAX {
+        if !norm.is_finite() {
             return Err(out_of_range(&self.tgn, &self.gradients));
+        }
+        if norm > GRADIENT_NORM_MAX {
+            self.gradients.scale(GRADIENT_NORM_MAX / norm);
         }
         self.adam.step(&mut self.tgn.parameters, &self.gradients);
         Ok(())
@@ -333,6 +337,6 @@ fn out_of_range(tgn: &Tgn, gradients: &Gradients) -> String {
     };
     match tgn.parameters.iter().find(|(name, _)| !finite(name)) {
         Some((name, _)) => format!("the gradient of {name}"),
-        None => format!("the gradients' square (norm {:e})", gradients.norm()),
+        None => "the gradients' norm".to_owned(),
     }
 }

@@ -108,6 +108,23 @@ fn unknown_keys_stand_for_themselves() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_are_told_node_by_node() {
+    let stream = Stream::new(3);
+    let (engine, mut trainer) = (engine(&stream), trained(&stream));
+    publish(&mut trainer, &engine);
+    let node = stream.src[0].0;
+    stream.node_features.set(u64::from(node), &[f32::NAN; 3]).unwrap();
+    let lonely = NODES + 1;
+    let answer = engine.embeddings(&[key(node), key(lonely)], None).unwrap();
+    assert_eq!(answer.embeddings[0], NodeEmbedding::NotFinite);
+    assert!(matches!(&answer.embeddings[1], NodeEmbedding::Found { .. }));
+    let pairs = [(key(lonely), key(node)), (key(lonely), key(NODES))];
+    let scores = engine.link_scores(&pairs, None).unwrap().scores;
+    assert_eq!(scores[0], PairScore::NotFinite);
+    assert!(matches!(scores[1], PairScore::Found { probability } if (0.0..=1.0).contains(&probability)));
+}
+
+#[test]
 fn a_node_shows_its_newest_neighbors() {
     let stream = Stream::new(3);
     let engine = engine(&stream);

@@ -205,6 +205,30 @@ fn repeating_pairs_are_learned_while_they_stream() {
 }
 
 #[test]
+fn absurd_features_neither_stop_nor_refuse_steps() {
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    for absurd in [1e6, 1e38] {
+        let (stream, mut trainer) = (conversations(120), trainer());
+        for edge in 20 * BATCH..20 * BATCH + 5 {
+            stream.edge_features.set(edge as u64, &[absurd, -absurd]).unwrap();
+        }
+        stream.node_features.set(3, &[absurd; 3]).unwrap();
+        let precision: Vec<f64> = (0..stream.batches())
+            .map(|b| stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train))
+            .map(|report| average_precision(&report.positive, &report.negative))
+            .collect();
+        let late = mean(&precision[100..]);
+        assert!(late > 0.85, "average precision {late:.3} after features of {absurd:e}");
+        let norm = trainer.gradients().norm();
+        assert!(norm.is_finite() && norm < 10.01, "{norm}");
+        let nodes: Vec<NodeId> = (0..200).map(NodeId).collect();
+        let world = stream.world(0, Sight::Everything);
+        let rows = trainer.embeddings(&world, &nodes, &[stream.times[21 * BATCH]; 200]);
+        assert!(rows.iter().all(|value| value.is_finite()));
+    }
+}
+
+#[test]
 fn numbers_that_are_not_finite_do_no_harm() {
     let (stream, mut trainer) = (Stream::new(40), trainer());
     run(&stream, &mut trainer, 0..3, Sight::BeforeBatch);
