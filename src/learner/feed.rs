@@ -1,7 +1,9 @@
 //! The learner's one cursor over the log: cuts the stream of edge records into batches.
 //!
 //! A batch is full at its maximum, or taken as it is when the stream is quiet, so that a lonely event
-//! is learned soon. Records are handed out only when the graph holds them.
+//! is learned soon. It also ends at the deletion of a node, so that what came before is learned before
+//! the node is forgotten, and what comes after is learned after. Records are handed out only when the
+//! graph holds them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +23,8 @@ pub struct LearnBatch {
     pub times: Vec<EventTime>,
     /// Log positions.
     pub edges: Vec<EdgeId>,
+    /// Nodes deleted by the last records of the run, after all of its edges.
+    pub deleted: Vec<NodeId>,
     /// Position of the first record of the run.
     pub first: EdgeId,
     /// One past the last record of the run, records that are no edges included.
@@ -41,24 +45,36 @@ impl LearnBatch {
         self.dst.clear();
         self.times.clear();
         self.edges.clear();
+        self.deleted.clear();
         self.origins_unix_ms.clear();
         self.first = at;
         self.end = at;
     }
 
+    /// Takes records from `from` on until the batch is full or must end; says how far it came.
     fn take(&mut self, records: &EdgeBatch, from: usize, edges_max: usize) -> usize {
         let mut i = from;
-        while i < records.len() && self.edges.len() < edges_max {
-            if records.op[i] == Op::Edge {
-                self.src.push(records.src[i]);
-                self.dst.push(records.dst[i]);
-                self.times.push(records.time[i]);
-                self.edges.push(records.id(i));
+        while i < records.len() {
+            match records.op[i] {
+                Op::Edge if self.is_full(edges_max) => break,
+                Op::Edge => {
+                    self.src.push(records.src[i]);
+                    self.dst.push(records.dst[i]);
+                    self.times.push(records.time[i]);
+                    self.edges.push(records.id(i));
+                }
+                Op::DeleteNode => self.deleted.push(records.src[i]),
+                Op::Node | Op::DeleteEdge => {}
             }
             i += 1;
         }
         self.end = records.id(i);
         i
+    }
+
+    /// Whether no further edge may be added.
+    fn is_full(&self, edges_max: usize) -> bool {
+        self.edges.len() >= edges_max || !self.deleted.is_empty()
     }
 }
 
@@ -98,7 +114,7 @@ impl Feed {
     ) -> Result<(), LogError> {
         batch.clear(self.position);
         let mut deadline = Instant::now() + idle;
-        while batch.edges.len() < edges_max {
+        while !batch.is_full(edges_max) {
             if self.frame.is_none() && !self.next_frame(deadline)? {
                 break;
             }

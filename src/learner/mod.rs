@@ -159,6 +159,7 @@ impl Learner {
             let left = usize::try_from(position.0 - feed.position().0).unwrap_or(usize::MAX);
             feed.fill(&mut batch, left.min(self.options.batch_events), IDLE, Duration::ZERO)?;
             self.remember_pairs(&batch);
+            self.pool.remove(&batch.deleted);
         }
         Ok(())
     }
@@ -166,6 +167,15 @@ impl Learner {
     fn remember_pairs(&mut self, batch: &LearnBatch) {
         self.pool.extend(&batch.dst);
         self.bank.observe(&batch.src, &batch.dst, &batch.times);
+    }
+
+    /// Makes deleted nodes strangers to the model and to its readers.
+    fn forget(&mut self, deleted: &[NodeId]) {
+        for &node in deleted {
+            self.trainer.forget(node);
+            self.shared.engine.states.forget(node);
+        }
+        self.pool.remove(deleted);
     }
 
     /// Learns until `stop` is set, then writes a last checkpoint. Calls `pulse` at every turn.
@@ -203,6 +213,7 @@ impl Learner {
                 self.publish_weights();
             }
         }
+        self.forget(&batch.deleted);
         self.shared.progress.set_learned(batch.end);
         self.observe_freshness(batch);
         self.shared.metrics.train.events_behind.set(behind.cast_signed());

@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::device::Device;
-use crate::event::{EdgeBatch, EventTime, NodeKey};
+use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, NodeDictionary};
 use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::model::TgnOptions;
-use crate::serving::NodeStates;
+use crate::serving::{NodeEmbedding, NodeStates};
 use crate::train::TrainerOptions;
 
 /// When the learner was started, Unix milliseconds.
@@ -143,6 +143,12 @@ fn edges(events: impl IntoIterator<Item = (u32, u32, i64)>) -> EdgeBatch {
     batch
 }
 
+/// A record without an edge.
+fn record(batch: &mut EdgeBatch, op: Op, node: u32) {
+    batch.push_edge(NodeId(node), NodeId(node), EventTime::MAX);
+    *batch.op.last_mut().unwrap() = op;
+}
+
 impl Learner {
     /// Learns all that is indexed, and says what the batches were.
     fn drain(&mut self) -> Vec<LearnBatch> {
@@ -207,4 +213,37 @@ fn history_is_trained_on_however_long_and_live_events_only_near_the_end() {
     let mut learner = rig.learner(LearnerOptions { train: false, ..options });
     learner.drain();
     assert_eq!(rig.shared.status.report().skipped, 170);
+}
+
+#[test]
+fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
+    let mut rig = Rig::new();
+    rig.append_edges(16, 100);
+    // Node 9 is deleted, and 1 too, which comes back: both before the batch of ten is full.
+    let mut batch = edges([(1, 9, 200), (2, 9, 201)]);
+    record(&mut batch, Op::DeleteNode, 9);
+    record(&mut batch, Op::DeleteNode, 1);
+    batch.push_edge(NodeId(1), NodeId(10), EventTime(300));
+    rig.append(batch, STARTED);
+    let mut learner = rig.learner(rig.options());
+    let batches = learner.drain();
+    let cuts: Vec<_> = batches.iter().map(|batch| (batch.edges.len(), batch.deleted.len())).collect();
+    assert_eq!(cuts, [(10, 0), (8, 2), (1, 0)]);
+    let state = learner.trainer.state();
+    assert_eq!((state.last_event(NodeId(9)), state.memory.row(NodeId(9))), (None, Some(&[0.0; 6][..])));
+    // The last event is all that is known of node 1.
+    assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
+    assert_eq!(state.memory.row(NodeId(1)), Some(&[0.0; 6][..]));
+    assert!(!learner.pool.nodes().contains(&NodeId(9)));
+    let answer = rig.shared.engine.embeddings(&[key(9), key(1)], None).unwrap();
+    let cold = |i: usize| matches!(answer.embeddings[i], NodeEmbedding::Found { cold: true, .. });
+    assert_eq!((cold(0), cold(1)), (true, false));
+    let mut row = [9.0; 6];
+    rig.shared.engine.states.gather(&[NodeId(9)], &mut row);
+    assert_eq!(row, [0.0; 6], "readers have nothing left of it");
+
+    let pool = learner.pool.nodes().to_vec();
+    rig.restart();
+    let again = rig.learner_at(trainer(), rig.log.end(), rig.options());
+    assert_eq!(again.pool.nodes(), pool, "a restart draws the same negatives");
 }
