@@ -51,10 +51,11 @@ impl LearnBatch {
         self.end = at;
     }
 
-    /// Takes records from `from` on until the batch is full or must end; says how far it came.
-    fn take(&mut self, records: &EdgeBatch, from: usize, edges_max: usize) -> usize {
+    /// Takes records from `from` on, below position `end`, until the batch is full or must end; says how
+    /// far it came.
+    fn take(&mut self, records: &EdgeBatch, from: usize, edges_max: usize, end: EdgeId) -> usize {
         let mut i = from;
-        while i < records.len() {
+        while i < records.len() && records.id(i) < end {
             match records.op[i] {
                 Op::Edge if self.is_full(edges_max) => break,
                 Op::Edge => {
@@ -78,20 +79,27 @@ impl LearnBatch {
     }
 }
 
-/// Reads the log from a position on.
+/// Reads the log from a position on, or between two.
 pub struct Feed {
     reader: LogReader,
     progress: Arc<Progress>,
     frame: Option<Frame>,
     next_record: usize,
     position: EdgeId,
+    end: EdgeId,
 }
 
 impl Feed {
     /// A feed whose first record is the one at `from`.
     #[must_use]
     pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId) -> Self {
-        Self { reader, progress, frame: None, next_record: 0, position: from }
+        Self { reader, progress, frame: None, next_record: 0, position: from, end: EdgeId(u64::MAX) }
+    }
+
+    /// The same feed, which hands out nothing from `end` on.
+    #[must_use]
+    pub fn up_to(self, end: EdgeId) -> Self {
+        Self { end, ..self }
     }
 
     /// The position of the next record to hand out.
@@ -114,7 +122,7 @@ impl Feed {
     ) -> Result<(), LogError> {
         batch.clear(self.position);
         let mut deadline = Instant::now() + idle;
-        while !batch.is_full(edges_max) {
+        while !batch.is_full(edges_max) && self.position < self.end {
             if self.frame.is_none() && !self.next_frame(deadline)? {
                 break;
             }
@@ -123,7 +131,7 @@ impl Feed {
                 deadline = Instant::now() + fill;
             }
             batch.origins_unix_ms.push(frame.origin_unix_ms);
-            self.next_record = batch.take(&frame.batch, self.next_record, edges_max);
+            self.next_record = batch.take(&frame.batch, self.next_record, edges_max, self.end);
             self.position = batch.end;
             if self.next_record == frame.batch.len() {
                 self.frame = None;

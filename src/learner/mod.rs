@@ -153,11 +153,10 @@ impl Learner {
 
     /// Replays what quality measurement needs, up to `position`.
     fn rebuild(&mut self, reader: LogReader, position: EdgeId) -> Result<(), LogError> {
-        let mut feed = Feed::new(reader, self.shared.progress.clone(), EdgeId(0));
+        let mut feed = Feed::new(reader, self.shared.progress.clone(), EdgeId(0)).up_to(position);
         let mut batch = LearnBatch::default();
         while feed.position() < position {
-            let left = usize::try_from(position.0 - feed.position().0).unwrap_or(usize::MAX);
-            feed.fill(&mut batch, left.min(self.options.batch_events), IDLE, Duration::ZERO)?;
+            feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO)?;
             self.remember_pairs(&batch);
             self.pool.remove(&batch.deleted);
         }

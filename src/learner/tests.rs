@@ -247,3 +247,21 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     let again = rig.learner_at(trainer(), rig.log.end(), rig.options());
     assert_eq!(again.pool.nodes(), pool, "a restart draws the same negatives");
 }
+
+#[test]
+fn what_is_rebuilt_ends_at_the_checkpoint() {
+    let mut rig = Rig::new();
+    rig.append_edges(4, 100);
+    // Records that are no edges, then edges, in one frame: the checkpoint stands between.
+    let mut batch = EdgeBatch::default();
+    (0..4).for_each(|node| record(&mut batch, Op::Node, node));
+    (0..4).for_each(|i| batch.push_edge(NodeId(i), NodeId(28 + i), EventTime(200)));
+    rig.append(batch, STARTED);
+    let mut learner = rig.learner_at(trainer(), EdgeId(8), rig.options());
+    let scored = |learner: &Learner| learner.bank.scores(&[0, 0].map(NodeId), &[8, 28].map(NodeId));
+    assert_eq!(scored(&learner), [1.0, 0.0], "the bank holds what stands before the checkpoint");
+    assert!(learner.pool.nodes().iter().all(|node| node.0 < 28), "{:?}", learner.pool.nodes());
+    let batches = learner.drain();
+    assert_eq!(batches[0].first, EdgeId(8));
+    assert_eq!(scored(&learner), [1.0, 1.0]);
+}
