@@ -84,6 +84,8 @@ pub struct Feed {
     reader: LogReader,
     progress: Arc<Progress>,
     frame: Option<Frame>,
+    /// Durable, and not in the graph yet.
+    waiting: Option<Frame>,
     next_record: usize,
     position: EdgeId,
     end: EdgeId,
@@ -93,7 +95,15 @@ impl Feed {
     /// A feed whose first record is the one at `from`.
     #[must_use]
     pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId) -> Self {
-        Self { reader, progress, frame: None, next_record: 0, position: from, end: EdgeId(u64::MAX) }
+        Self {
+            reader,
+            progress,
+            frame: None,
+            waiting: None,
+            next_record: 0,
+            position: from,
+            end: EdgeId(u64::MAX),
+        }
     }
 
     /// The same feed, which hands out nothing from `end` on.
@@ -140,26 +150,27 @@ impl Feed {
         Ok(())
     }
 
-    /// Gets the next frame with records that the graph holds; `false` if none came by the deadline.
+    /// Gets the next frame with records that the graph holds; `false` if none came by the deadline. A
+    /// frame that was read and is not in the graph by then is kept for the next call.
     fn next_frame(&mut self, deadline: Instant) -> Result<bool, LogError> {
         loop {
-            if self.progress.indexed() <= self.position {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if !self.progress.wait_indexed(EdgeId(self.position.0 + 1), left) {
-                    return Ok(false);
-                }
+            let needed = match &self.waiting {
+                Some(frame) => frame.batch.end(),
+                None => EdgeId(self.position.0 + 1),
+            };
+            if !self.progress.wait_indexed(needed, deadline.saturating_duration_since(Instant::now())) {
+                return Ok(false);
+            }
+            if let Some(frame) = self.waiting.take() {
+                self.next_record =
+                    usize::try_from(self.position.0.saturating_sub(frame.batch.first.0)).unwrap_or(0);
+                self.frame = Some(frame);
+                return Ok(true);
             }
             match self.reader.next_frame()? {
                 None => return Ok(false),
                 Some(frame) if frame.batch.end() <= self.position => {}
-                Some(frame) => {
-                    // A frame is indexed as a whole, soon after it is durable.
-                    while !self.progress.wait_indexed(frame.batch.end(), Duration::from_millis(100)) {}
-                    self.next_record =
-                        usize::try_from(self.position.0.saturating_sub(frame.batch.first.0)).unwrap_or(0);
-                    self.frame = Some(frame);
-                    return Ok(true);
-                }
+                Some(frame) => self.waiting = Some(frame),
             }
         }
     }

@@ -265,3 +265,23 @@ fn what_is_rebuilt_ends_at_the_checkpoint() {
     assert_eq!(batches[0].first, EdgeId(8));
     assert_eq!(scored(&learner), [1.0, 1.0]);
 }
+
+#[test]
+fn a_frame_that_is_not_in_the_graph_yet_does_not_hold_the_loop() {
+    let mut rig = Rig::new();
+    let frame = rig.write(some_edges(5, 100), STARTED);
+    let mut learner = rig.learner(rig.options());
+    let mut batch = LearnBatch::default();
+    let mut fill = |learner: &mut Learner| {
+        learner.feed.fill(&mut batch, 10, Duration::from_millis(20), Duration::ZERO).unwrap();
+        batch.edges.len()
+    };
+    // The position says that the frame's first records are in: the frame is read and must be kept.
+    rig.shared.progress.set_indexed(EdgeId(2));
+    let begun = Instant::now();
+    assert_eq!((fill(&mut learner), fill(&mut learner)), (0, 0));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    rig.shared.engine.graph.apply(&frame.batch);
+    rig.shared.progress.set_indexed(EdgeId(5));
+    assert_eq!((fill(&mut learner), fill(&mut learner)), (5, 0));
+}
