@@ -10,8 +10,9 @@ use crate::nn::{Gradients, Mode, Tape, Var};
 use crate::sampler::sample;
 
 /// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
-/// thousands of steps; without a bound, one strange event would all but stop learning for that long.
-const GRADIENT_NORM_MAX: f32 = 10.0;
+/// thousands of steps; without a bound, one strange event would all but stop learning for that long. On the
+/// UCI messages half of all norms are below 0.8 and none reaches 5, so ordinary streams are not touched.
+const GRADIENT_NORM_MAX: f32 = 5.0;
 
 /// Rows computed at a time where a request has no natural batch.
 const CHUNK_ROWS: usize = 1024;
