@@ -267,7 +267,19 @@ impl Learner {
                 touched.dedup();
                 Ok((StepReport { touched, ..StepReport::default() }, StepMode::Remember))
             }
-            done => Ok((done?, mode)),
+            done => {
+                let report = done?;
+                if report.refused_rows > 0 {
+                    self.shared.metrics.train.nonfinite.inc();
+                    let (rows, position) = (report.refused_rows, batch.first.0);
+                    tracing::warn!(
+                        rows,
+                        position,
+                        "memory that is not finite was refused; nodes keep theirs"
+                    );
+                }
+                Ok((report, mode))
+            }
         }
     }
 

@@ -285,3 +285,25 @@ fn a_frame_that_is_not_in_the_graph_yet_does_not_hold_the_loop() {
     rig.shared.progress.set_indexed(EdgeId(5));
     assert_eq!((fill(&mut learner), fill(&mut learner)), (5, 0));
 }
+
+#[test]
+fn a_refused_step_is_counted_as_skipped_and_learning_goes_on() {
+    let mut rig = Rig::new();
+    rig.append_edges(10, 100);
+    let features = rig.shared.engine.edge_features.clone();
+    features.set(9, &[f32::NAN]).unwrap();
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    assert_eq!(rig.shared.status.report().trained, 10, "a batch does not see its own features");
+    rig.append_edges(10, 200);
+    learner.drain();
+    let (report, metrics) = (rig.shared.status.report(), &rig.shared.metrics.train);
+    assert_eq!((report.trained, report.skipped, report.remembered), (10, 10, 20));
+    assert_eq!((metrics.nonfinite.get(), metrics.skipped_events.get()), (1, 10));
+    assert!(report.quality.is_some_and(|quality| quality.auc.is_finite()), "earlier scores are kept");
+    // Once the node's bad message and neighbors are gone, so is the trouble.
+    features.set(9, &[0.0]).unwrap();
+    rig.append_edges(20, 300);
+    learner.drain();
+    assert!(rig.shared.status.report().trained >= 20, "{:?}", rig.shared.status.report());
+}

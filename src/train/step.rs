@@ -51,8 +51,8 @@ impl Trainer {
     /// is a step that does nothing.
     ///
     /// # Errors
-    /// Columns or feature stores do not fit (nothing was done), or a number went out of range (the
-    /// weights are untouched and the batch was remembered).
+    /// Columns or feature stores do not fit (nothing was done), or the loss or a gradient is not finite
+    /// (the weights are untouched and the batch was remembered).
     pub fn step(
         &mut self,
         world: &World<'_>,
@@ -81,14 +81,12 @@ impl Trainer {
         let memory_dim = self.options.model.memory_dim;
         let fresh = &self.scratch.get_mut().fresh;
         let row = |i: usize| &fresh[i * memory_dim..][..memory_dim];
-        let refused = self.state.remember(positives, &self.touched, row, world.edge_features);
+        report.refused_rows = self.state.remember(positives, &self.touched, row, world.edge_features);
         report.phases.memory += lap(&mut clock);
-        let what = match learned {
-            Err(what) => what,
-            Ok(()) if refused > 0 => format!("the memory of {refused} nodes"),
-            Ok(()) => return Ok(report),
-        };
-        Err(TrainError::NonFinite { what, step })
+        match learned {
+            Ok(()) => Ok(report),
+            Err(what) => Err(TrainError::NonFinite { what, step }),
+        }
     }
 
     /// Samples, embeds and scores the batch, learns from it if `learn`, and leaves the touched nodes'

@@ -96,6 +96,9 @@ pub struct StepReport {
     pub phases: PhaseSeconds,
     /// The distinct nodes whose memory or messages changed.
     pub touched: Vec<NodeId>,
+    /// How many of them kept the memory they had, because the new row was not finite. Scores and weights
+    /// are sound all the same.
+    pub refused_rows: usize,
 }
 
 /// What a trainer is made of.
@@ -118,7 +121,8 @@ impl Default for TrainerOptions {
 /// A step that did not do what it should.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// A number went out of range. The weights are as before; the batch is remembered all the same.
+    /// The loss or a gradient went out of range. The weights are as before, the optimizer included; the
+    /// batch is remembered all the same.
     #[error(
         "step {step}: {what} is not finite; the weights were left as they are and the batch was remembered"
     )]

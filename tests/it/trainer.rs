@@ -257,6 +257,20 @@ fn numbers_that_are_not_finite_do_no_harm() {
 }
 
 #[test]
+fn a_memory_row_that_is_refused_does_not_undo_the_step() {
+    let (stream, mut trainer) = (Stream::new(3), trainer());
+    stream.edge_features.set(BATCH as u64 - 1, &[f32::NAN, 0.0]).unwrap();
+    run(&stream, &mut trainer, 0..1, Sight::BeforeBatch);
+    let (node, known) = (stream.src[BATCH - 1], trainer.state().clone());
+    let remembered = |b| stream.positives(b).src.contains(&node) || stream.positives(b).dst.contains(&node);
+    let b = (1..3).find(|&b| remembered(b)).expect("the node occurs again");
+    let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Remember);
+    assert!((1..=2).contains(&report.refused_rows), "{}", report.refused_rows);
+    assert_eq!(trainer.state().memory.row(node), known.memory.row(node).or(Some(&[0.0; 12])));
+    assert!(report.touched.contains(&node));
+}
+
+#[test]
 fn what_does_not_fit_is_refused_before_anything_is_done() {
     let (stream, mut trainer) = (Stream::new(1), trainer());
     let (positives, world) = (stream.positives(0), stream.world(0, Sight::BeforeBatch));
