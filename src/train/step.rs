@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::trainer::{Negatives, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
-use crate::model::{EmbeddingInput, LinkPredictor, Neighborhood, Tgn, TgnState, probability};
+use crate::model::{EmbeddingInput, LinkPredictor, Neighborhood, Tgn, TgnState};
 use crate::nn::{Gradients, Mode, Tape, Var};
 use crate::sampler::sample;
 
@@ -122,8 +122,8 @@ impl Trainer {
         let loss = tape.add(positive_loss, negative_loss);
         report.loss = tape.scalar(loss);
         let scores = tape.value(logits).data();
-        report.positive.extend(scores[..n].iter().copied().map(probability));
-        report.negative.extend(scores[n..].iter().copied().map(probability));
+        report.positive.extend_from_slice(&scores[..n]);
+        report.negative.extend_from_slice(&scores[n..]);
         fresh.clear();
         for &node in self.touched.nodes() {
             // Positives are seeds, so each has a slot.
@@ -188,7 +188,7 @@ impl Trainer {
         embeddings
     }
 
-    /// Probability of an event from `src` to each of `candidates` at `time`, with the weights and the
+    /// Logits of an event from `src` to each of `candidates` at `time`, with the weights and the
     /// state as they are. Changes nothing, so any number of candidates is scored against one state.
     #[must_use]
     pub fn score_candidates(
@@ -208,13 +208,13 @@ impl Trainer {
                 let count = candidates.len() as u32;
                 let (src, dst) = (vec![0; candidates.len()], (1..=count).collect());
                 let logits = LinkPredictor::of(&self.tgn).logits(tape, embeddings, src, dst);
-                scores.extend(tape.value(logits).data().iter().copied().map(probability));
+                scores.extend_from_slice(tape.value(logits).data());
             });
         }
         scores
     }
 
-    /// Probabilities of the positives and of the negatives beside them, with the weights and the state as
+    /// Logits of the positives and of the negatives beside them, with the weights and the state as
     /// they are. Changes nothing: the test of test-then-train, without the dropout of a training step.
     ///
     /// # Errors
@@ -234,7 +234,7 @@ impl Trainer {
         let mut positive = Vec::new();
         self.look(world, &mut scratch, |tape, embeddings| {
             let logits = LinkPredictor::of(&self.tgn).logits(tape, embeddings, pairs.src, pairs.dst);
-            positive.extend(tape.value(logits).data().iter().copied().map(probability));
+            positive.extend_from_slice(tape.value(logits).data());
         });
         let negative = positive.split_off(positives.src.len());
         Ok((positive, negative))

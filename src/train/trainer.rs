@@ -85,9 +85,10 @@ pub struct PhaseSeconds {
 /// What a step did.
 #[derive(Clone, Debug, Default)]
 pub struct StepReport {
-    /// Probability of each positive; empty in [`StepMode::Remember`].
+    /// Logit of each positive; empty in [`StepMode::Remember`]. Scores are ranked as logits: from about 17
+    /// on, all of them are a probability of 1 in 32 bits, which would be a tie.
     pub positive: Vec<f32>,
-    /// Probability of each negative; empty in [`StepMode::Remember`].
+    /// Logit of each negative; empty in [`StepMode::Remember`].
     pub negative: Vec<f32>,
     /// Mean binary cross entropy of the positives plus that of the negatives, before learning; 0 in
     /// [`StepMode::Remember`].

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
 use evergraph::graph::NodeDictionary;
+use evergraph::model::probability;
 use evergraph::serving::{NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError};
 use evergraph::train::{StepMode, Trainer};
 
@@ -81,7 +82,7 @@ fn answers_are_the_trainers_own_numbers() {
         let pairs: Vec<_> = (SOURCES..NODES).map(|dst| (key(3), key(dst))).collect();
         let answer = engine.link_scores(&pairs, at).unwrap();
         let expected: Vec<_> =
-            expected.into_iter().map(|probability| PairScore::Found { probability }).collect();
+            expected.into_iter().map(|logit| PairScore::Found { probability: probability(logit) }).collect();
         assert_eq!(answer.scores, expected);
     }
 }

@@ -5,7 +5,7 @@
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
-use evergraph::model::TgnOptions;
+use evergraph::model::{Tgn, TgnOptions, Weights, probability};
 use evergraph::train::{LoadError, Negatives, StepMode, TrainError, Trainer, TrainerOptions};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
@@ -130,13 +130,30 @@ fn scoring_leaves_no_trace() {
         let everyone: Vec<NodeId> = (0..SOURCES + DESTINATIONS + 40).map(NodeId).collect();
         let before = asked.state().clone();
         let scores = asked.score_candidates(&world, stream.src[b * BATCH], EventTime(i64::MAX), &everyone);
-        assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{scores:?}");
+        assert!(scores.iter().all(|score| score.is_finite()), "{scores:?}");
         assert_eq!(asked.state(), &before);
         let ours = stream.step(&mut asked, b, Sight::BeforeBatch, StepMode::Train);
         let theirs = stream.step(&mut left_alone, b, Sight::BeforeBatch, StepMode::Train);
         assert_eq!((ours.positive, ours.negative), (theirs.positive, theirs.negative));
     }
     assert_eq!(weights(&asked), weights(&left_alone));
+}
+
+#[test]
+fn sure_scores_are_still_told_apart() {
+    let (stream, mut trainer) = (Stream::new(2), trainer());
+    let mut sure = trainer.tgn().parameters.clone();
+    let (bias, slope) = (sure.find("link.b_b").unwrap(), sure.find("link.w_b").unwrap());
+    sure.get_mut(bias).data_mut().fill(30.0);
+    sure.get_mut(slope).data_mut().iter_mut().for_each(|weight| *weight *= 3.0);
+    let model = trainer.options().model;
+    trainer.set_weights(&Weights::of(&Tgn::with_parameters(model, &sure).unwrap(), 0)).unwrap();
+    let report = stream.step(&mut trainer, 0, Sight::Everything, StepMode::Score);
+    assert!(report.positive.iter().all(|&logit| probability(logit) == 1.0), "{:?}", report.positive);
+    let mut distinct = report.positive.clone();
+    distinct.sort_by(f32::total_cmp);
+    distinct.dedup();
+    assert!(distinct.len() > BATCH / 2, "{distinct:?}");
 }
 
 #[test]
