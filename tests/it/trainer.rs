@@ -221,27 +221,34 @@ fn repeating_pairs_are_learned_while_they_stream() {
     assert!(late > 0.85, "average precision {early:.3} early, {late:.3} late");
 }
 
+/// Precision over the last batches of conversations that `spoil` has put absurd features into.
+fn late_precision(spoil: impl FnOnce(&Stream)) -> f64 {
+    let (stream, mut trainer) = (conversations(120), trainer());
+    spoil(&stream);
+    let precision: Vec<f64> = (0..stream.batches())
+        .map(|b| stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train))
+        .map(|report| average_precision(&report.positive, &report.negative))
+        .collect();
+    let norm = trainer.gradients().norm();
+    assert!(norm.is_finite() && norm < 5.01, "{norm}");
+    let (nodes, times) = ((0..200).map(NodeId).collect::<Vec<_>>(), [stream.times[21 * BATCH]; 200]);
+    let rows = trainer.embeddings(&stream.world(0, Sight::Everything), &nodes, &times);
+    assert!(rows.iter().all(|value| value.is_finite()));
+    precision[100..].iter().sum::<f64>() / 20.0
+}
+
 #[test]
-fn absurd_features_neither_stop_nor_refuse_steps() {
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+fn absurd_features_neither_refuse_steps_nor_stop_learning() {
+    let ordinary = late_precision(|_| ());
     for absurd in [1e6, 1e38] {
-        let (stream, mut trainer) = (conversations(120), trainer());
-        for edge in 20 * BATCH..20 * BATCH + 5 {
-            stream.edge_features.set(edge as u64, &[absurd, -absurd]).unwrap();
-        }
-        stream.node_features.set(3, &[absurd; 3]).unwrap();
-        let precision: Vec<f64> = (0..stream.batches())
-            .map(|b| stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train))
-            .map(|report| average_precision(&report.positive, &report.negative))
-            .collect();
-        let late = mean(&precision[100..]);
-        assert!(late > 0.85, "average precision {late:.3} after features of {absurd:e}");
-        let norm = trainer.gradients().norm();
-        assert!(norm.is_finite() && norm < 5.01, "{norm}");
-        let nodes: Vec<NodeId> = (0..200).map(NodeId).collect();
-        let world = stream.world(0, Sight::Everything);
-        let rows = trainer.embeddings(&world, &nodes, &[stream.times[21 * BATCH]; 200]);
-        assert!(rows.iter().all(|value| value.is_finite()));
+        let edges = late_precision(|stream| {
+            for edge in 20 * BATCH..20 * BATCH + 5 {
+                stream.edge_features.set(edge as u64, &[absurd, -absurd]).unwrap();
+            }
+        });
+        assert!(edges > ordinary - 0.03, "{edges:.3}, ordinary {ordinary:.3}, once {absurd:e}");
+        let node = late_precision(|stream| stream.node_features.set(3, &[absurd; 3]).unwrap());
+        assert!(node > ordinary - 0.1, "{node:.3}, ordinary {ordinary:.3}, a node of {absurd:e}");
     }
 }
 
