@@ -29,11 +29,18 @@ impl Learner {
         (queries > 0).then(|| sum / queries as f64)
     }
 
+    /// Average precision of EdgeBank on the batch. It sees what the model sees: earlier batches, and of
+    /// this one the events strictly before the one that is scored. Then it has seen the batch.
+    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
+        let scores = self.bank.score_in_time(&batch.src, &batch.dst, negatives, &batch.times);
+        average_precision(&scores.0, &scores.1)
+    }
+
     /// Adds what a step showed to the window, the metrics and the status.
     pub(super) fn measure(
         &mut self,
         batch: &LearnBatch,
-        negatives: &[NodeId],
+        baseline: Option<f64>,
         report: &StepReport,
         mode: StepMode,
         mrr: Option<f64>,
@@ -57,12 +64,10 @@ impl Learner {
         for (phase, seconds) in phases(&report.phases) {
             metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
         }
-        let bank_positive = self.bank.scores(&batch.src, &batch.dst);
-        let bank_negative = self.bank.scores(&batch.src, negatives);
         if let (Some(ap), Some(auc), Some(baseline)) = (
             average_precision(&report.positive, &report.negative),
             roc_auc(&report.positive, &report.negative),
-            average_precision(&bank_positive, &bank_negative),
+            baseline,
         ) {
             self.quality.push(BatchQuality { average_precision: ap, auc, mrr, baseline });
         }

@@ -157,15 +157,11 @@ impl Learner {
         let mut batch = LearnBatch::default();
         while feed.position() < position {
             feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO)?;
-            self.remember_pairs(&batch);
+            self.bank.observe(&batch.src, &batch.dst, &batch.times);
+            self.pool.extend(&batch.dst);
             self.pool.remove(&batch.deleted);
         }
         Ok(())
-    }
-
-    fn remember_pairs(&mut self, batch: &LearnBatch) {
-        self.pool.extend(&batch.dst);
-        self.bank.observe(&batch.src, &batch.dst, &batch.times);
     }
 
     /// Makes deleted nodes strangers to the model and to its readers.
@@ -204,9 +200,10 @@ impl Learner {
             let mode = self.mode(batch, behind);
             let negatives = self.negatives(batch);
             let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch) };
+            let baseline = self.baseline(batch, &negatives);
             let (report, mode) = self.step(batch, &negatives, mode)?;
-            self.measure(batch, &negatives, &report, mode, rank);
-            self.remember_pairs(batch);
+            self.measure(batch, baseline, &report, mode, rank);
+            self.pool.extend(&batch.dst);
             self.publish_rows(&report.touched);
             if mode == StepMode::Train {
                 self.publish_weights();
@@ -247,6 +244,7 @@ impl Learner {
     }
 
     /// The trainer's step, and how much of it was done: a step whose numbers are not finite only remembers.
+    /// Its scores are those of the model that readers have: without dropout.
     fn step(
         &mut self,
         batch: &LearnBatch,
@@ -258,6 +256,9 @@ impl Learner {
         let positives =
             Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
         let negatives = Negatives { src: &batch.src, dst: negatives };
+        let drops = mode == StepMode::Train && self.trainer.options().model.dropout > 0.0;
+        let undropped =
+            if drops { Some(self.trainer.score_pairs(&world, &positives, &negatives)?) } else { None };
         match self.trainer.step(&world, &positives, &negatives, mode) {
             Err(error @ TrainError::NonFinite { .. }) => {
                 self.shared.metrics.train.nonfinite.inc();
@@ -268,7 +269,10 @@ impl Learner {
                 Ok((StepReport { touched, ..StepReport::default() }, StepMode::Remember))
             }
             done => {
-                let report = done?;
+                let mut report = done?;
+                if let Some((positive, negative)) = undropped {
+                    (report.positive, report.negative) = (positive, negative);
+                }
                 if report.refused_rows > 0 {
                     self.shared.metrics.train.nonfinite.inc();
                     let (rows, position) = (report.refused_rows, batch.first.0);

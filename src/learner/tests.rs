@@ -307,3 +307,36 @@ fn a_refused_step_is_counted_as_skipped_and_learning_goes_on() {
     learner.drain();
     assert!(rig.shared.status.report().trained >= 20, "{:?}", rig.shared.status.report());
 }
+
+#[test]
+fn the_baseline_sees_as_far_into_the_batch_as_the_model() {
+    let mut rig = Rig::new();
+    rig.append(edges((0..10).map(|i| (i % 2, 8 + i % 2, i64::from(i)))), STARTED);
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    // All but the first event of each pair repeat an earlier event of the batch.
+    let baseline = rig.shared.status.report().quality.unwrap().baseline;
+    assert!(baseline > 0.55, "{baseline}");
+}
+
+#[test]
+fn quality_is_measured_without_dropout() {
+    let mut rig = Rig::new();
+    rig.append_edges(20, 100);
+    let mut options = trainer_options();
+    options.model.dropout = 0.5;
+    let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
+    let mut batch = LearnBatch::default();
+    learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
+    learner.learn(&batch).unwrap();
+    learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
+    let against = learner.negatives(&batch);
+    let engine = rig.shared.engine.clone();
+    let world = world(&engine, batch.end);
+    let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
+    let negatives = Negatives { src: &batch.src, dst: &against };
+    let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
+    let (report, mode) = learner.step(&batch, &against, StepMode::Train).unwrap();
+    assert_eq!(mode, StepMode::Train);
+    assert_eq!((report.positive, report.negative), expected);
+}

@@ -96,6 +96,31 @@ impl EdgeBank {
         src.iter().zip(dst).map(|(&src, &dst)| self.score(src, dst)).collect()
     }
 
+    /// Scores events and, beside each, a pair that did not happen, by what was seen before the batch and by
+    /// the batch's own events strictly earlier in time, as a model does whose view holds the batch. Then
+    /// all events have been seen. The columns are equally long.
+    pub fn score_in_time(
+        &mut self,
+        src: &[NodeId],
+        dst: &[NodeId],
+        other: &[NodeId],
+        times: &[EventTime],
+    ) -> (Vec<f32>, Vec<f32>) {
+        let mut order: Vec<usize> = (0..src.len()).collect();
+        order.sort_by_key(|&i| times[i]);
+        let (mut positive, mut negative) = (vec![0.0; src.len()], vec![0.0; src.len()]);
+        for tied in order.chunk_by(|&a, &b| times[a] == times[b]) {
+            for &i in tied {
+                positive[i] = self.score(src[i], dst[i]);
+                negative[i] = self.score(src[i], other[i]);
+            }
+            for &i in tied {
+                self.observe(&src[i..=i], &dst[i..=i], &times[i..=i]);
+            }
+        }
+        (positive, negative)
+    }
+
     /// Adds a batch of events and sets the rule's threshold anew. The columns are equally long; events
     /// may come late.
     pub fn observe(&mut self, src: &[NodeId], dst: &[NodeId], times: &[EventTime]) {
@@ -169,6 +194,19 @@ mod tests {
         let bank = bank(BankRule::Unlimited, &[(1, 2, 5), (3, 3, 9)]);
         assert_eq!(held(&bank, &[(1, 2), (2, 1), (3, 3), (1, 3)]), [true, false, true, false]);
         assert_eq!(held(&EdgeBank::new(BankRule::Unlimited), &[(1, 2)]), [false]);
+    }
+
+    #[test]
+    fn scores_in_time_see_strictly_earlier_events_of_the_batch() {
+        let mut bank = bank(BankRule::Unlimited, &[(7, 8, 1)]);
+        // In order of time: (7, 8) at 4, (1, 2) twice at 5, (1, 2) at 6; beside them (1, 2) each.
+        let (src, dst) = ([1, 7, 1, 1].map(NodeId), [2, 8, 2, 2].map(NodeId));
+        let times = [6, 4, 5, 5].map(EventTime);
+        let other = [NodeId(2), NodeId(2), NodeId(8), NodeId(2)];
+        let (positive, negative) = bank.score_in_time(&src, &dst, &other, &times);
+        assert_eq!(positive, [1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(negative, [1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(held(&bank, &[(1, 2), (7, 8), (7, 2)]), [true, true, false]);
     }
 
     #[test]
