@@ -340,3 +340,17 @@ fn quality_is_measured_without_dropout() {
     assert_eq!(mode, StepMode::Train);
     assert_eq!((report.positive, report.negative), expected);
 }
+
+#[test]
+fn a_true_destination_is_not_its_own_rival() {
+    let mut rig = Rig::new();
+    rig.append(edges((0..30).map(|i| (i % 4, 8, i64::from(i)))), STARTED);
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    let quality = rig.shared.status.report().quality.unwrap();
+    assert_eq!(quality.mrr, None, "with one destination in the pool there is nobody to rank it against");
+    rig.append(edges((0..10).map(|i| (i % 4, 9, 100 + i64::from(i)))), STARTED);
+    learner.drain();
+    let quality = rig.shared.status.report().quality.unwrap();
+    assert!(quality.mrr.is_some_and(|mrr| (1.0 / 6.0..=1.0).contains(&mrr)), "{quality:?}");
+}

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use super::trainer::{Negatives, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World};
+use super::trainer::{
+    Negatives, Positives, RankQuery, Scratch, StepMode, StepReport, TrainError, Trainer, World,
+};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::model::{EmbeddingInput, LinkPredictor, Neighborhood, Tgn, TgnState};
@@ -198,20 +200,36 @@ impl Trainer {
         time: EventTime,
         candidates: &[NodeId],
     ) -> Vec<f32> {
+        let ask = |candidates| self.score_queries(world, &[RankQuery { src, time, candidates }]);
+        candidates.chunks(CHUNK_ROWS).flat_map(ask).flatten().collect()
+    }
+
+    /// Logits of the candidates of each query, as [`Self::score_candidates`], all in one pass.
+    #[must_use]
+    pub fn score_queries(&self, world: &World<'_>, queries: &[RankQuery<'_>]) -> Vec<Vec<f32>> {
         let mut scratch = self.scratch.lock();
-        let mut scores = Vec::with_capacity(candidates.len());
-        for candidates in candidates.chunks(CHUNK_ROWS) {
-            scratch.neighborhood.clear();
-            scratch.neighborhood.add_seeds(&[src], &[time]);
-            scratch.neighborhood.add_seeds(candidates, &vec![time; candidates.len()]);
-            self.look(world, &mut scratch, |tape, embeddings| {
-                let count = candidates.len() as u32;
-                let (src, dst) = (vec![0; candidates.len()], (1..=count).collect());
-                let logits = LinkPredictor::of(&self.tgn).logits(tape, embeddings, src, dst);
-                scores.extend_from_slice(tape.value(logits).data());
-            });
+        scratch.neighborhood.clear();
+        let (mut src, mut dst, mut rows) = (Vec::new(), Vec::new(), 0);
+        for query in queries {
+            let count = query.candidates.len();
+            scratch.neighborhood.add_seeds(&[query.src], &[query.time]);
+            scratch.neighborhood.add_seeds(query.candidates, &vec![query.time; count]);
+            src.resize(src.len() + count, rows);
+            dst.extend(rows + 1..=rows + count as u32);
+            rows += 1 + count as u32;
         }
-        scores
+        if dst.is_empty() {
+            return vec![Vec::new(); queries.len()];
+        }
+        let mut logits = Vec::new();
+        self.look(world, &mut scratch, |tape, embeddings| {
+            let scores = LinkPredictor::of(&self.tgn).logits(tape, embeddings, src, dst);
+            logits.extend_from_slice(tape.value(scores).data());
+        });
+        let mut rest = logits.as_slice();
+        let own =
+            |query: &RankQuery<'_>| rest.split_off(..query.candidates.len()).unwrap_or_default().to_vec();
+        queries.iter().map(own).collect()
     }
 
     /// Logits of the positives and of the negatives beside them, with the weights and the state as

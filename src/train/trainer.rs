@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::device::Device;
-use crate::event::NodeId;
+use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::GraphView;
 use crate::model::{
@@ -52,6 +52,17 @@ pub struct Negatives<'a> {
     pub src: &'a [NodeId],
     /// Destination nodes.
     pub dst: &'a [NodeId],
+}
+
+/// A question for a ranking: who of `candidates` will `src` meet at `time`?
+#[derive(Clone, Copy, Debug)]
+pub struct RankQuery<'a> {
+    /// Source node.
+    pub src: NodeId,
+    /// Time asked about.
+    pub time: EventTime,
+    /// Destinations to score.
+    pub candidates: &'a [NodeId],
 }
 
 /// How much of a step is done.

@@ -6,7 +6,7 @@ use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::model::{Tgn, TgnOptions, Weights, probability};
-use evergraph::train::{LoadError, Negatives, StepMode, TrainError, Trainer, TrainerOptions};
+use evergraph::train::{LoadError, Negatives, RankQuery, StepMode, TrainError, Trainer, TrainerOptions};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
 
@@ -154,6 +154,26 @@ fn sure_scores_are_still_told_apart() {
     distinct.sort_by(f32::total_cmp);
     distinct.dedup();
     assert!(distinct.len() > BATCH / 2, "{distinct:?}");
+}
+
+#[test]
+fn queries_in_one_pass_score_as_one_by_one() {
+    let (stream, mut trainer) = (Stream::new(3), trainer());
+    run(&stream, &mut trainer, 0..2, Sight::BeforeBatch);
+    let world = stream.world(2, Sight::BeforeBatch);
+    let candidates: Vec<NodeId> = (SOURCES..SOURCES + 7).map(NodeId).collect();
+    let query = |event: usize, count: usize| RankQuery {
+        src: stream.src[event],
+        time: stream.times[event],
+        candidates: &candidates[..count],
+    };
+    let queries = [query(41, 7), query(45, 0), query(50, 3)];
+    let together = trainer.score_queries(&world, &queries);
+    for (query, scores) in queries.iter().zip(&together) {
+        let alone = trainer.score_candidates(&world, query.src, query.time, query.candidates);
+        assert_eq!(scores.len(), query.candidates.len());
+        assert!(scores.iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-5), "{scores:?} {alone:?}");
+    }
 }
 
 #[test]
