@@ -95,6 +95,8 @@ pub struct LearnerDocument {
     pub event_to_visible_p50_seconds: Option<f64>,
     pub event_to_visible_p99_seconds: Option<f64>,
     pub node_state_bytes: u64,
+    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives.
+    pub bytes: BTreeMap<&'static str, u64>,
 }
 
 /// Makes the document whenever it is asked for.
@@ -225,6 +227,12 @@ impl Inputs {
             event_to_visible_p50_seconds: freshness.map(|(p50, _)| p50),
             event_to_visible_p99_seconds: freshness.map(|(_, p99)| p99),
             node_state_bytes: self.states.bytes() as u64,
+            bytes: BTreeMap::from([
+                ("memory", report.bytes.memory),
+                ("mailbox", report.bytes.mailbox),
+                ("edgebank", report.bytes.edgebank),
+                ("destinations", report.bytes.destinations),
+            ]),
         }
     }
 }

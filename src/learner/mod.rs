@@ -28,7 +28,7 @@ use thiserror::Error;
 pub use checkpoint::{CheckpointError, CheckpointFile};
 pub use feed::{Feed, LearnBatch};
 pub use quality::{BatchQuality, QualityWindow};
-pub use status::{LearnerReport, LearnerStatus};
+pub use status::{LearnerBytes, LearnerReport, LearnerStatus};
 
 use self::measure::unix_seconds;
 use crate::event::{EdgeId, NodeId};
@@ -144,7 +144,9 @@ impl Learner {
         learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
+        let bytes = learner.bytes();
         learner.shared.status.update(|report| {
+            report.bytes = bytes;
             report.position = position;
             report.model_version = trainer_version;
         });
@@ -213,13 +215,25 @@ impl Learner {
         self.shared.progress.set_learned(batch.end);
         self.observe_freshness(batch);
         self.shared.metrics.train.events_behind.set(behind.cast_signed());
+        let bytes = self.bytes();
         self.shared.status.update(|report| {
+            report.bytes = bytes;
             report.position = batch.end;
             report.behind = behind;
             report.history = batch.is_history(self.options.started_unix_ms);
             report.model_version = self.version;
         });
         Ok(())
+    }
+
+    fn bytes(&self) -> LearnerBytes {
+        let state = self.trainer.state();
+        LearnerBytes {
+            memory: state.memory.bytes() as u64,
+            mailbox: state.mailbox.bytes() as u64,
+            edgebank: self.bank.bytes() as u64,
+            destinations: self.pool.bytes() as u64,
+        }
     }
 
     fn mode(&self, batch: &LearnBatch, behind: u64) -> StepMode {

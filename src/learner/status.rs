@@ -10,6 +10,19 @@ use crate::event::EdgeId;
 /// Observations over which freshness is summed up.
 const FRESHNESS_WINDOW: usize = 1_000;
 
+/// Memory of the loop by purpose, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LearnerBytes {
+    /// Node memory: rows and update times.
+    pub memory: u64,
+    /// Messages that wait to be applied.
+    pub mailbox: u64,
+    /// Pairs of the EdgeBank baseline.
+    pub edgebank: u64,
+    /// Destinations that negatives are drawn from.
+    pub destinations: u64,
+}
+
 /// One look at the learner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnerReport {
@@ -27,6 +40,8 @@ pub struct LearnerReport {
     pub remembered: u64,
     /// Events whose gradient step was skipped since start, because it lagged or numbers were not finite.
     pub skipped: u64,
+    /// What it holds in memory.
+    pub bytes: LearnerBytes,
     /// Loss of the latest step.
     pub loss: Option<f32>,
     /// Mean quality over the window.

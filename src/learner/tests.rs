@@ -354,3 +354,15 @@ fn a_true_destination_is_not_its_own_rival() {
     let quality = rig.shared.status.report().quality.unwrap();
     assert!(quality.mrr.is_some_and(|mrr| (1.0 / 6.0..=1.0).contains(&mrr)), "{quality:?}");
 }
+
+#[test]
+fn what_is_held_in_memory_is_told() {
+    let mut rig = Rig::new();
+    let mut learner = rig.learner(rig.options());
+    rig.append_edges(30, 0);
+    learner.drain();
+    let bytes = rig.shared.status.report().bytes;
+    // Sixteen nodes with six values and a time, or seven values, an edge and a time.
+    assert!(bytes.memory >= 16 * 32 && bytes.mailbox >= 16 * 44, "{bytes:?}");
+    assert!(bytes.edgebank > 0 && bytes.destinations > 0, "{bytes:?}");
+}

@@ -3,11 +3,12 @@
 //! What the bank holds is a rule over the events seen before the batch that is scored: all pairs, the
 //! pairs of a recent window, or the pairs seen often. The rule's threshold is set once per observed
 //! batch. Pairs are directed. Cost per event is one hash look-up; memory is one entry per distinct
-//! pair, and for [`BankRule::Window`] one time per event.
+//! pair, which for [`BankRule::Unlimited`] is the pair alone in 8 bytes, and for [`BankRule::Window`] one
+//! time per event.
 //!
 //! Knows nothing of negatives, splits or batches sizes: callers score a batch, then let it be observed.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::quantile::{ROUNDING, quantile};
 use crate::event::{EventTime, NodeId};
@@ -51,6 +52,9 @@ impl Pair {
 #[derive(Clone)]
 pub struct EdgeBank {
     rule: BankRule,
+    /// All that [`BankRule::Unlimited`] needs to know; empty under the other rules.
+    seen: HashSet<u64>,
+    /// Empty under [`BankRule::Unlimited`].
     pairs: HashMap<(NodeId, NodeId), Pair>,
     /// All event times in order; only for [`BankRule::Window`].
     times: Vec<EventTime>,
@@ -66,6 +70,7 @@ impl EdgeBank {
     pub fn new(rule: BankRule) -> Self {
         Self {
             rule,
+            seen: HashSet::new(),
             pairs: HashMap::new(),
             times: Vec::new(),
             latest: EventTime::MIN,
@@ -79,6 +84,9 @@ impl EdgeBank {
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn score(&self, src: NodeId, dst: NodeId) -> f32 {
+        if self.rule == BankRule::Unlimited {
+            return f32::from(u8::from(self.seen.contains(&packed(src, dst))));
+        }
         let Some(pair) = self.pairs.get(&(src, dst)) else { return 0.0 };
         let held = match self.rule {
             BankRule::Unlimited => true,
@@ -141,10 +149,21 @@ impl EdgeBank {
     /// Number of distinct pairs seen.
     #[must_use]
     pub fn pairs(&self) -> usize {
-        self.pairs.len()
+        self.seen.len() + self.pairs.len()
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let times = self.times.capacity() * size_of::<EventTime>();
+        self.seen.allocation_size() + self.pairs.allocation_size() + times
     }
 
     fn insert(&mut self, src: NodeId, dst: NodeId, time: EventTime) {
+        if self.rule == BankRule::Unlimited {
+            self.seen.insert(packed(src, dst));
+            return;
+        }
         let pair = self.pairs.entry((src, dst)).or_insert(Pair { count: 0, first: time, last: time });
         let gap_before = pair.mean_gap();
         pair.count += 1;
@@ -172,6 +191,11 @@ impl EdgeBank {
     }
 }
 
+/// A directed pair as one number.
+fn packed(src: NodeId, dst: NodeId) -> u64 {
+    u64::from(src.0) << 32 | u64::from(dst.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +218,15 @@ mod tests {
         let bank = bank(BankRule::Unlimited, &[(1, 2, 5), (3, 3, 9)]);
         assert_eq!(held(&bank, &[(1, 2), (2, 1), (3, 3), (1, 3)]), [true, false, true, false]);
         assert_eq!(held(&EdgeBank::new(BankRule::Unlimited), &[(1, 2)]), [false]);
+    }
+
+    #[test]
+    fn unlimited_keeps_a_pair_in_few_bytes() {
+        let events: Vec<_> = (0..10_000).map(|i| (i, i + 1, 0)).collect();
+        let bank = bank(BankRule::Unlimited, &events);
+        assert_eq!(bank.pairs(), 10_000);
+        // 9 bytes for each slot of a table that is at least 7/16 full.
+        assert!(bank.bytes() < 21 * 10_000, "{}", bank.bytes());
     }
 
     #[test]

@@ -60,6 +60,12 @@ impl DestinationPool {
         self.nodes.len()
     }
 
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<NodeId>() + self.member.capacity() * size_of::<u64>()
+    }
+
     /// Whether no destination was seen yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
