@@ -223,6 +223,7 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,
         seed: learner.seed,
+        threads: learner.threads,
         checkpoint_dir: store.checkpoint_dir.clone(),
         checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
     };

@@ -50,6 +50,14 @@ pub enum LearnerError {
     /// The trainer refused for a reason that no later batch will cure.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// The threads of the steps cannot be started.
+    #[error("{threads} threads for training cannot be started: {source}; set learner.threads lower")]
+    Threads {
+        /// How many.
+        threads: usize,
+        /// Why not.
+        source: rayon::ThreadPoolBuildError,
+    },
 }
 
 /// The loop's settings.
@@ -73,6 +81,8 @@ pub struct LearnerOptions {
     pub rank_candidates: usize,
     /// Picks the negatives.
     pub seed: u64,
+    /// Threads that compute steps, apart from those of queries; 0 is half of the cores, two at least.
+    pub threads: usize,
     /// Folder of the checkpoints.
     pub checkpoint_dir: PathBuf,
     /// Time between two checkpoints.
@@ -105,6 +115,7 @@ pub struct Learner {
     pool: DestinationPool,
     bank: EdgeBank,
     quality: QualityWindow,
+    threads: Arc<rayon::ThreadPool>,
     version: u64,
     checkpointed: EdgeId,
     checkpoint_due: Instant,
@@ -115,7 +126,7 @@ impl Learner {
     /// rebuilt from it, and publishes the states of all nodes.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// When the log cannot be read or threads cannot be started.
     pub fn new(
         trainer: Trainer,
         position: EdgeId,
@@ -123,7 +134,7 @@ impl Learner {
         shared: Shared,
         options: LearnerOptions,
         record: CheckpointRecorder,
-    ) -> Result<Self, LogError> {
+    ) -> Result<Self, LearnerError> {
         let feed = Feed::new(open_reader(position), shared.progress.clone(), position);
         let trainer_version = trainer.weights().version;
         let mut learner = Self {
@@ -132,6 +143,7 @@ impl Learner {
             pool: DestinationPool::new(),
             bank: EdgeBank::new(BankRule::Unlimited),
             quality: QualityWindow::new(options.quality_window_batches),
+            threads: Arc::new(step_threads(options.threads)?),
             version: trainer_version,
             checkpointed: position,
             checkpoint_due: Instant::now() + options.checkpoint_interval,
@@ -185,7 +197,8 @@ impl Learner {
             pulse();
             self.feed.fill(&mut batch, self.options.batch_events, IDLE, self.options.batch_wait)?;
             if batch.end > batch.first {
-                self.learn(&batch)?;
+                let threads = self.threads.clone();
+                threads.install(|| self.learn(&batch))?;
             }
             if Instant::now() >= self.checkpoint_due {
                 self.checkpoint();
@@ -346,6 +359,16 @@ impl Learner {
             }
         }
     }
+}
+
+/// Threads of the learner's own. In a pool shared with queries, a small query would wait behind the pieces
+/// of a step.
+fn step_threads(wanted: usize) -> Result<rayon::ThreadPool, LearnerError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if wanted > 0 { wanted } else { cores.div_ceil(2).max(2).min(cores) };
+    let name = |i| format!("learner-{i}");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build();
+    pool.map_err(|source| LearnerError::Threads { threads, source })
 }
 
 /// What a step or a score may see: everything before `bound`.

@@ -94,6 +94,7 @@ impl Rig {
             rank_queries: 2,
             rank_candidates: 5,
             seed: 3,
+            threads: 2,
             checkpoint_dir: self.folder.path().to_path_buf(),
             checkpoint_interval: Duration::from_secs(3600),
         }
@@ -365,4 +366,21 @@ fn what_is_held_in_memory_is_told() {
     // Sixteen nodes with six values and a time, or seven values, an edge and a time.
     assert!(bytes.memory >= 16 * 32 && bytes.mailbox >= 16 * 44, "{bytes:?}");
     assert!(bytes.edgebank > 0 && bytes.destinations > 0, "{bytes:?}");
+}
+
+#[test]
+fn the_loop_runs_on_threads_of_its_own_until_it_is_stopped() {
+    let mut rig = Rig::new();
+    rig.append_edges(30, 0);
+    let learner = rig.learner(rig.options());
+    assert_eq!(learner.threads.current_num_threads(), 2);
+    let (stop, shared) = (AtomicBool::new(false), rig.shared.clone());
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| learner.run(&stop, || ()));
+        assert!(shared.progress.wait_for(EdgeId(30), Duration::from_secs(60)));
+        stop.store(true, Ordering::Release);
+        running.join().unwrap().unwrap();
+    });
+    assert_eq!(shared.status.report().trained, 30);
+    assert_eq!(std::fs::read_dir(rig.folder.path()).unwrap().count(), 1, "a checkpoint at the end");
 }
