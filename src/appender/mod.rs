@@ -11,6 +11,8 @@
 mod encode;
 mod idempotency;
 mod index;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -133,20 +135,36 @@ impl Appender {
         appender
     }
 
-    /// Takes submissions until `stop` is set and the queue is empty. Calls `pulse` at every turn.
+    /// Takes submissions until `stop` is set, writes what waits then, and refuses what comes later. Calls
+    /// `pulse` at every turn.
     pub fn run(mut self, queue: &Receiver<Submission>, stop: &AtomicBool, pulse: impl Fn()) {
-        loop {
+        let _refusing = RefuseTheRest(queue);
+        while !stop.load(Ordering::Acquire) {
             pulse();
             match queue.recv_timeout(IDLE) {
                 Ok(first) => {
-                    let group = self.collect(first, queue);
-                    self.write(group);
+                    self.take_group(first, queue);
                 }
-                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Acquire) => return,
                 Err(RecvTimeoutError::Timeout) => self.probe(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+        // No more than what waits now, or whoever goes on submitting would keep the loop alive.
+        let mut waiting = queue.len();
+        while waiting > 0
+            && let Ok(first) = queue.try_recv()
+        {
+            pulse();
+            waiting = waiting.saturating_sub(self.take_group(first, queue));
+        }
+    }
+
+    /// Writes `first` and what else waits; the number of submissions taken.
+    fn take_group(&mut self, first: Submission, queue: &Receiver<Submission>) -> usize {
+        let group = self.collect(first, queue);
+        let taken = group.len();
+        self.write(group);
+        taken
     }
 
     /// While the log could not be written and nobody submits: finds out whether it can be again.
@@ -253,6 +271,20 @@ impl Appender {
         }
         self.metrics.log.disk_full.set(i64::from(matches!(state, LogState::Full(_))));
         *current = state;
+    }
+}
+
+/// Answers what still waits when the loop ends, however it ends: nobody else would, for the queue keeps its
+/// submissions while a sender lives.
+struct RefuseTheRest<'a>(&'a Receiver<Submission>);
+
+impl Drop for RefuseTheRest<'_> {
+    fn drop(&mut self) {
+        while let Ok(submission) = self.0.try_recv() {
+            if let Some(reply) = submission.reply {
+                reply(Err(SubmitError::ShuttingDown));
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -109,6 +110,45 @@ fn a_damaged_checkpoint_is_passed_over_and_the_log_teaches_again() {
     process.kill();
     let process = start.ready();
     process.wait_until("learned again", |status| status["learner"]["applied_position"] == 500);
+}
+
+#[test]
+fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
+    let data = tempfile::tempdir().unwrap();
+    let mut process = Start::in_dir(data.path()).set("checkpoint.interval_seconds=3600").ready();
+    let (done, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    let address = process.url("");
+    std::thread::scope(|scope| {
+        for pusher in 0..4 {
+            let (done, acknowledged, process) = (&done, &acknowledged, &process);
+            scope.spawn(move || {
+                for i in (0..).take_while(|_| !done.load(Ordering::Acquire)) {
+                    let event = json!({"src": format!("p{pusher}"), "dst": i, "ts": i});
+                    match process.post("/v1/events", "application/json", &event.to_string()) {
+                        Ok((200, _)) => drop(acknowledged.fetch_add(1, Ordering::AcqRel)),
+                        Ok((status, answer)) => assert_eq!(status, 503, "{answer}"),
+                        // The interface is gone; trying again keeps the pressure up.
+                        Err(_) => std::thread::sleep(Duration::from_millis(2)),
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        process.signal("-TERM");
+        let asked = Instant::now();
+        while ureq::get(format!("{address}/livez")).call().is_ok() {
+            assert!(asked.elapsed() < Duration::from_secs(20), "it goes on after SIGTERM");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert!(process.ended().success());
+    let acknowledged = acknowledged.into_inner();
+    let log = log_of(data.path());
+    assert!(acknowledged > 100, "{acknowledged}");
+    assert_eq!(log["records"], acknowledged, "what was answered 503 is not there");
+    let position = format!("{acknowledged:020}.checkpoint");
+    assert!(data.path().join("checkpoints").join(&position).exists(), "{position}");
 }
 
 /// A small file system that is full when its size is reached; needs root.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -152,15 +152,25 @@ impl Process {
     }
 
     /// SIGTERM, and what it returned.
-    pub fn terminate(mut self) -> std::process::ExitStatus {
+    pub fn terminate(mut self) -> ExitStatus {
+        self.signal("-TERM");
+        self.ended()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Waits until it ends by itself, and says what it returned.
+    pub fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(Instant::now() < deadline, "the daemon did not end after SIGTERM");
+            assert!(Instant::now() < deadline, "the daemon did not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
