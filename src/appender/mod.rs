@@ -114,6 +114,8 @@ pub struct Appender {
     options: AppenderOptions,
     /// Size of the last group that could not be written.
     refused_bytes: usize,
+    /// Whether it was said that edge types ran out.
+    out_of_types: bool,
 }
 
 impl Appender {
@@ -130,7 +132,8 @@ impl Appender {
         status.bytes.store(log.bytes(), Ordering::Relaxed);
         progress.set_durable(log.durable_end());
         progress.set_indexed(index.end());
-        let appender = Self { log, index, progress, status, metrics, options, refused_bytes: 0 };
+        let appender =
+            Self { log, index, progress, status, metrics, options, refused_bytes: 0, out_of_types: false };
         appender.advance_watermark();
         appender
     }
@@ -191,40 +194,68 @@ impl Appender {
         group
     }
 
-    /// Makes a group durable, indexes it and replies; or refuses all of it.
+    /// Makes a group durable, indexes it and replies; or refuses all of it. A submission that no log could
+    /// hold is refused alone.
     fn write(&mut self, mut group: Vec<Submission>) {
-        match self.commit(&group) {
-            Ok(outcomes) => {
-                for (submission, (frame, receipt)) in group.iter_mut().zip(outcomes) {
-                    self.take_in(frame.as_ref(), receipt);
-                    if let Some(reply) = submission.reply.take() {
-                        reply(Ok(receipt));
+        while !group.is_empty() {
+            match self.commit(&group) {
+                Ok(outcomes) => {
+                    for (submission, (frame, receipt)) in group.iter_mut().zip(outcomes) {
+                        self.take_in(frame.as_ref(), receipt);
+                        if let Some(reply) = submission.reply.take() {
+                            reply(Ok(receipt));
+                        }
+                    }
+                    return self.set_state(LogState::Writable);
+                }
+                Err(Refusal::Submission { number, detail }) => {
+                    tracing::error!(detail, "a batch is refused; it can never be stored as it is");
+                    if let Some(reply) = group.remove(number).reply {
+                        reply(Err(SubmitError::Failed { detail }));
                     }
                 }
-                self.set_state(LogState::Writable);
+                Err(Refusal::Log(error)) => return self.refuse(group, &error),
             }
-            Err(error) => self.refuse(group, &error),
         }
     }
 
-    fn commit(&mut self, group: &[Submission]) -> Result<Vec<(Option<Frame>, Receipt)>, LogError> {
+    /// Encodes the group into the log and commits it. Nothing of it is left in the log on an error.
+    fn commit(&mut self, group: &[Submission]) -> Result<Vec<(Option<Frame>, Receipt)>, Refusal> {
         let started = Instant::now();
-        let mut encoder = encode::Group::new(&self.index, self.log.durable_end());
-        let mut outcomes = Vec::with_capacity(group.len());
-        for submission in group {
-            let (frame, receipt) = encoder.encode(&mut self.index, &submission.batch);
-            if let Some(frame) = &frame {
-                self.log.append(frame)?;
-            }
-            outcomes.push((frame, receipt));
-        }
+        let outcomes = self.append(group).inspect_err(|_| self.log.discard())?;
         self.refused_bytes = self.log.pending_bytes();
-        let durable = self.log.commit()?;
+        let durable = self.log.commit().map_err(Refusal::Log)?;
         self.metrics.log.commit_duration.observe(started.elapsed().as_secs_f64());
         self.metrics.log.end_position.set(durable.0.cast_signed());
         self.metrics.log.bytes.set(self.log.bytes().cast_signed());
         self.status.bytes.store(self.log.bytes(), Ordering::Relaxed);
         self.progress.set_durable(durable);
+        Ok(outcomes)
+    }
+
+    fn append(&mut self, group: &[Submission]) -> Result<Vec<(Option<Frame>, Receipt)>, Refusal> {
+        let mut encoder = encode::Group::new(&self.index, self.log.durable_end());
+        let mut outcomes = Vec::with_capacity(group.len());
+        for (number, submission) in group.iter().enumerate() {
+            let blame = |detail| Refusal::Submission { number, detail };
+            let (frame, receipt) = encoder.encode(&submission.batch).map_err(blame)?;
+            if let Some(frame) = &frame {
+                self.log.append(frame).map_err(|error| match error {
+                    LogError::TooLarge { .. } | LogError::Shape { .. } => blame(error.to_string()),
+                    error => Refusal::Log(error),
+                })?;
+            }
+            outcomes.push((frame, receipt));
+        }
+        if let Some(name) = encoder.untyped
+            && !std::mem::replace(&mut self.out_of_types, true)
+        {
+            tracing::error!(
+                name,
+                types = self.index.types.len(),
+                "no more edge types can be told apart: edges of further types are stored without a type"
+            );
+        }
         Ok(outcomes)
     }
 
@@ -272,6 +303,14 @@ impl Appender {
         self.metrics.log.disk_full.set(i64::from(matches!(state, LogState::Full(_))));
         *current = state;
     }
+}
+
+/// Why a group was not written.
+enum Refusal {
+    /// The log takes nothing at present.
+    Log(LogError),
+    /// One submission of the group can never be stored.
+    Submission { number: usize, detail: String },
 }
 
 /// Answers what still waits when the loop ends, however it ends: nobody else would, for the queue keeps its

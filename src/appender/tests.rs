@@ -46,6 +46,102 @@ fn submission(batch: EventBatch, answers: &Sender<Answer>) -> Submission {
     Submission { batch, reply: Some(Box::new(move |answer| drop(answers.send(answer)))) }
 }
 
+fn submit(appender: &mut Appender, batches: impl IntoIterator<Item = EventBatch>) -> Vec<Answer> {
+    let (sender, answers) = unbounded();
+    let group = batches.into_iter().map(|batch| submission(batch, &sender)).collect();
+    appender.write(group);
+    drop(sender);
+    answers.iter().collect()
+}
+
+fn stored(first: u64, accepted: u64) -> Answer {
+    let (first, end) = (EdgeId(first), EdgeId(first + accepted));
+    Ok(Receipt { first, end, accepted, duplicates: 0 })
+}
+
+#[test]
+fn a_batch_that_no_log_could_hold_is_refused_alone_and_poisons_nothing() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    appender.log.limit_payloads(1_000);
+    let long = "x".repeat(2_000);
+    let plain = |time| batch(vec![edge("a", "b", time)]);
+    let answers = submit(&mut appender, [plain(1), batch(vec![edge(&long, "b", 2)]), plain(3)]);
+    // The refused one is answered first, because the others wait for the disk.
+    assert!(matches!(&answers[0], Err(SubmitError::Failed { detail }) if detail.contains("in parts")));
+    assert_eq!(answers[1..], [stored(0, 1), stored(1, 1)]);
+    assert_eq!(appender.status.state(), LogState::Writable);
+    assert_eq!(submit(&mut appender, [plain(4)]), [stored(2, 1)]);
+    let times: Vec<i64> = std::iter::from_fn({
+        let mut reader = appender.log.reader(EdgeId(0));
+        move || reader.next_frame().unwrap()
+    })
+    .flat_map(|frame| frame.batch.time)
+    .map(|time| time.0)
+    .collect();
+    assert_eq!(times, [1, 3, 4]);
+}
+
+#[test]
+fn a_refused_group_leaves_no_names_and_the_next_one_gets_the_same_ids() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let typed = |round: i64, i: i64| {
+        let mut incoming = edge(&format!("u{round}"), &format!("i{i}"), i);
+        let Event::Edge(edge) = &mut incoming.event else { unreachable!() };
+        edge.edge_type = Some(format!("t{i}").into());
+        incoming
+    };
+    submit(&mut appender, [batch(vec![typed(0, 0)])]);
+    disk.set_capacity(Some(0));
+    for round in 1..50 {
+        let answers = submit(&mut appender, (1..4).map(|i| batch(vec![typed(round, i)])));
+        assert!(answers.iter().all(|answer| matches!(answer, Err(SubmitError::DiskFull { .. }))));
+    }
+    assert_eq!((appender.index.keys.len(), appender.index.types.len()), (2, 1));
+    disk.set_capacity(None);
+    let answers = submit(&mut appender, [batch(vec![typed(99, 1), typed(99, 0)]), batch(vec![typed(99, 2)])]);
+    assert_eq!(answers, [stored(1, 2), stored(3, 1)]);
+    let names = |appender: &Appender| {
+        (0..appender.index.keys.len() as u32)
+            .map(|id| appender.index.keys.key(crate::event::NodeId(id)).unwrap().to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&appender), ["u0", "i0", "u99", "i1", "i2"]);
+    assert_eq!(appender.index.types.lookup("t2"), Some(3));
+    let before = appender.index.graph.digest(&appender.index.keys);
+    drop(appender);
+    let again = self::appender(&disk);
+    assert_eq!((names(&again).len(), again.index.types.len()), (5, 3));
+    assert_eq!(again.index.graph.digest(&again.index.keys), before, "a replay gives the same ids");
+}
+
+#[test]
+fn a_deletion_of_what_never_was_is_not_called_accepted() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let delete = |key: &str| Incoming::new(Event::DeleteNode { key: NodeKey::from_text(key) });
+    let answers = submit(&mut appender, [batch(vec![edge("a", "b", 1), delete("a"), delete("nobody")])]);
+    assert_eq!(answers, [stored(0, 2)], "a node of the same group is known");
+}
+
+#[test]
+fn edge_types_past_the_last_number_are_none_and_said() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let events = (0..65_540_i64).map(|i| {
+        let mut incoming = edge("a", "b", i);
+        let Event::Edge(edge) = &mut incoming.event else { unreachable!() };
+        edge.edge_type = Some(format!("t{i}").into());
+        incoming
+    });
+    submit(&mut appender, [batch(events.collect())]);
+    assert_eq!(appender.index.types.len(), 65_535);
+    assert!(appender.out_of_types);
+    let frame = appender.log.reader(EdgeId(0)).next_frame().unwrap().unwrap();
+    assert_eq!(frame.batch.edge_type[65_533..], [65_534, 65_535, 0, 0, 0, 0, 0]);
+}
+
 #[test]
 fn a_stop_ends_the_loop_while_batches_keep_coming_and_every_batch_is_answered() {
     let (queue, waiting): (_, Receiver<Submission>) = bounded(8);
