@@ -110,7 +110,7 @@ fn watch(daemon: &Daemon, signals: &Signals, seconds: Option<u64>) {
         }
         turn += 1;
         let over = seconds.is_some_and(|limit| u64::from(turn) * 500 >= limit * 1000);
-        if over || signals.wait_timeout(DRAW) {
+        if over || daemon.fault().is_some() || signals.wait_timeout(DRAW) {
             block.finish_and_clear();
             output::tell(&line(&daemon.status(), per_second));
             return;

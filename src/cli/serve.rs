@@ -1,10 +1,15 @@
 //! `evergraph serve`: the daemon until a signal; told to systemd where there is one.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ConfigArgs, output};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, service};
+
+/// How often the daemon is asked whether it still has all its parts.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Runs the daemon.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
@@ -12,19 +17,17 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     output::start_log(&config.output)?;
     let stop = Signals::listen()?;
     let daemon = Daemon::start(&config, None)?;
-    notify(sd_notify::NotifyState::Ready);
-    stop.wait();
-    notify(sd_notify::NotifyState::Stopping);
-    tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once");
+    service::ready();
+    while daemon.fault().is_none() && !stop.wait_timeout(LOOK) {}
+    service::stopping();
+    match daemon.fault() {
+        None => tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once"),
+        Some(fault) => {
+            tracing::error!(fault, "stopping, to be started again: a part of the daemon has ended")
+        }
+    }
     stop.exit_on_the_next();
     daemon.stop()
-}
-
-/// Tells the service manager; where there is none, nobody listens.
-fn notify(state: sd_notify::NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "the service manager was not told");
-    }
 }
 
 /// SIGTERM and SIGINT.
@@ -60,14 +63,8 @@ impl Signals {
         Ok(Self { received })
     }
 
-    /// Waits for a signal.
-    pub(super) fn wait(&self) {
-        // An error means that the listening thread is gone; ending is all that is left then, too.
-        let _ = self.received.recv();
-    }
-
     /// Waits for a signal until `timeout` passes; says whether one came.
-    pub(super) fn wait_timeout(&self, timeout: std::time::Duration) -> bool {
+    pub(super) fn wait_timeout(&self, timeout: Duration) -> bool {
         !matches!(self.received.recv_timeout(timeout), Err(std::sync::mpsc::RecvTimeoutError::Timeout))
     }
 

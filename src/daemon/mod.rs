@@ -12,9 +12,11 @@
 mod http;
 mod monitor;
 mod scrape;
+pub mod service;
 pub mod sources;
 mod status;
 mod store;
+mod supervise;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,18 +24,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, ensure};
 
 pub use sources::GeneratedOptions;
 pub use status::{StatusDocument, StatusSource};
 pub use store::{Learned, Store};
 
+use self::supervise::Supervisor;
 use crate::api::{Health, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::config::Config;
 use crate::device::Probe;
 use crate::event::EdgeId;
-use crate::learner::{Learner, LearnerError, LearnerOptions, LearnerStatus, Shared};
+use crate::learner::{Learner, LearnerOptions, LearnerStatus, Shared};
 use crate::metrics::Metrics;
 use crate::model::TgnOptions;
 use crate::serving::{NodeStates, Progress, QueryEngine};
@@ -49,8 +52,9 @@ pub struct Daemon {
     status: StatusSource,
     stop: Stop,
     sources: sources::Sources,
+    supervisor: Supervisor,
     appender: JoinHandle<()>,
-    learner: JoinHandle<Result<(), LearnerError>>,
+    learner: JoinHandle<()>,
     monitor: JoinHandle<()>,
     http: http::Server,
 }
@@ -58,6 +62,7 @@ pub struct Daemon {
 /// One flag per stage, because the stages end one after another.
 #[derive(Clone, Default)]
 struct Stop {
+    draining: Arc<AtomicBool>,
     appender: Arc<AtomicBool>,
     learner: Arc<AtomicBool>,
     monitor: Arc<AtomicBool>,
@@ -94,20 +99,23 @@ impl Daemon {
                 allowed_lateness: config.stream.allowed_lateness.max(0),
             },
         );
+        let supervisor = Supervisor::new(parts.health.clone());
         let (flag, pulse) = (stop.appender.clone(), parts.health.heartbeat("appender", PULSE_LIMIT));
-        let appender = spawn("appender", move || appender.run(&queue, &flag, || pulse.beat()))?;
+        let appender = supervisor.start("appender", "log", &stop.appender, move || {
+            appender.run(&queue, &flag, || pulse.beat());
+            Ok(())
+        })?;
         let (flag, pulse) = (stop.learner.clone(), parts.health.heartbeat("learner", PULSE_LIMIT));
-        let learner = spawn("learner", move || {
-            learner
-                .run(&flag, || pulse.beat())
-                .inspect_err(|error| tracing::error!(%error, "the learner stopped"))
+        let learner = supervisor.start("learner", "learner", &stop.learner, move || {
+            learner.run(&flag, || pulse.beat()).map_err(|error| error.to_string())
         })?;
         sources.start(config, &wiring)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
-        let monitor = monitor::watch(&parts, &sources, stop.monitor.clone())?;
+        let monitor = monitor::watch(&parts, &sources, &supervisor, &stop)?;
         let address = http.address();
         tracing::info!(%address, "ready");
-        Ok(Self { address, health: parts.health, status, stop, sources, appender, learner, monitor, http })
+        let health = parts.health;
+        Ok(Self { address, health, status, stop, sources, supervisor, appender, learner, monitor, http })
     }
 
     /// Where the HTTP interface listens.
@@ -122,23 +130,35 @@ impl Daemon {
         self.status.document()
     }
 
+    /// Why the daemon should be stopped and started again: a loop has ended by itself.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let faults = self.supervisor.faults();
+        (!faults.is_empty()).then(|| faults.into_values().collect::<Vec<_>>().join("; "))
+    }
+
     /// Drains, writes a checkpoint and ends.
     ///
     /// # Errors
-    /// When a loop had failed or panicked.
+    /// When a loop had ended before its time; the message says which and why.
     pub fn stop(self) -> Result<()> {
         self.health.set(Health::DAEMON, State::Failed, "draining");
+        self.stop.draining.store(true, Ordering::Release);
         self.sources.stop();
-        self.stop.appender.store(true, Ordering::Release);
-        let appender = self.appender.join().map_err(|_| anyhow!("the appender panicked"));
-        self.stop.learner.store(true, Ordering::Release);
-        let learner = self.learner.join().map_err(|_| anyhow!("the learner panicked"));
-        self.stop.monitor.store(true, Ordering::Release);
-        let monitor = self.monitor.join().map_err(|_| anyhow!("the monitor panicked"));
+        let stages = [
+            (&self.stop.appender, self.appender),
+            (&self.stop.learner, self.learner),
+            (&self.stop.monitor, self.monitor),
+        ];
+        for (stop, thread) in stages {
+            stop.store(true, Ordering::Release);
+            // A panic is among the faults.
+            let _ = thread.join();
+        }
         self.http.stop();
-        appender?;
-        learner?.context("the learner had stopped")?;
-        monitor
+        let faults = self.supervisor.faults();
+        ensure!(faults.is_empty(), "{}", faults.into_values().collect::<Vec<_>>().join("; "));
+        Ok(())
     }
 }
 

@@ -147,8 +147,53 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
     let log = log_of(data.path());
     assert!(acknowledged > 100, "{acknowledged}");
     assert_eq!(log["records"], acknowledged, "what was answered 503 is not there");
-    let position = format!("{acknowledged:020}.checkpoint");
-    assert!(data.path().join("checkpoints").join(&position).exists(), "{position}");
+    let checkpoints = std::fs::read_dir(data.path().join("checkpoints")).unwrap();
+    assert_eq!(checkpoints.count(), 1, "what was learned is kept");
+}
+
+#[test]
+fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
+    let data = tempfile::tempdir().unwrap();
+    let mut process = Start::in_dir(data.path()).ready();
+    for part in 0..6 {
+        assert_eq!(push(&process, &visits(part * 10_000, 10_000)).0, 200);
+    }
+    // The learner is behind; what it is still to read is damaged.
+    let segment = data.path().join("log/00000000000000000000.log");
+    let mut content = std::fs::read(&segment).unwrap();
+    let at = content.len() - 100;
+    content[at] ^= 1;
+    std::fs::write(&segment, content).unwrap();
+    let learned = process.status()["learner"]["applied_position"].as_u64().unwrap();
+    assert!(learned < 50_000, "the learner was too fast for this test: {learned}");
+    process.wait_for_line("the learner has ended").expect("it is said");
+    let status = process.ended();
+    assert_eq!(status.code(), Some(1), "{status}");
+    let said = process.wait_for_line("payload checksum").expect("the reason is the last word");
+    assert!(said.contains("the learner has ended"), "{said}");
+}
+
+#[test]
+fn the_service_manager_hears_of_readiness_life_and_end() {
+    let data = tempfile::tempdir().unwrap();
+    let socket = data.path().join("notify");
+    let listener = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let hear = || {
+        let mut bytes = [0; 200];
+        let length = listener.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    };
+    let start = Start::in_dir(&data.path().join("data"))
+        .env("NOTIFY_SOCKET", socket.to_str().unwrap())
+        .env("WATCHDOG_USEC", "1000000");
+    let mut process = start.ready();
+    let heard: Vec<String> = std::iter::repeat_with(hear).take(6).collect();
+    assert!(heard.iter().any(|said| said == "READY=1"), "{heard:?}");
+    assert!(heard.iter().filter(|said| *said == "WATCHDOG=1").count() >= 4, "{heard:?}");
+    process.signal("-TERM");
+    while hear() != "STOPPING=1" {}
+    assert!(process.ended().success());
 }
 
 /// A small file system that is full when its size is reached; needs root.

@@ -23,18 +23,25 @@ pub struct Process {
 pub struct Start {
     data: PathBuf,
     settings: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Start {
     /// A daemon that keeps everything in `data`.
     pub fn in_dir(data: &Path) -> Self {
         let settings = vec!["output.format=json".to_owned(), "learner.batch_wait_ms=20".to_owned()];
-        Self { data: data.to_path_buf(), settings }
+        Self { data: data.to_path_buf(), settings, environment: Vec::new() }
     }
 
     /// With one more setting, as `section.key=value`.
     pub fn set(mut self, setting: &str) -> Self {
         self.settings.push(setting.to_owned());
+        self
+    }
+
+    /// With one more variable in its environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -44,6 +51,7 @@ impl Start {
         for setting in &self.settings {
             command.args(["--set", setting]);
         }
+        command.envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }
