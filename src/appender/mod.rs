@@ -14,6 +14,7 @@ mod index;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -327,19 +328,22 @@ impl Drop for RefuseTheRest<'_> {
     }
 }
 
-/// Rebuilds the index from the log, calling `progress` with the position reached every so often.
+/// Rebuilds the index from the log. `proceed` hears the position reached after every frame and may end the
+/// work, which is then unfinished.
 ///
 /// # Errors
 /// When the log cannot be read or is damaged.
-pub fn replay(log: &Log, index: &mut Index, mut progress: impl FnMut(EdgeId)) -> Result<(), LogError> {
+pub fn replay(
+    log: &Log,
+    index: &mut Index,
+    mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, LogError> {
     let mut reader = log.reader(EdgeId(0));
-    let mut reported = Instant::now();
     while let Some(frame) = reader.next_frame()? {
         index.absorb(&frame);
-        if reported.elapsed() > Duration::from_secs(1) {
-            reported = Instant::now();
-            progress(index.end());
+        if proceed(index.end()).is_break() {
+            return Ok(ControlFlow::Break(()));
         }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }

@@ -21,7 +21,7 @@ fn appender(disk: &MemoryDisk) -> Appender {
     let (log, _) = Log::open_with(options, disk.storage()).unwrap();
     let graph = GraphOptions { shards: 2, page_entries_max: 8 };
     let mut index = Index::new(GraphStore::new(graph), 0, 0, 100);
-    replay(&log, &mut index, |_| {}).unwrap();
+    assert!(replay(&log, &mut index, |_| ControlFlow::Continue(())).unwrap().is_continue());
     let options = AppenderOptions { commit_events_max: 1_000, allowed_lateness: 0 };
     Appender::new(log, index, Arc::new(Progress::new()), Arc::default(), Metrics::new(), options)
 }

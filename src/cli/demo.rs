@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::serve::Signals;
 use super::{ConfigArgs, output};
-use crate::daemon::{Daemon, GeneratedOptions, StatusDocument};
+use crate::daemon::{Daemon, GeneratedOptions, Interrupted, StatusDocument};
 use crate::ingest::generated::FEATURE_DIMENSION;
 
 /// What the demo can be told.
@@ -58,12 +58,14 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     output::start_log(&config.output)?;
     let signals = Signals::listen()?;
     output::tell(&format!("Evergraph demo: opening {} …", args.data.display()));
-    let daemon =
-        Daemon::start(&config, Some(GeneratedOptions { seed: args.seed, events_per_second: args.rate }))?;
+    let generated = GeneratedOptions { seed: args.seed, events_per_second: args.rate };
+    let daemon = match Daemon::start(&config, Some(generated), &signals.asked) {
+        Err(error) if error.is::<Interrupted>() => return Ok(()),
+        started => started?,
+    };
     output::tell(&introduction(&daemon));
     watch(&daemon, &signals, args.seconds);
     output::tell("stopping: draining the queue and writing a checkpoint …");
-    signals.exit_on_the_next();
     let end = daemon.status().log.durable_position;
     daemon.stop()?;
     output::tell(&format!(

@@ -1,12 +1,14 @@
 //! `evergraph serve`: the daemon until a signal; told to systemd where there is one.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ConfigArgs, output};
-use crate::daemon::{Daemon, service};
+use crate::daemon::{Daemon, Interrupted, service};
 
 /// How often the daemon is asked whether it still has all its parts.
 const LOOK: Duration = Duration::from_millis(250);
@@ -15,10 +17,16 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
     output::start_log(&config.output)?;
-    let stop = Signals::listen()?;
-    let daemon = Daemon::start(&config, None)?;
+    let signals = Signals::listen()?;
+    let daemon = match Daemon::start(&config, None, &signals.asked) {
+        Err(error) if error.is::<Interrupted>() => {
+            tracing::info!("{error}");
+            return Ok(());
+        }
+        started => started?,
+    };
     service::ready();
-    while daemon.fault().is_none() && !stop.wait_timeout(LOOK) {}
+    while daemon.fault().is_none() && !signals.wait_timeout(LOOK) {}
     service::stopping();
     match daemon.fault() {
         None => tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once"),
@@ -26,19 +34,23 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
             tracing::error!(fault, "stopping, to be started again: a part of the daemon has ended")
         }
     }
-    stop.exit_on_the_next();
     daemon.stop()
 }
 
-/// SIGTERM and SIGINT.
+/// SIGTERM and SIGINT. The first one asks for an orderly end; the second ends the process, whatever is going
+/// on: the log is safe at every moment.
 pub(super) struct Signals {
-    received: std::sync::mpsc::Receiver<()>,
+    /// Set by the first signal.
+    pub(super) asked: Arc<AtomicBool>,
+    received: mpsc::Receiver<()>,
 }
 
 impl Signals {
     /// Listens from now on, on a thread of its own.
     pub(super) fn listen() -> Result<Self> {
-        let (sender, received) = std::sync::mpsc::channel();
+        let (sender, received) = mpsc::sync_channel(1);
+        let asked = Arc::new(AtomicBool::new(false));
+        let flag = asked.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut terminate = {
             let _inside = runtime.enter();
@@ -53,27 +65,20 @@ impl Signals {
                             _ = terminate.0.recv() => {}
                             _ = terminate.1.recv() => {}
                         }
-                        if sender.send(()).is_err() {
-                            return;
+                        if flag.swap(true, Ordering::AcqRel) {
+                            std::process::exit(130);
                         }
+                        // Nobody waits while the daemon starts or stops; there is room for one.
+                        let _ = sender.try_send(());
                     }
                 });
             })
             .context("cannot start the thread that waits for signals")?;
-        Ok(Self { received })
+        Ok(Self { asked, received })
     }
 
     /// Waits for a signal until `timeout` passes; says whether one came.
     pub(super) fn wait_timeout(&self, timeout: Duration) -> bool {
-        !matches!(self.received.recv_timeout(timeout), Err(std::sync::mpsc::RecvTimeoutError::Timeout))
-    }
-
-    /// Ends the process at the next signal, whatever is going on: the log is safe at every moment.
-    pub(super) fn exit_on_the_next(self) {
-        std::thread::spawn(move || {
-            if self.received.recv().is_ok() {
-                std::process::exit(130);
-            }
-        });
+        !matches!(self.received.recv_timeout(timeout), Err(mpsc::RecvTimeoutError::Timeout))
     }
 }

@@ -14,6 +14,7 @@ mod monitor;
 mod scrape;
 pub mod service;
 pub mod sources;
+mod starting;
 mod status;
 mod store;
 mod supervise;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 pub use sources::GeneratedOptions;
+pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource};
 pub use store::{Learned, Store};
 
@@ -69,13 +71,20 @@ struct Stop {
 }
 
 impl Daemon {
-    /// Starts everything and returns when the daemon is ready.
+    /// Starts everything and returns when the daemon is ready. Setting `interrupt` ends a start that is
+    /// still reading.
     ///
     /// # Errors
-    /// When the data directory, the address or a source cannot be opened; the message says what to do.
-    pub fn start(config: &Config, generated: Option<GeneratedOptions>) -> Result<Self> {
+    /// [`Interrupted`], or when the data directory, the address or a source cannot be opened; the message
+    /// says what to do.
+    pub fn start(
+        config: &Config,
+        generated: Option<GeneratedOptions>,
+        interrupt: &AtomicBool,
+    ) -> Result<Self> {
         let probe = crate::device::probe();
         tracing::info!(device = %probe.reason, "device chosen");
+        let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
@@ -84,9 +93,9 @@ impl Daemon {
         scrape::register(&parts.metrics, status.clone(), &probe.reason);
         let http = http::Server::start(config, &parts, &sources, &status, &probe)?;
 
-        store.rebuild()?;
+        store.rebuild(&starting)?;
         let wiring = sources.wiring(config, &store.index)?;
-        let learner = open_learner(config, &store, &parts, &probe)?;
+        let learner = open_learner(config, &store, &parts, &probe, &starting)?;
         let stop = Stop::default();
         let appender = Appender::new(
             store.log,
@@ -210,7 +219,13 @@ pub fn model_options(config: &Config) -> TgnOptions {
     }
 }
 
-fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) -> Result<Learner> {
+fn open_learner(
+    config: &Config,
+    store: &Store,
+    parts: &Parts,
+    probe: &Probe,
+    starting: &Starting<'_>,
+) -> Result<Learner> {
     let learner = &config.learner;
     let options = TrainerOptions {
         model: model_options(config),
@@ -254,7 +269,10 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
     let recorder = store.recorder(config.checkpoint.keep);
-    Ok(Learner::new(trainer, position, |from| store.log.reader(from), shared, options, recorder)?)
+    let proceed = starting.proceed("reading the log up to the checkpoint", position);
+    let open_reader = |from| store.log.reader(from);
+    let learner = Learner::new(trainer, position, open_reader, shared, options, recorder, proceed)?;
+    learner.ok_or_else(|| Interrupted.into())
 }
 
 fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {

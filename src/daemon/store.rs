@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 
+use super::{Interrupted, Starting};
 use crate::appender::{Index, replay};
 use crate::catalog::{Catalog, CheckpointRow};
 use crate::config::Config;
@@ -73,14 +74,14 @@ impl Store {
     /// Rebuilds the index from the log.
     ///
     /// # Errors
-    /// When the log cannot be read or is damaged.
-    pub fn rebuild(&mut self) -> Result<()> {
+    /// When the log cannot be read or is damaged, or the start is interrupted.
+    pub fn rebuild(&mut self, starting: &Starting<'_>) -> Result<()> {
         let end = self.log.durable_end();
         let started = Instant::now();
-        replay(&self.log, &mut self.index, |at| {
-            tracing::info!(position = at.0, end = end.0, "rebuilding the graph from the log");
-        })
-        .context("the event log cannot be replayed")?;
+        let proceed = starting.proceed("rebuilding the graph from the log", end);
+        let replayed =
+            replay(&self.log, &mut self.index, proceed).context("the event log cannot be replayed")?;
+        ensure!(replayed.is_continue(), Interrupted);
         if end > EdgeId(0) {
             tracing::info!(
                 records = end.0,

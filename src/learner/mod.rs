@@ -14,6 +14,7 @@ mod measure;
 mod quality;
 mod status;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,7 +107,8 @@ pub struct Learner {
 
 impl Learner {
     /// A loop that goes on at `position`, where `trainer` stands. Reads the log up to there for what is
-    /// rebuilt from it, and publishes the states of all nodes.
+    /// rebuilt from it, and publishes the states of all nodes. `proceed` hears how far the reading is and may
+    /// end it; then there is no loop.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -117,7 +119,8 @@ impl Learner {
         shared: Shared,
         options: LearnerOptions,
         record: CheckpointRecorder,
-    ) -> Result<Self, LogError> {
+        proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
+    ) -> Result<Option<Self>, LogError> {
         let feed = Feed::new(open_reader(position), shared.progress.clone(), position);
         let trainer_version = trainer.weights().version;
         let mut learner = Self {
@@ -133,7 +136,9 @@ impl Learner {
             options,
             record,
         };
-        learner.rebuild(open_reader(EdgeId(0)), position)?;
+        if learner.rebuild(open_reader(EdgeId(0)), position, proceed)?.is_break() {
+            return Ok(None);
+        }
         let known = u32::try_from(learner.trainer.state().memory.len()).unwrap_or(u32::MAX);
         learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
         learner.publish_weights();
@@ -142,19 +147,27 @@ impl Learner {
             report.position = position;
             report.model_version = trainer_version;
         });
-        Ok(learner)
+        Ok(Some(learner))
     }
 
     /// Replays what quality measurement needs, up to `position`.
-    fn rebuild(&mut self, reader: LogReader, position: EdgeId) -> Result<(), LogError> {
+    fn rebuild(
+        &mut self,
+        reader: LogReader,
+        position: EdgeId,
+        mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, LogError> {
         let mut feed = Feed::new(reader, self.shared.progress.clone(), EdgeId(0));
         let mut batch = LearnBatch::default();
         while feed.position() < position {
             let left = usize::try_from(position.0 - feed.position().0).unwrap_or(usize::MAX);
             feed.fill(&mut batch, left.min(self.options.batch_events), IDLE, Duration::ZERO)?;
             self.remember_pairs(&batch);
+            if proceed(feed.position()).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn remember_pairs(&mut self, batch: &LearnBatch) {

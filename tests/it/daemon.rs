@@ -1,10 +1,13 @@
 //! The daemon as its users meet it: write, read what was written, stop, go on, run out of disk.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use evergraph::event::{EdgeBatch, EventTime, NodeId, NodeKey};
+use evergraph::log::{Frame, Log, LogOptions};
 use serde_json::{Value, json};
 
 use crate::process::{Process, Start, log_of};
@@ -177,7 +180,7 @@ fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
 fn the_service_manager_hears_of_readiness_life_and_end() {
     let data = tempfile::tempdir().unwrap();
     let socket = data.path().join("notify");
-    let listener = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    let listener = UnixDatagram::bind(&socket).unwrap();
     listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let hear = || {
         let mut bytes = [0; 200];
@@ -188,12 +191,48 @@ fn the_service_manager_hears_of_readiness_life_and_end() {
         .env("NOTIFY_SOCKET", socket.to_str().unwrap())
         .env("WATCHDOG_USEC", "1000000");
     let mut process = start.ready();
-    let heard: Vec<String> = std::iter::repeat_with(hear).take(6).collect();
+    let heard: Vec<String> = std::iter::repeat_with(hear).take(10).collect();
     assert!(heard.iter().any(|said| said == "READY=1"), "{heard:?}");
     assert!(heard.iter().filter(|said| *said == "WATCHDOG=1").count() >= 4, "{heard:?}");
     process.signal("-TERM");
     while hear() != "STOPPING=1" {}
     assert!(process.ended().success());
+}
+
+/// Makes a log whose replay takes a while.
+fn long_log(data: &Path) {
+    let options = LogOptions { dir: data.join("log"), segment_bytes: 1 << 30 };
+    let (mut log, _) = Log::open(options).unwrap();
+    for frame in 0..60_u32 {
+        let mut batch = EdgeBatch { first: log.end(), ..EdgeBatch::default() };
+        for i in 0..50_000_u32 {
+            let src = NodeId(i.wrapping_mul(2_654_435_769) % 100_000);
+            batch.push_edge(src, NodeId(i % 77), EventTime(i64::from(frame) * 50_000 + i64::from(i)));
+        }
+        let new_keys = if frame == 0 { (0..100_000).map(NodeKey::Int).collect() } else { Vec::new() };
+        log.append(&Frame { batch, new_keys, ..Frame::default() }).unwrap();
+    }
+    log.commit().unwrap();
+}
+
+#[test]
+fn a_signal_ends_a_start_that_is_still_reading_the_log() {
+    let data = tempfile::tempdir().unwrap();
+    long_log(data.path());
+    let socket = data.path().join("notify");
+    let listener = UnixDatagram::bind(&socket).unwrap();
+    listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let start = Start::in_dir(data.path()).env("NOTIFY_SOCKET", socket.to_str().unwrap());
+    let mut process = start.spawn();
+    // The first word is that it needs more time; it is said before the log is read.
+    let mut bytes = [0; 200];
+    let length = listener.recv(&mut bytes).unwrap();
+    assert!(bytes[..length].starts_with(b"EXTEND_TIMEOUT_USEC="));
+    process.signal("-TERM");
+    let said = process.wait_for_line("told to stop before it was ready");
+    assert!(said.is_some(), "the start went on");
+    let status = process.ended();
+    assert!(status.success(), "{status}");
 }
 
 /// A small file system that is full when its size is reached; needs root.
