@@ -9,6 +9,7 @@
 //! newest checkpoint, start the loops, then the sources. Stop, in the other direction: readiness goes
 //! false, sources end, the appender empties the queue, the learner writes a checkpoint, HTTP drains.
 
+mod checkpoints;
 mod http;
 mod monitor;
 mod scrape;
@@ -27,10 +28,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+pub use checkpoints::Checkpoints;
 pub use sources::GeneratedOptions;
 pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource};
-pub use store::{Learned, Store};
+pub use store::Store;
 
 use self::supervise::Supervisor;
 use crate::api::{Health, State};
@@ -232,20 +234,17 @@ fn open_learner(
         learning_rate: learner.learning_rate,
         seed: learner.seed,
     };
-    let (trainer, position) = match store.newest_checkpoint()? {
+    let (trainer, position) = match store.checkpoints.newest(&store.log.readers())? {
         None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
-        Some(learned) => {
-            let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload.as_slice())
-                .with_context(|| {
-                    let path = learned.path.display();
-                    format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
-                })?;
-            tracing::info!(
-                position = learned.position.0,
-                steps = trainer.steps(),
-                "restored what was learned"
-            );
-            (trainer, learned.position)
+        Some(mut learned) => {
+            let (file, position) = (learned.file.name, learned.file.head.position);
+            let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload).with_context(|| {
+                let path = store.checkpoints.dir().join(&file);
+                let path = path.display();
+                format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
+            })?;
+            tracing::info!(position = position.0, steps = trainer.steps(), "restored what was learned");
+            (trainer, position)
         }
     };
     let options = LearnerOptions {
@@ -257,7 +256,7 @@ fn open_learner(
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,
         seed: learner.seed,
-        checkpoint_dir: store.checkpoint_dir.clone(),
+        checkpoint_dir: store.checkpoints.dir().to_path_buf(),
         checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
     };
     let shared = Shared {
@@ -268,10 +267,10 @@ fn open_learner(
     };
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
-    let recorder = store.recorder(config.checkpoint.keep);
+    let recorder = store.checkpoints.recorder(config.checkpoint.keep);
     let proceed = starting.proceed("reading the log up to the checkpoint", position);
-    let open_reader = |from| store.log.reader(from);
-    let learner = Learner::new(trainer, position, open_reader, shared, options, recorder, proceed)?;
+    let log = store.log.readers();
+    let learner = Learner::new(trainer, position, log, shared, options, recorder, proceed)?;
     learner.ok_or_else(|| Interrupted.into())
 }
 
