@@ -54,7 +54,7 @@ impl<'a> Group<'a> {
         self.frame = Frame { origin_unix_ms: submitted.origin_unix_ms, ..Frame::default() };
         self.frame.batch.first = self.next;
         let mut duplicates = 0;
-        let known_offset = self.known_offset(submitted);
+        let known_offset = self.known_offset(submitted)?;
         for (i, incoming) in submitted.events.iter().enumerate() {
             let read_before = submitted.offsets.get(i).is_some_and(|&offset| offset < known_offset);
             if read_before || self.delivered_before(incoming.idempotency) {
@@ -75,20 +75,25 @@ impl<'a> Group<'a> {
         Ok(((!nothing_new).then_some(frame), receipt))
     }
 
-    /// The next offset expected of the batch's partition; events before it are duplicates.
-    fn known_offset(&self, submitted: &EventBatch) -> i64 {
-        let Some(range) = submitted.ranges.first() else { return i64::MIN };
-        let in_group = self.positions.get(&(range.source.clone(), range.partition)).copied();
-        let known = in_group.or_else(|| self.index.positions.position(&range.source, range.partition));
-        if let Some(known) = known
-            && range.from > known
-        {
-            tracing::warn!(
-                source = %range.source, partition = range.partition, expected = known, found = range.from,
-                "offsets are missing between the log and the source"
-            );
+    /// The next offset expected of the batch's partition; events before it are duplicates. A batch that
+    /// begins behind it is refused: were it stored, what is missing would count as stored, too.
+    fn known_offset(&self, submitted: &EventBatch) -> Result<i64, String> {
+        let Some(range) = submitted.ranges.first() else { return Ok(i64::MIN) };
+        let (source, partition, from) = (&range.source, range.partition, range.from);
+        let in_group = self.positions.get(&(source.clone(), partition)).copied();
+        let known = in_group.or_else(|| self.index.positions.position(source, partition));
+        match known {
+            None => Ok(i64::MIN),
+            Some(known) if from <= known => Ok(known),
+            Some(known) if submitted.gap_allowed => {
+                tracing::warn!(%source, partition, known, from, "offsets are lost; going on without them");
+                Ok(known)
+            }
+            Some(known) => Err(format!(
+                "offsets {known}..{from} of {source}, partition {partition}, are missing between the log and \
+                 the batch; the source has to go back to offset {known}"
+            )),
         }
-        known.unwrap_or(i64::MIN)
     }
 
     fn delivered_before(&mut self, key: Option<u128>) -> bool {

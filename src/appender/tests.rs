@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::*;
-use crate::event::{EdgeEvent, Event, EventBatch, Incoming, NodeKey};
+use crate::event::{EdgeEvent, Event, EventBatch, Incoming, NodeKey, SourceRange};
 use crate::graph::{GraphOptions, GraphStore};
 use crate::log::LogOptions;
 use crate::log::faulty::MemoryDisk;
@@ -140,6 +140,30 @@ fn edge_types_past_the_last_number_are_none_and_said() {
     assert!(appender.out_of_types);
     let frame = appender.log.reader(EdgeId(0)).next_frame().unwrap().unwrap();
     assert_eq!(frame.batch.edge_type[65_533..], [65_534, 65_535, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_batch_behind_a_gap_is_refused_unless_the_source_may_leave_one() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let run = |from: i64, to: i64| EventBatch {
+        events: (from..to).map(|i| edge("a", "b", i)).collect(),
+        offsets: (from..to).collect(),
+        ranges: vec![SourceRange { source: "kafka:t".into(), partition: 3, from, to }],
+        ..EventBatch::default()
+    };
+    let answers = submit(&mut appender, [run(5, 7), run(9, 10)]);
+    let told = "offsets 7..9 of kafka:t, partition 3, are missing";
+    assert!(
+        matches!(&answers[0], Err(SubmitError::Failed { detail }) if detail.contains(told)),
+        "{answers:?}"
+    );
+    assert_eq!(answers[1], stored(0, 2), "a source that is not known begins anywhere");
+    assert!(submit(&mut appender, [run(8, 9)])[0].is_err());
+    let overlap = submit(&mut appender, [run(6, 9)]);
+    assert_eq!(overlap[0].as_ref().map(|receipt| (receipt.accepted, receipt.duplicates)), Ok((2, 1)));
+    let lost = EventBatch { gap_allowed: true, ..run(20, 21) };
+    assert_eq!(submit(&mut appender, [lost, run(21, 22)]), [stored(4, 1), stored(5, 1)]);
 }
 
 #[test]

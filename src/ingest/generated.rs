@@ -166,6 +166,7 @@ fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> Ev
             from: range.start.cast_signed(),
             to: range.end.cast_signed(),
         }],
+        gap_allowed: false,
         origin_unix_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
     }
 }
