@@ -98,8 +98,10 @@ impl AppenderStatus {
 /// The loop's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct AppenderOptions {
-    /// Most events written with one fsync.
+    /// An fsync with so many events waits for no further batch.
     pub commit_events_max: usize,
+    /// Nor does one with so many bytes.
+    pub commit_bytes_max: usize,
     /// How far behind the latest event time events are still expected, in the stream's unit; the
     /// watermark stays behind by this much.
     pub allowed_lateness: i64,
@@ -201,13 +203,14 @@ impl Appender {
         while !group.is_empty() {
             match self.commit(&group) {
                 Ok(outcomes) => {
-                    for (submission, (frame, receipt)) in group.iter_mut().zip(outcomes) {
+                    let written = group.drain(..outcomes.len());
+                    for (submission, (frame, receipt)) in written.zip(outcomes) {
                         self.take_in(frame.as_ref(), receipt);
-                        if let Some(reply) = submission.reply.take() {
+                        if let Some(reply) = submission.reply {
                             reply(Ok(receipt));
                         }
                     }
-                    return self.set_state(LogState::Writable);
+                    self.set_state(LogState::Writable);
                 }
                 Err(Refusal::Submission { number, detail }) => {
                     tracing::error!(detail, "a batch is refused; it can never be stored as it is");
@@ -220,7 +223,8 @@ impl Appender {
         }
     }
 
-    /// Encodes the group into the log and commits it. Nothing of it is left in the log on an error.
+    /// Encodes the group, or as much of it as one commit takes, into the log and commits it. Nothing of it is
+    /// left in the log on an error.
     fn commit(&mut self, group: &[Submission]) -> Result<Vec<(Option<Frame>, Receipt)>, Refusal> {
         let started = Instant::now();
         let outcomes = self.append(group).inspect_err(|_| self.log.discard())?;
@@ -247,6 +251,9 @@ impl Appender {
                 })?;
             }
             outcomes.push((frame, receipt));
+            if self.log.pending_bytes() >= self.options.commit_bytes_max {
+                break;
+            }
         }
         if let Some(name) = encoder.untyped
             && !std::mem::replace(&mut self.out_of_types, true)

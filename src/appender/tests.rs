@@ -22,7 +22,7 @@ fn appender(disk: &MemoryDisk) -> Appender {
     let graph = GraphOptions { shards: 2, page_entries_max: 8 };
     let mut index = Index::new(GraphStore::new(graph), 0, 0, 100);
     assert!(replay(&log, &mut index, |_| ControlFlow::Continue(())).unwrap().is_continue());
-    let options = AppenderOptions { commit_events_max: 1_000, allowed_lateness: 0 };
+    let options = AppenderOptions { commit_events_max: 1_000, commit_bytes_max: 5_000, allowed_lateness: 0 };
     Appender::new(log, index, Arc::new(Progress::new()), Arc::default(), Metrics::new(), options)
 }
 
@@ -164,6 +164,21 @@ fn a_batch_behind_a_gap_is_refused_unless_the_source_may_leave_one() {
     assert_eq!(overlap[0].as_ref().map(|receipt| (receipt.accepted, receipt.duplicates)), Ok((2, 1)));
     let lost = EventBatch { gap_allowed: true, ..run(20, 21) };
     assert_eq!(submit(&mut appender, [lost, run(21, 22)]), [stored(4, 1), stored(5, 1)]);
+}
+
+#[test]
+fn a_commit_ends_at_its_bytes_and_the_rest_of_the_group_follows() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let long = |i: i64| batch(vec![edge(&format!("{i}{}", "x".repeat(2_000)), "b", i)]);
+    let answers = submit(&mut appender, (0..7).map(long));
+    assert_eq!(answers, (0..7).map(|i| stored(i, 1)).collect::<Vec<_>>());
+    assert_eq!(appender.metrics.log.commit_duration.get_sample_count(), 3, "three batches a commit");
+    let end = appender.index.end();
+    disk.set_capacity(Some(0));
+    let answers = submit(&mut appender, (7..14).map(long));
+    assert!(answers.iter().all(|answer| matches!(answer, Err(SubmitError::DiskFull { .. }))), "{answers:?}");
+    assert_eq!((answers.len(), appender.index.end()), (7, end));
 }
 
 #[test]

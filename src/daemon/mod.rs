@@ -107,6 +107,7 @@ impl Daemon {
             parts.metrics.clone(),
             AppenderOptions {
                 commit_events_max: config.log.commit_events_max,
+                commit_bytes_max: config.log.commit_bytes_max,
                 allowed_lateness: config.stream.allowed_lateness.max(0),
             },
         );
