@@ -126,9 +126,9 @@ impl Rig {
     }
 
     fn learner_at(&self, trainer: Trainer, position: EdgeId, options: LearnerOptions) -> Learner {
-        let record: CheckpointRecorder = Box::new(|_, _, _| ());
-        Learner::new(trainer, position, |from| self.log.reader(from), self.shared.clone(), options, record)
-            .unwrap()
+        let record: CheckpointRecorder = Box::new(|_, _| ());
+        let (log, proceed) = (self.log.readers(), |_| ControlFlow::Continue(()));
+        Learner::new(trainer, position, log, self.shared.clone(), options, record, proceed).unwrap().unwrap()
     }
 }
 
