@@ -31,7 +31,7 @@ pub struct ReplayOptions {
     pub events_per_second: Option<f64>,
     /// Largest batch.
     pub batch_events: usize,
-    /// A batch that the log refused is handed in again after so long.
+    /// A batch that the log refused, or whose dead letters could not be kept, is tried again after so long.
     pub retry_wait: Duration,
 }
 
@@ -50,7 +50,7 @@ impl ReplayOptions {
 pub enum ReplayState {
     /// Rows are being submitted.
     Running,
-    /// The log refuses batches; the replay keeps trying.
+    /// The log refuses batches, or dead letters cannot be kept; the replay keeps trying.
     Degraded {
         /// Why.
         reason: String,

@@ -334,6 +334,32 @@ fn poison_becomes_dead_letters_with_headers_and_stops_nothing() {
     assert_eq!(letters[4].payload.as_deref(), Some(&long[..]));
 }
 
+#[test]
+fn a_disk_too_full_for_dead_letters_delays_the_source_and_loses_nothing() {
+    let Some(broker) = Broker::shared() else { return };
+    broker.create_topic("full", 1);
+    let folder = tempfile::tempdir().unwrap();
+    let letters = folder.path().join("dead.jsonl");
+    // Every write to it finds the disk full.
+    std::os::unix::fs::symlink("/dev/full", &letters).unwrap();
+    let file = DeadLetterFileOptions::new(&letters);
+    let setup = Setup::with_letters(folder, DeadLetterTarget::File(file));
+    let event = |time: i64| format!(r#"{{"src":1,"dst":2,"ts":{time}}}"#);
+    broker.produce("full", [(0, None, Some(event(0).as_bytes())), (0, None, Some(&b"{ not json"[..]))]);
+    let mut options = KafkaSourceOptions::new(&broker.bootstrap(), "full", "full");
+    options.retry_wait = Duration::from_millis(50);
+    let source = setup.source(options);
+    wait_until("the full disk is named", 30, || word(&source) == "dead_letters");
+    assert_eq!(setup.log.count(), 0, "no batch goes before its dead letters");
+    broker.produce("full", [(0, None, Some(event(1).as_bytes()))]);
+    std::fs::remove_file(&letters).unwrap();
+    wait_until("everything is stored", 30, || setup.log.count() == 2);
+    wait_until("the source runs again", 10, || word(&source) == "running");
+    setup.log.assert_exactly_once(2);
+    assert_eq!(std::fs::read_to_string(&letters).unwrap().lines().count(), 1);
+    assert_eq!(source.stats().snapshot().dead_letters, 1);
+}
+
 /// A message as read back.
 struct Letter {
     key: Option<Vec<u8>>,

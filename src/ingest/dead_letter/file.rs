@@ -32,8 +32,8 @@ impl DeadLetterFileOptions {
 
 pub(super) struct FileSink {
     options: DeadLetterFileOptions,
-    file: File,
-    bytes: u64,
+    /// The file and its length; `None` after a failure, so that the next delivery opens it anew.
+    open: Option<(File, u64)>,
     lines: Vec<u8>,
 }
 
@@ -61,8 +61,8 @@ struct Line<'a> {
 impl FileSink {
     pub(super) fn open(options: DeadLetterFileOptions) -> Result<Self, DeadLetterError> {
         let fail = |source| DeadLetterError::File { path: options.path.clone(), source };
-        let (file, bytes) = open_at_end(&options.path).map_err(fail)?;
-        Ok(Self { options, file, bytes, lines: Vec::new() })
+        let open = Some(open_at_end(&options.path).map_err(fail)?);
+        Ok(Self { options, open, lines: Vec::new() })
     }
 
     /// Appends the letters and makes them durable.
@@ -76,19 +76,25 @@ impl FileSink {
 
     fn append(&mut self) -> std::io::Result<()> {
         let more = self.lines.len() as u64;
-        if self.bytes > 0 && self.bytes + more > self.options.max_bytes {
+        let (mut file, mut bytes) = match self.open.take() {
+            Some(open) => open,
+            None => open_at_end(&self.options.path)?,
+        };
+        if bytes > 0 && bytes + more > self.options.max_bytes {
+            drop(file);
             self.rotate()?;
+            (file, bytes) = open_at_end(&self.options.path)?;
         }
-        let written = self.file.write_all(&self.lines).and_then(|()| self.file.sync_data());
-        match written {
-            Ok(()) => self.bytes += more,
-            // A torn line would spoil the next one: forget it.
-            Err(_) => self.file.set_len(self.bytes)?,
+        if let Err(error) = file.write_all(&self.lines).and_then(|()| file.sync_data()) {
+            // A torn line would spoil the next one. If it cannot be cut off, opening the file ends it.
+            let _ = file.set_len(bytes);
+            return Err(error);
         }
-        written
+        self.open = Some((file, bytes + more));
+        Ok(())
     }
 
-    fn rotate(&mut self) -> std::io::Result<()> {
+    fn rotate(&self) -> std::io::Result<()> {
         let keep = self.options.max_files.max(1);
         let oldest =
             if keep == 1 { self.options.path.clone() } else { numbered(&self.options.path, keep - 1) };
@@ -109,7 +115,6 @@ impl FileSink {
                 fs::rename(&from, numbered(&self.options.path, number))?;
             }
         }
-        (self.file, self.bytes) = open_at_end(&self.options.path)?;
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Where refused events are kept: a file, or a Kafka topic with the file behind it. A dead letter is
 //! delivered (flushed to disk or acknowledged by the broker) *before* the batch that accounts for its
-//! offset is handed in, so no refused event is ever lost; when it can be delivered nowhere, the source
-//! stops and says so. After a crash between the two it is delivered again: at least once.
+//! offset is handed in, so no refused event is ever lost; when it can be delivered nowhere, for example
+//! because the disk is full, the source keeps the batch, says so and tries again. After a crash between
+//! the two it is delivered again: at least once.
 
 mod file;
 mod topic;

@@ -119,12 +119,6 @@ pub enum KafkaFault {
         /// One past the newest offset that the broker has.
         high: i64,
     },
-    /// Refused events cannot be kept anywhere.
-    #[error("{detail}")]
-    DeadLetters {
-        /// Why not.
-        detail: String,
-    },
     /// Anything else, in librdkafka's words.
     #[error("Kafka: {detail} ({code})")]
     Other {
@@ -216,7 +210,6 @@ impl KafkaFault {
             Self::InstanceFenced { .. } => "instance_fenced",
             Self::DataLost { .. } => "data_lost",
             Self::TopicRecreated { .. } => "topic_recreated",
-            Self::DeadLetters { .. } => "dead_letters",
             Self::Other { .. } => "other",
         }
     }

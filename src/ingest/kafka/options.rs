@@ -125,7 +125,7 @@ pub struct KafkaSourceOptions {
     pub batch_max_bytes: usize,
     /// Bound of librdkafka's read-ahead, in KiB per partition.
     pub prefetch_kbytes: u32,
-    /// A batch that the log refused is handed in again after so long.
+    /// A batch that the log refused, or whose dead letters could not be kept, is tried again after so long.
     pub retry_wait: Duration,
     /// What to do when offsets are gone by retention.
     pub data_loss: DataLossPolicy,

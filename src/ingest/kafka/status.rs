@@ -67,6 +67,8 @@ struct Inner {
     /// The cause of the last connection failure, until all brokers are down and it becomes the fault.
     cause: Option<KafkaFault>,
     refused: Option<String>,
+    /// Why the last dead letters could be delivered nowhere.
+    undelivered: Option<String>,
     back_pressure: bool,
     partitions: BTreeMap<i32, PartitionStatus>,
 }
@@ -92,6 +94,8 @@ impl Shared {
     pub fn set_assigned(&self, partitions: impl Iterator<Item = (i32, Option<i64>)>) {
         let mut inner = self.inner.lock();
         inner.assigned = true;
+        // Whoever owns the partition now finds out for itself.
+        inner.undelivered = None;
         let old = std::mem::take(&mut inner.partitions);
         inner.partitions = partitions
             .map(|(partition, next_offset)| {
@@ -122,6 +126,19 @@ impl Shared {
 
     pub fn set_refused(&self, refused: Option<String>) {
         self.inner.lock().refused = refused;
+    }
+
+    /// Notes whether dead letters could be delivered.
+    pub fn set_undelivered(&self, undelivered: Option<String>) {
+        let mut inner = self.inner.lock();
+        match (&inner.undelivered, &undelivered) {
+            (None, Some(reason)) => tracing::warn!("the Kafka source waits: {reason}"),
+            (Some(_), None) => {
+                tracing::info!("dead letters can be delivered again; the Kafka source goes on")
+            }
+            _ => {}
+        }
+        inner.undelivered = undelivered;
     }
 
     /// Notes a fault; connection failures count once every broker is down.
@@ -195,6 +212,8 @@ fn state(inner: &Inner, paused: bool) -> KafkaState {
         KafkaState::Degraded { reason: fault.to_string(), word: fault.word() }
     } else if let Some(reason) = &inner.refused {
         KafkaState::Degraded { reason: reason.clone(), word: "log_refused" }
+    } else if let Some(reason) = &inner.undelivered {
+        KafkaState::Degraded { reason: reason.clone(), word: "dead_letters" }
     } else if paused {
         KafkaState::Paused
     } else if inner.assigned {

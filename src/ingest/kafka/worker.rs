@@ -99,7 +99,7 @@ impl Worker {
             self.take_changes()?;
             self.take_outcomes()?;
             self.seek_back();
-            let blocked = self.hand_over()?;
+            let blocked = self.hand_over();
             self.commit(false);
             if self.hold_or_go_on(blocked)? {
                 self.poll_round()?;
@@ -242,16 +242,18 @@ impl Worker {
     }
 
     /// Hands over every batch that is due; says whether reading must wait for the log.
-    fn hand_over(&mut self) -> Result<bool, KafkaFault> {
+    fn hand_over(&mut self) -> bool {
         let mut blocked = false;
         for (id, partition) in &mut self.partitions {
-            if partition.is_due(&self.bounds) {
-                let letters = partition.letters();
-                self.wiring
-                    .dead_letters
-                    .deliver(letters)
-                    .map_err(|e| KafkaFault::DeadLetters { detail: e.to_string() })?;
-                self.stats.count_dead_letters(letters.len() as u64);
+            if partition.is_due(&self.bounds)
+                && deliver_letters(
+                    partition,
+                    &self.wiring,
+                    &self.stats,
+                    &self.shared,
+                    self.options.retry_wait,
+                )
+            {
                 let batch = partition.close_batch(&self.source, *id);
                 let reply = reply_into(self.outcomes.0.clone(), (*id, partition.epoch));
                 partition.ready = Some(Submission { batch, reply: Some(reply) });
@@ -269,7 +271,7 @@ impl Worker {
             }
             blocked |= partition.is_full(&self.bounds);
         }
-        Ok(blocked)
+        blocked
     }
 
     /// Pauses or resumes as the log and the operator ask; says whether to poll now.
@@ -345,6 +347,32 @@ impl Worker {
         self.commit(true);
         self.shared.set_stopped();
         self.consumer.unsubscribe();
+    }
+}
+
+/// Delivers the dead letters of the pending batch; when that fails the batch stays and is due again later.
+fn deliver_letters(
+    partition: &mut Partition,
+    wiring: &SourceWiring,
+    stats: &IngestStats,
+    shared: &Shared,
+    retry_wait: Duration,
+) -> bool {
+    let count = partition.letters().len() as u64;
+    if count == 0 {
+        return true;
+    }
+    match wiring.dead_letters.deliver(partition.letters()) {
+        Ok(()) => {
+            stats.count_dead_letters(count);
+            shared.set_undelivered(None);
+            true
+        }
+        Err(error) => {
+            shared.set_undelivered(Some(error.to_string()));
+            partition.wait_until = Some(Instant::now() + retry_wait);
+            false
+        }
     }
 }
 

@@ -65,8 +65,7 @@ impl Run {
             if let Some(batch) = in_flight.take() {
                 self.finish(&batch)?;
             }
-            self.wiring.dead_letters.deliver(&next.letters).map_err(|e| End::Failed(e.to_string()))?;
-            self.stats.count_dead_letters(next.letters.len() as u64);
+            self.deliver_letters(&next.letters)?;
             self.cursor.seal();
             self.send(&next)?;
             in_flight = Some(next);
@@ -214,6 +213,18 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// Delivers dead letters, as often as it takes.
+    fn deliver_letters(&self, letters: &[DeadLetter]) -> Result<(), End> {
+        while let Err(error) = self.wiring.dead_letters.deliver(letters) {
+            tracing::warn!(source = %self.source, "the replay waits: {error}");
+            *self.shared.state.lock() = ReplayState::Degraded { reason: error.to_string() };
+            self.rest(self.options.retry_wait)?;
+        }
+        self.stats.count_dead_letters(letters.len() as u64);
+        *self.shared.state.lock() = ReplayState::Running;
+        Ok(())
     }
 
     fn rest(&self, time: Duration) -> Result<(), End> {

@@ -103,3 +103,30 @@ fn late_rows_follow_the_policy() {
     assert_eq!(replay.stats().snapshot().late_dropped, 1);
     assert_eq!(wiring.admission.high_water(), Some(crate::event::EventTime(101)));
 }
+
+#[test]
+fn a_disk_too_full_for_dead_letters_delays_a_replay_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.csv");
+    write_rows(&path, 25);
+    let letters = folder.path().join("dead.jsonl");
+    // Every write to it finds the disk full.
+    std::os::unix::fs::symlink("/dev/full", &letters).unwrap();
+    let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+    let mut options = ReplayOptions::new(&path);
+    options.batch_events = 10;
+    options.retry_wait = Duration::from_millis(5);
+    let replay = Replay::start(options, wiring).unwrap();
+    let deadline = Instant::now() + LONG;
+    while !matches!(replay.state(), ReplayState::Degraded { reason } if reason.contains("free space")) {
+        assert!(Instant::now() < deadline, "{:?}", replay.state());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(log.count(), 0, "no batch goes before its dead letters");
+    std::fs::remove_file(&letters).unwrap();
+    assert!(replay.wait(LONG));
+    assert_eq!(replay.state(), ReplayState::Done);
+    assert_eq!(offsets(&log), (0..25).filter(|i| i % 10 != 9).collect::<Vec<_>>());
+    assert_eq!(std::fs::read_to_string(&letters).unwrap().lines().count(), 2);
+    assert_eq!(replay.stats().snapshot().dead_letters, 2);
+}
