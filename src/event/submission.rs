@@ -100,6 +100,14 @@ pub enum IntakeError {
     /// The body as a whole cannot be read.
     #[error("the body cannot be read: {0}")]
     Malformed(String),
+    /// The body has more events than one body may have. They are not counted to the end.
+    #[error("the body has at least {found_at_least} events, the limit is {limit}; send several bodies")]
+    TooMany {
+        /// So many were found before reading stopped.
+        found_at_least: usize,
+        /// So many may come.
+        limit: usize,
+    },
     /// The log refused the batch.
     #[error(transparent)]
     Refused(#[from] SubmitError),

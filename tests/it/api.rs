@@ -110,6 +110,7 @@ fn a_push_that_is_not_stored_says_why() {
     let cases = [
         (Ok(IntakeAnswer { receipt: receipt(0), rejected: rejected.clone() }), 422, "all_rejected", None),
         (Err(IntakeError::Malformed("line 1".into())), 400, "malformed", None),
+        (Err(IntakeError::TooMany { found_at_least: 3, limit: 2 }), 413, "batch_too_large", None),
         (Err(IntakeError::Overloaded), 429, "queue_full", Some("1")),
         (refused(full), 503, "disk_full", Some("30")),
         (refused(SubmitError::Restoring), 503, "restoring", Some("5")),
