@@ -124,7 +124,7 @@ impl Sources {
         Ok(SourceWiring {
             submissions: self.0.queue.clone(),
             positions: index.positions.clone(),
-            admission: Admission::new(options, index.graph.latest_time()),
+            admission: Admission::new(options),
             dead_letters: DeadLetters::open(dead_letter_target(config))?,
         })
     }

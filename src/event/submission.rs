@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{EdgeId, EventBatch};
+use super::{EdgeId, EventBatch, EventTime};
 
 /// A batch on its way to the log, with the callback that hears the outcome.
 pub struct Submission {
@@ -117,4 +117,11 @@ pub enum IntakeError {
 pub trait PositionLookup: Send + Sync {
     /// The next offset to read, or `None` if the log has nothing of this partition.
     fn position(&self, source: &str, partition: i32) -> Option<i64>;
+
+    /// The latest event time of an edge of this partition in the log. The empty name stands for all
+    /// sources without offsets together.
+    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
+        let _ = (source, partition);
+        None
+    }
 }

@@ -46,7 +46,7 @@ impl FakeLog {
         let wiring = SourceWiring {
             submissions,
             positions: Arc::clone(&log) as Arc<dyn PositionLookup>,
-            admission: Admission::new(options, None),
+            admission: Admission::new(options),
             dead_letters: DeadLetters::open(DeadLetterTarget::File(file)).unwrap(),
         };
         (log, wiring)

@@ -154,7 +154,7 @@ impl Intake for PushIntake {
             BodyError::TooMany => IntakeError::TooMany { found_at_least: limit + 1, limit },
         })?;
         let count = events.len();
-        let mut cursor = self.wiring.admission.cursor();
+        let mut cursor = self.wiring.cursor(&self.source, 0, false);
         let mut refused = Refused::default();
         let mut batch = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
         for (index, event) in events.into_iter().enumerate() {

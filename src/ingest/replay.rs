@@ -101,7 +101,7 @@ impl Replay {
         let stats = Arc::new(IngestStats::default());
         let (alive, ended) = crossbeam_channel::bounded(0);
         let run = run::Run {
-            cursor: wiring.admission.cursor(),
+            cursor: wiring.cursor(&name, 0, true),
             outcomes: crossbeam_channel::bounded(1),
             shared: Arc::clone(&shared),
             stats: Arc::clone(&stats),

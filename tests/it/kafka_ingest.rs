@@ -136,7 +136,7 @@ impl Setup {
         let wiring = SourceWiring {
             submissions,
             positions: Arc::clone(&log) as Arc<dyn PositionLookup>,
-            admission: Admission::new(AdmitOptions::default(), None),
+            admission: Admission::new(AdmitOptions::default()),
             dead_letters: DeadLetters::open(letters).unwrap(),
         };
         Self { log, wiring, folder }

@@ -174,7 +174,7 @@ impl Worker {
             match change {
                 Change::Assigned { partition, next } => {
                     self.epochs += 1;
-                    let cursor = self.wiring.admission.cursor();
+                    let cursor = self.wiring.cursor(&self.source, partition, true);
                     self.partitions.insert(partition, Partition::new(self.epochs, next, cursor));
                     tracing::info!(source = %self.source, partition, next, "partition assigned");
                 }

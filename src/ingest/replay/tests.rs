@@ -101,7 +101,7 @@ fn late_rows_follow_the_policy() {
     assert_eq!(offsets(&log), [0, 1, 3]);
     assert_eq!(log.batches.lock()[0].ranges[0].to, 4, "the dropped row is accounted for");
     assert_eq!(replay.stats().snapshot().late_dropped, 1);
-    assert_eq!(wiring.admission.high_water(), Some(crate::event::EventTime(101)));
+    assert_eq!(wiring.admission.latest(), Some(crate::event::EventTime(101)));
 }
 
 #[test]
