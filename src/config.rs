@@ -64,7 +64,7 @@ Api {
 section!(/// `[stream]`
 Stream {
     edge_feature_dimension: usize, node_feature_dimension: usize, allowed_lateness: i64,
-    late_policy: LatePolicy,
+    late_policy: LatePolicy, future_limit: i64,
 });
 section!(/// `[ingest]`
 Ingest {

@@ -119,8 +119,15 @@ impl Sources {
                 LatePolicy::Drop => AdmitLate::Drop,
                 LatePolicy::DeadLetter => AdmitLate::DeadLetter,
             },
-            future_limit: None,
+            future_limit: (stream.future_limit >= 0).then_some(stream.future_limit),
         };
+        if options.allowed_lateness.is_some() && options.future_limit.is_none() {
+            tracing::warn!(
+                "stream.allowed_lateness is set and stream.future_limit is not: one event with a wild time makes \
+                 the events after it in its partition late; set stream.future_limit above the longest gap of the \
+                 stream"
+            );
+        }
         Ok(SourceWiring {
             submissions: self.0.queue.clone(),
             positions: index.positions.clone(),
