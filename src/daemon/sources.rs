@@ -21,6 +21,7 @@ use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
 use crate::ingest::dead_letter::{
     DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions, DeadLetters,
 };
+use crate::ingest::decode::DecodeOptions;
 use crate::ingest::generated::{self, GeneratedWorld};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSource, KafkaSourceOptions, KafkaState};
 use crate::ingest::push::{PUSH_SOURCE, PushIntake, PushOptions};
@@ -156,7 +157,9 @@ impl Sources {
         }
         let kafka = &config.ingest.kafka;
         if !kafka.brokers.is_empty() {
-            let source = KafkaSource::start(kafka_options(kafka), wiring.clone())
+            let mut options = kafka_options(kafka);
+            options.decode = decode_options(config);
+            let source = KafkaSource::start(options, wiring.clone())
                 .context("ingest.kafka: the settings cannot be used")?;
             running.push(Running::Kafka { source });
         }
@@ -264,7 +267,16 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
 }
 
 fn push_options(config: &Config) -> PushOptions {
-    PushOptions { max_events: config.api.batch_items_max, ..PushOptions::default() }
+    PushOptions {
+        max_events: config.api.batch_items_max,
+        decode: decode_options(config),
+        ..PushOptions::default()
+    }
+}
+
+fn decode_options(config: &Config) -> DecodeOptions {
+    let stream = &config.stream;
+    DecodeOptions::for_rows_of(stream.edge_feature_dimension.max(stream.node_feature_dimension))
 }
 
 fn dead_letter_target(config: &Config) -> DeadLetterTarget {
@@ -294,7 +306,7 @@ pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
     let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
     options.client = client_options(kafka);
     options.instance = (!kafka.instance_id.is_empty()).then(|| kafka.instance_id.clone());
-    options.batch_events = kafka.batch_messages_max;
+    options.batch_max_events = kafka.batch_messages_max;
     options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);
     options.data_loss = match kafka.lost_data_policy {
         LostDataPolicy::Fail => DataLossPolicy::Fail,

@@ -28,6 +28,9 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// Times beyond ± this many units are refused, so that time arithmetic never overflows.
 pub const TIME_LIMIT: i64 = 1 << 62;
 
+/// A number of a feature row as text, with its comma: the 17 digits of a double, sign, exponent, blank.
+const NUMBER_BYTES: usize = 32;
+
 /// Bounds of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeOptions {
@@ -35,6 +38,18 @@ pub struct DecodeOptions {
     pub max_event_bytes: usize,
     /// Longest feature row.
     pub max_features: usize,
+}
+
+impl DecodeOptions {
+    /// The default, with room for feature rows of this length however their numbers are written.
+    #[must_use]
+    pub fn for_rows_of(dimension: usize) -> Self {
+        let default = Self::default();
+        Self {
+            max_event_bytes: default.max_event_bytes.max(dimension.saturating_mul(NUMBER_BYTES) + (64 << 10)),
+            max_features: default.max_features.max(dimension),
+        }
+    }
 }
 
 impl Default for DecodeOptions {
@@ -411,6 +426,17 @@ mod tests {
             assert!(rejection.detail.len() < 300, "{shown}: a detail does not repeat the input");
         }
         assert!(decode(&deep).is_ok(), "what is ignored may be deep");
+    }
+
+    #[test]
+    fn rows_of_the_streams_length_are_never_too_long() {
+        let number = "-1.23456789012345678e-10";
+        let event =
+            |n: usize| format!(r#"{{"src":1,"dst":2,"ts":0,"features":[{}]}}"#, vec![number; n].join(", "));
+        let decoder = Decoder::new(DecodeOptions::for_rows_of(100_000));
+        assert!(decoder.event(event(100_000).as_bytes()).is_ok());
+        assert_eq!(decoder.event(event(100_001).as_bytes()).unwrap_err().reason, Reason::TooLarge);
+        assert_eq!(DecodeOptions::for_rows_of(8), DecodeOptions::default());
     }
 
     #[test]

@@ -33,6 +33,8 @@ struct Stored {
     /// How often each event time was stored; event times number the events of a test.
     times: HashMap<i64, u32>,
     deletions: Vec<Event>,
+    /// Messages that the largest batch accounts for.
+    largest: i64,
     /// Runs of offsets that did not start where the last one ended.
     broken_runs: Vec<String>,
 }
@@ -80,6 +82,7 @@ impl Log {
         assert!(batch.origin_unix_ms > 1_600_000_000_000);
         let range = &batch.ranges[0];
         let key = (range.source.to_string(), range.partition);
+        stored.largest = stored.largest.max(range.to - range.from);
         let at = stored.positions.insert(key, range.to);
         if at.unwrap_or(range.from) != range.from {
             stored.broken_runs.push(format!("{range:?} after {at:?}"));
@@ -274,10 +277,12 @@ fn a_log_that_refuses_and_stalls_loses_and_doubles_nothing() {
     *setup.log.slowness.lock() = Duration::ZERO;
     wait_until("everything is stored", 60, || setup.log.count() == n as usize);
     setup.log.assert_exactly_once(n);
-    let snapshot = source.stats().snapshot();
-    assert_eq!((snapshot.received, snapshot.stored), (n as u64, n as u64), "counted once each");
+    wait_until("the last batch is heard of", 5, || source.stats().snapshot().stored == n as u64);
+    assert_eq!(source.stats().snapshot().received, n as u64, "counted once each");
     assert_eq!(source.status().state, KafkaState::Running);
     assert!(!source.status().back_pressure);
+    let largest = setup.log.stored.lock().largest;
+    assert!((1_000..=2_000).contains(&largest), "a batch of {largest} messages");
 
     source.pause();
     wait_until("it is paused", 5, || source.status().state == KafkaState::Paused);

@@ -115,11 +115,11 @@ pub struct KafkaSourceOptions {
     pub instance: Option<String>,
     /// The group takes the member for dead after so long without a heartbeat.
     pub session_timeout: Duration,
-    /// A partition's batch is handed over at so many events, or …
+    /// A partition's batch is handed over at so many messages, or …
     pub batch_events: usize,
     /// … after so long.
     pub batch_wait: Duration,
-    /// While the partition's last batch is being stored, the next one grows to at most so many events, …
+    /// While the partition's last batch is being stored, the next one grows to at most so many messages, …
     pub batch_max_events: usize,
     /// … or so many bytes; then reading waits.
     pub batch_max_bytes: usize,

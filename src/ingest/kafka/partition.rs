@@ -21,6 +21,8 @@ struct Pending {
     letters: Vec<DeadLetter>,
     from: i64,
     to: i64,
+    /// Messages taken, whatever became of them.
+    messages: usize,
     bytes: usize,
     origin_unix_ms: i64,
     since: Option<Instant>,
@@ -54,9 +56,9 @@ pub(super) struct Partition {
 
 /// The bounds at which a batch is handed over, and at which reading waits.
 pub(super) struct Bounds {
-    pub events: usize,
+    pub messages: usize,
     pub wait: std::time::Duration,
-    pub max_events: usize,
+    pub max_messages: usize,
     pub max_bytes: usize,
 }
 
@@ -100,6 +102,7 @@ impl Partition {
         self.next = Some(offset + 1);
         self.counted = self.counted.max(offset + 1);
         self.pending.to = offset + 1;
+        self.pending.messages += 1;
         self.pending.bytes += message.payload_len() + message.key_len() + 64;
         if first_time {
             stats.count_received(1);
@@ -139,8 +142,7 @@ impl Partition {
 
     /// Whether reading must wait for the log.
     pub fn is_full(&self, bounds: &Bounds) -> bool {
-        self.pending.events.len() + self.pending.letters.len() >= bounds.max_events
-            || self.pending.bytes >= bounds.max_bytes
+        self.pending.messages >= bounds.max_messages || self.pending.bytes >= bounds.max_bytes
     }
 
     /// Whether the pending batch should be handed over now.
@@ -148,7 +150,7 @@ impl Partition {
         let Some(since) = self.pending.since else { return false };
         let busy = self.in_flight.is_some() || self.ready.is_some() || self.seek_to.is_some();
         let waiting = self.wait_until.is_some_and(|until| Instant::now() < until);
-        let enough = self.pending.events.len() >= bounds.events || self.is_full(bounds);
+        let enough = self.pending.messages >= bounds.messages || self.is_full(bounds);
         !busy && !waiting && (enough || since.elapsed() >= bounds.wait)
     }
 

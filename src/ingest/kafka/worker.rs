@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::KafkaSourceOptions;
@@ -64,9 +64,9 @@ impl Worker {
             source: Arc::clone(&context.source),
             decoder: Decoder::new(options.decode),
             bounds: Bounds {
-                events: options.batch_events,
+                messages: options.batch_events.min(options.batch_max_events),
                 wait: options.batch_wait,
-                max_events: options.batch_max_events.max(options.batch_events),
+                max_messages: options.batch_max_events,
                 max_bytes: options.batch_max_bytes,
             },
             consumer,
@@ -122,7 +122,13 @@ impl Worker {
                     if self.fault_shown {
                         self.shared.message_arrived();
                     }
-                    take(&mut self.partitions, &message, &self.source, &self.decoder, &self.stats);
+                    // A message of a partition that was just given back belongs to its next owner.
+                    if let Some(partition) = self.partitions.get_mut(&message.partition()) {
+                        partition.take(&message, &self.source, &self.decoder, &self.stats);
+                        if partition.is_full(&self.bounds) {
+                            break;
+                        }
+                    }
                 }
                 Some(Err(error)) => {
                     self.poll_error(&error)?;
@@ -373,18 +379,5 @@ fn deliver_letters(
             partition.wait_until = Some(Instant::now() + retry_wait);
             false
         }
-    }
-}
-
-fn take(
-    partitions: &mut BTreeMap<i32, Partition>,
-    message: &BorrowedMessage<'_>,
-    source: &Arc<str>,
-    decoder: &Decoder,
-    stats: &IngestStats,
-) {
-    // A message of a partition that was just given back belongs to its next owner.
-    if let Some(partition) = partitions.get_mut(&message.partition()) {
-        partition.take(message, source, decoder, stats);
     }
 }
