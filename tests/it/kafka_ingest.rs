@@ -506,6 +506,45 @@ fn positions_that_the_broker_does_not_have_are_faults() {
     wait_until("the new topic is named", 30, || word(&source) == "topic_recreated");
 }
 
+#[test]
+fn messages_that_go_while_the_log_is_busy_do_not_stop_the_partition_for_ever() {
+    let Some(broker) = Broker::shared() else { return };
+    if !broker.is_kafka() {
+        return;
+    }
+    broker.create_topic("vanishing", 1);
+    let value = |i: i64| format!(r#"{{"src":1,"dst":2,"ts":{i}}}"#);
+    let values: Vec<String> = (0..100).map(value).collect();
+    let produce = |values: &[String]| {
+        broker.produce("vanishing", values.iter().map(|v| (0, None, Some(v.as_bytes()))));
+    };
+    let setup = Setup::new();
+    let mut options = KafkaSourceOptions::new(&broker.bootstrap(), "vanishing", "vanishing");
+    options.data_loss = DataLossPolicy::Earliest;
+    let source = setup.source(options);
+    wait_until("the partition is assigned", 30, || !source.status().partitions.is_empty());
+    produce(&values[..5]);
+    wait_until("the first ones are stored", 30, || setup.log.count() == 5);
+    // The next ones are on their way to the log for a while.
+    *setup.log.slowness.lock() = Duration::from_secs(4);
+    produce(&values[5..10]);
+    wait_until("they are read", 10, || source.stats().snapshot().received == 10);
+    std::thread::sleep(Duration::from_millis(200));
+    source.pause();
+    std::thread::sleep(Duration::from_millis(200));
+    produce(&values[10..]);
+    delete_records(broker, "vanishing", 50);
+    *setup.log.slowness.lock() = Duration::ZERO;
+    source.resume();
+    wait_until("what is left is stored", 30, || setup.log.count() == 60);
+    assert_eq!(
+        setup.log.stored.lock().broken_runs,
+        ["SourceRange { source: \"kafka:vanishing\", partition: 0, \
+        from: 50, to: 100 } after Some(10)"]
+    );
+    wait_until("the source runs", 10, || word(&source) == "running");
+}
+
 fn delete_records(broker: &Broker, topic: &str, before: i64) {
     use rdkafka::admin::{AdminClient, AdminOptions};
     use rdkafka::client::DefaultClientContext;

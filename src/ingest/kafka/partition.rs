@@ -3,11 +3,14 @@
 //! gap behind it, and while the log is busy the next batch grows by itself.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rdkafka::Offset;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 
+use super::status::Shared;
 use crate::event::{EventBatch, Incoming, SourceRange, Submission};
+use crate::ingest::SourceWiring;
 use crate::ingest::admit::{AdmitCursor, Verdict};
 use crate::ingest::dead_letter::{DeadLetter, unix_ms};
 use crate::ingest::decode::Decoder;
@@ -43,7 +46,13 @@ pub(super) struct Partition {
     /// After a refusal nothing is handed in before this moment.
     pub wait_until: Option<Instant>,
     /// A refusal takes reading back to this offset; until the seek has succeeded messages are ignored.
-    pub seek_to: Option<i64>,
+    pub seek_to: Option<Offset>,
+    /// librdkafka fetches no more of it and does not take a seek: it has to be assigned anew.
+    pub is_stuck: bool,
+    /// From this moment on it is to be found out whether the broker has what is read next.
+    pub range_check_at: Option<Instant>,
+    /// When that was found out last.
+    pub range_checked: Option<Instant>,
     /// The next offset to read; `None` before the first message of a partition that the log does not know.
     next: Option<i64>,
     /// Offsets below this were counted before.
@@ -57,7 +66,7 @@ pub(super) struct Partition {
 /// The bounds at which a batch is handed over, and at which reading waits.
 pub(super) struct Bounds {
     pub messages: usize,
-    pub wait: std::time::Duration,
+    pub wait: Duration,
     pub max_messages: usize,
     pub max_bytes: usize,
 }
@@ -70,6 +79,9 @@ impl Partition {
             ready: None,
             wait_until: None,
             seek_to: None,
+            is_stuck: false,
+            range_check_at: None,
+            range_checked: None,
             next,
             counted: i64::MIN,
             lettered: i64::MIN,
@@ -154,9 +166,31 @@ impl Partition {
         !busy && !waiting && (enough || since.elapsed() >= bounds.wait)
     }
 
-    /// The pending batch's refused events; they are delivered before the batch is handed over.
-    pub fn letters(&self) -> &[DeadLetter] {
-        &self.pending.letters
+    /// Delivers the dead letters of the pending batch, which come before the batch. When that fails, the batch
+    /// stays and is due again later.
+    pub fn deliver_letters(
+        &mut self,
+        wiring: &SourceWiring,
+        stats: &IngestStats,
+        shared: &Shared,
+        retry_wait: Duration,
+    ) -> bool {
+        let letters = &self.pending.letters;
+        if letters.is_empty() {
+            return true;
+        }
+        match wiring.dead_letters.deliver(letters) {
+            Ok(()) => {
+                stats.count_dead_letters(letters.len() as u64);
+                shared.set_undelivered(None);
+                true
+            }
+            Err(error) => {
+                shared.set_undelivered(Some(error.to_string()));
+                self.wait_until = Some(Instant::now() + retry_wait);
+                false
+            }
+        }
     }
 
     /// Closes the pending batch, whose dead letters are delivered.
@@ -192,19 +226,28 @@ impl Partition {
         self.pending = Pending::default();
         self.cursor.rewind();
         self.wait_until = Some(wait_until);
-        self.seek_to = Some(in_flight.from);
+        self.seek_to = Some(Offset::Offset(in_flight.from));
         self.next = Some(in_flight.from);
     }
 
-    /// Where reading stands; for a range check.
+    /// Where reading stands.
     pub fn next(&self) -> Option<i64> {
         self.next
     }
 
-    /// Reading goes on at `next`.
-    pub fn jump(&mut self, next: i64) {
-        self.seek_to = Some(next);
-        self.next = Some(next);
+    /// Whether a batch is on its way to the log.
+    pub fn is_on_its_way(&self) -> bool {
+        self.in_flight.is_some() || self.ready.is_some()
+    }
+
+    /// Forgets what was not handed over and reads from `next` on, or from the oldest message.
+    pub fn start_again(&mut self, next: Option<i64>) {
+        self.range_checked = Some(Instant::now());
+        self.pending = Pending::default();
+        self.cursor.rewind();
+        self.next = next;
+        self.seek_to = Some(next.map_or(Offset::Beginning, Offset::Offset));
+        self.is_stuck = true;
     }
 }
 

@@ -69,6 +69,8 @@ struct Inner {
     refused: Option<String>,
     /// Why the last dead letters could be delivered nowhere.
     undelivered: Option<String>,
+    /// Partitions of which it is not known where reading can go on, and why not.
+    unknown_ranges: BTreeMap<i32, String>,
     back_pressure: bool,
     partitions: BTreeMap<i32, PartitionStatus>,
 }
@@ -94,8 +96,9 @@ impl Shared {
     pub fn set_assigned(&self, partitions: impl Iterator<Item = (i32, Option<i64>)>) {
         let mut inner = self.inner.lock();
         inner.assigned = true;
-        // Whoever owns the partition now finds out for itself.
+        // Whoever owns a partition now finds out for itself.
         inner.undelivered = None;
+        inner.unknown_ranges.clear();
         let old = std::mem::take(&mut inner.partitions);
         inner.partitions = partitions
             .map(|(partition, next_offset)| {
@@ -139,6 +142,16 @@ impl Shared {
             _ => {}
         }
         inner.undelivered = undelivered;
+    }
+
+    /// The broker did not say which offsets a partition has, and reading of it waits for that.
+    pub fn range_unknown(&self, partition: i32, detail: String) {
+        self.inner.lock().unknown_ranges.insert(partition, detail);
+    }
+
+    /// The broker has said which offsets a partition has.
+    pub fn range_known(&self, partition: i32) {
+        self.inner.lock().unknown_ranges.remove(&partition);
     }
 
     /// Notes a fault; connection failures count once every broker is down.
@@ -214,6 +227,12 @@ fn state(inner: &Inner, paused: bool) -> KafkaState {
         KafkaState::Degraded { reason: reason.clone(), word: "log_refused" }
     } else if let Some(reason) = &inner.undelivered {
         KafkaState::Degraded { reason: reason.clone(), word: "dead_letters" }
+    } else if let Some((partition, detail)) = inner.unknown_ranges.first_key_value() {
+        let reason = format!(
+            "reading of partition {partition} waits until the broker says which offsets it has ({detail}); check the \
+             broker's log"
+        );
+        KafkaState::Degraded { reason, word: "range_unknown" }
     } else if paused {
         KafkaState::Paused
     } else if inner.assigned {

@@ -14,7 +14,7 @@ use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::KafkaSourceOptions;
-use super::context::{Change, SourceContext, other};
+use super::context::{Change, NoStart, SourceContext, other};
 use super::fault::KafkaFault;
 use super::partition::{Bounds, Partition};
 use super::status::Shared;
@@ -32,6 +32,7 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Messages between two looks at everything else.
 const MESSAGES_PER_ROUND: usize = 512;
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
+const RANGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Names the batch of an outcome: the partition and its epoch.
 type Tag = (i32, u64);
@@ -98,7 +99,8 @@ impl Worker {
         while !self.shared.stop.load(Relaxed) {
             self.take_changes()?;
             self.take_outcomes()?;
-            self.seek_back();
+            self.check_ranges()?;
+            self.seek_back()?;
             let blocked = self.hand_over();
             self.commit(false);
             if self.hold_or_go_on(blocked)? {
@@ -144,7 +146,16 @@ impl Worker {
     fn poll_error(&mut self, error: &KafkaError) -> Result<(), KafkaFault> {
         match error {
             KafkaError::MessageConsumptionFatal(code) => Err(self.named(*code, &error.to_string())),
-            KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset) => self.check_ranges(),
+            KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset) => {
+                let at = Instant::now();
+                for partition in self.partitions.values_mut() {
+                    // A check right before did not help, so the next one waits.
+                    let rest = partition.range_checked.map(|checked| checked + self.options.retry_wait);
+                    let due = rest.map_or(at, |rest| rest.max(at));
+                    partition.range_check_at.get_or_insert(due);
+                }
+                Ok(())
+            }
             // Named by the error callback already, or about to be.
             _ => Ok(()),
         }
@@ -155,17 +166,26 @@ impl Worker {
         KafkaFault::from_code(code, text, &options.topic, &options.group, options.instance.as_deref())
     }
 
-    /// Some partition's position is out of the broker's range: finds out which.
+    /// Finds out where reading goes on in partitions whose position may be out of the broker's range.
+    /// librdkafka names that once, does not say which partition it was, and fetches no more of it until it is
+    /// sought; so a check stays due until the broker has answered and nothing is on its way to the log.
     fn check_ranges(&mut self) -> Result<(), KafkaFault> {
+        let now = Instant::now();
         for (id, partition) in &mut self.partitions {
-            if partition.next().is_none() {
+            if partition.range_check_at.is_none_or(|at| at > now) || partition.is_on_its_way() {
                 continue;
             }
-            if let Some(start) = self.consumer.context().start_of(&self.consumer, *id)?
-                && partition.next().is_some_and(|next| next < start)
-                && partition.in_flight.is_none()
-            {
-                partition.jump(start);
+            match self.consumer.context().start_of(&self.consumer, *id, RANGE_TIMEOUT) {
+                Ok(start) => {
+                    partition.range_check_at = None;
+                    partition.start_again(start);
+                    self.shared.range_known(*id);
+                }
+                Err(NoStart::Fault(fault)) => return Err(fault),
+                Err(NoStart::NoAnswer(error)) => {
+                    partition.range_check_at = Some(Instant::now() + self.options.retry_wait);
+                    self.shared.range_unknown(*id, error.to_string());
+                }
             }
         }
         Ok(())
@@ -236,15 +256,27 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes reading back to the start of refused batches.
-    fn seek_back(&mut self) {
+    /// Takes reading to where it has to go on: to the start of refused batches, and out of gaps.
+    fn seek_back(&mut self) -> Result<(), KafkaFault> {
+        let mut assigned_anew = false;
         for (id, partition) in &mut self.partitions {
             let Some(offset) = partition.seek_to else { continue };
-            match self.consumer.seek(&self.options.topic, *id, Offset::Offset(offset), SEEK_TIMEOUT) {
-                Ok(()) => partition.seek_to = None,
-                Err(error) => tracing::debug!(partition = id, offset, %error, "seek failed; trying again"),
+            let topic = &self.options.topic;
+            let sought = if partition.is_stuck {
+                assigned_anew = true;
+                self.consumer.context().assign_anew(&self.consumer, *id, offset)
+            } else {
+                self.consumer.seek(topic, *id, offset, SEEK_TIMEOUT)
+            };
+            match sought {
+                Ok(()) => (partition.seek_to, partition.is_stuck) = (None, false),
+                Err(error) => tracing::debug!(partition = id, ?offset, %error, "seek failed; trying again"),
             }
         }
+        if assigned_anew && self.holding {
+            self.pause_all()?;
+        }
+        Ok(())
     }
 
     /// Hands over every batch that is due; says whether reading must wait for the log.
@@ -252,13 +284,7 @@ impl Worker {
         let mut blocked = false;
         for (id, partition) in &mut self.partitions {
             if partition.is_due(&self.bounds)
-                && deliver_letters(
-                    partition,
-                    &self.wiring,
-                    &self.stats,
-                    &self.shared,
-                    self.options.retry_wait,
-                )
+                && partition.deliver_letters(&self.wiring, &self.stats, &self.shared, self.options.retry_wait)
             {
                 let batch = partition.close_batch(&self.source, *id);
                 let reply = reply_into(self.outcomes.0.clone(), (*id, partition.epoch));
@@ -353,31 +379,5 @@ impl Worker {
         self.commit(true);
         self.shared.set_stopped();
         self.consumer.unsubscribe();
-    }
-}
-
-/// Delivers the dead letters of the pending batch; when that fails the batch stays and is due again later.
-fn deliver_letters(
-    partition: &mut Partition,
-    wiring: &SourceWiring,
-    stats: &IngestStats,
-    shared: &Shared,
-    retry_wait: Duration,
-) -> bool {
-    let count = partition.letters().len() as u64;
-    if count == 0 {
-        return true;
-    }
-    match wiring.dead_letters.deliver(partition.letters()) {
-        Ok(()) => {
-            stats.count_dead_letters(count);
-            shared.set_undelivered(None);
-            true
-        }
-        Err(error) => {
-            shared.set_undelivered(Some(error.to_string()));
-            partition.wait_until = Some(Instant::now() + retry_wait);
-            false
-        }
     }
 }
