@@ -14,6 +14,7 @@ pub mod dead_letter;
 pub mod decode;
 #[cfg(test)]
 mod fake_log;
+mod fingerprint;
 pub mod generated;
 mod handover;
 pub mod kafka;

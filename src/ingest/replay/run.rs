@@ -81,8 +81,8 @@ impl Run {
         while self.row < start {
             if self.next_row()?.is_none() {
                 let reason = format!(
-                    "the log stands at row {start} of {}, which has only {} rows; it is another file now: give it \
-                     another name",
+                    "the log stands at row {start} of {}, which has only {} rows now; bring the \
+                     rows back, or give the file another name to read it from its start",
                     self.options.path.display(),
                     self.row
                 );
