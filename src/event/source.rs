@@ -39,7 +39,8 @@ pub struct EventBatch {
     pub offsets: Vec<i64>,
     /// What the batch accounts for; empty for sources without offsets.
     pub ranges: Vec<SourceRange>,
-    /// When the oldest event of the batch was produced (broker timestamp) or received,
-    /// milliseconds since the Unix epoch. Freshness is measured from here.
+    /// When the oldest event of the batch was produced (broker timestamp, last change of a file) or received
+    /// (HTTP), milliseconds since the Unix epoch. Freshness is measured from here, and it tells history from
+    /// what happens while the daemon runs.
     pub origin_unix_ms: i64,
 }

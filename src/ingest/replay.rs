@@ -6,16 +6,17 @@
 
 mod run;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use parking_lot::Mutex;
 
 use super::SourceWiring;
 use super::csv::{CsvError, CsvReader};
+use super::dead_letter::unix_ms;
 use super::fingerprint::Fingerprint;
 use super::rejection::IngestStats;
 use crate::event::PositionLookup;
@@ -98,6 +99,7 @@ impl Replay {
             next: AtomicI64::new(start),
             state: Mutex::new(ReplayState::Running),
         });
+        let origin_unix_ms = written_unix_ms(&options.path).unwrap_or_else(unix_ms);
         let stats = Arc::new(IngestStats::default());
         let (alive, ended) = crossbeam_channel::bounded(0);
         let run = run::Run {
@@ -112,6 +114,7 @@ impl Replay {
             row: 0,
             started: Instant::now(),
             paced_from: start,
+            origin_unix_ms,
         };
         let spawned = std::thread::Builder::new().name("replay".into()).spawn(move || {
             run.run(start);
@@ -157,6 +160,13 @@ impl Replay {
     pub fn wait(&self, timeout: Duration) -> bool {
         matches!(self.ended.recv_timeout(timeout), Err(RecvTimeoutError::Disconnected))
     }
+}
+
+/// When the file was written last, in milliseconds since the Unix epoch, where the file system says so.
+fn written_unix_ms(path: &Path) -> Option<i64> {
+    let written = std::fs::metadata(path).and_then(|file| file.modified()).ok()?;
+    let since = written.duration_since(UNIX_EPOCH).ok()?;
+    Some(i64::try_from(since.as_millis()).ok()?.min(unix_ms()))
 }
 
 /// The name under which the log keeps the position, and the row to go on at.

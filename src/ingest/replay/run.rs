@@ -42,6 +42,8 @@ pub(super) struct Run {
     pub outcomes: (Sender<Outcome<()>>, Receiver<Outcome<()>>),
     pub started: Instant,
     pub paced_from: i64,
+    /// When the file was written last: its events are no younger.
+    pub origin_unix_ms: i64,
 }
 
 impl Run {
@@ -112,7 +114,7 @@ impl Run {
     fn read_batch(&mut self) -> Result<Option<Batch>, End> {
         let from = self.row;
         let limit = self.wait_for_pace()?;
-        let mut events = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
+        let mut events = EventBatch { origin_unix_ms: self.origin_unix_ms, ..EventBatch::default() };
         let mut letters = Vec::new();
         while self.row - from < limit {
             let row = self.row;

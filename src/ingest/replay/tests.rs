@@ -155,3 +155,16 @@ fn another_file_of_the_same_name_is_read_from_its_start() {
     assert_eq!(read(&file("day1", 40)), 0);
     assert_eq!(read(&file("day2", 100)), 75);
 }
+
+#[test]
+fn events_of_a_file_are_as_old_as_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.csv");
+    write_rows(&path, 5);
+    let written = UNIX_EPOCH + Duration::from_millis(1_600_000_000_123);
+    std::fs::File::options().append(true).open(&path).unwrap().set_modified(written).unwrap();
+    let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+    let replay = Replay::start(ReplayOptions::new(&path), wiring).unwrap();
+    assert!(replay.wait(LONG));
+    assert_eq!(log.batches.lock()[0].origin_unix_ms, 1_600_000_000_123);
+}
