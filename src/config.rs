@@ -14,6 +14,9 @@ use thiserror::Error;
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
 
+/// Longest time between two checkpoints, a year.
+const CHECKPOINT_SECONDS_MAX: u64 = 31_536_000;
+
 /// Why the settings cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
@@ -82,7 +85,7 @@ IngestKafka {
     properties: property_map::Properties,
 });
 section!(/// `[log]`
-    Log { segment_bytes: u64, commit_events_max: usize });
+    Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize });
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize });
 section!(/// `[model]`
@@ -94,7 +97,7 @@ section!(/// `[learner]`
 Learner {
     train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
     lag_events_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
-    rank_candidates: usize,
+    rank_candidates: usize, threads: usize,
 });
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize });
@@ -214,13 +217,14 @@ impl Config {
 
     /// Relations and ranges that types cannot hold.
     fn check(&self) -> Result<(), ConfigError> {
-        let at_least_one: [(&'static str, usize); 13] = [
+        let at_least_one: [(&'static str, usize); 14] = [
             ("api.body_bytes_max", self.api.body_bytes_max),
             ("api.batch_items_max", self.api.batch_items_max),
             ("api.concurrent_requests_max", self.api.concurrent_requests_max),
             ("ingest.queue_batches_max", self.ingest.queue_batches_max),
             ("ingest.kafka.batch_messages_max", self.ingest.kafka.batch_messages_max),
             ("log.commit_events_max", self.log.commit_events_max),
+            ("log.commit_bytes_max", self.log.commit_bytes_max),
             ("graph.shards", self.graph.shards),
             ("model.memory_dimension", self.model.memory_dimension),
             ("model.time_dimension", self.model.time_dimension),
@@ -260,6 +264,13 @@ impl Config {
         )?;
         let shards = self.graph.shards;
         require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two")?;
+        let interval = self.checkpoint.interval_seconds;
+        require(
+            (1..=CHECKPOINT_SECONDS_MAX).contains(&interval),
+            "checkpoint.interval_seconds",
+            interval,
+            "must be at least 1 and at most 31536000, a year",
+        )?;
         let segment = self.log.segment_bytes;
         require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576")
     }
@@ -351,6 +362,11 @@ mod tests {
         assert!(error.contains("graph.page_entries_max = 100: must be a power of two"), "{error}");
         let error = from_text("[model]\nheads = 3\n").unwrap_err().to_string();
         assert!(error.contains("model.heads = 3"), "{error}");
+        for seconds in [0, i64::MAX] {
+            let text = format!("[checkpoint]\ninterval_seconds = {seconds}\n");
+            let error = from_text(&text).unwrap_err().to_string();
+            assert!(error.contains("must be at least 1 and at most 31536000"), "{error}");
+        }
     }
 
     #[test]

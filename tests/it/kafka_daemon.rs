@@ -209,7 +209,8 @@ fn all_of_wikipedia_is_read_learned_and_served() {
     let paced = csv(folder.path().join("paced.csv"), paced.to_vec());
 
     let data = tempfile::tempdir().unwrap();
-    let process = daemon(broker, "wikipedia", data.path()).set("learner.lag_events_max=1000000").ready();
+    let start = daemon(broker, "wikipedia", data.path()).set("learner.lag_events_max=1000000");
+    let process = start.ready();
     let started = Instant::now();
     let sent = produce(&to_topic(broker, "wikipedia", 1, &fast), &mut |_| {}).unwrap();
     assert_eq!(sent.sent, ALL - PACED);
@@ -233,6 +234,11 @@ fn all_of_wikipedia_is_read_learned_and_served() {
     );
     assert!(number(&status, "average_precision") > number(&status, "edgebank_average_precision"));
 
+    // A daemon that has been stopped and goes on, so that its figures are those of this pace alone.
+    assert!(process.terminate().success());
+    let process = start.ready();
+    let resumed = |status: &Value| status["learner"]["applied_position"] == sent.sent;
+    process.wait_until("as far as before", resumed);
     let mut options = to_topic(broker, "wikipedia", 1, &paced);
     options.events_per_second = Some(1_000.0);
     let mut probes: Vec<Duration> = Vec::new();

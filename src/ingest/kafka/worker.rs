@@ -13,11 +13,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::KafkaSourceOptions;
 use super::context::{Change, NoStart, SourceContext, other};
 use super::fault::KafkaFault;
 use super::partition::{Bounds, Partition};
 use super::status::Shared;
+use super::{DataLossPolicy, KafkaSourceOptions};
 use crate::event::{Receipt, Submission, SubmitError};
 use crate::ingest::SourceWiring;
 use crate::ingest::decode::Decoder;
@@ -286,7 +286,8 @@ impl Worker {
             if partition.is_due(&self.bounds)
                 && partition.deliver_letters(&self.wiring, &self.stats, &self.shared, self.options.retry_wait)
             {
-                let batch = partition.close_batch(&self.source, *id);
+                let mut batch = partition.close_batch(&self.source, *id);
+                batch.gap_allowed = self.options.data_loss == DataLossPolicy::Earliest;
                 let reply = reply_into(self.outcomes.0.clone(), (*id, partition.epoch));
                 partition.ready = Some(Submission { batch, reply: Some(reply) });
             }
