@@ -321,6 +321,14 @@ enum Refusal {
     Submission { number: usize, detail: String },
 }
 
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.set_state(LogState::Failing("the appender has panicked".to_owned()));
+        }
+    }
+}
+
 /// Answers what still waits when the loop ends, however it ends: nobody else would, for the queue keeps its
 /// submissions while a sender lives.
 struct RefuseTheRest<'a>(&'a Receiver<Submission>);

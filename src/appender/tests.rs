@@ -182,6 +182,20 @@ fn a_commit_ends_at_its_bytes_and_the_rest_of_the_group_follows() {
 }
 
 #[test]
+fn a_panic_leaves_no_batch_unanswered_and_no_log_that_looks_writable() {
+    let (queue, waiting) = bounded(8);
+    let (sender, answers) = unbounded();
+    (0..3).for_each(|i| queue.send(submission(batch(vec![edge("a", "b", i)]), &sender)).unwrap());
+    let (appender, stop) = (appender(&MemoryDisk::new()), AtomicBool::new(false));
+    let status = appender.status.clone();
+    let run = std::panic::AssertUnwindSafe(|| appender.run(&waiting, &stop, || panic!("on purpose")));
+    assert!(std::panic::catch_unwind(run).is_err());
+    drop(sender);
+    assert_eq!(answers.iter().collect::<Vec<_>>(), vec![Err(SubmitError::ShuttingDown); 3]);
+    assert!(status.state().fault().unwrap().contains("panicked"));
+}
+
+#[test]
 fn a_stop_ends_the_loop_while_batches_keep_coming_and_every_batch_is_answered() {
     let (queue, waiting): (_, Receiver<Submission>) = bounded(8);
     let (sender, answers) = unbounded();
