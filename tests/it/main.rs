@@ -6,6 +6,7 @@ mod api;
 mod broker;
 mod crash;
 mod daemon;
+mod demo;
 mod eval_command;
 mod golden_ops;
 mod golden_tgn;
