@@ -10,7 +10,7 @@ use evergraph::event::{EdgeId, IntakeAnswer, IntakeError, Receipt, RejectedEvent
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::live::{LATEST, Live, refused};
+use crate::live::{BLOCKING_THREADS, LATEST, Live, refused};
 
 fn assert_fresh(answer: &Value) {
     let freshness = &answer["freshness"];
@@ -299,6 +299,30 @@ fn too_many_requests_are_refused_at_once_and_pushes_still_enter() {
     assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"overloaded\"}"), Some(1.0));
     let refused = "evergraph_http_requests_total{code=\"503\",route=\"/v1/nodes/{key}\"}";
     assert_eq!(live.metric(refused), Some(1.0));
+}
+
+#[test]
+fn waiting_readers_hold_no_thread() {
+    let live = Live::start();
+    let readers = 6 * BLOCKING_THREADS;
+    std::thread::scope(|scope| {
+        let ask = || live.get("/v1/nodes/7?after=4&wait_ms=10000");
+        let waiting: Vec<_> = (0..readers).map(|_| scope.spawn(ask)).collect();
+        // While readers hold all threads, not even the metrics are answered.
+        let begun = Instant::now();
+        #[allow(clippy::cast_precision_loss)]
+        let all = (readers + 1) as f64;
+        while live.metric("evergraph_http_inflight_requests").is_none_or(|inflight| inflight < all) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let pushed = live.send_lines("/v1/events", "[\"7\",\"8\",30]");
+        assert_eq!(pushed.status, 200, "{}", pushed.text());
+        assert!(begun.elapsed() < Duration::from_secs(5), "answered after {:?}", begun.elapsed());
+        live.state.engine.progress.set_learned(EdgeId(4));
+        for reader in waiting {
+            assert_eq!(reader.join().unwrap().status, 200);
+        }
+    });
 }
 
 #[test]

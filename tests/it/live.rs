@@ -61,6 +61,9 @@ impl Answer {
     }
 }
 
+/// Threads for the work on requests: few, so that a request that keeps one without need is noticed.
+pub const BLOCKING_THREADS: usize = 4;
+
 /// Length of the embeddings of [`small_engine`].
 const DIMENSION: usize = 8;
 
@@ -193,7 +196,8 @@ impl Live {
         let router = api::router(state.clone());
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
-            let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+            let builder = builder.worker_threads(2).max_blocking_threads(BLOCKING_THREADS);
+            let runtime = builder.enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
