@@ -2,12 +2,13 @@
 //!
 //! Layers, later ones win: the default file (compiled in from `deploy/evergraph.toml`, so the
 //! documented default cannot drift) < a file < `EVERGRAPH__SECTION__KEY` < flags. Every key of every
-//! layer must be known; an unknown one is an error that suggests the nearest known key.
+//! layer must be known; an unknown one is an error that names its layer and suggests the nearest known key.
+//! Values of the environment and of flags are text, read as what their key is: a password `007` stays one.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use config::{Environment, File, FileFormat};
+use config::{Environment, File, FileFormat, Source};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -20,7 +21,7 @@ pub enum ConfigError {
     /// A layer could not be read, or a value has the wrong type or an unknown name.
     #[error("{layer}: {detail}{suggestion}")]
     Unreadable {
-        /// Which layer or layers.
+        /// Which layer.
         layer: String,
         /// What is wrong.
         detail: String,
@@ -193,21 +194,27 @@ impl Config {
         environment: Environment,
         flags: &[(String, String)],
     ) -> Result<Self, ConfigError> {
-        let mut layer = "the default settings".to_owned();
-        let mut builder =
-            config::Config::builder().add_source(File::from_str(DEFAULT_FILE, FileFormat::Toml));
+        let mut layers =
+            vec![Layer::read("the default settings", File::from_str(DEFAULT_FILE, FileFormat::Toml))?];
         if let Some(path) = file {
-            layer = path.display().to_string();
-            builder =
-                builder.add_source(File::from(path.to_path_buf()).format(FileFormat::Toml).required(true));
+            let text = File::from(path.to_path_buf()).format(FileFormat::Toml).required(true);
+            layers.push(Layer::read(&path.display().to_string(), text)?);
         }
-        builder = builder.add_source(environment.try_parsing(true));
+        layers.push(Layer::read("the environment", environment)?);
         for (key, value) in flags {
-            builder =
-                builder.set_override(key, value.as_str()).map_err(|error| unreadable(&layer, &error))?;
+            layers.push(Layer::flag(key, value)?);
         }
-        let settings = builder.build().map_err(|error| unreadable(&layer, &error))?;
-        let config: Self = settings.try_deserialize().map_err(|error| unreadable(&layer, &error))?;
+        let mut config: Self = merged(&layers).map_err(|error| blame(&layers, &error))?;
+        // Flattened layer by layer: one may write a name with dots, another as nested tables.
+        let mut properties = property_map::Properties::default();
+        for layer in &layers {
+            match layer.settings.get::<property_map::Properties>("ingest.kafka.properties") {
+                Ok(found) => properties.0.extend(found.0),
+                Err(config::ConfigError::NotFound(_)) => {}
+                Err(error) => return Err(unreadable(&layer.name, &error)),
+            }
+        }
+        config.ingest.kafka.properties = properties;
         config.check()?;
         Ok(config)
     }
@@ -274,10 +281,52 @@ fn require(
     if holds { Ok(()) } else { Err(ConfigError::OutOfRange { key, value: value.to_string(), expected }) }
 }
 
+/// Settings of one origin.
+struct Layer {
+    name: String,
+    settings: config::Config,
+}
+
+impl Layer {
+    fn read(name: &str, source: impl Source + Send + Sync + 'static) -> Result<Self, ConfigError> {
+        let settings = config::Config::builder().add_source(source).build();
+        Ok(Self { name: name.to_owned(), settings: settings.map_err(|error| unreadable(name, &error))? })
+    }
+
+    fn flag(key: &str, value: &str) -> Result<Self, ConfigError> {
+        let name = match key {
+            "api.listen" => "the flag --listen".to_owned(),
+            "data.dir" => "the flag --data".to_owned(),
+            key => format!("the flag --set {key}"),
+        };
+        let builder = config::Config::builder().set_override(key, value);
+        let settings = builder.and_then(|builder| builder.build());
+        Ok(Self { settings: settings.map_err(|error| unreadable(&name, &error))?, name })
+    }
+}
+
+/// The layers on top of one another.
+fn merged(layers: &[Layer]) -> Result<Config, config::ConfigError> {
+    let mut builder = config::Config::builder();
+    for layer in layers {
+        builder = builder.add_source(layer.settings.clone());
+    }
+    builder.build()?.try_deserialize()
+}
+
+/// The error of the first layer that spoils what lies below it.
+fn blame(layers: &[Layer], whole: &config::ConfigError) -> ConfigError {
+    let spoiled = (1..=layers.len()).find_map(|count| Some((count, merged(&layers[..count]).err()?)));
+    match spoiled {
+        Some((count, error)) => unreadable(&layers[count - 1].name, &error),
+        None => unreadable("all layers together", whole),
+    }
+}
+
 fn unreadable(layer: &str, error: &config::ConfigError) -> ConfigError {
     let detail = error.to_string();
     let suggestion = suggest(&detail).unwrap_or_default();
-    ConfigError::Unreadable { layer: format!("settings ({layer} and the environment)"), detail, suggestion }
+    ConfigError::Unreadable { layer: format!("settings ({layer})"), detail, suggestion }
 }
 
 /// Finds `unknown field `x`, expected one of `a`, `b`` in a message and names the nearest.
@@ -295,6 +344,12 @@ fn suggest(message: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn from_environment(pairs: &[(&str, &str)]) -> Environment {
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let environment = Environment::with_prefix("EVERGRAPH").prefix_separator("__").separator("__");
+        environment.source(Some(pairs.collect()))
+    }
 
     fn from_text(text: &str) -> Result<Config, ConfigError> {
         let dir = tempfile::tempdir().unwrap();
@@ -324,14 +379,7 @@ mod tests {
         std::fs::write(&path, "[api]\nlisten = \"127.0.0.1:1\"\n[learner]\nseed = 1\nbatch_events = 7")
             .unwrap();
         let environment =
-            Environment::with_prefix("EVERGRAPH").prefix_separator("__").separator("__").source(Some(
-                [
-                    ("EVERGRAPH__API__LISTEN".to_owned(), "127.0.0.1:2".to_owned()),
-                    ("EVERGRAPH__LEARNER__SEED".to_owned(), "2".to_owned()),
-                ]
-                .into_iter()
-                .collect(),
-            ));
+            from_environment(&[("EVERGRAPH__API__LISTEN", "127.0.0.1:2"), ("EVERGRAPH__LEARNER__SEED", "2")]);
         let flags = [("api.listen".to_owned(), "127.0.0.1:3".to_owned())];
         let config = Config::from_layers(Some(&path), environment, &flags).unwrap();
         assert_eq!(config.api.listen.port(), 3);
@@ -360,5 +408,54 @@ mod tests {
         let properties = from_text(text).unwrap().ingest.kafka.properties.0;
         assert_eq!(properties["security.protocol"], "SASL_SSL");
         assert_eq!(properties["sasl.mechanism"], "PLAIN");
+    }
+
+    #[test]
+    fn text_of_the_environment_stays_text_and_numbers_become_numbers() {
+        let environment = from_environment(&[
+            ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD", "007"),
+            ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__USERNAME", "1e5"),
+            ("EVERGRAPH__INGEST__KAFKA__GROUP", "true"),
+            ("EVERGRAPH__LEARNER__TRAIN", "false"),
+            ("EVERGRAPH__LEARNER__BATCH_EVENTS", "64"),
+            ("EVERGRAPH__LEARNER__LEARNING_RATE", "1e-2"),
+            ("EVERGRAPH__STREAM__ALLOWED_LATENESS", "-1"),
+        ]);
+        let config = Config::from_layers(None, environment, &[]).unwrap();
+        let properties = &config.ingest.kafka.properties.0;
+        assert_eq!((&*properties["sasl.password"], &*properties["sasl.username"]), ("007", "1e5"));
+        assert_eq!(config.ingest.kafka.group, "true");
+        assert!(!config.learner.train);
+        assert_eq!((config.learner.batch_events, config.learner.learning_rate), (64, 0.01));
+    }
+
+    #[test]
+    fn a_property_of_the_environment_wins_however_the_file_writes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("evergraph.toml");
+        let text = "\"sasl.password\" = \"file\"\nsasl.username = \"file\"\n\"ssl.ca.location\" = \"file\"\n";
+        std::fs::write(&path, format!("[ingest.kafka.properties]\n{text}")).unwrap();
+        let environment = from_environment(&[
+            ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD", "environment"),
+            ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__USERNAME", "environment"),
+        ]);
+        let flags = [("ingest.kafka.properties.sasl.username".to_owned(), "flag".to_owned())];
+        let properties =
+            Config::from_layers(Some(&path), environment, &flags).unwrap().ingest.kafka.properties.0;
+        assert_eq!(properties["sasl.password"], "environment");
+        assert_eq!(properties["sasl.username"], "flag");
+        assert_eq!(properties["ssl.ca.location"], "file");
+    }
+
+    #[test]
+    fn an_error_names_the_layer_it_comes_from() {
+        let environment = from_environment(&[("EVERGRAPH__LEARNER__SEED", "many")]);
+        let error = Config::from_layers(None, environment, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("settings (the environment): "), "{error}");
+        let flags = [("learner.batch_event".to_owned(), "9".to_owned())];
+        let error = Config::from_layers(None, from_environment(&[]), &flags).unwrap_err().to_string();
+        assert!(error.starts_with("settings (the flag --set learner.batch_event): "), "{error}");
+        let error = from_text("learner = 3").unwrap_err().to_string();
+        assert!(error.contains("evergraph.toml): "), "{error}");
     }
 }
