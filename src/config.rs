@@ -5,12 +5,15 @@
 //! layer must be known; an unknown one is an error that names its layer and suggests the nearest known key.
 //! Values of the environment and of flags are text, read as what their key is: a password `007` stays one.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat, Source};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
+
+mod check;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -41,12 +44,14 @@ pub enum ConfigError {
 }
 
 macro_rules! section {
-    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),+ $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$how:meta])* $field:ident: $type:ty),+ $(,)?
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         #[allow(missing_docs)] // every key is documented in the default file, which is the reference
-        pub struct $name { $(pub $field: $type),+ }
+        pub struct $name { $($(#[$how])* pub $field: $type),+ }
     };
 }
 
@@ -59,8 +64,9 @@ section!(/// `[data]`
     Data { dir: PathBuf });
 section!(/// `[api]`
 Api {
-    listen: SocketAddr, body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize,
-    wait_ms_max: u64, request_timeout_ms: u64,
+    #[serde(deserialize_with = "address")] listen: SocketAddr,
+    body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
+    request_timeout_ms: u64,
 });
 section!(/// `[stream]`
 Stream {
@@ -134,6 +140,20 @@ pub enum OutputFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// `HOST:PORT`, where the host may be a name. A name with addresses of both kinds means the IPv4 one, which
+/// is what `localhost` is taken for.
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let refuse = |why: &str| {
+        let allowed = "write HOST:PORT, for example 127.0.0.1:8080 or localhost:8080";
+        D::Error::custom(format!("{text:?} is no address to listen on: {why}; {allowed}"))
+    };
+    let found: Vec<SocketAddr> =
+        text.to_socket_addrs().map_err(|error| refuse(&error.to_string()))?.collect();
+    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    chosen.copied().ok_or_else(|| refuse("the name has no address"))
 }
 
 /// Properties passed through to a library under dotted names.
@@ -218,67 +238,6 @@ impl Config {
         config.check()?;
         Ok(config)
     }
-
-    /// Relations and ranges that types cannot hold.
-    fn check(&self) -> Result<(), ConfigError> {
-        let at_least_one: [(&'static str, usize); 13] = [
-            ("api.body_bytes_max", self.api.body_bytes_max),
-            ("api.batch_items_max", self.api.batch_items_max),
-            ("api.concurrent_requests_max", self.api.concurrent_requests_max),
-            ("ingest.queue_batches_max", self.ingest.queue_batches_max),
-            ("ingest.kafka.batch_messages_max", self.ingest.kafka.batch_messages_max),
-            ("log.commit_events_max", self.log.commit_events_max),
-            ("graph.shards", self.graph.shards),
-            ("model.memory_dimension", self.model.memory_dimension),
-            ("model.time_dimension", self.model.time_dimension),
-            ("model.embedding_dimension", self.model.embedding_dimension),
-            ("model.fanout", self.model.fanout),
-            ("learner.batch_events", self.learner.batch_events),
-            ("checkpoint.keep", self.checkpoint.keep),
-        ];
-        for (key, value) in at_least_one {
-            require(value >= 1, key, value, "must be at least 1")?;
-        }
-        let model = &self.model;
-        require(model.heads >= 1, "model.heads", model.heads, "must be at least 1")?;
-        require(
-            (model.memory_dimension + model.time_dimension).is_multiple_of(model.heads),
-            "model.heads",
-            model.heads,
-            "must divide model.memory_dimension + model.time_dimension",
-        )?;
-        let dropout = model.dropout;
-        require((0.0..1.0).contains(&dropout), "model.dropout", dropout, "must be at least 0 and below 1")?;
-        let rate = self.learner.learning_rate;
-        require(rate.is_finite() && rate > 0.0, "learner.learning_rate", rate, "must be a positive number")?;
-        let speed = self.ingest.file.events_per_second;
-        require(
-            speed.is_finite() && speed >= 0.0,
-            "ingest.file.events_per_second",
-            speed,
-            "must not be negative",
-        )?;
-        let pages = self.graph.page_entries_max;
-        require(
-            pages.is_power_of_two() && pages >= 4,
-            "graph.page_entries_max",
-            pages,
-            "must be a power of two and at least 4",
-        )?;
-        let shards = self.graph.shards;
-        require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two")?;
-        let segment = self.log.segment_bytes;
-        require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576")
-    }
-}
-
-fn require(
-    holds: bool,
-    key: &'static str,
-    value: impl ToString,
-    expected: &'static str,
-) -> Result<(), ConfigError> {
-    if holds { Ok(()) } else { Err(ConfigError::OutOfRange { key, value: value.to_string(), expected }) }
 }
 
 /// Settings of one origin.
@@ -394,14 +353,6 @@ mod tests {
     }
 
     #[test]
-    fn a_value_outside_its_range_names_key_value_and_range() {
-        let error = from_text("[graph]\npage_entries_max = 100\n").unwrap_err().to_string();
-        assert!(error.contains("graph.page_entries_max = 100: must be a power of two"), "{error}");
-        let error = from_text("[model]\nheads = 3\n").unwrap_err().to_string();
-        assert!(error.contains("model.heads = 3"), "{error}");
-    }
-
-    #[test]
     fn kafka_properties_keep_their_dots_and_case() {
         let text =
             "[ingest.kafka.properties]\n\"security.protocol\" = \"SASL_SSL\"\nsasl.mechanism = \"PLAIN\"\n";
@@ -457,5 +408,22 @@ mod tests {
         assert!(error.starts_with("settings (the flag --set learner.batch_event): "), "{error}");
         let error = from_text("learner = 3").unwrap_err().to_string();
         assert!(error.contains("evergraph.toml): "), "{error}");
+    }
+
+    #[test]
+    fn the_address_to_listen_on_may_be_a_name() {
+        let listen = |text: &str| {
+            let flags = [("api.listen".to_owned(), text.to_owned())];
+            Config::from_layers(None, from_environment(&[]), &flags)
+        };
+        assert_eq!(listen("localhost:0").unwrap().api.listen.to_string(), "127.0.0.1:0");
+        assert_eq!(listen("[::1]:80").unwrap().api.listen.to_string(), "[::1]:80");
+        for wrong in ["localhost", "8080", "127.0.0.1:x"] {
+            let error = listen(wrong).unwrap_err().to_string();
+            assert!(
+                error.starts_with("settings (the flag --listen): ") && error.contains("HOST:PORT"),
+                "{error}"
+            );
+        }
     }
 }

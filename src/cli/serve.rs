@@ -10,6 +10,7 @@ use crate::daemon::Daemon;
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
     output::start_log(&config.output)?;
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let stop = Signals::listen()?;
     let daemon = Daemon::start(&config, None)?;
     notify(sd_notify::NotifyState::Ready);

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, anyhow};
 
 pub use sources::GeneratedOptions;
 pub use status::{StatusDocument, StatusSource};
-pub use store::{Learned, Store};
+pub use store::{Learned, Store, fixed_settings};
 
 use crate::api::{Health, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
@@ -190,13 +190,16 @@ pub fn model_options(config: &Config) -> TgnOptions {
     }
 }
 
+/// How the model that the settings describe is trained.
+#[must_use]
+pub fn trainer_options(config: &Config) -> TrainerOptions {
+    let learner = &config.learner;
+    TrainerOptions { model: model_options(config), learning_rate: learner.learning_rate, seed: learner.seed }
+}
+
 fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) -> Result<Learner> {
     let learner = &config.learner;
-    let options = TrainerOptions {
-        model: model_options(config),
-        learning_rate: learner.learning_rate,
-        seed: learner.seed,
-    };
+    let options = trainer_options(config);
     let (trainer, position) = match store.newest_checkpoint()? {
         None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
         Some(learned) => {

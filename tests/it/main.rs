@@ -4,6 +4,7 @@
 
 mod api;
 mod broker;
+mod check_command;
 mod crash;
 mod daemon;
 mod demo;
