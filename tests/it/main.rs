@@ -21,5 +21,6 @@ mod process;
 mod protocol_edgebank;
 mod protocol_learned;
 mod serving;
+mod skip;
 mod tgn_stream;
 mod trainer;
