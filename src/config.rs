@@ -108,6 +108,14 @@ section!(/// `[checkpoint]`
 section!(/// `[output]`
     Output { level: String, format: OutputFormat });
 
+impl Stream {
+    /// How far behind the newest event time an event may be; `None` means any distance.
+    #[must_use]
+    pub fn lateness(&self) -> Option<i64> {
+        (self.allowed_lateness >= 0).then_some(self.allowed_lateness)
+    }
+}
+
 /// What happens to an event that is later than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

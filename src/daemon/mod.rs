@@ -91,7 +91,7 @@ impl Daemon {
             parts.metrics.clone(),
             AppenderOptions {
                 commit_events_max: config.log.commit_events_max,
-                allowed_lateness: config.stream.allowed_lateness.max(0),
+                allowed_lateness: config.stream.lateness(),
             },
         );
         let (flag, pulse) = (stop.appender.clone(), parts.health.heartbeat("appender", PULSE_LIMIT));

@@ -71,7 +71,8 @@ impl Default for Progress {
 pub struct Freshness {
     /// Version of the weights that computed the answer; 0 before the first publication.
     pub model_version: u64,
-    /// No event earlier than this is expected any more; `None` before the first event.
+    /// No event earlier than this is expected any more; `None` before the first event, and where an event of
+    /// any time may come.
     pub watermark: Option<EventTime>,
     /// Every record below this position is in the node states.
     pub applied_position: u64,
@@ -106,6 +107,13 @@ impl Progress {
     /// No event earlier than `time` is expected any more.
     pub fn set_watermark(&self, time: EventTime) {
         self.watermark.fetch_max(time.0, Ordering::Release);
+    }
+
+    /// The time before which no event is expected any more, if there is one.
+    #[must_use]
+    pub fn watermark(&self) -> Option<EventTime> {
+        let watermark = EventTime(self.watermark.load(Ordering::Acquire));
+        (watermark != EventTime::MIN).then_some(watermark)
     }
 
     /// One past the last durable record.
@@ -148,10 +156,9 @@ impl Progress {
     /// The positions beside the version of the weights in use.
     #[must_use]
     pub fn freshness(&self, model_version: u64) -> Freshness {
-        let watermark = EventTime(self.watermark.load(Ordering::Acquire));
         Freshness {
             model_version,
-            watermark: (watermark != EventTime::MIN).then_some(watermark),
+            watermark: self.watermark(),
             applied_position: self.learned().0,
             indexed_position: self.indexed().0,
             durable_position: self.durable().0,
