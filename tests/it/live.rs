@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use crate::contract;
+
 /// A server that runs until it is dropped.
 pub struct Live {
     pub address: SocketAddr,
@@ -237,6 +239,7 @@ impl Live {
         self.request("POST", path, &[("content-type", "application/x-ndjson")], body.as_bytes())
     }
 
+    /// Sends a request; every answer is held against the OpenAPI document.
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -257,7 +260,11 @@ impl Live {
         let (parts, body) = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}")).into_parts();
         let mut bytes = Vec::new();
         body.into_reader().read_to_end(&mut bytes).unwrap();
-        Answer { status: parts.status.as_u16(), headers: parts.headers, body: bytes }
+        let status = parts.status.as_u16();
+        if let Err(why) = contract::check(method, path, status, &bytes) {
+            panic!("the answer is not the documented one: {why}");
+        }
+        Answer { status, headers: parts.headers, body: bytes }
     }
 
     /// The value of one series of `/metrics`, by the text before the value.

@@ -5,6 +5,7 @@
 mod api;
 mod broker;
 mod check_command;
+mod contract;
 mod crash;
 mod daemon;
 mod demo;
