@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use evergraph::api::{Health, State};
 use evergraph::metrics::{INVENTORY, PROCESS_METRICS};
 use serde_json::{Value, json};
 
+use crate::live::Live;
 use crate::process::{PATIENCE, Process, Start};
 use crate::skip::skipped;
 
@@ -400,6 +402,32 @@ fn the_service_unit_is_read_without_a_word_and_is_tight() {
     if let Some(output) = run("systemd-analyze", &secure, folder.path(), b"") {
         assert!(output.status.success(), "exposure above 2.0: {}", said(&output));
     }
+}
+
+#[test]
+fn the_service_unit_leaves_settings_to_the_file() {
+    // The environment would beat the file without a word.
+    assert!(!read("deploy/evergraph.service").contains("Environment="));
+}
+
+#[test]
+fn a_daemon_that_is_not_ready_fails_the_health_check_of_compose() {
+    let compose = read("deploy/compose.yaml");
+    assert!(compose.contains(r#"test: ["CMD", "/usr/bin/evergraph", "status", "--ready"]"#));
+    let live = Live::start();
+    let probe = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+        let output =
+            command.args(["status", "--url", &format!("http://{}", live.address)]).args(flags).output();
+        let output = output.unwrap();
+        (output.status.success(), said(&output))
+    };
+    let (ready, text) = probe(&["--ready"]);
+    assert!(ready && text.contains("\"daemon\""), "{text}");
+    live.state.health.set(Health::DAEMON, State::Failed, "starting");
+    let (ready, text) = probe(&["--ready"]);
+    assert!(!ready && text.contains("starting") && text.contains("not ready"), "{text}");
+    assert!(probe(&[]).0, "the status of a daemon that starts can be read");
 }
 
 #[test]
