@@ -36,7 +36,7 @@ fn responses(method: &str, path: &str) -> Option<&'static Value> {
         Some((start, _)) => path.strip_prefix(start).is_some_and(|key| !key.is_empty() && !key.contains('/')),
     };
     let (_, methods) = paths.iter().find(|(template, _)| is_like(template))?;
-    Some(methods.get(method.to_lowercase())?.get("responses")?)
+    methods.get(method.to_lowercase())?.get("responses")
 }
 
 /// Whether a value is what a schema says.
