@@ -89,7 +89,7 @@ IngestKafka {
     properties: property_map::Properties,
 });
 section!(/// `[log]`
-    Log { segment_bytes: u64, commit_events_max: usize });
+    Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize });
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize });
 section!(/// `[model]`

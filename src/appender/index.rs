@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
-use crate::event::{EdgeId, NodeId, NodeKey, Op, PositionLookup, SourcePosition, SourceRange};
+use crate::event::{EdgeId, Op, PositionLookup, SourcePosition, SourceRange};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, NodeDictionary};
 use crate::log::Frame;
@@ -49,27 +49,32 @@ impl PositionLookup for Positions {
 
 /// Edge type names and their numbers; number 0 is "none".
 #[derive(Debug, Default)]
-pub struct TypeNames {
-    numbers: HashMap<Box<str>, u16>,
-    names: Vec<Box<str>>,
-}
+pub struct TypeNames(HashMap<Box<str>, u16>);
 
 impl TypeNames {
-    /// The number of a type, given on first sight. Past 65,535 types, new ones are "none".
-    pub fn number(&mut self, name: &str) -> u16 {
-        if let Some(&number) = self.numbers.get(name) {
-            return number;
+    /// Gives a type the next number. There are 65,535 at most; the log holds no more.
+    fn define(&mut self, name: &str) {
+        if let Ok(number) = u16::try_from(self.0.len() + 1) {
+            self.0.entry(name.into()).or_insert(number);
         }
-        let Ok(number) = u16::try_from(self.names.len() + 1) else { return 0 };
-        self.names.push(name.into());
-        self.numbers.insert(name.into(), number);
-        number
     }
 
-    /// Names in order of their numbers, from number `from + 1` on.
+    /// The number of a type that was seen before.
     #[must_use]
-    pub fn since(&self, from: usize) -> &[Box<str>] {
-        &self.names[from.min(self.names.len())..]
+    pub fn lookup(&self, name: &str) -> Option<u16> {
+        self.0.get(name).copied()
+    }
+
+    /// How many types there are, "none" not counted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no type.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -87,9 +92,6 @@ pub struct Index {
     pub positions: Arc<Positions>,
     pub(super) types: TypeNames,
     pub(super) seen: IdempotencyWindow,
-    /// Node names that stand in the log; the dictionary may hold a few more that do not yet.
-    pub(super) logged_keys: usize,
-    pub(super) logged_types: usize,
 }
 
 impl Index {
@@ -109,8 +111,6 @@ impl Index {
             positions: Arc::default(),
             types: TypeNames::default(),
             seen: IdempotencyWindow::new(idempotency_keys_max),
-            logged_keys: 0,
-            logged_types: 0,
         }
     }
 
@@ -119,11 +119,9 @@ impl Index {
         for key in &frame.new_keys {
             self.keys.intern(key);
         }
-        self.logged_keys += frame.new_keys.len();
         for name in &frame.new_types {
-            self.types.number(name);
+            self.types.define(name);
         }
-        self.logged_types += frame.new_types.len();
         for &key in frame.batch.idempotency.iter().filter(|&&key| key != 0) {
             self.seen.insert(key);
         }
@@ -154,16 +152,6 @@ impl Index {
                 tracing::error!(%error, position = batch.id(i).0, "a feature row is left out");
             }
         }
-    }
-
-    /// The id of a node, given on first sight.
-    pub(super) fn intern(&self, key: &NodeKey) -> NodeId {
-        self.keys.intern(key)
-    }
-
-    /// Node names that the dictionary has and the log has not.
-    pub(super) fn unlogged_keys(&self, from: usize) -> Vec<NodeKey> {
-        (from..self.keys.len()).filter_map(|id| self.keys.key(NodeId(u32::try_from(id).ok()?))).collect()
     }
 
     /// One past the last position taken in.

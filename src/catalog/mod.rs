@@ -130,7 +130,7 @@ impl Catalog {
             .map_err(|error| self.fail(error))
     }
 
-    /// All recorded checkpoints, newest first.
+    /// All recorded checkpoints, the one recorded last first.
     ///
     /// # Errors
     /// When the database refuses.
@@ -138,7 +138,7 @@ impl Catalog {
         let read = || {
             let mut statement = self.connection.prepare(
                 "SELECT position, model_version, file, bytes, crc32c, average_precision, baseline, created_unix_ms
-                 FROM checkpoint ORDER BY position DESC, id DESC",
+                 FROM checkpoint ORDER BY id DESC",
             )?;
             let rows = statement.query_map([], |row| {
                 Ok(CheckpointRow {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_survive_reopening_and_come_newest_first() {
+    fn checkpoints_survive_reopening_and_the_last_recorded_comes_first() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("catalog.sqlite");
         let catalog = Catalog::open(&path).unwrap();
@@ -224,8 +224,10 @@ mod tests {
         }
         drop(catalog);
         let catalog = Catalog::open(&path).unwrap();
-        catalog.forget_checkpoint("20.checkpoint").unwrap();
-        assert_eq!(catalog.checkpoints().unwrap(), [row(30), row(10)]);
+        catalog.forget_checkpoint("30.checkpoint").unwrap();
+        assert_eq!(catalog.checkpoints().unwrap(), [row(20), row(10)]);
+        catalog.add_checkpoint(&row(10)).unwrap();
+        assert_eq!(catalog.checkpoints().unwrap(), [row(10), row(20)], "written again is recorded last");
     }
 
     #[test]

@@ -104,13 +104,15 @@ fn catalog(config: &Config) -> Result<String, String> {
 /// Whether the checkpoint that a start would take fits the settings.
 fn newest_checkpoint(config: &Config, probe: &Probe) -> Result<String, String> {
     let Some(catalog) = open_catalog(config)? else { return Ok("none yet".to_owned()) };
-    for row in catalog.checkpoints().map_err(|error| error.to_string())? {
+    let mut rows = catalog.checkpoints().map_err(|error| error.to_string())?;
+    rows.sort_by_key(|row| std::cmp::Reverse(row.position));
+    for row in rows {
         // A start passes over one that is damaged, too.
         let path = config.data.dir.join("checkpoints").join(&row.file);
-        let Ok((position, payload)) = checkpoint::read(&path) else { continue };
+        let Ok(mut found) = checkpoint::open(&path) else { continue };
         let options = trainer_options(config);
-        return match Trainer::load(options, &probe.chosen, &mut payload.as_slice()) {
-            Ok(_) => Ok(format!("{} at position {} fits [model]", row.file, position.0)),
+        return match Trainer::load(options, &probe.chosen, &mut found.payload) {
+            Ok(_) => Ok(format!("{} at position {} fits [model]", row.file, row.position)),
             Err(error) => Err(format!(
                 "{} cannot be used: {error}; set [model] and [stream] back, or use another data.dir",
                 path.display()

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::serve::Signals;
 use super::{ConfigArgs, output};
-use crate::daemon::{Daemon, GeneratedOptions, StatusDocument};
+use crate::daemon::{Daemon, GeneratedOptions, Interrupted, StatusDocument};
 use crate::ingest::generated::FEATURE_DIMENSION;
 
 /// What the demo can be told.
@@ -64,14 +64,16 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     output::start_log(&config.output)?;
     let signals = Signals::listen()?;
     output::tell(&format!("Evergraph demo: opening {} …", args.data.display()));
-    let daemon =
-        Daemon::start(&config, Some(GeneratedOptions { seed: args.seed, events_per_second: args.rate }))?;
+    let generated = GeneratedOptions { seed: args.seed, events_per_second: args.rate };
+    let daemon = match Daemon::start(&config, Some(generated), &signals.asked) {
+        Err(error) if error.is::<Interrupted>() => return Ok(()),
+        started => started?,
+    };
     if wait_for_the_first_event(&daemon, &signals) {
         output::tell(&introduction(&daemon));
         watch(&daemon, &signals, args.seconds);
     }
     output::tell("stopping: draining the queue and writing a checkpoint …");
-    signals.exit_on_the_next();
     let end = daemon.status().log.durable_position;
     daemon.stop()?;
     output::tell(&format!(
@@ -129,7 +131,7 @@ fn watch(daemon: &Daemon, signals: &Signals, seconds: Option<u64>) {
         }
         turn += 1;
         let over = seconds.is_some_and(|limit| u64::from(turn) * 500 >= limit * 1000);
-        if over || signals.wait_timeout(DRAW) {
+        if over || daemon.fault().is_some() || signals.wait_timeout(DRAW) {
             block.finish_and_clear();
             output::tell(&line(&daemon.status(), per_second));
             return;

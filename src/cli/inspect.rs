@@ -10,7 +10,6 @@ use serde_json::json;
 use super::output;
 use crate::appender::Index;
 use crate::catalog::Catalog;
-use crate::event::EdgeId;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::learner::checkpoint;
 use crate::log;
@@ -124,12 +123,13 @@ pub(super) fn checkpoints(args: &CheckpointArgs) -> Result<()> {
             let rows = open_catalog(data)?.checkpoints()?;
             let mut damaged = 0;
             for row in &rows {
-                match checkpoint::read(&data.join("checkpoints").join(&row.file)) {
-                    Ok((EdgeId(position), _)) if position == row.position => {
-                        output::print(&format!("{}: whole, position {position}", row.file))?;
+                match checkpoint::open(&data.join("checkpoints").join(&row.file)) {
+                    Ok(found) if found.file.head.position.0 == row.position => {
+                        output::print(&format!("{}: whole, position {}", row.file, row.position))?;
                     }
-                    Ok((position, _)) => {
+                    Ok(found) => {
                         damaged += 1;
+                        let position = found.file.head.position;
                         output::tell(&format!(
                             "{}: holds position {position}, not {}",
                             row.file, row.position

@@ -6,6 +6,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::{Config, ConfigError, LatePolicy};
 
+/// Longest time between two checkpoints, a year.
+const CHECKPOINT_SECONDS_MAX: u64 = 31_536_000;
 /// Most requests at a time: each may need a thread.
 const CONCURRENT_REQUESTS_MAX: usize = 10_000;
 
@@ -31,6 +33,7 @@ impl Config {
             ("ingest.dead_letter_file_bytes_max", self.ingest.dead_letter_file_bytes_max),
             ("ingest.kafka.batch_messages_max", wide(self.ingest.kafka.batch_messages_max)),
             ("log.commit_events_max", wide(self.log.commit_events_max)),
+            ("log.commit_bytes_max", wide(self.log.commit_bytes_max)),
             ("graph.shards", wide(self.graph.shards)),
             ("model.memory_dimension", wide(model.memory_dimension)),
             ("model.time_dimension", wide(model.time_dimension)),
@@ -41,7 +44,6 @@ impl Config {
             ("learner.lag_events_max", learner.lag_events_max),
             ("learner.quality_window_batches", wide(learner.quality_window_batches)),
             ("learner.rank_candidates", wide(learner.rank_candidates)),
-            ("checkpoint.interval_seconds", self.checkpoint.interval_seconds),
             ("checkpoint.keep", wide(self.checkpoint.keep)),
         ];
         for (key, value) in at_least_one {
@@ -70,6 +72,10 @@ impl Config {
         )?;
         let shards = self.graph.shards;
         require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two")?;
+        let interval = self.checkpoint.interval_seconds;
+        let possible = (1..=CHECKPOINT_SECONDS_MAX).contains(&interval);
+        let allowed = "must be at least 1 and at most 31536000, a year";
+        require(possible, "checkpoint.interval_seconds", interval, allowed)?;
         let segment = self.log.segment_bytes;
         require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576")?;
         let lateness = self.stream.allowed_lateness;
@@ -159,7 +165,8 @@ mod tests {
             ("api.concurrent_requests_max", "10001", "at most 10000"),
             ("learner.rank_candidates", "0", "at least 1"),
             ("learner.quality_window_batches", "0", "at least 1"),
-            ("checkpoint.interval_seconds", "0", "at least 1"),
+            ("checkpoint.interval_seconds", "0", "at least 1 and at most 31536000"),
+            ("checkpoint.interval_seconds", "9223372036854775807", "at least 1 and at most 31536000"),
             ("stream.allowed_lateness", "-7", "-1, which means any distance"),
             ("output.level", "inof", "must be error, warn"),
             ("output.level", "info,evergraph=loud", "must be error, warn"),

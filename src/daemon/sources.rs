@@ -79,12 +79,17 @@ enum Running {
     Kafka { source: KafkaSource },
 }
 
-/// Stands before the push source until the log has been read.
-struct Gate(OnceLock<Arc<PushIntake>>);
+/// Stands before the push source: shut until the log has been read, and again when the daemon ends.
+#[derive(Default)]
+struct Gate {
+    intake: OnceLock<Arc<PushIntake>>,
+    closed: AtomicBool,
+}
 
 impl Intake for Gate {
     fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
-        match self.0.get() {
+        match self.intake.get() {
+            _ if self.closed.load(Ordering::Acquire) => Err(IntakeError::Refused(SubmitError::ShuttingDown)),
             Some(intake) => intake.submit(body, format),
             None => Err(IntakeError::Refused(SubmitError::Restoring)),
         }
@@ -98,7 +103,7 @@ impl Sources {
         queue: Sender<Submission>,
         generated: Option<GeneratedOptions>,
     ) -> Self {
-        let gate = config.ingest.http.enabled.then(|| Arc::new(Gate(OnceLock::new())));
+        let gate = config.ingest.http.enabled.then(|| Arc::new(Gate::default()));
         Self(Arc::new(Inner { queue, generated, gate, running: Mutex::default(), stop: Arc::default() }))
     }
 
@@ -136,7 +141,7 @@ impl Sources {
             let intake = Arc::new(PushIntake::new(push_options(config), wiring.clone()));
             running.push(Running::Push { intake: intake.clone() });
             // Set once: `start` is called once.
-            let _ = gate.0.set(intake);
+            let _ = gate.intake.set(intake);
         }
         if let Some(options) = self.0.generated {
             running.push(self.start_generated(options, wiring)?);
@@ -170,6 +175,10 @@ impl Sources {
     /// Ends every source and waits for it.
     pub(super) fn stop(&self) {
         self.0.stop.store(true, Ordering::Release);
+        // First of all: clients that push without a pause would keep the appender busy for ever.
+        if let Some(gate) = &self.0.gate {
+            gate.closed.store(true, Ordering::Release);
+        }
         for source in self.0.running.lock().iter_mut() {
             let ended = match source {
                 Running::Generated { thread, .. } => thread.take().is_none_or(|thread| thread.join().is_ok()),

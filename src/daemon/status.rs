@@ -213,7 +213,7 @@ impl Inputs {
             model: "tgn",
             model_version: report.model_version,
             applied_position: report.position.0,
-            events_behind: report.behind,
+            events_behind: self.progress.behind(),
             trained_events: report.trained,
             skipped_events: report.skipped,
             loss: report.loss,

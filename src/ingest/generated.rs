@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{RecvTimeoutError, Sender};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::rejection::IngestStats;
@@ -181,6 +181,7 @@ fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> Ev
             from: range.start.cast_signed(),
             to: range.end.cast_signed(),
         }],
+        gap_allowed: false,
         origin_unix_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
     }
 }
@@ -201,7 +202,14 @@ fn hand_over(
             }
             submission = refused.into_inner();
         }
-        match hear.recv() {
+        // A log that hangs must not hold up the end; what became of the batch is in the log.
+        let heard = loop {
+            match hear.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Timeout) if !stop.load(Ordering::Acquire) => {}
+                heard => break heard,
+            }
+        };
+        match heard {
             Ok(Ok(receipt)) => return Some(receipt),
             Ok(Err(refusal)) => {
                 tracing::debug!(%refusal, "the generated batch is handed in again");
@@ -238,6 +246,28 @@ mod tests {
             let visits = (late..late + WAVE_EVENTS).filter(|&i| world.event(i).src == first.src).count();
             assert!(visits > 10, "user-1 acts {visits} times in wave 50 of world {seed}");
         }
+    }
+
+    #[test]
+    fn a_log_that_never_answers_does_not_hold_up_the_end() {
+        struct Nothing;
+        impl PositionLookup for Nothing {
+            fn position(&self, _: &str, _: i32) -> Option<i64> {
+                None
+            }
+        }
+        let (queue, silent) = crossbeam_channel::bounded(1);
+        let (stats, stop) = (IngestStats::default(), AtomicBool::new(false));
+        let world = GeneratedWorld { seed: 1 };
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| run(world, 1e4, &Nothing, &queue, &stats, &stop));
+            while silent.is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Release);
+            running.join().unwrap();
+        });
+        assert_eq!(silent.len(), 1);
     }
 
     #[test]

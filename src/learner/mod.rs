@@ -14,6 +14,8 @@ mod measure;
 mod quality;
 mod status;
 
+use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +23,14 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-pub use checkpoint::{CheckpointError, CheckpointFile};
+pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use feed::{Feed, LearnBatch};
 pub use quality::{BatchQuality, QualityWindow};
 pub use status::{LearnerReport, LearnerStatus};
 
 use self::measure::unix_seconds;
 use crate::event::{EdgeId, NodeId};
-use crate::log::{LogError, LogReader};
+use crate::log::{LogError, LogReaders};
 use crate::metrics::Metrics;
 use crate::serving::{Progress, QueryEngine};
 use crate::train::edgebank::{BankRule, EdgeBank};
@@ -87,12 +89,13 @@ pub struct Shared {
 }
 
 /// Hears of every written checkpoint, with the quality at that moment.
-pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, u64, Option<BatchQuality>) + Send>;
+pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, Option<BatchQuality>) + Send>;
 
 /// The loop and all that it owns.
 pub struct Learner {
     trainer: Trainer,
     feed: Feed,
+    log: LogReaders,
     shared: Shared,
     options: LearnerOptions,
     record: CheckpointRecorder,
@@ -106,23 +109,26 @@ pub struct Learner {
 
 impl Learner {
     /// A loop that goes on at `position`, where `trainer` stands. Reads the log up to there for what is
-    /// rebuilt from it, and publishes the states of all nodes.
+    /// rebuilt from it, and publishes the states of all nodes. `proceed` hears how far the reading is and may
+    /// end it; then there is no loop.
     ///
     /// # Errors
     /// When the log cannot be read.
     pub fn new(
         trainer: Trainer,
         position: EdgeId,
-        open_reader: impl Fn(EdgeId) -> LogReader,
+        log: LogReaders,
         shared: Shared,
         options: LearnerOptions,
         record: CheckpointRecorder,
-    ) -> Result<Self, LogError> {
-        let feed = Feed::new(open_reader(position), shared.progress.clone(), position);
+        proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
+    ) -> Result<Option<Self>, LogError> {
+        let feed = Feed::new(log.reader(position), shared.progress.clone(), position);
         let trainer_version = trainer.weights().version;
         let mut learner = Self {
             trainer,
             feed,
+            log,
             pool: DestinationPool::new(),
             bank: EdgeBank::new(BankRule::Unlimited),
             quality: QualityWindow::new(options.quality_window_batches),
@@ -133,7 +139,9 @@ impl Learner {
             options,
             record,
         };
-        learner.rebuild(open_reader(EdgeId(0)), position)?;
+        if learner.rebuild(position, proceed)?.is_break() {
+            return Ok(None);
+        }
         let known = u32::try_from(learner.trainer.state().memory.len()).unwrap_or(u32::MAX);
         learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
         learner.publish_weights();
@@ -142,19 +150,27 @@ impl Learner {
             report.position = position;
             report.model_version = trainer_version;
         });
-        Ok(learner)
+        Ok(Some(learner))
     }
 
     /// Replays what quality measurement needs, up to `position`.
-    fn rebuild(&mut self, reader: LogReader, position: EdgeId) -> Result<(), LogError> {
+    fn rebuild(
+        &mut self,
+        position: EdgeId,
+        mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, LogError> {
+        let reader = self.log.reader(EdgeId(0));
         let mut feed = Feed::new(reader, self.shared.progress.clone(), EdgeId(0));
         let mut batch = LearnBatch::default();
         while feed.position() < position {
             let left = usize::try_from(position.0 - feed.position().0).unwrap_or(usize::MAX);
             feed.fill(&mut batch, left.min(self.options.batch_events), IDLE, Duration::ZERO)?;
             self.remember_pairs(&batch);
+            if proceed(feed.position()).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn remember_pairs(&mut self, batch: &LearnBatch) {
@@ -175,10 +191,10 @@ impl Learner {
                 self.learn(&batch)?;
             }
             if Instant::now() >= self.checkpoint_due {
-                self.checkpoint();
+                self.checkpoint(&pulse);
             }
         }
-        self.checkpoint();
+        self.checkpoint(&pulse);
         Ok(())
     }
 
@@ -270,19 +286,19 @@ impl Learner {
 
     /// Writes a checkpoint if anything was learned since the last one. A failure is counted and said,
     /// and tried again at the next interval: the log still has everything.
-    fn checkpoint(&mut self) {
+    fn checkpoint(&mut self, pulse: &dyn Fn()) {
         self.checkpoint_due = Instant::now() + self.options.checkpoint_interval;
         let position = self.feed.position();
         if position == self.checkpointed {
             return;
         }
         let started = Instant::now();
-        let mut payload = Vec::new();
         let dir = &self.options.checkpoint_dir;
-        let saved = self.trainer.save(&mut payload);
-        let written = saved
-            .map_err(|source| CheckpointError::Io { path: dir.clone(), source })
-            .and_then(|()| checkpoint::write(dir, position, &payload));
+        let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
+        let written = self.log.history(position).map_err(failed).and_then(|history| {
+            let head = CheckpointHead { position, history, model_version: self.version };
+            checkpoint::write(dir, head, pulse, |sink| self.trainer.save(sink))
+        });
         let metrics = &self.shared.metrics.checkpoint;
         match written {
             Ok(file) => {
@@ -290,7 +306,7 @@ impl Learner {
                 metrics.last_success_timestamp.set(unix_seconds());
                 metrics.bytes.set(file.bytes.cast_signed());
                 self.checkpointed = position;
-                (self.record)(&file, self.version, self.quality.mean());
+                (self.record)(&file, self.quality.mean());
             }
             Err(error) => {
                 metrics.failures.inc();

@@ -134,6 +134,14 @@ impl Progress {
         self.learned.passed()
     }
 
+    /// Records in the graph that are not in the node states.
+    #[must_use]
+    pub fn behind(&self) -> u64 {
+        // In this order: what is learned was indexed before.
+        let learned = self.learned();
+        self.indexed().0.saturating_sub(learned.0)
+    }
+
     /// Waits until every record below `position` is in the node states; `false` if `timeout` passes
     /// first.
     #[must_use]
@@ -204,6 +212,9 @@ mod tests {
         progress.set_durable(EdgeId(3));
         progress.set_watermark(EventTime(-7));
         progress.set_watermark(EventTime(-9));
+        progress.set_indexed(EdgeId(4));
+        progress.set_learned(EdgeId(1));
+        assert_eq!(progress.behind(), 3);
         let fresh = progress.freshness(2);
         assert_eq!((fresh.durable_position, fresh.watermark), (5, Some(EventTime(-7))));
     }

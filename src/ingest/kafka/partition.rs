@@ -172,6 +172,7 @@ impl Partition {
                 from: pending.from,
                 to: pending.to,
             }],
+            gap_allowed: false,
             origin_unix_ms: pending.origin_unix_ms,
         }
     }

@@ -13,11 +13,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::KafkaSourceOptions;
 use super::context::{Change, SourceContext, other};
 use super::fault::KafkaFault;
 use super::partition::{Bounds, Partition};
 use super::status::Shared;
+use super::{DataLossPolicy, KafkaSourceOptions};
 use crate::event::{Receipt, Submission, SubmitError};
 use crate::ingest::SourceWiring;
 use crate::ingest::decode::Decoder;
@@ -252,7 +252,8 @@ impl Worker {
                     .deliver(letters)
                     .map_err(|e| KafkaFault::DeadLetters { detail: e.to_string() })?;
                 self.stats.count_dead_letters(letters.len() as u64);
-                let batch = partition.close_batch(&self.source, *id);
+                let mut batch = partition.close_batch(&self.source, *id);
+                batch.gap_allowed = self.options.data_loss == DataLossPolicy::Earliest;
                 let reply = reply_into(self.outcomes.0.clone(), (*id, partition.epoch));
                 partition.ready = Some(Submission { batch, reply: Some(reply) });
             }
