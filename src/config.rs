@@ -101,7 +101,7 @@ section!(/// `[learner]`
 Learner {
     train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
     lag_events_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
-    rank_candidates: usize,
+    rank_candidates: usize, threads: usize,
 });
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize });

@@ -191,7 +191,7 @@ group! {
         "Time of one step by phase: sample, gather, forward, backward, optimizer, memory.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
     events_behind: IntGauge = "train_events_behind" "Durable records that the learner has not seen yet.";
-    nonfinite: IntCounter = "train_nonfinite_total" "Steps refused because a loss or gradient was not finite.";
+    nonfinite: IntCounter = "train_nonfinite_total" "Steps in which a loss, a gradient or a memory row was not finite and was refused.";
 }
 
 group! {
@@ -212,7 +212,7 @@ group! {
     published_timestamp: Gauge = "model_published_timestamp_seconds"
         "When those weights were published, seconds since the Unix epoch.";
     event_to_visible: Histogram (FRESHNESS_SECONDS) = "event_to_visible_seconds"
-        "Time from the production of an event (broker timestamp or receipt) until answers reflect it.";
+        "Time from the production of a live event (broker timestamp or receipt) until answers reflect it.";
 }
 
 group! {

@@ -26,6 +26,9 @@ const DEFAULT_NEIGHBORS: usize = 10;
 /// The word for a node that the graph does not know.
 const UNKNOWN: &str = "unknown_node";
 
+/// The word for a node or pair whose numbers are of no use.
+const NOT_FINITE: &str = "not_finite";
+
 /// Embeddings of nodes as of now, or of a time in the past.
 ///
 /// Nodes that the graph does not know are told one by one; they do not fail the request.
@@ -73,6 +76,7 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
             NodeEmbedding::Found { node, embedding: vector, last_event: last_event.map(|time| time.0), cold }
         }
         serving::NodeEmbedding::Unknown => NodeEmbedding::Missing { node, error: UNKNOWN },
+        serving::NodeEmbedding::NotFinite => NodeEmbedding::Missing { node, error: NOT_FINITE },
     }
 }
 
@@ -119,6 +123,9 @@ fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairSco
         serving::PairScore::Unknown { src: no_src, dst: no_dst } => {
             let unknown = [no_src.then(|| src.clone()), no_dst.then(|| dst.clone())];
             PairScore::Missing { src, dst, error: UNKNOWN, unknown: unknown.into_iter().flatten().collect() }
+        }
+        serving::PairScore::NotFinite => {
+            PairScore::Missing { src, dst, error: NOT_FINITE, unknown: Vec::new() }
         }
     }
 }

@@ -134,7 +134,7 @@ impl Index {
 
     fn set_rows(&self, frame: &Frame) {
         let batch = &frame.batch;
-        if batch.features.ends.is_empty() {
+        if batch.features.ends.is_empty() && !batch.op.contains(&Op::DeleteNode) {
             return;
         }
         for (i, op) in batch.op.iter().enumerate() {
@@ -145,6 +145,10 @@ impl Index {
                 }
                 Op::Node if row.len() == self.node_features.dimension() => {
                     self.node_features.set(u64::from(batch.src[i].0), row)
+                }
+                Op::DeleteNode => {
+                    self.node_features.clear(u64::from(batch.src[i].0));
+                    Ok(())
                 }
                 _ => Ok(()),
             };

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
@@ -256,10 +256,12 @@ fn open_learner(
         batch_events: learner.batch_events,
         batch_wait: Duration::from_millis(learner.batch_wait_ms),
         lag_events_max: learner.lag_events_max,
+        started_unix_ms: unix_ms(),
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,
         seed: learner.seed,
+        threads: learner.threads,
         checkpoint_dir: store.checkpoints.dir().to_path_buf(),
         checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
     };
@@ -276,6 +278,12 @@ fn open_learner(
     let log = store.log.readers();
     let learner = Learner::new(trainer, position, log, shared, options, recorder, proceed)?;
     learner.ok_or_else(|| Interrupted.into())
+}
+
+/// Milliseconds since the Unix epoch.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {

@@ -44,6 +44,17 @@ fn embeddings_are_answered_node_by_node() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_are_named_and_never_null() {
+    let live = Live::start();
+    let alice = live.state.engine.keys.lookup(&"alice".into()).unwrap();
+    live.state.engine.states.publish(alice, &[f32::NAN; 4], LATEST);
+    let answer = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] })).json();
+    assert_eq!(answer["embeddings"], json!([{ "node": "alice", "error": "not_finite" }]));
+    let answer = live.post("/v1/links/score", &json!({ "pairs": [{ "src": "alice", "dst": 7 }] })).json();
+    assert_eq!(answer["scores"], json!([{ "src": "alice", "dst": 7, "error": "not_finite", "unknown": [] }]));
+}
+
+#[test]
 fn links_are_scored_pair_by_pair() {
     let live = Live::start();
     let pairs = json!({ "pairs": [{ "src": "alice", "dst": 7 }, { "src": "x", "dst": "7" }, { "src": 1, "dst": 2 }] });
