@@ -22,7 +22,8 @@ fn appender(disk: &MemoryDisk) -> Appender {
     let graph = GraphOptions { shards: 2, page_entries_max: 8 };
     let mut index = Index::new(GraphStore::new(graph), 0, 0, 100);
     assert!(replay(&log, &mut index, |_| ControlFlow::Continue(())).unwrap().is_continue());
-    let options = AppenderOptions { commit_events_max: 1_000, commit_bytes_max: 5_000, allowed_lateness: 0 };
+    let options =
+        AppenderOptions { commit_events_max: 1_000, commit_bytes_max: 5_000, allowed_lateness: Some(0) };
     Appender::new(log, index, Arc::new(Progress::new()), Arc::default(), Metrics::new(), options)
 }
 

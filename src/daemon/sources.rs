@@ -119,7 +119,7 @@ impl Sources {
         let options = AdmitOptions {
             edge_feature_dim: stream.edge_feature_dimension,
             node_feature_dim: stream.node_feature_dimension,
-            allowed_lateness: (stream.allowed_lateness >= 0).then_some(stream.allowed_lateness),
+            allowed_lateness: stream.lateness(),
             late: match stream.late_policy {
                 LatePolicy::Accept => AdmitLate::Accept,
                 LatePolicy::Drop => AdmitLate::Drop,
