@@ -73,7 +73,7 @@ pub struct Freshness {
     /// Version of the weights that made the answer; 0 before the first.
     pub model_version: u64,
     /// Event time below which no further event is expected, in the unit of the stream; null before the
-    /// first event.
+    /// first event, and while the stream allows any lateness.
     pub watermark: Option<i64>,
     /// Every log position below is reflected in node states. Compare with `end_position` of a push.
     pub applied_position: u64,

@@ -7,14 +7,14 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
-use crate::event::{EdgeId, Op, PositionLookup, SourcePosition, SourceRange};
+use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, NodeDictionary};
 use crate::log::Frame;
 
-/// How far each partition of each source is in the log.
+/// How far each partition of each source is in the log: the next offset, and the latest event time.
 #[derive(Debug, Default)]
-pub struct Positions(RwLock<HashMap<(Arc<str>, i32), i64>>);
+pub struct Positions(RwLock<HashMap<(Arc<str>, i32), i64>>, RwLock<HashMap<(Arc<str>, i32), EventTime>>);
 
 impl Positions {
     /// Every known position, sorted by source and partition.
@@ -39,11 +39,25 @@ impl Positions {
         let next = map.entry((range.source.clone(), range.partition)).or_insert(range.to);
         *next = range.to.max(*next);
     }
+
+    fn advance_time(&self, frame: &Frame) {
+        let batch = &frame.batch;
+        let edges = batch.op.iter().zip(&batch.time).filter(|(op, _)| **op == Op::Edge);
+        let Some(latest) = edges.map(|(_, time)| *time).max() else { return };
+        let key = frame.sources.first().map_or_else(|| ("".into(), 0), |r| (r.source.clone(), r.partition));
+        let mut map = self.1.write();
+        let time = map.entry(key).or_insert(latest);
+        *time = latest.max(*time);
+    }
 }
 
 impl PositionLookup for Positions {
     fn position(&self, source: &str, partition: i32) -> Option<i64> {
         self.0.read().get(&(Arc::from(source), partition)).copied()
+    }
+
+    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
+        self.1.read().get(&(Arc::from(source), partition)).copied()
     }
 }
 
@@ -130,6 +144,7 @@ impl Index {
         for range in &frame.sources {
             self.positions.advance(range);
         }
+        self.positions.advance_time(frame);
     }
 
     fn set_rows(&self, frame: &Frame) {
@@ -162,5 +177,40 @@ impl Index {
     #[must_use]
     pub fn end(&self) -> EdgeId {
         self.graph.applied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{EdgeBatch, NodeId};
+    use crate::graph::GraphOptions;
+
+    #[test]
+    fn event_times_are_known_by_partition() {
+        let mut index = Index::new(GraphStore::new(GraphOptions::default()), 0, 0, 10);
+        let mut next = 0;
+        let mut absorb = |source: Option<(&str, i32)>, times: &[i64]| {
+            let mut batch = EdgeBatch { first: EdgeId(next), ..EdgeBatch::default() };
+            times.iter().for_each(|&time| batch.push_edge(NodeId(0), NodeId(1), EventTime(time)));
+            next += times.len() as u64;
+            let range = |(source, partition): (&str, i32)| {
+                let (from, to) = (0, next.cast_signed());
+                SourceRange { source: source.into(), partition, from, to }
+            };
+            let sources = source.map(range).into_iter().collect();
+            let new_keys = if index.keys.is_empty() { vec!["a".into(), "b".into()] } else { Vec::new() };
+            index.absorb(&Frame { batch, new_keys, sources, ..Frame::default() });
+        };
+        absorb(Some(("kafka:t", 0)), &[5, 9]);
+        absorb(Some(("kafka:t", 1)), &[2, 3]);
+        absorb(Some(("kafka:t", 0)), &[7]);
+        absorb(None, &[100]);
+        absorb(Some(("kafka:t", 2)), &[]);
+        let latest = |source: &str, partition| index.positions.latest_time(source, partition);
+        assert_eq!(latest("kafka:t", 0), Some(EventTime(9)));
+        assert_eq!(latest("kafka:t", 1), Some(EventTime(3)));
+        assert_eq!(latest("", 0), Some(EventTime(100)));
+        assert_eq!(latest("kafka:t", 2), None);
     }
 }

@@ -103,8 +103,8 @@ pub struct AppenderOptions {
     /// Nor does one with so many bytes.
     pub commit_bytes_max: usize,
     /// How far behind the latest event time events are still expected, in the stream's unit; the
-    /// watermark stays behind by this much.
-    pub allowed_lateness: i64,
+    /// watermark stays behind by this much. `None`: an event of any time may come, so there is no watermark.
+    pub allowed_lateness: Option<i64>,
 }
 
 /// The one writer of the log and the index.
@@ -280,8 +280,8 @@ impl Appender {
     }
 
     fn advance_watermark(&self) {
-        if let Some(latest) = self.index.graph.latest_time() {
-            self.progress.set_watermark(EventTime(latest.0.saturating_sub(self.options.allowed_lateness)));
+        if let (Some(latest), Some(late)) = (self.index.graph.latest_time(), self.options.allowed_lateness) {
+            self.progress.set_watermark(EventTime(latest.0.saturating_sub(late)));
         }
     }
 
@@ -319,6 +319,14 @@ enum Refusal {
     Log(LogError),
     /// One submission of the group can never be stored.
     Submission { number: usize, detail: String },
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.set_state(LogState::Failing("the appender has panicked".to_owned()));
+        }
+    }
 }
 
 /// Answers what still waits when the loop ends, however it ends: nobody else would, for the queue keeps its

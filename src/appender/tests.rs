@@ -22,7 +22,8 @@ fn appender(disk: &MemoryDisk) -> Appender {
     let graph = GraphOptions { shards: 2, page_entries_max: 8 };
     let mut index = Index::new(GraphStore::new(graph), 0, 0, 100);
     assert!(replay(&log, &mut index, |_| ControlFlow::Continue(())).unwrap().is_continue());
-    let options = AppenderOptions { commit_events_max: 1_000, commit_bytes_max: 5_000, allowed_lateness: 0 };
+    let options =
+        AppenderOptions { commit_events_max: 1_000, commit_bytes_max: 5_000, allowed_lateness: Some(0) };
     Appender::new(log, index, Arc::new(Progress::new()), Arc::default(), Metrics::new(), options)
 }
 
@@ -179,6 +180,20 @@ fn a_commit_ends_at_its_bytes_and_the_rest_of_the_group_follows() {
     let answers = submit(&mut appender, (7..14).map(long));
     assert!(answers.iter().all(|answer| matches!(answer, Err(SubmitError::DiskFull { .. }))), "{answers:?}");
     assert_eq!((answers.len(), appender.index.end()), (7, end));
+}
+
+#[test]
+fn a_panic_leaves_no_batch_unanswered_and_no_log_that_looks_writable() {
+    let (queue, waiting) = bounded(8);
+    let (sender, answers) = unbounded();
+    (0..3).for_each(|i| queue.send(submission(batch(vec![edge("a", "b", i)]), &sender)).unwrap());
+    let (appender, stop) = (appender(&MemoryDisk::new()), AtomicBool::new(false));
+    let status = appender.status.clone();
+    let run = std::panic::AssertUnwindSafe(|| appender.run(&waiting, &stop, || panic!("on purpose")));
+    assert!(std::panic::catch_unwind(run).is_err());
+    drop(sender);
+    assert_eq!(answers.iter().collect::<Vec<_>>(), vec![Err(SubmitError::ShuttingDown); 3]);
+    assert!(status.state().fault().unwrap().contains("panicked"));
 }
 
 #[test]

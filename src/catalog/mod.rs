@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thiserror::Error;
 
 mod schema {
@@ -91,6 +91,16 @@ impl Catalog {
         Ok(Self { connection, path: path.to_path_buf() })
     }
 
+    /// Opens a catalog that is there, to look and to change nothing.
+    ///
+    /// # Errors
+    /// When the file is not there or is no database.
+    pub fn look(path: &Path) -> Result<Self, CatalogError> {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .map_err(|source| CatalogError::Database { path: path.to_path_buf(), source })?;
+        Ok(Self { connection, path: path.to_path_buf() })
+    }
+
     fn fail(&self, source: rusqlite::Error) -> CatalogError {
         CatalogError::Database { path: self.path.clone(), source }
     }
@@ -161,21 +171,28 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::FixedSetting`] when it differs, or when the database refuses.
     pub fn hold_setting(&self, name: &str, value: &str) -> Result<(), CatalogError> {
+        if self.compare_setting(name, value)? {
+            return Ok(());
+        }
+        let insert = "INSERT INTO fixed_setting (name, value) VALUES (?1, ?2)";
+        self.connection.execute(insert, [name, value]).map(drop).map_err(|error| self.fail(error))
+    }
+
+    /// Compares a setting with the value that the data directory was made with; `false` if it is not held.
+    ///
+    /// # Errors
+    /// [`CatalogError::FixedSetting`] when it differs, or when the database refuses.
+    pub fn compare_setting(&self, name: &str, value: &str) -> Result<bool, CatalogError> {
         let known: Option<String> = self
             .connection
             .query_row("SELECT value FROM fixed_setting WHERE name = ?1", [name], |row| row.get(0))
             .optional()
             .map_err(|error| self.fail(error))?;
         match known {
-            Some(fixed) if fixed == value => Ok(()),
-            Some(fixed) => {
+            Some(fixed) if fixed != value => {
                 Err(CatalogError::FixedSetting { name: name.to_owned(), fixed, found: value.to_owned() })
             }
-            None => self
-                .connection
-                .execute("INSERT INTO fixed_setting (name, value) VALUES (?1, ?2)", [name, value])
-                .map(drop)
-                .map_err(|error| self.fail(error)),
+            known => Ok(known.is_some()),
         }
     }
 }

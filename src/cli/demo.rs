@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
@@ -37,6 +37,9 @@ pub(crate) struct DemoArgs {
 const DRAW: Duration = Duration::from_millis(500);
 const LINES_PER_DRAW: u32 = 20;
 
+/// How long the introduction waits for something to ask about; a slow stream is introduced without.
+const FIRST_EVENT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Runs the demo.
 pub(super) fn run(args: &DemoArgs) -> Result<()> {
     anyhow::ensure!(
@@ -47,7 +50,10 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     let config = ConfigArgs {
         listen: Some(args.listen.clone()),
         data: Some(args.data.display().to_string()),
+        // The demo is a world of its own, whatever sources the environment names.
         set: vec![
+            "ingest.kafka.brokers=".to_owned(),
+            "ingest.file.path=".to_owned(),
             format!("stream.edge_feature_dimension={FEATURE_DIMENSION}"),
             "checkpoint.interval_seconds=15".to_owned(),
             "output.level=warn".to_owned(),
@@ -63,8 +69,10 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
         Err(error) if error.is::<Interrupted>() => return Ok(()),
         started => started?,
     };
-    output::tell(&introduction(&daemon));
-    watch(&daemon, &signals, args.seconds);
+    if wait_for_the_first_event(&daemon, &signals) {
+        output::tell(&introduction(&daemon));
+        watch(&daemon, &signals, args.seconds);
+    }
     output::tell("stopping: draining the queue and writing a checkpoint …");
     let end = daemon.status().log.durable_position;
     daemon.stop()?;
@@ -73,6 +81,17 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
         args.data.display()
     ));
     Ok(())
+}
+
+/// Waits until the questions of the introduction have an answer; `false` if a signal comes first.
+fn wait_for_the_first_event(daemon: &Daemon, signals: &Signals) -> bool {
+    let begun = Instant::now();
+    while daemon.status().learner.applied_position == 0 && begun.elapsed() < FIRST_EVENT_PATIENCE {
+        if signals.wait_timeout(Duration::from_millis(20)) {
+            return false;
+        }
+    }
+    true
 }
 
 /// The address and three questions to ask.

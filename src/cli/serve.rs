@@ -17,6 +17,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
     output::start_log(&config.output)?;
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let signals = Signals::listen()?;
     let daemon = match Daemon::start(&config, None, &signals.asked) {
         Err(error) if error.is::<Interrupted>() => {

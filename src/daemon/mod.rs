@@ -32,7 +32,7 @@ pub use checkpoints::Checkpoints;
 pub use sources::GeneratedOptions;
 pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource};
-pub use store::Store;
+pub use store::{Store, fixed_settings};
 
 use self::supervise::Supervisor;
 use crate::api::{Health, State};
@@ -108,7 +108,7 @@ impl Daemon {
             AppenderOptions {
                 commit_events_max: config.log.commit_events_max,
                 commit_bytes_max: config.log.commit_bytes_max,
-                allowed_lateness: config.stream.allowed_lateness.max(0),
+                allowed_lateness: config.stream.lateness(),
             },
         );
         let supervisor = Supervisor::new(parts.health.clone());
@@ -222,6 +222,13 @@ pub fn model_options(config: &Config) -> TgnOptions {
     }
 }
 
+/// How the model that the settings describe is trained.
+#[must_use]
+pub fn trainer_options(config: &Config) -> TrainerOptions {
+    let learner = &config.learner;
+    TrainerOptions { model: model_options(config), learning_rate: learner.learning_rate, seed: learner.seed }
+}
+
 fn open_learner(
     config: &Config,
     store: &Store,
@@ -230,11 +237,7 @@ fn open_learner(
     starting: &Starting<'_>,
 ) -> Result<Learner> {
     let learner = &config.learner;
-    let options = TrainerOptions {
-        model: model_options(config),
-        learning_rate: learner.learning_rate,
-        seed: learner.seed,
-    };
+    let options = trainer_options(config);
     let (trainer, position) = match store.checkpoints.newest(&store.log.readers())? {
         None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
         Some(mut learned) => {

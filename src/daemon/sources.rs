@@ -21,6 +21,7 @@ use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
 use crate::ingest::dead_letter::{
     DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions, DeadLetters,
 };
+use crate::ingest::decode::DecodeOptions;
 use crate::ingest::generated::{self, GeneratedWorld};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSource, KafkaSourceOptions, KafkaState};
 use crate::ingest::push::{PUSH_SOURCE, PushIntake, PushOptions};
@@ -118,18 +119,25 @@ impl Sources {
         let options = AdmitOptions {
             edge_feature_dim: stream.edge_feature_dimension,
             node_feature_dim: stream.node_feature_dimension,
-            allowed_lateness: (stream.allowed_lateness >= 0).then_some(stream.allowed_lateness),
+            allowed_lateness: stream.lateness(),
             late: match stream.late_policy {
                 LatePolicy::Accept => AdmitLate::Accept,
                 LatePolicy::Drop => AdmitLate::Drop,
                 LatePolicy::DeadLetter => AdmitLate::DeadLetter,
             },
-            future_limit: None,
+            future_limit: (stream.future_limit >= 0).then_some(stream.future_limit),
         };
+        if options.allowed_lateness.is_some() && options.future_limit.is_none() {
+            tracing::warn!(
+                "stream.allowed_lateness is set and stream.future_limit is not: one event with a wild time makes \
+                 the events after it in its partition late; set stream.future_limit above the longest gap of the \
+                 stream"
+            );
+        }
         Ok(SourceWiring {
             submissions: self.0.queue.clone(),
             positions: index.positions.clone(),
-            admission: Admission::new(options, index.graph.latest_time()),
+            admission: Admission::new(options),
             dead_letters: DeadLetters::open(dead_letter_target(config))?,
         })
     }
@@ -154,7 +162,9 @@ impl Sources {
         }
         let kafka = &config.ingest.kafka;
         if !kafka.brokers.is_empty() {
-            let source = KafkaSource::start(kafka_options(kafka), wiring.clone())
+            let mut options = kafka_options(kafka);
+            options.decode = decode_options(config);
+            let source = KafkaSource::start(options, wiring.clone())
                 .context("ingest.kafka: the settings cannot be used")?;
             running.push(Running::Kafka { source });
         }
@@ -266,7 +276,16 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
 }
 
 fn push_options(config: &Config) -> PushOptions {
-    PushOptions { max_events: config.api.batch_items_max, ..PushOptions::default() }
+    PushOptions {
+        max_events: config.api.batch_items_max,
+        decode: decode_options(config),
+        ..PushOptions::default()
+    }
+}
+
+fn decode_options(config: &Config) -> DecodeOptions {
+    let stream = &config.stream;
+    DecodeOptions::for_rows_of(stream.edge_feature_dimension.max(stream.node_feature_dimension))
 }
 
 fn dead_letter_target(config: &Config) -> DeadLetterTarget {
@@ -296,7 +315,7 @@ pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
     let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
     options.client = client_options(kafka);
     options.instance = (!kafka.instance_id.is_empty()).then(|| kafka.instance_id.clone());
-    options.batch_events = kafka.batch_messages_max;
+    options.batch_max_events = kafka.batch_messages_max;
     options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);
     options.data_loss = match kafka.lost_data_policy {
         LostDataPolicy::Fail => DataLossPolicy::Fail,

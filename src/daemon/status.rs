@@ -73,6 +73,7 @@ pub struct GraphStatus {
     pub blocks: u64,
     pub bytes: BTreeMap<&'static str, u64>,
     pub latest_event_time: Option<i64>,
+    pub watermark: Option<i64>,
 }
 
 /// The learning loop.
@@ -205,6 +206,7 @@ impl Inputs {
             blocks: stats.blocks,
             bytes,
             latest_event_time: self.graph.latest_time().map(|time| time.0),
+            watermark: self.progress.watermark().map(|time| time.0),
         }
     }
 

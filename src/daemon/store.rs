@@ -80,10 +80,20 @@ impl Store {
 }
 
 fn hold_dimensions(catalog: &Catalog, config: &Config) -> Result<()> {
-    let stream = &config.stream;
-    catalog.hold_setting("stream.edge_feature_dimension", &stream.edge_feature_dimension.to_string())?;
-    catalog.hold_setting("stream.node_feature_dimension", &stream.node_feature_dimension.to_string())?;
+    for (name, value) in fixed_settings(config) {
+        catalog.hold_setting(name, &value)?;
+    }
     Ok(())
+}
+
+/// Settings that may not change in the life of a data directory.
+#[must_use]
+pub fn fixed_settings(config: &Config) -> [(&'static str, String); 2] {
+    let stream = &config.stream;
+    [
+        ("stream.edge_feature_dimension", stream.edge_feature_dimension.to_string()),
+        ("stream.node_feature_dimension", stream.node_feature_dimension.to_string()),
+    ]
 }
 
 fn empty_index(config: &Config) -> Index {

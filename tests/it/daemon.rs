@@ -262,7 +262,7 @@ impl Drop for SmallDisk<'_> {
 fn a_full_disk_stops_ingest_with_words_and_loses_nothing() {
     let data = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(data.path(), "4m") else {
-        eprintln!("SKIPPED: a full disk cannot be made here: mounting a tmpfs needs root");
+        crate::skip::skipped("a full disk cannot be made here: mounting a tmpfs needs root");
         return;
     };
     let start = Start::in_dir(data.path()).set("learner.train=false").set("checkpoint.interval_seconds=3600");
