@@ -72,14 +72,17 @@ fn a_paced_replay_keeps_its_pace_and_can_be_stopped() {
     options.events_per_second = Some(2_000.0);
     let started = Instant::now();
     let replay = Replay::start(options.clone(), wiring.clone()).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    while replay.next_row() <= 500 {
+        assert!(started.elapsed() < LONG, "{} rows so far", replay.next_row());
+        std::thread::sleep(Duration::from_millis(10));
+    }
     assert!(replay.stop(LONG));
     #[allow(clippy::cast_precision_loss)]
     let due = started.elapsed().as_secs_f64() * 2_000.0;
     #[allow(clippy::cast_precision_loss)]
     let read = replay.next_row() as f64;
     assert_eq!(replay.state(), ReplayState::Stopped);
-    assert!(read > 100.0 && read <= due, "{read} rows when at most {due:.0} were due");
+    assert!(read <= due, "{read} rows when at most {due:.0} were due");
     let after = log.count();
     options.events_per_second = None;
     let replay = Replay::start(options, wiring).unwrap();
