@@ -14,15 +14,23 @@ demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it,
 	cargo build --release --locked
 	@target/release/evergraph demo
 
+# Second, alone and in a release build, the tests that measure. What was skipped is shown last, also after a failure.
+test: export EVERGRAPH_SKIPS := $(CURDIR)/.cache/skipped.txt
 test: ## set up and run every test, those against a real Apache Kafka included
 	@scripts/setup.sh test
-	cargo test --locked
+	@mkdir -p .cache && rm -f "$$EVERGRAPH_SKIPS"
+	@show() { echo "+ $$*" >&2; "$$@"; }; code=0; \
+	show cargo test --locked && \
+	show cargo test --locked --release --test it -- --ignored --test-threads=1 --nocapture || code=$$?; \
+	if [ -e "$$EVERGRAPH_SKIPS" ]; then sort -u "$$EVERGRAPH_SKIPS" | sed 's/^/skipped: /'; fi; \
+	exit $$code
 
 check: ## formatting, lints and the house rules, before every commit
-	@scripts/setup.sh
+	@scripts/setup.sh check
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	cargo test --locked --test tidy
 
 fmt: ## format the sources
+	@scripts/setup.sh check
 	cargo fmt

@@ -2,12 +2,14 @@
 # Installs what is missing to build, run and test Evergraph, and says what it installs.
 #
 #   scripts/setup.sh          what `make demo` needs: C build tools, OpenSSL and zlib headers, Rust
-#   scripts/setup.sh test     also what `make test` needs: Java 17, Maven, Python 3, promtool
-#   scripts/setup.sh ci       also what `.ci/run` needs: rustfmt, clippy, cargo-deny
+#   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
+#   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3,
+#                             Prometheus and promtool
+#   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny
 #
 # It asks for tools, not for packages: a compiler or a Java that did not come from apt is as good.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
-# promtool and cargo-deny go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup,
+# Prometheus, promtool and cargo-deny go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup,
 # the rest to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -104,19 +106,20 @@ test_tools_missing() {
     fi
 }
 
-# The package `prometheus` would also create a user and start a server; promtool alone is one file.
-install_promtool() {
-    ! have promtool || return 0
+# Installing the package `prometheus` would also create a user and start a server; here its two programs are
+# all that is wanted.
+install_prometheus() {
+    ! { have promtool && have prometheus; } || return 0
     local missing=(prometheus) work
     apt_refresh
-    say "unpacking promtool from the Debian package prometheus to $TOOLS/bin"
+    say "unpacking promtool and prometheus from the Debian package prometheus to $TOOLS/bin"
     work=$(mktemp -d)
     chmod 755 "$work"
     (cd "$work" && apt-get -qq -o Acquire::Retries=3 -o APT::Sandbox::User=root download prometheus >&2) ||
-        die "apt-get could not download the package prometheus (for promtool)"
-    dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb | tar -x -C "$work" ./usr/bin/promtool
+        die "apt-get could not download the package prometheus"
+    dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb | tar -x -C "$work" ./usr/bin/promtool ./usr/bin/prometheus
     mkdir -p "$TOOLS/bin"
-    mv "$work/usr/bin/promtool" "$TOOLS/bin/promtool"
+    mv "$work/usr/bin/promtool" "$work/usr/bin/prometheus" "$TOOLS/bin/"
     rm -rf "$work"
 }
 
@@ -169,7 +172,7 @@ install_rust() {
     at_least "$wanted" "$found" || die "cargo on PATH is still $found, and Rust $wanted is needed: $(command -v cargo)"
 }
 
-# --- Checks that only CI runs ------------------------------------------------------------------------
+# --- Checks --------------------------------------------------------------------------------------------
 
 install_rust_component() {
     ! cargo "$1" --version >/dev/null 2>&1 || return 0
@@ -198,19 +201,25 @@ for_test() {
     missing=()
     test_tools_missing
     apt_install "${missing[@]}"
-    install_promtool
+    install_prometheus
+}
+
+for_check() {
+    for_demo
+    install_rust_component fmt rustfmt
+    install_rust_component clippy clippy
 }
 
 for_ci() {
     for_test
-    install_rust_component fmt rustfmt
-    install_rust_component clippy clippy
+    for_check
     install_cargo_deny
 }
 
 missing=()
 case "${1:-demo}" in
     demo) for_demo ;;
+    check) for_check ;;
     test) for_test ;;
     ci) for_ci ;;
     -h | --help) usage ;;

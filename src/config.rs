@@ -2,14 +2,18 @@
 //!
 //! Layers, later ones win: the default file (compiled in from `deploy/evergraph.toml`, so the
 //! documented default cannot drift) < a file < `EVERGRAPH__SECTION__KEY` < flags. Every key of every
-//! layer must be known; an unknown one is an error that suggests the nearest known key.
+//! layer must be known; an unknown one is an error that names its layer and suggests the nearest known key.
+//! Values of the environment and of flags are text, read as what their key is: a password `007` stays one.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use config::{Environment, File, FileFormat};
-use serde::Deserialize;
+use config::{Environment, File, FileFormat, Source};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
+
+mod check;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -20,7 +24,7 @@ pub enum ConfigError {
     /// A layer could not be read, or a value has the wrong type or an unknown name.
     #[error("{layer}: {detail}{suggestion}")]
     Unreadable {
-        /// Which layer or layers.
+        /// Which layer.
         layer: String,
         /// What is wrong.
         detail: String,
@@ -40,12 +44,14 @@ pub enum ConfigError {
 }
 
 macro_rules! section {
-    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),+ $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$how:meta])* $field:ident: $type:ty),+ $(,)?
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         #[allow(missing_docs)] // every key is documented in the default file, which is the reference
-        pub struct $name { $(pub $field: $type),+ }
+        pub struct $name { $($(#[$how])* pub $field: $type),+ }
     };
 }
 
@@ -58,13 +64,14 @@ section!(/// `[data]`
     Data { dir: PathBuf });
 section!(/// `[api]`
 Api {
-    listen: SocketAddr, body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize,
-    wait_ms_max: u64, request_timeout_ms: u64,
+    #[serde(deserialize_with = "address")] listen: SocketAddr,
+    body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
+    request_timeout_ms: u64,
 });
 section!(/// `[stream]`
 Stream {
     edge_feature_dimension: usize, node_feature_dimension: usize, allowed_lateness: i64,
-    late_policy: LatePolicy,
+    late_policy: LatePolicy, future_limit: i64,
 });
 section!(/// `[ingest]`
 Ingest {
@@ -82,7 +89,7 @@ IngestKafka {
     properties: property_map::Properties,
 });
 section!(/// `[log]`
-    Log { segment_bytes: u64, commit_events_max: usize });
+    Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize });
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize });
 section!(/// `[model]`
@@ -94,12 +101,20 @@ section!(/// `[learner]`
 Learner {
     train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
     lag_events_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
-    rank_candidates: usize,
+    rank_candidates: usize, threads: usize,
 });
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize });
 section!(/// `[output]`
     Output { level: String, format: OutputFormat });
+
+impl Stream {
+    /// How far behind the newest event time an event may be; `None` means any distance.
+    #[must_use]
+    pub fn lateness(&self) -> Option<i64> {
+        (self.allowed_lateness >= 0).then_some(self.allowed_lateness)
+    }
+}
 
 /// What happens to an event that is later than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -133,6 +148,20 @@ pub enum OutputFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// `HOST:PORT`, where the host may be a name. A name with addresses of both kinds means the IPv4 one, which
+/// is what `localhost` is taken for.
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let refuse = |why: &str| {
+        let allowed = "write HOST:PORT, for example 127.0.0.1:8080 or localhost:8080";
+        D::Error::custom(format!("{text:?} is no address to listen on: {why}; {allowed}"))
+    };
+    let found: Vec<SocketAddr> =
+        text.to_socket_addrs().map_err(|error| refuse(&error.to_string()))?.collect();
+    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    chosen.copied().ok_or_else(|| refuse("the name has no address"))
 }
 
 /// Properties passed through to a library under dotted names.
@@ -193,91 +222,78 @@ impl Config {
         environment: Environment,
         flags: &[(String, String)],
     ) -> Result<Self, ConfigError> {
-        let mut layer = "the default settings".to_owned();
-        let mut builder =
-            config::Config::builder().add_source(File::from_str(DEFAULT_FILE, FileFormat::Toml));
+        let mut layers =
+            vec![Layer::read("the default settings", File::from_str(DEFAULT_FILE, FileFormat::Toml))?];
         if let Some(path) = file {
-            layer = path.display().to_string();
-            builder =
-                builder.add_source(File::from(path.to_path_buf()).format(FileFormat::Toml).required(true));
+            let text = File::from(path.to_path_buf()).format(FileFormat::Toml).required(true);
+            layers.push(Layer::read(&path.display().to_string(), text)?);
         }
-        builder = builder.add_source(environment.try_parsing(true));
+        layers.push(Layer::read("the environment", environment)?);
         for (key, value) in flags {
-            builder =
-                builder.set_override(key, value.as_str()).map_err(|error| unreadable(&layer, &error))?;
+            layers.push(Layer::flag(key, value)?);
         }
-        let settings = builder.build().map_err(|error| unreadable(&layer, &error))?;
-        let config: Self = settings.try_deserialize().map_err(|error| unreadable(&layer, &error))?;
+        let mut config: Self = merged(&layers).map_err(|error| blame(&layers, &error))?;
+        // Flattened layer by layer: one may write a name with dots, another as nested tables.
+        let mut properties = property_map::Properties::default();
+        for layer in &layers {
+            match layer.settings.get::<property_map::Properties>("ingest.kafka.properties") {
+                Ok(found) => properties.0.extend(found.0),
+                Err(config::ConfigError::NotFound(_)) => {}
+                Err(error) => return Err(unreadable(&layer.name, &error)),
+            }
+        }
+        config.ingest.kafka.properties = properties;
         config.check()?;
         Ok(config)
     }
+}
 
-    /// Relations and ranges that types cannot hold.
-    fn check(&self) -> Result<(), ConfigError> {
-        let at_least_one: [(&'static str, usize); 13] = [
-            ("api.body_bytes_max", self.api.body_bytes_max),
-            ("api.batch_items_max", self.api.batch_items_max),
-            ("api.concurrent_requests_max", self.api.concurrent_requests_max),
-            ("ingest.queue_batches_max", self.ingest.queue_batches_max),
-            ("ingest.kafka.batch_messages_max", self.ingest.kafka.batch_messages_max),
-            ("log.commit_events_max", self.log.commit_events_max),
-            ("graph.shards", self.graph.shards),
-            ("model.memory_dimension", self.model.memory_dimension),
-            ("model.time_dimension", self.model.time_dimension),
-            ("model.embedding_dimension", self.model.embedding_dimension),
-            ("model.fanout", self.model.fanout),
-            ("learner.batch_events", self.learner.batch_events),
-            ("checkpoint.keep", self.checkpoint.keep),
-        ];
-        for (key, value) in at_least_one {
-            require(value >= 1, key, value, "must be at least 1")?;
-        }
-        let model = &self.model;
-        require(model.heads >= 1, "model.heads", model.heads, "must be at least 1")?;
-        require(
-            (model.memory_dimension + model.time_dimension).is_multiple_of(model.heads),
-            "model.heads",
-            model.heads,
-            "must divide model.memory_dimension + model.time_dimension",
-        )?;
-        let dropout = model.dropout;
-        require((0.0..1.0).contains(&dropout), "model.dropout", dropout, "must be at least 0 and below 1")?;
-        let rate = self.learner.learning_rate;
-        require(rate.is_finite() && rate > 0.0, "learner.learning_rate", rate, "must be a positive number")?;
-        let speed = self.ingest.file.events_per_second;
-        require(
-            speed.is_finite() && speed >= 0.0,
-            "ingest.file.events_per_second",
-            speed,
-            "must not be negative",
-        )?;
-        let pages = self.graph.page_entries_max;
-        require(
-            pages.is_power_of_two() && pages >= 4,
-            "graph.page_entries_max",
-            pages,
-            "must be a power of two and at least 4",
-        )?;
-        let shards = self.graph.shards;
-        require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two")?;
-        let segment = self.log.segment_bytes;
-        require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576")
+/// Settings of one origin.
+struct Layer {
+    name: String,
+    settings: config::Config,
+}
+
+impl Layer {
+    fn read(name: &str, source: impl Source + Send + Sync + 'static) -> Result<Self, ConfigError> {
+        let settings = config::Config::builder().add_source(source).build();
+        Ok(Self { name: name.to_owned(), settings: settings.map_err(|error| unreadable(name, &error))? })
+    }
+
+    fn flag(key: &str, value: &str) -> Result<Self, ConfigError> {
+        let name = match key {
+            "api.listen" => "the flag --listen".to_owned(),
+            "data.dir" => "the flag --data".to_owned(),
+            key => format!("the flag --set {key}"),
+        };
+        let builder = config::Config::builder().set_override(key, value);
+        let settings = builder.and_then(|builder| builder.build());
+        Ok(Self { settings: settings.map_err(|error| unreadable(&name, &error))?, name })
     }
 }
 
-fn require(
-    holds: bool,
-    key: &'static str,
-    value: impl ToString,
-    expected: &'static str,
-) -> Result<(), ConfigError> {
-    if holds { Ok(()) } else { Err(ConfigError::OutOfRange { key, value: value.to_string(), expected }) }
+/// The layers on top of one another.
+fn merged(layers: &[Layer]) -> Result<Config, config::ConfigError> {
+    let mut builder = config::Config::builder();
+    for layer in layers {
+        builder = builder.add_source(layer.settings.clone());
+    }
+    builder.build()?.try_deserialize()
+}
+
+/// The error of the first layer that spoils what lies below it.
+fn blame(layers: &[Layer], whole: &config::ConfigError) -> ConfigError {
+    let spoiled = (1..=layers.len()).find_map(|count| Some((count, merged(&layers[..count]).err()?)));
+    match spoiled {
+        Some((count, error)) => unreadable(&layers[count - 1].name, &error),
+        None => unreadable("all layers together", whole),
+    }
 }
 
 fn unreadable(layer: &str, error: &config::ConfigError) -> ConfigError {
     let detail = error.to_string();
     let suggestion = suggest(&detail).unwrap_or_default();
-    ConfigError::Unreadable { layer: format!("settings ({layer} and the environment)"), detail, suggestion }
+    ConfigError::Unreadable { layer: format!("settings ({layer})"), detail, suggestion }
 }
 
 /// Finds `unknown field `x`, expected one of `a`, `b`` in a message and names the nearest.
@@ -295,6 +311,12 @@ fn suggest(message: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn from_environment(pairs: &[(&str, &str)]) -> Environment {
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let environment = Environment::with_prefix("EVERGRAPH").prefix_separator("__").separator("__");
+        environment.source(Some(pairs.collect()))
+    }
 
     fn from_text(text: &str) -> Result<Config, ConfigError> {
         let dir = tempfile::tempdir().unwrap();
@@ -324,14 +346,7 @@ mod tests {
         std::fs::write(&path, "[api]\nlisten = \"127.0.0.1:1\"\n[learner]\nseed = 1\nbatch_events = 7")
             .unwrap();
         let environment =
-            Environment::with_prefix("EVERGRAPH").prefix_separator("__").separator("__").source(Some(
-                [
-                    ("EVERGRAPH__API__LISTEN".to_owned(), "127.0.0.1:2".to_owned()),
-                    ("EVERGRAPH__LEARNER__SEED".to_owned(), "2".to_owned()),
-                ]
-                .into_iter()
-                .collect(),
-            ));
+            from_environment(&[("EVERGRAPH__API__LISTEN", "127.0.0.1:2"), ("EVERGRAPH__LEARNER__SEED", "2")]);
         let flags = [("api.listen".to_owned(), "127.0.0.1:3".to_owned())];
         let config = Config::from_layers(Some(&path), environment, &flags).unwrap();
         assert_eq!(config.api.listen.port(), 3);
@@ -346,19 +361,77 @@ mod tests {
     }
 
     #[test]
-    fn a_value_outside_its_range_names_key_value_and_range() {
-        let error = from_text("[graph]\npage_entries_max = 100\n").unwrap_err().to_string();
-        assert!(error.contains("graph.page_entries_max = 100: must be a power of two"), "{error}");
-        let error = from_text("[model]\nheads = 3\n").unwrap_err().to_string();
-        assert!(error.contains("model.heads = 3"), "{error}");
-    }
-
-    #[test]
     fn kafka_properties_keep_their_dots_and_case() {
         let text =
             "[ingest.kafka.properties]\n\"security.protocol\" = \"SASL_SSL\"\nsasl.mechanism = \"PLAIN\"\n";
         let properties = from_text(text).unwrap().ingest.kafka.properties.0;
         assert_eq!(properties["security.protocol"], "SASL_SSL");
         assert_eq!(properties["sasl.mechanism"], "PLAIN");
+    }
+
+    #[test]
+    fn text_of_the_environment_stays_text_and_numbers_become_numbers() {
+        let environment = from_environment(&[
+            ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD", "007"),
+            ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__USERNAME", "1e5"),
+            ("EVERGRAPH__INGEST__KAFKA__GROUP", "true"),
+            ("EVERGRAPH__LEARNER__TRAIN", "false"),
+            ("EVERGRAPH__LEARNER__BATCH_EVENTS", "64"),
+            ("EVERGRAPH__LEARNER__LEARNING_RATE", "1e-2"),
+            ("EVERGRAPH__STREAM__ALLOWED_LATENESS", "-1"),
+        ]);
+        let config = Config::from_layers(None, environment, &[]).unwrap();
+        let properties = &config.ingest.kafka.properties.0;
+        assert_eq!((&*properties["sasl.password"], &*properties["sasl.username"]), ("007", "1e5"));
+        assert_eq!(config.ingest.kafka.group, "true");
+        assert!(!config.learner.train);
+        assert_eq!((config.learner.batch_events, config.learner.learning_rate), (64, 0.01));
+    }
+
+    #[test]
+    fn a_property_of_the_environment_wins_however_the_file_writes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("evergraph.toml");
+        let text = "\"sasl.password\" = \"file\"\nsasl.username = \"file\"\n\"ssl.ca.location\" = \"file\"\n";
+        std::fs::write(&path, format!("[ingest.kafka.properties]\n{text}")).unwrap();
+        let environment = from_environment(&[
+            ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD", "environment"),
+            ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__USERNAME", "environment"),
+        ]);
+        let flags = [("ingest.kafka.properties.sasl.username".to_owned(), "flag".to_owned())];
+        let properties =
+            Config::from_layers(Some(&path), environment, &flags).unwrap().ingest.kafka.properties.0;
+        assert_eq!(properties["sasl.password"], "environment");
+        assert_eq!(properties["sasl.username"], "flag");
+        assert_eq!(properties["ssl.ca.location"], "file");
+    }
+
+    #[test]
+    fn an_error_names_the_layer_it_comes_from() {
+        let environment = from_environment(&[("EVERGRAPH__LEARNER__SEED", "many")]);
+        let error = Config::from_layers(None, environment, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("settings (the environment): "), "{error}");
+        let flags = [("learner.batch_event".to_owned(), "9".to_owned())];
+        let error = Config::from_layers(None, from_environment(&[]), &flags).unwrap_err().to_string();
+        assert!(error.starts_with("settings (the flag --set learner.batch_event): "), "{error}");
+        let error = from_text("learner = 3").unwrap_err().to_string();
+        assert!(error.contains("evergraph.toml): "), "{error}");
+    }
+
+    #[test]
+    fn the_address_to_listen_on_may_be_a_name() {
+        let listen = |text: &str| {
+            let flags = [("api.listen".to_owned(), text.to_owned())];
+            Config::from_layers(None, from_environment(&[]), &flags)
+        };
+        assert_eq!(listen("localhost:0").unwrap().api.listen.to_string(), "127.0.0.1:0");
+        assert_eq!(listen("[::1]:80").unwrap().api.listen.to_string(), "[::1]:80");
+        for wrong in ["localhost", "8080", "127.0.0.1:x"] {
+            let error = listen(wrong).unwrap_err().to_string();
+            assert!(
+                error.starts_with("settings (the flag --listen): ") && error.contains("HOST:PORT"),
+                "{error}"
+            );
+        }
     }
 }

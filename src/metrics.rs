@@ -146,13 +146,15 @@ group! {
         "Refused events kept with their bytes, in the dead-letter topic or file.";
     late_events: IntCounterVec ["action"] = "ingest_late_events_total"
         "Events older than the allowed lateness, by what the policy did: accept, drop or dead_letter.";
-    lag_records: IntGaugeVec ["partition"] = "ingest_lag_records"
-        "Records of a Kafka partition that are not in the log yet.";
+    lag_records: IntGaugeVec ["source", "partition"] = "ingest_lag_records"
+        "Records of a Kafka partition, as far as it is read here, that are not in the log yet.";
     paused: IntGauge = "ingest_paused" "1 while no source may hand in events, else 0.";
     source_state: IntGaugeVec ["source", "state"] = "ingest_source_state"
         "1 for the state a source is in, 0 for the states it is not in.";
-    watermark: IntGauge = "stream_watermark"
-        "Event time below which no further event is expected, in the unit of the stream.";
+    latest_event_time: IntGaugeVec = "stream_latest_event_time"
+        "Latest event time in the graph, in the unit of the stream; absent before the first event.";
+    watermark: IntGaugeVec = "stream_watermark"
+        "Event time below which no further event is expected, in the unit of the stream; absent while any may come.";
 }
 
 group! {
@@ -189,7 +191,8 @@ group! {
         "Time of one step by phase: sample, gather, forward, backward, optimizer, memory.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
     events_behind: IntGauge = "train_events_behind" "Durable records that the learner has not seen yet.";
-    nonfinite: IntCounter = "train_nonfinite_total" "Steps refused because a loss or gradient was not finite.";
+    nonfinite: IntCounter = "train_nonfinite_total"
+        "Steps in which a loss, a gradient or a memory row was not finite and was refused.";
 }
 
 group! {
@@ -210,7 +213,7 @@ group! {
     published_timestamp: Gauge = "model_published_timestamp_seconds"
         "When those weights were published, seconds since the Unix epoch.";
     event_to_visible: Histogram (FRESHNESS_SECONDS) = "event_to_visible_seconds"
-        "Time from the production of an event (broker timestamp or receipt) until answers reflect it.";
+        "Time from the production of a live event (broker timestamp or receipt) until answers reflect it.";
 }
 
 group! {
@@ -362,6 +365,14 @@ pub fn set_count(gauge: &IntGauge, value: u64) {
     gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
 }
 
+/// Sets a gauge without labels that may be absent.
+pub fn set_if_known(gauge: &IntGaugeVec, value: Option<i64>) {
+    match value {
+        Some(value) => gauge.with_label_values::<&str>(&[]).set(value),
+        None => gauge.reset(),
+    }
+}
+
 /// Marks `current` as the one state of `states` that holds for `subject`. For state sets such as
 /// [`IngestMetrics::source_state`].
 pub fn set_state(gauge: &IntGaugeVec, subject: &str, current: &str, states: &[&str]) {
@@ -385,7 +396,9 @@ mod tests {
             let counter = info.handle.starts_with("IntCounter");
             assert!(name.starts_with("evergraph_"), "{name}");
             assert_eq!(counter, name.ends_with("_total"), "{name}: `_total` is for counters");
-            assert_eq!(info.handle.ends_with("Vec"), !info.labels.is_empty(), "{name}");
+            let may_be_absent = info.help.contains("; absent ");
+            let vector = !info.labels.is_empty() || may_be_absent;
+            assert_eq!(info.handle.ends_with("Vec"), vector, "{name}: a vector has labels or may be absent");
             if info.handle.starts_with("Histogram") {
                 assert!(name.ends_with("_seconds"), "{name}: a histogram here measures time");
             }

@@ -275,6 +275,9 @@ impl From<IntakeError> for ApiError {
         match error {
             IntakeError::Overloaded => Self::QueueFull,
             IntakeError::Malformed(detail) => Self::Unreadable(detail),
+            IntakeError::TooMany { found_at_least, limit } => {
+                Self::BatchTooLarge { what: "or more events", found: found_at_least, limit }
+            }
             IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
             IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
             IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {

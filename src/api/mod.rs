@@ -3,8 +3,9 @@
 //!
 //! A request passes, from the outside in: its id is taken or made; [`envelope`] measures it and
 //! writes errors; a panic becomes a 500; for `/v1` data routes a permit is taken or the request is refused
-//! at once, so that the work waiting here is bounded; the handler runs what blocks or computes on the
-//! blocking pool, where it keeps its permit even if the client goes away.
+//! at once, so that the work waiting here is bounded; a wait for `after` is a task and holds no thread; the
+//! handler runs what blocks or computes on the blocking pool, where it keeps its permit even if the client
+//! goes away.
 //!
 //! Reads only what `serving` publishes. Refuses to know ingest, the learner and the log: the daemon hands
 //! those in as an [`Intake`], a status closure and the checks of [`Health`].
@@ -36,7 +37,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
 use utoipa::ToSchema;
 
-use crate::event::Intake;
+use crate::event::{EdgeId, Intake};
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
 
@@ -68,7 +69,8 @@ pub struct ApiState {
 /// How much is answered at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ApiLimits {
-    /// Queries answered at a time, waiting ones included; more are refused with 503.
+    /// Queries answered at a time, waiting ones included; more are refused with 503. Waiting ones hold no
+    /// thread.
     pub concurrent_queries: usize,
     /// Pushes taken at a time; more are refused with 503. Apart from queries, so that readers who wait for
     /// an event cannot keep the event out.
@@ -82,6 +84,16 @@ pub struct ApiLimits {
     pub batch_items: usize,
     /// Longest time that a request may wait for `after`.
     pub wait: Duration,
+}
+
+impl ApiLimits {
+    /// Threads that the blocking pool of the runtime may need: one for each admitted request, and some for
+    /// status and metrics, which are never refused.
+    #[must_use]
+    pub fn blocking_threads(&self) -> usize {
+        const OPERATIONS: usize = 32;
+        self.concurrent_queries.saturating_add(self.concurrent_pushes).saturating_add(OPERATIONS)
+    }
 }
 
 impl Default for ApiLimits {
@@ -123,13 +135,29 @@ struct Shared {
     state: ApiState,
     queries: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
+    /// One past the last record that answers reflect.
+    learned: watch::Receiver<EdgeId>,
+}
+
+impl Shared {
+    /// Waits until answers reflect every record below `position`; `false` if `limit` passes first.
+    async fn learned(&self, position: EdgeId, limit: Duration) -> bool {
+        let mut learned = self.learned.clone();
+        let passed = learned.wait_for(|passed| *passed >= position);
+        matches!(tokio::time::timeout(limit, passed).await, Ok(Ok(_)))
+    }
 }
 
 /// The whole interface.
 ///
 /// Needs a running tokio runtime to answer, not to be built.
 pub fn router(state: ApiState) -> Router {
+    let (tell, learned) = watch::channel(EdgeId(0));
+    state.engine.progress.on_learned(move |passed| {
+        tell.send_replace(passed);
+    });
     let app: App = Arc::new(Shared {
+        learned,
         queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
         pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
         state,

@@ -21,6 +21,7 @@ use crate::metrics::CONTENT_TYPE as PROMETHEUS_TEXT;
     responses(
         (status = 200, description = "An object with one entry for each part, and `freshness`", body = Object),
         (status = 500, description = "A defect of the daemon", body = ErrorBody),
+        (status = 503, description = "It took too long", body = ErrorBody),
     )
 )]
 pub(super) async fn status(State(app): State<App>) -> Result<Json<Value>, ApiError> {
@@ -83,6 +84,7 @@ fn probe(report: HealthReport) -> Response {
     responses(
         (status = 200, description = "All metrics", body = String, content_type = "text/plain"),
         (status = 500, description = "A defect of the daemon", body = ErrorBody),
+        (status = 503, description = "It took too long", body = ErrorBody),
     )
 )]
 pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {

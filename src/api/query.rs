@@ -15,7 +15,7 @@ use super::wire::{
 };
 use super::{ApiLimits, App};
 use crate::event::{EdgeId, EventTime, NodeKey};
-use crate::serving::{self, QueryEngine};
+use crate::serving;
 
 /// How long a request with `after` waits if it does not say.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
@@ -25,6 +25,9 @@ const DEFAULT_NEIGHBORS: usize = 10;
 
 /// The word for a node that the graph does not know.
 const UNKNOWN: &str = "unknown_node";
+
+/// The word for a node or pair whose numbers are of no use.
+const NOT_FINITE: &str = "not_finite";
 
 /// Embeddings of nodes as of now, or of a time in the past.
 ///
@@ -51,10 +54,9 @@ pub(super) async fn embeddings(
     let limits = app.state.limits;
     check_count("nodes", request.nodes.len(), &limits)?;
     let wait = Wait { after: request.after, wait_ms: request.wait_ms };
-    let limit = wait_limit(wait, &limits)?;
-    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
+    wait_until_visible(&app, wait).await?;
+    let answer = blocking(Some(permit), limits.request_timeout, move || {
         let engine = &app.state.engine;
-        wait_until_visible(engine, wait, limit)?;
         let keys: Vec<NodeKey> = request.nodes.into_iter().map(|Key(key)| key).collect();
         let answer = engine.embeddings(&keys, request.at.map(EventTime))?;
         let embeddings = keys.into_iter().zip(answer.embeddings).map(node_embedding).collect();
@@ -74,6 +76,7 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
             NodeEmbedding::Found { node, embedding: vector, last_event: last_event.map(|time| time.0), cold }
         }
         serving::NodeEmbedding::Unknown => NodeEmbedding::Missing { node, error: UNKNOWN },
+        serving::NodeEmbedding::NotFinite => NodeEmbedding::Missing { node, error: NOT_FINITE },
     }
 }
 
@@ -102,10 +105,9 @@ pub(super) async fn link_scores(
     let limits = app.state.limits;
     check_count("pairs", request.pairs.len(), &limits)?;
     let wait = Wait { after: request.after, wait_ms: request.wait_ms };
-    let limit = wait_limit(wait, &limits)?;
-    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
+    wait_until_visible(&app, wait).await?;
+    let answer = blocking(Some(permit), limits.request_timeout, move || {
         let engine = &app.state.engine;
-        wait_until_visible(engine, wait, limit)?;
         let keys: Vec<(NodeKey, NodeKey)> =
             request.pairs.iter().map(|pair| (pair.src.0.clone(), pair.dst.0.clone())).collect();
         let answer = engine.link_scores(&keys, request.at.map(EventTime))?;
@@ -121,6 +123,9 @@ fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairSco
         serving::PairScore::Unknown { src: no_src, dst: no_dst } => {
             let unknown = [no_src.then(|| src.clone()), no_dst.then(|| dst.clone())];
             PairScore::Missing { src, dst, error: UNKNOWN, unknown: unknown.into_iter().flatten().collect() }
+        }
+        serving::PairScore::NotFinite => {
+            PairScore::Missing { src, dst, error: NOT_FINITE, unknown: Vec::new() }
         }
     }
 }
@@ -149,10 +154,9 @@ pub(super) async fn node(
     let neighbors = query.neighbors.unwrap_or(DEFAULT_NEIGHBORS.min(limits.batch_items));
     check_limit("neighbors", neighbors, &limits)?;
     let wait = Wait { after: query.after, wait_ms: query.wait_ms };
-    let limit = wait_limit(wait, &limits)?;
-    let answer = blocking(Some(permit), limits.request_timeout + limit, move || {
+    wait_until_visible(&app, wait).await?;
+    let answer = blocking(Some(permit), limits.request_timeout, move || {
         let engine = &app.state.engine;
-        wait_until_visible(engine, wait, limit)?;
         let key = NodeKey::from_text(&key);
         let Some(found) = engine.node(&key, neighbors) else {
             return Err(ApiError::UnknownNode { key: Key(key), freshness: engine.freshness().into() });
@@ -200,11 +204,12 @@ fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
     Ok(asked)
 }
 
-/// Blocks until answers reflect the position asked for.
-fn wait_until_visible(engine: &QueryEngine, wait: Wait, limit: Duration) -> Result<(), ApiError> {
+/// Waits, without a thread, until answers reflect the position asked for.
+async fn wait_until_visible(app: &App, wait: Wait) -> Result<(), ApiError> {
+    let limit = wait_limit(wait, &app.state.limits)?;
     match wait.after {
-        Some(after) if !engine.progress.wait_for(EdgeId(after), limit) => {
-            Err(ApiError::NotYetVisible { after, freshness: engine.freshness().into() })
+        Some(after) if !app.learned(EdgeId(after), limit).await => {
+            Err(ApiError::NotYetVisible { after, freshness: app.state.engine.freshness().into() })
         }
         _ => Ok(()),
     }

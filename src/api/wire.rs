@@ -73,7 +73,7 @@ pub struct Freshness {
     /// Version of the weights that made the answer; 0 before the first.
     pub model_version: u64,
     /// Event time below which no further event is expected, in the unit of the stream; null before the
-    /// first event.
+    /// first event, and while the stream allows any lateness.
     pub watermark: Option<i64>,
     /// Every log position below is reflected in node states. Compare with `end_position` of a push.
     pub applied_position: u64,
@@ -136,11 +136,11 @@ pub enum NodeEmbedding {
         /// neighbors and features alone.
         cold: bool,
     },
-    /// The node is not known.
+    /// The node is not known, or has no usable embedding.
     Missing {
         /// The node.
         node: Key,
-        /// `unknown_node`.
+        /// `unknown_node`, or `not_finite` if the model's numbers for it are not finite.
         #[schema(example = "unknown_node")]
         error: &'static str,
     },
@@ -197,13 +197,13 @@ pub enum PairScore {
         #[schema(minimum = 0, maximum = 1)]
         score: f32,
     },
-    /// A node is not known.
+    /// A node is not known, or the pair has no usable score.
     Missing {
         /// Source node.
         src: Key,
         /// Destination node.
         dst: Key,
-        /// `unknown_node`.
+        /// `unknown_node`, or `not_finite` if the model's numbers for the pair are not finite.
         #[schema(example = "unknown_node")]
         error: &'static str,
         /// Which of the two are not known.

@@ -1,8 +1,9 @@
 //! From the producer's words to a log frame: names become dense ids, what was seen before is left out.
 //!
-//! A group of submissions is encoded before any of it is durable, so what the group has seen
-//! ([`Group`]) is kept apart from what the log has seen ([`Index`]). If the write fails, the group is
-//! dropped and the index has learned nothing but a few node names, which the next frame defines.
+//! A group of submissions is encoded before any of it is durable, so what the group adds ([`Group`]) is kept
+//! apart from what the log has ([`Index`]): names, types, source positions, idempotency keys. If the group
+//! is not written it is dropped and has left nothing; if it is, the index takes in its frames and so gives
+//! the same ids.
 
 use std::sync::Arc;
 
@@ -10,121 +11,169 @@ use hashbrown::{HashMap, HashSet};
 
 use super::index::Index;
 use crate::event::{
-    EdgeBatch, EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, Op, PositionLookup, Receipt,
+    EdgeBatch, EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, NodeKey, Op,
+    PositionLookup, Receipt,
 };
+use crate::graph::NODES_MAX;
 use crate::log::Frame;
 
 /// What the frames of a group have in common until they are durable.
-pub(super) struct Group {
+pub(super) struct Group<'a> {
+    index: &'a Index,
     next: EdgeId,
-    keys: usize,
-    types: usize,
+    /// Names that the log does not have, and the ids that they will have there.
+    keys: HashMap<&'a NodeKey, NodeId>,
+    types: HashMap<&'a str, u16>,
+    /// The first type for which there was no number left.
+    pub untyped: Option<&'a str>,
     idempotency: HashSet<u128>,
     positions: HashMap<(Arc<str>, i32), i64>,
+    /// The frame that is being made.
+    frame: Frame,
 }
 
-impl Group {
-    pub(super) fn new(index: &Index, next: EdgeId) -> Self {
+impl<'a> Group<'a> {
+    pub(super) fn new(index: &'a Index, next: EdgeId) -> Self {
         Self {
+            index,
             next,
-            keys: index.logged_keys,
-            types: index.logged_types,
+            keys: HashMap::new(),
+            types: HashMap::new(),
+            untyped: None,
             idempotency: HashSet::new(),
             positions: HashMap::new(),
+            frame: Frame::default(),
         }
     }
 
     /// The frame of one submission, or `None` if nothing of it is new, and the receipt it will get.
-    pub(super) fn encode(&mut self, index: &mut Index, submitted: &EventBatch) -> (Option<Frame>, Receipt) {
-        let mut batch = EdgeBatch { first: self.next, ..EdgeBatch::default() };
+    ///
+    /// # Errors
+    /// When it can never be stored, with the reason. The group is spoilt then: encode the others anew.
+    pub(super) fn encode(&mut self, submitted: &'a EventBatch) -> Result<(Option<Frame>, Receipt), String> {
+        self.frame = Frame { origin_unix_ms: submitted.origin_unix_ms, ..Frame::default() };
+        self.frame.batch.first = self.next;
         let mut duplicates = 0;
-        let known_offset = self.known_offset(index, submitted);
+        let known_offset = self.known_offset(submitted)?;
         for (i, incoming) in submitted.events.iter().enumerate() {
             let read_before = submitted.offsets.get(i).is_some_and(|&offset| offset < known_offset);
-            if read_before || self.delivered_before(index, incoming.idempotency) {
+            if read_before || self.delivered_before(incoming.idempotency) {
                 duplicates += 1;
                 continue;
             }
-            push(index, &mut batch, incoming);
+            self.push(incoming)?;
         }
-        let sources: Vec<_> =
-            submitted.ranges.iter().filter(|range| range.to > known_offset).cloned().collect();
-        for range in &sources {
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.sources = submitted.ranges.iter().filter(|range| range.to > known_offset).cloned().collect();
+        for range in &frame.sources {
             self.positions.insert((range.source.clone(), range.partition), range.to);
         }
-        let accepted = submitted.events.len() as u64 - duplicates;
-        let receipt = Receipt { first: batch.first, end: batch.end(), accepted, duplicates };
-        if batch.is_empty() && sources.is_empty() {
-            return (None, receipt);
-        }
-        self.next = batch.end();
-        let new_keys = index.unlogged_keys(self.keys);
-        let new_types = index.types.since(self.types).to_vec();
-        self.keys += new_keys.len();
-        self.types += new_types.len();
-        let origin_unix_ms = submitted.origin_unix_ms;
-        (Some(Frame { batch, new_keys, new_types, sources, origin_unix_ms }), receipt)
+        let (first, end) = (frame.batch.first, frame.batch.end());
+        let receipt = Receipt { first, end, accepted: frame.batch.len() as u64, duplicates };
+        self.next = end;
+        let nothing_new = frame.batch.is_empty() && frame.sources.is_empty();
+        Ok(((!nothing_new).then_some(frame), receipt))
     }
 
-    /// The next offset expected of the batch's partition; events before it are duplicates.
-    fn known_offset(&self, index: &Index, submitted: &EventBatch) -> i64 {
-        let Some(range) = submitted.ranges.first() else { return i64::MIN };
-        let in_group = self.positions.get(&(range.source.clone(), range.partition)).copied();
-        let known = in_group.or_else(|| index.positions.position(&range.source, range.partition));
-        if let Some(known) = known
-            && range.from > known
-        {
-            tracing::warn!(
-                source = %range.source, partition = range.partition, expected = known, found = range.from,
-                "offsets are missing between the log and the source"
-            );
+    /// The next offset expected of the batch's partition; events before it are duplicates. A batch that
+    /// begins behind it is refused: were it stored, what is missing would count as stored, too.
+    fn known_offset(&self, submitted: &EventBatch) -> Result<i64, String> {
+        let Some(range) = submitted.ranges.first() else { return Ok(i64::MIN) };
+        let (source, partition, from) = (&range.source, range.partition, range.from);
+        let in_group = self.positions.get(&(source.clone(), partition)).copied();
+        let known = in_group.or_else(|| self.index.positions.position(source, partition));
+        match known {
+            None => Ok(i64::MIN),
+            Some(known) if from <= known => Ok(known),
+            Some(known) if submitted.gap_allowed => {
+                tracing::warn!(%source, partition, known, from, "offsets are lost; going on without them");
+                Ok(known)
+            }
+            Some(known) => Err(format!(
+                "offsets {known}..{from} of {source}, partition {partition}, are missing between the log and \
+                 the batch; the source has to go back to offset {known}"
+            )),
         }
-        known.unwrap_or(i64::MIN)
     }
 
-    fn delivered_before(&mut self, index: &Index, key: Option<u128>) -> bool {
-        key.is_some_and(|key| index.seen.contains(key) || !self.idempotency.insert(key))
+    fn delivered_before(&mut self, key: Option<u128>) -> bool {
+        key.is_some_and(|key| self.index.seen.contains(key) || !self.idempotency.insert(key))
     }
-}
 
-/// Adds one event to the batch. A deletion of nodes that never were is no record.
-fn push(index: &mut Index, batch: &mut EdgeBatch, incoming: &Incoming) {
-    let i = batch.len();
-    match &incoming.event {
-        Event::Edge(edge) => push_edge(index, batch, edge),
-        Event::Node { key, time, features } => {
-            let node = index.intern(key);
-            push_plain(batch, Op::Node, node, node, *time);
-            batch.features.push(i, features);
+    /// Adds one event to the frame. A deletion of nodes that never were is no record.
+    fn push(&mut self, incoming: &'a Incoming) -> Result<(), String> {
+        let i = self.frame.batch.len();
+        match &incoming.event {
+            Event::Edge(edge) => self.push_edge(edge)?,
+            Event::Node { key, time, features } => {
+                let node = self.intern(key)?;
+                push_plain(&mut self.frame.batch, Op::Node, node, node, *time);
+                self.frame.batch.features.push(i, features);
+            }
+            Event::DeleteEdge { src, dst, until } => {
+                let (Some(src), Some(dst)) = (self.lookup(src), self.lookup(dst)) else { return Ok(()) };
+                let until = until.unwrap_or(EventTime::MAX);
+                push_plain(&mut self.frame.batch, Op::DeleteEdge, src, dst, until);
+            }
+            Event::DeleteNode { key } => {
+                let Some(node) = self.lookup(key) else { return Ok(()) };
+                push_plain(&mut self.frame.batch, Op::DeleteNode, node, node, EventTime::MAX);
+            }
         }
-        Event::DeleteEdge { src, dst, until } => {
-            let (Some(src), Some(dst)) = (index.keys.lookup(src), index.keys.lookup(dst)) else { return };
-            push_plain(batch, Op::DeleteEdge, src, dst, until.unwrap_or(EventTime::MAX));
+        let idempotency = &mut self.frame.batch.idempotency;
+        if let Some(key) = incoming.idempotency {
+            idempotency.resize(i, 0);
+            idempotency.push(key);
+        } else if !idempotency.is_empty() {
+            idempotency.push(0);
         }
-        Event::DeleteNode { key } => {
-            let Some(node) = index.keys.lookup(key) else { return };
-            push_plain(batch, Op::DeleteNode, node, node, EventTime::MAX);
-        }
+        Ok(())
     }
-    if let Some(key) = incoming.idempotency {
-        batch.idempotency.resize(i, 0);
-        batch.idempotency.push(key);
-    } else if !batch.idempotency.is_empty() {
-        batch.idempotency.push(0);
-    }
-}
 
-fn push_edge(index: &mut Index, batch: &mut EdgeBatch, edge: &EdgeEvent) {
-    let i = batch.len();
-    let (src, dst) = (index.intern(&edge.src), index.intern(&edge.dst));
-    push_plain(batch, Op::Edge, src, dst, edge.time);
-    if let Some(name) = &edge.edge_type {
-        batch.edge_type[i] = index.types.number(name);
+    fn push_edge(&mut self, edge: &'a EdgeEvent) -> Result<(), String> {
+        let (src, dst) = (self.intern(&edge.src)?, self.intern(&edge.dst)?);
+        let edge_type = edge.edge_type.as_deref().map_or(0, |name| self.type_number(name));
+        let batch = &mut self.frame.batch;
+        let i = batch.len();
+        push_plain(batch, Op::Edge, src, dst, edge.time);
+        batch.edge_type[i] = edge_type;
+        if let Some(label) = edge.label {
+            batch.label[i] = label;
+        }
+        batch.features.push(i, &edge.features);
+        Ok(())
     }
-    if let Some(label) = edge.label {
-        batch.label[i] = label;
+
+    fn lookup(&self, key: &NodeKey) -> Option<NodeId> {
+        self.index.keys.lookup(key).or_else(|| self.keys.get(key).copied())
     }
-    batch.features.push(i, &edge.features);
+
+    /// The id of a node, the next one on first sight.
+    fn intern(&mut self, key: &'a NodeKey) -> Result<NodeId, String> {
+        if let Some(id) = self.lookup(key) {
+            return Ok(id);
+        }
+        let next = self.index.keys.len() + self.keys.len();
+        let id = u32::try_from(next).ok().filter(|_| next < NODES_MAX);
+        let id = NodeId(id.ok_or_else(|| format!("the graph holds {NODES_MAX} nodes already, its maximum"))?);
+        self.keys.insert(key, id);
+        self.frame.new_keys.push(key.clone());
+        Ok(id)
+    }
+
+    /// The number of a type, the next one on first sight; "none" when there is none left.
+    fn type_number(&mut self, name: &'a str) -> u16 {
+        if let Some(number) = self.index.types.lookup(name).or_else(|| self.types.get(name).copied()) {
+            return number;
+        }
+        let Ok(number) = u16::try_from(self.index.types.len() + self.types.len() + 1) else {
+            self.untyped.get_or_insert(name);
+            return 0;
+        };
+        self.types.insert(name, number);
+        self.frame.new_types.push(name.into());
+        number
+    }
 }
 
 fn push_plain(batch: &mut EdgeBatch, op: Op, src: NodeId, dst: NodeId, time: EventTime) {

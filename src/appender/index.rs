@@ -7,14 +7,14 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
-use crate::event::{EdgeId, NodeId, NodeKey, Op, PositionLookup, SourcePosition, SourceRange};
+use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, NodeDictionary};
 use crate::log::Frame;
 
-/// How far each partition of each source is in the log.
+/// How far each partition of each source is in the log: the next offset, and the latest event time.
 #[derive(Debug, Default)]
-pub struct Positions(RwLock<HashMap<(Arc<str>, i32), i64>>);
+pub struct Positions(RwLock<HashMap<(Arc<str>, i32), i64>>, RwLock<HashMap<(Arc<str>, i32), EventTime>>);
 
 impl Positions {
     /// Every known position, sorted by source and partition.
@@ -39,37 +39,56 @@ impl Positions {
         let next = map.entry((range.source.clone(), range.partition)).or_insert(range.to);
         *next = range.to.max(*next);
     }
+
+    fn advance_time(&self, frame: &Frame) {
+        let batch = &frame.batch;
+        let edges = batch.op.iter().zip(&batch.time).filter(|(op, _)| **op == Op::Edge);
+        let Some(latest) = edges.map(|(_, time)| *time).max() else { return };
+        let key = frame.sources.first().map_or_else(|| ("".into(), 0), |r| (r.source.clone(), r.partition));
+        let mut map = self.1.write();
+        let time = map.entry(key).or_insert(latest);
+        *time = latest.max(*time);
+    }
 }
 
 impl PositionLookup for Positions {
     fn position(&self, source: &str, partition: i32) -> Option<i64> {
         self.0.read().get(&(Arc::from(source), partition)).copied()
     }
+
+    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
+        self.1.read().get(&(Arc::from(source), partition)).copied()
+    }
 }
 
 /// Edge type names and their numbers; number 0 is "none".
 #[derive(Debug, Default)]
-pub struct TypeNames {
-    numbers: HashMap<Box<str>, u16>,
-    names: Vec<Box<str>>,
-}
+pub struct TypeNames(HashMap<Box<str>, u16>);
 
 impl TypeNames {
-    /// The number of a type, given on first sight. Past 65,535 types, new ones are "none".
-    pub fn number(&mut self, name: &str) -> u16 {
-        if let Some(&number) = self.numbers.get(name) {
-            return number;
+    /// Gives a type the next number. There are 65,535 at most; the log holds no more.
+    fn define(&mut self, name: &str) {
+        if let Ok(number) = u16::try_from(self.0.len() + 1) {
+            self.0.entry(name.into()).or_insert(number);
         }
-        let Ok(number) = u16::try_from(self.names.len() + 1) else { return 0 };
-        self.names.push(name.into());
-        self.numbers.insert(name.into(), number);
-        number
     }
 
-    /// Names in order of their numbers, from number `from + 1` on.
+    /// The number of a type that was seen before.
     #[must_use]
-    pub fn since(&self, from: usize) -> &[Box<str>] {
-        &self.names[from.min(self.names.len())..]
+    pub fn lookup(&self, name: &str) -> Option<u16> {
+        self.0.get(name).copied()
+    }
+
+    /// How many types there are, "none" not counted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no type.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -87,9 +106,6 @@ pub struct Index {
     pub positions: Arc<Positions>,
     pub(super) types: TypeNames,
     pub(super) seen: IdempotencyWindow,
-    /// Node names that stand in the log; the dictionary may hold a few more that do not yet.
-    pub(super) logged_keys: usize,
-    pub(super) logged_types: usize,
 }
 
 impl Index {
@@ -109,8 +125,6 @@ impl Index {
             positions: Arc::default(),
             types: TypeNames::default(),
             seen: IdempotencyWindow::new(idempotency_keys_max),
-            logged_keys: 0,
-            logged_types: 0,
         }
     }
 
@@ -119,11 +133,9 @@ impl Index {
         for key in &frame.new_keys {
             self.keys.intern(key);
         }
-        self.logged_keys += frame.new_keys.len();
         for name in &frame.new_types {
-            self.types.number(name);
+            self.types.define(name);
         }
-        self.logged_types += frame.new_types.len();
         for &key in frame.batch.idempotency.iter().filter(|&&key| key != 0) {
             self.seen.insert(key);
         }
@@ -132,11 +144,12 @@ impl Index {
         for range in &frame.sources {
             self.positions.advance(range);
         }
+        self.positions.advance_time(frame);
     }
 
     fn set_rows(&self, frame: &Frame) {
         let batch = &frame.batch;
-        if batch.features.ends.is_empty() {
+        if batch.features.ends.is_empty() && !batch.op.contains(&Op::DeleteNode) {
             return;
         }
         for (i, op) in batch.op.iter().enumerate() {
@@ -148,6 +161,10 @@ impl Index {
                 Op::Node if row.len() == self.node_features.dimension() => {
                     self.node_features.set(u64::from(batch.src[i].0), row)
                 }
+                Op::DeleteNode => {
+                    self.node_features.clear(u64::from(batch.src[i].0));
+                    Ok(())
+                }
                 _ => Ok(()),
             };
             if let Err(error) = set {
@@ -156,19 +173,44 @@ impl Index {
         }
     }
 
-    /// The id of a node, given on first sight.
-    pub(super) fn intern(&self, key: &NodeKey) -> NodeId {
-        self.keys.intern(key)
-    }
-
-    /// Node names that the dictionary has and the log has not.
-    pub(super) fn unlogged_keys(&self, from: usize) -> Vec<NodeKey> {
-        (from..self.keys.len()).filter_map(|id| self.keys.key(NodeId(u32::try_from(id).ok()?))).collect()
-    }
-
     /// One past the last position taken in.
     #[must_use]
     pub fn end(&self) -> EdgeId {
         self.graph.applied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{EdgeBatch, NodeId};
+    use crate::graph::GraphOptions;
+
+    #[test]
+    fn event_times_are_known_by_partition() {
+        let mut index = Index::new(GraphStore::new(GraphOptions::default()), 0, 0, 10);
+        let mut next = 0;
+        let mut absorb = |source: Option<(&str, i32)>, times: &[i64]| {
+            let mut batch = EdgeBatch { first: EdgeId(next), ..EdgeBatch::default() };
+            times.iter().for_each(|&time| batch.push_edge(NodeId(0), NodeId(1), EventTime(time)));
+            next += times.len() as u64;
+            let range = |(source, partition): (&str, i32)| {
+                let (from, to) = (0, next.cast_signed());
+                SourceRange { source: source.into(), partition, from, to }
+            };
+            let sources = source.map(range).into_iter().collect();
+            let new_keys = if index.keys.is_empty() { vec!["a".into(), "b".into()] } else { Vec::new() };
+            index.absorb(&Frame { batch, new_keys, sources, ..Frame::default() });
+        };
+        absorb(Some(("kafka:t", 0)), &[5, 9]);
+        absorb(Some(("kafka:t", 1)), &[2, 3]);
+        absorb(Some(("kafka:t", 0)), &[7]);
+        absorb(None, &[100]);
+        absorb(Some(("kafka:t", 2)), &[]);
+        let latest = |source: &str, partition| index.positions.latest_time(source, partition);
+        assert_eq!(latest("kafka:t", 0), Some(EventTime(9)));
+        assert_eq!(latest("kafka:t", 1), Some(EventTime(3)));
+        assert_eq!(latest("", 0), Some(EventTime(100)));
+        assert_eq!(latest("kafka:t", 2), None);
     }
 }

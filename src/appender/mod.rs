@@ -11,7 +11,10 @@
 mod encode;
 mod idempotency;
 mod index;
+#[cfg(test)]
+mod tests;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -95,11 +98,13 @@ impl AppenderStatus {
 /// The loop's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct AppenderOptions {
-    /// Most events written with one fsync.
+    /// An fsync with so many events waits for no further batch.
     pub commit_events_max: usize,
+    /// Nor does one with so many bytes.
+    pub commit_bytes_max: usize,
     /// How far behind the latest event time events are still expected, in the stream's unit; the
-    /// watermark stays behind by this much.
-    pub allowed_lateness: i64,
+    /// watermark stays behind by this much. `None`: an event of any time may come, so there is no watermark.
+    pub allowed_lateness: Option<i64>,
 }
 
 /// The one writer of the log and the index.
@@ -112,6 +117,8 @@ pub struct Appender {
     options: AppenderOptions,
     /// Size of the last group that could not be written.
     refused_bytes: usize,
+    /// Whether it was said that edge types ran out.
+    out_of_types: bool,
 }
 
 impl Appender {
@@ -128,25 +135,42 @@ impl Appender {
         status.bytes.store(log.bytes(), Ordering::Relaxed);
         progress.set_durable(log.durable_end());
         progress.set_indexed(index.end());
-        let appender = Self { log, index, progress, status, metrics, options, refused_bytes: 0 };
+        let appender =
+            Self { log, index, progress, status, metrics, options, refused_bytes: 0, out_of_types: false };
         appender.advance_watermark();
         appender
     }
 
-    /// Takes submissions until `stop` is set and the queue is empty. Calls `pulse` at every turn.
+    /// Takes submissions until `stop` is set, writes what waits then, and refuses what comes later. Calls
+    /// `pulse` at every turn.
     pub fn run(mut self, queue: &Receiver<Submission>, stop: &AtomicBool, pulse: impl Fn()) {
-        loop {
+        let _refusing = RefuseTheRest(queue);
+        while !stop.load(Ordering::Acquire) {
             pulse();
             match queue.recv_timeout(IDLE) {
                 Ok(first) => {
-                    let group = self.collect(first, queue);
-                    self.write(group);
+                    self.take_group(first, queue);
                 }
-                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Acquire) => return,
                 Err(RecvTimeoutError::Timeout) => self.probe(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+        // No more than what waits now, or whoever goes on submitting would keep the loop alive.
+        let mut waiting = queue.len();
+        while waiting > 0
+            && let Ok(first) = queue.try_recv()
+        {
+            pulse();
+            waiting = waiting.saturating_sub(self.take_group(first, queue));
+        }
+    }
+
+    /// Writes `first` and what else waits; the number of submissions taken.
+    fn take_group(&mut self, first: Submission, queue: &Receiver<Submission>) -> usize {
+        let group = self.collect(first, queue);
+        let taken = group.len();
+        self.write(group);
+        taken
     }
 
     /// While the log could not be written and nobody submits: finds out whether it can be again.
@@ -173,40 +197,73 @@ impl Appender {
         group
     }
 
-    /// Makes a group durable, indexes it and replies; or refuses all of it.
+    /// Makes a group durable, indexes it and replies; or refuses all of it. A submission that no log could
+    /// hold is refused alone.
     fn write(&mut self, mut group: Vec<Submission>) {
-        match self.commit(&group) {
-            Ok(outcomes) => {
-                for (submission, (frame, receipt)) in group.iter_mut().zip(outcomes) {
-                    self.take_in(frame.as_ref(), receipt);
-                    if let Some(reply) = submission.reply.take() {
-                        reply(Ok(receipt));
+        while !group.is_empty() {
+            match self.commit(&group) {
+                Ok(outcomes) => {
+                    let written = group.drain(..outcomes.len());
+                    for (submission, (frame, receipt)) in written.zip(outcomes) {
+                        self.take_in(frame.as_ref(), receipt);
+                        if let Some(reply) = submission.reply {
+                            reply(Ok(receipt));
+                        }
+                    }
+                    self.set_state(LogState::Writable);
+                }
+                Err(Refusal::Submission { number, detail }) => {
+                    tracing::error!(detail, "a batch is refused; it can never be stored as it is");
+                    if let Some(reply) = group.remove(number).reply {
+                        reply(Err(SubmitError::Failed { detail }));
                     }
                 }
-                self.set_state(LogState::Writable);
+                Err(Refusal::Log(error)) => return self.refuse(group, &error),
             }
-            Err(error) => self.refuse(group, &error),
         }
     }
 
-    fn commit(&mut self, group: &[Submission]) -> Result<Vec<(Option<Frame>, Receipt)>, LogError> {
+    /// Encodes the group, or as much of it as one commit takes, into the log and commits it. Nothing of it is
+    /// left in the log on an error.
+    fn commit(&mut self, group: &[Submission]) -> Result<Vec<(Option<Frame>, Receipt)>, Refusal> {
         let started = Instant::now();
-        let mut encoder = encode::Group::new(&self.index, self.log.durable_end());
-        let mut outcomes = Vec::with_capacity(group.len());
-        for submission in group {
-            let (frame, receipt) = encoder.encode(&mut self.index, &submission.batch);
-            if let Some(frame) = &frame {
-                self.log.append(frame)?;
-            }
-            outcomes.push((frame, receipt));
-        }
+        let outcomes = self.append(group).inspect_err(|_| self.log.discard())?;
         self.refused_bytes = self.log.pending_bytes();
-        let durable = self.log.commit()?;
+        let durable = self.log.commit().map_err(Refusal::Log)?;
         self.metrics.log.commit_duration.observe(started.elapsed().as_secs_f64());
         self.metrics.log.end_position.set(durable.0.cast_signed());
         self.metrics.log.bytes.set(self.log.bytes().cast_signed());
         self.status.bytes.store(self.log.bytes(), Ordering::Relaxed);
         self.progress.set_durable(durable);
+        Ok(outcomes)
+    }
+
+    fn append(&mut self, group: &[Submission]) -> Result<Vec<(Option<Frame>, Receipt)>, Refusal> {
+        let mut encoder = encode::Group::new(&self.index, self.log.durable_end());
+        let mut outcomes = Vec::with_capacity(group.len());
+        for (number, submission) in group.iter().enumerate() {
+            let blame = |detail| Refusal::Submission { number, detail };
+            let (frame, receipt) = encoder.encode(&submission.batch).map_err(blame)?;
+            if let Some(frame) = &frame {
+                self.log.append(frame).map_err(|error| match error {
+                    LogError::TooLarge { .. } | LogError::Shape { .. } => blame(error.to_string()),
+                    error => Refusal::Log(error),
+                })?;
+            }
+            outcomes.push((frame, receipt));
+            if self.log.pending_bytes() >= self.options.commit_bytes_max {
+                break;
+            }
+        }
+        if let Some(name) = encoder.untyped
+            && !std::mem::replace(&mut self.out_of_types, true)
+        {
+            tracing::error!(
+                name,
+                types = self.index.types.len(),
+                "no more edge types can be told apart: edges of further types are stored without a type"
+            );
+        }
         Ok(outcomes)
     }
 
@@ -223,8 +280,8 @@ impl Appender {
     }
 
     fn advance_watermark(&self) {
-        if let Some(latest) = self.index.graph.latest_time() {
-            self.progress.set_watermark(EventTime(latest.0.saturating_sub(self.options.allowed_lateness)));
+        if let (Some(latest), Some(late)) = (self.index.graph.latest_time(), self.options.allowed_lateness) {
+            self.progress.set_watermark(EventTime(latest.0.saturating_sub(late)));
         }
     }
 
@@ -256,19 +313,52 @@ impl Appender {
     }
 }
 
-/// Rebuilds the index from the log, calling `progress` with the position reached every so often.
+/// Why a group was not written.
+enum Refusal {
+    /// The log takes nothing at present.
+    Log(LogError),
+    /// One submission of the group can never be stored.
+    Submission { number: usize, detail: String },
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.set_state(LogState::Failing("the appender has panicked".to_owned()));
+        }
+    }
+}
+
+/// Answers what still waits when the loop ends, however it ends: nobody else would, for the queue keeps its
+/// submissions while a sender lives.
+struct RefuseTheRest<'a>(&'a Receiver<Submission>);
+
+impl Drop for RefuseTheRest<'_> {
+    fn drop(&mut self) {
+        while let Ok(submission) = self.0.try_recv() {
+            if let Some(reply) = submission.reply {
+                reply(Err(SubmitError::ShuttingDown));
+            }
+        }
+    }
+}
+
+/// Rebuilds the index from the log. `proceed` hears the position reached after every frame and may end the
+/// work, which is then unfinished.
 ///
 /// # Errors
 /// When the log cannot be read or is damaged.
-pub fn replay(log: &Log, index: &mut Index, mut progress: impl FnMut(EdgeId)) -> Result<(), LogError> {
+pub fn replay(
+    log: &Log,
+    index: &mut Index,
+    mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, LogError> {
     let mut reader = log.reader(EdgeId(0));
-    let mut reported = Instant::now();
     while let Some(frame) = reader.next_frame()? {
         index.absorb(&frame);
-        if reported.elapsed() > Duration::from_secs(1) {
-            reported = Instant::now();
-            progress(index.end());
+        if proceed(index.end()).is_break() {
+            return Ok(ControlFlow::Break(()));
         }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }

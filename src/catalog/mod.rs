@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thiserror::Error;
 
 mod schema {
@@ -91,6 +91,16 @@ impl Catalog {
         Ok(Self { connection, path: path.to_path_buf() })
     }
 
+    /// Opens a catalog that is there, to look and to change nothing.
+    ///
+    /// # Errors
+    /// When the file is not there or is no database.
+    pub fn look(path: &Path) -> Result<Self, CatalogError> {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .map_err(|source| CatalogError::Database { path: path.to_path_buf(), source })?;
+        Ok(Self { connection, path: path.to_path_buf() })
+    }
+
     fn fail(&self, source: rusqlite::Error) -> CatalogError {
         CatalogError::Database { path: self.path.clone(), source }
     }
@@ -120,7 +130,7 @@ impl Catalog {
             .map_err(|error| self.fail(error))
     }
 
-    /// All recorded checkpoints, newest first.
+    /// All recorded checkpoints, the one recorded last first.
     ///
     /// # Errors
     /// When the database refuses.
@@ -128,7 +138,7 @@ impl Catalog {
         let read = || {
             let mut statement = self.connection.prepare(
                 "SELECT position, model_version, file, bytes, crc32c, average_precision, baseline, created_unix_ms
-                 FROM checkpoint ORDER BY position DESC, id DESC",
+                 FROM checkpoint ORDER BY id DESC",
             )?;
             let rows = statement.query_map([], |row| {
                 Ok(CheckpointRow {
@@ -161,21 +171,28 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::FixedSetting`] when it differs, or when the database refuses.
     pub fn hold_setting(&self, name: &str, value: &str) -> Result<(), CatalogError> {
+        if self.compare_setting(name, value)? {
+            return Ok(());
+        }
+        let insert = "INSERT INTO fixed_setting (name, value) VALUES (?1, ?2)";
+        self.connection.execute(insert, [name, value]).map(drop).map_err(|error| self.fail(error))
+    }
+
+    /// Compares a setting with the value that the data directory was made with; `false` if it is not held.
+    ///
+    /// # Errors
+    /// [`CatalogError::FixedSetting`] when it differs, or when the database refuses.
+    pub fn compare_setting(&self, name: &str, value: &str) -> Result<bool, CatalogError> {
         let known: Option<String> = self
             .connection
             .query_row("SELECT value FROM fixed_setting WHERE name = ?1", [name], |row| row.get(0))
             .optional()
             .map_err(|error| self.fail(error))?;
         match known {
-            Some(fixed) if fixed == value => Ok(()),
-            Some(fixed) => {
+            Some(fixed) if fixed != value => {
                 Err(CatalogError::FixedSetting { name: name.to_owned(), fixed, found: value.to_owned() })
             }
-            None => self
-                .connection
-                .execute("INSERT INTO fixed_setting (name, value) VALUES (?1, ?2)", [name, value])
-                .map(drop)
-                .map_err(|error| self.fail(error)),
+            known => Ok(known.is_some()),
         }
     }
 }
@@ -198,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_survive_reopening_and_come_newest_first() {
+    fn checkpoints_survive_reopening_and_the_last_recorded_comes_first() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("catalog.sqlite");
         let catalog = Catalog::open(&path).unwrap();
@@ -207,8 +224,10 @@ mod tests {
         }
         drop(catalog);
         let catalog = Catalog::open(&path).unwrap();
-        catalog.forget_checkpoint("20.checkpoint").unwrap();
-        assert_eq!(catalog.checkpoints().unwrap(), [row(30), row(10)]);
+        catalog.forget_checkpoint("30.checkpoint").unwrap();
+        assert_eq!(catalog.checkpoints().unwrap(), [row(20), row(10)]);
+        catalog.add_checkpoint(&row(10)).unwrap();
+        assert_eq!(catalog.checkpoints().unwrap(), [row(10), row(20)], "written again is recorded last");
     }
 
     #[test]

@@ -6,10 +6,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::{ConfigArgs, output};
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::daemon::sources::kafka_options;
+use crate::daemon::{fixed_settings, trainer_options};
+use crate::device::Probe;
+use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::preflight;
+use crate::learner::checkpoint;
 use crate::log;
+use crate::train::Trainer;
 
 const BROKER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -24,15 +30,28 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
             output::print(&format!("FAULT {part}: {fault}"))
         }
     };
+    for warning in config.warnings() {
+        output::print(&format!("warn  settings: {warning}"))?;
+    }
+    let probe = crate::device::probe();
     tell("settings", Ok("valid".to_owned()))?;
-    tell("device", Ok(crate::device::probe().reason))?;
+    tell("device", Ok(probe.reason.clone()))?;
     tell("data", data(&config))?;
     tell("log", event_log(&config))?;
+    tell("catalog", catalog(&config))?;
+    tell("checkpoint", newest_checkpoint(&config, &probe))?;
     tell("api", listen(&config))?;
-    if config.ingest.kafka.brokers.is_empty() {
+    if config.ingest.file.path != Path::new("") {
+        tell("file", event_file(&config))?;
+    }
+    let source = &config.ingest.kafka;
+    if source.brokers.is_empty() {
         tell("kafka", Ok("not configured".to_owned()))?;
     } else {
-        tell("kafka", kafka(&config))?;
+        tell("kafka", topic(&config, &source.topic))?;
+        if !source.dead_letter_topic.is_empty() {
+            tell("dead letters", topic(&config, &source.dead_letter_topic))?;
+        }
     }
     ensure!(faults == 0, "{faults} part(s) would not work; see the lines that begin with FAULT");
     Ok(())
@@ -73,9 +92,63 @@ fn listen(config: &Config) -> Result<String, String> {
     }
 }
 
-fn kafka(config: &Config) -> Result<String, String> {
-    let kafka = &config.ingest.kafka;
-    let options = kafka_options(kafka);
+/// The settings that may not change, as the data directory was made with.
+fn catalog(config: &Config) -> Result<String, String> {
+    let Some(catalog) = open_catalog(config)? else { return Ok("none yet".to_owned()) };
+    for (name, value) in fixed_settings(config) {
+        catalog.compare_setting(name, &value).map_err(|error| error.to_string())?;
+    }
+    Ok("the fixed settings are those that the data directory was made with".to_owned())
+}
+
+/// Whether the checkpoint that a start would take fits the settings.
+fn newest_checkpoint(config: &Config, probe: &Probe) -> Result<String, String> {
+    let Some(catalog) = open_catalog(config)? else { return Ok("none yet".to_owned()) };
+    let mut rows = catalog.checkpoints().map_err(|error| error.to_string())?;
+    rows.sort_by_key(|row| std::cmp::Reverse(row.position));
+    for row in rows {
+        // A start passes over one that is damaged, too.
+        let path = config.data.dir.join("checkpoints").join(&row.file);
+        let Ok(mut found) = checkpoint::open(&path) else { continue };
+        let options = trainer_options(config);
+        return match Trainer::load(options, &probe.chosen, &mut found.payload) {
+            Ok(_) => Ok(format!("{} at position {} fits [model]", row.file, row.position)),
+            Err(error) => Err(format!(
+                "{} cannot be used: {error}; set [model] and [stream] back, or use another data.dir",
+                path.display()
+            )),
+        };
+    }
+    Ok("none yet".to_owned())
+}
+
+fn open_catalog(config: &Config) -> Result<Option<Catalog>, String> {
+    let path = config.data.dir.join("catalog.sqlite");
+    if !path.exists() {
+        return Ok(None);
+    }
+    Catalog::look(&path).map(Some).map_err(|error| error.to_string())
+}
+
+/// Whether the event file can be opened and its rows are as long as the stream's.
+fn event_file(config: &Config) -> Result<String, String> {
+    let path = &config.ingest.file.path;
+    let reader = CsvReader::open(path).map_err(|error| format!("{error} (ingest.file.path)"))?;
+    let (found, wanted) = (reader.feature_dimension(), config.stream.edge_feature_dimension);
+    if found == wanted {
+        Ok(format!("{} has {found} feature columns", path.display()))
+    } else {
+        Err(format!(
+            "{} has {found} feature columns and stream.edge_feature_dimension = {wanted}: every event would \
+             be rejected",
+            path.display()
+        ))
+    }
+}
+
+fn topic(config: &Config, topic: &str) -> Result<String, String> {
+    let mut options = kafka_options(&config.ingest.kafka);
+    topic.clone_into(&mut options.topic);
     let report = preflight(&options, BROKER_PATIENCE).map_err(|fault| fault.to_string())?;
-    Ok(format!("topic {} has {} partitions", kafka.topic, report.partitions.len()))
+    Ok(format!("topic {topic} has {} partitions", report.partitions.len()))
 }

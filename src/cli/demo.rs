@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::serve::Signals;
 use super::{ConfigArgs, output};
-use crate::daemon::{Daemon, GeneratedOptions, StatusDocument};
+use crate::daemon::{Daemon, GeneratedOptions, Interrupted, StatusDocument};
 use crate::ingest::generated::FEATURE_DIMENSION;
 
 /// What the demo can be told.
@@ -37,6 +37,9 @@ pub(crate) struct DemoArgs {
 const DRAW: Duration = Duration::from_millis(500);
 const LINES_PER_DRAW: u32 = 20;
 
+/// How long the introduction waits for something to ask about; a slow stream is introduced without.
+const FIRST_EVENT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Runs the demo.
 pub(super) fn run(args: &DemoArgs) -> Result<()> {
     anyhow::ensure!(
@@ -47,7 +50,10 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     let config = ConfigArgs {
         listen: Some(args.listen.clone()),
         data: Some(args.data.display().to_string()),
+        // The demo is a world of its own, whatever sources the environment names.
         set: vec![
+            "ingest.kafka.brokers=".to_owned(),
+            "ingest.file.path=".to_owned(),
             format!("stream.edge_feature_dimension={FEATURE_DIMENSION}"),
             "checkpoint.interval_seconds=15".to_owned(),
             "output.level=warn".to_owned(),
@@ -58,12 +64,16 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     output::start_log(&config.output)?;
     let signals = Signals::listen()?;
     output::tell(&format!("Evergraph demo: opening {} …", args.data.display()));
-    let daemon =
-        Daemon::start(&config, Some(GeneratedOptions { seed: args.seed, events_per_second: args.rate }))?;
-    output::tell(&introduction(&daemon));
-    watch(&daemon, &signals, args.seconds);
+    let generated = GeneratedOptions { seed: args.seed, events_per_second: args.rate };
+    let daemon = match Daemon::start(&config, Some(generated), &signals.asked) {
+        Err(error) if error.is::<Interrupted>() => return Ok(()),
+        started => started?,
+    };
+    if wait_for_the_first_event(&daemon, &signals) {
+        output::tell(&introduction(&daemon));
+        watch(&daemon, &signals, args.seconds);
+    }
     output::tell("stopping: draining the queue and writing a checkpoint …");
-    signals.exit_on_the_next();
     let end = daemon.status().log.durable_position;
     daemon.stop()?;
     output::tell(&format!(
@@ -71,6 +81,17 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
         args.data.display()
     ));
     Ok(())
+}
+
+/// Waits until the questions of the introduction have an answer; `false` if a signal comes first.
+fn wait_for_the_first_event(daemon: &Daemon, signals: &Signals) -> bool {
+    let begun = Instant::now();
+    while daemon.status().learner.applied_position == 0 && begun.elapsed() < FIRST_EVENT_PATIENCE {
+        if signals.wait_timeout(Duration::from_millis(20)) {
+            return false;
+        }
+    }
+    true
 }
 
 /// The address and three questions to ask.
@@ -110,7 +131,7 @@ fn watch(daemon: &Daemon, signals: &Signals, seconds: Option<u64>) {
         }
         turn += 1;
         let over = seconds.is_some_and(|limit| u64::from(turn) * 500 >= limit * 1000);
-        if over || signals.wait_timeout(DRAW) {
+        if over || daemon.fault().is_some() || signals.wait_timeout(DRAW) {
             block.finish_and_clear();
             output::tell(&line(&daemon.status(), per_second));
             return;

@@ -1,6 +1,7 @@
 //! Looks at a daemon or at what it left behind: `status`, `log`, `checkpoint`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -9,10 +10,12 @@ use serde_json::json;
 use super::output;
 use crate::appender::Index;
 use crate::catalog::Catalog;
-use crate::event::EdgeId;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::learner::checkpoint;
 use crate::log;
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `evergraph status`
 #[derive(Debug, Args)]
@@ -20,6 +23,9 @@ pub(crate) struct StatusArgs {
     /// Address of the daemon's HTTP interface
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     url: String,
+    /// Only ask whether it is ready for requests: show the checks, and exit with 1 if it is not
+    #[arg(long)]
+    ready: bool,
 }
 
 /// `evergraph log`
@@ -53,16 +59,27 @@ enum CheckpointCommand {
     },
 }
 
-/// Prints the status document of a running daemon.
+/// Prints the status document of a running daemon, or its readiness.
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
-    let url = format!("{}/v1/status", args.url.trim_end_matches('/'));
-    let mut answer = ureq::get(&url)
+    let path = if args.ready { "/readyz" } else { "/v1/status" };
+    let url = format!("{}{path}", args.url.trim_end_matches('/'));
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(PATIENCE))
+        .build()
+        .into();
+    let mut answer = agent
+        .get(&url)
         .call()
         .with_context(|| format!("no daemon answers at {url}; is it running, and is --url right?"))?;
     let text = answer.body_mut().read_to_string().with_context(|| format!("{url}: the answer broke off"))?;
     let document: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("{url} did not answer with JSON"))?;
-    output::print(&format!("{document:#}"))
+    output::print(&format!("{document:#}"))?;
+    let status = answer.status();
+    anyhow::ensure!(!args.ready || status.is_success(), "not ready: {url} answered {status}");
+    anyhow::ensure!(status.is_success(), "{url} answered {status}");
+    Ok(())
 }
 
 /// Reads a log from its start and prints what it means, with a digest of the graph that is the same for
@@ -106,12 +123,13 @@ pub(super) fn checkpoints(args: &CheckpointArgs) -> Result<()> {
             let rows = open_catalog(data)?.checkpoints()?;
             let mut damaged = 0;
             for row in &rows {
-                match checkpoint::read(&data.join("checkpoints").join(&row.file)) {
-                    Ok((EdgeId(position), _)) if position == row.position => {
-                        output::print(&format!("{}: whole, position {position}", row.file))?;
+                match checkpoint::open(&data.join("checkpoints").join(&row.file)) {
+                    Ok(found) if found.file.head.position.0 == row.position => {
+                        output::print(&format!("{}: whole, position {}", row.file, row.position))?;
                     }
-                    Ok((position, _)) => {
+                    Ok(found) => {
                         damaged += 1;
+                        let position = found.file.head.position;
                         output::tell(&format!(
                             "{}: holds position {position}, not {}",
                             row.file, row.position

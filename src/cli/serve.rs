@@ -1,41 +1,57 @@
 //! `evergraph serve`: the daemon until a signal; told to systemd where there is one.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ConfigArgs, output};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Interrupted, service};
+
+/// How often the daemon is asked whether it still has all its parts.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Runs the daemon.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
     output::start_log(&config.output)?;
-    let stop = Signals::listen()?;
-    let daemon = Daemon::start(&config, None)?;
-    notify(sd_notify::NotifyState::Ready);
-    stop.wait();
-    notify(sd_notify::NotifyState::Stopping);
-    tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once");
-    stop.exit_on_the_next();
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    let signals = Signals::listen()?;
+    let daemon = match Daemon::start(&config, None, &signals.asked) {
+        Err(error) if error.is::<Interrupted>() => {
+            tracing::info!("{error}");
+            return Ok(());
+        }
+        started => started?,
+    };
+    service::ready();
+    while daemon.fault().is_none() && !signals.wait_timeout(LOOK) {}
+    service::stopping();
+    match daemon.fault() {
+        None => tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once"),
+        Some(fault) => {
+            tracing::error!(fault, "stopping, to be started again: a part of the daemon has ended")
+        }
+    }
     daemon.stop()
 }
 
-/// Tells the service manager; where there is none, nobody listens.
-fn notify(state: sd_notify::NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "the service manager was not told");
-    }
-}
-
-/// SIGTERM and SIGINT.
+/// SIGTERM and SIGINT. The first one asks for an orderly end; the second ends the process, whatever is going
+/// on: the log is safe at every moment.
 pub(super) struct Signals {
-    received: std::sync::mpsc::Receiver<()>,
+    /// Set by the first signal.
+    pub(super) asked: Arc<AtomicBool>,
+    received: mpsc::Receiver<()>,
 }
 
 impl Signals {
     /// Listens from now on, on a thread of its own.
     pub(super) fn listen() -> Result<Self> {
-        let (sender, received) = std::sync::mpsc::channel();
+        let (sender, received) = mpsc::sync_channel(1);
+        let asked = Arc::new(AtomicBool::new(false));
+        let flag = asked.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut terminate = {
             let _inside = runtime.enter();
@@ -50,33 +66,20 @@ impl Signals {
                             _ = terminate.0.recv() => {}
                             _ = terminate.1.recv() => {}
                         }
-                        if sender.send(()).is_err() {
-                            return;
+                        if flag.swap(true, Ordering::AcqRel) {
+                            std::process::exit(130);
                         }
+                        // Nobody waits while the daemon starts or stops; there is room for one.
+                        let _ = sender.try_send(());
                     }
                 });
             })
             .context("cannot start the thread that waits for signals")?;
-        Ok(Self { received })
-    }
-
-    /// Waits for a signal.
-    pub(super) fn wait(&self) {
-        // An error means that the listening thread is gone; ending is all that is left then, too.
-        let _ = self.received.recv();
+        Ok(Self { asked, received })
     }
 
     /// Waits for a signal until `timeout` passes; says whether one came.
-    pub(super) fn wait_timeout(&self, timeout: std::time::Duration) -> bool {
-        !matches!(self.received.recv_timeout(timeout), Err(std::sync::mpsc::RecvTimeoutError::Timeout))
-    }
-
-    /// Ends the process at the next signal, whatever is going on: the log is safe at every moment.
-    pub(super) fn exit_on_the_next(self) {
-        std::thread::spawn(move || {
-            if self.received.recv().is_ok() {
-                std::process::exit(130);
-            }
-        });
+    pub(super) fn wait_timeout(&self, timeout: Duration) -> bool {
+        !matches!(self.received.recv_timeout(timeout), Err(mpsc::RecvTimeoutError::Timeout))
     }
 }

@@ -33,8 +33,10 @@ impl Server {
         status: &StatusSource,
         probe: &Probe,
     ) -> Result<Self> {
+        let state = state(config, parts, sources, status, probe);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
+            .max_blocking_threads(state.limits.blocking_threads())
             .thread_name("http")
             .enable_all()
             .build()
@@ -44,7 +46,7 @@ impl Server {
             format!("cannot listen on {listen}; set api.listen or --listen to a free address")
         })?;
         let address = listener.local_addr()?;
-        let router = api::router(state(config, parts, sources, status, probe));
+        let router = api::router(state);
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
             // A dropped sender means the daemon is gone: the same as a signal.

@@ -9,31 +9,38 @@
 //! newest checkpoint, start the loops, then the sources. Stop, in the other direction: readiness goes
 //! false, sources end, the appender empties the queue, the learner writes a checkpoint, HTTP drains.
 
+mod checkpoints;
 mod http;
 mod monitor;
 mod scrape;
+pub mod service;
 pub mod sources;
+mod starting;
 mod status;
 mod store;
+mod supervise;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, ensure};
 
+pub use checkpoints::Checkpoints;
 pub use sources::GeneratedOptions;
+pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource, resident_bytes};
-pub use store::{Learned, Store};
+pub use store::{Store, fixed_settings};
 
+use self::supervise::Supervisor;
 use crate::api::{Health, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::config::Config;
 use crate::device::Probe;
 use crate::event::EdgeId;
-use crate::learner::{Learner, LearnerError, LearnerOptions, LearnerStatus, Shared};
+use crate::learner::{Learner, LearnerOptions, LearnerStatus, Shared};
 use crate::metrics::Metrics;
 use crate::model::TgnOptions;
 use crate::serving::{NodeStates, Progress, QueryEngine};
@@ -49,8 +56,9 @@ pub struct Daemon {
     status: StatusSource,
     stop: Stop,
     sources: sources::Sources,
+    supervisor: Supervisor,
     appender: JoinHandle<()>,
-    learner: JoinHandle<Result<(), LearnerError>>,
+    learner: JoinHandle<()>,
     monitor: JoinHandle<()>,
     http: http::Server,
 }
@@ -58,19 +66,27 @@ pub struct Daemon {
 /// One flag per stage, because the stages end one after another.
 #[derive(Clone, Default)]
 struct Stop {
+    draining: Arc<AtomicBool>,
     appender: Arc<AtomicBool>,
     learner: Arc<AtomicBool>,
     monitor: Arc<AtomicBool>,
 }
 
 impl Daemon {
-    /// Starts everything and returns when the daemon is ready.
+    /// Starts everything and returns when the daemon is ready. Setting `interrupt` ends a start that is
+    /// still reading.
     ///
     /// # Errors
-    /// When the data directory, the address or a source cannot be opened; the message says what to do.
-    pub fn start(config: &Config, generated: Option<GeneratedOptions>) -> Result<Self> {
+    /// [`Interrupted`], or when the data directory, the address or a source cannot be opened; the message
+    /// says what to do.
+    pub fn start(
+        config: &Config,
+        generated: Option<GeneratedOptions>,
+        interrupt: &AtomicBool,
+    ) -> Result<Self> {
         let probe = crate::device::probe();
         tracing::info!(device = %probe.reason, "device chosen");
+        let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
@@ -79,9 +95,9 @@ impl Daemon {
         scrape::register(&parts.metrics, status.clone(), &probe.reason);
         let http = http::Server::start(config, &parts, &sources, &status, &probe)?;
 
-        store.rebuild()?;
+        store.rebuild(&starting)?;
         let wiring = sources.wiring(config, &store.index)?;
-        let learner = open_learner(config, &store, &parts, &probe)?;
+        let learner = open_learner(config, &store, &parts, &probe, &starting)?;
         let stop = Stop::default();
         let appender = Appender::new(
             store.log,
@@ -91,23 +107,27 @@ impl Daemon {
             parts.metrics.clone(),
             AppenderOptions {
                 commit_events_max: config.log.commit_events_max,
-                allowed_lateness: config.stream.allowed_lateness.max(0),
+                commit_bytes_max: config.log.commit_bytes_max,
+                allowed_lateness: config.stream.lateness(),
             },
         );
+        let supervisor = Supervisor::new(parts.health.clone());
         let (flag, pulse) = (stop.appender.clone(), parts.health.heartbeat("appender", PULSE_LIMIT));
-        let appender = spawn("appender", move || appender.run(&queue, &flag, || pulse.beat()))?;
+        let appender = supervisor.start("appender", "log", &stop.appender, move || {
+            appender.run(&queue, &flag, || pulse.beat());
+            Ok(())
+        })?;
         let (flag, pulse) = (stop.learner.clone(), parts.health.heartbeat("learner", PULSE_LIMIT));
-        let learner = spawn("learner", move || {
-            learner
-                .run(&flag, || pulse.beat())
-                .inspect_err(|error| tracing::error!(%error, "the learner stopped"))
+        let learner = supervisor.start("learner", "learner", &stop.learner, move || {
+            learner.run(&flag, || pulse.beat()).map_err(|error| error.to_string())
         })?;
         sources.start(config, &wiring)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
-        let monitor = monitor::watch(&parts, &sources, stop.monitor.clone())?;
+        let monitor = monitor::watch(&parts, &sources, &supervisor, &stop)?;
         let address = http.address();
         tracing::info!(%address, "ready");
-        Ok(Self { address, health: parts.health, status, stop, sources, appender, learner, monitor, http })
+        let health = parts.health;
+        Ok(Self { address, health, status, stop, sources, supervisor, appender, learner, monitor, http })
     }
 
     /// Where the HTTP interface listens.
@@ -122,23 +142,35 @@ impl Daemon {
         self.status.document()
     }
 
+    /// Why the daemon should be stopped and started again: a loop has ended by itself.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let faults = self.supervisor.faults();
+        (!faults.is_empty()).then(|| faults.into_values().collect::<Vec<_>>().join("; "))
+    }
+
     /// Drains, writes a checkpoint and ends.
     ///
     /// # Errors
-    /// When a loop had failed or panicked.
+    /// When a loop had ended before its time; the message says which and why.
     pub fn stop(self) -> Result<()> {
         self.health.set(Health::DAEMON, State::Failed, "draining");
+        self.stop.draining.store(true, Ordering::Release);
         self.sources.stop();
-        self.stop.appender.store(true, Ordering::Release);
-        let appender = self.appender.join().map_err(|_| anyhow!("the appender panicked"));
-        self.stop.learner.store(true, Ordering::Release);
-        let learner = self.learner.join().map_err(|_| anyhow!("the learner panicked"));
-        self.stop.monitor.store(true, Ordering::Release);
-        let monitor = self.monitor.join().map_err(|_| anyhow!("the monitor panicked"));
+        let stages = [
+            (&self.stop.appender, self.appender),
+            (&self.stop.learner, self.learner),
+            (&self.stop.monitor, self.monitor),
+        ];
+        for (stop, thread) in stages {
+            stop.store(true, Ordering::Release);
+            // A panic is among the faults.
+            let _ = thread.join();
+        }
         self.http.stop();
-        appender?;
-        learner?.context("the learner had stopped")?;
-        monitor
+        let faults = self.supervisor.faults();
+        ensure!(faults.is_empty(), "{}", faults.into_values().collect::<Vec<_>>().join("; "));
+        Ok(())
     }
 }
 
@@ -190,27 +222,33 @@ pub fn model_options(config: &Config) -> TgnOptions {
     }
 }
 
-fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) -> Result<Learner> {
+/// How the model that the settings describe is trained.
+#[must_use]
+pub fn trainer_options(config: &Config) -> TrainerOptions {
     let learner = &config.learner;
-    let options = TrainerOptions {
-        model: model_options(config),
-        learning_rate: learner.learning_rate,
-        seed: learner.seed,
-    };
-    let (trainer, position) = match store.newest_checkpoint()? {
+    TrainerOptions { model: model_options(config), learning_rate: learner.learning_rate, seed: learner.seed }
+}
+
+fn open_learner(
+    config: &Config,
+    store: &Store,
+    parts: &Parts,
+    probe: &Probe,
+    starting: &Starting<'_>,
+) -> Result<Learner> {
+    let learner = &config.learner;
+    let options = trainer_options(config);
+    let (trainer, position) = match store.checkpoints.newest(&store.log.readers())? {
         None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
-        Some(learned) => {
-            let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload.as_slice())
-                .with_context(|| {
-                    let path = learned.path.display();
-                    format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
-                })?;
-            tracing::info!(
-                position = learned.position.0,
-                steps = trainer.steps(),
-                "restored what was learned"
-            );
-            (trainer, learned.position)
+        Some(mut learned) => {
+            let (file, position) = (learned.file.name, learned.file.head.position);
+            let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload).with_context(|| {
+                let path = store.checkpoints.dir().join(&file);
+                let path = path.display();
+                format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
+            })?;
+            tracing::info!(position = position.0, steps = trainer.steps(), "restored what was learned");
+            (trainer, position)
         }
     };
     let options = LearnerOptions {
@@ -218,11 +256,13 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
         batch_events: learner.batch_events,
         batch_wait: Duration::from_millis(learner.batch_wait_ms),
         lag_events_max: learner.lag_events_max,
+        started_unix_ms: unix_ms(),
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,
         seed: learner.seed,
-        checkpoint_dir: store.checkpoint_dir.clone(),
+        threads: learner.threads,
+        checkpoint_dir: store.checkpoints.dir().to_path_buf(),
         checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
     };
     let shared = Shared {
@@ -233,8 +273,17 @@ fn open_learner(config: &Config, store: &Store, parts: &Parts, probe: &Probe) ->
     };
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
-    let recorder = store.recorder(config.checkpoint.keep);
-    Ok(Learner::new(trainer, position, |from| store.log.reader(from), shared, options, recorder)?)
+    let recorder = store.checkpoints.recorder(config.checkpoint.keep);
+    let proceed = starting.proceed("reading the log up to the checkpoint", position);
+    let log = store.log.readers();
+    let learner = Learner::new(trainer, position, log, shared, options, recorder, proceed)?;
+    learner.ok_or_else(|| Interrupted.into())
+}
+
+/// Milliseconds since the Unix epoch.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {

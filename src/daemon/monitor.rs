@@ -1,4 +1,5 @@
-//! Watches the loops and the sources and tells the health checks: what is degraded, what is down.
+//! Watches the loops and the sources and tells the health checks: what is degraded, what is down. Feeds the
+//! service manager's watchdog as long as every loop turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::service::{self, Watchdog};
 use super::sources::Sources;
-use super::{Parts, spawn};
+use super::{Parts, Stop, Supervisor};
 use crate::api::{Health, State};
 use crate::appender::AppenderStatus;
 use crate::serving::Progress;
@@ -16,18 +18,27 @@ use crate::serving::Progress;
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// Starts watching.
-pub(super) fn watch(parts: &Parts, sources: &Sources, stop: Arc<AtomicBool>) -> Result<JoinHandle<()>> {
+pub(super) fn watch(
+    parts: &Parts,
+    sources: &Sources,
+    supervisor: &Supervisor,
+    stop: &Stop,
+) -> Result<JoinHandle<()>> {
     let watcher = Watcher {
         health: parts.health.clone(),
         appender: parts.appender.clone(),
         progress: parts.progress.clone(),
         sources: sources.clone(),
+        supervisor: supervisor.clone(),
+        draining: stop.draining.clone(),
     };
-    spawn("monitor", move || {
-        while !stop.load(Ordering::Acquire) {
-            watcher.look();
+    let (stopped, mut watchdog) = (stop.monitor.clone(), Watchdog::new());
+    supervisor.start("monitor", "monitor", &stop.monitor, move || {
+        while !stopped.load(Ordering::Acquire) {
+            watcher.look(&mut watchdog);
             std::thread::sleep(PERIOD);
         }
+        Ok(())
     })
 }
 
@@ -36,16 +47,37 @@ struct Watcher {
     appender: Arc<AppenderStatus>,
     progress: Arc<Progress>,
     sources: Sources,
+    supervisor: Supervisor,
+    draining: Arc<AtomicBool>,
 }
 
 impl Watcher {
-    fn look(&self) {
-        match self.appender.state().fault() {
+    fn look(&self, watchdog: &mut Watchdog) {
+        let alive = self.health.liveness();
+        if alive.passes() {
+            watchdog.feed();
+            if self.draining.load(Ordering::Acquire) {
+                service::busy();
+            }
+        }
+        let faults = self.supervisor.faults();
+        // Why a loop does nothing any more, if so: it has ended, or it does not turn.
+        let dead = |task: &str, check: &str| {
+            let stuck = || {
+                let pulse = alive.checks.get(task).filter(|pulse| pulse.state == State::Failed)?;
+                Some(format!("the {task} does not turn: {}", pulse.detail))
+            };
+            faults.get(check).cloned().or_else(stuck)
+        };
+        match dead("appender", "log").or_else(|| self.appender.state().fault()) {
             Some(fault) => self.health.set("log", State::Failed, fault),
             None => self.health.set("log", State::Ok, "writable"),
         }
-        let behind = self.progress.indexed().0.saturating_sub(self.progress.learned().0);
-        self.health.set("learner", State::Ok, format!("{behind} events behind"));
+        let behind = self.progress.behind();
+        match dead("learner", "learner") {
+            Some(fault) => self.health.set("learner", State::Failed, fault),
+            None => self.health.set("learner", State::Ok, format!("{behind} events behind")),
+        }
         let troubled: Vec<String> = self
             .sources
             .reports()

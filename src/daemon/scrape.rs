@@ -3,7 +3,7 @@
 use super::StatusSource;
 use super::status::{GraphStatus, IngestStatus};
 use crate::ingest::rejection::Reason;
-use crate::metrics::{Metrics, mirror, set_count, set_state};
+use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
 
 /// Registers the copying.
 pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
@@ -25,15 +25,16 @@ fn graph(metrics: &Metrics, graph: &GraphStatus) {
     for (part, bytes) in &graph.bytes {
         set_count(&metrics.graph.bytes.with_label_values(&[*part]), *bytes);
     }
-    if let Some(time) = graph.latest_event_time {
-        metrics.ingest.watermark.set(time);
-    }
+    set_if_known(&metrics.ingest.latest_event_time, graph.latest_event_time);
+    set_if_known(&metrics.ingest.watermark, graph.watermark);
 }
 
 fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
     for (reason, &count) in &ingest.rejected_events {
         mirror(&metrics.ingest.rejected_events.with_label_values(&[*reason]), count);
     }
+    // A partition that went to another member of the group is no longer ours to report.
+    metrics.ingest.lag_records.reset();
     for source in &ingest.sources {
         let name = source.name.as_str();
         let events = |result: &str| metrics.ingest.events.with_label_values(&[name, result]);
@@ -43,7 +44,7 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
         mirror(&metrics.ingest.dead_letters.with_label_values(&[name]), source.dead_letters);
         set_state(&metrics.ingest.source_state, name, source.state, &super::sources::STATES);
         for (partition, lag) in &source.lag_records {
-            metrics.ingest.lag_records.with_label_values(&[partition.to_string()]).set(*lag);
+            metrics.ingest.lag_records.with_label_values(&[name, &partition.to_string()]).set(*lag);
         }
     }
     let late = |action: &str| metrics.ingest.late_events.with_label_values(&[action]);
@@ -51,4 +52,79 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
     mirror(&late("drop"), ingest.sources.iter().map(|source| source.late_dropped_events).sum());
     mirror(&late("dead_letter"), ingest.rejected_events.get(Reason::TooLate.as_str()).copied().unwrap_or(0));
     metrics.ingest.paused.set(i64::from(ingest.sources.iter().any(|source| source.state == "paused")));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::daemon::sources::SourceReport;
+
+    fn source(lag: &[(i32, i64)]) -> IngestStatus {
+        let report = SourceReport {
+            name: "kafka:events".to_owned(),
+            state: "running",
+            detail: String::new(),
+            received_events: 0,
+            accepted_events: 0,
+            duplicate_events: 0,
+            rejected_events: 0,
+            late_accepted_events: 0,
+            late_dropped_events: 0,
+            dead_letters: 0,
+            lag_records: lag.iter().copied().collect(),
+            rejected_by_reason: Vec::new(),
+        };
+        IngestStatus {
+            accepted_events: 0,
+            duplicate_events: 0,
+            rejected_events: BTreeMap::new(),
+            queue_batches: 0,
+            queue_batches_max: 1,
+            sources: vec![report],
+            positions: Vec::new(),
+        }
+    }
+
+    fn text(metrics: &Metrics) -> String {
+        String::from_utf8(metrics.encode().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_partition_that_was_taken_away_has_no_lag_here() {
+        let metrics = Metrics::new();
+        let lag = |partition, lag| {
+            let labels = format!("partition=\"{partition}\",source=\"kafka:events\"");
+            format!("evergraph_ingest_lag_records{{{labels}}} {lag}\n")
+        };
+        ingest(&metrics, &source(&[(0, 7), (1, 9)]));
+        assert!(
+            text(&metrics).contains(&lag(0, 7)) && text(&metrics).contains(&lag(1, 9)),
+            "{}",
+            text(&metrics)
+        );
+        ingest(&metrics, &source(&[(1, 4)]));
+        assert!(!text(&metrics).contains("partition=\"0\"") && text(&metrics).contains(&lag(1, 4)));
+    }
+
+    #[test]
+    fn the_watermark_is_the_one_of_answers_and_absent_where_they_name_none() {
+        let metrics = Metrics::new();
+        let mut status = GraphStatus {
+            nodes: 0,
+            edges: 0,
+            late_edges: 0,
+            blocks: 0,
+            bytes: BTreeMap::new(),
+            latest_event_time: Some(90),
+            watermark: Some(80),
+        };
+        graph(&metrics, &status);
+        assert!(text(&metrics).contains("\nevergraph_stream_watermark 80\n"), "{}", text(&metrics));
+        assert!(text(&metrics).contains("\nevergraph_stream_latest_event_time 90\n"));
+        status.watermark = None;
+        graph(&metrics, &status);
+        assert!(!text(&metrics).contains("evergraph_stream_watermark"), "{}", text(&metrics));
+    }
 }

@@ -21,6 +21,7 @@ use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
 use crate::ingest::dead_letter::{
     DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions, DeadLetters,
 };
+use crate::ingest::decode::DecodeOptions;
 use crate::ingest::generated::{self, GeneratedWorld};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSource, KafkaSourceOptions, KafkaState};
 use crate::ingest::push::{PUSH_SOURCE, PushIntake, PushOptions};
@@ -79,12 +80,17 @@ enum Running {
     Kafka { source: KafkaSource },
 }
 
-/// Stands before the push source until the log has been read.
-struct Gate(OnceLock<Arc<PushIntake>>);
+/// Stands before the push source: shut until the log has been read, and again when the daemon ends.
+#[derive(Default)]
+struct Gate {
+    intake: OnceLock<Arc<PushIntake>>,
+    closed: AtomicBool,
+}
 
 impl Intake for Gate {
     fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
-        match self.0.get() {
+        match self.intake.get() {
+            _ if self.closed.load(Ordering::Acquire) => Err(IntakeError::Refused(SubmitError::ShuttingDown)),
             Some(intake) => intake.submit(body, format),
             None => Err(IntakeError::Refused(SubmitError::Restoring)),
         }
@@ -98,7 +104,7 @@ impl Sources {
         queue: Sender<Submission>,
         generated: Option<GeneratedOptions>,
     ) -> Self {
-        let gate = config.ingest.http.enabled.then(|| Arc::new(Gate(OnceLock::new())));
+        let gate = config.ingest.http.enabled.then(|| Arc::new(Gate::default()));
         Self(Arc::new(Inner { queue, generated, gate, running: Mutex::default(), stop: Arc::default() }))
     }
 
@@ -113,18 +119,25 @@ impl Sources {
         let options = AdmitOptions {
             edge_feature_dim: stream.edge_feature_dimension,
             node_feature_dim: stream.node_feature_dimension,
-            allowed_lateness: (stream.allowed_lateness >= 0).then_some(stream.allowed_lateness),
+            allowed_lateness: stream.lateness(),
             late: match stream.late_policy {
                 LatePolicy::Accept => AdmitLate::Accept,
                 LatePolicy::Drop => AdmitLate::Drop,
                 LatePolicy::DeadLetter => AdmitLate::DeadLetter,
             },
-            future_limit: None,
+            future_limit: (stream.future_limit >= 0).then_some(stream.future_limit),
         };
+        if options.allowed_lateness.is_some() && options.future_limit.is_none() {
+            tracing::warn!(
+                "stream.allowed_lateness is set and stream.future_limit is not: one event with a wild time makes \
+                 the events after it in its partition late; set stream.future_limit above the longest gap of the \
+                 stream"
+            );
+        }
         Ok(SourceWiring {
             submissions: self.0.queue.clone(),
             positions: index.positions.clone(),
-            admission: Admission::new(options, index.graph.latest_time()),
+            admission: Admission::new(options),
             dead_letters: DeadLetters::open(dead_letter_target(config))?,
         })
     }
@@ -136,7 +149,7 @@ impl Sources {
             let intake = Arc::new(PushIntake::new(push_options(config), wiring.clone()));
             running.push(Running::Push { intake: intake.clone() });
             // Set once: `start` is called once.
-            let _ = gate.0.set(intake);
+            let _ = gate.intake.set(intake);
         }
         if let Some(options) = self.0.generated {
             running.push(self.start_generated(options, wiring)?);
@@ -149,7 +162,9 @@ impl Sources {
         }
         let kafka = &config.ingest.kafka;
         if !kafka.brokers.is_empty() {
-            let source = KafkaSource::start(kafka_options(kafka), wiring.clone())
+            let mut options = kafka_options(kafka);
+            options.decode = decode_options(config);
+            let source = KafkaSource::start(options, wiring.clone())
                 .context("ingest.kafka: the settings cannot be used")?;
             running.push(Running::Kafka { source });
         }
@@ -170,6 +185,10 @@ impl Sources {
     /// Ends every source and waits for it.
     pub(super) fn stop(&self) {
         self.0.stop.store(true, Ordering::Release);
+        // First of all: clients that push without a pause would keep the appender busy for ever.
+        if let Some(gate) = &self.0.gate {
+            gate.closed.store(true, Ordering::Release);
+        }
         for source in self.0.running.lock().iter_mut() {
             let ended = match source {
                 Running::Generated { thread, .. } => thread.take().is_none_or(|thread| thread.join().is_ok()),
@@ -257,7 +276,16 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
 }
 
 fn push_options(config: &Config) -> PushOptions {
-    PushOptions { max_events: config.api.batch_items_max, ..PushOptions::default() }
+    PushOptions {
+        max_events: config.api.batch_items_max,
+        decode: decode_options(config),
+        ..PushOptions::default()
+    }
+}
+
+fn decode_options(config: &Config) -> DecodeOptions {
+    let stream = &config.stream;
+    DecodeOptions::for_rows_of(stream.edge_feature_dimension.max(stream.node_feature_dimension))
 }
 
 fn dead_letter_target(config: &Config) -> DeadLetterTarget {
@@ -287,7 +315,7 @@ pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
     let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
     options.client = client_options(kafka);
     options.instance = (!kafka.instance_id.is_empty()).then(|| kafka.instance_id.clone());
-    options.batch_events = kafka.batch_messages_max;
+    options.batch_max_events = kafka.batch_messages_max;
     options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);
     options.data_loss = match kafka.lost_data_policy {
         LostDataPolicy::Fail => DataLossPolicy::Fail,

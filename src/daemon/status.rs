@@ -73,6 +73,7 @@ pub struct GraphStatus {
     pub blocks: u64,
     pub bytes: BTreeMap<&'static str, u64>,
     pub latest_event_time: Option<i64>,
+    pub watermark: Option<i64>,
 }
 
 /// The learning loop.
@@ -85,6 +86,8 @@ pub struct LearnerDocument {
     pub events_behind: u64,
     pub trained_events: u64,
     pub skipped_events: u64,
+    /// Whether the learner is at events from before the daemon's start, which are always trained on.
+    pub training_on_history: bool,
     pub loss: Option<f32>,
     pub average_precision: Option<f64>,
     pub auc: Option<f64>,
@@ -93,6 +96,8 @@ pub struct LearnerDocument {
     pub event_to_visible_p50_seconds: Option<f64>,
     pub event_to_visible_p99_seconds: Option<f64>,
     pub node_state_bytes: u64,
+    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives.
+    pub bytes: BTreeMap<&'static str, u64>,
 }
 
 /// Makes the document whenever it is asked for.
@@ -201,6 +206,7 @@ impl Inputs {
             blocks: stats.blocks,
             bytes,
             latest_event_time: self.graph.latest_time().map(|time| time.0),
+            watermark: self.progress.watermark().map(|time| time.0),
         }
     }
 
@@ -211,9 +217,10 @@ impl Inputs {
             model: "tgn",
             model_version: report.model_version,
             applied_position: report.position.0,
-            events_behind: report.behind,
+            events_behind: self.progress.behind(),
             trained_events: report.trained,
             skipped_events: report.skipped,
+            training_on_history: report.history,
             loss: report.loss,
             average_precision: report.quality.map(|quality| quality.average_precision),
             auc: report.quality.map(|quality| quality.auc),
@@ -222,6 +229,12 @@ impl Inputs {
             event_to_visible_p50_seconds: freshness.map(|(p50, _)| p50),
             event_to_visible_p99_seconds: freshness.map(|(_, p99)| p99),
             node_state_bytes: self.states.bytes() as u64,
+            bytes: BTreeMap::from([
+                ("memory", report.bytes.memory),
+                ("mailbox", report.bytes.mailbox),
+                ("edgebank", report.bytes.edgebank),
+                ("destinations", report.bytes.destinations),
+            ]),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Opens the data directory: the log, what is rebuilt from it, and the newest checkpoint that fits.
+//! Opens the data directory: the log, what is rebuilt from it, and what was learned from it.
 //!
 //! ```text
 //! data.dir/log/            segments of the event log
@@ -7,19 +7,17 @@
 //! data.dir/dead-letters/   rejected events
 //! ```
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use anyhow::{Context, Result};
-use parking_lot::Mutex;
+use anyhow::{Context, Result, ensure};
 
+use super::checkpoints::Checkpoints;
+use super::{Interrupted, Starting};
 use crate::appender::{Index, replay};
-use crate::catalog::{Catalog, CheckpointRow};
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::event::EdgeId;
 use crate::graph::{GraphOptions, GraphStore};
-use crate::learner::{BatchQuality, CheckpointFile, CheckpointRecorder, checkpoint};
 use crate::log::{Log, LogOptions};
 
 /// The open data directory.
@@ -28,20 +26,8 @@ pub struct Store {
     pub log: Log,
     /// What the log means.
     pub index: Index,
-    /// The catalog, shared with the learner's checkpoint recorder.
-    pub catalog: Arc<Mutex<Catalog>>,
-    /// Folder of the checkpoints.
-    pub checkpoint_dir: PathBuf,
-}
-
-/// What a checkpoint holds.
-pub struct Learned {
-    /// Log position it stands at.
-    pub position: EdgeId,
-    /// What the trainer saved.
-    pub payload: Vec<u8>,
-    /// File it came from.
-    pub path: PathBuf,
+    /// What was learned.
+    pub checkpoints: Checkpoints,
 }
 
 impl Store {
@@ -67,20 +53,21 @@ impl Store {
         }
         let catalog = Catalog::open(&dir.join("catalog.sqlite"))?;
         hold_dimensions(&catalog, config)?;
-        Ok(Self { log, index: empty_index(config), catalog: Arc::new(Mutex::new(catalog)), checkpoint_dir })
+        let checkpoints = Checkpoints::new(catalog, checkpoint_dir);
+        Ok(Self { log, index: empty_index(config), checkpoints })
     }
 
     /// Rebuilds the index from the log.
     ///
     /// # Errors
-    /// When the log cannot be read or is damaged.
-    pub fn rebuild(&mut self) -> Result<()> {
+    /// When the log cannot be read or is damaged, or the start is interrupted.
+    pub fn rebuild(&mut self, starting: &Starting<'_>) -> Result<()> {
         let end = self.log.durable_end();
         let started = Instant::now();
-        replay(&self.log, &mut self.index, |at| {
-            tracing::info!(position = at.0, end = end.0, "rebuilding the graph from the log");
-        })
-        .context("the event log cannot be replayed")?;
+        let proceed = starting.proceed("rebuilding the graph from the log", end);
+        let replayed =
+            replay(&self.log, &mut self.index, proceed).context("the event log cannot be replayed")?;
+        ensure!(replayed.is_continue(), Interrupted);
         if end > EdgeId(0) {
             tracing::info!(
                 records = end.0,
@@ -90,74 +77,23 @@ impl Store {
         }
         Ok(())
     }
-
-    /// The newest checkpoint that is whole and not ahead of the log; damaged ones are named and passed
-    /// over.
-    ///
-    /// # Errors
-    /// When the catalog cannot be read.
-    pub fn newest_checkpoint(&self) -> Result<Option<Learned>> {
-        for row in self.catalog.lock().checkpoints()? {
-            let path = self.checkpoint_dir.join(&row.file);
-            if row.position > self.log.durable_end().0 {
-                let (path, position) = (path.display(), row.position);
-                tracing::warn!(%path, position, "the checkpoint is ahead of the log and is passed over");
-                continue;
-            }
-            match checkpoint::read(&path) {
-                Ok((position, payload)) => return Ok(Some(Learned { position, payload, path })),
-                Err(error) => tracing::error!(%error, "the checkpoint is passed over"),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Records checkpoints in the catalog and removes all but the newest `keep`.
-    #[must_use]
-    pub fn recorder(&self, keep: usize) -> CheckpointRecorder {
-        let (catalog, dir) = (self.catalog.clone(), self.checkpoint_dir.clone());
-        Box::new(move |file, model_version, quality| {
-            if let Err(error) = record(&catalog.lock(), &dir, keep, file, model_version, quality) {
-                tracing::error!(%error, "the checkpoint {} is written but not recorded", file.name);
-            }
-        })
-    }
-}
-
-fn record(
-    catalog: &Catalog,
-    dir: &Path,
-    keep: usize,
-    file: &CheckpointFile,
-    model_version: u64,
-    quality: Option<BatchQuality>,
-) -> Result<()> {
-    let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    catalog.add_checkpoint(&CheckpointRow {
-        position: file.position.0,
-        model_version,
-        file: file.name.clone(),
-        bytes: file.bytes,
-        crc32c: file.crc32c,
-        average_precision: quality.map(|quality| quality.average_precision),
-        baseline: quality.map(|quality| quality.baseline),
-        created_unix_ms: i64::try_from(created).unwrap_or(i64::MAX),
-    })?;
-    for old in catalog.checkpoints()?.iter().skip(keep) {
-        catalog.forget_checkpoint(&old.file)?;
-        let path = dir.join(&old.file);
-        if let Err(error) = std::fs::remove_file(&path) {
-            tracing::warn!(path = %path.display(), %error, "an old checkpoint could not be removed");
-        }
-    }
-    Ok(())
 }
 
 fn hold_dimensions(catalog: &Catalog, config: &Config) -> Result<()> {
-    let stream = &config.stream;
-    catalog.hold_setting("stream.edge_feature_dimension", &stream.edge_feature_dimension.to_string())?;
-    catalog.hold_setting("stream.node_feature_dimension", &stream.node_feature_dimension.to_string())?;
+    for (name, value) in fixed_settings(config) {
+        catalog.hold_setting(name, &value)?;
+    }
     Ok(())
+}
+
+/// Settings that may not change in the life of a data directory.
+#[must_use]
+pub fn fixed_settings(config: &Config) -> [(&'static str, String); 2] {
+    let stream = &config.stream;
+    [
+        ("stream.edge_feature_dimension", stream.edge_feature_dimension.to_string()),
+        ("stream.node_feature_dimension", stream.node_feature_dimension.to_string()),
+    ]
 }
 
 fn empty_index(config: &Config) -> Index {

@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{EdgeId, EventBatch};
+use super::{EdgeId, EventBatch, EventTime};
 
 /// A batch on its way to the log, with the callback that hears the outcome.
 pub struct Submission {
@@ -24,7 +24,7 @@ pub struct Receipt {
     pub first: EdgeId,
     /// One past the position of the last record written; equals `first` when nothing was new.
     pub end: EdgeId,
-    /// Number of events written.
+    /// Number of events written. A deletion of what never was is not written, and is no duplicate either.
     pub accepted: u64,
     /// Number of events that had been written before (same idempotency key or source offset).
     pub duplicates: u64,
@@ -100,6 +100,14 @@ pub enum IntakeError {
     /// The body as a whole cannot be read.
     #[error("the body cannot be read: {0}")]
     Malformed(String),
+    /// The body has more events than one body may have. They are not counted to the end.
+    #[error("the body has at least {found_at_least} events, the limit is {limit}; send several bodies")]
+    TooMany {
+        /// So many were found before reading stopped.
+        found_at_least: usize,
+        /// So many may come.
+        limit: usize,
+    },
     /// The log refused the batch.
     #[error(transparent)]
     Refused(#[from] SubmitError),
@@ -109,4 +117,11 @@ pub enum IntakeError {
 pub trait PositionLookup: Send + Sync {
     /// The next offset to read, or `None` if the log has nothing of this partition.
     fn position(&self, source: &str, partition: i32) -> Option<i64>;
+
+    /// The latest event time of an edge of this partition in the log. The empty name stands for all
+    /// sources without offsets together.
+    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
+        let _ = (source, partition);
+        None
+    }
 }

@@ -77,6 +77,14 @@ impl FeatureStore {
         Ok(())
     }
 
+    /// Makes the row of `index` read as zeros, as if it had never been set.
+    pub fn clear(&self, index: u64) {
+        let (chunk, offset) = self.locate(index);
+        if let Some(Some(chunk)) = self.chunks.read().get(chunk) {
+            chunk.write()[offset..offset + self.dimension].fill(0.0);
+        }
+    }
+
     /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and
     /// indices that stand for nothing such as those of a sample's empty slots, become zeros.
     ///
@@ -176,6 +184,10 @@ mod tests {
         let mut out = [0.0; 2];
         store.row_into(3, &mut out);
         assert_eq!(out, [4.0, 5.0]);
+        store.clear(3);
+        store.clear(1 << 40);
+        store.row_into(3, &mut out);
+        assert_eq!(out, [0.0, 0.0]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::account::ListCounts;
 use super::block::Record;
 use super::list::AdjacencyList;
 use super::plan::{BatchPlan, ShardMap};
@@ -38,6 +39,8 @@ pub struct GraphStore {
 pub(super) struct Shard {
     pub lists: Vec<AdjacencyList>,
     pub slab: Slab,
+    /// Over all lists.
+    pub counts: ListCounts,
 }
 
 /// Counts over the whole store.
@@ -59,10 +62,11 @@ struct Writer {
 
 impl Shard {
     fn new(page: usize) -> Self {
-        Self { lists: Vec::new(), slab: Slab::new(page) }
+        Self { lists: Vec::new(), slab: Slab::new(page), counts: ListCounts::default() }
     }
 
-    fn list_mut(&mut self, index: usize) -> (&mut AdjacencyList, &mut Slab) {
+    /// Changes the list of a node by `f`, and the counts with it.
+    fn change<R>(&mut self, index: usize, f: impl FnOnce(&mut AdjacencyList, &mut Slab) -> R) -> R {
         if index >= self.lists.len() {
             // Grown by an eighth: an empty slot costs as much as three entries.
             if index >= self.lists.capacity() {
@@ -70,7 +74,11 @@ impl Shard {
             }
             self.lists.resize_with(index + 1, AdjacencyList::default);
         }
-        (&mut self.lists[index], &mut self.slab)
+        let list = &mut self.lists[index];
+        let before = ListCounts::of(list);
+        let result = f(list, &mut self.slab);
+        self.counts.replace(before, ListCounts::of(list));
+        result
     }
 
     /// Moves all entries to a new slab if too many slots wait for reuse.
@@ -161,8 +169,7 @@ impl GraphStore {
         plan.for_each_shard(|shard, words| {
             let mut shard = self.shards[shard].write();
             plan.for_each_node(batch, words, records, |index, records| {
-                let (list, slab) = shard.list_mut(index);
-                list.add(slab, records, self.page, newest);
+                shard.change(index, |list, slab| list.add(slab, records, self.page, newest));
             });
             shard.compact(self.page);
         });
@@ -200,8 +207,11 @@ impl GraphStore {
     /// Removes the entries of `node` that `gone` names and says how many. No edge id exceeds `newest`.
     fn remove(&self, node: NodeId, newest: u64, gone: impl Fn(Record) -> bool) -> u64 {
         let (shard, index) = self.map.locate(node);
-        let Shard { lists, slab } = &mut *self.shards[shard].write();
-        lists.get_mut(index).map_or(0, |list| list.remove(slab, newest, gone))
+        let mut shard = self.shards[shard].write();
+        if index >= shard.lists.len() {
+            return 0;
+        }
+        shard.change(index, |list, slab| list.remove(slab, newest, gone))
     }
 
     /// Every record below this position is in.

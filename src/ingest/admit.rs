@@ -1,20 +1,40 @@
 //! What every source asks of an event before it is stored: feature rows of the stream's length, and an
 //! event time that is neither too late nor too far ahead.
 //!
-//! Lateness is measured against the stream's high water, the latest event time of what is *durable*.
-//! A source judges through an [`AdmitCursor`] of its own, which also sees the batch it is building and
-//! publishes it with [`AdmitCursor::commit`] once the batch is durable. So a batch that the log refused
-//! is judged again as it was the first time, and so is one that is read again after a restart.
+//! **Clocks.** Partitions of a source, and sources, do not advance together: a broker hands out a day of
+//! one partition before the first message of the next. So every partition has a clock of its own, the
+//! latest event time of its edges, and an edge is late when it is behind *every* clock by more than the
+//! allowed lateness: its own, and those of all partitions that had events within [`IDLE`]. A partition that
+//! has gone quiet holds nobody back; one whose first edge is yet to come sets its clock with it.
 //!
-//! Only edges have lateness and raise the high water: node features are often loaded from tables with
-//! arbitrary times, and deletions name a time to delete up to.
+//! **Too far ahead** is judged by the partition's own clock alone, for the same reason. A clock is *sure*
+//! once two edges in a row stood within the future limit of one another, and only a sure clock refuses
+//! edges: a first edge with a wild time is corrected by the next one, and after a start, the first edges
+//! may be any distance from what is in the log. Without a future limit one wild time makes everything after
+//! it in its partition late, until another partition with sane times is active.
+//!
+//! **Again.** A source judges through an [`AdmitCursor`], which also sees the batch it is building and
+//! advances the shared clock with [`AdmitCursor::commit`] once the batch is durable; after a restart clocks
+//! start at what the log has of their partition. So a batch that the log refused is judged again as it was
+//! the first time.
+//!
+//! Only edges have lateness and advance clocks: node features are often loaded from tables with arbitrary
+//! times, and deletions name a time to delete up to.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::decode::TIME_LIMIT;
 use super::rejection::{Reason, Rejection};
 use crate::event::{Event, EventTime};
+
+/// A partition without events for so long is not waited for.
+pub const IDLE: Duration = Duration::from_secs(30);
+/// Edges that are judged between two looks at the other clocks.
+const LOOK_EVERY: u32 = 1024;
 
 /// What happens to an edge that is later than the allowed lateness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,42 +55,90 @@ pub struct AdmitOptions {
     pub edge_feature_dim: usize,
     /// Length of node feature rows; 0 means that nodes carry none.
     pub node_feature_dim: usize,
-    /// An edge is late when its time is below the high water by more than this, in the stream's unit;
+    /// An edge is late when its time is behind every active clock by more than this, in the stream's unit;
     /// `None` means that no edge is late.
     pub allowed_lateness: Option<i64>,
     /// What happens to late edges.
     pub late: LatePolicy,
-    /// An edge is refused when its time is above the high water by more than this, in the stream's unit:
-    /// one wild timestamp would make everything after it late. The first edge is always admitted.
+    /// An edge is refused when its time is ahead of its partition's clock by more than this, in the stream's
+    /// unit; `None` means that no edge is.
     pub future_limit: Option<i64>,
 }
 
-/// The stream's rules and its high water, shared by all sources.
+/// The latest event time of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Clock {
+    time: EventTime,
+    /// Whether a second edge has confirmed it.
+    sure: bool,
+}
+
+/// A clock as others see it.
+#[derive(Debug, Default)]
+struct Shown {
+    clock: Option<Clock>,
+    active: Option<Instant>,
+}
+
+/// The stream's rules and the clocks of all partitions.
 #[derive(Debug)]
 pub struct Admission {
     options: AdmitOptions,
-    /// `i64::MIN` before the first edge.
-    high_water: AtomicI64,
+    clocks: Mutex<BTreeMap<(Arc<str>, i32), Shown>>,
 }
 
 impl Admission {
-    /// Rules for a stream whose latest stored event time is `high_water`.
+    /// Rules for a stream; clocks start with their first edge or with what their cursor is given.
     #[must_use]
-    pub fn new(options: AdmitOptions, high_water: Option<EventTime>) -> Arc<Self> {
-        Arc::new(Self { options, high_water: AtomicI64::new(high_water.unwrap_or(EventTime::MIN).0) })
+    pub fn new(options: AdmitOptions) -> Arc<Self> {
+        Arc::new(Self { options, clocks: Mutex::default() })
     }
 
-    /// The latest event time among durable edges that came through here or were there at the start.
+    /// The latest event time on any clock: of edges that are durable.
     #[must_use]
-    pub fn high_water(&self) -> Option<EventTime> {
-        let time = EventTime(self.high_water.load(Ordering::Relaxed));
-        (time != EventTime::MIN).then_some(time)
+    pub fn latest(&self) -> Option<EventTime> {
+        self.clocks.lock().values().filter_map(|shown| shown.clock).map(|clock| clock.time).max()
     }
 
-    /// A cursor to judge the events of one source (or one partition) with.
+    /// A cursor to judge the events of one partition of a source with. `stored` is the latest event time
+    /// that the log has of this partition; it counts where the partition has no clock yet.
     #[must_use]
-    pub fn cursor(self: &Arc<Self>) -> AdmitCursor {
-        AdmitCursor { admission: Arc::clone(self), ahead: EventTime::MIN, sealed: EventTime::MIN }
+    pub fn cursor(
+        self: &Arc<Self>,
+        source: &Arc<str>,
+        partition: i32,
+        stored: Option<EventTime>,
+    ) -> AdmitCursor {
+        let key = (Arc::clone(source), partition);
+        let mut clocks = self.clocks.lock();
+        let shown = clocks.entry(key.clone()).or_default();
+        shown.clock =
+            shown.clock.or(stored.map(|time| Clock { time, sure: self.options.future_limit.is_none() }));
+        let clock = shown.clock;
+        drop(clocks);
+        AdmitCursor {
+            admission: Arc::clone(self),
+            key,
+            ahead: clock,
+            sealed: None,
+            others: None,
+            until_look: 0,
+        }
+    }
+
+    /// The earliest clock of the other partitions that are active; notes that this one is.
+    fn others(&self, key: &(Arc<str>, i32)) -> Option<EventTime> {
+        let now = Instant::now();
+        let mut clocks = self.clocks.lock();
+        if let Some(own) = clocks.get_mut(key) {
+            own.active = Some(now);
+        }
+        let active = |shown: &Shown| shown.active.is_some_and(|at| now.duration_since(at) < IDLE);
+        clocks
+            .iter()
+            .filter(|(other, shown)| *other != key && active(shown))
+            .filter_map(|(_, shown)| Some(shown.clock?.time))
+            .min()
     }
 }
 
@@ -87,14 +155,19 @@ pub enum Verdict {
     Refuse(Rejection),
 }
 
-/// Judges events in the order of one source.
+/// Judges events in the order of one partition.
 #[derive(Debug)]
 pub struct AdmitCursor {
     admission: Arc<Admission>,
-    /// Latest time accepted, durable or not.
-    ahead: EventTime,
+    key: (Arc<str>, i32),
+    /// The partition's clock with what was accepted, durable or not.
+    ahead: Option<Clock>,
     /// The same up to the end of the batch that was handed in last.
-    sealed: EventTime,
+    sealed: Option<Clock>,
+    /// The earliest clock of the other active partitions, as of the last look.
+    others: Option<EventTime>,
+    /// Edges until the next look.
+    until_look: u32,
 }
 
 impl AdmitCursor {
@@ -121,17 +194,28 @@ impl AdmitCursor {
     /// What was judged so far is a batch that is being handed in.
     pub fn seal(&mut self) {
         self.sealed = self.ahead;
+        self.until_look = 0;
     }
 
     /// What was judged up to the last [`seal`](Self::seal) is durable.
     pub fn commit(&mut self) {
-        self.admission.high_water.fetch_max(self.sealed.0, Ordering::Relaxed);
+        let Some(sealed) = self.sealed else { return };
+        let mut clocks = self.admission.clocks.lock();
+        let Some(shown) = clocks.get_mut(&self.key) else { return };
+        shown.clock = Some(match shown.clock {
+            Some(clock) if clock.sure && sealed.sure => {
+                Clock { time: clock.time.max(sealed.time), sure: true }
+            }
+            Some(clock) if clock.sure => clock,
+            _ => sealed,
+        });
     }
 
     /// What was judged since the last [`commit`](Self::commit) will be judged again.
     pub fn rewind(&mut self) {
-        self.ahead = EventTime::MIN;
-        self.sealed = EventTime::MIN;
+        self.ahead = self.admission.clocks.lock().get(&self.key).and_then(|shown| shown.clock);
+        self.sealed = None;
+        self.until_look = 0;
     }
 
     fn judge_time(&mut self, time: EventTime) -> Verdict {
@@ -139,23 +223,28 @@ impl AdmitCursor {
             let detail = format!("time {time} does not lie within ±2^62");
             return Verdict::Refuse(Rejection::new(Reason::BadTime, detail));
         }
+        if self.until_look == 0 {
+            self.others = self.admission.others(&self.key);
+            self.until_look = LOOK_EVERY;
+        }
+        self.until_look -= 1;
+        let before = self.ahead.map(|clock| clock.time);
+        self.ahead = match advance(self.ahead, time, self.admission.options.future_limit) {
+            Ok(clock) => Some(clock),
+            Err(rejection) => return Verdict::Refuse(rejection),
+        };
+        // A clock that an unsure time had put ahead was set back by this edge, which then is not late.
+        let own = before.zip(self.ahead).map(|(before, now)| before.min(now.time));
+        let Some(own) = own else { return Verdict::Accept };
+        self.judge_lateness(time, self.others.map_or(own, |others| own.min(others)))
+    }
+
+    fn judge_lateness(&self, time: EventTime, reference: EventTime) -> Verdict {
         let options = self.admission.options;
-        let high = self.ahead.max(EventTime(self.admission.high_water.load(Ordering::Relaxed)));
-        if high == EventTime::MIN {
-            self.ahead = time;
-            return Verdict::Accept;
-        }
-        if let Some(limit) = options.future_limit
-            && time.0 > high.0.saturating_add(limit)
-        {
-            let detail = format!("time {time} is more than {limit} after the latest event time {high}");
-            return Verdict::Refuse(Rejection::new(Reason::TooFarAhead, detail));
-        }
-        self.ahead = high.max(time);
         match options.allowed_lateness {
-            Some(allowed) if time.0 < high.0.saturating_sub(allowed) => {
+            Some(allowed) if time.0 < reference.0.saturating_sub(allowed) => {
                 let detail =
-                    format!("time {time} is more than {allowed} before the latest event time {high}");
+                    format!("time {time} is more than {allowed} before {reference}, where the stream stands");
                 let rejection = Rejection::new(Reason::TooLate, detail);
                 match options.late {
                     LatePolicy::Accept => Verdict::AcceptLate,
@@ -168,13 +257,36 @@ impl AdmitCursor {
     }
 }
 
+/// The clock after an edge at `time`, or why the edge is refused.
+fn advance(clock: Option<Clock>, time: EventTime, limit: Option<i64>) -> Result<Clock, Rejection> {
+    let Some(limit) = limit else {
+        let time = clock.map_or(time, |clock| clock.time.max(time));
+        return Ok(Clock { time, sure: true });
+    };
+    let Some(clock) = clock else { return Ok(Clock { time, sure: false }) };
+    let is_far_ahead = time.0 > clock.time.0.saturating_add(limit);
+    let is_far_behind = time.0 < clock.time.0.saturating_sub(limit);
+    match clock.sure {
+        true if is_far_ahead => {
+            let detail = format!(
+                "time {time} is more than {limit} after {}, the latest event time of its partition; if the \
+                 stream has such gaps, raise stream.future_limit and restart",
+                clock.time
+            );
+            Err(Rejection::new(Reason::TooFarAhead, detail))
+        }
+        false if is_far_ahead || is_far_behind => Ok(Clock { time, sure: false }),
+        _ => Ok(Clock { time: clock.time.max(time), sure: true }),
+    }
+}
+
 fn check_dimension(what: &str, found: usize, expected: usize) -> Result<(), Rejection> {
     if found == 0 || found == expected {
         return Ok(());
     }
     let detail = format!(
-        "the {what} has {found} features, the stream's {what} feature dimension is {expected}; \
-         send {expected} or none, or set the dimension to {found}"
+        "the {what} has {found} features, stream.{what}_feature_dimension is {expected}; send {expected} or none, \
+         or set it to {found}"
     );
     Err(Rejection::new(Reason::FeatureDimension, detail))
 }
@@ -202,10 +314,29 @@ mod tests {
         }
     }
 
+    fn cursor(admission: &Arc<Admission>, partition: i32, stored: Option<i64>) -> AdmitCursor {
+        admission.cursor(&"kafka:t".into(), partition, stored.map(EventTime))
+    }
+
+    fn late_after(allowed: i64) -> AdmitOptions {
+        AdmitOptions {
+            allowed_lateness: Some(allowed),
+            late: LatePolicy::DeadLetter,
+            ..AdmitOptions::default()
+        }
+    }
+
+    fn store(cursor: &mut AdmitCursor, times: impl IntoIterator<Item = i64>) -> Vec<i64> {
+        let refused = times.into_iter().filter(|&t| reason(&cursor.judge(&edge(t, 0))).is_some()).collect();
+        cursor.seal();
+        cursor.commit();
+        refused
+    }
+
     #[test]
     fn rows_have_the_streams_length_or_none() {
         let options = AdmitOptions { edge_feature_dim: 3, ..AdmitOptions::default() };
-        let mut cursor = Admission::new(options, None).cursor();
+        let mut cursor = cursor(&Admission::new(options), 0, None);
         assert_eq!(cursor.judge(&edge(1, 0)), Verdict::Accept);
         assert_eq!(cursor.judge(&edge(1, 3)), Verdict::Accept);
         assert_eq!(reason(&cursor.judge(&edge(1, 2))), Some(Reason::FeatureDimension));
@@ -215,51 +346,104 @@ mod tests {
 
     #[test]
     fn lateness_counts_from_what_is_durable_or_in_the_same_batch() {
-        let options = AdmitOptions {
-            allowed_lateness: Some(10),
-            late: LatePolicy::DeadLetter,
-            ..AdmitOptions::default()
-        };
-        let admission = Admission::new(options, Some(EventTime(100)));
-        let mut cursor = admission.cursor();
-        assert_eq!(cursor.judge(&edge(90, 0)), Verdict::Accept, "exactly the allowed lateness");
-        assert_eq!(reason(&cursor.judge(&edge(89, 0))), Some(Reason::TooLate));
-        assert_eq!(cursor.judge(&edge(200, 0)), Verdict::Accept);
-        assert_eq!(reason(&cursor.judge(&edge(189, 0))), Some(Reason::TooLate), "its own batch counts");
+        let admission = Admission::new(late_after(10));
+        let mut first = cursor(&admission, 0, Some(100));
+        assert_eq!(first.judge(&edge(90, 0)), Verdict::Accept, "exactly the allowed lateness");
+        assert_eq!(reason(&first.judge(&edge(89, 0))), Some(Reason::TooLate));
+        assert_eq!(first.judge(&edge(200, 0)), Verdict::Accept);
+        assert_eq!(reason(&first.judge(&edge(189, 0))), Some(Reason::TooLate), "its own batch counts");
+        let mut second = cursor(&admission, 0, None);
+        assert_eq!(second.judge(&edge(95, 0)), Verdict::Accept, "not durable, not seen by others");
+        first.rewind();
+        assert_eq!(first.judge(&edge(95, 0)), Verdict::Accept, "judged again as the first time");
+        assert_eq!(first.judge(&edge(200, 0)), Verdict::Accept);
+        first.seal();
+        assert_eq!(first.judge(&edge(300, 0)), Verdict::Accept, "of the next batch");
+        first.commit();
+        assert_eq!(admission.latest(), Some(EventTime(200)));
+        assert_eq!(reason(&cursor(&admission, 0, None).judge(&edge(95, 0))), Some(Reason::TooLate));
+    }
+
+    #[test]
+    fn a_partition_that_is_read_after_another_is_not_late() {
+        let admission = Admission::new(late_after(10));
+        let (mut ahead, mut behind) = (cursor(&admission, 0, None), cursor(&admission, 1, None));
+        assert!(store(&mut ahead, 0..1000).is_empty());
+        assert!(store(&mut behind, 0..500).is_empty(), "its own clock counts");
+        assert_eq!(reason(&behind.judge(&edge(480, 0))), Some(Reason::TooLate), "late within its own");
+        behind.rewind();
+        ahead.rewind();
         assert_eq!(
-            admission.cursor().judge(&edge(95, 0)),
-            Verdict::Accept,
-            "not durable, not seen by others"
+            store(&mut ahead, [600, 495, 480]),
+            [480],
+            "the partition behind says where the stream stands"
         );
-        cursor.rewind();
-        assert_eq!(cursor.judge(&edge(95, 0)), Verdict::Accept, "judged again as the first time");
-        assert_eq!(cursor.judge(&edge(200, 0)), Verdict::Accept);
-        cursor.seal();
-        assert_eq!(cursor.judge(&edge(300, 0)), Verdict::Accept, "of the next batch");
-        cursor.commit();
-        assert_eq!(admission.high_water(), Some(EventTime(200)));
-        assert_eq!(reason(&admission.cursor().judge(&edge(95, 0))), Some(Reason::TooLate));
+
+        // A partition without events holds nobody back.
+        let long_ago = Instant::now().checked_sub(IDLE).unwrap();
+        admission.clocks.lock().get_mut(&("kafka:t".into(), 1)).unwrap().active = Some(long_ago);
+        ahead.rewind();
+        assert_eq!(store(&mut ahead, [990, 600]), [600]);
+        // It goes on where it stopped, also in a new cursor.
+        let mut back = cursor(&admission, 1, None);
+        assert_eq!(store(&mut back, [495, 480, 501]), [480]);
+    }
+
+    #[test]
+    fn after_a_restart_every_partition_goes_on_where_its_own_events_stopped() {
+        let admission = Admission::new(late_after(10));
+        let (mut ahead, mut behind) = (cursor(&admission, 0, Some(1000)), cursor(&admission, 1, Some(500)));
+        assert_eq!(store(&mut behind, [480, 495]), [480]);
+        assert_eq!(store(&mut ahead, [480, 495]), [480]);
+        behind.rewind();
+        assert_eq!(store(&mut behind, 501..600), [0; 0]);
     }
 
     #[test]
     fn policies_and_extremes() {
         for (late, expected) in [(LatePolicy::Accept, None), (LatePolicy::Drop, Some(Reason::TooLate))] {
             let options = AdmitOptions { allowed_lateness: Some(0), late, ..AdmitOptions::default() };
-            let mut cursor = Admission::new(options, Some(EventTime(5))).cursor();
+            let mut cursor = cursor(&Admission::new(options), 0, Some(5));
             assert_eq!(reason(&cursor.judge(&edge(4, 0))), expected);
         }
-        let options = AdmitOptions {
-            allowed_lateness: Some(i64::MAX),
-            future_limit: Some(100),
-            ..AdmitOptions::default()
-        };
-        let admission = Admission::new(options, None);
-        let mut cursor = admission.cursor();
+        let options = AdmitOptions { future_limit: Some(100), ..late_after(i64::MAX) };
+        let mut cursor = cursor(&Admission::new(options), 0, None);
         assert_eq!(cursor.judge(&edge(50, 0)), Verdict::Accept, "the first edge sets the clock");
-        assert_eq!(reason(&cursor.judge(&edge(151, 0))), Some(Reason::TooFarAhead));
+        assert_eq!(cursor.judge(&edge(51, 0)), Verdict::Accept);
+        assert_eq!(reason(&cursor.judge(&edge(152, 0))), Some(Reason::TooFarAhead));
         assert_eq!(cursor.judge(&edge(150, 0)), Verdict::Accept);
         assert_eq!(cursor.judge(&edge(-(1 << 62), 0)), Verdict::Accept, "no overflow");
         let delete = Event::DeleteNode { key: NodeKey::Int(1) };
         assert_eq!(cursor.judge(&delete), Verdict::Accept);
+    }
+
+    #[test]
+    fn one_wild_time_spoils_nothing_where_there_is_a_future_limit() {
+        let wild = 1_700_000_000_000_000_000;
+        let options = AdmitOptions { future_limit: Some(1000), ..late_after(10) };
+        let admission = Admission::new(options);
+        let mut now = cursor(&admission, 0, None);
+        assert_eq!(store(&mut now, [100, 101, wild, 102, 103]), [wild]);
+        // The first one of all cannot be told, but does no harm to the others.
+        let mut first = cursor(&admission, 1, None);
+        assert_eq!(store(&mut first, [wild, 100, 101, 80, 102]), [80]);
+        // One that went in while there was no limit is forgotten after a restart with one.
+        let mut restarted = cursor(&Admission::new(options), 0, Some(wild));
+        assert_eq!(store(&mut restarted, [100, 101, 80]), [80]);
+        // A gap in the stream is passed by a restart.
+        let mut restarted = cursor(&Admission::new(options), 0, Some(100));
+        assert_eq!(store(&mut restarted, [9000, 9001, 9002]), [0; 0]);
+        assert_eq!(reason(&now.judge(&edge(9000, 0))), Some(Reason::TooFarAhead));
+    }
+
+    #[test]
+    fn without_a_future_limit_a_wild_time_spoils_its_own_partition_only() {
+        let wild = 1_700_000_000_000_000_000;
+        let admission = Admission::new(late_after(10));
+        let (mut bad, mut good) = (cursor(&admission, 0, None), cursor(&admission, 1, None));
+        store(&mut bad, [100, wild]);
+        assert!(store(&mut good, 100..200).is_empty());
+        bad.rewind();
+        assert!(store(&mut bad, 195..200).is_empty(), "the other clock is sane");
     }
 }

@@ -16,19 +16,20 @@
 
 use std::borrow::Cow;
 
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::rejection::{Reason, Rejection};
 use super::wire::{Row, Scalar, Wire, short};
-use crate::event::{BodyFormat, EdgeEvent, Event, EventTime, Incoming, NodeKey};
+use crate::event::{EdgeEvent, Event, EventTime, Incoming, NodeKey};
 
 /// Longest node id, type name or idempotency key, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
 /// Times beyond ± this many units are refused, so that time arithmetic never overflows.
 pub const TIME_LIMIT: i64 = 1 << 62;
+
+/// A number of a feature row as text, with its comma: the 17 digits of a double, sign, exponent, blank.
+const NUMBER_BYTES: usize = 32;
 
 /// Bounds of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,18 @@ pub struct DecodeOptions {
     pub max_event_bytes: usize,
     /// Longest feature row.
     pub max_features: usize,
+}
+
+impl DecodeOptions {
+    /// The default, with room for feature rows of this length however their numbers are written.
+    #[must_use]
+    pub fn for_rows_of(dimension: usize) -> Self {
+        let default = Self::default();
+        Self {
+            max_event_bytes: default.max_event_bytes.max(dimension.saturating_mul(NUMBER_BYTES) + (64 << 10)),
+            max_features: default.max_features.max(dimension),
+        }
+    }
 }
 
 impl Default for DecodeOptions {
@@ -49,15 +62,6 @@ impl Default for DecodeOptions {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decoder {
     options: DecodeOptions,
-}
-
-/// One event of a body: its bytes and what they say.
-#[derive(Debug)]
-pub struct BodyEvent<'a> {
-    /// The event's own bytes, for the dead letter.
-    pub raw: &'a [u8],
-    /// The event, or why it is not one.
-    pub decoded: Result<Incoming, Rejection>,
 }
 
 impl Decoder {
@@ -105,32 +109,6 @@ impl Decoder {
             Err(_) => Cow::Borrowed(text),
         };
         Ok(Incoming::new(Event::DeleteNode { key: text_key("key", &text)? }))
-    }
-
-    /// Reads a body of many events. Events are judged one by one.
-    ///
-    /// # Errors
-    /// When the body as a whole cannot be read; the text says where.
-    pub fn body<'a>(&self, body: &'a [u8], format: BodyFormat) -> Result<Vec<BodyEvent<'a>>, String> {
-        let read = |raw: &'a [u8]| BodyEvent { raw, decoded: self.event(raw) };
-        match (format, first_byte(body)) {
-            (_, None) => Err("it is empty; send at least one JSON object".into()),
-            (BodyFormat::JsonLines, _) => Ok(body
-                .split(|&b| b == b'\n')
-                .map(<[u8]>::trim_ascii)
-                .filter(|l| !l.is_empty())
-                .map(read)
-                .collect()),
-            (BodyFormat::Json, Some(b'[')) => {
-                let items: Vec<&'a RawValue> = serde_json::from_slice(body).map_err(|e| e.to_string())?;
-                Ok(items.into_iter().map(|item| read(item.get().as_bytes())).collect())
-            }
-            (BodyFormat::Json, Some(b'{')) => {
-                serde_json::from_slice::<IgnoredAny>(body).map_err(|e| e.to_string())?;
-                Ok(vec![read(body)])
-            }
-            (BodyFormat::Json, Some(_)) => Err("expected a JSON object or an array of objects".into()),
-        }
     }
 
     fn judge(&self, wire: Wire<'_>) -> Result<Event, Rejection> {
@@ -313,7 +291,7 @@ fn parse_object(bytes: &[u8]) -> Result<Wire<'_>, Rejection> {
     serde_json::from_slice(bytes).map_err(|e| Rejection::new(Reason::MalformedJson, e.to_string()))
 }
 
-fn first_byte(bytes: &[u8]) -> Option<u8> {
+pub(super) fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.trim_ascii_start().first().copied()
 }
 
@@ -451,6 +429,17 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_the_streams_length_are_never_too_long() {
+        let number = "-1.23456789012345678e-10";
+        let event =
+            |n: usize| format!(r#"{{"src":1,"dst":2,"ts":0,"features":[{}]}}"#, vec![number; n].join(", "));
+        let decoder = Decoder::new(DecodeOptions::for_rows_of(100_000));
+        assert!(decoder.event(event(100_000).as_bytes()).is_ok());
+        assert_eq!(decoder.event(event(100_001).as_bytes()).unwrap_err().reason, Reason::TooLarge);
+        assert_eq!(DecodeOptions::for_rows_of(8), DecodeOptions::default());
+    }
+
+    #[test]
     fn idempotency_keys_are_hashed_and_never_zero() {
         let key = |text: &str| Decoder::default().event(text.as_bytes()).unwrap().idempotency;
         let a = key(r#"{"src":1,"dst":2,"ts":0,"idempotency_key":"a"}"#);
@@ -479,26 +468,6 @@ mod tests {
         assert_eq!(decode(b"{}").unwrap_err().reason, Reason::MissingField);
         assert_eq!(decode(b"").unwrap_err().reason, Reason::MissingKey);
         assert_eq!(Decoder::default().tombstone(None).unwrap_err().reason, Reason::MissingKey);
-    }
-
-    #[test]
-    fn bodies_are_judged_event_by_event() {
-        let decoder = Decoder::default();
-        let good = r#"{"src":1,"dst":2,"ts":0}"#;
-        let array = format!("[{good}, {{\"src\":1}},\n 5, {good}]");
-        let found = decoder.body(array.as_bytes(), BodyFormat::Json).unwrap();
-        let reasons: Vec<_> = found.iter().map(|e| e.decoded.as_ref().err().map(|r| r.reason)).collect();
-        assert_eq!(reasons, [None, Some(Reason::MissingField), Some(Reason::MalformedJson), None]);
-        assert_eq!(found[1].raw, br#"{"src":1}"#);
-
-        let lines = format!("{good}\r\n\n  \n{{ broken\n{good}");
-        let found = decoder.body(lines.as_bytes(), BodyFormat::JsonLines).unwrap();
-        assert_eq!(found.iter().map(|e| e.decoded.is_ok()).collect::<Vec<_>>(), [true, false, true]);
-        assert_eq!(decoder.body(good.as_bytes(), BodyFormat::Json).unwrap().len(), 1);
-        for bad in ["", " \n", "[", "[{]", "{\"src\":", "7", "\"x\""] {
-            assert!(decoder.body(bad.as_bytes(), BodyFormat::Json).is_err(), "{bad:?}");
-        }
-        assert!(decoder.body(b"[]", BodyFormat::Json).unwrap().is_empty());
     }
 
     /// Texts that are almost events: JSON of the right shape with values of any kind.
@@ -537,8 +506,6 @@ mod tests {
             let decoder = Decoder::default();
             let _ = decoder.event(&bytes);
             let _ = decoder.tombstone(Some(&bytes));
-            let _ = decoder.body(&bytes, BodyFormat::Json);
-            let _ = decoder.body(&bytes, BodyFormat::JsonLines);
         }
 
         #[test]

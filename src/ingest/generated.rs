@@ -3,7 +3,8 @@
 //! - Items belong to genres, and an edge carries a noisy description of its item's genre as features.
 //! - A user has a taste for one genre at a time and drifts to another every so often, each user at a
 //!   time of its own. What was learned about a user goes stale.
-//! - Users come in waves: a few are active for a while, then others.
+//! - Users come in waves: a few are active for a while, then others. User 1 is in every wave, and the first
+//!   event is between user 1 and item 1, so that there is someone to ask about from the start.
 //!
 //! Event `i` is a pure function of (seed, i), so a restarted source goes on at the next event without
 //! having kept anything.
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{RecvTimeoutError, Sender};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::rejection::IngestStats;
@@ -27,6 +28,9 @@ pub const FEATURE_DIMENSION: usize = 8;
 const USERS: u64 = 1_000;
 const ITEMS: u64 = 1_200;
 const GENRES: u64 = 12;
+/// The user who is in every wave, at place 0 of it, and the item that is visited first.
+const REGULAR_USER: u64 = 1;
+const FIRST_ITEM: u64 = 1;
 /// Users active in the same wave, and events in a wave.
 const WAVE_USERS: u64 = 100;
 const WAVE_EVENTS: u64 = 3_000;
@@ -61,14 +65,17 @@ impl GeneratedWorld {
     /// Event number `i`; times are milliseconds that grow by one second an event.
     #[must_use]
     pub fn event(&self, i: u64) -> EdgeEvent {
-        let wave_user = self.draw(Draw::User, i, 0) % WAVE_USERS;
-        let user = self.draw(Draw::Wave, i / WAVE_EVENTS, wave_user) % USERS;
-        let genre = if self.draw(Draw::Wander, i, 0) % 100 < WANDERING_PERCENT {
-            self.draw(Draw::Wander, i, 1) % GENRES
+        let (user, item, genre) = if i == 0 {
+            (REGULAR_USER, FIRST_ITEM, FIRST_ITEM % GENRES)
         } else {
-            self.taste(user, i)
+            let user = self.active_user(i);
+            let genre = if self.draw(Draw::Wander, i, 0) % 100 < WANDERING_PERCENT {
+                self.draw(Draw::Wander, i, 1) % GENRES
+            } else {
+                self.taste(user, i)
+            };
+            (user, self.item(genre, i), genre)
         };
-        let item = self.item(genre, i);
         let features = (0..FEATURE_DIMENSION as u64)
             .map(|k| self.describe(genre, k) + 0.3 * self.signed(Draw::Noise, i, k))
             .collect();
@@ -79,6 +86,14 @@ impl GeneratedWorld {
             edge_type: None,
             features,
             label: None,
+        }
+    }
+
+    /// Who acts in event `i`: one of the users of its wave.
+    fn active_user(&self, i: u64) -> u64 {
+        match self.draw(Draw::User, i, 0) % WAVE_USERS {
+            0 => REGULAR_USER,
+            place => self.draw(Draw::Wave, i / WAVE_EVENTS, place) % USERS,
         }
     }
 
@@ -166,6 +181,7 @@ fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> Ev
             from: range.start.cast_signed(),
             to: range.end.cast_signed(),
         }],
+        gap_allowed: false,
         origin_unix_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
     }
 }
@@ -186,7 +202,14 @@ fn hand_over(
             }
             submission = refused.into_inner();
         }
-        match hear.recv() {
+        // A log that hangs must not hold up the end; what became of the batch is in the log.
+        let heard = loop {
+            match hear.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Timeout) if !stop.load(Ordering::Acquire) => {}
+                heard => break heard,
+            }
+        };
+        match heard {
             Ok(Ok(receipt)) => return Some(receipt),
             Ok(Err(refusal)) => {
                 tracing::debug!(%refusal, "the generated batch is handed in again");
@@ -211,6 +234,40 @@ mod tests {
             assert!(world.event(i).features.iter().all(|x| x.abs() <= 1.3));
         }
         assert_ne!(world.event(5), GeneratedWorld { seed: 8 }.event(5));
+    }
+
+    #[test]
+    fn user_1_and_item_1_are_there_from_the_first_event_and_user_1_stays() {
+        for seed in [0, 7] {
+            let world = GeneratedWorld { seed };
+            let first = world.event(0);
+            assert_eq!((&first.src, &first.dst), (&NodeKey::from("user-1"), &NodeKey::from("item-1")));
+            let late = 50 * WAVE_EVENTS;
+            let visits = (late..late + WAVE_EVENTS).filter(|&i| world.event(i).src == first.src).count();
+            assert!(visits > 10, "user-1 acts {visits} times in wave 50 of world {seed}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_never_answers_does_not_hold_up_the_end() {
+        struct Nothing;
+        impl PositionLookup for Nothing {
+            fn position(&self, _: &str, _: i32) -> Option<i64> {
+                None
+            }
+        }
+        let (queue, silent) = crossbeam_channel::bounded(1);
+        let (stats, stop) = (IngestStats::default(), AtomicBool::new(false));
+        let world = GeneratedWorld { seed: 1 };
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| run(world, 1e4, &Nothing, &queue, &stats, &stop));
+            while silent.is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Release);
+            running.join().unwrap();
+        });
+        assert_eq!(silent.len(), 1);
     }
 
     #[test]

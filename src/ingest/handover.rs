@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
-use super::admit::Admission;
+use super::admit::{Admission, AdmitCursor};
 use super::dead_letter::DeadLetters;
 use crate::event::{PositionLookup, Receipt, Reply, Submission, SubmitError};
 
@@ -21,6 +21,15 @@ pub struct SourceWiring {
     pub admission: Arc<Admission>,
     /// Where refused events are kept.
     pub dead_letters: Arc<DeadLetters>,
+}
+
+impl SourceWiring {
+    /// A cursor to judge the events of one partition with, which goes on where the log stands. Sources
+    /// without offsets have one partition and are named so in the log together.
+    pub(super) fn cursor(&self, source: &Arc<str>, partition: i32, has_offsets: bool) -> AdmitCursor {
+        let logged = if has_offsets { source } else { "" };
+        self.admission.cursor(source, partition, self.positions.latest_time(logged, partition))
+    }
 }
 
 /// What became of the batch that `tag` names.

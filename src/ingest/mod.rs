@@ -2,16 +2,19 @@
 //! admit them and hand batches to the log through one bounded queue. A refused event is counted, named
 //! and kept as a dead letter before the batch that accounts for it is handed in.
 //!
-//! Reading order: `decode` (bytes to events), `admit` (the stream's rules), `dead_letter`, `handover`, then
-//! the sources `kafka`, `replay` (files, read by `csv`) and `push`; `produce` is the other side, a producer
-//! for files. Knows the words of the stream and nothing of graphs, learning or HTTP.
+//! Reading order: `decode` (bytes to events), `body` (many of them), `admit` (the stream's rules),
+//! `dead_letter`, `handover`, then the sources `kafka`, `replay` (files, read by `csv`) and `push`; `produce`
+//! is the other side, a producer for files. Knows the words of the stream and nothing of graphs, learning or
+//! HTTP.
 
 pub mod admit;
+pub mod body;
 pub mod csv;
 pub mod dead_letter;
 pub mod decode;
 #[cfg(test)]
 mod fake_log;
+mod fingerprint;
 pub mod generated;
 mod handover;
 pub mod kafka;

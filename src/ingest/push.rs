@@ -10,6 +10,7 @@ use crossbeam_channel::SendTimeoutError;
 
 use super::SourceWiring;
 use super::admit::Verdict;
+use super::body::{BodyError, read_body};
 use super::dead_letter::{DeadLetter, unix_ms};
 use super::decode::{DecodeOptions, Decoder};
 use super::handover::reply_into;
@@ -147,13 +148,13 @@ impl PushIntake {
 
 impl Intake for PushIntake {
     fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
-        let events = self.decoder.body(body, format).map_err(IntakeError::Malformed)?;
-        let (count, limit) = (events.len(), self.options.max_events);
-        if count > limit {
-            let detail = format!("it has {count} events, the limit is {limit}; send several bodies");
-            return Err(IntakeError::Malformed(detail));
-        }
-        let mut cursor = self.wiring.admission.cursor();
+        let limit = self.options.max_events;
+        let events = read_body(&self.decoder, body, format, limit).map_err(|error| match error {
+            BodyError::Malformed(detail) => IntakeError::Malformed(detail),
+            BodyError::TooMany => IntakeError::TooMany { found_at_least: limit + 1, limit },
+        })?;
+        let count = events.len();
+        let mut cursor = self.wiring.cursor(&self.source, 0, false);
         let mut refused = Refused::default();
         let mut batch = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
         for (index, event) in events.into_iter().enumerate() {
@@ -222,6 +223,10 @@ mod tests {
         assert_eq!((answer.receipt.accepted, answer.rejected.len()), (0, 2));
         let malformed = push.submit(b"[", BodyFormat::Json);
         assert!(matches!(malformed, Err(IntakeError::Malformed(_))), "{malformed:?}");
+        let small =
+            PushIntake::new(PushOptions { max_events: 2, ..PushOptions::default() }, push.wiring.clone());
+        let too_many = Err(IntakeError::TooMany { found_at_least: 3, limit: 2 });
+        assert_eq!(small.submit(BODY, BodyFormat::Json), too_many);
         let snapshot = push.stats().snapshot();
         assert_eq!((snapshot.received, snapshot.stored, snapshot.dead_letters), (5, 2, 3));
     }

@@ -1,21 +1,25 @@
 //! A file as a source: its rows are submitted in file order, at full speed or at a set pace. The offset of
 //! a row is its place in the file counted from 0, bad rows included, so that a restart goes on exactly
-//! where the log stands. One batch is on its way to the log while the next one is read; a batch that the
-//! log refuses is handed in again until it is taken.
+//! where the log stands. The log knows the file by its name and by how it begins ([`Fingerprint`]), so that
+//! another file of the same name is read from its start. One batch is on its way to the log while the next
+//! one is read; a batch that the log refuses is handed in again until it is taken.
 
 mod run;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use parking_lot::Mutex;
 
 use super::SourceWiring;
 use super::csv::{CsvError, CsvReader};
+use super::dead_letter::unix_ms;
+use super::fingerprint::Fingerprint;
 use super::rejection::IngestStats;
+use crate::event::PositionLookup;
 
 /// How often a waiting replay looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(20);
@@ -25,23 +29,20 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct ReplayOptions {
     /// The file: CSV, plain or gzip.
     pub path: PathBuf,
-    /// Name under which the log keeps the position.
-    pub name: String,
     /// Events per second; `None` is as fast as the log takes them.
     pub events_per_second: Option<f64>,
     /// Largest batch.
     pub batch_events: usize,
-    /// A batch that the log refused is handed in again after so long.
+    /// A batch that the log refused, or whose dead letters could not be kept, is tried again after so long.
     pub retry_wait: Duration,
 }
 
 impl ReplayOptions {
-    /// Full speed; named `file:` and the file's name.
+    /// Full speed.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        let name = format!("file:{}", path.file_name().unwrap_or_default().to_string_lossy());
-        Self { path, name, events_per_second: None, batch_events: 8192, retry_wait: Duration::from_secs(1) }
+        Self { path, events_per_second: None, batch_events: 8192, retry_wait: Duration::from_secs(1) }
     }
 }
 
@@ -50,7 +51,7 @@ impl ReplayOptions {
 pub enum ReplayState {
     /// Rows are being submitted.
     Running,
-    /// The log refuses batches; the replay keeps trying.
+    /// The log refuses batches, or dead letters cannot be kept; the replay keeps trying.
     Degraded {
         /// Why.
         reason: String,
@@ -91,17 +92,18 @@ impl Replay {
         if let Some(warning) = reader.warning() {
             tracing::warn!("{warning}");
         }
-        let name: Arc<str> = options.name.as_str().into();
-        let start = wiring.positions.position(&name, 0).unwrap_or(0);
+        let (name, start) = place_of(&Fingerprint::of(&options.path)?, &*wiring.positions);
+        tracing::info!(file = %options.path.display(), source = %name, row = start, "replaying");
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             next: AtomicI64::new(start),
             state: Mutex::new(ReplayState::Running),
         });
+        let origin_unix_ms = written_unix_ms(&options.path).unwrap_or_else(unix_ms);
         let stats = Arc::new(IngestStats::default());
         let (alive, ended) = crossbeam_channel::bounded(0);
         let run = run::Run {
-            cursor: wiring.admission.cursor(),
+            cursor: wiring.cursor(&name, 0, true),
             outcomes: crossbeam_channel::bounded(1),
             shared: Arc::clone(&shared),
             stats: Arc::clone(&stats),
@@ -112,6 +114,7 @@ impl Replay {
             row: 0,
             started: Instant::now(),
             paced_from: start,
+            origin_unix_ms,
         };
         let spawned = std::thread::Builder::new().name("replay".into()).spawn(move || {
             run.run(start);
@@ -157,6 +160,20 @@ impl Replay {
     pub fn wait(&self, timeout: Duration) -> bool {
         matches!(self.ended.recv_timeout(timeout), Err(RecvTimeoutError::Disconnected))
     }
+}
+
+/// When the file was written last, in milliseconds since the Unix epoch, where the file system says so.
+fn written_unix_ms(path: &Path) -> Option<i64> {
+    let written = std::fs::metadata(path).and_then(|file| file.modified()).ok()?;
+    let since = written.duration_since(UNIX_EPOCH).ok()?;
+    Some(i64::try_from(since.as_millis()).ok()?.min(unix_ms()))
+}
+
+/// The name under which the log keeps the position, and the row to go on at.
+fn place_of(fingerprint: &Fingerprint, positions: &dyn PositionLookup) -> (Arc<str>, i64) {
+    let names: Vec<Arc<str>> = fingerprint.names().map(|name| format!("file:{name}").into()).collect();
+    let known = names.iter().find_map(|name| Some((Arc::clone(name), positions.position(name, 0)?)));
+    known.unwrap_or_else(|| (names.first().cloned().unwrap_or_else(|| "file:".into()), 0))
 }
 
 impl Drop for Replay {

@@ -1,24 +1,33 @@
-//! What was learned, as a file: all that the trainer needs to go on bit for bit, and the log position
-//! it stands at. Everything else is rebuilt from the log.
+//! What was learned, as a file: all that the trainer needs to go on bit for bit, the log position it stands
+//! at, and the history of the log that it was learned from. Everything else is rebuilt from the log.
 //!
 //! ```text
-//! magic "EVGCKPT1" | position u64 | payload length u64 | payload | CRC-32C of all before
+//! magic "EVGCKPT2" | position u64 | history u64 | model version u64
+//!   | payload | payload length u64 | CRC-32C u32 of all before
 //! ```
 //!
 //! A file is written beside its final name, synced and renamed, so a file with a final name is whole
-//! unless the disk damaged it; the checksum finds that.
+//! unless the disk damaged it; the checksum finds that. Payloads are as large as the node memory, so they
+//! are streamed both ways and never stand in memory as a whole.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Take, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use crate::event::EdgeId;
 
-const MAGIC: &[u8; 8] = b"EVGCKPT1";
-const HEAD_BYTES: usize = 24;
-const SUM_BYTES: usize = 4;
+/// What the name of a whole checkpoint ends with.
+pub const SUFFIX: &str = ".checkpoint";
+/// What the name of an unfinished one ends with.
+pub const UNFINISHED_SUFFIX: &str = ".checkpoint.tmp";
+
+const MAGIC: &[u8; 8] = b"EVGCKPT2";
+const HEAD_BYTES: usize = 32;
+const TAIL_BYTES: usize = 12;
+/// Bytes written and read at a time.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Why a checkpoint cannot be written or read.
 #[derive(Debug, Error)]
@@ -41,117 +50,227 @@ pub enum CheckpointError {
     },
 }
 
+/// What a checkpoint says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointHead {
+    /// The learner's position in the log.
+    pub position: EdgeId,
+    /// Which history of the log was learned up to there; see [`LogReaders::history`](crate::log::LogReaders).
+    pub history: u64,
+    /// Version of the weights.
+    pub model_version: u64,
+}
+
 /// A complete and durable checkpoint file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointFile {
     /// File name inside the checkpoint folder.
     pub name: String,
-    /// The learner's position in the log.
-    pub position: EdgeId,
+    /// What it says of itself.
+    pub head: CheckpointHead,
     /// Size in bytes.
     pub bytes: u64,
     /// CRC-32C of the content before the checksum.
     pub crc32c: u32,
 }
 
-/// Writes `payload` as the checkpoint at `position` into `dir`.
-///
-/// # Errors
-/// When the file system refuses; nothing with a final name is left then.
-pub fn write(dir: &Path, position: EdgeId, payload: &[u8]) -> Result<CheckpointFile, CheckpointError> {
-    let name = format!("{:020}.checkpoint", position.0);
-    let path = dir.join(&name);
-    let fail = |source| CheckpointError::Io { path: path.clone(), source };
-    let mut head = [0; HEAD_BYTES];
-    head[..8].copy_from_slice(MAGIC);
-    head[8..16].copy_from_slice(&position.0.to_le_bytes());
-    head[16..].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    let crc32c = crc32c::crc32c_append(crc32c::crc32c(&head), payload);
-    let unfinished = dir.join(format!("{name}.tmp"));
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&unfinished)?;
-        file.write_all(&head)?;
-        file.write_all(payload)?;
-        file.write_all(&crc32c.to_le_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&unfinished, &path)?;
-        File::open(dir)?.sync_all()
-    };
-    write().map_err(|error| {
-        // The unfinished file is useless; that it cannot be removed either changes nothing.
-        let _ = std::fs::remove_file(&unfinished);
-        fail(error)
-    })?;
-    let bytes = (HEAD_BYTES + payload.len() + SUM_BYTES) as u64;
-    Ok(CheckpointFile { name, position, bytes, crc32c })
+/// Takes the payload of a checkpoint that is being written.
+pub struct Sink<'a> {
+    file: File,
+    crc32c: u32,
+    bytes: u64,
+    pulse: &'a dyn Fn(),
+    /// What is not in the file yet.
+    buffer: Vec<u8>,
 }
 
-/// Reads a checkpoint: its position and payload.
+impl Sink<'_> {
+    fn flush_buffer(&mut self) -> io::Result<()> {
+        (self.pulse)();
+        self.file.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = CHUNK_BYTES - self.buffer.len();
+        let taken = &bytes[..bytes.len().min(room)];
+        self.crc32c = crc32c::crc32c_append(self.crc32c, taken);
+        self.bytes += taken.len() as u64;
+        self.buffer.extend_from_slice(taken);
+        if self.buffer.len() == CHUNK_BYTES {
+            self.flush_buffer()?;
+        }
+        Ok(taken.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.flush_buffer()
+    }
+}
+
+/// Writes what `save` writes as a checkpoint into `dir`. Calls `pulse` every so often.
+///
+/// # Errors
+/// When the file system or `save` refuses; nothing with a final name is left then.
+pub fn write(
+    dir: &Path,
+    head: CheckpointHead,
+    pulse: &dyn Fn(),
+    save: impl FnOnce(&mut Sink<'_>) -> io::Result<()>,
+) -> Result<CheckpointFile, CheckpointError> {
+    let name = format!("{:020}{SUFFIX}", head.position.0);
+    let path = dir.join(&name);
+    let unfinished = dir.join(format!("{:020}{UNFINISHED_SUFFIX}", head.position.0));
+    let write = || -> io::Result<(u64, u32)> {
+        let file = File::create(&unfinished)?;
+        let buffer = Vec::with_capacity(CHUNK_BYTES);
+        let mut sink = Sink { file, crc32c: 0, bytes: 0, pulse, buffer };
+        sink.write_all(MAGIC)?;
+        for word in [head.position.0, head.history, head.model_version] {
+            sink.write_all(&word.to_le_bytes())?;
+        }
+        save(&mut sink)?;
+        let length = sink.bytes - HEAD_BYTES as u64;
+        sink.write_all(&length.to_le_bytes())?;
+        let crc32c = sink.crc32c;
+        sink.write_all(&crc32c.to_le_bytes())?;
+        sink.flush()?;
+        sink.file.sync_all()?;
+        pulse();
+        std::fs::rename(&unfinished, &path)?;
+        File::open(dir)?.sync_all()?;
+        Ok((sink.bytes, crc32c))
+    };
+    match write() {
+        Ok((bytes, crc32c)) => Ok(CheckpointFile { name, head, bytes, crc32c }),
+        Err(source) => {
+            // The unfinished file is useless; that it cannot be removed either changes nothing.
+            let _ = std::fs::remove_file(&unfinished);
+            Err(CheckpointError::Io { path, source })
+        }
+    }
+}
+
+/// A checkpoint that was read through and is whole.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// What the file is and says of itself.
+    pub file: CheckpointFile,
+    /// What was saved, from its beginning.
+    pub payload: Take<BufReader<File>>,
+}
+
+/// Opens a checkpoint and reads it through once to check it.
 ///
 /// # Errors
 /// When the file cannot be read or is damaged.
-pub fn read(path: &Path) -> Result<(EdgeId, Vec<u8>), CheckpointError> {
-    let damaged = |detail: String| CheckpointError::Damaged { path: path.to_path_buf(), detail };
-    let mut content =
-        std::fs::read(path).map_err(|source| CheckpointError::Io { path: path.to_path_buf(), source })?;
-    if content.len() < HEAD_BYTES + SUM_BYTES {
-        return Err(damaged(format!("{} bytes are too few", content.len())));
+pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
+    let failed = |source| CheckpointError::Io { path: path.to_path_buf(), source };
+    let damaged = |detail| CheckpointError::Damaged { path: path.to_path_buf(), detail };
+    let file = File::open(path).map_err(failed)?;
+    let bytes = file.metadata().map_err(failed)?.len();
+    let Some(payload_bytes) = bytes.checked_sub((HEAD_BYTES + TAIL_BYTES) as u64) else {
+        return Err(damaged(format!("{bytes} bytes are too few")));
+    };
+    let mut reader = BufReader::with_capacity(CHUNK_BYTES, file);
+    let mut head = [0; HEAD_BYTES];
+    reader.read_exact(&mut head).map_err(failed)?;
+    if !head.starts_with(MAGIC) {
+        return Err(damaged(format!("it does not begin with {}", String::from_utf8_lossy(MAGIC))));
     }
-    let sum_at = content.len() - SUM_BYTES;
-    let found = crc32c::crc32c(&content[..sum_at]);
-    let expected = u32::from_le_bytes(content[sum_at..].try_into().unwrap_or_default());
-    if &content[..8] != MAGIC {
-        return Err(damaged("it does not begin with EVGCKPT1".to_owned()));
+    let mut sum = crc32c::crc32c(&head);
+    let mut rest = (&mut reader).take(payload_bytes);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match rest.read(&mut chunk).map_err(failed)? {
+            0 => break,
+            count => sum = crc32c::crc32c_append(sum, &chunk[..count]),
+        }
     }
-    if found != expected {
-        return Err(damaged(format!("checksum {found:08x} where {expected:08x} is written")));
+    let mut tail = [0; TAIL_BYTES];
+    reader.read_exact(&mut tail).map_err(failed)?;
+    sum = crc32c::crc32c_append(sum, &tail[..8]);
+    let expected = u32::from_le_bytes(std::array::from_fn(|i| tail[8 + i]));
+    if sum != expected {
+        return Err(damaged(format!("checksum {sum:08x} where {expected:08x} is written")));
     }
-    let word = |at: usize| u64::from_le_bytes(content[at..at + 8].try_into().unwrap_or_default());
-    let (position, length) = (word(8), word(16));
-    if length != (sum_at - HEAD_BYTES) as u64 {
-        return Err(damaged(format!("{} payload bytes where {length} are announced", sum_at - HEAD_BYTES)));
+    let length = u64::from_le_bytes(std::array::from_fn(|i| tail[i]));
+    if length != payload_bytes {
+        return Err(damaged(format!("{payload_bytes} payload bytes where {length} are announced")));
     }
-    content.truncate(sum_at);
-    content.drain(..HEAD_BYTES);
-    Ok((EdgeId(position), content))
+    reader.seek(SeekFrom::Start(HEAD_BYTES as u64)).map_err(failed)?;
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
+    let head = CheckpointHead { position: EdgeId(word(8)), history: word(16), model_version: word(24) };
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let file = CheckpointFile { name, head, bytes, crc32c: sum };
+    Ok(Checkpoint { file, payload: reader.take(payload_bytes) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn put(dir: &Path, position: u64, payload: &[u8]) -> CheckpointFile {
+        let head = CheckpointHead { position: EdgeId(position), history: 5, model_version: 6 };
+        write(dir, head, &|| (), |sink| sink.write_all(payload)).unwrap()
+    }
+
     #[test]
     fn what_is_written_comes_back() {
         let dir = tempfile::tempdir().unwrap();
-        let file = write(dir.path(), EdgeId(42), b"what was learned").unwrap();
-        let path = dir.path().join(&file.name);
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), file.bytes);
-        let (position, payload) = read(&path).unwrap();
-        assert_eq!((position, payload.as_slice()), (EdgeId(42), &b"what was learned"[..]));
+        for size in [0, 16, CHUNK_BYTES - HEAD_BYTES, 3 * CHUNK_BYTES + 7] {
+            let payload: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
+            let file = put(dir.path(), 42, &payload);
+            let path = dir.path().join(&file.name);
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), file.bytes);
+            let mut read = open(&path).unwrap();
+            assert_eq!(read.file, file);
+            let mut found = Vec::new();
+            read.payload.read_to_end(&mut found).unwrap();
+            assert!(found == payload, "{size}");
+        }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let file = write(dir.path(), EdgeId(7), b"payload").unwrap();
-        let path = dir.path().join(&file.name);
+        let path = dir.path().join(put(dir.path(), 7, b"payload").name);
         let whole = std::fs::read(&path).unwrap();
         for bit in 0..whole.len() * 8 {
             let mut flipped = whole.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&path, &flipped).unwrap();
-            assert!(matches!(read(&path), Err(CheckpointError::Damaged { .. })), "bit {bit}");
+            assert!(matches!(open(&path), Err(CheckpointError::Damaged { .. })), "bit {bit}");
         }
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
-            assert!(matches!(read(&path), Err(CheckpointError::Damaged { .. })), "length {length}");
+            assert!(matches!(open(&path), Err(CheckpointError::Damaged { .. })), "length {length}");
         }
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
-        let error = write(Path::new("/nonexistent/folder"), EdgeId(0), b"").unwrap_err().to_string();
-        assert!(error.contains("/nonexistent/folder"), "{error}");
+    fn a_large_payload_is_written_in_parts_with_a_pulse_for_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let pulses = std::cell::Cell::new(0);
+        let pulse = || pulses.set(pulses.get() + 1);
+        let row = vec![7; CHUNK_BYTES / 2 + 1];
+        let save = |sink: &mut Sink<'_>| (0..20).try_for_each(|_| sink.write_all(&row));
+        write(dir.path(), CheckpointHead::default(), &pulse, save).unwrap();
+        assert!(pulses.get() >= 10, "{}", pulses.get());
+    }
+
+    #[test]
+    fn a_save_that_fails_leaves_nothing_and_a_folder_that_is_not_there_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let head = CheckpointHead::default();
+        let failed = write(dir.path(), head, &|| (), |_| Err(io::Error::other("no")));
+        assert!(matches!(failed, Err(CheckpointError::Io { .. })));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let error = write(Path::new("/nonexistent/folder"), head, &|| (), |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
     }
 }

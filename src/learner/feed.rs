@@ -1,7 +1,9 @@
 //! The learner's one cursor over the log: cuts the stream of edge records into batches.
 //!
 //! A batch is full at its maximum, or taken as it is when the stream is quiet, so that a lonely event
-//! is learned soon. Records are handed out only when the graph holds them.
+//! is learned soon. It also ends at the deletion of a node, so that what came before is learned before
+//! the node is forgotten, and what comes after is learned after. Records are handed out only when the
+//! graph holds them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +23,8 @@ pub struct LearnBatch {
     pub times: Vec<EventTime>,
     /// Log positions.
     pub edges: Vec<EdgeId>,
+    /// Nodes deleted by the last records of the run, after all of its edges.
+    pub deleted: Vec<NodeId>,
     /// Position of the first record of the run.
     pub first: EdgeId,
     /// One past the last record of the run, records that are no edges included.
@@ -30,46 +34,82 @@ pub struct LearnBatch {
 }
 
 impl LearnBatch {
+    /// Whether any frame of the run holds an event that was produced before `started_unix_ms`.
+    #[must_use]
+    pub fn is_history(&self, started_unix_ms: i64) -> bool {
+        self.origins_unix_ms.iter().any(|&origin| origin < started_unix_ms)
+    }
+
     fn clear(&mut self, at: EdgeId) {
         self.src.clear();
         self.dst.clear();
         self.times.clear();
         self.edges.clear();
+        self.deleted.clear();
         self.origins_unix_ms.clear();
         self.first = at;
         self.end = at;
     }
 
-    fn take(&mut self, records: &EdgeBatch, from: usize, edges_max: usize) -> usize {
+    /// Takes records from `from` on, below position `end`, until the batch is full or must end; says how
+    /// far it came.
+    fn take(&mut self, records: &EdgeBatch, from: usize, edges_max: usize, end: EdgeId) -> usize {
         let mut i = from;
-        while i < records.len() && self.edges.len() < edges_max {
-            if records.op[i] == Op::Edge {
-                self.src.push(records.src[i]);
-                self.dst.push(records.dst[i]);
-                self.times.push(records.time[i]);
-                self.edges.push(records.id(i));
+        while i < records.len() && records.id(i) < end {
+            match records.op[i] {
+                Op::Edge if self.is_full(edges_max) => break,
+                Op::Edge => {
+                    self.src.push(records.src[i]);
+                    self.dst.push(records.dst[i]);
+                    self.times.push(records.time[i]);
+                    self.edges.push(records.id(i));
+                }
+                Op::DeleteNode => self.deleted.push(records.src[i]),
+                Op::Node | Op::DeleteEdge => {}
             }
             i += 1;
         }
         self.end = records.id(i);
         i
     }
+
+    /// Whether no further edge may be added.
+    fn is_full(&self, edges_max: usize) -> bool {
+        self.edges.len() >= edges_max || !self.deleted.is_empty()
+    }
 }
 
-/// Reads the log from a position on.
+/// Reads the log from a position on, or between two.
 pub struct Feed {
     reader: LogReader,
     progress: Arc<Progress>,
     frame: Option<Frame>,
+    /// Durable, and not in the graph yet.
+    waiting: Option<Frame>,
     next_record: usize,
     position: EdgeId,
+    end: EdgeId,
 }
 
 impl Feed {
     /// A feed whose first record is the one at `from`.
     #[must_use]
     pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId) -> Self {
-        Self { reader, progress, frame: None, next_record: 0, position: from }
+        Self {
+            reader,
+            progress,
+            frame: None,
+            waiting: None,
+            next_record: 0,
+            position: from,
+            end: EdgeId(u64::MAX),
+        }
+    }
+
+    /// The same feed, which hands out nothing from `end` on.
+    #[must_use]
+    pub fn up_to(self, end: EdgeId) -> Self {
+        Self { end, ..self }
     }
 
     /// The position of the next record to hand out.
@@ -92,7 +132,7 @@ impl Feed {
     ) -> Result<(), LogError> {
         batch.clear(self.position);
         let mut deadline = Instant::now() + idle;
-        while batch.edges.len() < edges_max {
+        while !batch.is_full(edges_max) && self.position < self.end {
             if self.frame.is_none() && !self.next_frame(deadline)? {
                 break;
             }
@@ -101,7 +141,7 @@ impl Feed {
                 deadline = Instant::now() + fill;
             }
             batch.origins_unix_ms.push(frame.origin_unix_ms);
-            self.next_record = batch.take(&frame.batch, self.next_record, edges_max);
+            self.next_record = batch.take(&frame.batch, self.next_record, edges_max, self.end);
             self.position = batch.end;
             if self.next_record == frame.batch.len() {
                 self.frame = None;
@@ -110,26 +150,27 @@ impl Feed {
         Ok(())
     }
 
-    /// Gets the next frame with records that the graph holds; `false` if none came by the deadline.
+    /// Gets the next frame with records that the graph holds; `false` if none came by the deadline. A
+    /// frame that was read and is not in the graph by then is kept for the next call.
     fn next_frame(&mut self, deadline: Instant) -> Result<bool, LogError> {
         loop {
-            if self.progress.indexed() <= self.position {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if !self.progress.wait_indexed(EdgeId(self.position.0 + 1), left) {
-                    return Ok(false);
-                }
+            let needed = match &self.waiting {
+                Some(frame) => frame.batch.end(),
+                None => EdgeId(self.position.0 + 1),
+            };
+            if !self.progress.wait_indexed(needed, deadline.saturating_duration_since(Instant::now())) {
+                return Ok(false);
+            }
+            if let Some(frame) = self.waiting.take() {
+                self.next_record =
+                    usize::try_from(self.position.0.saturating_sub(frame.batch.first.0)).unwrap_or(0);
+                self.frame = Some(frame);
+                return Ok(true);
             }
             match self.reader.next_frame()? {
                 None => return Ok(false),
                 Some(frame) if frame.batch.end() <= self.position => {}
-                Some(frame) => {
-                    // A frame is indexed as a whole, soon after it is durable.
-                    while !self.progress.wait_indexed(frame.batch.end(), Duration::from_millis(100)) {}
-                    self.next_record =
-                        usize::try_from(self.position.0.saturating_sub(frame.batch.first.0)).unwrap_or(0);
-                    self.frame = Some(frame);
-                    return Ok(true);
-                }
+                Some(frame) => self.waiting = Some(frame),
             }
         }
     }

@@ -6,34 +6,50 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::{BatchQuality, LearnBatch, Learner, world};
 use crate::event::NodeId;
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
-use crate::train::{PhaseSeconds, StepMode, StepReport};
+use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport};
 
 impl Learner {
-    /// Ranks a few positives against candidates drawn like negatives; changes no state.
+    /// Ranks a few positives against candidates drawn like negatives, the true destination left out;
+    /// changes no state. `None` if nothing could be ranked.
     pub(super) fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Option<f64> {
         let queries = self.options.rank_queries.min(batch.edges.len());
         let stride = batch.edges.len() / queries.max(1);
-        let world = world(&self.shared.engine, batch.end);
-        let mut sum = 0.0;
-        for query in 0..queries {
-            let i = query * stride;
+        let mut asked: Vec<(usize, Vec<NodeId>)> = Vec::new();
+        for i in (0..queries).map(|query| query * stride) {
             let mut candidates = Vec::new();
             let key = self.options.seed ^ 0x7261_6e6b;
             self.pool.draw(key, batch.edges[i].0, self.options.rank_candidates, &mut candidates);
-            candidates.push(batch.dst[i]);
-            let scores = self.trainer.score_candidates(&world, batch.src[i], batch.times[i], &candidates);
-            let (positive, others) = scores.split_last()?;
-            sum += reciprocal_rank(*positive, others);
+            candidates.retain(|&rival| rival != batch.dst[i]);
+            if !candidates.is_empty() {
+                candidates.push(batch.dst[i]);
+                asked.push((i, candidates));
+            }
         }
+        let queries: Vec<RankQuery<'_>> = asked
+            .iter()
+            .map(|(i, candidates)| RankQuery { src: batch.src[*i], time: batch.times[*i], candidates })
+            .collect();
+        let scores = self.trainer.score_queries(&world(&self.shared.engine, batch.end), &queries);
+        let rank = |scores: &Vec<f32>| {
+            scores.split_last().map(|(positive, rivals)| reciprocal_rank(*positive, rivals))
+        };
+        let ranks: Vec<f64> = scores.iter().filter_map(rank).collect();
         #[allow(clippy::cast_precision_loss)] // a handful
-        (queries > 0).then(|| sum / queries as f64)
+        (!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64)
+    }
+
+    /// Average precision of EdgeBank on the batch. It sees what the model sees: earlier batches, and of
+    /// this one the events strictly before the one that is scored. Then it has seen the batch.
+    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
+        let scores = self.bank.score_in_time(&batch.src, &batch.dst, negatives, &batch.times);
+        average_precision(&scores.0, &scores.1)
     }
 
     /// Adds what a step showed to the window, the metrics and the status.
     pub(super) fn measure(
         &mut self,
         batch: &LearnBatch,
-        negatives: &[NodeId],
+        baseline: Option<f64>,
         report: &StepReport,
         mode: StepMode,
         mrr: Option<f64>,
@@ -57,12 +73,10 @@ impl Learner {
         for (phase, seconds) in phases(&report.phases) {
             metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
         }
-        let bank_positive = self.bank.scores(&batch.src, &batch.dst);
-        let bank_negative = self.bank.scores(&batch.src, negatives);
         if let (Some(ap), Some(auc), Some(baseline)) = (
             average_precision(&report.positive, &report.negative),
             roc_auc(&report.positive, &report.negative),
-            average_precision(&bank_positive, &bank_negative),
+            baseline,
         ) {
             self.quality.push(BatchQuality { average_precision: ap, auc, mrr, baseline });
         }
@@ -81,10 +95,12 @@ impl Learner {
         });
     }
 
-    /// Notes how long the batch's events took from their origin until now, when answers reflect them.
+    /// Notes how long the batch's live events took from their origin until now, when answers reflect them.
+    /// The age of history says nothing of the daemon.
     pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
         let now = unix_seconds();
-        for &origin in &batch.origins_unix_ms {
+        let started = self.options.started_unix_ms;
+        for &origin in batch.origins_unix_ms.iter().filter(|&&origin| origin >= started) {
             #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
             let seconds = now - origin as f64 / 1000.0;
             self.shared.metrics.model.event_to_visible.observe(seconds.max(0.0));

@@ -2,8 +2,10 @@
 //! measured on events the model has not seen), train on it, update node memory, publish. It never
 //! stops for readers, and they never wait for it.
 //!
-//! When it lags by more than a set number of events it skips gradient steps, never memory updates, and
-//! says how many events it skipped. A step whose loss is not finite is skipped the same way.
+//! Events from before the daemon's start are history, and history is always trained on, however long it
+//! takes: a model is to learn from the past it is given. When the learner lags behind live events by more
+//! than a set number, it skips their gradient steps, never memory updates, and says how many events it
+//! skipped. A step whose loss is not finite is skipped the same way.
 //!
 //! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
@@ -13,7 +15,11 @@ mod feed;
 mod measure;
 mod quality;
 mod status;
+#[cfg(test)]
+mod tests;
 
+use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +27,14 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-pub use checkpoint::{CheckpointError, CheckpointFile};
+pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use feed::{Feed, LearnBatch};
 pub use quality::{BatchQuality, QualityWindow};
-pub use status::{LearnerReport, LearnerStatus};
+pub use status::{LearnerBytes, LearnerReport, LearnerStatus};
 
 use self::measure::unix_seconds;
 use crate::event::{EdgeId, NodeId};
-use crate::log::{LogError, LogReader};
+use crate::log::{LogError, LogReaders};
 use crate::metrics::Metrics;
 use crate::serving::{Progress, QueryEngine};
 use crate::train::edgebank::{BankRule, EdgeBank};
@@ -46,6 +52,14 @@ pub enum LearnerError {
     /// The trainer refused for a reason that no later batch will cure.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// The threads of the steps cannot be started.
+    #[error("{threads} threads for training cannot be started: {source}; set learner.threads lower")]
+    Threads {
+        /// How many.
+        threads: usize,
+        /// Why not.
+        source: rayon::ThreadPoolBuildError,
+    },
 }
 
 /// The loop's settings.
@@ -57,8 +71,10 @@ pub struct LearnerOptions {
     pub batch_events: usize,
     /// How long a batch that is not full waits for more.
     pub batch_wait: Duration,
-    /// Records behind the log's end past which gradient steps are skipped.
+    /// Records behind the log's end past which the gradient steps of live events are skipped.
     pub lag_events_max: u64,
+    /// When the daemon started, Unix milliseconds: what was produced earlier is history.
+    pub started_unix_ms: i64,
     /// Batches over which quality is averaged.
     pub quality_window_batches: usize,
     /// Positives of a batch that are ranked against candidates.
@@ -67,6 +83,8 @@ pub struct LearnerOptions {
     pub rank_candidates: usize,
     /// Picks the negatives.
     pub seed: u64,
+    /// Threads that compute steps, apart from those of queries; 0 is half of the cores, two at least.
+    pub threads: usize,
     /// Folder of the checkpoints.
     pub checkpoint_dir: PathBuf,
     /// Time between two checkpoints.
@@ -87,18 +105,20 @@ pub struct Shared {
 }
 
 /// Hears of every written checkpoint, with the quality at that moment.
-pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, u64, Option<BatchQuality>) + Send>;
+pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, Option<BatchQuality>) + Send>;
 
 /// The loop and all that it owns.
 pub struct Learner {
     trainer: Trainer,
     feed: Feed,
+    log: LogReaders,
     shared: Shared,
     options: LearnerOptions,
     record: CheckpointRecorder,
     pool: DestinationPool,
     bank: EdgeBank,
     quality: QualityWindow,
+    threads: Arc<rayon::ThreadPool>,
     version: u64,
     checkpointed: EdgeId,
     checkpoint_due: Instant,
@@ -106,26 +126,30 @@ pub struct Learner {
 
 impl Learner {
     /// A loop that goes on at `position`, where `trainer` stands. Reads the log up to there for what is
-    /// rebuilt from it, and publishes the states of all nodes.
+    /// rebuilt from it, and publishes the states of all nodes. `proceed` hears how far the reading is and may
+    /// end it; then there is no loop.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// When the log cannot be read or threads cannot be started.
     pub fn new(
         trainer: Trainer,
         position: EdgeId,
-        open_reader: impl Fn(EdgeId) -> LogReader,
+        log: LogReaders,
         shared: Shared,
         options: LearnerOptions,
         record: CheckpointRecorder,
-    ) -> Result<Self, LogError> {
-        let feed = Feed::new(open_reader(position), shared.progress.clone(), position);
+        proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
+    ) -> Result<Option<Self>, LearnerError> {
+        let feed = Feed::new(log.reader(position), shared.progress.clone(), position);
         let trainer_version = trainer.weights().version;
         let mut learner = Self {
             trainer,
             feed,
+            log,
             pool: DestinationPool::new(),
             bank: EdgeBank::new(BankRule::Unlimited),
             quality: QualityWindow::new(options.quality_window_batches),
+            threads: Arc::new(step_threads(options.threads)?),
             version: trainer_version,
             checkpointed: position,
             checkpoint_due: Instant::now() + options.checkpoint_interval,
@@ -133,33 +157,50 @@ impl Learner {
             options,
             record,
         };
-        learner.rebuild(open_reader(EdgeId(0)), position)?;
-        let known = u32::try_from(learner.trainer.state().memory.len()).unwrap_or(u32::MAX);
+        if learner.rebuild(position, proceed)?.is_break() {
+            return Ok(None);
+        }
+        let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
         learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
+        let bytes = learner.bytes();
         learner.shared.status.update(|report| {
+            report.bytes = bytes;
             report.position = position;
             report.model_version = trainer_version;
         });
-        Ok(learner)
+        Ok(Some(learner))
     }
 
     /// Replays what quality measurement needs, up to `position`.
-    fn rebuild(&mut self, reader: LogReader, position: EdgeId) -> Result<(), LogError> {
-        let mut feed = Feed::new(reader, self.shared.progress.clone(), EdgeId(0));
+    fn rebuild(
+        &mut self,
+        position: EdgeId,
+        mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, LogError> {
+        let reader = self.log.reader(EdgeId(0));
+        let mut feed = Feed::new(reader, self.shared.progress.clone(), EdgeId(0)).up_to(position);
         let mut batch = LearnBatch::default();
         while feed.position() < position {
-            let left = usize::try_from(position.0 - feed.position().0).unwrap_or(usize::MAX);
-            feed.fill(&mut batch, left.min(self.options.batch_events), IDLE, Duration::ZERO)?;
-            self.remember_pairs(&batch);
+            feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO)?;
+            self.bank.observe(&batch.src, &batch.dst, &batch.times);
+            self.pool.extend(&batch.dst);
+            self.pool.remove(&batch.deleted);
+            if proceed(feed.position()).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
-    fn remember_pairs(&mut self, batch: &LearnBatch) {
-        self.pool.extend(&batch.dst);
-        self.bank.observe(&batch.src, &batch.dst, &batch.times);
+    /// Makes deleted nodes strangers to the model and to its readers.
+    fn forget(&mut self, deleted: &[NodeId]) {
+        for &node in deleted {
+            self.trainer.forget(node);
+            self.shared.engine.states.forget(node);
+        }
+        self.pool.remove(deleted);
     }
 
     /// Learns until `stop` is set, then writes a last checkpoint. Calls `pulse` at every turn.
@@ -172,13 +213,14 @@ impl Learner {
             pulse();
             self.feed.fill(&mut batch, self.options.batch_events, IDLE, self.options.batch_wait)?;
             if batch.end > batch.first {
-                self.learn(&batch)?;
+                let threads = self.threads.clone();
+                threads.install(|| self.learn(&batch))?;
             }
             if Instant::now() >= self.checkpoint_due {
-                self.checkpoint();
+                self.checkpoint(&pulse);
             }
         }
-        self.checkpoint();
+        self.checkpoint(&pulse);
         Ok(())
     }
 
@@ -186,30 +228,46 @@ impl Learner {
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
         if !batch.edges.is_empty() {
-            let mode = self.mode(behind);
+            let mode = self.mode(batch, behind);
             let negatives = self.negatives(batch);
             let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch) };
+            let baseline = self.baseline(batch, &negatives);
             let (report, mode) = self.step(batch, &negatives, mode)?;
-            self.measure(batch, &negatives, &report, mode, rank);
-            self.remember_pairs(batch);
+            self.measure(batch, baseline, &report, mode, rank);
+            self.pool.extend(&batch.dst);
             self.publish_rows(&report.touched);
             if mode == StepMode::Train {
                 self.publish_weights();
             }
         }
+        self.forget(&batch.deleted);
         self.shared.progress.set_learned(batch.end);
         self.observe_freshness(batch);
         self.shared.metrics.train.events_behind.set(behind.cast_signed());
+        let bytes = self.bytes();
         self.shared.status.update(|report| {
+            report.bytes = bytes;
             report.position = batch.end;
             report.behind = behind;
+            report.history = batch.is_history(self.options.started_unix_ms);
             report.model_version = self.version;
         });
         Ok(())
     }
 
-    fn mode(&self, behind: u64) -> StepMode {
-        if behind > self.options.lag_events_max {
+    fn bytes(&self) -> LearnerBytes {
+        let state = self.trainer.state();
+        LearnerBytes {
+            memory: state.memory.bytes() as u64,
+            mailbox: state.mailbox.bytes() as u64,
+            edgebank: self.bank.bytes() as u64,
+            destinations: self.pool.bytes() as u64,
+        }
+    }
+
+    fn mode(&self, batch: &LearnBatch, behind: u64) -> StepMode {
+        let history = batch.is_history(self.options.started_unix_ms);
+        if behind > self.options.lag_events_max && !(history && self.options.train) {
             StepMode::Remember
         } else if self.options.train {
             StepMode::Train
@@ -229,6 +287,7 @@ impl Learner {
     }
 
     /// The trainer's step, and how much of it was done: a step whose numbers are not finite only remembers.
+    /// Its scores are those of the model that readers have: without dropout.
     fn step(
         &mut self,
         batch: &LearnBatch,
@@ -240,6 +299,9 @@ impl Learner {
         let positives =
             Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
         let negatives = Negatives { src: &batch.src, dst: negatives };
+        let drops = mode == StepMode::Train && self.trainer.options().model.dropout > 0.0;
+        let undropped =
+            if drops { Some(self.trainer.score_pairs(&world, &positives, &negatives)?) } else { None };
         match self.trainer.step(&world, &positives, &negatives, mode) {
             Err(error @ TrainError::NonFinite { .. }) => {
                 self.shared.metrics.train.nonfinite.inc();
@@ -249,7 +311,22 @@ impl Learner {
                 touched.dedup();
                 Ok((StepReport { touched, ..StepReport::default() }, StepMode::Remember))
             }
-            done => Ok((done?, mode)),
+            done => {
+                let mut report = done?;
+                if let Some((positive, negative)) = undropped {
+                    (report.positive, report.negative) = (positive, negative);
+                }
+                if report.refused_rows > 0 {
+                    self.shared.metrics.train.nonfinite.inc();
+                    let (rows, position) = (report.refused_rows, batch.first.0);
+                    tracing::warn!(
+                        rows,
+                        position,
+                        "memory that is not finite was refused; nodes keep theirs"
+                    );
+                }
+                Ok((report, mode))
+            }
         }
     }
 
@@ -270,19 +347,19 @@ impl Learner {
 
     /// Writes a checkpoint if anything was learned since the last one. A failure is counted and said,
     /// and tried again at the next interval: the log still has everything.
-    fn checkpoint(&mut self) {
+    fn checkpoint(&mut self, pulse: &dyn Fn()) {
         self.checkpoint_due = Instant::now() + self.options.checkpoint_interval;
         let position = self.feed.position();
         if position == self.checkpointed {
             return;
         }
         let started = Instant::now();
-        let mut payload = Vec::new();
         let dir = &self.options.checkpoint_dir;
-        let saved = self.trainer.save(&mut payload);
-        let written = saved
-            .map_err(|source| CheckpointError::Io { path: dir.clone(), source })
-            .and_then(|()| checkpoint::write(dir, position, &payload));
+        let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
+        let written = self.log.history(position).map_err(failed).and_then(|history| {
+            let head = CheckpointHead { position, history, model_version: self.version };
+            checkpoint::write(dir, head, pulse, |sink| self.trainer.save(sink))
+        });
         let metrics = &self.shared.metrics.checkpoint;
         match written {
             Ok(file) => {
@@ -290,7 +367,7 @@ impl Learner {
                 metrics.last_success_timestamp.set(unix_seconds());
                 metrics.bytes.set(file.bytes.cast_signed());
                 self.checkpointed = position;
-                (self.record)(&file, self.version, self.quality.mean());
+                (self.record)(&file, self.quality.mean());
             }
             Err(error) => {
                 metrics.failures.inc();
@@ -298,6 +375,16 @@ impl Learner {
             }
         }
     }
+}
+
+/// Threads of the learner's own. In a pool shared with queries, a small query would wait behind the pieces
+/// of a step.
+fn step_threads(wanted: usize) -> Result<rayon::ThreadPool, LearnerError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if wanted > 0 { wanted } else { cores.div_ceil(2).max(2).min(cores) };
+    let name = |i| format!("learner-{i}");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build();
+    pool.map_err(|source| LearnerError::Threads { threads, source })
 }
 
 /// What a step or a score may see: everything before `bound`.

@@ -10,6 +10,19 @@ use crate::event::EdgeId;
 /// Observations over which freshness is summed up.
 const FRESHNESS_WINDOW: usize = 1_000;
 
+/// Memory of the loop by purpose, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LearnerBytes {
+    /// Node memory: rows and update times.
+    pub memory: u64,
+    /// Messages that wait to be applied.
+    pub mailbox: u64,
+    /// Pairs of the EdgeBank baseline.
+    pub edgebank: u64,
+    /// Destinations that negatives are drawn from.
+    pub destinations: u64,
+}
+
 /// One look at the learner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnerReport {
@@ -17,14 +30,18 @@ pub struct LearnerReport {
     pub position: EdgeId,
     /// Indexed records it has not seen yet.
     pub behind: u64,
+    /// Whether the latest batch was history: produced before the daemon started.
+    pub history: bool,
     /// Version of the published weights.
     pub model_version: u64,
     /// Events it trained on since start.
     pub trained: u64,
     /// Events that updated node memory since start.
     pub remembered: u64,
-    /// Events whose gradient step was skipped since start, because it lagged.
+    /// Events whose gradient step was skipped since start, because it lagged or numbers were not finite.
     pub skipped: u64,
+    /// What it holds in memory.
+    pub bytes: LearnerBytes,
     /// Loss of the latest step.
     pub loss: Option<f32>,
     /// Mean quality over the window.
@@ -57,7 +74,7 @@ impl LearnerStatus {
         window.push_back(seconds);
     }
 
-    /// Median and 99th percentile, in seconds, of the time from an event's production until answers
+    /// Median and 99th percentile, in seconds, of the time from a live event's production until answers
     /// reflected it, over the latest observations.
     #[must_use]
     pub fn freshness_seconds(&self) -> Option<(f64, f64)> {

@@ -63,19 +63,25 @@ pub(super) struct PayloadError {
     pub found: u64,
 }
 
-/// Appends the bytes of `frame` to `buffer`, which is unchanged on an error.
-pub(super) fn encode(frame: &Frame, commit_start: u64, buffer: &mut Vec<u8>) -> Result<(), LogError> {
+/// Appends the bytes of `frame`, a payload of at most `limit` bytes, to `buffer`, which is unchanged on an
+/// error.
+pub(super) fn encode(
+    frame: &Frame,
+    commit_start: u64,
+    limit: u64,
+    buffer: &mut Vec<u8>,
+) -> Result<(), LogError> {
     check_shape(&frame.batch)?;
     let start = buffer.len();
     buffer.resize(start + HEADER_BYTES, 0);
     let columns = put_columns(&frame.batch, buffer) | put_names(frame, buffer);
     let payload_bytes = (buffer.len() - start - HEADER_BYTES) as u64;
-    let fits = (payload_bytes <= PAYLOAD_BYTES_MAX)
+    let fits = (payload_bytes <= limit)
         .then_some(())
         .and_then(|()| Some((u32::try_from(frame.batch.len()).ok()?, u32::try_from(payload_bytes).ok()?)));
     let Some((records, payload_length)) = fits else {
         buffer.truncate(start);
-        return Err(LogError::TooLarge { bytes: payload_bytes, limit: PAYLOAD_BYTES_MAX });
+        return Err(LogError::TooLarge { bytes: payload_bytes, limit });
     };
     let header = Header {
         columns,

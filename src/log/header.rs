@@ -61,6 +61,12 @@ impl Header {
         bytes
     }
 
+    /// Both checksums of the frame. They cover all of it, and where it stands.
+    pub fn checksums(self) -> u64 {
+        let bytes = self.to_bytes();
+        u64::from_le_bytes(field(&bytes, 40))
+    }
+
     /// The header in these bytes, if they are one.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
         let magic: [u8; 4] = field(bytes, 0);

@@ -36,7 +36,24 @@ impl LogReaders {
     /// A reader from position `from` on; see [`LogReader::next_frame`].
     #[must_use]
     pub fn reader(&self, from: EdgeId) -> LogReader {
-        LogReader { log: self.clone(), position: from, place: None }
+        LogReader { log: self.clone(), position: from, place: None, checksums: 0 }
+    }
+
+    /// Tells which history of the log ends at `position`: the checksums of the frame that holds the record
+    /// before it, 0 at position 0. A log that was cut and went on with other records answers something else
+    /// from the cut on, and the same before it.
+    ///
+    /// # Errors
+    /// When the log cannot be read there.
+    pub fn history(&self, position: EdgeId) -> Result<u64, LogError> {
+        let Some(last) = position.0.checked_sub(1) else { return Ok(0) };
+        let mut reader = self.reader(EdgeId(last));
+        while let Some(frame) = reader.next_frame()? {
+            if frame.batch.end() >= position {
+                return Ok(reader.checksums);
+            }
+        }
+        Ok(0)
     }
 
     /// One past the last durable position.
@@ -52,6 +69,8 @@ pub struct LogReader {
     position: EdgeId,
     /// Where the next frame stands, once a segment is open.
     place: Option<Place>,
+    /// Of the frame that was given last.
+    checksums: u64,
 }
 
 struct Place {
@@ -84,6 +103,7 @@ impl LogReader {
             place.next = end;
             if frame.is_some() {
                 self.position = end;
+                self.checksums = header.checksums();
                 return Ok(frame);
             }
         }

@@ -199,6 +199,21 @@ fn frames_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn discarded_frames_are_never_written_and_their_positions_are_free_again() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk, 1 << 20).unwrap();
+    log.append(&plain(0, 2)).unwrap();
+    log.commit().unwrap();
+    log.append(&plain(2, 5)).unwrap();
+    log.discard();
+    assert_eq!((log.end(), log.pending_bytes(), log.commit().unwrap()), (EdgeId(2), 0, EdgeId(2)));
+    log.append(&plain(2, 1)).unwrap();
+    assert_eq!(log.commit().unwrap(), EdgeId(3));
+    drop(log);
+    assert_same(&read_all(&disk).unwrap(), &[plain(0, 2), plain(2, 1)]);
+}
+
+#[test]
 fn writer_and_readers_move_to_their_threads() {
     fn moves<T: Send + 'static>(_: &T) {}
     let (log, _) = open(&MemoryDisk::new(), 1).unwrap();

@@ -28,6 +28,8 @@ pub struct Log {
     durable_end: EdgeId,
     /// Durable length of all segments, bytes.
     bytes: u64,
+    /// Longest payload of a frame, bytes.
+    payload_bytes_max: u64,
     /// Whether bytes of a failed commit may stand behind the durable length.
     tail_unclean: bool,
     _lock: Box<dyn Send + Sync>,
@@ -86,6 +88,7 @@ impl Log {
             end: recovery.end,
             durable_end: recovery.end,
             bytes: recovery.bytes,
+            payload_bytes_max: frame::PAYLOAD_BYTES_MAX,
             tail_unclean: false,
             _lock: lock,
         };
@@ -105,7 +108,7 @@ impl Log {
             Some(current) if !self.current_is_full() => current.length,
             _ => 0,
         };
-        frame::encode(frame, commit_start, &mut self.buffer)?;
+        frame::encode(frame, commit_start, self.payload_bytes_max, &mut self.buffer)?;
         self.end = frame.batch.end();
         Ok(())
     }
@@ -121,20 +124,31 @@ impl Log {
             return Ok(self.durable_end);
         }
         let written = self.write_buffer();
-        let length = self.buffer.len() as u64;
-        self.buffer.clear();
-        self.buffer.shrink_to(BUFFER_KEPT_BYTES);
+        let (length, end) = (self.buffer.len() as u64, self.end);
+        self.discard();
         if let Err(error) = written {
-            self.end = self.durable_end;
             self.tail_unclean = true;
             // If this fails too, the next commit tries again before it writes.
             let _ = self.clean_tail();
             return Err(error);
         }
-        self.durable_end = self.end;
+        (self.end, self.durable_end) = (end, end);
         self.bytes += length;
         self.publish(length);
         Ok(self.durable_end)
+    }
+
+    /// Takes back every frame appended since the last [`commit`](Self::commit).
+    pub fn discard(&mut self) {
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_KEPT_BYTES);
+        self.end = self.durable_end;
+    }
+
+    /// Makes frames too large that are not, so that tests need no gigabyte.
+    #[cfg(test)]
+    pub(crate) fn limit_payloads(&mut self, bytes: u64) {
+        self.payload_bytes_max = bytes;
     }
 
     /// Bytes that the next [`commit`](Self::commit) will write.

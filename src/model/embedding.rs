@@ -7,9 +7,11 @@
 //! o    = layer_norm(dropout(a W_O + b_O) + q)
 //! z_i  = W_b relu(W_a [o ; h_i] + b_a) + b_b
 //! ```
+//! Features are bounded as they are read (see `limit`).
 //! Where memory rows come from (the updater in training, published rows in serving) is the caller's
 //! choice; this is the one place that turns them into embeddings.
 
+use super::limit::limit;
 use super::{Neighborhood, Tgn};
 use crate::event::NodeId;
 use crate::feature::FeatureStore;
@@ -56,6 +58,7 @@ impl Tgn {
                 .features
                 .edges
                 .gather(bytemuck::cast_slice(&input.neighborhood.sample().edges), rows.data_mut());
+            limit(rows.data_mut());
             rows
         });
         let attended = tape.temporal_attention(TemporalAttention {
@@ -91,6 +94,7 @@ impl Tgn {
         let ids: Vec<u64> = nodes.iter().map(|&NodeId(id)| u64::from(id)).collect();
         let mut features = tape.take(nodes.len(), dimension);
         input.features.nodes.gather(&ids, features.data_mut());
+        limit(features.data_mut());
         let features = tape.constant(features);
         let features = match self.features {
             Some(projection) => tape.linear(features, projection, None),

@@ -44,6 +44,18 @@ impl Mailbox {
         self.dimension
     }
 
+    /// Number of nodes that have room in the table; for every node beyond, nothing waits.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.edges.len()
+    }
+
+    /// Whether no message was ever left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.edges.is_empty()
+    }
+
     /// The message that waits for `node`, if any.
     #[must_use]
     pub fn pending(&self, node: NodeId) -> Option<PendingMessage<'_>> {

@@ -10,6 +10,7 @@
 //! Knows nothing of losses, optimizers, protocols or requests.
 
 mod embedding;
+mod limit;
 mod link;
 mod mailbox;
 mod memory;

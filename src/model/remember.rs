@@ -4,6 +4,7 @@
 //! whichever role the node played. All rows are written before any message is built, so both ends of an
 //! event store the other's row as it is after the batch's update, whatever the order of events.
 
+use super::limit::limit;
 use super::{DistinctNodes, TgnState};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureStore;
@@ -92,6 +93,7 @@ impl TgnState {
             self.memory.row_into(other, row);
             if !features.is_empty() {
                 edge_features.row_into(batch.edges[event].0, features);
+                limit(features);
             }
         }
         refused

@@ -82,6 +82,13 @@ impl TgnState {
         self.mailbox.forget(node);
     }
 
+    /// One more than the highest node that is known. A node of the latest batch alone has a message and no
+    /// memory yet, so either table may be the longer one.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.memory.len().max(self.mailbox.len())
+    }
+
     /// `time - tau` of `node`: what the time encoding of its raw message sees.
     #[must_use]
     pub fn since_update(&self, node: NodeId, time: EventTime) -> f32 {

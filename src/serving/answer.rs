@@ -32,6 +32,8 @@ pub enum NodeEmbedding {
     },
     /// No event ever named this key.
     Unknown,
+    /// A value is not a finite number: what the model computed for this node is of no use.
+    NotFinite,
 }
 
 /// Scores of the pairs asked about, in the order asked.
@@ -61,6 +63,8 @@ pub enum PairScore {
         /// Whether the second is.
         dst: bool,
     },
+    /// Both nodes are known, but what the model computed for them is not a number.
+    NotFinite,
 }
 
 /// What is known of a node.

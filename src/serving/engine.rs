@@ -119,10 +119,13 @@ impl QueryEngine {
         let asked = distinct(ids.iter().flatten().copied());
         let dimension = weights.options().embedding_dim;
         let vectors = self.embed(&weights, asked.nodes(), at);
-        let found = |id: NodeId| NodeEmbedding::Found {
-            vector: embedding_of(id, &asked, &vectors, dimension).to_vec(),
-            last_event: self.graph.last_event(id),
-            cold: !self.states.has(id),
+        let found = |id: NodeId| {
+            let vector = embedding_of(id, &asked, &vectors, dimension);
+            if !vector.iter().all(|value| value.is_finite()) {
+                return NodeEmbedding::NotFinite;
+            }
+            let (last_event, cold) = (self.graph.last_event(id), !self.states.has(id));
+            NodeEmbedding::Found { vector: vector.to_vec(), last_event, cold }
         };
         let embeddings = ids.into_iter().map(|id| id.map_or(NodeEmbedding::Unknown, found)).collect();
         Ok(EmbeddingAnswer { at, dimension, embeddings, freshness })
@@ -148,7 +151,10 @@ impl QueryEngine {
         let vectors = self.embed(&weights, asked.nodes(), at);
         let mut probabilities = self.score(&weights, &asked, &vectors, &known).into_iter();
         let score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
-            Some(_) => PairScore::Found { probability: probabilities.next().unwrap_or(f32::NAN) },
+            Some(_) => match probabilities.next().filter(|probability| probability.is_finite()) {
+                Some(probability) => PairScore::Found { probability },
+                None => PairScore::NotFinite,
+            },
             None => PairScore::Unknown { src: src.is_none(), dst: dst.is_none() },
         };
         let scores = ids.into_iter().map(score).collect();

@@ -2,7 +2,8 @@
 //!
 //! An event passes three posts: durable (in the log), indexed (in the graph), learned (in node states).
 //! Positions only grow; each is one past the last record that has passed. Writers are the loops, readers
-//! are queries. Knows nothing of why a loop is slow.
+//! are queries. A query that must not hold a thread while it waits leaves a hook and is told of every step.
+//! Knows nothing of why a loop is slow.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -11,11 +12,15 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::event::{EdgeId, EventTime};
 
+/// Hears every new position of a post; called under its lock, so it must be quick.
+type Hook = Box<dyn Fn(EdgeId) + Send + Sync>;
+
 /// A position that only grows and can be waited for.
 #[derive(Default)]
 struct Post {
     passed: Mutex<u64>,
     moved: Condvar,
+    hooks: Mutex<Vec<Hook>>,
 }
 
 impl Post {
@@ -23,6 +28,15 @@ impl Post {
         let mut passed = self.passed.lock();
         *passed = (*passed).max(end.0);
         self.moved.notify_all();
+        for hook in self.hooks.lock().iter() {
+            hook(EdgeId(*passed));
+        }
+    }
+
+    fn add_hook(&self, hook: Hook) {
+        let passed = self.passed.lock();
+        hook(EdgeId(*passed));
+        self.hooks.lock().push(hook);
     }
 
     fn passed(&self) -> EdgeId {
@@ -57,7 +71,8 @@ impl Default for Progress {
 pub struct Freshness {
     /// Version of the weights that computed the answer; 0 before the first publication.
     pub model_version: u64,
-    /// No event earlier than this is expected any more; `None` before the first event.
+    /// No event earlier than this is expected any more; `None` before the first event, and where an event of
+    /// any time may come.
     pub watermark: Option<EventTime>,
     /// Every record below this position is in the node states.
     pub applied_position: u64,
@@ -94,6 +109,13 @@ impl Progress {
         self.watermark.fetch_max(time.0, Ordering::Release);
     }
 
+    /// The time before which no event is expected any more, if there is one.
+    #[must_use]
+    pub fn watermark(&self) -> Option<EventTime> {
+        let watermark = EventTime(self.watermark.load(Ordering::Acquire));
+        (watermark != EventTime::MIN).then_some(watermark)
+    }
+
     /// One past the last durable record.
     #[must_use]
     pub fn durable(&self) -> EdgeId {
@@ -112,11 +134,25 @@ impl Progress {
         self.learned.passed()
     }
 
+    /// Records in the graph that are not in the node states.
+    #[must_use]
+    pub fn behind(&self) -> u64 {
+        // In this order: what is learned was indexed before.
+        let learned = self.learned();
+        self.indexed().0.saturating_sub(learned.0)
+    }
+
     /// Waits until every record below `position` is in the node states; `false` if `timeout` passes
     /// first.
     #[must_use]
     pub fn wait_for(&self, position: EdgeId, timeout: Duration) -> bool {
         self.learned.wait(position, timeout)
+    }
+
+    /// Calls `hook` now and whenever the node states have come further, with one past the last record that
+    /// is in them. It runs on the loop's thread and must return at once.
+    pub fn on_learned(&self, hook: impl Fn(EdgeId) + Send + Sync + 'static) {
+        self.learned.add_hook(Box::new(hook));
     }
 
     /// Waits until every record below `position` is in the graph; `false` if `timeout` passes first.
@@ -128,10 +164,9 @@ impl Progress {
     /// The positions beside the version of the weights in use.
     #[must_use]
     pub fn freshness(&self, model_version: u64) -> Freshness {
-        let watermark = EventTime(self.watermark.load(Ordering::Acquire));
         Freshness {
             model_version,
-            watermark: (watermark != EventTime::MIN).then_some(watermark),
+            watermark: self.watermark(),
             applied_position: self.learned().0,
             indexed_position: self.indexed().0,
             durable_position: self.durable().0,
@@ -157,6 +192,19 @@ mod tests {
     }
 
     #[test]
+    fn a_hook_hears_where_things_stand_and_every_step_after() {
+        let progress = Progress::new();
+        progress.set_learned(EdgeId(3));
+        let heard = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let told = heard.clone();
+        progress.on_learned(move |end| told.lock().push(end.0));
+        progress.set_learned(EdgeId(5));
+        progress.set_learned(EdgeId(4));
+        progress.set_durable(EdgeId(9));
+        assert_eq!(*heard.lock(), [3, 5, 5]);
+    }
+
+    #[test]
     fn positions_and_watermark_only_grow() {
         let progress = Progress::new();
         assert_eq!(progress.freshness(0), Freshness::default());
@@ -164,6 +212,9 @@ mod tests {
         progress.set_durable(EdgeId(3));
         progress.set_watermark(EventTime(-7));
         progress.set_watermark(EventTime(-9));
+        progress.set_indexed(EdgeId(4));
+        progress.set_learned(EdgeId(1));
+        assert_eq!(progress.behind(), 3);
         let fresh = progress.freshness(2);
         assert_eq!((fresh.durable_position, fresh.watermark), (5, Some(EventTime(-7))));
     }

@@ -3,11 +3,12 @@
 //! What the bank holds is a rule over the events seen before the batch that is scored: all pairs, the
 //! pairs of a recent window, or the pairs seen often. The rule's threshold is set once per observed
 //! batch. Pairs are directed. Cost per event is one hash look-up; memory is one entry per distinct
-//! pair, and for [`BankRule::Window`] one time per event.
+//! pair, which for [`BankRule::Unlimited`] is the pair alone in 8 bytes, and for [`BankRule::Window`] one
+//! time per event.
 //!
 //! Knows nothing of negatives, splits or batches sizes: callers score a batch, then let it be observed.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::quantile::{ROUNDING, quantile};
 use crate::event::{EventTime, NodeId};
@@ -51,6 +52,9 @@ impl Pair {
 #[derive(Clone)]
 pub struct EdgeBank {
     rule: BankRule,
+    /// All that [`BankRule::Unlimited`] needs to know; empty under the other rules.
+    seen: HashSet<u64>,
+    /// Empty under [`BankRule::Unlimited`].
     pairs: HashMap<(NodeId, NodeId), Pair>,
     /// All event times in order; only for [`BankRule::Window`].
     times: Vec<EventTime>,
@@ -66,6 +70,7 @@ impl EdgeBank {
     pub fn new(rule: BankRule) -> Self {
         Self {
             rule,
+            seen: HashSet::new(),
             pairs: HashMap::new(),
             times: Vec::new(),
             latest: EventTime::MIN,
@@ -79,6 +84,9 @@ impl EdgeBank {
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn score(&self, src: NodeId, dst: NodeId) -> f32 {
+        if self.rule == BankRule::Unlimited {
+            return f32::from(u8::from(self.seen.contains(&packed(src, dst))));
+        }
         let Some(pair) = self.pairs.get(&(src, dst)) else { return 0.0 };
         let held = match self.rule {
             BankRule::Unlimited => true,
@@ -94,6 +102,31 @@ impl EdgeBank {
     #[must_use]
     pub fn scores(&self, src: &[NodeId], dst: &[NodeId]) -> Vec<f32> {
         src.iter().zip(dst).map(|(&src, &dst)| self.score(src, dst)).collect()
+    }
+
+    /// Scores events and, beside each, a pair that did not happen, by what was seen before the batch and by
+    /// the batch's own events strictly earlier in time, as a model does whose view holds the batch. Then
+    /// all events have been seen. The columns are equally long.
+    pub fn score_in_time(
+        &mut self,
+        src: &[NodeId],
+        dst: &[NodeId],
+        other: &[NodeId],
+        times: &[EventTime],
+    ) -> (Vec<f32>, Vec<f32>) {
+        let mut order: Vec<usize> = (0..src.len()).collect();
+        order.sort_by_key(|&i| times[i]);
+        let (mut positive, mut negative) = (vec![0.0; src.len()], vec![0.0; src.len()]);
+        for tied in order.chunk_by(|&a, &b| times[a] == times[b]) {
+            for &i in tied {
+                positive[i] = self.score(src[i], dst[i]);
+                negative[i] = self.score(src[i], other[i]);
+            }
+            for &i in tied {
+                self.observe(&src[i..=i], &dst[i..=i], &times[i..=i]);
+            }
+        }
+        (positive, negative)
     }
 
     /// Adds a batch of events and sets the rule's threshold anew. The columns are equally long; events
@@ -116,10 +149,21 @@ impl EdgeBank {
     /// Number of distinct pairs seen.
     #[must_use]
     pub fn pairs(&self) -> usize {
-        self.pairs.len()
+        self.seen.len() + self.pairs.len()
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let times = self.times.capacity() * size_of::<EventTime>();
+        self.seen.allocation_size() + self.pairs.allocation_size() + times
     }
 
     fn insert(&mut self, src: NodeId, dst: NodeId, time: EventTime) {
+        if self.rule == BankRule::Unlimited {
+            self.seen.insert(packed(src, dst));
+            return;
+        }
         let pair = self.pairs.entry((src, dst)).or_insert(Pair { count: 0, first: time, last: time });
         let gap_before = pair.mean_gap();
         pair.count += 1;
@@ -147,6 +191,11 @@ impl EdgeBank {
     }
 }
 
+/// A directed pair as one number.
+fn packed(src: NodeId, dst: NodeId) -> u64 {
+    u64::from(src.0) << 32 | u64::from(dst.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,6 +218,28 @@ mod tests {
         let bank = bank(BankRule::Unlimited, &[(1, 2, 5), (3, 3, 9)]);
         assert_eq!(held(&bank, &[(1, 2), (2, 1), (3, 3), (1, 3)]), [true, false, true, false]);
         assert_eq!(held(&EdgeBank::new(BankRule::Unlimited), &[(1, 2)]), [false]);
+    }
+
+    #[test]
+    fn unlimited_keeps_a_pair_in_few_bytes() {
+        let events: Vec<_> = (0..10_000).map(|i| (i, i + 1, 0)).collect();
+        let bank = bank(BankRule::Unlimited, &events);
+        assert_eq!(bank.pairs(), 10_000);
+        // 9 bytes for each slot of a table that is at least 7/16 full.
+        assert!(bank.bytes() < 21 * 10_000, "{}", bank.bytes());
+    }
+
+    #[test]
+    fn scores_in_time_see_strictly_earlier_events_of_the_batch() {
+        let mut bank = bank(BankRule::Unlimited, &[(7, 8, 1)]);
+        // In order of time: (7, 8) at 4, (1, 2) twice at 5, (1, 2) at 6; beside them (1, 2) each.
+        let (src, dst) = ([1, 7, 1, 1].map(NodeId), [2, 8, 2, 2].map(NodeId));
+        let times = [6, 4, 5, 5].map(EventTime);
+        let other = [NodeId(2), NodeId(2), NodeId(8), NodeId(2)];
+        let (positive, negative) = bank.score_in_time(&src, &dst, &other, &times);
+        assert_eq!(positive, [1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(negative, [1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(held(&bank, &[(1, 2), (7, 8), (7, 2)]), [true, true, false]);
     }
 
     #[test]

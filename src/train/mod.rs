@@ -18,5 +18,6 @@ mod trainer;
 pub use negative::DestinationPool;
 pub use save::LoadError;
 pub use trainer::{
-    Negatives, PhaseSeconds, Positives, StepMode, StepReport, TrainError, Trainer, TrainerOptions, World,
+    Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError, Trainer, TrainerOptions,
+    World,
 };

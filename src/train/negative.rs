@@ -39,10 +39,31 @@ impl DestinationPool {
         }
     }
 
+    /// Drops nodes from the pool; the others keep their order. One that comes again is added at the end.
+    pub fn remove(&mut self, nodes: &[NodeId]) {
+        let mut known = 0;
+        for &node in nodes {
+            let (word, bit) = (node.index() / 64, 1 << (node.index() % 64));
+            if let Some(word) = self.member.get_mut(word) {
+                known |= *word & bit;
+                *word &= !bit;
+            }
+        }
+        if known != 0 {
+            self.nodes.retain(|node| self.member[node.index() / 64] & (1 << (node.index() % 64)) != 0);
+        }
+    }
+
     /// Number of distinct destinations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<NodeId>() + self.member.capacity() * size_of::<u64>()
     }
 
     /// Whether no destination was seen yet.
@@ -93,5 +114,15 @@ mod tests {
         assert_eq!(out, again);
         pool.draw(1, 8, 8000, &mut again);
         assert_ne!(out, again);
+    }
+
+    #[test]
+    fn a_removed_destination_is_not_drawn_until_it_comes_again() {
+        let mut pool = DestinationPool::new();
+        pool.extend(&[9, 3, 64, 0].map(NodeId));
+        pool.remove(&[64, 1, 7_000, 9].map(NodeId));
+        assert_eq!(pool.nodes(), [NodeId(3), NodeId(0)]);
+        pool.extend(&[0, 64].map(NodeId));
+        assert_eq!(pool.nodes(), [3, 0, 64].map(NodeId));
     }
 }

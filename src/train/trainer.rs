@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::device::Device;
-use crate::event::NodeId;
+use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::GraphView;
 use crate::model::{
@@ -54,6 +54,17 @@ pub struct Negatives<'a> {
     pub dst: &'a [NodeId],
 }
 
+/// A question for a ranking: who of `candidates` will `src` meet at `time`?
+#[derive(Clone, Copy, Debug)]
+pub struct RankQuery<'a> {
+    /// Source node.
+    pub src: NodeId,
+    /// Time asked about.
+    pub time: EventTime,
+    /// Destinations to score.
+    pub candidates: &'a [NodeId],
+}
+
 /// How much of a step is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepMode {
@@ -85,9 +96,10 @@ pub struct PhaseSeconds {
 /// What a step did.
 #[derive(Clone, Debug, Default)]
 pub struct StepReport {
-    /// Probability of each positive; empty in [`StepMode::Remember`].
+    /// Logit of each positive; empty in [`StepMode::Remember`]. Scores are ranked as logits: from about 17
+    /// on, all of them are a probability of 1 in 32 bits, which would be a tie.
     pub positive: Vec<f32>,
-    /// Probability of each negative; empty in [`StepMode::Remember`].
+    /// Logit of each negative; empty in [`StepMode::Remember`].
     pub negative: Vec<f32>,
     /// Mean binary cross entropy of the positives plus that of the negatives, before learning; 0 in
     /// [`StepMode::Remember`].
@@ -96,6 +108,9 @@ pub struct StepReport {
     pub phases: PhaseSeconds,
     /// The distinct nodes whose memory or messages changed.
     pub touched: Vec<NodeId>,
+    /// How many of them kept the memory they had, because the new row was not finite. Scores and weights
+    /// are sound all the same.
+    pub refused_rows: usize,
 }
 
 /// What a trainer is made of.
@@ -118,7 +133,8 @@ impl Default for TrainerOptions {
 /// A step that did not do what it should.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// A number went out of range. The weights are as before; the batch is remembered all the same.
+    /// The loss or a gradient went out of range. The weights are as before, the optimizer included; the
+    /// batch is remembered all the same.
     #[error(
         "step {step}: {what} is not finite; the weights were left as they are and the batch was remembered"
     )]

@@ -10,7 +10,7 @@ use evergraph::event::{EdgeId, IntakeAnswer, IntakeError, Receipt, RejectedEvent
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::live::{LATEST, Live, refused};
+use crate::live::{BLOCKING_THREADS, LATEST, Live, refused};
 
 fn assert_fresh(answer: &Value) {
     let freshness = &answer["freshness"];
@@ -41,6 +41,17 @@ fn embeddings_are_answered_node_by_node() {
     let past = live.post("/v1/embeddings", &json!({ "nodes": ["alice"], "at": 15 }));
     assert_eq!((past.status, &past.json()["at"]), (200, &json!(15)), "{}", past.text());
     assert_ne!(past.json()["embeddings"], json!([entries[0]]), "other neighbors, another embedding");
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_named_and_never_null() {
+    let live = Live::start();
+    let alice = live.state.engine.keys.lookup(&"alice".into()).unwrap();
+    live.state.engine.states.publish(alice, &[f32::NAN; 4], LATEST);
+    let answer = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] })).json();
+    assert_eq!(answer["embeddings"], json!([{ "node": "alice", "error": "not_finite" }]));
+    let answer = live.post("/v1/links/score", &json!({ "pairs": [{ "src": "alice", "dst": 7 }] })).json();
+    assert_eq!(answer["scores"], json!([{ "src": "alice", "dst": 7, "error": "not_finite", "unknown": [] }]));
 }
 
 #[test]
@@ -110,6 +121,7 @@ fn a_push_that_is_not_stored_says_why() {
     let cases = [
         (Ok(IntakeAnswer { receipt: receipt(0), rejected: rejected.clone() }), 422, "all_rejected", None),
         (Err(IntakeError::Malformed("line 1".into())), 400, "malformed", None),
+        (Err(IntakeError::TooMany { found_at_least: 3, limit: 2 }), 413, "batch_too_large", None),
         (Err(IntakeError::Overloaded), 429, "queue_full", Some("1")),
         (refused(full), 503, "disk_full", Some("30")),
         (refused(SubmitError::Restoring), 503, "restoring", Some("5")),
@@ -302,6 +314,47 @@ fn too_many_requests_are_refused_at_once_and_pushes_still_enter() {
 }
 
 #[test]
+fn waiting_readers_hold_no_thread() {
+    let live = Live::start();
+    let readers = 6 * BLOCKING_THREADS;
+    std::thread::scope(|scope| {
+        let ask = || live.get("/v1/nodes/7?after=4&wait_ms=10000");
+        let waiting: Vec<_> = (0..readers).map(|_| scope.spawn(ask)).collect();
+        // While readers hold all threads, not even the metrics are answered.
+        let begun = Instant::now();
+        #[allow(clippy::cast_precision_loss)]
+        let all = (readers + 1) as f64;
+        while live.metric("evergraph_http_inflight_requests").is_none_or(|inflight| inflight < all) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let pushed = live.send_lines("/v1/events", "[\"7\",\"8\",30]");
+        assert_eq!(pushed.status, 200, "{}", pushed.text());
+        assert!(begun.elapsed() < Duration::from_secs(5), "answered after {:?}", begun.elapsed());
+        live.state.engine.progress.set_learned(EdgeId(4));
+        for reader in waiting {
+            assert_eq!(reader.join().unwrap().status, 200);
+        }
+    });
+}
+
+#[test]
+fn operators_hear_of_a_status_or_a_scrape_that_takes_too_long() {
+    let slow = Duration::from_millis(200);
+    let live = Live::with(|state| {
+        state.limits.request_timeout = Duration::from_millis(20);
+        state.status = Arc::new(move || {
+            std::thread::sleep(slow);
+            json!({})
+        });
+        state.metrics.on_scrape(Box::new(move |_| std::thread::sleep(slow)));
+    });
+    for path in ["/v1/status", "/metrics"] {
+        let answer = live.get(path);
+        assert_eq!((answer.status, answer.error_type().as_str()), (503, "timeout"), "{path}");
+    }
+}
+
+#[test]
 fn a_defect_is_a_500_with_its_request_id_and_the_server_goes_on() {
     let live = Live::with(|state| state.status = Arc::new(|| panic!("a defect, on demand")));
     let broken = live.request("GET", "/v1/status", &[("x-request-id", "from-me")], b"");
@@ -403,21 +456,55 @@ fn the_docs_page_needs_no_internet() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a client sends: an answer, never a defect, and errors of one shape.
+    /// Whatever a client posts: a documented answer, never a defect, and errors of one shape.
     #[test]
-    fn no_input_makes_a_500(
-        route in prop::sample::select(vec!["/v1/embeddings", "/v1/links/score", "/v1/events", "/v1/nodes/7"]),
+    fn no_body_makes_a_500(
+        route in prop::sample::select(vec!["/v1/embeddings", "/v1/links/score", "/v1/events"]),
         body in prop::collection::vec(any::<u8>(), 0..60),
         template in prop::sample::select(vec!["{\"nodes\":[7]}", "{\"pairs\":[{\"src\":1,\"dst\":2}]}", ""]),
         cut in 0_usize..30,
     ) {
-        static LIVE: std::sync::LazyLock<Live> = std::sync::LazyLock::new(Live::start);
         let mut sent: Vec<u8> = template.bytes().take(cut).collect();
         sent.extend(&body);
-        let answer = LIVE.send_json(route, &sent);
+        let answer = FUZZED.send_json(route, &sent);
         prop_assert!(answer.status < 500, "{}", answer.text());
         if answer.status >= 400 {
             answer.error_type();
         }
     }
+
+    /// Whatever a client asks in a path and a query.
+    #[test]
+    fn no_path_and_no_query_makes_a_500(
+        key in prop::collection::vec(in_a_path(), 1..12),
+        query in prop::collection::vec((parameter(), prop::collection::vec(in_a_path(), 0..22)), 0..4),
+        known in any::<bool>(),
+    ) {
+        let key = if known { "7".to_owned() } else { key.concat() };
+        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", value.concat())).collect();
+        let answer = FUZZED.get(&format!("/v1/nodes/{key}?{}", query.join("&")));
+        prop_assert!(answer.status < 500, "{}", answer.text());
+        prop_assert_ne!(answer.status, 405, "the node route is asked");
+        if answer.status >= 400 {
+            answer.error_type();
+        }
+    }
+}
+
+/// A server that waits for nobody.
+static FUZZED: std::sync::LazyLock<Live> =
+    std::sync::LazyLock::new(|| Live::with(|state| state.limits.wait = Duration::from_millis(2)));
+
+/// A piece of a path or of a query: digits mostly, signs with a meaning, any byte in its coded form.
+fn in_a_path() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "[0-9]",
+        2 => prop::sample::select(vec!["-", "+", ".", "~", ",", ";", ":", "@", "!", "*", "(", "e", "_"])
+            .prop_map(str::to_owned),
+        2 => any::<u8>().prop_map(|byte| format!("%{byte:02X}")),
+    ]
+}
+
+fn parameter() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["neighbors", "after", "wait_ms", "at", "", "neighbors%00"])
 }

@@ -17,6 +17,8 @@ use evergraph::ingest::produce::TopicTarget;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
+use crate::skip::skipped;
+
 /// A broker that this process started.
 pub struct Broker {
     port: u16,
@@ -29,14 +31,19 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// The broker that tests share. `None` after a loud message where none can be had.
+    /// The broker that tests share. `None` where none can be had; each test that asks is told as skipped.
     pub fn shared() -> Option<&'static Self> {
-        static SHARED: OnceLock<Option<Broker>> = OnceLock::new();
-        SHARED.get_or_init(Self::own).as_ref()
+        static SHARED: OnceLock<Result<Broker, String>> = OnceLock::new();
+        SHARED.get_or_init(Self::launch).as_ref().map_err(|why| skipped(why)).ok()
     }
 
     /// A broker of the test's own, for tests that stop it. Stopped when dropped.
     pub fn own() -> Option<Self> {
+        Self::launch().map_err(|why| skipped(&why)).ok()
+    }
+
+    /// A running broker, or why none can be had here.
+    fn launch() -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
         let name = format!("kafka-{}-{number}", std::process::id());
@@ -53,14 +60,14 @@ impl Broker {
         let said = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(3) {
             assert!(std::env::var_os("EVERGRAPH_REQUIRE_KAFKA").is_none(), "no broker: {said}");
-            eprintln!("\n*** SKIPPED: this test needs a Kafka broker and none can be had here ***\n{said}");
-            return None;
+            assert!(std::env::var_os("EVERGRAPH_REQUIRE_KAFKA").is_none(), "no broker: {said}");
+            return Err(format!("needs a Kafka broker and none can be had here: {said}"));
         }
         assert!(output.status.success(), "the broker did not start: {said}");
         let line = String::from_utf8_lossy(&output.stdout).into_owned();
         broker.kind = line.split_whitespace().find_map(|w| w.strip_prefix("kind=")).unwrap_or("").to_owned();
         broker.keeper = Some(broker.spawn_keeper());
-        Some(broker)
+        Ok(broker)
     }
 
     /// `host:port` of the listener without authentication.
@@ -82,7 +89,7 @@ impl Broker {
     pub fn is_kafka(&self) -> bool {
         let kafka = self.kind == "kafka";
         if !kafka {
-            eprintln!("\n*** SKIPPED: this test needs Apache Kafka, and only {} can be had ***\n", self.kind);
+            skipped(&format!("needs Apache Kafka, and only {} can be had here", self.kind));
         }
         kafka
     }

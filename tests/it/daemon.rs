@@ -1,9 +1,13 @@
 //! The daemon as its users meet it: write, read what was written, stop, go on, run out of disk.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use evergraph::event::{EdgeBatch, EventTime, NodeId, NodeKey};
+use evergraph::log::{Frame, Log, LogOptions};
 use serde_json::{Value, json};
 
 use crate::process::{Process, Start, log_of};
@@ -111,6 +115,126 @@ fn a_damaged_checkpoint_is_passed_over_and_the_log_teaches_again() {
     process.wait_until("learned again", |status| status["learner"]["applied_position"] == 500);
 }
 
+#[test]
+fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
+    let data = tempfile::tempdir().unwrap();
+    let mut process = Start::in_dir(data.path()).set("checkpoint.interval_seconds=3600").ready();
+    let (done, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    let address = process.url("");
+    std::thread::scope(|scope| {
+        for pusher in 0..4 {
+            let (done, acknowledged, process) = (&done, &acknowledged, &process);
+            scope.spawn(move || {
+                for i in (0..).take_while(|_| !done.load(Ordering::Acquire)) {
+                    let event = json!({"src": format!("p{pusher}"), "dst": i, "ts": i});
+                    match process.post("/v1/events", "application/json", &event.to_string()) {
+                        Ok((200, _)) => drop(acknowledged.fetch_add(1, Ordering::AcqRel)),
+                        Ok((status, answer)) => assert_eq!(status, 503, "{answer}"),
+                        // The interface is gone; trying again keeps the pressure up.
+                        Err(_) => std::thread::sleep(Duration::from_millis(2)),
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        process.signal("-TERM");
+        let asked = Instant::now();
+        while ureq::get(format!("{address}/livez")).call().is_ok() {
+            assert!(asked.elapsed() < Duration::from_secs(20), "it goes on after SIGTERM");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert!(process.ended().success());
+    let acknowledged = acknowledged.into_inner();
+    let log = log_of(data.path());
+    assert!(acknowledged > 100, "{acknowledged}");
+    assert_eq!(log["records"], acknowledged, "what was answered 503 is not there");
+    let checkpoints = std::fs::read_dir(data.path().join("checkpoints")).unwrap();
+    assert_eq!(checkpoints.count(), 1, "what was learned is kept");
+}
+
+#[test]
+fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
+    let data = tempfile::tempdir().unwrap();
+    let mut process = Start::in_dir(data.path()).ready();
+    for part in 0..6 {
+        assert_eq!(push(&process, &visits(part * 10_000, 10_000)).0, 200);
+    }
+    // The learner is behind; what it is still to read is damaged.
+    let segment = data.path().join("log/00000000000000000000.log");
+    let mut content = std::fs::read(&segment).unwrap();
+    let at = content.len() - 100;
+    content[at] ^= 1;
+    std::fs::write(&segment, content).unwrap();
+    let learned = process.status()["learner"]["applied_position"].as_u64().unwrap();
+    assert!(learned < 50_000, "the learner was too fast for this test: {learned}");
+    process.wait_for_line("the learner has ended").expect("it is said");
+    let status = process.ended();
+    assert_eq!(status.code(), Some(1), "{status}");
+    let said = process.wait_for_line("payload checksum").expect("the reason is the last word");
+    assert!(said.contains("the learner has ended"), "{said}");
+}
+
+#[test]
+fn the_service_manager_hears_of_readiness_life_and_end() {
+    let data = tempfile::tempdir().unwrap();
+    let socket = data.path().join("notify");
+    let listener = UnixDatagram::bind(&socket).unwrap();
+    listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let hear = || {
+        let mut bytes = [0; 200];
+        let length = listener.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    };
+    let start = Start::in_dir(&data.path().join("data"))
+        .env("NOTIFY_SOCKET", socket.to_str().unwrap())
+        .env("WATCHDOG_USEC", "1000000");
+    let mut process = start.ready();
+    let heard: Vec<String> = std::iter::repeat_with(hear).take(10).collect();
+    assert!(heard.iter().any(|said| said == "READY=1"), "{heard:?}");
+    assert!(heard.iter().filter(|said| *said == "WATCHDOG=1").count() >= 4, "{heard:?}");
+    process.signal("-TERM");
+    while hear() != "STOPPING=1" {}
+    assert!(process.ended().success());
+}
+
+/// Makes a log whose replay takes a while.
+fn long_log(data: &Path) {
+    let options = LogOptions { dir: data.join("log"), segment_bytes: 1 << 30 };
+    let (mut log, _) = Log::open(options).unwrap();
+    for frame in 0..60_u32 {
+        let mut batch = EdgeBatch { first: log.end(), ..EdgeBatch::default() };
+        for i in 0..50_000_u32 {
+            let src = NodeId(i.wrapping_mul(2_654_435_769) % 100_000);
+            batch.push_edge(src, NodeId(i % 77), EventTime(i64::from(frame) * 50_000 + i64::from(i)));
+        }
+        let new_keys = if frame == 0 { (0..100_000).map(NodeKey::Int).collect() } else { Vec::new() };
+        log.append(&Frame { batch, new_keys, ..Frame::default() }).unwrap();
+    }
+    log.commit().unwrap();
+}
+
+#[test]
+fn a_signal_ends_a_start_that_is_still_reading_the_log() {
+    let data = tempfile::tempdir().unwrap();
+    long_log(data.path());
+    let socket = data.path().join("notify");
+    let listener = UnixDatagram::bind(&socket).unwrap();
+    listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let start = Start::in_dir(data.path()).env("NOTIFY_SOCKET", socket.to_str().unwrap());
+    let mut process = start.spawn();
+    // The first word is that it needs more time; it is said before the log is read.
+    let mut bytes = [0; 200];
+    let length = listener.recv(&mut bytes).unwrap();
+    assert!(bytes[..length].starts_with(b"EXTEND_TIMEOUT_USEC="));
+    process.signal("-TERM");
+    let said = process.wait_for_line("told to stop before it was ready");
+    assert!(said.is_some(), "the start went on");
+    let status = process.ended();
+    assert!(status.success(), "{status}");
+}
+
 /// A small file system that is full when its size is reached; needs root.
 struct SmallDisk<'a>(&'a Path);
 
@@ -138,7 +262,7 @@ impl Drop for SmallDisk<'_> {
 fn a_full_disk_stops_ingest_with_words_and_loses_nothing() {
     let data = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(data.path(), "4m") else {
-        eprintln!("SKIPPED: a full disk cannot be made here: mounting a tmpfs needs root");
+        crate::skip::skipped("a full disk cannot be made here: mounting a tmpfs needs root");
         return;
     };
     let start = Start::in_dir(data.path()).set("learner.train=false").set("checkpoint.interval_seconds=3600");

@@ -112,15 +112,19 @@ fn given_negatives_and_masked_nodes_are_used_and_named() {
 #[test]
 fn flags_that_make_no_sense_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for flags in [
-        &["--model", "edgebank", "--batch-size", "0"][..],
-        &["--model", "edgebank", "--dropout", "1.5"],
-        &["--model", "edgebank", "--learning-rate", "-1"],
-        &["--model", "edgebank", "--protocol", "prequential", "--masked", "x.csv"],
-        &["--model", "edgebank", "--negatives", "/nonexistent.csv"],
-        &["--model", "nonsense"],
+    for (flags, said) in [
+        (&["--model", "edgebank", "--batch-size", "0"][..], "'0' for '--batch-size"),
+        (&["--model", "edgebank", "--dropout", "1.5"], "--dropout 1.5 is not in 0..1"),
+        (&["--model", "edgebank", "--learning-rate=-1"], "--learning-rate -1 is not above 0"),
+        (
+            &["--model", "edgebank", "--protocol", "prequential", "--masked", "x.csv"],
+            "--masked belongs to --protocol dyglib",
+        ),
+        (&["--model", "edgebank", "--negatives", "/nonexistent.csv"], "cannot open /nonexistent.csv"),
+        (&["--model", "nonsense"], "'nonsense' for '--model"),
     ] {
-        assert!(eval(folder.path(), flags).is_err(), "{flags:?}");
+        let error = format!("{:#}", eval(folder.path(), flags).unwrap_err());
+        assert!(error.contains(said), "{flags:?}: {error}");
     }
 }
 

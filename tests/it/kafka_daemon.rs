@@ -111,7 +111,7 @@ fn twenty_kills_through_kafka_lose_nothing_and_double_nothing() {
 #[test]
 fn a_daemon_keeps_poison_in_its_topic_and_deletes_by_null_values() {
     let Some(broker) = Broker::shared() else { return };
-    let (topic, letters) = ("with-poison", "poison");
+    let (topic, letters) = ("with-poison", "letters-of-with-poison");
     broker.create_topic(topic, 1);
     broker.create_topic(letters, 1);
     let event = |i: u32| format!("{{\"src\":\"a\",\"dst\":{i},\"ts\":{i}}}").into_bytes();

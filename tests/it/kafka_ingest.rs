@@ -33,6 +33,8 @@ struct Stored {
     /// How often each event time was stored; event times number the events of a test.
     times: HashMap<i64, u32>,
     deletions: Vec<Event>,
+    /// Messages that the largest batch accounts for.
+    largest: i64,
     /// Runs of offsets that did not start where the last one ended.
     broken_runs: Vec<String>,
 }
@@ -80,6 +82,7 @@ impl Log {
         assert!(batch.origin_unix_ms > 1_600_000_000_000);
         let range = &batch.ranges[0];
         let key = (range.source.to_string(), range.partition);
+        stored.largest = stored.largest.max(range.to - range.from);
         let at = stored.positions.insert(key, range.to);
         if at.unwrap_or(range.from) != range.from {
             stored.broken_runs.push(format!("{range:?} after {at:?}"));
@@ -136,7 +139,7 @@ impl Setup {
         let wiring = SourceWiring {
             submissions,
             positions: Arc::clone(&log) as Arc<dyn PositionLookup>,
-            admission: Admission::new(AdmitOptions::default(), None),
+            admission: Admission::new(AdmitOptions::default()),
             dead_letters: DeadLetters::open(letters).unwrap(),
         };
         Self { log, wiring, folder }
@@ -274,10 +277,12 @@ fn a_log_that_refuses_and_stalls_loses_and_doubles_nothing() {
     *setup.log.slowness.lock() = Duration::ZERO;
     wait_until("everything is stored", 60, || setup.log.count() == n as usize);
     setup.log.assert_exactly_once(n);
-    let snapshot = source.stats().snapshot();
-    assert_eq!((snapshot.received, snapshot.stored), (n as u64, n as u64), "counted once each");
+    wait_until("the last batch is heard of", 5, || source.stats().snapshot().stored == n as u64);
+    assert_eq!(source.stats().snapshot().received, n as u64, "counted once each");
     assert_eq!(source.status().state, KafkaState::Running);
     assert!(!source.status().back_pressure);
+    let largest = setup.log.stored.lock().largest;
+    assert!((1_000..=2_000).contains(&largest), "a batch of {largest} messages");
 
     source.pause();
     wait_until("it is paused", 5, || source.status().state == KafkaState::Paused);
@@ -332,6 +337,32 @@ fn poison_becomes_dead_letters_with_headers_and_stops_nothing() {
     assert_eq!(letters[1].payload.as_deref(), Some(&[0xff, 0x00, 0xfe][..]), "the bytes as they were");
     assert_eq!(letters[2].payload, None, "a null stays a null");
     assert_eq!(letters[4].payload.as_deref(), Some(&long[..]));
+}
+
+#[test]
+fn a_disk_too_full_for_dead_letters_delays_the_source_and_loses_nothing() {
+    let Some(broker) = Broker::shared() else { return };
+    broker.create_topic("full", 1);
+    let folder = tempfile::tempdir().unwrap();
+    let letters = folder.path().join("dead.jsonl");
+    // Every write to it finds the disk full.
+    std::os::unix::fs::symlink("/dev/full", &letters).unwrap();
+    let file = DeadLetterFileOptions::new(&letters);
+    let setup = Setup::with_letters(folder, DeadLetterTarget::File(file));
+    let event = |time: i64| format!(r#"{{"src":1,"dst":2,"ts":{time}}}"#);
+    broker.produce("full", [(0, None, Some(event(0).as_bytes())), (0, None, Some(&b"{ not json"[..]))]);
+    let mut options = KafkaSourceOptions::new(&broker.bootstrap(), "full", "full");
+    options.retry_wait = Duration::from_millis(50);
+    let source = setup.source(options);
+    wait_until("the full disk is named", 30, || word(&source) == "dead_letters");
+    assert_eq!(setup.log.count(), 0, "no batch goes before its dead letters");
+    broker.produce("full", [(0, None, Some(event(1).as_bytes()))]);
+    std::fs::remove_file(&letters).unwrap();
+    wait_until("everything is stored", 30, || setup.log.count() == 2);
+    wait_until("the source runs again", 10, || word(&source) == "running");
+    setup.log.assert_exactly_once(2);
+    assert_eq!(std::fs::read_to_string(&letters).unwrap().lines().count(), 1);
+    assert_eq!(source.stats().snapshot().dead_letters, 1);
 }
 
 /// A message as read back.
@@ -473,6 +504,45 @@ fn positions_that_the_broker_does_not_have_are_faults() {
     setup.log.set_position("kafka:trimmed", 0, 1000);
     let source = setup.source(KafkaSourceOptions::new(&broker.bootstrap(), "trimmed", "trimmed-3"));
     wait_until("the new topic is named", 30, || word(&source) == "topic_recreated");
+}
+
+#[test]
+fn messages_that_go_while_the_log_is_busy_do_not_stop_the_partition_for_ever() {
+    let Some(broker) = Broker::shared() else { return };
+    if !broker.is_kafka() {
+        return;
+    }
+    broker.create_topic("vanishing", 1);
+    let value = |i: i64| format!(r#"{{"src":1,"dst":2,"ts":{i}}}"#);
+    let values: Vec<String> = (0..100).map(value).collect();
+    let produce = |values: &[String]| {
+        broker.produce("vanishing", values.iter().map(|v| (0, None, Some(v.as_bytes()))));
+    };
+    let setup = Setup::new();
+    let mut options = KafkaSourceOptions::new(&broker.bootstrap(), "vanishing", "vanishing");
+    options.data_loss = DataLossPolicy::Earliest;
+    let source = setup.source(options);
+    wait_until("the partition is assigned", 30, || !source.status().partitions.is_empty());
+    produce(&values[..5]);
+    wait_until("the first ones are stored", 30, || setup.log.count() == 5);
+    // The next ones are on their way to the log for a while.
+    *setup.log.slowness.lock() = Duration::from_secs(4);
+    produce(&values[5..10]);
+    wait_until("they are read", 10, || source.stats().snapshot().received == 10);
+    std::thread::sleep(Duration::from_millis(200));
+    source.pause();
+    std::thread::sleep(Duration::from_millis(200));
+    produce(&values[10..]);
+    delete_records(broker, "vanishing", 50);
+    *setup.log.slowness.lock() = Duration::ZERO;
+    source.resume();
+    wait_until("what is left is stored", 30, || setup.log.count() == 60);
+    assert_eq!(
+        setup.log.stored.lock().broken_runs,
+        ["SourceRange { source: \"kafka:vanishing\", partition: 0, \
+        from: 50, to: 100 } after Some(10)"]
+    );
+    wait_until("the source runs", 10, || word(&source) == "running");
 }
 
 fn delete_records(broker: &Broker, topic: &str, before: i64) {

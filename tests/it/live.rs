@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use crate::contract;
+
 /// A server that runs until it is dropped.
 pub struct Live {
     pub address: SocketAddr,
@@ -60,6 +62,9 @@ impl Answer {
         body["error_type"].as_str().unwrap_or_default().to_owned()
     }
 }
+
+/// Threads for the work on requests: few, so that a request that keeps one without need is noticed.
+pub const BLOCKING_THREADS: usize = 4;
 
 /// Length of the embeddings of [`small_engine`].
 const DIMENSION: usize = 8;
@@ -193,7 +198,8 @@ impl Live {
         let router = api::router(state.clone());
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
-            let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+            let builder = builder.worker_threads(2).max_blocking_threads(BLOCKING_THREADS);
+            let runtime = builder.enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
@@ -233,6 +239,7 @@ impl Live {
         self.request("POST", path, &[("content-type", "application/x-ndjson")], body.as_bytes())
     }
 
+    /// Sends a request; every answer is held against the OpenAPI document.
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -253,7 +260,11 @@ impl Live {
         let (parts, body) = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}")).into_parts();
         let mut bytes = Vec::new();
         body.into_reader().read_to_end(&mut bytes).unwrap();
-        Answer { status: parts.status.as_u16(), headers: parts.headers, body: bytes }
+        let status = parts.status.as_u16();
+        if let Err(why) = contract::check(method, path, status, &bytes) {
+            panic!("the answer is not the documented one: {why}");
+        }
+        Answer { status, headers: parts.headers, body: bytes }
     }
 
     /// The value of one series of `/metrics`, by the text before the value.

@@ -125,7 +125,9 @@ impl TinyDisk {
         match mount {
             Ok(output) if output.status.success() => Some(Self(dir)),
             failed => {
-                eprintln!("SKIPPED: no tmpfs can be mounted here, nothing was tested: {failed:?}");
+                crate::skip::skipped(&format!(
+                    "no tmpfs can be mounted here, nothing was tested: {failed:?}"
+                ));
                 None
             }
         }

@@ -4,8 +4,11 @@
 
 mod api;
 mod broker;
+mod check_command;
+mod contract;
 mod crash;
 mod daemon;
+mod demo;
 mod eval_command;
 mod golden_ops;
 mod golden_tgn;
@@ -19,5 +22,6 @@ mod process;
 mod protocol_edgebank;
 mod protocol_learned;
 mod serving;
+mod skip;
 mod tgn_stream;
 mod trainer;

@@ -3,6 +3,7 @@
 //! Outside tools judge where there is one: `promtool` (Debian package `prometheus`) and `systemd-analyze`. A
 //! machine without them says so on standard error and checks the rest.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -10,10 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use evergraph::metrics::{INVENTORY, Metrics, PROCESS_METRICS, set_state};
-use serde_json::Value;
+use evergraph::api::{Health, State};
+use evergraph::metrics::{INVENTORY, PROCESS_METRICS};
+use serde_json::{Value, json};
 
 use crate::live::Live;
+use crate::process::{PATIENCE, Process, Start};
+use crate::skip::skipped;
 
 /// Metrics that the dashboard leaves out, each with the reason.
 const NOT_ON_THE_DASHBOARD: &[(&str, &str)] =
@@ -45,7 +49,7 @@ fn run(tool: &str, arguments: &[&str], folder: &Path, input: &[u8]) -> Option<Ou
             Some(child.wait_with_output().unwrap())
         }
         Err(error) => {
-            eprintln!("SKIPPED: {tool} cannot be run here ({error}); install it to check this too");
+            skipped(&format!("{tool} cannot be run here ({error}); install it to check this too"));
             None
         }
     }
@@ -191,44 +195,97 @@ fn promtool_reads_every_query() {
     }
 }
 
-/// Gives every metric a value and every label a series, as a daemon in full work has.
-fn touch_everything(metrics: &Metrics) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-    metrics.build.info.with_label_values(&["0.1.0", "cpu"]).set(1);
-    for result in ["accepted", "duplicate", "rejected"] {
-        metrics.ingest.events.with_label_values(&["push", result]).inc();
+/// Metrics that a daemon at work on pushed events does not have, or has at zero, each with the reason.
+/// Every other one of ours has to have a value.
+const ABSENT: &[(&str, &str)] = &[("evergraph_ingest_lag_records", "there is no Kafka here")];
+const ZERO: &[(&str, &str)] = &[
+    ("evergraph_ingest_paused", "nothing holds the sources up"),
+    ("evergraph_log_commit_failures_total", "the disk works"),
+    ("evergraph_log_disk_full", "the disk has room"),
+    ("evergraph_train_skipped_events_total", "the learner keeps up"),
+    ("evergraph_train_events_behind", "the learner has caught up"),
+    ("evergraph_train_nonfinite_total", "every loss is finite"),
+    ("evergraph_checkpoint_failures_total", "the disk works"),
+];
+
+/// A daemon that has met everything that a push can bring: good events, one sent twice, one that is late, one
+/// that is refused, one body that is too large.
+struct AtWork {
+    daemon: Process,
+    time: Cell<i64>,
+    _data: tempfile::TempDir,
+}
+
+impl AtWork {
+    fn start() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let daemon = Start::in_dir(data.path())
+            .set("stream.allowed_lateness=100")
+            .set("learner.batch_events=20")
+            .set("checkpoint.interval_seconds=1")
+            .set("api.body_bytes_max=100000")
+            .ready();
+        let at_work = Self { daemon, time: Cell::new(1_000), _data: data };
+        at_work.push_good_events();
+        let twice = json!({"src": "u1", "dst": "i1", "ts": 1_200, "idempotency_key": "once"});
+        for event in [&twice, &twice, &json!({"src": "u1", "dst": "i2", "ts": 7})] {
+            assert_eq!(at_work.push(event), 200, "{event}");
+        }
+        assert_eq!(at_work.push(&json!({"src": "u1", "dst": "i2"})), 422, "an event without a time");
+        assert_eq!(at_work.push(&json!("x".repeat(200_000))), 413);
+        at_work.daemon.get("/v1/nodes/u1").unwrap();
+        at_work.daemon.wait_until("trained, measured and caught up", |status| {
+            let learner = &status["learner"];
+            learner["average_precision"].is_number()
+                && learner["mrr"].is_number()
+                && learner["events_behind"] == 0
+        });
+        let saved = Instant::now() + PATIENCE;
+        while !at_work.metrics().contains("evergraph_checkpoint_duration_seconds_count 1") {
+            assert!(Instant::now() < saved, "no checkpoint was written");
+            at_work.push_good_events();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        at_work
     }
-    metrics.ingest.rejected_events.with_label_values(&["bad_id"]).inc();
-    metrics.ingest.dead_letters.with_label_values(&["push"]).inc();
-    metrics.ingest.lag_records.with_label_values(&["0"]).set(3);
-    metrics.ingest.watermark.inc();
-    set_state(&metrics.ingest.source_state, "push", "running", &["running", "failed"]);
-    metrics.log.commit_duration.observe(0.002);
-    metrics.graph.apply_duration.observe(0.001);
-    metrics.graph.bytes.with_label_values(&["entries"]).set(1 << 20);
-    metrics.train.steps.with_label_values(&["train"]).inc();
-    metrics.train.step_duration.with_label_values(&["forward"]).observe(0.01);
-    metrics.eval.average_precision.set(0.9);
-    metrics.eval.baseline_average_precision.with_label_values(&["edgebank"]).set(0.8);
-    metrics.model.published_timestamp.set(now);
-    metrics.model.event_to_visible.observe(0.2);
-    metrics.checkpoint.duration.observe(0.3);
-    metrics.checkpoint.last_success_timestamp.set(now);
+
+    fn push(&self, event: &Value) -> u16 {
+        self.daemon.post("/v1/events", "application/json", &event.to_string()).unwrap().0
+    }
+
+    /// 100 events in the order of time.
+    fn push_good_events(&self) {
+        let from = self.time.replace(self.time.get() + 100);
+        let event = |t: i64| json!({"src": format!("u{}", t % 7), "dst": format!("i{}", t % 5), "ts": t});
+        assert_eq!(self.push(&(from..from + 100).map(event).collect()), 200);
+    }
+
+    fn metrics(&self) -> String {
+        ureq::get(self.daemon.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap()
+    }
 }
 
 #[test]
-fn a_scrape_over_http_holds_every_metric_and_promtool_has_nothing_to_say() {
-    let live = Live::start();
-    touch_everything(&live.state.metrics);
-    live.get("/v1/nodes/7");
-    let answer = live.get("/metrics");
-    assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
-    let text = answer.text();
+fn a_scrape_of_a_daemon_at_work_has_a_value_for_every_metric_and_promtool_has_nothing_to_say() {
+    let at_work = AtWork::start();
+    at_work.daemon.wait_until("caught up", |status| status["learner"]["events_behind"] == 0);
+    let answer = ureq::get(at_work.daemon.url("/metrics")).call().unwrap();
+    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
+    let text = answer.into_body().read_to_string().unwrap();
+    let absent: BTreeSet<String> = ABSENT.iter().map(|(name, _)| (*name).to_owned()).collect();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let scraped: BTreeSet<String> = types.map(str::to_owned).collect();
-    assert_eq!(scraped, inventory());
-    let route = "evergraph_http_request_duration_seconds_count{route=\"/v1/nodes/{key}\"}";
-    assert_eq!(live.metric(route), Some(1.0), "routes are templates, never keys");
+    assert_eq!(scraped, inventory().difference(&absent).cloned().collect());
+
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let valued = samples.filter(|line| line.rsplit(' ').next().is_some_and(|value| value != "0"));
+    let valued: BTreeSet<&str> = valued.map(|line| family(line.split(['{', ' ']).next().unwrap())).collect();
+    let ours = scraped.into_iter().filter(|name| name.starts_with("evergraph_"));
+    let zero: BTreeSet<String> = ours.filter(|name| !valued.contains(name.as_str())).collect();
+    assert_eq!(zero, ZERO.iter().map(|(name, _)| (*name).to_owned()).collect(), "left at zero");
+    let route = "\nevergraph_http_request_duration_seconds_count{route=\"/v1/nodes/{key}\"} 1\n";
+    assert!(text.contains(route), "routes are templates, never keys");
     if let Some(output) = run("promtool", &["check", "metrics"], Path::new("/"), text.as_bytes()) {
         assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
     }
@@ -261,7 +318,7 @@ impl Scraper {
         match started {
             Ok(child) => Some(Self { child, url: format!("http://{address}"), _folder: folder }),
             Err(error) => {
-                eprintln!("SKIPPED: prometheus cannot be run here ({error}); install it to check this too");
+                skipped(&format!("prometheus cannot be run here ({error}); install it to check this too"));
                 None
             }
         }
@@ -285,20 +342,22 @@ impl Drop for Scraper {
 
 #[test]
 fn every_panel_shows_data_of_a_daemon_at_work() {
-    let live = Live::start();
-    let Some(scraper) = Scraper::start(&live.address.to_string()) else { return };
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let at_work = AtWork::start();
+    let address = at_work.daemon.url("").replace("http://", "");
+    let Some(scraper) = Scraper::start(&address) else { return };
+    let deadline = Instant::now() + PATIENCE;
     let scraped = "count_over_time(evergraph_build_info[1m]) > 10";
     while scraper.count(scraped).is_none_or(|series| series == 0) {
         assert!(Instant::now() < deadline, "Prometheus took no ten samples within a minute");
-        touch_everything(&live.state.metrics);
-        live.get("/v1/nodes/7");
+        at_work.push_good_events();
+        at_work.daemon.get("/v1/nodes/u1").unwrap();
         std::thread::sleep(Duration::from_millis(100));
     }
     for query in queries() {
         let filled = query.replace("$__rate_interval", "1m").replace("$job", ".+").replace("$instance", ".+");
-        let series = scraper.count(&filled);
-        assert!(series.is_some_and(|series| series > 0), "no data: {query}");
+        let shown = scraper.count(&filled).is_some_and(|series| series > 0);
+        let excused = metrics_in(&query).iter().any(|name| ABSENT.iter().any(|(absent, _)| absent == name));
+        assert_ne!(shown, excused, "data, or none where there is an excuse: {query}");
     }
 }
 
@@ -343,6 +402,32 @@ fn the_service_unit_is_read_without_a_word_and_is_tight() {
     if let Some(output) = run("systemd-analyze", &secure, folder.path(), b"") {
         assert!(output.status.success(), "exposure above 2.0: {}", said(&output));
     }
+}
+
+#[test]
+fn the_service_unit_leaves_settings_to_the_file() {
+    // The environment would beat the file without a word.
+    assert!(!read("deploy/evergraph.service").contains("Environment="));
+}
+
+#[test]
+fn a_daemon_that_is_not_ready_fails_the_health_check_of_compose() {
+    let compose = read("deploy/compose.yaml");
+    assert!(compose.contains(r#"test: ["CMD", "/usr/bin/evergraph", "status", "--ready"]"#));
+    let live = Live::start();
+    let probe = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+        let output =
+            command.args(["status", "--url", &format!("http://{}", live.address)]).args(flags).output();
+        let output = output.unwrap();
+        (output.status.success(), said(&output))
+    };
+    let (ready, text) = probe(&["--ready"]);
+    assert!(ready && text.contains("\"daemon\""), "{text}");
+    live.state.health.set(Health::DAEMON, State::Failed, "starting");
+    let (ready, text) = probe(&["--ready"]);
+    assert!(!ready && text.contains("starting") && text.contains("not ready"), "{text}");
+    assert!(probe(&[]).0, "the status of a daemon that starts can be read");
 }
 
 #[test]

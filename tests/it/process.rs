@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -23,18 +23,25 @@ pub struct Process {
 pub struct Start {
     data: PathBuf,
     settings: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Start {
     /// A daemon that keeps everything in `data`.
     pub fn in_dir(data: &Path) -> Self {
         let settings = vec!["output.format=json".to_owned(), "learner.batch_wait_ms=20".to_owned()];
-        Self { data: data.to_path_buf(), settings }
+        Self { data: data.to_path_buf(), settings, environment: Vec::new() }
     }
 
     /// With one more setting, as `section.key=value`.
     pub fn set(mut self, setting: &str) -> Self {
         self.settings.push(setting.to_owned());
+        self
+    }
+
+    /// With one more variable in its environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -44,6 +51,7 @@ impl Start {
         for setting in &self.settings {
             command.args(["--set", setting]);
         }
+        command.envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }
@@ -152,15 +160,25 @@ impl Process {
     }
 
     /// SIGTERM, and what it returned.
-    pub fn terminate(mut self) -> std::process::ExitStatus {
+    pub fn terminate(mut self) -> ExitStatus {
+        self.signal("-TERM");
+        self.ended()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Waits until it ends by itself, and says what it returned.
+    pub fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(Instant::now() < deadline, "the daemon did not end after SIGTERM");
+            assert!(Instant::now() < deadline, "the daemon did not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

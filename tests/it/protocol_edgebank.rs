@@ -21,7 +21,9 @@ pub fn data_folder() -> Option<PathBuf> {
     let folders: Vec<PathBuf> = named.into_iter().chain(beside).collect();
     let found = folders.iter().find(|folder| folder.join("protocol").is_dir()).cloned();
     if found.is_none() {
-        eprintln!("SKIPPED: no benchmark files; looked for a folder with protocol/ at {folders:?}");
+        crate::skip::skipped(&format!(
+            "no benchmark files; looked for a folder with protocol/ at {folders:?}"
+        ));
     }
     found
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
 use evergraph::graph::NodeDictionary;
+use evergraph::model::probability;
 use evergraph::serving::{NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError};
 use evergraph::train::{StepMode, Trainer};
 
@@ -81,7 +82,7 @@ fn answers_are_the_trainers_own_numbers() {
         let pairs: Vec<_> = (SOURCES..NODES).map(|dst| (key(3), key(dst))).collect();
         let answer = engine.link_scores(&pairs, at).unwrap();
         let expected: Vec<_> =
-            expected.into_iter().map(|probability| PairScore::Found { probability }).collect();
+            expected.into_iter().map(|logit| PairScore::Found { probability: probability(logit) }).collect();
         assert_eq!(answer.scores, expected);
     }
 }
@@ -105,6 +106,23 @@ fn unknown_keys_stand_for_themselves() {
     assert!(matches!(scores[2], PairScore::Found { probability } if (0.0..=1.0).contains(&probability)));
     assert!(engine.embeddings(&[], None).unwrap().embeddings.is_empty());
     assert_eq!(engine.node(&unknown, 5), None);
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_told_node_by_node() {
+    let stream = Stream::new(3);
+    let (engine, mut trainer) = (engine(&stream), trained(&stream));
+    publish(&mut trainer, &engine);
+    let node = stream.src[0].0;
+    stream.node_features.set(u64::from(node), &[f32::NAN; 3]).unwrap();
+    let lonely = NODES + 1;
+    let answer = engine.embeddings(&[key(node), key(lonely)], None).unwrap();
+    assert_eq!(answer.embeddings[0], NodeEmbedding::NotFinite);
+    assert!(matches!(&answer.embeddings[1], NodeEmbedding::Found { .. }));
+    let pairs = [(key(lonely), key(node)), (key(lonely), key(NODES))];
+    let scores = engine.link_scores(&pairs, None).unwrap().scores;
+    assert_eq!(scores[0], PairScore::NotFinite);
+    assert!(matches!(scores[1], PairScore::Found { probability } if (0.0..=1.0).contains(&probability)));
 }
 
 #[test]

@@ -5,8 +5,8 @@
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
-use evergraph::model::TgnOptions;
-use evergraph::train::{LoadError, Negatives, StepMode, TrainError, Trainer, TrainerOptions};
+use evergraph::model::{Tgn, TgnOptions, Weights, probability};
+use evergraph::train::{LoadError, Negatives, RankQuery, StepMode, TrainError, Trainer, TrainerOptions};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
 
@@ -130,13 +130,50 @@ fn scoring_leaves_no_trace() {
         let everyone: Vec<NodeId> = (0..SOURCES + DESTINATIONS + 40).map(NodeId).collect();
         let before = asked.state().clone();
         let scores = asked.score_candidates(&world, stream.src[b * BATCH], EventTime(i64::MAX), &everyone);
-        assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{scores:?}");
+        assert!(scores.iter().all(|score| score.is_finite()), "{scores:?}");
         assert_eq!(asked.state(), &before);
         let ours = stream.step(&mut asked, b, Sight::BeforeBatch, StepMode::Train);
         let theirs = stream.step(&mut left_alone, b, Sight::BeforeBatch, StepMode::Train);
         assert_eq!((ours.positive, ours.negative), (theirs.positive, theirs.negative));
     }
     assert_eq!(weights(&asked), weights(&left_alone));
+}
+
+#[test]
+fn sure_scores_are_still_told_apart() {
+    let (stream, mut trainer) = (Stream::new(2), trainer());
+    let mut sure = trainer.tgn().parameters.clone();
+    let (bias, slope) = (sure.find("link.b_b").unwrap(), sure.find("link.w_b").unwrap());
+    sure.get_mut(bias).data_mut().fill(30.0);
+    sure.get_mut(slope).data_mut().iter_mut().for_each(|weight| *weight *= 3.0);
+    let model = trainer.options().model;
+    trainer.set_weights(&Weights::of(&Tgn::with_parameters(model, &sure).unwrap(), 0)).unwrap();
+    let report = stream.step(&mut trainer, 0, Sight::Everything, StepMode::Score);
+    assert!(report.positive.iter().all(|&logit| probability(logit) == 1.0), "{:?}", report.positive);
+    let mut distinct = report.positive.clone();
+    distinct.sort_by(f32::total_cmp);
+    distinct.dedup();
+    assert!(distinct.len() > BATCH / 2, "{distinct:?}");
+}
+
+#[test]
+fn queries_in_one_pass_score_as_one_by_one() {
+    let (stream, mut trainer) = (Stream::new(3), trainer());
+    run(&stream, &mut trainer, 0..2, Sight::BeforeBatch);
+    let world = stream.world(2, Sight::BeforeBatch);
+    let candidates: Vec<NodeId> = (SOURCES..SOURCES + 7).map(NodeId).collect();
+    let query = |event: usize, count: usize| RankQuery {
+        src: stream.src[event],
+        time: stream.times[event],
+        candidates: &candidates[..count],
+    };
+    let queries = [query(41, 7), query(45, 0), query(50, 3)];
+    let together = trainer.score_queries(&world, &queries);
+    for (query, scores) in queries.iter().zip(&together) {
+        let alone = trainer.score_candidates(&world, query.src, query.time, query.candidates);
+        assert_eq!(scores.len(), query.candidates.len());
+        assert!(scores.iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-5), "{scores:?} {alone:?}");
+    }
 }
 
 #[test]
@@ -204,6 +241,45 @@ fn repeating_pairs_are_learned_while_they_stream() {
     assert!(late > 0.85, "average precision {early:.3} early, {late:.3} late");
 }
 
+/// Precision over the last batches of conversations. `spoil` may change features before each batch.
+fn late_precision(spoil: impl Fn(&Stream, usize)) -> f64 {
+    let (stream, mut trainer) = (conversations(120), trainer());
+    let mut precision = Vec::new();
+    for b in 0..stream.batches() {
+        spoil(&stream, b);
+        let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train);
+        precision.push(average_precision(&report.positive, &report.negative));
+        let norm = trainer.gradients().norm();
+        assert!(norm < 5.01, "the gradient's norm is {norm:e} at batch {b}");
+        let world = stream.world(b, Sight::Everything);
+        let (nodes, times) = (stream.positives(b).src, vec![EventTime::MAX; BATCH]);
+        let rows = trainer.embeddings(&world, nodes, &times);
+        assert!(rows.iter().all(|value| value.is_finite()), "embeddings after batch {b}");
+    }
+    precision[100..].iter().sum::<f64>() / 20.0
+}
+
+#[test]
+fn absurd_features_neither_refuse_steps_nor_stop_learning() {
+    let ordinary = late_precision(|_, _| ());
+    // The first batch of a conversation of three, so that the next two sample its edges.
+    for (absurd, spoiled) in [(1e6, 18), (3e38, 18)] {
+        let edges = late_precision(|stream, b| {
+            for edge in stream.positives(spoiled).edges.iter().filter(|_| b == spoiled) {
+                stream.edge_features.set(edge.0, &[absurd, absurd]).unwrap();
+            }
+        });
+        assert!(edges > ordinary - 0.03, "{edges:.3}, ordinary {ordinary:.3}, edges of {absurd:e}");
+        let nodes = late_precision(|stream, b| {
+            let value = if b == spoiled { absurd } else { 0.0 };
+            for node in stream.positives(spoiled).src {
+                stream.node_features.set(u64::from(node.0), &[value; 3]).unwrap();
+            }
+        });
+        assert!(nodes > ordinary - 0.03, "{nodes:.3}, ordinary {ordinary:.3}, nodes of {absurd:e}");
+    }
+}
+
 #[test]
 fn numbers_that_are_not_finite_do_no_harm() {
     let (stream, mut trainer) = (Stream::new(40), trainer());
@@ -230,6 +306,20 @@ fn numbers_that_are_not_finite_do_no_harm() {
         assert!(row.iter().all(|value| value.is_finite()), "memory of {node:?}");
     });
     assert!(stream.try_step(&mut trainer, 39, Sight::BeforeBatch, StepMode::Train).is_ok(), "it recovers");
+}
+
+#[test]
+fn a_memory_row_that_is_refused_does_not_undo_the_step() {
+    let (stream, mut trainer) = (Stream::new(3), trainer());
+    stream.edge_features.set(BATCH as u64 - 1, &[f32::NAN, 0.0]).unwrap();
+    run(&stream, &mut trainer, 0..1, Sight::BeforeBatch);
+    let (node, known) = (stream.src[BATCH - 1], trainer.state().clone());
+    let remembered = |b| stream.positives(b).src.contains(&node) || stream.positives(b).dst.contains(&node);
+    let b = (1..3).find(|&b| remembered(b)).expect("the node occurs again");
+    let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Remember);
+    assert!((1..=2).contains(&report.refused_rows), "{}", report.refused_rows);
+    assert_eq!(trainer.state().memory.row(node), known.memory.row(node).or(Some(&[0.0; 12])));
+    assert!(report.touched.contains(&node));
 }
 
 #[test]

@@ -153,11 +153,7 @@ impl Table {
     /// # Errors
     /// When the file cannot be opened or read, is empty, or names a column twice.
     pub fn open(path: &Path, expected: &str) -> Result<Self, CsvError> {
-        let open_error = |source| CsvError::Open { path: path.to_path_buf(), source };
-        let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(open_error)?);
-        let gzip = file.fill_buf().map_err(open_error)?.starts_with(&[0x1f, 0x8b]);
-        let input: Box<dyn Read + Send> =
-            if gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+        let (gzip, input) = open_text(path)?;
         Self::from_input(path, gzip, input, expected)
     }
 
@@ -295,6 +291,14 @@ impl Table {
             other => CsvError::Read { path, line, source: io::Error::other(format!("{other:?}")) },
         }
     }
+}
+
+/// Opens `path`, plain or gzip (told by its first bytes), as text; says whether it is gzip.
+pub(in crate::ingest) fn open_text(path: &Path) -> Result<(bool, Box<dyn Read + Send>), CsvError> {
+    let open_error = |source| CsvError::Open { path: path.to_path_buf(), source };
+    let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(open_error)?);
+    let gzip = file.fill_buf().map_err(open_error)?.starts_with(&[0x1f, 0x8b]);
+    Ok((gzip, if gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) }))
 }
 
 fn excerpt(text: &str) -> String {

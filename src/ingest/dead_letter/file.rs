@@ -23,17 +23,17 @@ pub struct DeadLetterFileOptions {
 }
 
 impl DeadLetterFileOptions {
-    /// 64 MiB a file, 8 files.
+    /// 64 MiB a file; the written one and three older ones.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), max_bytes: 64 << 20, max_files: 8 }
+        Self { path: path.into(), max_bytes: 64 << 20, max_files: 4 }
     }
 }
 
 pub(super) struct FileSink {
     options: DeadLetterFileOptions,
-    file: File,
-    bytes: u64,
+    /// The file and its length; `None` after a failure, so that the next delivery opens it anew.
+    open: Option<(File, u64)>,
     lines: Vec<u8>,
 }
 
@@ -61,8 +61,8 @@ struct Line<'a> {
 impl FileSink {
     pub(super) fn open(options: DeadLetterFileOptions) -> Result<Self, DeadLetterError> {
         let fail = |source| DeadLetterError::File { path: options.path.clone(), source };
-        let (file, bytes) = open_at_end(&options.path).map_err(fail)?;
-        Ok(Self { options, file, bytes, lines: Vec::new() })
+        let open = Some(open_at_end(&options.path).map_err(fail)?);
+        Ok(Self { options, open, lines: Vec::new() })
     }
 
     /// Appends the letters and makes them durable.
@@ -76,40 +76,45 @@ impl FileSink {
 
     fn append(&mut self) -> std::io::Result<()> {
         let more = self.lines.len() as u64;
-        if self.bytes > 0 && self.bytes + more > self.options.max_bytes {
+        let (mut file, mut bytes) = match self.open.take() {
+            Some(open) => open,
+            None => open_at_end(&self.options.path)?,
+        };
+        if bytes > 0 && bytes + more > self.options.max_bytes {
+            drop(file);
             self.rotate()?;
+            (file, bytes) = open_at_end(&self.options.path)?;
         }
-        let written = self.file.write_all(&self.lines).and_then(|()| self.file.sync_data());
-        match written {
-            Ok(()) => self.bytes += more,
-            // A torn line would spoil the next one: forget it.
-            Err(_) => self.file.set_len(self.bytes)?,
+        if let Err(error) = file.write_all(&self.lines).and_then(|()| file.sync_data()) {
+            // A torn line would spoil the next one. If it cannot be cut off, opening the file ends it.
+            let _ = file.set_len(bytes);
+            return Err(error);
         }
-        written
+        self.open = Some((file, bytes + more));
+        Ok(())
     }
 
-    fn rotate(&mut self) -> std::io::Result<()> {
-        let keep = self.options.max_files.max(1);
-        let oldest =
-            if keep == 1 { self.options.path.clone() } else { numbered(&self.options.path, keep - 1) };
-        if oldest.exists() {
+    /// Makes way for a new file: every file takes the next number. Stops at the first free number, so that
+    /// an attempt that was cut short is finished by the next one instead of costing another file.
+    fn rotate(&self) -> std::io::Result<()> {
+        let path = |number: usize| match number {
+            0 => self.options.path.clone(),
+            _ => numbered(&self.options.path, number),
+        };
+        let oldest = self.options.max_files.max(1) - 1;
+        let last = (0..=oldest).find(|&number| !path(number).exists()).unwrap_or_else(|| {
             tracing::warn!(
-                file = %oldest.display(),
-                "removing the oldest dead letters; raise the number of files to keep them"
+                file = %path(oldest).display(),
+                "removing the oldest dead letters; raise ingest.dead_letter_file_bytes_max to keep more"
             );
-            fs::remove_file(&oldest)?;
+            oldest
+        });
+        if last == oldest && path(oldest).exists() {
+            fs::remove_file(path(oldest))?;
         }
-        for number in (1..keep).rev() {
-            let from = if number == 1 {
-                self.options.path.clone()
-            } else {
-                numbered(&self.options.path, number - 1)
-            };
-            if from.exists() {
-                fs::rename(&from, numbered(&self.options.path, number))?;
-            }
+        for number in (1..=last).rev() {
+            fs::rename(path(number - 1), path(number))?;
         }
-        (self.file, self.bytes) = open_at_end(&self.options.path)?;
         Ok(())
     }
 }
@@ -218,6 +223,32 @@ mod tests {
             let bytes = std::fs::metadata(dir.path().join(&name)).unwrap().len();
             assert!(bytes > 0 && bytes <= 600, "{name} has {bytes} bytes");
         }
+    }
+
+    #[test]
+    fn a_rotation_that_fails_costs_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = DeadLetterFileOptions::new(dir.path().join("dead.jsonl"));
+        options.max_files = 3;
+        options.max_bytes = 200;
+        let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+        std::fs::write(dir.path().join("dead.1.jsonl"), "one\n").unwrap();
+        std::fs::write(dir.path().join("dead.2.jsonl"), "two\n").unwrap();
+        let mut sink = FileSink::open(options.clone()).unwrap();
+        sink.deliver(&[letter(b"x")]).unwrap();
+        // The rotation was done before, and the new file could not be opened.
+        sink.rotate().unwrap();
+        sink.open = None;
+        let rotated = (text("dead.1.jsonl"), text("dead.2.jsonl"));
+        assert!(rotated.0.contains("bad_id") && rotated.1 == "one\n", "{rotated:?}");
+        sink.rotate().unwrap();
+        sink.deliver(&[letter(b"y")]).unwrap();
+        assert_eq!((text("dead.1.jsonl"), text("dead.2.jsonl")), rotated);
+        // A rotation that ended half-way is finished.
+        std::fs::rename(dir.path().join("dead.1.jsonl"), dir.path().join("elsewhere")).unwrap();
+        sink.deliver(&[letter(b"z")]).unwrap();
+        assert!(text("dead.1.jsonl").contains("\"y\"") && text("dead.jsonl").contains("\"z\""));
+        assert_eq!(text("dead.2.jsonl"), "one\n");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Where refused events are kept: a file, or a Kafka topic with the file behind it. A dead letter is
 //! delivered (flushed to disk or acknowledged by the broker) *before* the batch that accounts for its
-//! offset is handed in, so no refused event is ever lost; when it can be delivered nowhere, the source
-//! stops and says so. After a crash between the two it is delivered again: at least once.
+//! offset is handed in, so no refused event is ever lost; when it can be delivered nowhere, for example
+//! because the disk is full, the source keeps the batch, says so and tries again. After a crash between
+//! the two it is delivered again: at least once.
 
 mod file;
 mod topic;
@@ -21,6 +22,8 @@ use super::rejection::Rejection;
 
 /// So long the topic is left alone after a failed delivery.
 const TOPIC_REST: Duration = Duration::from_secs(30);
+/// So long a delivery waits for another one to the topic; then the file takes it.
+const TURN_WAIT: Duration = Duration::from_secs(1);
 
 /// A refused event with everything that is known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +60,7 @@ pub enum DeadLetterTarget {
 pub enum DeadLetterError {
     /// The file could not be opened or written.
     #[error(
-        "dead letters cannot be written to {}: {source}; free space or set another dead-letter path",
+        "dead letters cannot be written to {}: {source}; free space or move data.dir",
         path.display()
     )]
     File {
@@ -90,8 +93,8 @@ pub struct DeadLetters {
     /// After a failure the topic is left alone until this moment, so that not every batch waits for it.
     topic_rests_until: Mutex<Option<Instant>>,
     file: Mutex<file::FileSink>,
-    to_topic: AtomicU64,
-    to_file: AtomicU64,
+    in_topic: AtomicU64,
+    in_file: AtomicU64,
 }
 
 impl DeadLetters {
@@ -108,8 +111,8 @@ impl DeadLetters {
             topic,
             topic_rests_until: Mutex::new(None),
             file: Mutex::new(file::FileSink::open(file)?),
-            to_topic: AtomicU64::new(0),
-            to_file: AtomicU64::new(0),
+            in_topic: AtomicU64::new(0),
+            in_file: AtomicU64::new(0),
         }))
     }
 
@@ -121,34 +124,53 @@ impl DeadLetters {
         if letters.is_empty() {
             return Ok(());
         }
-        let count = letters.len() as u64;
-        let resting = self.topic_rests_until.lock().is_some_and(|until| Instant::now() < until);
-        if let Some(topic) = self.topic.as_ref().filter(|_| !resting) {
-            match topic.deliver(letters) {
-                Ok(()) => {
-                    self.to_topic.fetch_add(count, Relaxed);
-                    return Ok(());
-                }
-                Err(topic) => {
-                    *self.topic_rests_until.lock() = Some(Instant::now() + TOPIC_REST);
-                    tracing::warn!(error = %topic, letters = count, "dead letters go to the file instead");
-                    self.file.lock().deliver(letters).map_err(|file| DeadLetterError::Both {
-                        topic: Box::new(topic),
-                        file: Box::new(file),
-                    })?;
-                }
+        match self.topic.as_ref().and_then(|topic| self.to_topic(topic, letters)) {
+            None => self.to_file(letters),
+            Some(Ok(too_large)) => {
+                self.in_topic.fetch_add((letters.len() - too_large.len()) as u64, Relaxed);
+                let left: Vec<_> = too_large.iter().filter_map(|&i| letters.get(i).cloned()).collect();
+                self.to_file(&left)
             }
-        } else {
-            self.file.lock().deliver(letters)?;
+            Some(Err(topic)) => {
+                tracing::warn!(error = %topic, letters = letters.len(), "dead letters go to the file instead");
+                let both = |file| DeadLetterError::Both { topic: Box::new(topic), file: Box::new(file) };
+                self.to_file(letters).map_err(both)
+            }
         }
-        self.to_file.fetch_add(count, Relaxed);
+    }
+
+    /// Tries the topic; returns which letters are too large for it, or `None` while it is left alone or
+    /// someone else has been busy with it for too long.
+    fn to_topic(
+        &self,
+        topic: &topic::TopicSink,
+        letters: &[DeadLetter],
+    ) -> Option<Result<Vec<usize>, DeadLetterError>> {
+        let rests = || self.topic_rests_until.lock().is_some_and(|until| Instant::now() < until);
+        if rests() {
+            return None;
+        }
+        // Who had the turn before may have found that the topic cannot be reached.
+        let turn = topic.turn(TURN_WAIT).filter(|_| !rests())?;
+        let delivered = turn.deliver(letters);
+        if delivered.is_err() {
+            *self.topic_rests_until.lock() = Some(Instant::now() + TOPIC_REST);
+        }
+        Some(delivered)
+    }
+
+    fn to_file(&self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
+        if !letters.is_empty() {
+            self.file.lock().deliver(letters)?;
+            self.in_file.fetch_add(letters.len() as u64, Relaxed);
+        }
         Ok(())
     }
 
     /// Letters delivered to the topic and to the file since the start.
     #[must_use]
     pub fn delivered(&self) -> (u64, u64) {
-        (self.to_topic.load(Relaxed), self.to_file.load(Relaxed))
+        (self.in_topic.load(Relaxed), self.in_file.load(Relaxed))
     }
 }
 
@@ -175,6 +197,34 @@ pub(super) mod tests {
             rejection: Rejection::new(Reason::BadId, "dst is empty"),
             received_unix_ms: 1_700_000_000_000,
         }
+    }
+
+    #[test]
+    fn letters_that_no_message_holds_go_to_the_file_and_the_topic_stays_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = DeadLetterFileOptions::new(dir.path().join("dead.jsonl"));
+        let topic = DeadLetterTopicOptions::new("127.0.0.1:1", "dead");
+        let letters = DeadLetters::open(DeadLetterTarget::Topic(topic, file)).unwrap();
+        letters.deliver(&[letter(&vec![b'x'; 2_000_000])]).unwrap();
+        assert_eq!(letters.delivered(), (0, 1));
+        assert!(letters.topic_rests_until.lock().is_none(), "it is no fault of the topic");
+    }
+
+    #[test]
+    fn one_delivery_finds_the_topic_unreachable_and_the_others_hear_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = DeadLetterFileOptions::new(dir.path().join("dead.jsonl"));
+        let mut topic = DeadLetterTopicOptions::new("127.0.0.1:1", "dead");
+        topic.timeout = Duration::from_millis(300);
+        let letters = DeadLetters::open(DeadLetterTarget::Topic(topic, file)).unwrap();
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| letters.deliver(&[letter(b"x")]).unwrap());
+            }
+        });
+        assert_eq!(letters.delivered(), (0, 20));
+        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Dead letters as Kafka messages: the original key and bytes, the original headers, and headers
-//! `evergraph.*` that say why and where from.
+//! `evergraph.*` that say why and where from. Which letters a message cannot hold is told, so that they
+//! can be kept elsewhere; that is no fault of the topic.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -36,16 +36,28 @@ impl DeadLetterTopicOptions {
 
 pub(super) struct TopicSink {
     options: DeadLetterTopicOptions,
-    /// One delivery at a time, so that the outcome counters belong to it.
+    /// One delivery at a time, so that the outcomes belong to it.
     producer: Mutex<BaseProducer<Outcomes>>,
 }
 
-/// Counts deliveries and remembers the last failure.
-#[derive(Default)]
-struct Outcomes {
-    delivered: AtomicU64,
-    failure: Mutex<Option<String>>,
+/// The right to deliver; others wait for it.
+pub(super) struct Turn<'a> {
+    options: &'a DeadLetterTopicOptions,
+    producer: MutexGuard<'a, BaseProducer<Outcomes>>,
 }
+
+/// What became of the messages of one delivery.
+#[derive(Default)]
+struct Delivery {
+    /// Messages of an earlier delivery that are heard of late carry another number.
+    number: u32,
+    acknowledged: usize,
+    too_large: Vec<usize>,
+    failure: Option<String>,
+}
+
+#[derive(Default)]
+struct Outcomes(Mutex<Delivery>);
 
 impl ClientContext for Outcomes {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {
@@ -57,16 +69,25 @@ impl ClientContext for Outcomes {
 }
 
 impl ProducerContext for Outcomes {
-    type DeliveryOpaque = ();
+    /// The number of the delivery and the index of the letter.
+    type DeliveryOpaque = Box<(u32, usize)>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, (): Self::DeliveryOpaque) {
+    fn delivery(&self, result: &DeliveryResult<'_>, tag: Self::DeliveryOpaque) {
+        let (number, index) = *tag;
+        let mut delivery = self.0.lock();
+        if number != delivery.number {
+            return;
+        }
         match result {
-            Ok(_) => {
-                self.delivered.fetch_add(1, SeqCst);
-            }
-            Err((error, _)) => *self.failure.lock() = Some(error.to_string()),
+            Ok(_) => delivery.acknowledged += 1,
+            Err((error, _)) if is_too_large(error) => delivery.too_large.push(index),
+            Err((error, _)) => delivery.failure = Some(error.to_string()),
         }
     }
+}
+
+fn is_too_large(error: &KafkaError) -> bool {
+    error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge)
 }
 
 impl TopicSink {
@@ -84,32 +105,39 @@ impl TopicSink {
         Ok(Self { options, producer: Mutex::new(producer) })
     }
 
-    /// Sends the letters and waits until the broker has acknowledged every one.
-    pub(super) fn deliver(&self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
+    /// The right to deliver, if whoever has it gives it back in time.
+    pub(super) fn turn(&self, wait: Duration) -> Option<Turn<'_>> {
+        Some(Turn { options: &self.options, producer: self.producer.try_lock_for(wait)? })
+    }
+}
+
+impl Turn<'_> {
+    /// Sends the letters and waits until the broker has answered for every one; returns the indices of
+    /// those that are too large for a message.
+    pub(super) fn deliver(&self, letters: &[DeadLetter]) -> Result<Vec<usize>, DeadLetterError> {
         let fail = |detail| DeadLetterError::Topic { topic: self.options.topic.clone(), detail };
-        let producer = self.producer.lock();
-        let outcomes = producer.context();
-        *outcomes.failure.lock() = None;
-        let before = outcomes.delivered.load(SeqCst);
-        for letter in letters {
-            self.send(&producer, letter).map_err(fail)?;
+        let outcomes = &self.producer.context().0;
+        let number = outcomes.lock().number.wrapping_add(1);
+        *outcomes.lock() = Delivery { number, ..Delivery::default() };
+        for (index, letter) in letters.iter().enumerate() {
+            self.send(letter, (number, index)).map_err(fail)?;
         }
         // Messages time out on their own after `timeout`; the flush only has to outlast that.
-        let flushed = producer.flush(self.options.timeout + Duration::from_secs(1));
-        if let Some(failure) = outcomes.failure.lock().take() {
+        let flushed = self.producer.flush(self.options.timeout + Duration::from_secs(1));
+        let delivery = std::mem::replace(&mut *outcomes.lock(), Delivery { number, ..Delivery::default() });
+        if let Some(failure) = delivery.failure {
             return Err(fail(failure));
         }
         flushed.map_err(|e| fail(e.to_string()))?;
-        let delivered = outcomes.delivered.load(SeqCst) - before;
-        if delivered < letters.len() as u64 {
-            return Err(fail(format!("{delivered} of {} were acknowledged", letters.len())));
+        if delivery.acknowledged + delivery.too_large.len() < letters.len() {
+            return Err(fail(format!("{} of {} were acknowledged", delivery.acknowledged, letters.len())));
         }
-        Ok(())
+        Ok(delivery.too_large)
     }
 
-    fn send(&self, producer: &BaseProducer<Outcomes>, letter: &DeadLetter) -> Result<(), String> {
-        let mut record: BaseRecord<'_, [u8], [u8]> =
-            BaseRecord::to(&self.options.topic).headers(headers(letter));
+    fn send(&self, letter: &DeadLetter, tag: (u32, usize)) -> Result<(), String> {
+        let mut record: BaseRecord<'_, [u8], [u8], Box<(u32, usize)>> =
+            BaseRecord::with_opaque_to(&self.options.topic, Box::new(tag)).headers(headers(letter));
         if let Some(key) = &letter.key {
             record = record.key(key);
         }
@@ -118,13 +146,17 @@ impl TopicSink {
         }
         let deadline = std::time::Instant::now() + self.options.timeout;
         loop {
-            match producer.send(record) {
+            match self.producer.send(record) {
                 Ok(()) => return Ok(()),
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back))
                     if std::time::Instant::now() < deadline =>
                 {
                     record = back;
-                    producer.poll(Duration::from_millis(20));
+                    self.producer.poll(Duration::from_millis(20));
+                }
+                Err((error, _)) if is_too_large(&error) => {
+                    self.producer.context().0.lock().too_large.push(tag.1);
+                    return Ok(());
                 }
                 Err((error, _)) => return Err(error.to_string()),
             }

@@ -4,13 +4,14 @@
 //! newest is a topic that was created again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::statistics::Statistics;
+use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
@@ -19,7 +20,7 @@ use super::options::{DataLossPolicy, KafkaSourceOptions};
 use super::status::Shared;
 use crate::event::PositionLookup;
 
-/// The broker's answer about a partition's range must come within this time, or the start is not checked.
+/// The broker's answers about the ranges of all partitions must come within this time.
 const WATERMARK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A change of ownership, for the source's thread.
@@ -32,6 +33,20 @@ pub(super) enum Change {
     Fault(KafkaFault),
 }
 
+/// Why it is not known where reading of a partition starts.
+pub(super) enum NoStart {
+    /// The broker did not say which offsets it has.
+    NoAnswer(KafkaError),
+    /// The broker does not have what is needed.
+    Fault(KafkaFault),
+}
+
+impl From<KafkaFault> for NoStart {
+    fn from(fault: KafkaFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
 pub(super) struct SourceContext {
     pub options: KafkaSourceOptions,
     pub source: Arc<str>,
@@ -41,27 +56,26 @@ pub(super) struct SourceContext {
 }
 
 impl SourceContext {
-    /// Where reading of a partition starts: the log's position if the broker still has it.
-    pub fn start_of(&self, consumer: &BaseConsumer<Self>, partition: i32) -> Result<Option<i64>, KafkaFault> {
+    /// Where reading of a partition starts: the log's position if the broker still has it. `None` where the
+    /// log has none.
+    pub fn start_of(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        partition: i32,
+        wait: Duration,
+    ) -> Result<Option<i64>, NoStart> {
         let Some(stored) = self.positions.position(&self.source, partition) else { return Ok(None) };
         let topic = self.options.topic.clone();
-        let (low, high) = match consumer.fetch_watermarks(&topic, partition, WATERMARK_TIMEOUT) {
-            Ok(range) => range,
-            // The broker is away for a moment. A position out of range is an error of its own later on.
-            Err(error) => {
-                tracing::warn!(partition, %error, "the partition's range could not be asked for");
-                return Ok(Some(stored));
-            }
-        };
+        let (low, high) = consumer.fetch_watermarks(&topic, partition, wait).map_err(NoStart::NoAnswer)?;
         self.shared.set_high(partition, high);
         if stored > high {
-            return Err(KafkaFault::TopicRecreated { topic, partition, stored, high });
+            return Err(KafkaFault::TopicRecreated { topic, partition, stored, high }.into());
         }
         if stored >= low {
             return Ok(Some(stored));
         }
         match self.options.data_loss {
-            DataLossPolicy::Fail => Err(KafkaFault::DataLost { topic, partition, stored, low }),
+            DataLossPolicy::Fail => Err(KafkaFault::DataLost { topic, partition, stored, low }.into()),
             DataLossPolicy::Earliest => {
                 tracing::warn!(
                     partition,
@@ -74,19 +88,46 @@ impl SourceContext {
         }
     }
 
+    /// Where reading of newly assigned partitions starts. All answers of the broker together must come
+    /// within `wait`: the group waits for this. A partition that was not checked starts at the log's position,
+    /// and if the broker does not have that, fetching it is an error that leads to another check.
+    fn starts_of(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        assigned: &TopicPartitionList,
+        wait: Duration,
+    ) -> Vec<(String, i32, Offset, Change)> {
+        let deadline = Instant::now() + wait;
+        let start = |partition: i32| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let checked = match left.is_zero() {
+                true => Err(NoStart::NoAnswer(KafkaError::Canceled)),
+                false => self.start_of(consumer, partition, left),
+            };
+            let next = match checked {
+                Ok(next) => next,
+                Err(NoStart::NoAnswer(error)) => {
+                    tracing::warn!(partition, %error, "the partition's range could not be asked for");
+                    self.positions.position(&self.source, partition)
+                }
+                // The source ends before it would read from here.
+                Err(NoStart::Fault(fault)) => return (Offset::End, Change::Fault(fault)),
+            };
+            (next.map_or(Offset::Beginning, Offset::Offset), Change::Assigned { partition, next })
+        };
+        let element = |e: TopicPartitionListElem<'_>| {
+            let (offset, change) = start(e.partition());
+            (e.topic().to_owned(), e.partition(), offset, change)
+        };
+        assigned.elements().into_iter().map(element).collect()
+    }
+
     fn assign(&self, consumer: &BaseConsumer<Self>, assigned: &TopicPartitionList) {
         let mut starts = TopicPartitionList::new();
         let mut changes = Vec::new();
-        for element in assigned.elements() {
-            let partition = element.partition();
-            let (offset, change) = match self.start_of(consumer, partition) {
-                Ok(None) => (Offset::Beginning, Change::Assigned { partition, next: None }),
-                Ok(Some(next)) => (Offset::Offset(next), Change::Assigned { partition, next: Some(next) }),
-                // The source ends before it would read from here.
-                Err(fault) => (Offset::End, Change::Fault(fault)),
-            };
+        for (topic, partition, offset, change) in self.starts_of(consumer, assigned, WATERMARK_TIMEOUT) {
             changes.push(change);
-            if let Err(error) = starts.add_partition_offset(element.topic(), partition, offset) {
+            if let Err(error) = starts.add_partition_offset(&topic, partition, offset) {
                 changes.push(Change::Fault(other(&error)));
             }
         }
@@ -98,6 +139,34 @@ impl SourceContext {
             changes.push(Change::Fault(other(&error)));
         }
         self.changes.lock().extend(changes);
+    }
+
+    /// Gives a partition that we keep another start. Unlike a seek this also works where fetching has ended.
+    pub fn assign_anew(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        partition: i32,
+        offset: Offset,
+    ) -> KafkaResult<()> {
+        let topic = &self.options.topic;
+        let mut start = TopicPartitionList::new();
+        start.add_partition_offset(topic, partition, offset)?;
+        if matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
+            consumer.incremental_unassign(&start)?;
+            return consumer.incremental_assign(&start);
+        }
+        // The others go on where they stand, or where they would start.
+        let all = consumer.position()?;
+        for mut element in all.elements_for_topic(topic) {
+            let other = element.partition();
+            if other == partition {
+                element.set_offset(offset)?;
+            } else if element.offset() == Offset::Invalid {
+                let stored = self.positions.position(&self.source, other);
+                element.set_offset(stored.map_or(Offset::Beginning, Offset::Offset))?;
+            }
+        }
+        consumer.assign(&all)
     }
 
     fn revoke(&self, consumer: &BaseConsumer<Self>, revoked: &TopicPartitionList) {
@@ -183,5 +252,41 @@ impl ConsumerContext for SourceContext {
 
     fn main_queue_min_poll_interval(&self) -> rdkafka::util::Timeout {
         rdkafka::util::Timeout::After(Duration::from_millis(100))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct AtTen;
+
+    impl PositionLookup for AtTen {
+        fn position(&self, _: &str, _: i32) -> Option<i64> {
+            Some(10)
+        }
+    }
+
+    #[test]
+    fn many_partitions_without_an_answer_are_waited_for_once() {
+        let options = KafkaSourceOptions::new("127.0.0.1:1", "t", "g");
+        let context = SourceContext {
+            source: "kafka:t".into(),
+            positions: Arc::new(AtTen),
+            shared: Arc::default(),
+            changes: Mutex::default(),
+            options: options.clone(),
+        };
+        let config = options.consumer_config().unwrap();
+        let consumer: BaseConsumer<_> = config.create_with_context(context).unwrap();
+        let mut assigned = TopicPartitionList::new();
+        for partition in 0..20 {
+            assigned.add_partition("t", partition);
+        }
+        let started = Instant::now();
+        let starts = consumer.context().starts_of(&consumer, &assigned, Duration::from_millis(300));
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert_eq!(starts.len(), 20);
+        assert!(starts.iter().all(|(_, _, offset, _)| *offset == Offset::Offset(10)));
     }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KafkaFault {
     /// A property that librdkafka does not know or take.
-    #[error("Kafka property {property}: {detail}")]
+    #[error("Kafka property {property}: {detail} (ingest.kafka.properties, or --property)")]
     BadOption {
         /// The property.
         property: String,
@@ -16,7 +16,7 @@ pub enum KafkaFault {
         detail: String,
     },
     /// The broker's name has no address.
-    #[error("the name of broker {address} cannot be resolved ({detail}); check the spelling and DNS")]
+    #[error("the name of broker {address} cannot be resolved ({detail}); check ingest.kafka.brokers and DNS")]
     NameNotResolved {
         /// `host:port` as configured.
         address: String,
@@ -84,7 +84,9 @@ pub enum KafkaFault {
         group: String,
     },
     /// Another member uses the same instance name.
-    #[error("another consumer took over group.instance.id {instance}; give every daemon its own")]
+    #[error(
+        "another consumer took over the instance {instance}; give every daemon its own ingest.kafka.instance_id"
+    )]
     InstanceFenced {
         /// The instance name.
         instance: String,
@@ -92,7 +94,7 @@ pub enum KafkaFault {
     /// Messages that were not read yet are gone.
     #[error(
         "offsets {stored}..{low} of {topic} partition {partition} are gone by retention: the log stands at {stored}, \
-         the broker's oldest is {low}; to go on without them set the source's data_loss to earliest"
+         the broker's oldest is {low}; to go on without them set ingest.kafka.lost_data_policy to earliest"
     )]
     DataLost {
         /// The topic.
@@ -107,7 +109,7 @@ pub enum KafkaFault {
     /// The broker has fewer messages than were read already.
     #[error(
         "{topic} partition {partition} ends at offset {high}, but the log stands at {stored}: the topic was \
-         deleted and created again; give the new stream a new topic name or a new data directory"
+         deleted and created again; give the new stream a new topic (ingest.kafka.topic) or a new data.dir"
     )]
     TopicRecreated {
         /// The topic.
@@ -118,12 +120,6 @@ pub enum KafkaFault {
         stored: i64,
         /// One past the newest offset that the broker has.
         high: i64,
-    },
-    /// Refused events cannot be kept anywhere.
-    #[error("{detail}")]
-    DeadLetters {
-        /// Why not.
-        detail: String,
     },
     /// Anything else, in librdkafka's words.
     #[error("Kafka: {detail} ({code})")]
@@ -216,7 +212,6 @@ impl KafkaFault {
             Self::InstanceFenced { .. } => "instance_fenced",
             Self::DataLost { .. } => "data_lost",
             Self::TopicRecreated { .. } => "topic_recreated",
-            Self::DeadLetters { .. } => "dead_letters",
             Self::Other { .. } => "other",
         }
     }
@@ -259,6 +254,24 @@ mod tests {
     fn every_fault_says_what_to_do() {
         let lost = KafkaFault::DataLost { topic: "t".into(), partition: 3, stored: 10, low: 20 };
         assert!(lost.to_string().contains("10..20") && lost.to_string().contains("earliest"));
+        let known = include_str!("../../../deploy/evergraph.toml");
+        let instance = KafkaFault::InstanceFenced { instance: "a".into() };
+        let (topic, partition, stored, high) = ("t".into(), 0, 2, 1);
+        let recreated = KafkaFault::TopicRecreated { topic, partition, stored, high };
+        let (property, detail) = ("x".into(), "y".into());
+        let option = KafkaFault::BadOption { property, detail };
+        let (address, detail) = ("b:1".into(), "y".into());
+        let name = KafkaFault::NameNotResolved { address, detail };
+        for fault in [&lost, &instance, &recreated, &option, &name] {
+            let text = fault.to_string();
+            let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.');
+            let settings: Vec<_> = text.split(word).filter_map(|w| w.strip_prefix("ingest.kafka.")).collect();
+            assert!(!settings.is_empty(), "{text}");
+            for key in settings {
+                let is_known = known.contains(&format!("\n{key} = ")) || known.contains(&format!(".{key}]"));
+                assert!(is_known, "{key}: {text}");
+            }
+        }
         let missing = KafkaFault::TopicMissing { topic: "paymnts".into(), similar: Some("payments".into()) };
         assert!(missing.to_string().contains("(there is payments)"));
     }

@@ -115,17 +115,17 @@ pub struct KafkaSourceOptions {
     pub instance: Option<String>,
     /// The group takes the member for dead after so long without a heartbeat.
     pub session_timeout: Duration,
-    /// A partition's batch is handed over at so many events, or …
+    /// A partition's batch is handed over at so many messages, or …
     pub batch_events: usize,
     /// … after so long.
     pub batch_wait: Duration,
-    /// While the partition's last batch is being stored, the next one grows to at most so many events, …
+    /// While the partition's last batch is being stored, the next one grows to at most so many messages, …
     pub batch_max_events: usize,
     /// … or so many bytes; then reading waits.
     pub batch_max_bytes: usize,
     /// Bound of librdkafka's read-ahead, in KiB per partition.
     pub prefetch_kbytes: u32,
-    /// A batch that the log refused is handed in again after so long.
+    /// A batch that the log refused, or whose dead letters could not be kept, is tried again after so long.
     pub retry_wait: Duration,
     /// What to do when offsets are gone by retention.
     pub data_loss: DataLossPolicy,

@@ -3,11 +3,14 @@
 //! gap behind it, and while the log is busy the next batch grows by itself.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rdkafka::Offset;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 
+use super::status::Shared;
 use crate::event::{EventBatch, Incoming, SourceRange, Submission};
+use crate::ingest::SourceWiring;
 use crate::ingest::admit::{AdmitCursor, Verdict};
 use crate::ingest::dead_letter::{DeadLetter, unix_ms};
 use crate::ingest::decode::Decoder;
@@ -21,6 +24,8 @@ struct Pending {
     letters: Vec<DeadLetter>,
     from: i64,
     to: i64,
+    /// Messages taken, whatever became of them.
+    messages: usize,
     bytes: usize,
     origin_unix_ms: i64,
     since: Option<Instant>,
@@ -41,7 +46,13 @@ pub(super) struct Partition {
     /// After a refusal nothing is handed in before this moment.
     pub wait_until: Option<Instant>,
     /// A refusal takes reading back to this offset; until the seek has succeeded messages are ignored.
-    pub seek_to: Option<i64>,
+    pub seek_to: Option<Offset>,
+    /// librdkafka fetches no more of it and does not take a seek: it has to be assigned anew.
+    pub is_stuck: bool,
+    /// From this moment on it is to be found out whether the broker has what is read next.
+    pub range_check_at: Option<Instant>,
+    /// When that was found out last.
+    pub range_checked: Option<Instant>,
     /// The next offset to read; `None` before the first message of a partition that the log does not know.
     next: Option<i64>,
     /// Offsets below this were counted before.
@@ -54,9 +65,9 @@ pub(super) struct Partition {
 
 /// The bounds at which a batch is handed over, and at which reading waits.
 pub(super) struct Bounds {
-    pub events: usize,
-    pub wait: std::time::Duration,
-    pub max_events: usize,
+    pub messages: usize,
+    pub wait: Duration,
+    pub max_messages: usize,
     pub max_bytes: usize,
 }
 
@@ -68,6 +79,9 @@ impl Partition {
             ready: None,
             wait_until: None,
             seek_to: None,
+            is_stuck: false,
+            range_check_at: None,
+            range_checked: None,
             next,
             counted: i64::MIN,
             lettered: i64::MIN,
@@ -100,6 +114,7 @@ impl Partition {
         self.next = Some(offset + 1);
         self.counted = self.counted.max(offset + 1);
         self.pending.to = offset + 1;
+        self.pending.messages += 1;
         self.pending.bytes += message.payload_len() + message.key_len() + 64;
         if first_time {
             stats.count_received(1);
@@ -139,8 +154,7 @@ impl Partition {
 
     /// Whether reading must wait for the log.
     pub fn is_full(&self, bounds: &Bounds) -> bool {
-        self.pending.events.len() + self.pending.letters.len() >= bounds.max_events
-            || self.pending.bytes >= bounds.max_bytes
+        self.pending.messages >= bounds.max_messages || self.pending.bytes >= bounds.max_bytes
     }
 
     /// Whether the pending batch should be handed over now.
@@ -148,13 +162,35 @@ impl Partition {
         let Some(since) = self.pending.since else { return false };
         let busy = self.in_flight.is_some() || self.ready.is_some() || self.seek_to.is_some();
         let waiting = self.wait_until.is_some_and(|until| Instant::now() < until);
-        let enough = self.pending.events.len() >= bounds.events || self.is_full(bounds);
+        let enough = self.pending.messages >= bounds.messages || self.is_full(bounds);
         !busy && !waiting && (enough || since.elapsed() >= bounds.wait)
     }
 
-    /// The pending batch's refused events; they are delivered before the batch is handed over.
-    pub fn letters(&self) -> &[DeadLetter] {
-        &self.pending.letters
+    /// Delivers the dead letters of the pending batch, which come before the batch. When that fails, the batch
+    /// stays and is due again later.
+    pub fn deliver_letters(
+        &mut self,
+        wiring: &SourceWiring,
+        stats: &IngestStats,
+        shared: &Shared,
+        retry_wait: Duration,
+    ) -> bool {
+        let letters = &self.pending.letters;
+        if letters.is_empty() {
+            return true;
+        }
+        match wiring.dead_letters.deliver(letters) {
+            Ok(()) => {
+                stats.count_dead_letters(letters.len() as u64);
+                shared.set_undelivered(None);
+                true
+            }
+            Err(error) => {
+                shared.set_undelivered(Some(error.to_string()));
+                self.wait_until = Some(Instant::now() + retry_wait);
+                false
+            }
+        }
     }
 
     /// Closes the pending batch, whose dead letters are delivered.
@@ -172,6 +208,7 @@ impl Partition {
                 from: pending.from,
                 to: pending.to,
             }],
+            gap_allowed: false,
             origin_unix_ms: pending.origin_unix_ms,
         }
     }
@@ -190,19 +227,28 @@ impl Partition {
         self.pending = Pending::default();
         self.cursor.rewind();
         self.wait_until = Some(wait_until);
-        self.seek_to = Some(in_flight.from);
+        self.seek_to = Some(Offset::Offset(in_flight.from));
         self.next = Some(in_flight.from);
     }
 
-    /// Where reading stands; for a range check.
+    /// Where reading stands.
     pub fn next(&self) -> Option<i64> {
         self.next
     }
 
-    /// Reading goes on at `next`.
-    pub fn jump(&mut self, next: i64) {
-        self.seek_to = Some(next);
-        self.next = Some(next);
+    /// Whether a batch is on its way to the log.
+    pub fn is_on_its_way(&self) -> bool {
+        self.in_flight.is_some() || self.ready.is_some()
+    }
+
+    /// Forgets what was not handed over and reads from `next` on, or from the oldest message.
+    pub fn start_again(&mut self, next: Option<i64>) {
+        self.range_checked = Some(Instant::now());
+        self.pending = Pending::default();
+        self.cursor.rewind();
+        self.next = next;
+        self.seek_to = Some(next.map_or(Offset::Beginning, Offset::Offset));
+        self.is_stuck = true;
     }
 }
 

@@ -67,6 +67,10 @@ struct Inner {
     /// The cause of the last connection failure, until all brokers are down and it becomes the fault.
     cause: Option<KafkaFault>,
     refused: Option<String>,
+    /// Why the last dead letters could be delivered nowhere.
+    undelivered: Option<String>,
+    /// Partitions of which it is not known where reading can go on, and why not.
+    unknown_ranges: BTreeMap<i32, String>,
     back_pressure: bool,
     partitions: BTreeMap<i32, PartitionStatus>,
 }
@@ -92,6 +96,9 @@ impl Shared {
     pub fn set_assigned(&self, partitions: impl Iterator<Item = (i32, Option<i64>)>) {
         let mut inner = self.inner.lock();
         inner.assigned = true;
+        // Whoever owns a partition now finds out for itself.
+        inner.undelivered = None;
+        inner.unknown_ranges.clear();
         let old = std::mem::take(&mut inner.partitions);
         inner.partitions = partitions
             .map(|(partition, next_offset)| {
@@ -122,6 +129,29 @@ impl Shared {
 
     pub fn set_refused(&self, refused: Option<String>) {
         self.inner.lock().refused = refused;
+    }
+
+    /// Notes whether dead letters could be delivered.
+    pub fn set_undelivered(&self, undelivered: Option<String>) {
+        let mut inner = self.inner.lock();
+        match (&inner.undelivered, &undelivered) {
+            (None, Some(reason)) => tracing::warn!("the Kafka source waits: {reason}"),
+            (Some(_), None) => {
+                tracing::info!("dead letters can be delivered again; the Kafka source goes on")
+            }
+            _ => {}
+        }
+        inner.undelivered = undelivered;
+    }
+
+    /// The broker did not say which offsets a partition has, and reading of it waits for that.
+    pub fn range_unknown(&self, partition: i32, detail: String) {
+        self.inner.lock().unknown_ranges.insert(partition, detail);
+    }
+
+    /// The broker has said which offsets a partition has.
+    pub fn range_known(&self, partition: i32) {
+        self.inner.lock().unknown_ranges.remove(&partition);
     }
 
     /// Notes a fault; connection failures count once every broker is down.
@@ -195,6 +225,14 @@ fn state(inner: &Inner, paused: bool) -> KafkaState {
         KafkaState::Degraded { reason: fault.to_string(), word: fault.word() }
     } else if let Some(reason) = &inner.refused {
         KafkaState::Degraded { reason: reason.clone(), word: "log_refused" }
+    } else if let Some(reason) = &inner.undelivered {
+        KafkaState::Degraded { reason: reason.clone(), word: "dead_letters" }
+    } else if let Some((partition, detail)) = inner.unknown_ranges.first_key_value() {
+        let reason = format!(
+            "reading of partition {partition} waits until the broker says which offsets it has ({detail}); check the \
+             broker's log"
+        );
+        KafkaState::Degraded { reason, word: "range_unknown" }
     } else if paused {
         KafkaState::Paused
     } else if inner.assigned {

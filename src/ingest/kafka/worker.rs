@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::KafkaSourceOptions;
-use super::context::{Change, SourceContext, other};
+use super::context::{Change, NoStart, SourceContext, other};
 use super::fault::KafkaFault;
 use super::partition::{Bounds, Partition};
 use super::status::Shared;
+use super::{DataLossPolicy, KafkaSourceOptions};
 use crate::event::{Receipt, Submission, SubmitError};
 use crate::ingest::SourceWiring;
 use crate::ingest::decode::Decoder;
@@ -32,6 +32,7 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Messages between two looks at everything else.
 const MESSAGES_PER_ROUND: usize = 512;
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
+const RANGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Names the batch of an outcome: the partition and its epoch.
 type Tag = (i32, u64);
@@ -64,9 +65,9 @@ impl Worker {
             source: Arc::clone(&context.source),
             decoder: Decoder::new(options.decode),
             bounds: Bounds {
-                events: options.batch_events,
+                messages: options.batch_events.min(options.batch_max_events),
                 wait: options.batch_wait,
-                max_events: options.batch_max_events.max(options.batch_events),
+                max_messages: options.batch_max_events,
                 max_bytes: options.batch_max_bytes,
             },
             consumer,
@@ -98,8 +99,9 @@ impl Worker {
         while !self.shared.stop.load(Relaxed) {
             self.take_changes()?;
             self.take_outcomes()?;
-            self.seek_back();
-            let blocked = self.hand_over()?;
+            self.check_ranges()?;
+            self.seek_back()?;
+            let blocked = self.hand_over();
             self.commit(false);
             if self.hold_or_go_on(blocked)? {
                 self.poll_round()?;
@@ -122,7 +124,13 @@ impl Worker {
                     if self.fault_shown {
                         self.shared.message_arrived();
                     }
-                    take(&mut self.partitions, &message, &self.source, &self.decoder, &self.stats);
+                    // A message of a partition that was just given back belongs to its next owner.
+                    if let Some(partition) = self.partitions.get_mut(&message.partition()) {
+                        partition.take(&message, &self.source, &self.decoder, &self.stats);
+                        if partition.is_full(&self.bounds) {
+                            break;
+                        }
+                    }
                 }
                 Some(Err(error)) => {
                     self.poll_error(&error)?;
@@ -138,7 +146,16 @@ impl Worker {
     fn poll_error(&mut self, error: &KafkaError) -> Result<(), KafkaFault> {
         match error {
             KafkaError::MessageConsumptionFatal(code) => Err(self.named(*code, &error.to_string())),
-            KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset) => self.check_ranges(),
+            KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset) => {
+                let at = Instant::now();
+                for partition in self.partitions.values_mut() {
+                    // A check right before did not help, so the next one waits.
+                    let rest = partition.range_checked.map(|checked| checked + self.options.retry_wait);
+                    let due = rest.map_or(at, |rest| rest.max(at));
+                    partition.range_check_at.get_or_insert(due);
+                }
+                Ok(())
+            }
             // Named by the error callback already, or about to be.
             _ => Ok(()),
         }
@@ -149,17 +166,26 @@ impl Worker {
         KafkaFault::from_code(code, text, &options.topic, &options.group, options.instance.as_deref())
     }
 
-    /// Some partition's position is out of the broker's range: finds out which.
+    /// Finds out where reading goes on in partitions whose position may be out of the broker's range.
+    /// librdkafka names that once, does not say which partition it was, and fetches no more of it until it is
+    /// sought; so a check stays due until the broker has answered and nothing is on its way to the log.
     fn check_ranges(&mut self) -> Result<(), KafkaFault> {
+        let now = Instant::now();
         for (id, partition) in &mut self.partitions {
-            if partition.next().is_none() {
+            if partition.range_check_at.is_none_or(|at| at > now) || partition.is_on_its_way() {
                 continue;
             }
-            if let Some(start) = self.consumer.context().start_of(&self.consumer, *id)?
-                && partition.next().is_some_and(|next| next < start)
-                && partition.in_flight.is_none()
-            {
-                partition.jump(start);
+            match self.consumer.context().start_of(&self.consumer, *id, RANGE_TIMEOUT) {
+                Ok(start) => {
+                    partition.range_check_at = None;
+                    partition.start_again(start);
+                    self.shared.range_known(*id);
+                }
+                Err(NoStart::Fault(fault)) => return Err(fault),
+                Err(NoStart::NoAnswer(error)) => {
+                    partition.range_check_at = Some(Instant::now() + self.options.retry_wait);
+                    self.shared.range_unknown(*id, error.to_string());
+                }
             }
         }
         Ok(())
@@ -174,7 +200,7 @@ impl Worker {
             match change {
                 Change::Assigned { partition, next } => {
                     self.epochs += 1;
-                    let cursor = self.wiring.admission.cursor();
+                    let cursor = self.wiring.cursor(&self.source, partition, true);
                     self.partitions.insert(partition, Partition::new(self.epochs, next, cursor));
                     tracing::info!(source = %self.source, partition, next, "partition assigned");
                 }
@@ -230,29 +256,38 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes reading back to the start of refused batches.
-    fn seek_back(&mut self) {
+    /// Takes reading to where it has to go on: to the start of refused batches, and out of gaps.
+    fn seek_back(&mut self) -> Result<(), KafkaFault> {
+        let mut assigned_anew = false;
         for (id, partition) in &mut self.partitions {
             let Some(offset) = partition.seek_to else { continue };
-            match self.consumer.seek(&self.options.topic, *id, Offset::Offset(offset), SEEK_TIMEOUT) {
-                Ok(()) => partition.seek_to = None,
-                Err(error) => tracing::debug!(partition = id, offset, %error, "seek failed; trying again"),
+            let topic = &self.options.topic;
+            let sought = if partition.is_stuck {
+                assigned_anew = true;
+                self.consumer.context().assign_anew(&self.consumer, *id, offset)
+            } else {
+                self.consumer.seek(topic, *id, offset, SEEK_TIMEOUT)
+            };
+            match sought {
+                Ok(()) => (partition.seek_to, partition.is_stuck) = (None, false),
+                Err(error) => tracing::debug!(partition = id, ?offset, %error, "seek failed; trying again"),
             }
         }
+        if assigned_anew && self.holding {
+            self.pause_all()?;
+        }
+        Ok(())
     }
 
     /// Hands over every batch that is due; says whether reading must wait for the log.
-    fn hand_over(&mut self) -> Result<bool, KafkaFault> {
+    fn hand_over(&mut self) -> bool {
         let mut blocked = false;
         for (id, partition) in &mut self.partitions {
-            if partition.is_due(&self.bounds) {
-                let letters = partition.letters();
-                self.wiring
-                    .dead_letters
-                    .deliver(letters)
-                    .map_err(|e| KafkaFault::DeadLetters { detail: e.to_string() })?;
-                self.stats.count_dead_letters(letters.len() as u64);
-                let batch = partition.close_batch(&self.source, *id);
+            if partition.is_due(&self.bounds)
+                && partition.deliver_letters(&self.wiring, &self.stats, &self.shared, self.options.retry_wait)
+            {
+                let mut batch = partition.close_batch(&self.source, *id);
+                batch.gap_allowed = self.options.data_loss == DataLossPolicy::Earliest;
                 let reply = reply_into(self.outcomes.0.clone(), (*id, partition.epoch));
                 partition.ready = Some(Submission { batch, reply: Some(reply) });
             }
@@ -269,7 +304,7 @@ impl Worker {
             }
             blocked |= partition.is_full(&self.bounds);
         }
-        Ok(blocked)
+        blocked
     }
 
     /// Pauses or resumes as the log and the operator ask; says whether to poll now.
@@ -345,18 +380,5 @@ impl Worker {
         self.commit(true);
         self.shared.set_stopped();
         self.consumer.unsubscribe();
-    }
-}
-
-fn take(
-    partitions: &mut BTreeMap<i32, Partition>,
-    message: &BorrowedMessage<'_>,
-    source: &Arc<str>,
-    decoder: &Decoder,
-    stats: &IngestStats,
-) {
-    // A message of a partition that was just given back belongs to its next owner.
-    if let Some(partition) = partitions.get_mut(&message.partition()) {
-        partition.take(message, source, decoder, stats);
     }
 }

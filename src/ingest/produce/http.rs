@@ -227,6 +227,31 @@ mod tests {
         options
     }
 
+    fn keys(body: &str) -> Vec<String> {
+        let key =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["idempotency_key"].clone();
+        body.lines().map(|line| key(line).as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn keys_are_those_of_the_rows_and_not_of_the_files_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let sent = |day: &str, text: &str| {
+            let (url, bodies) = daemon(&["200 OK|{}"]);
+            std::fs::create_dir_all(folder.path().join(day)).unwrap();
+            let path = folder.path().join(day).join("events.csv");
+            std::fs::write(&path, format!("src,dst,ts\n{text}")).unwrap();
+            let options = ProduceOptions::new(path, ProduceTarget::Http(HttpTarget::new(&url)));
+            produce(&options, &mut |_| {}).unwrap();
+            keys(&bodies.join().unwrap()[0])
+        };
+        let first = sent("day1", "a,b,1\na,b,2\n");
+        assert_eq!(sent("day1", "a,b,1\na,b,2\n"), first, "the same file again");
+        assert_eq!(sent("day1", "a,b,1\na,b,2\na,b,3\n")[..2], first, "it was added to");
+        assert!(sent("day2", "a,b,3\na,b,2\n").iter().all(|key| !first.contains(key)));
+        assert!(!first.contains(&sent("day2", "a,b,1\na,b,7\n")[1]), "only the beginning is the same");
+    }
+
     #[test]
     fn a_body_is_sent_again_unchanged_until_it_is_taken() {
         let folder = tempfile::tempdir().unwrap();
@@ -240,10 +265,15 @@ mod tests {
         let mut told = 0;
         let report = produce(&options(folder.path(), &url), &mut |_| told += 1).unwrap();
         let bodies = bodies.join().unwrap();
-        let first = "{\"src\":\"a\",\"dst\":\"b\",\"ts\":1,\"idempotency_key\":\"three.csv:0\"}\n\
-                     {\"src\":1,\"dst\":2,\"ts\":3,\"idempotency_key\":\"three.csv:2\"}\n";
-        assert_eq!(bodies[..4], [first, first, first, first]);
-        assert_eq!(bodies[4], "{\"src\":\"c\",\"dst\":\"d\",\"ts\":4,\"idempotency_key\":\"three.csv:3\"}\n");
+        let keys = keys(&bodies[0]);
+        assert!(keys[0].starts_with("three.csv#1-") && keys[0].contains(":0:"), "{keys:?}");
+        let first = format!(
+            "{{\"src\":\"a\",\"dst\":\"b\",\"ts\":1,\"idempotency_key\":\"{}\"}}\n\
+             {{\"src\":1,\"dst\":2,\"ts\":3,\"idempotency_key\":\"{}\"}}\n",
+            keys[0], keys[1]
+        );
+        assert!(bodies[..4].iter().all(|body| *body == first), "{bodies:?}");
+        assert!(bodies[4].starts_with("{\"src\":\"c\",\"dst\":\"d\",\"ts\":4,"), "{bodies:?}");
         let found =
             (report.rows, report.bad_rows, report.sent, report.duplicates, report.rejected, report.retries);
         assert_eq!(found, (4, 1, 3, 1, 1, 3));

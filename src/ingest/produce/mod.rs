@@ -1,7 +1,9 @@
 //! The other side of the sources: pushes a file as a producer would, to a Kafka topic or to a daemon's
 //! HTTP interface. Rows become JSON events as `decode` reads them. To Kafka an idempotent producer is
-//! used; over HTTP every event has the idempotency key `FILE:ROW`, so that a body that is sent again after
-//! a lost answer is applied once. Either may be run again from a row.
+//! used; over HTTP every event has an idempotency key, so that a body that is sent again after a lost answer is
+//! applied once, also by another run. The key holds the file's name, how it begins ([`Fingerprint`]), the row's
+//! number and a hash of the row, so that another file of the same name is not taken for a repetition. Either
+//! may be run again from a row.
 
 mod http;
 mod topic;
@@ -11,11 +13,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use thiserror::Error;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use http::HttpTarget;
 pub use topic::TopicTarget;
 
 use super::csv::{CsvError, CsvReader};
+use super::fingerprint::Fingerprint;
 use super::kafka::KafkaFault;
 use crate::event::{EdgeEvent, NodeKey};
 
@@ -35,8 +39,8 @@ pub struct ProduceOptions {
     pub batch_events: usize,
     /// Rows before this one, counted from 0, are passed over.
     pub from_row: u64,
-    /// Prefix of idempotency keys; `None` sends none.
-    pub idempotency_prefix: Option<String>,
+    /// Whether events get idempotency keys.
+    pub idempotency_keys: bool,
 }
 
 /// Where events are pushed to.
@@ -53,9 +57,8 @@ impl ProduceOptions {
     #[must_use]
     pub fn new(events: impl Into<PathBuf>, target: ProduceTarget) -> Self {
         let events = events.into();
-        let name = events.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let idempotency_prefix = matches!(target, ProduceTarget::Http(_)).then_some(name);
-        Self { events, target, events_per_second: None, batch_events: 1000, from_row: 0, idempotency_prefix }
+        let idempotency_keys = matches!(target, ProduceTarget::Http(_));
+        Self { events, target, events_per_second: None, batch_events: 1000, from_row: 0, idempotency_keys }
     }
 }
 
@@ -140,7 +143,7 @@ pub fn produce(
     let rows = Rows {
         reader,
         pace: options.events_per_second.filter(|r| *r > 0.0),
-        prefix: options.idempotency_prefix.clone(),
+        prefix: if options.idempotency_keys { Some(Fingerprint::of(&options.events)?.first()) } else { None },
         row: 0,
         report: ProduceReport::default(),
         started: Instant::now(),
@@ -189,7 +192,7 @@ impl Rows<'_> {
                     self.row += 1;
                     self.report.rows += 1;
                     self.wait();
-                    let key = self.prefix.as_ref().map(|prefix| format!("{prefix}:{row}"));
+                    let key = self.prefix.as_ref().map(|prefix| idempotency_key(prefix, row, &event));
                     write_event(&event, key.as_deref(), out);
                     return Ok(Some(event.src));
                 }
@@ -220,6 +223,16 @@ impl Rows<'_> {
             (self.progress)(&self.report);
         }
     }
+}
+
+/// A key that no other row has, nor the row in this place of another file.
+fn idempotency_key(file: &str, row: u64, event: &EdgeEvent) -> String {
+    let mut text = Vec::new();
+    write_event(event, None, &mut text);
+    // Long names are cut, since keys are bounded; the hash knows the whole.
+    let whole = xxh3_64_with_seed(&text, xxh3_64(file.as_bytes()));
+    let name: String = file.chars().take(100).collect();
+    format!("{name}:{row}:{whole:016x}")
 }
 
 /// A node key as JSON: an integer or a text.

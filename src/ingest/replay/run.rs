@@ -42,6 +42,8 @@ pub(super) struct Run {
     pub outcomes: (Sender<Outcome<()>>, Receiver<Outcome<()>>),
     pub started: Instant,
     pub paced_from: i64,
+    /// When the file was written last: its events are no younger.
+    pub origin_unix_ms: i64,
 }
 
 impl Run {
@@ -65,8 +67,7 @@ impl Run {
             if let Some(batch) = in_flight.take() {
                 self.finish(&batch)?;
             }
-            self.wiring.dead_letters.deliver(&next.letters).map_err(|e| End::Failed(e.to_string()))?;
-            self.stats.count_dead_letters(next.letters.len() as u64);
+            self.deliver_letters(&next.letters)?;
             self.cursor.seal();
             self.send(&next)?;
             in_flight = Some(next);
@@ -82,8 +83,8 @@ impl Run {
         while self.row < start {
             if self.next_row()?.is_none() {
                 let reason = format!(
-                    "the log stands at row {start} of {}, which has only {} rows; it is another file now: give it \
-                     another name",
+                    "the log stands at row {start} of {}, which has only {} rows now; bring the \
+                     rows back, or give the file another name to read it from its start",
                     self.options.path.display(),
                     self.row
                 );
@@ -113,7 +114,7 @@ impl Run {
     fn read_batch(&mut self) -> Result<Option<Batch>, End> {
         let from = self.row;
         let limit = self.wait_for_pace()?;
-        let mut events = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
+        let mut events = EventBatch { origin_unix_ms: self.origin_unix_ms, ..EventBatch::default() };
         let mut letters = Vec::new();
         while self.row - from < limit {
             let row = self.row;
@@ -214,6 +215,18 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// Delivers dead letters, as often as it takes.
+    fn deliver_letters(&self, letters: &[DeadLetter]) -> Result<(), End> {
+        while let Err(error) = self.wiring.dead_letters.deliver(letters) {
+            tracing::warn!(source = %self.source, "the replay waits: {error}");
+            *self.shared.state.lock() = ReplayState::Degraded { reason: error.to_string() };
+            self.rest(self.options.retry_wait)?;
+        }
+        self.stats.count_dead_letters(letters.len() as u64);
+        *self.shared.state.lock() = ReplayState::Running;
+        Ok(())
     }
 
     fn rest(&self, time: Duration) -> Result<(), End> {

@@ -1,6 +1,6 @@
 //! Files that were cut, changed, renamed or put there by somebody else.
 
-use super::super::frame::encode;
+use super::super::frame::{PAYLOAD_BYTES_MAX, encode};
 use super::super::header::{HEADER_BYTES, Header};
 use super::*;
 
@@ -9,7 +9,7 @@ const SEGMENT: &str = "00000000000000000000.log";
 /// Bytes of the frames before frame `i` of a log in one segment.
 fn offset_of(frames: &[Frame], i: usize) -> usize {
     let mut bytes = Vec::new();
-    frames[..i].iter().for_each(|frame| encode(frame, 0, &mut bytes).unwrap());
+    frames[..i].iter().for_each(|frame| encode(frame, 0, PAYLOAD_BYTES_MAX, &mut bytes).unwrap());
     bytes.len()
 }
 

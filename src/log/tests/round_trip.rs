@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::frame::{decode, encode};
+use super::super::frame::{PAYLOAD_BYTES_MAX, decode, encode};
 use super::super::header::{HEADER_BYTES, Header};
 use super::*;
 use crate::event::FeatureColumn;
@@ -52,7 +52,7 @@ fn frames() -> impl Strategy<Value = Frame> {
 /// The header and payload of an encoded frame.
 fn encoded(frame: &Frame) -> (Header, Vec<u8>) {
     let mut bytes = Vec::new();
-    encode(frame, 0, &mut bytes).unwrap();
+    encode(frame, 0, PAYLOAD_BYTES_MAX, &mut bytes).unwrap();
     let header = Header::parse(bytes.first_chunk().unwrap()).unwrap();
     assert_eq!(header.frame_bytes(), bytes.len() as u64);
     (header, bytes.split_off(HEADER_BYTES))
@@ -111,7 +111,7 @@ proptest! {
             for i in 0..n + 2 {
                 prop_assert!(frame.batch.features.row(i).len() <= payload.len());
             }
-            prop_assert!(encode(&frame, 0, &mut Vec::new()).is_ok());
+            prop_assert!(encode(&frame, 0, PAYLOAD_BYTES_MAX, &mut Vec::new()).is_ok());
         }
     }
 

@@ -1,0 +1,233 @@
+//! The loop on a disk in memory: what it answers, and what is in the log and the index after it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+
+use super::*;
+use crate::event::{EdgeEvent, Event, EventBatch, Incoming, NodeKey, SourceRange};
+use crate::graph::{GraphOptions, GraphStore};
+use crate::log::LogOptions;
+use crate::log::faulty::MemoryDisk;
+
+type Answer = Result<Receipt, SubmitError>;
+
+fn appender(disk: &MemoryDisk) -> Appender {
+    let options = LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
+    let (log, _) = Log::open_with(options, disk.storage()).unwrap();
+    let graph = GraphOptions { shards: 2, page_entries_max: 8 };
+    let mut index = Index::new(GraphStore::new(graph), 0, 0, 100);
+    assert!(replay(&log, &mut index, |_| ControlFlow::Continue(())).unwrap().is_continue());
+    let options =
+        AppenderOptions { commit_events_max: 1_000, commit_bytes_max: 5_000, allowed_lateness: Some(0) };
+    Appender::new(log, index, Arc::new(Progress::new()), Arc::default(), Metrics::new(), options)
+}
+
+fn edge(src: &str, dst: &str, time: i64) -> Incoming {
+    Incoming::new(Event::Edge(EdgeEvent {
+        src: NodeKey::from_text(src),
+        dst: NodeKey::from_text(dst),
+        time: EventTime(time),
+        edge_type: None,
+        features: Vec::new(),
+        label: None,
+    }))
+}
+
+fn batch(events: Vec<Incoming>) -> EventBatch {
+    EventBatch { events, ..EventBatch::default() }
+}
+
+fn submission(batch: EventBatch, answers: &Sender<Answer>) -> Submission {
+    let answers = answers.clone();
+    Submission { batch, reply: Some(Box::new(move |answer| drop(answers.send(answer)))) }
+}
+
+fn submit(appender: &mut Appender, batches: impl IntoIterator<Item = EventBatch>) -> Vec<Answer> {
+    let (sender, answers) = unbounded();
+    let group = batches.into_iter().map(|batch| submission(batch, &sender)).collect();
+    appender.write(group);
+    drop(sender);
+    answers.iter().collect()
+}
+
+fn stored(first: u64, accepted: u64) -> Answer {
+    let (first, end) = (EdgeId(first), EdgeId(first + accepted));
+    Ok(Receipt { first, end, accepted, duplicates: 0 })
+}
+
+#[test]
+fn a_batch_that_no_log_could_hold_is_refused_alone_and_poisons_nothing() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    appender.log.limit_payloads(1_000);
+    let long = "x".repeat(2_000);
+    let plain = |time| batch(vec![edge("a", "b", time)]);
+    let answers = submit(&mut appender, [plain(1), batch(vec![edge(&long, "b", 2)]), plain(3)]);
+    // The refused one is answered first, because the others wait for the disk.
+    assert!(matches!(&answers[0], Err(SubmitError::Failed { detail }) if detail.contains("in parts")));
+    assert_eq!(answers[1..], [stored(0, 1), stored(1, 1)]);
+    assert_eq!(appender.status.state(), LogState::Writable);
+    assert_eq!(submit(&mut appender, [plain(4)]), [stored(2, 1)]);
+    let times: Vec<i64> = std::iter::from_fn({
+        let mut reader = appender.log.reader(EdgeId(0));
+        move || reader.next_frame().unwrap()
+    })
+    .flat_map(|frame| frame.batch.time)
+    .map(|time| time.0)
+    .collect();
+    assert_eq!(times, [1, 3, 4]);
+}
+
+#[test]
+fn a_refused_group_leaves_no_names_and_the_next_one_gets_the_same_ids() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let typed = |round: i64, i: i64| {
+        let mut incoming = edge(&format!("u{round}"), &format!("i{i}"), i);
+        let Event::Edge(edge) = &mut incoming.event else { unreachable!() };
+        edge.edge_type = Some(format!("t{i}").into());
+        incoming
+    };
+    submit(&mut appender, [batch(vec![typed(0, 0)])]);
+    disk.set_capacity(Some(0));
+    for round in 1..50 {
+        let answers = submit(&mut appender, (1..4).map(|i| batch(vec![typed(round, i)])));
+        assert!(answers.iter().all(|answer| matches!(answer, Err(SubmitError::DiskFull { .. }))));
+    }
+    assert_eq!((appender.index.keys.len(), appender.index.types.len()), (2, 1));
+    disk.set_capacity(None);
+    let answers = submit(&mut appender, [batch(vec![typed(99, 1), typed(99, 0)]), batch(vec![typed(99, 2)])]);
+    assert_eq!(answers, [stored(1, 2), stored(3, 1)]);
+    let names = |appender: &Appender| {
+        (0..appender.index.keys.len() as u32)
+            .map(|id| appender.index.keys.key(crate::event::NodeId(id)).unwrap().to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&appender), ["u0", "i0", "u99", "i1", "i2"]);
+    assert_eq!(appender.index.types.lookup("t2"), Some(3));
+    let before = appender.index.graph.digest(&appender.index.keys);
+    drop(appender);
+    let again = self::appender(&disk);
+    assert_eq!((names(&again).len(), again.index.types.len()), (5, 3));
+    assert_eq!(again.index.graph.digest(&again.index.keys), before, "a replay gives the same ids");
+}
+
+#[test]
+fn a_deletion_of_what_never_was_is_not_called_accepted() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let delete = |key: &str| Incoming::new(Event::DeleteNode { key: NodeKey::from_text(key) });
+    let answers = submit(&mut appender, [batch(vec![edge("a", "b", 1), delete("a"), delete("nobody")])]);
+    assert_eq!(answers, [stored(0, 2)], "a node of the same group is known");
+}
+
+#[test]
+fn edge_types_past_the_last_number_are_none_and_said() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let events = (0..65_540_i64).map(|i| {
+        let mut incoming = edge("a", "b", i);
+        let Event::Edge(edge) = &mut incoming.event else { unreachable!() };
+        edge.edge_type = Some(format!("t{i}").into());
+        incoming
+    });
+    submit(&mut appender, [batch(events.collect())]);
+    assert_eq!(appender.index.types.len(), 65_535);
+    assert!(appender.out_of_types);
+    let frame = appender.log.reader(EdgeId(0)).next_frame().unwrap().unwrap();
+    assert_eq!(frame.batch.edge_type[65_533..], [65_534, 65_535, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_batch_behind_a_gap_is_refused_unless_the_source_may_leave_one() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let run = |from: i64, to: i64| EventBatch {
+        events: (from..to).map(|i| edge("a", "b", i)).collect(),
+        offsets: (from..to).collect(),
+        ranges: vec![SourceRange { source: "kafka:t".into(), partition: 3, from, to }],
+        ..EventBatch::default()
+    };
+    let answers = submit(&mut appender, [run(5, 7), run(9, 10)]);
+    let told = "offsets 7..9 of kafka:t, partition 3, are missing";
+    assert!(
+        matches!(&answers[0], Err(SubmitError::Failed { detail }) if detail.contains(told)),
+        "{answers:?}"
+    );
+    assert_eq!(answers[1], stored(0, 2), "a source that is not known begins anywhere");
+    assert!(submit(&mut appender, [run(8, 9)])[0].is_err());
+    let overlap = submit(&mut appender, [run(6, 9)]);
+    assert_eq!(overlap[0].as_ref().map(|receipt| (receipt.accepted, receipt.duplicates)), Ok((2, 1)));
+    let lost = EventBatch { gap_allowed: true, ..run(20, 21) };
+    assert_eq!(submit(&mut appender, [lost, run(21, 22)]), [stored(4, 1), stored(5, 1)]);
+}
+
+#[test]
+fn a_commit_ends_at_its_bytes_and_the_rest_of_the_group_follows() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let long = |i: i64| batch(vec![edge(&format!("{i}{}", "x".repeat(2_000)), "b", i)]);
+    let answers = submit(&mut appender, (0..7).map(long));
+    assert_eq!(answers, (0..7).map(|i| stored(i, 1)).collect::<Vec<_>>());
+    assert_eq!(appender.metrics.log.commit_duration.get_sample_count(), 3, "three batches a commit");
+    let end = appender.index.end();
+    disk.set_capacity(Some(0));
+    let answers = submit(&mut appender, (7..14).map(long));
+    assert!(answers.iter().all(|answer| matches!(answer, Err(SubmitError::DiskFull { .. }))), "{answers:?}");
+    assert_eq!((answers.len(), appender.index.end()), (7, end));
+}
+
+#[test]
+fn a_panic_leaves_no_batch_unanswered_and_no_log_that_looks_writable() {
+    let (queue, waiting) = bounded(8);
+    let (sender, answers) = unbounded();
+    (0..3).for_each(|i| queue.send(submission(batch(vec![edge("a", "b", i)]), &sender)).unwrap());
+    let (appender, stop) = (appender(&MemoryDisk::new()), AtomicBool::new(false));
+    let status = appender.status.clone();
+    let run = std::panic::AssertUnwindSafe(|| appender.run(&waiting, &stop, || panic!("on purpose")));
+    assert!(std::panic::catch_unwind(run).is_err());
+    drop(sender);
+    assert_eq!(answers.iter().collect::<Vec<_>>(), vec![Err(SubmitError::ShuttingDown); 3]);
+    assert!(status.state().fault().unwrap().contains("panicked"));
+}
+
+#[test]
+fn a_stop_ends_the_loop_while_batches_keep_coming_and_every_batch_is_answered() {
+    let (queue, waiting): (_, Receiver<Submission>) = bounded(8);
+    let (sender, answers) = unbounded();
+    let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let disk = MemoryDisk::new();
+    let mut sent = 0;
+    std::thread::scope(|scope| {
+        let appender = appender(&disk);
+        let running = scope.spawn(|| {
+            appender.run(&waiting, &stop, || {});
+            ended.store(true, Ordering::Release);
+        });
+        let started = Instant::now();
+        while !ended.load(Ordering::Acquire) {
+            assert!(started.elapsed() < Duration::from_secs(20), "the loop did not end");
+            stop.store(started.elapsed() > Duration::from_millis(50), Ordering::Release);
+            let next = submission(batch(vec![edge("a", "b", sent)]), &sender);
+            if queue.send_timeout(next, Duration::from_millis(20)).is_ok() {
+                sent += 1;
+            }
+        }
+        running.join().unwrap();
+    });
+    // What was queued between the last answer and this line is answered when the queue goes.
+    drop(RefuseTheRest(&waiting));
+    drop(sender);
+    let answers: Vec<Answer> = answers.iter().collect();
+    assert_eq!(answers.len() as i64, sent);
+    let stored = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
+    assert!(stored > 0);
+    let refused = answers.iter().filter(|answer| **answer == Err(SubmitError::ShuttingDown)).count() as u64;
+    assert_eq!(stored + refused, sent.cast_unsigned());
+    assert_eq!(appender(&disk).log.end(), EdgeId(stored), "what was acknowledged is in the log");
+}

@@ -1,0 +1,203 @@
+//! What types cannot hold: ranges, relations between settings, and combinations that are allowed and
+//! probably not meant.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use super::{Config, ConfigError, LatePolicy};
+
+/// Longest time between two checkpoints, a year.
+const CHECKPOINT_SECONDS_MAX: u64 = 31_536_000;
+/// Most requests at a time: each may need a thread.
+const CONCURRENT_REQUESTS_MAX: usize = 10_000;
+
+impl Config {
+    /// Relations and ranges that types cannot hold.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        self.check_least()?;
+        self.check_numbers()?;
+        self.check_relations()?;
+        check_level(&self.output.level)
+    }
+
+    /// Numbers of which there must be at least one.
+    fn check_least(&self) -> Result<(), ConfigError> {
+        let wide = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
+        let (api, model, learner) = (&self.api, &self.model, &self.learner);
+        let at_least_one: [(&'static str, u64); 20] = [
+            ("api.body_bytes_max", wide(api.body_bytes_max)),
+            ("api.batch_items_max", wide(api.batch_items_max)),
+            ("api.concurrent_requests_max", wide(api.concurrent_requests_max)),
+            ("api.request_timeout_ms", api.request_timeout_ms),
+            ("ingest.queue_batches_max", wide(self.ingest.queue_batches_max)),
+            ("ingest.dead_letter_file_bytes_max", self.ingest.dead_letter_file_bytes_max),
+            ("ingest.kafka.batch_messages_max", wide(self.ingest.kafka.batch_messages_max)),
+            ("log.commit_events_max", wide(self.log.commit_events_max)),
+            ("log.commit_bytes_max", wide(self.log.commit_bytes_max)),
+            ("graph.shards", wide(self.graph.shards)),
+            ("model.memory_dimension", wide(model.memory_dimension)),
+            ("model.time_dimension", wide(model.time_dimension)),
+            ("model.embedding_dimension", wide(model.embedding_dimension)),
+            ("model.heads", wide(model.heads)),
+            ("model.fanout", wide(model.fanout)),
+            ("learner.batch_events", wide(learner.batch_events)),
+            ("learner.lag_events_max", learner.lag_events_max),
+            ("learner.quality_window_batches", wide(learner.quality_window_batches)),
+            ("learner.rank_candidates", wide(learner.rank_candidates)),
+            ("checkpoint.keep", wide(self.checkpoint.keep)),
+        ];
+        for (key, value) in at_least_one {
+            require(value >= 1, key, value, "must be at least 1")?;
+        }
+        Ok(())
+    }
+
+    fn check_numbers(&self) -> Result<(), ConfigError> {
+        let requests = self.api.concurrent_requests_max;
+        let few = requests <= CONCURRENT_REQUESTS_MAX;
+        require(few, "api.concurrent_requests_max", requests, "must be at most 10000")?;
+        let dropout = self.model.dropout;
+        require((0.0..1.0).contains(&dropout), "model.dropout", dropout, "must be at least 0 and below 1")?;
+        let rate = self.learner.learning_rate;
+        require(rate.is_finite() && rate > 0.0, "learner.learning_rate", rate, "must be a positive number")?;
+        let speed = self.ingest.file.events_per_second;
+        let possible = speed.is_finite() && speed >= 0.0;
+        require(possible, "ingest.file.events_per_second", speed, "must not be negative")?;
+        let pages = self.graph.page_entries_max;
+        require(
+            pages.is_power_of_two() && pages >= 4,
+            "graph.page_entries_max",
+            pages,
+            "must be a power of two and at least 4",
+        )?;
+        let shards = self.graph.shards;
+        require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two")?;
+        let interval = self.checkpoint.interval_seconds;
+        let possible = (1..=CHECKPOINT_SECONDS_MAX).contains(&interval);
+        let allowed = "must be at least 1 and at most 31536000, a year";
+        require(possible, "checkpoint.interval_seconds", interval, allowed)?;
+        let segment = self.log.segment_bytes;
+        require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576")?;
+        let lateness = self.stream.allowed_lateness;
+        let allowed = "must be -1, which means any distance, or at least 0";
+        require(lateness >= -1, "stream.allowed_lateness", lateness, allowed)
+    }
+
+    fn check_relations(&self) -> Result<(), ConfigError> {
+        let model = &self.model;
+        require(
+            (model.memory_dimension + model.time_dimension).is_multiple_of(model.heads),
+            "model.heads",
+            model.heads,
+            "must divide model.memory_dimension + model.time_dimension",
+        )?;
+        let kafka = &self.ingest.kafka;
+        for (key, value) in [("ingest.kafka.topic", &kafka.topic), ("ingest.kafka.group", &kafka.group)] {
+            let named = kafka.brokers.is_empty() || !value.is_empty();
+            require(named, key, "\"\"", "must not be empty while ingest.kafka.brokers is set")?;
+        }
+        Ok(())
+    }
+
+    /// What is allowed and probably not meant, a sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let stream = &self.stream;
+        if stream.allowed_lateness == -1 && stream.late_policy != LatePolicy::Accept {
+            warnings.push(
+                "stream.late_policy never decides, because stream.allowed_lateness = -1 allows any distance; \
+                 set stream.allowed_lateness to 0 or more"
+                    .to_owned(),
+            );
+        }
+        let kafka = &self.ingest.kafka;
+        if kafka.brokers.is_empty() && !kafka.dead_letter_topic.is_empty() {
+            warnings.push(
+                "ingest.kafka.dead_letter_topic is not used, because ingest.kafka.brokers is empty; dead letters \
+                 go to the file"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+}
+
+/// A filter of tracing-subscriber, without the form in which one word means "everything of this module":
+/// there a misspelt level would silence all else.
+fn check_level(level: &str) -> Result<(), ConfigError> {
+    let is_level = |word: &str| !word.trim().is_empty() && word.trim().parse::<LevelFilter>().is_ok();
+    let parts_known = level.split(',').all(|part| part.contains(['=', '[']) || is_level(part));
+    let allowed =
+        "must be error, warn, info, debug or trace, or a filter such as info,evergraph::ingest=debug";
+    let parses = EnvFilter::try_new(level).is_ok();
+    require(parts_known && parses, "output.level", format!("{level:?}"), allowed)
+}
+
+fn require(
+    holds: bool,
+    key: &'static str,
+    value: impl ToString,
+    expected: &'static str,
+) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError::OutOfRange { key, value: value.to_string(), expected }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(settings: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let flags: Vec<_> = settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let none = config::Environment::default().source(Some(config::Map::new()));
+        Config::from_layers(None, none, &flags)
+    }
+
+    #[test]
+    fn a_value_outside_its_range_names_key_value_and_range() {
+        for (key, value, expected) in [
+            ("graph.page_entries_max", "100", "must be a power of two"),
+            ("graph.shards", "3", "must be a power of two"),
+            ("model.heads", "3", "must divide"),
+            ("model.heads", "0", "at least 1"),
+            ("model.dropout", "1", "below 1"),
+            ("api.request_timeout_ms", "0", "at least 1"),
+            ("api.concurrent_requests_max", "10001", "at most 10000"),
+            ("learner.rank_candidates", "0", "at least 1"),
+            ("learner.quality_window_batches", "0", "at least 1"),
+            ("checkpoint.interval_seconds", "0", "at least 1 and at most 31536000"),
+            ("checkpoint.interval_seconds", "9223372036854775807", "at least 1 and at most 31536000"),
+            ("stream.allowed_lateness", "-7", "-1, which means any distance"),
+            ("output.level", "inof", "must be error, warn"),
+            ("output.level", "info,evergraph=loud", "must be error, warn"),
+            ("output.level", "", "must be error, warn"),
+        ] {
+            let error = with(&[(key, value)]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{key} = ")) && error.contains(expected), "{error}");
+        }
+        for level in ["warn", "off", "info,evergraph::ingest=debug", "evergraph[push]=trace"] {
+            assert!(with(&[("output.level", level)]).is_ok(), "{level}");
+        }
+    }
+
+    #[test]
+    fn a_broker_needs_topic_and_group() {
+        for key in ["ingest.kafka.topic", "ingest.kafka.group"] {
+            assert!(with(&[(key, "")]).is_ok(), "nobody asks while there is no broker");
+            let error =
+                with(&[("ingest.kafka.brokers", "localhost:9092"), (key, "")]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{key} = \"\": must not be empty")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_probably_not_meant_is_told() {
+        assert!(with(&[]).unwrap().warnings().is_empty());
+        let drop = ("stream.late_policy", "drop");
+        let warnings = with(&[drop]).unwrap().warnings();
+        assert!(matches!(&warnings[..], [only] if only.contains("late_policy")), "{warnings:?}");
+        assert!(with(&[drop, ("stream.allowed_lateness", "5")]).unwrap().warnings().is_empty());
+        let warnings = with(&[("ingest.kafka.dead_letter_topic", "letters")]).unwrap().warnings();
+        assert!(matches!(&warnings[..], [only] if only.contains("dead_letter_topic")), "{warnings:?}");
+    }
+}

@@ -1,0 +1,311 @@
+//! The checkpoints of a data directory: the folder, the catalog's rows, and the log they were learned from
+//! are three things that can disagree, and are made to agree at every start.
+//!
+//! - A file without a row is recorded again, so a lost catalog loses nothing that was learned.
+//! - A row without a file is forgotten.
+//! - A file that the log as it is cannot have taught, because the log was cut or replaced, is renamed to
+//!   `*.orphan`. Once the log grew past its position it would be taken for what was learned from it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+
+use crate::catalog::{Catalog, CheckpointRow};
+use crate::learner::checkpoint::{self, Checkpoint, SUFFIX, UNFINISHED_SUFFIX};
+use crate::learner::{BatchQuality, CheckpointFile, CheckpointRecorder};
+use crate::log::LogReaders;
+
+/// The folder and its rows in the catalog.
+pub struct Checkpoints {
+    catalog: Arc<Mutex<Catalog>>,
+    dir: PathBuf,
+}
+
+impl Checkpoints {
+    pub(super) fn new(catalog: Catalog, dir: PathBuf) -> Self {
+        Self { catalog: Arc::new(Mutex::new(catalog)), dir }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Makes folder, catalog and log agree, and opens the newest checkpoint that is whole; damaged ones are
+    /// named and passed over.
+    ///
+    /// # Errors
+    /// When folder, catalog or log cannot be read.
+    pub fn newest(&self, log: &LogReaders) -> Result<Option<Checkpoint>> {
+        self.settle()?;
+        let mut rows = self.rows()?;
+        // Among those of one history the farthest has learned most, whenever it was recorded.
+        rows.sort_by_key(|row| std::cmp::Reverse(row.position));
+        for row in rows {
+            match checkpoint::open(&self.dir.join(&row.file)) {
+                Ok(found) if self.is_of(log, &found)? => return Ok(Some(found)),
+                Ok(found) => self.set_aside(&found)?,
+                Err(error) => tracing::error!(%error, "the checkpoint is passed over"),
+            }
+        }
+        Ok(None)
+    }
+
+    fn rows(&self) -> Result<Vec<CheckpointRow>> {
+        Ok(self.catalog.lock().checkpoints()?)
+    }
+
+    /// Removes what was not finished, and makes rows and files agree.
+    fn settle(&self) -> Result<()> {
+        let unreadable = || format!("cannot read the folder {}", self.dir.display());
+        let mut files = BTreeSet::new();
+        for entry in std::fs::read_dir(&self.dir).with_context(unreadable)? {
+            let name = entry.with_context(unreadable)?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if name.ends_with(UNFINISHED_SUFFIX) {
+                remove(&self.dir.join(name));
+            } else if name.ends_with(SUFFIX) {
+                files.insert(name.to_owned());
+            }
+        }
+        for row in self.rows()? {
+            if !files.remove(&row.file) {
+                tracing::warn!(file = row.file, "a recorded checkpoint is not there any more");
+                self.catalog.lock().forget_checkpoint(&row.file)?;
+            }
+        }
+        for name in files {
+            let path = self.dir.join(&name);
+            match checkpoint::open(&path) {
+                Ok(found) => {
+                    tracing::warn!(path = %path.display(), "a checkpoint that was not recorded is found again");
+                    let written = std::fs::metadata(&path).and_then(|facts| facts.modified());
+                    let row = row(&found.file, written.unwrap_or_else(|_| SystemTime::now()), None);
+                    self.catalog.lock().add_checkpoint(&row)?;
+                }
+                Err(error) => tracing::error!(%error, "a checkpoint that was not recorded cannot be used"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a checkpoint was learned from this log.
+    fn is_of(&self, log: &LogReaders, found: &Checkpoint) -> Result<bool> {
+        let head = found.file.head;
+        let ahead = head.position > log.durable_end();
+        Ok(!ahead && log.history(head.position).context("the event log cannot be read")? == head.history)
+    }
+
+    fn set_aside(&self, found: &Checkpoint) -> Result<()> {
+        let path = self.dir.join(&found.file.name);
+        let orphan = path.with_extension("orphan");
+        tracing::warn!(
+            path = %orphan.display(), position = found.file.head.position.0,
+            "a checkpoint was learned from another history of the log; it is renamed and not used"
+        );
+        std::fs::rename(&path, &orphan).with_context(|| format!("cannot rename {}", path.display()))?;
+        Ok(self.catalog.lock().forget_checkpoint(&found.file.name)?)
+    }
+
+    /// Records checkpoints in the catalog and removes all but the last `keep`. What the catalog does not
+    /// take is tried again with the next one, and found by the next start at the latest.
+    #[must_use]
+    pub fn recorder(&self, keep: usize) -> CheckpointRecorder {
+        let (catalog, dir) = (self.catalog.clone(), self.dir.clone());
+        let mut unrecorded = Vec::new();
+        Box::new(move |file, quality| {
+            unrecorded.push(row(file, SystemTime::now(), quality));
+            if let Err(error) = record(&catalog.lock(), &dir, keep, &mut unrecorded) {
+                tracing::error!(%error, "the checkpoint {} is written but not recorded", file.name);
+            }
+            // The folder stays bounded while the catalog takes nothing.
+            for old in unrecorded.drain(..unrecorded.len().saturating_sub(keep)) {
+                remove(&dir.join(&old.file));
+            }
+        })
+    }
+}
+
+fn row(file: &CheckpointFile, written: SystemTime, quality: Option<BatchQuality>) -> CheckpointRow {
+    let created = written.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    CheckpointRow {
+        position: file.head.position.0,
+        model_version: file.head.model_version,
+        file: file.name.clone(),
+        bytes: file.bytes,
+        crc32c: file.crc32c,
+        average_precision: quality.map(|quality| quality.average_precision),
+        baseline: quality.map(|quality| quality.baseline),
+        created_unix_ms: i64::try_from(created).unwrap_or(i64::MAX),
+    }
+}
+
+fn record(catalog: &Catalog, dir: &Path, keep: usize, rows: &mut Vec<CheckpointRow>) -> Result<()> {
+    while let Some(row) = rows.first() {
+        catalog.add_checkpoint(row)?;
+        rows.remove(0);
+    }
+    for old in catalog.checkpoints()?.iter().skip(keep) {
+        catalog.forget_checkpoint(&old.file)?;
+        remove(&dir.join(&old.file));
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        let name = path.file_name().unwrap_or(OsStr::new("")).display();
+        tracing::warn!(%name, %error, "an old or unfinished checkpoint could not be removed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+    use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
+    use crate::learner::checkpoint::CheckpointHead;
+    use crate::log::{Frame, Log, LogOptions};
+
+    /// A data directory; `salt` tells one history of the log from another.
+    struct Data(tempfile::TempDir);
+
+    impl Data {
+        fn new() -> Self {
+            let data = Self(tempfile::tempdir().unwrap());
+            std::fs::create_dir(data.0.path().join("checkpoints")).unwrap();
+            data
+        }
+
+        fn log(&self, frames: u64, salt: i64) -> Log {
+            let options = LogOptions { dir: self.0.path().join("log"), segment_bytes: 300 };
+            let (mut log, _) = Log::open(options).unwrap();
+            while log.end() < EdgeId(frames * 10) {
+                let mut batch = EdgeBatch { first: log.end(), ..EdgeBatch::default() };
+                (0..10).for_each(|i| batch.push_edge(NodeId(0), NodeId(1), EventTime(i + salt)));
+                log.append(&Frame { batch, ..Frame::default() }).unwrap();
+                log.commit().unwrap();
+            }
+            log
+        }
+
+        fn cut_log(&self) {
+            std::fs::remove_dir_all(self.0.path().join("log")).unwrap();
+        }
+
+        fn checkpoints(&self) -> Checkpoints {
+            let catalog = Catalog::open(&self.0.path().join("catalog.sqlite")).unwrap();
+            Checkpoints::new(catalog, self.0.path().join("checkpoints"))
+        }
+
+        fn write(&self, log: &Log, position: u64) -> CheckpointFile {
+            let (position, model_version) = (EdgeId(position), position + 1);
+            let history = log.readers().history(position).unwrap();
+            let head = CheckpointHead { position, history, model_version };
+            let dir = self.0.path().join("checkpoints");
+            checkpoint::write(&dir, head, &|| (), |sink| sink.write_all(&position.0.to_le_bytes())).unwrap()
+        }
+
+        fn files(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(self.0.path().join("checkpoints")).unwrap();
+            let mut names: Vec<_> = entries
+                .map(|entry| entry.unwrap().file_name().to_str().unwrap().trim_start_matches('0').to_owned())
+                .collect();
+            names.sort_unstable();
+            names
+        }
+    }
+
+    fn newest(checkpoints: &Checkpoints, log: &Log) -> Option<u64> {
+        let mut found = checkpoints.newest(&log.readers()).unwrap()?;
+        let mut payload = Vec::new();
+        found.payload.read_to_end(&mut payload).unwrap();
+        assert_eq!(payload, found.file.head.position.0.to_le_bytes());
+        Some(found.file.head.position.0)
+    }
+
+    #[test]
+    fn a_checkpoint_of_a_discarded_history_is_never_loaded_and_drives_no_other_out() {
+        let data = Data::new();
+        let log = data.log(5, 0);
+        let checkpoints = data.checkpoints();
+        checkpoints.recorder(1)(&data.write(&log, 45), None);
+        assert_eq!(newest(&checkpoints, &log), Some(45));
+        drop(log);
+        data.cut_log();
+
+        let log = data.log(2, 7);
+        assert_eq!(newest(&checkpoints, &log), None);
+        checkpoints.recorder(1)(&data.write(&log, 15), None);
+        assert_eq!(data.files(), ["15.checkpoint", "45.orphan"]);
+        drop(log);
+        let log = data.log(9, 7);
+        assert_eq!(newest(&checkpoints, &log), Some(15));
+    }
+
+    #[test]
+    fn a_log_that_was_replaced_and_has_grown_past_is_recognized() {
+        let data = Data::new();
+        let log = data.log(4, 0);
+        let checkpoints = data.checkpoints();
+        let mut record = checkpoints.recorder(3);
+        for position in [10, 20, 33] {
+            record(&data.write(&log, position), None);
+        }
+        drop(log);
+        // The first two frames stay, what follows is another story.
+        data.cut_log();
+        drop(data.log(2, 0));
+        let log = data.log(8, 7);
+        assert_eq!(newest(&checkpoints, &log), Some(20), "what is before the cut still holds");
+        assert_eq!(data.files(), ["10.checkpoint", "20.checkpoint", "33.orphan"]);
+    }
+
+    #[test]
+    fn a_lost_catalog_loses_nothing_and_unfinished_files_go() {
+        let data = Data::new();
+        let log = data.log(4, 0);
+        let checkpoints = data.checkpoints();
+        let mut record = checkpoints.recorder(3);
+        [10, 20, 30].into_iter().for_each(|position| record(&data.write(&log, position), None));
+        let folder = data.0.path().join("checkpoints");
+        std::fs::write(folder.join("00000000000000000040.checkpoint.tmp"), "half").unwrap();
+        drop((checkpoints, record));
+        std::fs::remove_file(data.0.path().join("catalog.sqlite")).unwrap();
+
+        let checkpoints = data.checkpoints();
+        assert_eq!(newest(&checkpoints, &log), Some(30));
+        assert_eq!(data.files(), ["10.checkpoint", "20.checkpoint", "30.checkpoint"]);
+        let versions: Vec<_> = checkpoints.rows().unwrap().iter().map(|row| row.model_version).collect();
+        assert_eq!(versions, [31, 21, 11]);
+        std::fs::remove_file(folder.join("00000000000000000030.checkpoint")).unwrap();
+        assert_eq!(newest(&checkpoints, &log), Some(20));
+        assert_eq!(checkpoints.rows().unwrap().len(), 2, "a row without its file is forgotten");
+    }
+
+    #[test]
+    fn what_the_catalog_did_not_take_is_recorded_with_the_next_one() {
+        let data = Data::new();
+        let log = data.log(8, 0);
+        let checkpoints = data.checkpoints();
+        let mut record = checkpoints.recorder(2);
+        let other = rusqlite::Connection::open(data.0.path().join("catalog.sqlite")).unwrap();
+        record(&data.write(&log, 5), None);
+        other.execute_batch("ALTER TABLE checkpoint RENAME TO away").unwrap();
+        for position in [10, 20, 30] {
+            record(&data.write(&log, position), None);
+        }
+        assert_eq!(data.files(), ["20.checkpoint", "30.checkpoint", "5.checkpoint"]);
+        other.execute_batch("ALTER TABLE away RENAME TO checkpoint").unwrap();
+        record(&data.write(&log, 40), None);
+        assert_eq!(data.files(), ["30.checkpoint", "40.checkpoint"]);
+        assert_eq!(newest(&checkpoints, &log), Some(40));
+    }
+}

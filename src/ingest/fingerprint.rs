@@ -1,0 +1,147 @@
+//! Tells files of one name apart by how they begin, so that a position kept for one is never taken for a
+//! position in another.
+//!
+//! A [`Fingerprint`] holds a hash of the first 1, 2, 4, 8, … data lines, each with the header before them,
+//! within the first [`BEGINNING_BYTES`] of the text (after decompression). A file that was only added to
+//! keeps every hash it had, whatever its length was; so whoever kept something under one of the hashes finds
+//! it again by asking for them from the longest to the shortest. A short file is known by the power of two
+//! below its number of lines: five lines by the first four.
+//!
+//! Two files of one name are taken for the same only if they agree in that many lines, and a file that was
+//! cut to fewer is another file.
+
+use std::io::Read;
+use std::path::Path;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::csv::CsvError;
+use super::csv::table::open_text;
+
+/// So much of a file's text is looked at.
+const BEGINNING_BYTES: u64 = 64 << 10;
+
+/// How a file begins; see the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    name: String,
+    /// Number of data lines and hash, from few lines to many; never empty.
+    hashes: Vec<(u64, u64)>,
+}
+
+impl Fingerprint {
+    /// Reads the beginning of a text file, plain or gzip.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or read.
+    pub fn of(path: &Path) -> Result<Self, CsvError> {
+        let failed = |source| CsvError::Read { path: path.to_path_buf(), line: 0, source };
+        let mut text = Vec::new();
+        let (_, input) = open_text(path)?;
+        // One byte more tells whether the last line ends here.
+        input.take(BEGINNING_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
+        let is_whole = text.len() as u64 <= BEGINNING_BYTES;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { name, hashes: hashes(&text, is_whole) })
+    }
+
+    /// The file's name with each hash, from many lines to few.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.hashes.iter().rev().map(|(lines, hash)| format!("{}#{lines}-{hash:016x}", self.name))
+    }
+
+    /// The file's name with the hash that it keeps however it is added to or cut: that of its first line.
+    #[must_use]
+    pub fn first(&self) -> String {
+        self.names().last().unwrap_or_default()
+    }
+}
+
+fn hashes(text: &[u8], is_whole: bool) -> Vec<(u64, u64)> {
+    let mut lines: Vec<&[u8]> = text.split(|&b| b == b'\n').collect();
+    if !is_whole && lines.len() > 2 {
+        // The rest of it is further back.
+        lines.pop();
+    }
+    let mut hash = Xxh3::new();
+    let mut lines = lines.into_iter().map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let mut add = |line: &[u8]| {
+        hash.update(line);
+        hash.update(b"\n");
+        hash.digest()
+    };
+    let mut hashes = vec![(0, add(lines.next().unwrap_or_default()))];
+    for (number, line) in (1_u64..).zip(lines) {
+        let hash = add(line);
+        if number.is_power_of_two() {
+            hashes.push((number, hash));
+        }
+    }
+    // A header alone says nothing about the rows to come.
+    if hashes.len() > 1 {
+        hashes.remove(0);
+    }
+    hashes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.csv");
+        std::fs::write(&path, text).unwrap();
+        let found = Fingerprint::of(&path).unwrap();
+        assert_eq!(found.first(), found.names().last().unwrap());
+        found.names().collect()
+    }
+
+    fn rows(n: u64) -> String {
+        (0..n).fold("src,dst,ts\n".to_owned(), |text, i| text + &format!("a,b,{i}\n"))
+    }
+
+    #[test]
+    fn a_file_that_grows_keeps_its_names() {
+        let mut before: Vec<String> = Vec::new();
+        for n in [1, 2, 3, 5, 6, 100, 5_000, 50_000] {
+            let now = names(&rows(n));
+            assert!(now.ends_with(&before), "{n}: {now:?} after {before:?}");
+            before = now;
+        }
+        assert_eq!(before.len(), 13, "4,096 lines and not more are in the beginning: {before:?}");
+        assert!(before[0].starts_with("events.csv#4096-"), "{before:?}");
+        assert_eq!(
+            names("src,dst,ts\r\n\r\na,b,0"),
+            names("src,dst,ts\na,b,0\n"),
+            "ends of lines do not matter"
+        );
+        // Neither does a first line that is longer than what is looked at.
+        let long = format!("src,dst,ts\n{}", "x".repeat(100_000));
+        assert_eq!(names(&long), names(&(long.clone() + "y\na,b,0\n")));
+    }
+
+    #[test]
+    fn files_that_differ_have_no_name_in_common() {
+        let day = |day: u64, n: u64| rows(n).replace("a,b,", &format!("a,b,{day}"));
+        let first = names(&day(1, 100));
+        assert!(names(&day(2, 100)).iter().all(|name| !first.contains(name)));
+        let other_header = names(&rows(100).replace("src,dst", "dst,src"));
+        assert!(names(&rows(100)).iter().all(|name| !other_header.contains(name)));
+        assert_eq!(names("src,dst,ts\n").len(), 1);
+    }
+
+    #[test]
+    fn compression_does_not_matter() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.csv");
+        let mut gzip =
+            flate2::write::GzEncoder::new(std::fs::File::create(&path).unwrap(), flate2::Compression::fast());
+        gzip.write_all(rows(100).as_bytes()).unwrap();
+        gzip.finish().unwrap();
+        let found: Vec<_> = Fingerprint::of(&path).unwrap().names().collect();
+        assert_eq!(found, names(&rows(100)));
+    }
+}

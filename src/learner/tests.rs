@@ -1,0 +1,386 @@
+//! The loop over a real log and a real graph, batch by batch, on a stream that is made up.
+
+use super::*;
+use crate::device::Device;
+use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
+use crate::feature::FeatureStore;
+use crate::graph::{GraphOptions, GraphStore, NodeDictionary};
+use crate::log::faulty::MemoryDisk;
+use crate::log::{Frame, Log, LogOptions};
+use crate::model::TgnOptions;
+use crate::serving::{NodeEmbedding, NodeStates};
+use crate::train::TrainerOptions;
+
+/// When the learner was started, Unix milliseconds.
+const STARTED: i64 = 1_000;
+
+/// What the daemon has around a learner, without the daemon.
+struct Rig {
+    log: Log,
+    shared: Shared,
+    folder: tempfile::TempDir,
+}
+
+fn trainer_options() -> TrainerOptions {
+    let model = TgnOptions {
+        memory_dim: 6,
+        time_dim: 4,
+        embedding_dim: 5,
+        heads: 2,
+        fanout: 3,
+        node_feature_dim: 0,
+        edge_feature_dim: 1,
+        dropout: 0.0,
+    };
+    TrainerOptions { model, learning_rate: 3e-3, seed: 5 }
+}
+
+fn trainer() -> Trainer {
+    Trainer::new(trainer_options(), &Device::Cpu).unwrap()
+}
+
+/// Node `i` is called `i`.
+fn key(node: u32) -> NodeKey {
+    NodeKey::Int(i64::from(node))
+}
+
+impl Rig {
+    /// An empty log and 32 nodes.
+    fn new() -> Self {
+        let options = LogOptions { dir: PathBuf::from("log"), segment_bytes: 1 << 20 };
+        let (log, _) = Log::open_with(options, MemoryDisk::new().storage()).unwrap();
+        let keys = NodeDictionary::new();
+        for node in 0..32 {
+            keys.intern(&key(node));
+        }
+        let progress = Arc::new(Progress::new());
+        let engine = QueryEngine::new(
+            Arc::new(GraphStore::new(GraphOptions::default())),
+            Arc::new(keys),
+            Arc::new(NodeStates::new(trainer_options().model.memory_dim)),
+            Arc::new(FeatureStore::new(1)),
+            Arc::new(FeatureStore::new(0)),
+            progress.clone(),
+        );
+        let engine = Arc::new(engine);
+        let shared = Shared { engine, progress, status: Arc::default(), metrics: Metrics::new() };
+        Self { log, shared, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// The same log, graph and features, with nothing published yet.
+    fn restart(&mut self) {
+        let (old, progress) = (self.shared.engine.clone(), Arc::new(Progress::new()));
+        progress.set_indexed(self.log.end());
+        let engine = QueryEngine::new(
+            old.graph.clone(),
+            old.keys.clone(),
+            Arc::new(NodeStates::new(old.states.dimension())),
+            old.edge_features.clone(),
+            old.node_features.clone(),
+            progress.clone(),
+        );
+        let engine = Arc::new(engine);
+        self.shared = Shared { engine, progress, status: Arc::default(), metrics: Metrics::new() };
+    }
+
+    fn options(&self) -> LearnerOptions {
+        LearnerOptions {
+            train: true,
+            batch_events: 10,
+            batch_wait: Duration::ZERO,
+            lag_events_max: 1_000_000,
+            started_unix_ms: STARTED,
+            quality_window_batches: 100,
+            rank_queries: 2,
+            rank_candidates: 5,
+            seed: 3,
+            threads: 2,
+            checkpoint_dir: self.folder.path().to_path_buf(),
+            checkpoint_interval: Duration::from_secs(3600),
+        }
+    }
+
+    /// Makes records durable, in one frame.
+    fn write(&mut self, batch: EdgeBatch, origin_unix_ms: i64) -> Frame {
+        let batch = EdgeBatch { first: self.log.end(), ..batch };
+        let frame = Frame { batch, origin_unix_ms, ..Frame::default() };
+        self.log.append(&frame).unwrap();
+        self.log.commit().unwrap();
+        frame
+    }
+
+    /// Makes records durable and puts them into the graph.
+    fn append(&mut self, batch: EdgeBatch, origin_unix_ms: i64) {
+        let frame = self.write(batch, origin_unix_ms);
+        self.shared.engine.graph.apply(&frame.batch);
+        self.shared.progress.set_indexed(frame.batch.end());
+    }
+
+    /// Edges between 0..8 and 8..16 at times from `time` on.
+    fn append_edges(&mut self, count: u32, time: i64) {
+        self.append(some_edges(count, time), STARTED);
+    }
+
+    fn learner(&self, options: LearnerOptions) -> Learner {
+        self.learner_at(trainer(), EdgeId(0), options)
+    }
+
+    fn learner_at(&self, trainer: Trainer, position: EdgeId, options: LearnerOptions) -> Learner {
+        let record: CheckpointRecorder = Box::new(|_, _| ());
+        let (log, proceed) = (self.log.readers(), |_| ControlFlow::Continue(()));
+        Learner::new(trainer, position, log, self.shared.clone(), options, record, proceed).unwrap().unwrap()
+    }
+}
+
+fn some_edges(count: u32, time: i64) -> EdgeBatch {
+    edges((0..count).map(|i| (i % 8, 8 + (i * 3) % 8, time + i64::from(i))))
+}
+
+fn edges(events: impl IntoIterator<Item = (u32, u32, i64)>) -> EdgeBatch {
+    let mut batch = EdgeBatch::default();
+    for (src, dst, time) in events {
+        batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
+    }
+    batch
+}
+
+/// A record without an edge.
+fn record(batch: &mut EdgeBatch, op: Op, node: u32) {
+    batch.push_edge(NodeId(node), NodeId(node), EventTime::MAX);
+    *batch.op.last_mut().unwrap() = op;
+}
+
+impl Learner {
+    /// Learns all that is indexed, and says what the batches were.
+    fn drain(&mut self) -> Vec<LearnBatch> {
+        let mut batches = Vec::new();
+        let mut batch = LearnBatch::default();
+        while self.feed.position() < self.shared.progress.indexed() {
+            self.feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO).unwrap();
+            self.learn(&batch).unwrap();
+            batches.push(batch.clone());
+        }
+        batches
+    }
+}
+
+#[test]
+fn a_restart_publishes_what_was_published() {
+    let mut rig = Rig::new();
+    // Nodes 20 and 21 are in the last batch only: their message waits and they have no memory yet.
+    rig.append_edges(10, 100);
+    rig.append(edges([(20, 21, 200)]), STARTED);
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    let published = |rig: &Rig| {
+        let mut rows = vec![0.0; 32 * trainer_options().model.memory_dim];
+        let nodes: Vec<NodeId> = (0..32).map(NodeId).collect();
+        rig.shared.engine.states.gather(&nodes, &mut rows);
+        let times: Vec<_> = nodes.iter().map(|&node| rig.shared.engine.states.updated(node)).collect();
+        (rows, times)
+    };
+    // A row is published with the weights of its step; those of the end are what a restart has.
+    learner.publish_rows(&(0..32).map(NodeId).collect::<Vec<_>>());
+    let before = published(&rig);
+    assert_eq!(before.1[20], Some(EventTime(200)));
+    let mut bytes = Vec::new();
+    learner.trainer.save(&mut bytes).unwrap();
+    rig.restart();
+    let restored = Trainer::load(trainer_options(), &Device::Cpu, &mut bytes.as_slice()).unwrap();
+    rig.learner_at(restored, EdgeId(11), rig.options());
+    assert_eq!(published(&rig), before);
+}
+
+#[test]
+fn history_is_trained_on_however_long_and_live_events_only_near_the_end() {
+    let mut rig = Rig::new();
+    let options = LearnerOptions { lag_events_max: 20, ..rig.options() };
+    rig.append(some_edges(100, 0), STARTED - 1);
+    rig.append(some_edges(100, 1_000), STARTED);
+    let mut learner = rig.learner(options.clone());
+    let mut batch = LearnBatch::default();
+    learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
+    learner.learn(&batch).unwrap();
+    let report = rig.shared.status.report();
+    assert_eq!((report.trained, report.skipped, report.history, report.behind), (10, 0, true, 190));
+    learner.drain();
+    let report = rig.shared.status.report();
+    // The live batches that end 20 records before the end, 10 before it and at it.
+    assert_eq!((report.trained, report.skipped, report.history), (100 + 30, 70, false));
+    assert_eq!(report.remembered, 200);
+    assert!(rig.shared.status.freshness_seconds().is_some_and(|(median, _)| median > 1e6));
+    // Without training, history is caught up with like anything else.
+    rig.restart();
+    let mut learner = rig.learner(LearnerOptions { train: false, ..options });
+    learner.drain();
+    assert_eq!(rig.shared.status.report().skipped, 170);
+}
+
+#[test]
+fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
+    let mut rig = Rig::new();
+    rig.append_edges(16, 100);
+    // Node 9 is deleted, and 1 too, which comes back: both before the batch of ten is full.
+    let mut batch = edges([(1, 9, 200), (2, 9, 201)]);
+    record(&mut batch, Op::DeleteNode, 9);
+    record(&mut batch, Op::DeleteNode, 1);
+    batch.push_edge(NodeId(1), NodeId(10), EventTime(300));
+    rig.append(batch, STARTED);
+    let mut learner = rig.learner(rig.options());
+    let batches = learner.drain();
+    let cuts: Vec<_> = batches.iter().map(|batch| (batch.edges.len(), batch.deleted.len())).collect();
+    assert_eq!(cuts, [(10, 0), (8, 2), (1, 0)]);
+    let state = learner.trainer.state();
+    assert_eq!((state.last_event(NodeId(9)), state.memory.row(NodeId(9))), (None, Some(&[0.0; 6][..])));
+    // The last event is all that is known of node 1.
+    assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
+    assert_eq!(state.memory.row(NodeId(1)), Some(&[0.0; 6][..]));
+    assert!(!learner.pool.nodes().contains(&NodeId(9)));
+    let answer = rig.shared.engine.embeddings(&[key(9), key(1)], None).unwrap();
+    let cold = |i: usize| matches!(answer.embeddings[i], NodeEmbedding::Found { cold: true, .. });
+    assert_eq!((cold(0), cold(1)), (true, false));
+    let mut row = [9.0; 6];
+    rig.shared.engine.states.gather(&[NodeId(9)], &mut row);
+    assert_eq!(row, [0.0; 6], "readers have nothing left of it");
+
+    let pool = learner.pool.nodes().to_vec();
+    rig.restart();
+    let again = rig.learner_at(trainer(), rig.log.end(), rig.options());
+    assert_eq!(again.pool.nodes(), pool, "a restart draws the same negatives");
+}
+
+#[test]
+fn what_is_rebuilt_ends_at_the_checkpoint() {
+    let mut rig = Rig::new();
+    rig.append_edges(4, 100);
+    // Records that are no edges, then edges, in one frame: the checkpoint stands between.
+    let mut batch = EdgeBatch::default();
+    (0..4).for_each(|node| record(&mut batch, Op::Node, node));
+    (0..4).for_each(|i| batch.push_edge(NodeId(i), NodeId(28 + i), EventTime(200)));
+    rig.append(batch, STARTED);
+    let mut learner = rig.learner_at(trainer(), EdgeId(8), rig.options());
+    let scored = |learner: &Learner| learner.bank.scores(&[0, 0].map(NodeId), &[8, 28].map(NodeId));
+    assert_eq!(scored(&learner), [1.0, 0.0], "the bank holds what stands before the checkpoint");
+    assert!(learner.pool.nodes().iter().all(|node| node.0 < 28), "{:?}", learner.pool.nodes());
+    let batches = learner.drain();
+    assert_eq!(batches[0].first, EdgeId(8));
+    assert_eq!(scored(&learner), [1.0, 1.0]);
+}
+
+#[test]
+fn a_frame_that_is_not_in_the_graph_yet_does_not_hold_the_loop() {
+    let mut rig = Rig::new();
+    let frame = rig.write(some_edges(5, 100), STARTED);
+    let mut learner = rig.learner(rig.options());
+    let mut batch = LearnBatch::default();
+    let mut fill = |learner: &mut Learner| {
+        learner.feed.fill(&mut batch, 10, Duration::from_millis(20), Duration::ZERO).unwrap();
+        batch.edges.len()
+    };
+    // The position says that the frame's first records are in: the frame is read and must be kept.
+    rig.shared.progress.set_indexed(EdgeId(2));
+    let begun = Instant::now();
+    assert_eq!((fill(&mut learner), fill(&mut learner)), (0, 0));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    rig.shared.engine.graph.apply(&frame.batch);
+    rig.shared.progress.set_indexed(EdgeId(5));
+    assert_eq!((fill(&mut learner), fill(&mut learner)), (5, 0));
+}
+
+#[test]
+fn a_refused_step_is_counted_as_skipped_and_learning_goes_on() {
+    let mut rig = Rig::new();
+    rig.append_edges(10, 100);
+    let features = rig.shared.engine.edge_features.clone();
+    features.set(9, &[f32::NAN]).unwrap();
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    assert_eq!(rig.shared.status.report().trained, 10, "a batch does not see its own features");
+    rig.append_edges(10, 200);
+    learner.drain();
+    let (report, metrics) = (rig.shared.status.report(), &rig.shared.metrics.train);
+    assert_eq!((report.trained, report.skipped, report.remembered), (10, 10, 20));
+    assert_eq!((metrics.nonfinite.get(), metrics.skipped_events.get()), (1, 10));
+    assert!(report.quality.is_some_and(|quality| quality.auc.is_finite()), "earlier scores are kept");
+    // Once the node's bad message and neighbors are gone, so is the trouble.
+    features.set(9, &[0.0]).unwrap();
+    rig.append_edges(20, 300);
+    learner.drain();
+    assert!(rig.shared.status.report().trained >= 20, "{:?}", rig.shared.status.report());
+}
+
+#[test]
+fn the_baseline_sees_as_far_into_the_batch_as_the_model() {
+    let mut rig = Rig::new();
+    rig.append(edges((0..10).map(|i| (i % 2, 8 + i % 2, i64::from(i)))), STARTED);
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    // All but the first event of each pair repeat an earlier event of the batch.
+    let baseline = rig.shared.status.report().quality.unwrap().baseline;
+    assert!(baseline > 0.55, "{baseline}");
+}
+
+#[test]
+fn quality_is_measured_without_dropout() {
+    let mut rig = Rig::new();
+    rig.append_edges(20, 100);
+    let mut options = trainer_options();
+    options.model.dropout = 0.5;
+    let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
+    let mut batch = LearnBatch::default();
+    learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
+    learner.learn(&batch).unwrap();
+    learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
+    let against = learner.negatives(&batch);
+    let engine = rig.shared.engine.clone();
+    let world = world(&engine, batch.end);
+    let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
+    let negatives = Negatives { src: &batch.src, dst: &against };
+    let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
+    let (report, mode) = learner.step(&batch, &against, StepMode::Train).unwrap();
+    assert_eq!(mode, StepMode::Train);
+    assert_eq!((report.positive, report.negative), expected);
+}
+
+#[test]
+fn a_true_destination_is_not_its_own_rival() {
+    let mut rig = Rig::new();
+    rig.append(edges((0..30).map(|i| (i % 4, 8, i64::from(i)))), STARTED);
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    let quality = rig.shared.status.report().quality.unwrap();
+    assert_eq!(quality.mrr, None, "with one destination in the pool there is nobody to rank it against");
+    rig.append(edges((0..10).map(|i| (i % 4, 9, 100 + i64::from(i)))), STARTED);
+    learner.drain();
+    let quality = rig.shared.status.report().quality.unwrap();
+    assert!(quality.mrr.is_some_and(|mrr| (1.0 / 6.0..=1.0).contains(&mrr)), "{quality:?}");
+}
+
+#[test]
+fn what_is_held_in_memory_is_told() {
+    let mut rig = Rig::new();
+    let mut learner = rig.learner(rig.options());
+    rig.append_edges(30, 0);
+    learner.drain();
+    let bytes = rig.shared.status.report().bytes;
+    // Sixteen nodes with six values and a time, or seven values, an edge and a time.
+    assert!(bytes.memory >= 16 * 32 && bytes.mailbox >= 16 * 44, "{bytes:?}");
+    assert!(bytes.edgebank > 0 && bytes.destinations > 0, "{bytes:?}");
+}
+
+#[test]
+fn the_loop_runs_on_threads_of_its_own_until_it_is_stopped() {
+    let mut rig = Rig::new();
+    rig.append_edges(30, 0);
+    let learner = rig.learner(rig.options());
+    assert_eq!(learner.threads.current_num_threads(), 2);
+    let (stop, shared) = (AtomicBool::new(false), rig.shared.clone());
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| learner.run(&stop, || ()));
+        assert!(shared.progress.wait_for(EdgeId(30), Duration::from_secs(60)));
+        stop.store(true, Ordering::Release);
+        running.join().unwrap().unwrap();
+    });
+    assert_eq!(shared.status.report().trained, 30);
+    assert_eq!(std::fs::read_dir(rig.folder.path()).unwrap().count(), 1, "a checkpoint at the end");
+}

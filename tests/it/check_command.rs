@@ -1,0 +1,87 @@
+//! `evergraph check` finds what `evergraph serve` would refuse, and changes nothing.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::broker::Broker;
+use crate::process::Start;
+
+/// What `check` says of these settings, and whether it was content.
+fn check(data: &Path, settings: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+    command.args(["check", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
+    let output = command.output().unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status.success(), said)
+}
+
+#[test]
+fn a_fresh_directory_passes_and_stays_untouched() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let (content, said) = check(&data, &["stream.late_policy=drop"]);
+    assert!(content, "{said}");
+    assert!(said.contains("warn  settings: stream.late_policy never decides"), "{said}");
+    assert!(!data.exists());
+}
+
+#[test]
+fn settings_that_do_not_fit_the_data_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Start::in_dir(folder.path()).ready();
+    daemon.post("/v1/events", "application/json", r#"{"src": "a", "dst": "b", "ts": 1}"#).unwrap();
+    assert!(daemon.terminate().success());
+    let (content, said) = check(folder.path(), &[]);
+    assert!(content && said.contains("ok    checkpoint: ") && said.contains("fits [model]"), "{said}");
+    for (setting, fault) in [
+        ("stream.edge_feature_dimension=3", "FAULT catalog: stream.edge_feature_dimension = 3"),
+        ("model.embedding_dimension=64", "FAULT checkpoint: "),
+        ("ingest.file.path=/nonexistent.csv", "FAULT file: cannot open /nonexistent.csv"),
+    ] {
+        let (content, said) = check(folder.path(), &[setting]);
+        assert!(!content && said.contains(fault), "{setting}: {said}");
+        let refused = Start::in_dir(folder.path()).set(setting).fails();
+        assert!(!refused.is_empty(), "{setting}");
+    }
+    let (content, said) = check(folder.path(), &["output.level=inof"]);
+    assert!(!content && said.contains("output.level = \"inof\""), "{said}");
+}
+
+#[test]
+fn an_event_file_with_rows_of_another_length_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = folder.path().join("events.csv");
+    std::fs::write(&events, "src,dst,ts,f0\na,b,1,0.5\n").unwrap();
+    let path = format!("ingest.file.path={}", events.display());
+    let (content, said) = check(folder.path(), &[&path]);
+    assert!(
+        !content && said.contains("FAULT file: ") && said.contains("every event would be rejected"),
+        "{said}"
+    );
+    let (content, said) = check(folder.path(), &[&path, "stream.edge_feature_dimension=1"]);
+    assert!(content, "{said}");
+}
+
+#[test]
+fn both_topics_are_looked_at() {
+    let Some(broker) = Broker::shared() else { return };
+    broker.create_topic("check-events", 2);
+    let folder = tempfile::tempdir().unwrap();
+    let brokers = format!("ingest.kafka.brokers={}", broker.bootstrap());
+    let settings =
+        [&brokers, "ingest.kafka.topic=check-events", "ingest.kafka.dead_letter_topic=check-letters"];
+    if broker.is_kafka() {
+        let (content, said) = check(folder.path(), &settings);
+        assert!(
+            !content && said.contains("FAULT dead letters: ") && said.contains("check-letters"),
+            "{said}"
+        );
+    }
+    broker.create_topic("check-letters", 1);
+    let (content, said) = check(folder.path(), &settings);
+    assert!(content && said.contains("ok    dead letters: topic check-letters has 1 partitions"), "{said}");
+}

@@ -1,0 +1,146 @@
+//! Holds answers against the checked-in OpenAPI document: the status is a documented one, and the body is what
+//! the document says, with nothing beside it. Knows the few words of JSON Schema that the document uses and
+//! panics at any other, so that none is passed over.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+static DOCUMENT: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(include_str!("openapi.json")).unwrap());
+
+/// Words that say nothing about validity, or nothing that types do not say already.
+const NOTES: [&str; 4] = ["description", "example", "examples", "format"];
+
+/// What is wrong with an answer, if anything. Methods and paths that are not in the document are not judged
+/// here; a 500 may come from every route and has the shape of an error.
+pub fn check(method: &str, path: &str, status: u16, body: &[u8]) -> Result<(), String> {
+    let path = path.split('?').next().unwrap_or_default();
+    let Some(responses) = responses(method, path) else { return Ok(()) };
+    let error = json!({ "content": { "application/json": { "schema": { "$ref": "#/components/schemas/ErrorBody" } } } });
+    let response = match responses.get(status.to_string()) {
+        Some(response) => response,
+        None if status == 500 => &error,
+        None => return Err(format!("{method} {path}: status {status} is not documented")),
+    };
+    let Some(content) = response["content"].as_object() else { return Ok(()) };
+    let Some(media) = content.get("application/json") else { return Ok(()) };
+    let body: Value = serde_json::from_slice(body).map_err(|error| format!("{method} {path}: {error}"))?;
+    fits(&media["schema"], &body).map_err(|why| format!("{method} {path} {status}: {why} in {body}"))
+}
+
+fn responses(method: &str, path: &str) -> Option<&'static Value> {
+    let paths = DOCUMENT["paths"].as_object()?;
+    let is_like = |template: &str| match template.split_once('{') {
+        None => template == path,
+        Some((start, _)) => path.strip_prefix(start).is_some_and(|key| !key.is_empty() && !key.contains('/')),
+    };
+    let (_, methods) = paths.iter().find(|(template, _)| is_like(template))?;
+    methods.get(method.to_lowercase())?.get("responses")
+}
+
+/// Whether a value is what a schema says.
+fn fits(schema: &Value, value: &Value) -> Result<(), String> {
+    let schema = schema.as_object().ok_or("a schema that is no object")?;
+    for (word, rule) in schema {
+        match word.as_str() {
+            "$ref" => fits(named(rule)?, value)?,
+            "type" => fits_type(rule, value)?,
+            "enum" if rule.as_array().is_some_and(|list| list.contains(value)) => {}
+            "enum" => return Err(format!("{value} is none of {rule}")),
+            "oneOf" => fits_one(rule, value)?,
+            "items" => value.as_array().into_iter().flatten().try_for_each(|item| fits(rule, item))?,
+            "minItems" => at_least(rule, value.as_array().map(|list| list.len() as f64))?,
+            "minimum" => at_least(rule, value.as_f64())?,
+            "maximum" => at_least(&json!(-rule.as_f64().unwrap()), value.as_f64().map(|value| -value))?,
+            "required" => has_all(rule, value)?,
+            "properties" | "additionalProperties" | "propertyNames" => {}
+            note if NOTES.contains(&note) => {}
+            unknown => panic!("the document uses {unknown}, which this checker does not know"),
+        }
+    }
+    value.as_object().map_or(Ok(()), |object| fits_members(schema, object))
+}
+
+fn named(reference: &Value) -> Result<&'static Value, String> {
+    let pointer = reference.as_str().unwrap_or_default().trim_start_matches('#');
+    DOCUMENT.pointer(pointer).ok_or_else(|| format!("{reference} is not in the document"))
+}
+
+fn fits_type(rule: &Value, value: &Value) -> Result<(), String> {
+    let is = |kind: &str| match kind {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("the document uses the type {other}, which this checker does not know"),
+    };
+    let kinds = rule.as_array().cloned().unwrap_or_else(|| vec![rule.clone()]);
+    if kinds.iter().filter_map(Value::as_str).any(is) { Ok(()) } else { Err(format!("{value} is no {rule}")) }
+}
+
+fn fits_one(rule: &Value, value: &Value) -> Result<(), String> {
+    let outcomes: Vec<_> = rule.as_array().into_iter().flatten().map(|one| fits(one, value)).collect();
+    let fitting = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    if fitting == 1 { Ok(()) } else { Err(format!("{value} fits {fitting} of {outcomes:?}, not one")) }
+}
+
+fn at_least(rule: &Value, value: Option<f64>) -> Result<(), String> {
+    match (rule.as_f64(), value) {
+        (Some(least), Some(value)) if value < least => Err(format!("{value} is outside the bound {least}")),
+        _ => Ok(()),
+    }
+}
+
+fn has_all(rule: &Value, value: &Value) -> Result<(), String> {
+    let missing = |name: &&str| value.is_object() && value.get(name).is_none();
+    match rule.as_array().into_iter().flatten().filter_map(Value::as_str).find(missing) {
+        Some(name) => Err(format!("{name} is missing")),
+        None => Ok(()),
+    }
+}
+
+/// Members are the documented ones; others only where the schema says what they are, or says no members.
+fn fits_members(schema: &Map<String, Value>, object: &Map<String, Value>) -> Result<(), String> {
+    let known = schema.get("properties").and_then(Value::as_object);
+    let others = schema.get("additionalProperties");
+    for (name, member) in object {
+        match (known.and_then(|known| known.get(name)), others, known) {
+            (Some(documented), ..) => fits(documented, member).map_err(|why| format!("{name}: {why}"))?,
+            (None, Some(Value::Object(_)), _) => {
+                fits(&schema["additionalProperties"], member).map_err(|why| format!("{name}: {why}"))?;
+            }
+            (None, None, None) | (None, Some(Value::Bool(true)), _) => {}
+            (None, ..) => return Err(format!("{name} is not documented")),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_checker_sees_what_is_wrong() {
+    let freshness = json!({
+        "model_version": 1, "watermark": null, "applied_position": 0, "indexed_position": 0, "durable_position": 0
+    });
+    let good =
+        json!({ "at": 1, "embeddings": [{ "node": 7, "error": "unknown_node" }], "freshness": freshness });
+    let judge = |body: &Value, status| check("POST", "/v1/embeddings", status, body.to_string().as_bytes());
+    judge(&good, 200).unwrap();
+    for (pointer, bad, why) in [
+        ("/at", json!("1"), "is no"),
+        ("/freshness/model_version", json!(-1), "outside the bound"),
+        ("/freshness", json!({}), "is missing"),
+        ("/embeddings/0/node", json!(1.5), "fits 0"),
+        ("/embeddings/0", json!({ "node": 7, "error": "unknown_node", "extra": 1 }), "fits 0"),
+    ] {
+        let mut body = good.clone();
+        *body.pointer_mut(pointer).unwrap() = bad;
+        let found = judge(&body, 200).unwrap_err();
+        assert!(found.contains(why), "{pointer}: {found}");
+    }
+    assert!(judge(&good, 418).unwrap_err().contains("not documented"));
+    assert!(judge(&good, 422).unwrap_err().contains("is missing"), "an error has the shape of errors");
+}
