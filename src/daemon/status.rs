@@ -196,6 +196,7 @@ impl Inputs {
             ("headers", stats.bytes.headers),
             ("directories", stats.bytes.directories),
             ("locks", stats.bytes.locks),
+            ("plan", stats.bytes.plan),
             ("dictionary", self.keys.bytes()),
             ("features", (self.features_bytes)()),
         ]);

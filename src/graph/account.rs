@@ -27,8 +27,7 @@ pub struct GraphStats {
     pub bytes: GraphBytes,
 }
 
-/// Memory of a [`GraphStore`] by purpose, in bytes. Nothing is left out but the allocator's own overhead
-/// and the writer's buffers, which follow the size of the largest batch.
+/// Memory of a [`GraphStore`] by purpose, in bytes. Nothing is left out but the allocator's own overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GraphBytes {
     /// Live entries.
@@ -41,13 +40,15 @@ pub struct GraphBytes {
     pub directories: u64,
     /// Shards and their locks.
     pub locks: u64,
+    /// The writer's buffers, which follow the size of the largest batch.
+    pub plan: u64,
 }
 
 impl GraphBytes {
     /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.entries + self.slack + self.headers + self.directories + self.locks
+        self.entries + self.slack + self.headers + self.directories + self.locks + self.plan
     }
 }
 
@@ -64,6 +65,7 @@ impl GraphStore {
             late_edges: summary.late_edges,
             ..GraphStats::default()
         };
+        stats.bytes.plan = summary.plan_bytes;
         stats.bytes.locks = (size_of::<Self>() + size_of_val(&*self.shards)) as u64;
         for shard in &self.shards {
             shard.read().add_to(&mut stats);

@@ -117,16 +117,25 @@ impl BatchPlan {
         }
     }
 
-    /// Calls `f` with each shard that gets entries and its runs.
-    pub fn for_each_shard(&self, mut f: impl FnMut(usize, &[u64])) {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Bytes of the buffers.
+    pub fn bytes(&self) -> usize {
+        (self.words.capacity() + self.spare.capacity()) * size_of::<u64>()
+    }
+
+    /// Each shard that gets entries, and its runs.
+    pub fn shards(&self) -> impl Iterator<Item = (usize, &[u64])> {
         let shard_of = |word: &u64| (word >> 32) as usize / self.stride;
-        for runs in self.words.chunk_by(|a, b| shard_of(a) == shard_of(b)) {
-            f(shard_of(&runs[0]), runs);
-        }
+        let runs = self.words.chunk_by(move |a, b| shard_of(a) == shard_of(b));
+        runs.map(move |runs| (shard_of(&runs[0]), runs))
     }
 
     /// Calls `f` with the index of each node in its shard and its records, ascending, from the words
-    /// that [`for_each_shard`](Self::for_each_shard) gave.
+    /// that [`shards`](Self::shards) gave.
     pub fn for_each_node(
         &self,
         batch: &EdgeBatch,
@@ -176,11 +185,11 @@ mod tests {
         plan.arrange(batch, range, map);
         let mut found = Vec::new();
         let mut records = Vec::new();
-        plan.for_each_shard(|shard, words| {
+        for (shard, words) in plan.shards() {
             plan.for_each_node(batch, words, &mut records, |index, records| {
                 found.extend(records.iter().map(|&record| (shard, index, record)));
             });
-        });
+        }
         found
     }
 

@@ -1,7 +1,8 @@
 //! The graph store: adjacency lists in shards, one writer, any number of readers.
 //!
 //! Nodes are spread over shards by the low bits of their ids; each shard has its lists, its slab and
-//! its lock. The writer plans a batch, then visits the shards that get entries one after another, and
+//! its lock. The writer plans a batch, then visits the shards that get entries (a large batch's in parallel, on
+//! rayon's current pool; a thread holds one shard at a time and waits for nothing while it does), and
 //! publishes the batch's end as `applied` when all are done; readers look below a bound that was published
 //! before they began, so they never see part of a batch. Deletions are rare: a batch is cut at each, so
 //! that records take effect in their order.
@@ -12,6 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use rayon::prelude::*;
 
 use super::account::ListCounts;
 use super::block::Record;
@@ -23,6 +25,9 @@ use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 
 /// A shard is compacted when it holds more released entries than this and than a twelfth of the others.
 const RELEASED_MIN: usize = 1024;
+
+/// A batch with fewer entries is not worth waking other threads for.
+const PARALLEL_MIN: usize = 1 << 14;
 
 /// The edges of a temporal graph under both of their end points, ordered by time. `Sync`; see the module's
 /// description for who may do what at the same time.
@@ -51,6 +56,8 @@ pub(super) struct Summary {
     pub deleted_edges: u64,
     pub late_edges: u64,
     pub latest: Option<EventTime>,
+    /// Bytes of the writer's buffers.
+    pub plan_bytes: u64,
 }
 
 /// Buffers of the one writer.
@@ -58,6 +65,12 @@ pub(super) struct Summary {
 struct Writer {
     plan: BatchPlan,
     records: Vec<Record>,
+}
+
+impl Writer {
+    fn bytes(&self) -> u64 {
+        (self.plan.bytes() + self.records.capacity() * size_of::<Record>()) as u64
+    }
 }
 
 impl Shard {
@@ -137,6 +150,7 @@ impl GraphStore {
                 begun += 1;
             }
         }
+        summary.plan_bytes = writer.bytes();
         *self.summary.write() = summary;
         self.applied.store(outcome.end.0, Ordering::Release);
         outcome
@@ -166,13 +180,19 @@ impl GraphStore {
         let Writer { plan, records } = writer;
         let newest = batch.end().0;
         plan.arrange(batch, range, self.map);
-        plan.for_each_shard(|shard, words| {
+        let fill = |records: &mut Vec<Record>, (shard, words): (usize, &[u64])| {
             let mut shard = self.shards[shard].write();
             plan.for_each_node(batch, words, records, |index, records| {
                 shard.change(index, |list, slab| list.add(slab, records, self.page, newest));
             });
             shard.compact(self.page);
-        });
+        };
+        if plan.len() < PARALLEL_MIN {
+            plan.shards().for_each(|runs| fill(records, runs));
+        } else {
+            let shards: Vec<_> = plan.shards().collect();
+            shards.into_par_iter().for_each_init(Vec::new, fill);
+        }
     }
 
     /// Carries out the deletion at `i` and says how many edges it removed.

@@ -31,11 +31,12 @@ pub struct Neighbor {
     pub time: EventTime,
 }
 
-/// Asks about many nodes of one view. Each shard is locked for reading from the first question about one of
-/// its nodes until the reader is dropped, so a reader should live for some hundred questions, no longer, and
-/// its thread must not ask the store otherwise meanwhile. Readers and the writer cannot wait for each
-/// other in a circle: there is one writer at a time, it holds one shard at a time, and it waits for no other
-/// while it does.
+/// Answers questions about some nodes of one view. Their shards are locked for reading while it lives, so it
+/// should live for some hundred questions, no longer, and its thread must not ask the store otherwise
+/// meanwhile.
+///
+/// Readers and writing threads cannot wait for each other in a circle: a reader locks shards in ascending order,
+/// and a thread that writes holds one shard at a time and waits for nothing while it does.
 pub struct GraphReader<'a> {
     view: GraphView<'a>,
     shards: Vec<Option<RwLockReadGuard<'a, Shard>>>,
@@ -63,26 +64,37 @@ impl<'a> GraphView<'a> {
         self.bound
     }
 
-    /// To ask about many nodes.
+    /// A reader that knows `nodes`.
     #[must_use]
-    pub fn reader(&self) -> GraphReader<'a> {
-        GraphReader { view: *self, shards: self.store.shards.iter().map(|_| None).collect() }
+    pub fn reader(&self, nodes: &[NodeId]) -> GraphReader<'a> {
+        let mut wanted = vec![false; self.store.shards.len()];
+        for &node in nodes {
+            wanted[self.store.map.locate(node).0] = true;
+        }
+        let shards = self.store.shards.iter().zip(wanted).map(|(shard, wanted)| wanted.then(|| shard.read()));
+        GraphReader { view: *self, shards: shards.collect() }
     }
 }
 
 impl GraphReader<'_> {
-    /// The edges of `node` that have a time in `from..before`. Unknown nodes have none.
+    /// The edges of `node` that have a time in `from..before`. Nodes that the graph does not know have none.
+    ///
+    /// # Panics
+    /// When the reader was not made for `node`.
     #[inline]
-    pub fn past(&mut self, node: NodeId, from: EventTime, before: EventTime) -> Past<'_> {
-        let bound = self.view.bound.0;
+    #[must_use]
+    pub fn past(&self, node: NodeId, from: EventTime, before: EventTime) -> Past<'_> {
         let (shard, index) = self.shard(node);
         let blocks = shard.lists.get(index).map_or(&[][..], AdjacencyList::blocks);
-        Past { blocks, slab: &shard.slab, bound, from: from.0, before: before.0 }
+        Past { blocks, slab: &shard.slab, bound: self.view.bound.0, from: from.0, before: before.0 }
     }
 
     /// Says that a question about `node` will follow, so that its list is near by then.
+    ///
+    /// # Panics
+    /// When the reader was not made for `node`.
     #[inline]
-    pub fn announce(&mut self, node: NodeId) {
+    pub fn announce(&self, node: NodeId) {
         let (shard, index) = self.shard(node);
         if let Some(list) = shard.lists.get(index) {
             prefetch(list);
@@ -90,10 +102,10 @@ impl GraphReader<'_> {
     }
 
     #[inline]
-    fn shard(&mut self, node: NodeId) -> (&Shard, usize) {
-        let store = self.view.store;
-        let (shard, index) = store.map.locate(node);
-        (self.shards[shard].get_or_insert_with(|| store.shards[shard].read()), index)
+    fn shard(&self, node: NodeId) -> (&Shard, usize) {
+        let (shard, index) = self.view.store.map.locate(node);
+        let Some(shard) = &self.shards[shard] else { panic!("the reader was not made for node {}", node.0) };
+        (shard, index)
     }
 }
 

@@ -177,7 +177,7 @@ impl Part<'_> {
 
     /// Samples `seeds`, the first of which has number `first` in its batch.
     fn sample(mut self, view: GraphView<'_>, seeds: Seeds<'_>, first: usize, request: &SampleRequest) {
-        let mut reader = view.reader();
+        let reader = view.reader(seeds.nodes);
         let mut ranks = Vec::new();
         for (index, (&node, &time)) in seeds.nodes.iter().zip(seeds.times).enumerate() {
             if let Some(&later) = seeds.nodes.get(index + ANNOUNCED_SEEDS) {

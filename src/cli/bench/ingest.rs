@@ -65,6 +65,7 @@ struct Parts {
     headers: u64,
     directories: u64,
     locks: u64,
+    plan: u64,
 }
 
 /// Runs the benchmark.
@@ -129,6 +130,7 @@ fn figures(
             headers: bytes.headers,
             directories: bytes.directories,
             locks: bytes.locks,
+            plan: bytes.plan,
         },
     }
 }
