@@ -8,6 +8,8 @@ use super::{Config, ConfigError, LatePolicy};
 
 /// Longest time between two checkpoints, a year.
 const CHECKPOINT_SECONDS_MAX: u64 = 31_536_000;
+/// Longest wait of any kind, a day in milliseconds.
+const WAIT_MS_MAX: u64 = 86_400_000;
 /// Most requests at a time: each may need a thread.
 const CONCURRENT_REQUESTS_MAX: usize = 10_000;
 
@@ -16,6 +18,7 @@ impl Config {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.check_least()?;
         self.check_numbers()?;
+        self.check_waits()?;
         self.check_relations()?;
         check_level(&self.output.level)
     }
@@ -81,6 +84,19 @@ impl Config {
         let lateness = self.stream.allowed_lateness;
         let allowed = "must be -1, which means any distance, or at least 0";
         require(lateness >= -1, "stream.allowed_lateness", lateness, allowed)
+    }
+
+    fn check_waits(&self) -> Result<(), ConfigError> {
+        let waits = [
+            ("api.wait_ms_max", self.api.wait_ms_max),
+            ("api.request_timeout_ms", self.api.request_timeout_ms),
+            ("ingest.kafka.batch_wait_ms", self.ingest.kafka.batch_wait_ms),
+            ("learner.batch_wait_ms", self.learner.batch_wait_ms),
+        ];
+        for (key, value) in waits {
+            require(value <= WAIT_MS_MAX, key, value, "must be at most 86400000, a day")?;
+        }
+        Ok(())
     }
 
     fn check_relations(&self) -> Result<(), ConfigError> {
@@ -164,6 +180,8 @@ mod tests {
             ("api.request_timeout_ms", "0", "at least 1"),
             ("api.concurrent_requests_max", "10001", "at most 10000"),
             ("learner.rank_candidates", "0", "at least 1"),
+            ("learner.batch_wait_ms", "18446744073709551615", "at most 86400000"),
+            ("ingest.kafka.batch_wait_ms", "86400001", "at most 86400000"),
             ("learner.quality_window_batches", "0", "at least 1"),
             ("checkpoint.interval_seconds", "0", "at least 1 and at most 31536000"),
             ("checkpoint.interval_seconds", "9223372036854775807", "at least 1 and at most 31536000"),

@@ -16,6 +16,9 @@ use crate::api::{self, ApiLimits, ApiState, Info};
 use crate::config::Config;
 use crate::device::Probe;
 
+/// How long open connections may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
 /// The running interface.
 pub(super) struct Server {
     runtime: Runtime,
@@ -60,14 +63,15 @@ impl Server {
         self.address
     }
 
-    /// Takes no new connections, finishes the open ones and ends.
+    /// Takes no new connections, finishes the requests of open ones as far as they end in time, and ends.
     pub(super) fn stop(self) {
         // The receiver is gone only if the server has ended already.
         let _ = self.stop.send(());
-        match self.runtime.block_on(self.served) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "the HTTP interface ended with an error"),
-            Err(error) => tracing::error!(%error, "the HTTP interface panicked"),
+        match self.runtime.block_on(async { tokio::time::timeout(STOP_LIMIT, self.served).await }) {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => tracing::error!(%error, "the HTTP interface ended with an error"),
+            Ok(Err(error)) => tracing::error!(%error, "the HTTP interface panicked"),
+            Err(_) => tracing::warn!("connections that did not end in time were cut"),
         }
         self.runtime.shutdown_timeout(Duration::from_secs(2));
     }

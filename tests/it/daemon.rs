@@ -157,18 +157,18 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
 #[test]
 fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
     let data = tempfile::tempdir().unwrap();
-    let mut process = Start::in_dir(data.path()).ready();
-    for part in 0..6 {
-        assert_eq!(push(&process, &visits(part * 10_000, 10_000)).0, 200);
+    let mut process = Start::in_dir(data.path()).set("learner.lag_events_max=1000000").ready();
+    for part in 0..30 {
+        assert_eq!(push(&process, &visits(part * 1_000, 1_000)).0, 200);
     }
-    // The learner is behind; what it is still to read is damaged.
+    // The learner is behind; what it will read some thousand events from now is damaged.
     let segment = data.path().join("log/00000000000000000000.log");
     let mut content = std::fs::read(&segment).unwrap();
-    let at = content.len() - 100;
+    let learned = process.status()["learner"]["applied_position"].as_u64().unwrap() as usize;
+    assert!(learned < 20_000, "the learner was too fast for this test: {learned}");
+    let at = content.len() * (learned + 4_500) / 30_000;
     content[at] ^= 1;
     std::fs::write(&segment, content).unwrap();
-    let learned = process.status()["learner"]["applied_position"].as_u64().unwrap();
-    assert!(learned < 50_000, "the learner was too fast for this test: {learned}");
     process.wait_for_line("the learner has ended").expect("it is said");
     let status = process.ended();
     assert_eq!(status.code(), Some(1), "{status}");
@@ -299,4 +299,20 @@ fn a_full_disk_stops_ingest_with_words_and_loses_nothing() {
     assert_eq!(log["records"], written);
     assert_eq!(log["edges"], written);
     start.ready();
+}
+
+#[test]
+fn a_request_that_never_ends_does_not_hold_the_stop() {
+    use std::io::Write;
+
+    let data = tempfile::tempdir().unwrap();
+    let process = Start::in_dir(data.path()).ready();
+    let address = process.url("").replace("http://", "");
+    let mut half = std::net::TcpStream::connect(address).unwrap();
+    half.write_all(b"POST /v1/events HTTP/1.1\r\nhost: here\r\ncontent-length: 10\r\n\r\n{").unwrap();
+    let status = process.status();
+    assert_eq!(status["log"]["durable_position"], 0);
+    let asked = Instant::now();
+    assert!(process.terminate().success());
+    assert!(asked.elapsed() < Duration::from_secs(20), "it took {:?}", asked.elapsed());
 }
