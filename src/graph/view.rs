@@ -214,9 +214,14 @@ impl Candidates<'_> {
             }
             above = first;
         }
+        let mut end = self.settled;
         for rank in ranks {
             let rank = self.low + rank;
-            let block = &blocks[blocks.partition_point(|block| block.before <= rank) - 1];
+            // Ranks descend, so a block serves as long as they stay in it.
+            if blocks[end - 1].before > rank {
+                end = blocks[..end].partition_point(|block| block.before <= rank);
+            }
+            let block = &blocks[end - 1];
             f(neighbor(block.record(slab, (rank - block.before) as usize)));
         }
     }

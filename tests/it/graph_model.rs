@@ -163,6 +163,52 @@ fn samples_do_not_depend_on_other_seeds_or_on_threads() {
             assert_eq!(thread.join().unwrap(), expected);
         }
     });
+    for threads in [1, 3] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        assert_eq!(pool.install(run), expected, "{threads} threads");
+    }
+}
+
+#[test]
+fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
+    let mut random = Random(77);
+    let records = stream(&mut random, 60_000, false);
+    let mut oracle = Oracle::default();
+    records.iter().take(2_000).for_each(|&record| oracle.apply(record));
+    let (nodes, times) = questions(&mut random, &oracle, 600);
+    let at = |store: &GraphStore, bound: u64| {
+        let mut out = MessageFlowGraph::new();
+        let seeds = Seeds { nodes: &nodes, times: &times };
+        sample(store.view_at(EdgeId(bound)), seeds, &request(SamplingPolicy::Uniform, 7, None), &mut out);
+        out
+    };
+    let small = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64 });
+    batches(&records, &[500]).iter().for_each(|batch| {
+        small.apply(batch);
+    });
+    let large = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64 });
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    let bound = large.applied().0;
+                    assert_eq!(at(&large, bound), at(&small, bound), "below {bound}");
+                }
+            });
+        }
+        pool.install(|| {
+            batches(&records, &[15_000]).iter().for_each(|batch| {
+                large.apply(batch);
+            })
+        });
+        done.store(true, Ordering::Release);
+    });
+    assert_eq!(at(&large, 60_000), at(&small, 60_000));
+    let keys = NodeDictionary::new();
+    assert_eq!(large.digest(&keys), small.digest(&keys));
+    assert_eq!(large.stats().directed_entries, small.stats().directed_entries);
 }
 
 #[test]

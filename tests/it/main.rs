@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod api;
+mod bench_command;
 mod broker;
 mod check_command;
 mod contract;
