@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use evergraph::ingest::kafka::KafkaClientOptions;
 use evergraph::ingest::produce::{ProduceOptions, ProduceTarget, TopicTarget, produce};
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use serde_json::{Value, json};
 
 use crate::broker::Broker;
@@ -241,13 +243,20 @@ fn all_of_wikipedia_is_read_learned_and_served() {
     process.wait_until("as far as before", resumed);
     let mut options = to_topic(broker, "wikipedia", 1, &paced);
     options.events_per_second = Some(1_000.0);
+    // One producer for all: an idempotent one takes half a second to get its id, and events wait in it.
+    let prober: BaseProducer = ClientConfig::new()
+        .set("bootstrap.servers", broker.bootstrap())
+        .set("linger.ms", "0")
+        .create()
+        .unwrap();
     let mut probes: Vec<Duration> = Vec::new();
     std::thread::scope(|scope| {
         let producing = scope.spawn(|| produce(&options, &mut |_| {}));
         while !producing.is_finished() {
             let node = format!("probe-{}", probes.len());
             let event = format!("{{\"src\":\"{node}\",\"dst\":\"1\",\"ts\":9000000}}");
-            broker.produce("wikipedia", [(0, None, Some(event.as_bytes()))]);
+            prober.send(BaseRecord::<(), _>::to("wikipedia").payload(&event)).unwrap();
+            prober.flush(Duration::from_secs(30)).unwrap();
             probes.push(until_visible(&process, &node));
             std::thread::sleep(Duration::from_millis(100));
         }
