@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::sources::Sources;
-use super::{Parts, StatusSource};
+use super::{Parts, StatusSource, unix_ms};
 use crate::api::{self, ApiLimits, ApiState, Info};
 use crate::config::Config;
 use crate::device::Probe;
@@ -92,7 +92,6 @@ fn state(
         batch_items: config.api.batch_items_max,
         wait: Duration::from_millis(config.api.wait_ms_max),
     };
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let status = status.clone();
     ApiState {
         engine: parts.engine.clone(),
@@ -106,7 +105,7 @@ fn state(
             device: probe.reason.clone(),
             model: "tgn".to_owned(),
             embedding_dimension: config.model.embedding_dimension,
-            started_unix_ms: i64::try_from(started).unwrap_or(i64::MAX),
+            started_unix_ms: unix_ms(),
         },
         status: Arc::new(move || serde_json::to_value(status.document()).unwrap_or_default()),
     }

@@ -11,11 +11,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::dead_letter::unix_ms;
 use super::rejection::IngestStats;
 use crate::event::{
     EdgeEvent, Event, EventBatch, EventTime, Incoming, NodeKey, PositionLookup, Receipt, Reply, SourceRange,
@@ -171,7 +172,6 @@ pub fn run(
 
 fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> EventBatch {
     let range = first..first + count;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EventBatch {
         events: range.clone().map(|i| Incoming::new(Event::Edge(world.event(i)))).collect(),
         offsets: range.clone().map(u64::cast_signed).collect(),
@@ -182,7 +182,7 @@ fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> Ev
             to: range.end.cast_signed(),
         }],
         gap_allowed: false,
-        origin_unix_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+        origin_unix_ms: unix_ms(),
     }
 }
 

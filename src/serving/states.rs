@@ -93,11 +93,6 @@ impl NodeStates {
         }
     }
 
-    /// Forgets every row: what follows a reset of the trainer's memory.
-    pub fn reset(&self) {
-        self.chunks.write().clear();
-    }
-
     /// Bytes held by rows and their update times.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -132,9 +127,6 @@ mod tests {
         states.forget(NodeId(70_000));
         states.gather(&[NodeId(700)], &mut rows[..2]);
         assert!(rows[..2] == [0.0; 2] && !states.has(NodeId(700)));
-        states.publish(NodeId(1), &[1.0, 2.0], EventTime(5));
-        states.reset();
-        assert!(!states.has(NodeId(1)));
     }
 
     #[test]
