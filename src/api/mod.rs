@@ -15,6 +15,7 @@ mod docs;
 mod envelope;
 mod error;
 mod health;
+mod linger;
 mod ops;
 mod push;
 mod query;
@@ -185,6 +186,7 @@ pub fn router(state: ApiState) -> Router {
         .method_not_allowed_fallback(envelope::method_not_allowed)
         .layer(DefaultBodyLimit::max(app.state.limits.body_bytes))
         .layer(CatchPanicLayer::custom(envelope::panicked))
+        .layer(from_fn(linger::linger))
         .layer(from_fn_with_state(Arc::clone(&app), envelope::envelope))
         .layer(PropagateRequestIdLayer::x_request_id())
         .layer(from_fn(envelope::drop_odd_request_id))

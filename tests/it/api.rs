@@ -241,6 +241,21 @@ fn bodies_are_bounded_in_bytes_and_time() {
 }
 
 #[test]
+fn a_client_that_sends_far_too_much_still_gets_its_answer() {
+    let live = Live::with(|state| state.limits.body_bytes = 1000);
+    // Much more than the buffers of a connection hold, on a connection that stays open, and on one that does not.
+    let long = json!({ "nodes": ["x".repeat(20 << 20)] });
+    for connection in ["keep-alive", "close"] {
+        for path in ["/v1/embeddings", "/v1/events", "/v1/nothing"] {
+            let headers = [("content-type", "application/json"), ("connection", connection)];
+            let answer = live.request("POST", path, &headers, long.to_string().as_bytes());
+            let expected = if path.ends_with("nothing") { 404 } else { 413 };
+            assert_eq!(answer.status, expected, "{path}, {connection}");
+        }
+    }
+}
+
+#[test]
 fn work_that_hangs_is_told_and_keeps_its_place() {
     let live = Live::with(|state| {
         state.limits.request_timeout = Duration::from_millis(50);
