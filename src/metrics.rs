@@ -191,6 +191,8 @@ group! {
         "Time of one step by phase: sample, gather, forward, backward, optimizer, memory.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
     events_behind: IntGauge = "train_events_behind" "Durable records that the learner has not seen yet.";
+    storage_failures: IntCounter = "train_storage_failures_total"
+        "Batches that had to wait because what they read could not be read from the disk.";
     nonfinite: IntCounter = "train_nonfinite_total"
         "Steps in which a loss, a gradient or a memory row was not finite and was refused.";
 }

@@ -5,9 +5,13 @@
 //! events carry features pay for few rows. Each chunk has its own lock: readers gather while the writer
 //! adds, and a reader sees each row either before or after a write, never half of one.
 //!
+//! Reading may fail, as storage can: then nothing that was written to the output counts. Who knows early
+//! which rows it will gather announces them, so that a store can fetch them meanwhile.
+//!
 //! Knows nothing of what an index stands for.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use thiserror::Error;
@@ -15,8 +19,8 @@ use thiserror::Error;
 /// Target size of a chunk in bytes; a chunk always holds a power of two of rows.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A row did not fit the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+/// A row that was not stored, or rows that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FeatureError {
     /// The row has another length than the store's rows.
     #[error(
@@ -31,6 +35,14 @@ pub enum FeatureError {
         /// Length of the row given.
         found: usize,
     },
+    /// Rows could not be read from where they are kept.
+    #[error("feature rows of {dimension} values could not be read: {reason}")]
+    Read {
+        /// Length of the store's rows.
+        dimension: usize,
+        /// What the storage said.
+        reason: String,
+    },
 }
 
 /// All rows of one kind, by dense index. `Sync`: one writer and many readers.
@@ -39,6 +51,8 @@ pub struct FeatureStore {
     /// Rows of a chunk as a power of two.
     chunk_shift: u32,
     chunks: RwLock<Vec<Option<Arc<Chunk>>>>,
+    /// Set while reads are to fail.
+    fault: Option<Arc<AtomicBool>>,
 }
 
 /// Rows of one chunk, one after another.
@@ -49,7 +63,13 @@ impl FeatureStore {
     #[must_use]
     pub fn new(dimension: usize) -> Self {
         let rows = (CHUNK_BYTES / size_of::<f32>() / dimension.max(1)).max(1);
-        Self { dimension, chunk_shift: rows.ilog2(), chunks: RwLock::new(Vec::new()) }
+        Self { dimension, chunk_shift: rows.ilog2(), chunks: RwLock::new(Vec::new()), fault: None }
+    }
+
+    /// A store whose rows cannot be read while `fault` is set: for tests of what depends on a store.
+    #[must_use]
+    pub fn with_fault(dimension: usize, fault: Arc<AtomicBool>) -> Self {
+        Self { fault: Some(fault), ..Self::new(dimension) }
     }
 
     /// Values per row.
@@ -88,25 +108,39 @@ impl FeatureStore {
     /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and
     /// indices that stand for nothing such as those of a sample's empty slots, become zeros.
     ///
+    /// # Errors
+    /// [`FeatureError::Read`] when storage fails; `out` holds nothing of use then.
+    ///
     /// # Panics
     /// When `out` does not hold `indices.len() * dimension` values.
-    pub fn gather(&self, indices: &[u64], out: &mut [f32]) {
+    pub fn gather(&self, indices: &[u64], out: &mut [f32]) -> Result<(), FeatureError> {
         assert_eq!(out.len(), indices.len() * self.dimension, "length of the gathered rows");
         if self.dimension == 0 {
-            return;
+            return Ok(());
+        }
+        if self.fault.as_ref().is_some_and(|fault| fault.load(Ordering::Acquire)) {
+            let reason = "the storage's fault is set".to_owned();
+            return Err(FeatureError::Read { dimension: self.dimension, reason });
         }
         let chunks = self.chunks.read();
         for (&index, out) in indices.iter().zip(out.chunks_exact_mut(self.dimension)) {
             self.copy_row(&chunks, index, out);
         }
+        Ok(())
     }
+
+    /// Says which rows will be gathered soon. Never waits; a store that holds all rows has nothing to do.
+    pub fn announce(&self, _indices: &[u64]) {}
 
     /// Copies the row of `index` into `out`; zeros if it was never set.
     ///
+    /// # Errors
+    /// As [`Self::gather`].
+    ///
     /// # Panics
     /// When `out` does not hold `dimension` values.
-    pub fn row_into(&self, index: u64, out: &mut [f32]) {
-        self.gather(&[index], out);
+    pub fn row_into(&self, index: u64, out: &mut [f32]) -> Result<(), FeatureError> {
+        self.gather(&[index], out)
     }
 
     /// Bytes held, rows of begun chunks that were never set included.
@@ -165,7 +199,7 @@ mod tests {
             }
             let asked = [5, 2, 70_000, u64::MAX, 0, 69_999, 5];
             let mut out = vec![f32::NAN; asked.len() * dimension];
-            store.gather(&asked, &mut out);
+            store.gather(&asked, &mut out).unwrap();
             for (&index, found) in asked.iter().zip(out.chunks(dimension)) {
                 let expected =
                     if indices.contains(&index) { row(index, dimension) } else { vec![0.0; dimension] };
@@ -182,12 +216,26 @@ mod tests {
         let wrong = store.set(3, &[6.0]);
         assert_eq!(wrong, Err(FeatureError::Dimension { index: 3, expected: 2, found: 1 }));
         let mut out = [0.0; 2];
-        store.row_into(3, &mut out);
+        store.row_into(3, &mut out).unwrap();
         assert_eq!(out, [4.0, 5.0]);
         store.clear(3);
         store.clear(1 << 40);
-        store.row_into(3, &mut out);
+        store.row_into(3, &mut out).unwrap();
         assert_eq!(out, [0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_store_that_fails_says_so_and_is_whole_afterwards() {
+        let fault = Arc::new(AtomicBool::new(false));
+        let store = FeatureStore::with_fault(1, fault.clone());
+        store.set(0, &[3.0]).unwrap();
+        store.announce(&[0, 7]);
+        let mut out = [0.0];
+        fault.store(true, Ordering::Release);
+        assert!(matches!(store.row_into(0, &mut out), Err(FeatureError::Read { dimension: 1, .. })));
+        fault.store(false, Ordering::Release);
+        store.row_into(0, &mut out).unwrap();
+        assert_eq!(out, [3.0]);
     }
 
     #[test]
@@ -195,7 +243,7 @@ mod tests {
         let store = FeatureStore::new(0);
         let before = store.bytes();
         store.set(1 << 40, &[1.0]).unwrap();
-        store.gather(&[1, 2], &mut []);
+        store.gather(&[1, 2], &mut []).unwrap();
         assert_eq!(store.bytes(), before);
     }
 
@@ -215,7 +263,7 @@ mod tests {
                 scope.spawn(|| {
                     let mut out = vec![0.0; 64 * 8];
                     loop {
-                        store.gather(&[0, 1, 2, 3, 500, 501, 502, 503], &mut out);
+                        store.gather(&[0, 1, 2, 3, 500, 501, 502, 503], &mut out).unwrap();
                         for row in out.chunks(64) {
                             assert!(row.iter().all(|v| *v == row[0]), "half-written row {row:?}");
                         }

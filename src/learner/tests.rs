@@ -9,7 +9,7 @@ use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::model::TgnOptions;
 use crate::serving::{NodeEmbedding, NodeStates};
-use crate::train::TrainerOptions;
+use crate::train::{Negatives, Positives, TrainerOptions};
 
 /// When the learner was started, Unix milliseconds.
 const STARTED: i64 = 1_000;
@@ -180,7 +180,7 @@ fn a_restart_publishes_what_was_published() {
         (rows, times)
     };
     // A row is published with the weights of its step; those of the end are what a restart has.
-    learner.publish_rows(&(0..32).map(NodeId).collect::<Vec<_>>());
+    learner.publish_rows(&(0..32).map(NodeId).collect::<Vec<_>>()).unwrap();
     let before = published(&rig);
     assert_eq!(before.1[20], Some(EventTime(200)));
     let mut bytes = Vec::new();
@@ -310,6 +310,47 @@ fn a_refused_step_is_counted_as_skipped_and_learning_goes_on() {
 }
 
 #[test]
+fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
+    let learned = |fault: &Arc<AtomicBool>| {
+        let mut rig = Rig::new();
+        let old = rig.shared.engine.clone();
+        let mut engine = QueryEngine::new(
+            old.graph.clone(),
+            old.keys.clone(),
+            old.states.clone(),
+            Arc::new(FeatureStore::with_fault(1, fault.clone())),
+            old.node_features.clone(),
+            rig.shared.progress.clone(),
+        );
+        engine.states = Arc::new(NodeStates::new(old.states.dimension()));
+        rig.shared.engine = Arc::new(engine);
+        rig.append_edges(30, 0);
+        let learner = rig.learner(rig.options());
+        let (stop, shared) = (AtomicBool::new(false), rig.shared.clone());
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| learner.run(&stop, || ()));
+            if fault.load(Ordering::Acquire) {
+                let begun = Instant::now();
+                while shared.metrics.train.storage_failures.get() == 0 {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "the failure is counted");
+                    std::thread::yield_now();
+                }
+                assert_eq!(shared.status.report().trained, 0);
+                fault.store(false, Ordering::Release);
+            }
+            assert!(shared.progress.wait_for(EdgeId(30), Duration::from_secs(60)));
+            stop.store(true, Ordering::Release);
+            running.join().unwrap().unwrap();
+        });
+        let mut rows = vec![0.0; 16 * trainer_options().model.memory_dim];
+        shared.engine.states.gather(&(0..16).map(NodeId).collect::<Vec<_>>(), &mut rows);
+        (rows, shared.status.report().quality)
+    };
+    let spared = learned(&Arc::new(AtomicBool::new(false)));
+    assert_eq!(learned(&Arc::new(AtomicBool::new(true))), spared);
+}
+
+#[test]
 fn the_baseline_sees_as_far_into_the_batch_as_the_model() {
     let mut rig = Rig::new();
     rig.append(edges((0..10).map(|i| (i % 2, 8 + i % 2, i64::from(i)))), STARTED);
@@ -333,11 +374,12 @@ fn quality_is_measured_without_dropout() {
     learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
     let against = learner.negatives(&batch);
     let engine = rig.shared.engine.clone();
-    let world = world(&engine, batch.end);
+    let world = step::world(&engine, batch.end);
     let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
-    let (report, mode) = learner.step(&batch, &against, StepMode::Train).unwrap();
+    learner.prepare(&batch, &against, StepMode::Train).unwrap();
+    let (report, mode) = learner.step(batch.first).unwrap();
     assert_eq!(mode, StepMode::Train);
     assert_eq!((report.positive, report.negative), expected);
 }

@@ -2,16 +2,19 @@
 //! node only the last by (event time, edge id) is ever used.
 //!
 //! A raw message for u of event (u, v, t, e) is `[s_u ; s_v ; e ; phi(t - tau_u)]`. Of that the mailbox
-//! keeps `[s_v ; e]` and t. The rest is not lost: u's memory row and update time change only when its
+//! keeps s_v, t and the edge's id. The rest is not lost: u's memory row and update time change only when its
 //! pending message is applied, so until then they still are the s_u and tau_u of the moment the message
-//! was stored. The features are kept by value, so a message does not change when edges are forgotten.
+//! was stored. The edge's features e are never changed once they are there, so they are read from where they
+//! are kept when the message is applied: copies of them would be the largest table of a model, and the one
+//! table of rows that no budget could move to disk.
 
+use super::rows::NodeRows;
 use crate::event::{EdgeId, EventTime, NodeId};
 
 /// The raw message that waits for a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PendingMessage<'a> {
-    /// The other end's memory row, then the edge's features.
+    /// The other end's memory row.
     pub mail: &'a [f32],
     /// The edge that sent it.
     pub edge: EdgeId,
@@ -22,8 +25,7 @@ pub struct PendingMessage<'a> {
 /// At most one pending raw message per node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mailbox {
-    dimension: usize,
-    mails: Vec<f32>,
+    mails: NodeRows,
     edges: Vec<EdgeId>,
     times: Vec<EventTime>,
 }
@@ -32,16 +34,16 @@ impl Mailbox {
     /// Stands in for the edge of a node without a pending message.
     const EMPTY: EdgeId = EdgeId(u64::MAX);
 
-    /// An empty mailbox; `dimension` is the memory width plus the edge feature width.
+    /// An empty mailbox; `dimension` is the memory width.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self { dimension, mails: Vec::new(), edges: Vec::new(), times: Vec::new() }
+        Self { mails: NodeRows::new(dimension), edges: Vec::new(), times: Vec::new() }
     }
 
     /// Values kept per message.
     #[must_use]
     pub fn dimension(&self) -> usize {
-        self.dimension
+        self.mails.dimension()
     }
 
     /// Number of nodes that have room in the table; for every node beyond, nothing waits.
@@ -59,33 +61,32 @@ impl Mailbox {
     /// The message that waits for `node`, if any.
     #[must_use]
     pub fn pending(&self, node: NodeId) -> Option<PendingMessage<'_>> {
-        let edge = self.edges.get(node.index()).copied().filter(|edge| *edge != Self::EMPTY)?;
-        let start = node.index() * self.dimension;
-        Some(PendingMessage {
-            mail: &self.mails[start..start + self.dimension],
-            edge,
-            time: self.times[node.index()],
-        })
+        let edge = self.pending_edge(node)?;
+        Some(PendingMessage { mail: self.mails.get(node)?, edge, time: self.times[node.index()] })
+    }
+
+    /// The edge of the message that waits for `node`, if any.
+    #[must_use]
+    pub fn pending_edge(&self, node: NodeId) -> Option<EdgeId> {
+        self.edges.get(node.index()).copied().filter(|edge| *edge != Self::EMPTY)
     }
 
     /// Whether a message waits for `node`.
     #[must_use]
     pub fn is_pending(&self, node: NodeId) -> bool {
-        self.edges.get(node.index()).is_some_and(|edge| *edge != Self::EMPTY)
+        self.pending_edge(node).is_some()
     }
 
     /// Makes a message of `edge` at `time` wait for `node` in place of any other, and returns the room
-    /// for its `[s_v ; e]`.
+    /// for its s_v.
     pub fn post(&mut self, node: NodeId, edge: EdgeId, time: EventTime) -> &mut [f32] {
         if node.index() >= self.edges.len() {
             self.edges.resize(node.index() + 1, Self::EMPTY);
             self.times.resize(node.index() + 1, EventTime(0));
-            self.mails.resize((node.index() + 1) * self.dimension, 0.0);
         }
         self.edges[node.index()] = edge;
         self.times[node.index()] = time;
-        let start = node.index() * self.dimension;
-        &mut self.mails[start..start + self.dimension]
+        self.mails.get_mut(node)
     }
 
     /// Forgets the message that waits for one node.
@@ -93,13 +94,13 @@ impl Mailbox {
         if let Some(edge) = self.edges.get_mut(node.index()) {
             *edge = Self::EMPTY;
             self.times[node.index()] = EventTime(0);
-            self.mails[node.index() * self.dimension..][..self.dimension].fill(0.0);
+            self.mails.clear(node);
         }
     }
 
     /// Forgets every message.
     pub fn reset(&mut self) {
-        self.mails.clear();
+        self.mails.reset();
         self.edges.clear();
         self.times.clear();
     }
@@ -107,25 +108,20 @@ impl Mailbox {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.mails.capacity() * size_of::<f32>()
+        self.mails.bytes()
             + self.edges.capacity() * size_of::<EdgeId>()
             + self.times.capacity() * size_of::<EventTime>()
     }
 
     /// The tables as they are: all mails, all edges, all times.
-    pub(super) fn tables(&self) -> (&[f32], &[EdgeId], &[EventTime]) {
+    pub(super) fn tables(&self) -> (&NodeRows, &[EdgeId], &[EventTime]) {
         (&self.mails, &self.edges, &self.times)
     }
 
     /// A mailbox from tables of matching lengths; `None` if they do not match.
-    pub(super) fn from_tables(
-        dimension: usize,
-        mails: Vec<f32>,
-        edges: Vec<EdgeId>,
-        times: Vec<EventTime>,
-    ) -> Option<Self> {
-        let matches = edges.len() == times.len() && mails.len() == edges.len() * dimension;
-        matches.then_some(Self { dimension, mails, edges, times })
+    pub(super) fn from_tables(mails: NodeRows, edges: Vec<EdgeId>, times: Vec<EventTime>) -> Option<Self> {
+        let matches = edges.len() == times.len() && mails.len() == edges.len();
+        matches.then_some(Self { mails, edges, times })
     }
 }
 

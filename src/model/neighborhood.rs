@@ -78,8 +78,14 @@ impl Neighborhood {
     }
 
     /// Lets `draw` sample the seeds into the neighborhood's own buffers.
-    pub fn sample_with(&mut self, draw: impl FnOnce(Seeds<'_>, &mut MessageFlowGraph)) {
-        draw(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, &mut self.sample);
+    ///
+    /// # Errors
+    /// What `draw` returns; the seeds stay and may be sampled again.
+    pub fn sample_with<E>(
+        &mut self,
+        draw: impl FnOnce(Seeds<'_>, &mut MessageFlowGraph) -> Result<(), E>,
+    ) -> Result<(), E> {
+        draw(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, &mut self.sample)
     }
 
     /// Gives every seed and sampled neighbor its slot.
@@ -141,7 +147,11 @@ mod tests {
             neighborhood.clear();
             neighborhood.add_seeds(&[5, 1, 5].map(NodeId), &[9, 9, 2].map(EventTime));
             let request = TgnOptions { fanout: 2, ..TgnOptions::default() }.sample_request();
-            neighborhood.sample_with(|seeds, out| sample(graph.view(), seeds, &request, out));
+            let draw = |seeds: Seeds<'_>, out: &mut MessageFlowGraph| {
+                sample(graph.view(), seeds, &request, out);
+                Ok::<_, ()>(())
+            };
+            neighborhood.sample_with(draw).unwrap();
             neighborhood.number();
             assert_eq!(neighborhood.nodes().nodes(), [5, 1, 7, 9, 8].map(NodeId));
             assert_eq!(neighborhood.seeds(), [0, 1, 0]);

@@ -11,11 +11,15 @@ use std::io::{Read, Write};
 
 use thiserror::Error;
 
+use super::rows::NodeRows;
 use super::{Mailbox, NodeMemory, TgnOptions, tables};
 use crate::event::{EventTime, NodeId};
 
 /// First bytes of a stored state.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS1");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS2");
+
+/// First bytes of a state whose messages hold a copy of their edge's features behind s_v. It is read as well.
+const MAGIC_WITH_FEATURES: u64 = u64::from_le_bytes(*b"EVGTGNS1");
 
 /// Memory and pending messages.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +68,7 @@ impl TgnState {
     pub fn new(options: &TgnOptions) -> Self {
         Self {
             memory: NodeMemory::new(options.memory_dim),
-            mailbox: Mailbox::new(options.mail_dim()),
+            mailbox: Mailbox::new(options.memory_dim),
             origin: None,
         }
     }
@@ -121,10 +125,10 @@ impl TgnState {
         tables::write_u64(out, self.mailbox.dimension() as u64)?;
         tables::write_table(out, self.origin.as_slice())?;
         let (rows, updated) = self.memory.tables();
-        tables::write_table(out, rows)?;
+        rows.write(updated.len(), out)?;
         tables::write_table(out, updated)?;
         let (mails, edges, times) = self.mailbox.tables();
-        tables::write_table(out, mails)?;
+        mails.write(edges.len(), out)?;
         tables::write_table(out, edges)?;
         tables::write_table(out, times)
     }
@@ -135,10 +139,12 @@ impl TgnState {
     /// The bytes end early, are no state, or belong to a model of another shape.
     pub fn read(input: &mut impl Read, options: &TgnOptions) -> Result<Self, StateError> {
         let found = tables::read_u64(input)?;
-        if found != MAGIC {
-            return Err(StateError::Magic { found });
-        }
-        let widths = [("memory", options.memory_dim), ("mailbox", options.mail_dim())];
+        let mail_dim = match found {
+            MAGIC => options.memory_dim,
+            MAGIC_WITH_FEATURES => options.mail_dim(),
+            found => return Err(StateError::Magic { found }),
+        };
+        let widths = [("memory", options.memory_dim), ("mailbox", mail_dim)];
         for (table, expected) in widths {
             let found = tables::read_u64(input)?;
             if found != expected as u64 {
@@ -146,13 +152,13 @@ impl TgnState {
             }
         }
         let origin: Vec<EventTime> = tables::read_table(input)?;
-        let (rows, updated) = (tables::read_table(input)?, tables::read_table(input)?);
-        let memory = NodeMemory::from_tables(options.memory_dim, rows, updated)
-            .ok_or(StateError::Lengths { table: "memory" })?;
-        let mails = tables::read_table(input)?;
+        let width = options.memory_dim;
+        let (rows, updated) = (NodeRows::read(width, width, input)?, tables::read_table(input)?);
+        let memory = NodeMemory::from_tables(rows, updated).ok_or(StateError::Lengths { table: "memory" })?;
+        let mails = NodeRows::read(width, mail_dim, input)?;
         let (edges, times) = (tables::read_table(input)?, tables::read_table(input)?);
-        let mailbox = Mailbox::from_tables(options.mail_dim(), mails, edges, times)
-            .ok_or(StateError::Lengths { table: "mailbox" })?;
+        let mailbox =
+            Mailbox::from_tables(mails, edges, times).ok_or(StateError::Lengths { table: "mailbox" })?;
         Ok(Self { memory, mailbox, origin: origin.first().copied() })
     }
 }
@@ -190,6 +196,26 @@ mod tests {
         }
         bytes[0] ^= 1;
         assert!(matches!(TgnState::read(&mut &bytes[..], &options()), Err(StateError::Magic { .. })));
+    }
+
+    #[test]
+    fn messages_that_were_stored_with_their_features_are_read() {
+        let state = sample_state();
+        let mut bytes = Vec::new();
+        tables::write_u64(&mut bytes, MAGIC_WITH_FEATURES).unwrap();
+        tables::write_u64(&mut bytes, 3).unwrap();
+        tables::write_u64(&mut bytes, 5).unwrap();
+        tables::write_table(&mut bytes, state.origin.as_slice()).unwrap();
+        let (rows, updated) = state.memory.tables();
+        rows.write(updated.len(), &mut bytes).unwrap();
+        tables::write_table(&mut bytes, updated).unwrap();
+        let mut mails = NodeRows::new(5);
+        mails.get_mut(NodeId(5)).copy_from_slice(&[0.25, 0.25, 0.25, 7.0, 8.0]);
+        let (_, edges, times) = state.mailbox.tables();
+        mails.write(edges.len(), &mut bytes).unwrap();
+        tables::write_table(&mut bytes, edges).unwrap();
+        tables::write_table(&mut bytes, times).unwrap();
+        assert_eq!(TgnState::read(&mut &bytes[..], &options()).unwrap(), state);
     }
 
     #[test]

@@ -168,12 +168,13 @@ fn check(case: &str) {
     }
     assert_close(&format!("{case} memory"), &memory, golden.floats("memory"), 1e-5);
     let mut published = vec![0.0; memory.len()];
-    trainer.publish_rows(&nodes, |node, row, _| {
+    let publish = |node: NodeId, row: &[f32], _| {
         published[node.index() * row.len()..][..row.len()].copy_from_slice(row);
-    });
+    };
+    trainer.publish_rows(&edge_features, &nodes, publish).unwrap();
     assert_close(&format!("{case} published rows"), &published, golden.floats("published"), 1e-5);
     let later = EventTime(times.iter().max().unwrap().0 + 100);
-    let embeddings = trainer.embeddings(&world(src.len()), &nodes, &vec![later; nodes.len()]);
+    let embeddings = trainer.embeddings(&world(src.len()), &nodes, &vec![later; nodes.len()]).unwrap();
     assert_close(&format!("{case} embeddings"), &embeddings, golden.floats("embeddings"), 1e-5);
 }
 

@@ -205,6 +205,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_train_skipped_events_total", "the learner keeps up"),
     ("evergraph_train_events_behind", "the learner has caught up"),
     ("evergraph_train_nonfinite_total", "every loss is finite"),
+    ("evergraph_train_storage_failures_total", "the disk works"),
     ("evergraph_checkpoint_failures_total", "the disk works"),
 ];
 

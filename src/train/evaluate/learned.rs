@@ -19,7 +19,7 @@ use crate::model::{TgnState, Weights};
 use crate::train::protocol::{Batch, Draw, NegativeSource, Populations};
 use crate::train::ranking::RankingMeter;
 use crate::train::stream::Stream;
-use crate::train::{Negatives, Positives, StepMode, Trainer, World};
+use crate::train::{Negatives, Positives, PreparedBatch, StepMode, Trainer, World};
 
 /// Feature rows of a stream, by edge id and by node id.
 pub struct StreamFeatures {
@@ -184,8 +184,13 @@ impl Contender for Rolling<'_> {
         Ok(Scores { positive: report.positive, negative: report.negative })
     }
 
-    fn score_candidates(&self, src: NodeId, time: EventTime, candidates: &[NodeId]) -> Vec<f32> {
-        self.trainer.score_candidates(&self.world, src, time, candidates)
+    fn score_candidates(
+        &self,
+        src: NodeId,
+        time: EventTime,
+        candidates: &[NodeId],
+    ) -> Result<Vec<f32>, EvaluationError> {
+        Ok(self.trainer.score_candidates(&self.world, src, time, candidates)?)
     }
 }
 
@@ -207,6 +212,7 @@ pub struct TestThenTrain<'a> {
     features: StreamFeatures,
     graph: GraphStore,
     sight: Sight,
+    batch: PreparedBatch,
 }
 
 impl<'a> TestThenTrain<'a> {
@@ -216,7 +222,7 @@ impl<'a> TestThenTrain<'a> {
     /// When feature rows of the stream have different lengths.
     pub fn new(stream: &'a Stream, trainer: Trainer, sight: Sight) -> Result<Self, EvaluationError> {
         let (features, graph) = (StreamFeatures::new(stream)?, GraphStore::new(GraphOptions::default()));
-        Ok(Self { stream, trainer, features, graph, sight })
+        Ok(Self { stream, trainer, features, graph, sight, batch: PreparedBatch::default() })
     }
 }
 
@@ -231,14 +237,20 @@ impl Contender for TestThenTrain<'_> {
         }
         let world = self.features.world(self.graph.view());
         let (positives, negatives) = (positives(batch), batch_negatives(batch));
-        let (positive, negative) = self.trainer.score_pairs(&world, &positives, &negatives)?;
-        self.trainer.step(&world, &positives, &negatives, StepMode::Train)?;
+        self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.batch)?;
+        let (positive, negative) = self.trainer.score_prepared(&self.batch)?;
+        self.trainer.step_prepared(&self.batch)?;
         self.graph.apply(&edges);
         Ok(Scores { positive, negative })
     }
 
-    fn score_candidates(&self, src: NodeId, time: EventTime, candidates: &[NodeId]) -> Vec<f32> {
+    fn score_candidates(
+        &self,
+        src: NodeId,
+        time: EventTime,
+        candidates: &[NodeId],
+    ) -> Result<Vec<f32>, EvaluationError> {
         let world = self.features.world(self.graph.view());
-        self.trainer.score_candidates(&world, src, time, candidates)
+        Ok(self.trainer.score_candidates(&world, src, time, candidates)?)
     }
 }
