@@ -142,7 +142,8 @@ fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairSco
         (status = 412, description = "`after` is not visible yet", body = ErrorBody),
         (status = 413, description = "Too many neighbors", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
-        (status = 503, description = "Too many requests at a time, or the disk could not be read (`storage_failed`)", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time, or the \
+            disk could not be read (`storage_failed`)", body = ErrorBody),
     )
 )]
 pub(super) async fn node(

@@ -35,11 +35,13 @@ pub use quality::{BatchQuality, QualityWindow};
 pub use status::{LearnerBytes, LearnerReport, LearnerStatus};
 
 use self::measure::unix_seconds;
+use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
 use crate::log::{LogError, LogReaders};
 use crate::metrics::Metrics;
 use crate::serving::{Progress, QueryEngine};
 use crate::train::edgebank::{BankRule, EdgeBank};
+use crate::train::lookahead::Helper;
 use crate::train::{DestinationPool, PreparedBatch, StepMode, TrainError, Trainer};
 
 /// How long the loop waits for events before it looks at its surroundings.
@@ -125,6 +127,11 @@ pub struct Learner {
     quality: QualityWindow,
     threads: Arc<rayon::ThreadPool>,
     prepared: PreparedBatch,
+    /// Whether `prepared` holds the sample of the batch at hand.
+    sampled: bool,
+    ahead: Ahead,
+    /// Samples ahead of the steps while the loop runs.
+    helper: Option<Helper>,
     version: u64,
     /// One past the last record that was learned.
     learned: EdgeId,
@@ -159,6 +166,9 @@ impl Learner {
             quality: QualityWindow::new(options.quality_window_batches),
             threads: Arc::new(step_threads(options.threads)?),
             prepared: PreparedBatch::default(),
+            sampled: false,
+            ahead: Ahead::default(),
+            helper: None,
             version: trainer_version,
             learned: position,
             checkpointed: position,
@@ -219,10 +229,11 @@ impl Learner {
     /// When the log cannot be read or the trainer cannot go on.
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
+        self.helper = Some(Helper::new());
         while !stop.load(Ordering::Acquire) {
             pulse();
             if batch.end <= self.learned {
-                self.feed.fill(&mut batch, self.options.batch_events, IDLE, self.options.batch_wait)?;
+                self.fetch(&mut batch, IDLE)?;
             }
             if batch.end > self.learned {
                 let threads = self.threads.clone();
@@ -252,9 +263,11 @@ impl Learner {
             self.prepare(batch, &negatives, mode)?;
             let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch)? };
             let baseline = self.baseline(batch, &negatives);
-            let (report, mode) = self.step(batch.first)?;
-            self.measure(batch, baseline, &report, mode, rank);
+            // What the next batch draws from, which may be drawn beside this one's step.
             self.pool.extend(&batch.dst);
+            self.pool.remove(&batch.deleted);
+            let (report, mode) = self.step(batch.first, behind)?;
+            self.measure(batch, baseline, &report, mode, rank);
             self.publish_batch();
             if mode == StepMode::Train {
                 self.publish_weights();
@@ -262,6 +275,7 @@ impl Learner {
         }
         self.forget(&batch.deleted);
         self.learned = batch.end;
+        self.sampled = false;
         self.shared.progress.set_learned(batch.end);
         self.observe_freshness(batch);
         self.shared.metrics.train.events_behind.set(behind.cast_signed());

@@ -231,10 +231,15 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     let cuts: Vec<_> = batches.iter().map(|batch| (batch.edges.len(), batch.deleted.len())).collect();
     assert_eq!(cuts, [(10, 0), (8, 2), (1, 0)]);
     let state = learner.trainer.state();
-    assert_eq!((state.last_event(NodeId(9)), state.memory.row(NodeId(9))), (None, Some(&[0.0; 6][..])));
+    let memory = |node| {
+        let mut row = [9.0; 6];
+        state.memory.row_into(NodeId(node), &mut row);
+        row
+    };
+    assert_eq!((state.last_event(NodeId(9)), memory(9)), (None, [0.0; 6]));
     // The last event is all that is known of node 1.
     assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
-    assert_eq!(state.memory.row(NodeId(1)), Some(&[0.0; 6][..]));
+    assert_eq!(memory(1), [0.0; 6]);
     assert!(!learner.pool.nodes().contains(&NodeId(9)));
     let answer = rig.shared.engine.embeddings(&[key(9), key(1)], None).unwrap();
     let cold = |i: usize| matches!(answer.embeddings[i], NodeEmbedding::Found { cold: true, .. });
@@ -351,6 +356,38 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
 }
 
 #[test]
+fn looking_ahead_changes_nothing() {
+    let learned = |helper: Option<Helper>| {
+        let mut rig = Rig::new();
+        for i in 0..160 {
+            rig.shared.engine.edge_features.set(i, &[(i % 7) as f32]).unwrap();
+        }
+        rig.append_edges(100, 0);
+        let mut batch = edges([(2, 9, 200), (3, 9, 201)]);
+        record(&mut batch, Op::DeleteNode, 9);
+        (0..40).for_each(|i| batch.push_edge(NodeId(i % 8), NodeId(9 + i % 4), EventTime(300)));
+        rig.append(batch, STARTED);
+        let mut learner = rig.learner(rig.options());
+        learner.helper = helper;
+        let (mut batch, mut cuts, mut ahead) = (LearnBatch::default(), Vec::new(), 0);
+        while learner.learned < rig.log.end() {
+            learner.fetch(&mut batch, IDLE).unwrap();
+            ahead += usize::from(learner.sampled);
+            learner.learn(&batch).unwrap();
+            cuts.push((batch.first, batch.end, batch.deleted.clone()));
+        }
+        let mut bytes = Vec::new();
+        learner.trainer.save(&mut bytes).unwrap();
+        let pool = learner.pool.nodes().to_vec();
+        (ahead, (cuts, bytes, pool, rig.shared.status.report().quality))
+    };
+    let (none, plain) = learned(None);
+    let (some, looked) = learned(Some(Helper::new()));
+    assert!(plain == looked, "the same batches, trainer, destinations and quality");
+    assert!(none == 0 && some >= 8, "{some} batches were sampled ahead");
+}
+
+#[test]
 fn the_baseline_sees_as_far_into_the_batch_as_the_model() {
     let mut rig = Rig::new();
     rig.append(edges((0..10).map(|i| (i % 2, 8 + i % 2, i64::from(i)))), STARTED);
@@ -379,7 +416,7 @@ fn quality_is_measured_without_dropout() {
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
     learner.prepare(&batch, &against, StepMode::Train).unwrap();
-    let (report, mode) = learner.step(batch.first).unwrap();
+    let (report, mode) = learner.step(batch.first, 0).unwrap();
     assert_eq!(mode, StepMode::Train);
     assert_eq!((report.positive, report.negative), expected);
 }

@@ -28,6 +28,8 @@ pub struct Mailbox {
     mails: NodeRows,
     edges: Vec<EdgeId>,
     times: Vec<EventTime>,
+    /// The mail of a node whose other end had no memory, as it may come from a file.
+    zeros: Box<[f32]>,
 }
 
 impl Mailbox {
@@ -37,7 +39,12 @@ impl Mailbox {
     /// An empty mailbox; `dimension` is the memory width.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self { mails: NodeRows::new(dimension), edges: Vec::new(), times: Vec::new() }
+        Self::over(NodeRows::new(dimension), Vec::new(), Vec::new())
+    }
+
+    fn over(mails: NodeRows, edges: Vec<EdgeId>, times: Vec<EventTime>) -> Self {
+        let zeros = vec![0.0; mails.dimension()].into();
+        Self { mails, edges, times, zeros }
     }
 
     /// Values kept per message.
@@ -62,7 +69,11 @@ impl Mailbox {
     #[must_use]
     pub fn pending(&self, node: NodeId) -> Option<PendingMessage<'_>> {
         let edge = self.pending_edge(node)?;
-        Some(PendingMessage { mail: self.mails.get(node)?, edge, time: self.times[node.index()] })
+        Some(PendingMessage {
+            mail: self.mails.get(node).unwrap_or(&self.zeros),
+            edge,
+            time: self.times[node.index()],
+        })
     }
 
     /// The edge of the message that waits for `node`, if any.
@@ -121,7 +132,7 @@ impl Mailbox {
     /// A mailbox from tables of matching lengths; `None` if they do not match.
     pub(super) fn from_tables(mails: NodeRows, edges: Vec<EdgeId>, times: Vec<EventTime>) -> Option<Self> {
         let matches = edges.len() == times.len() && mails.len() == edges.len();
-        matches.then_some(Self { mails, edges, times })
+        matches.then(|| Self::over(mails, edges, times))
     }
 }
 

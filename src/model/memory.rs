@@ -41,7 +41,7 @@ impl NodeMemory {
         self.updated.is_empty()
     }
 
-    /// The row of `node`, `dimension` values; `None` means zeros.
+    /// The row of `node`, `dimension` values; `None` means zeros, because it was never written.
     #[must_use]
     pub fn row(&self, node: NodeId) -> Option<&[f32]> {
         self.rows.get(node)
@@ -117,7 +117,7 @@ mod tests {
         memory.write(NodeId(3), &[3.0, 4.0], EventTime(5));
         assert_eq!(memory.row(NodeId(3)), Some(&[3.0, 4.0][..]));
         assert_eq!(memory.updated(NodeId(3)), EventTime(10));
-        assert_eq!(memory.row(NodeId(1)), Some(&[0.0, 0.0][..]));
+        assert_eq!(memory.row(NodeId(1)), None);
         assert_eq!(memory.row(NodeId::NONE), None);
     }
 }

@@ -119,6 +119,16 @@ impl Neighborhood {
         &self.seeds
     }
 
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let (sample, nodes) = (&self.sample, &self.nodes);
+        let words = self.seed_nodes.capacity() + self.seeds.capacity() + self.neighbors.capacity();
+        let words = words + sample.counts.capacity() + sample.neighbors.capacity() + sample.deltas.capacity();
+        let longs = self.seed_times.capacity() + sample.edges.capacity() + sample.times.capacity();
+        (words + nodes.nodes.capacity()) * 4 + longs * 8 + nodes.slots.allocation_size()
+    }
+
     /// Slot of each neighbor, `[seeds * fanout]`; [`EMPTY_SLOT`] where there is none.
     #[must_use]
     pub fn neighbors(&self) -> &[u32] {

@@ -126,7 +126,7 @@ mod tests {
         let batch = Interactions { times: &later, edges: &next, ..batch };
         let row = |i: usize| if i == 0 { &[f32::NAN][..] } else { &[7.0] };
         assert_eq!(state.remember(&batch, &touched, row), 1);
-        assert_eq!(state.memory.row(NodeId(1)), Some(&[0.0][..]), "a row that is not finite is refused");
+        assert_eq!(state.memory.row(NodeId(1)), None, "a row that is not finite is refused");
         assert_eq!(state.memory.row(NodeId(4)), Some(&[7.0][..]));
         assert_eq!(state.memory.updated(NodeId(2)), EventTime(30));
     }

@@ -1,12 +1,15 @@
 //! Floor 6: one step of training, and its evaluation.
 //!
 //! [`Trainer`] scores, learns from and remembers one batch at a time, which was prepared before
-//! ([`PreparedBatch`]); [`DestinationPool`] is where its random negatives come from. [`ranking`], [`edgebank`], [`protocol`] and [`evaluate`] measure models the
+//! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`DestinationPool`] is where its
+//! random negatives come from.
+//! [`ranking`], [`edgebank`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
 pub mod edgebank;
 pub mod evaluate;
 mod look;
+pub mod lookahead;
 mod negative;
 mod prepare;
 pub mod protocol;

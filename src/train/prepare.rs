@@ -32,6 +32,7 @@ pub struct PreparedBatch {
     pub(super) touched: Touched,
     pub(super) neighborhood: Neighborhood,
     pub(super) rows: GatheredRows,
+    gathered: bool,
     pub(super) sample_seconds: f64,
     pub(super) gather_seconds: f64,
 }
@@ -48,6 +49,7 @@ impl Default for PreparedBatch {
             touched: Touched::default(),
             neighborhood: Neighborhood::default(),
             rows: GatheredRows::default(),
+            gathered: false,
             sample_seconds: 0.0,
             gather_seconds: 0.0,
         }
@@ -85,6 +87,18 @@ impl PreparedBatch {
         self.touched.last(node).map(|event| self.edges[event])
     }
 
+    /// Whether all stages are done.
+    #[must_use]
+    pub fn is_gathered(&self) -> bool {
+        self.gathered
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.neighborhood.bytes() + self.rows.bytes()
+    }
+
     /// The nodes whose memory the step computes.
     pub(super) fn nodes(&self) -> &[NodeId] {
         match self.mode {
@@ -106,6 +120,7 @@ impl PreparedBatch {
         self.touched.build(positives);
         self.neighborhood.clear();
         self.rows.clear();
+        self.gathered = false;
         (self.sample_seconds, self.gather_seconds) = (0.0, 0.0);
     }
 }
@@ -163,6 +178,7 @@ impl Preparer {
         if self.model.edge_feature_dim == 0 {
             return;
         }
+        batch.gathered = false;
         let mut clock = Instant::now();
         let nodes = match batch.mode {
             StepMode::Remember => batch.touched.nodes(),
@@ -170,6 +186,13 @@ impl Preparer {
         };
         batch.rows.number_mails(nodes, pending);
         batch.gather_seconds += lap(&mut clock);
+    }
+
+    /// Tells the feature stores which rows of `batch` are known to be wanted soon.
+    pub fn announce(&self, world: &World<'_>, batch: &PreparedBatch) {
+        if self.model.edge_feature_dim > 0 {
+            world.edge_features.announce(batch.rows.edges());
+        }
     }
 
     /// Gathers the batch's rows: the third stage.
@@ -181,6 +204,7 @@ impl Preparer {
         let PreparedBatch { neighborhood, rows, mode, .. } = batch;
         let nodes = if *mode == StepMode::Remember { &[] } else { neighborhood.nodes().nodes() };
         fetch(&self.model, &self.device, world, nodes, rows)?;
+        batch.gathered = true;
         batch.gather_seconds += lap(&mut clock);
         Ok(())
     }

@@ -250,6 +250,14 @@ impl Trainer {
         &self.gradients
     }
 
+    /// Bytes of the buffers that steps share.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        let Scratch { pool, neighborhood, rows, fresh } = &*self.scratch.lock();
+        let own = neighborhood.bytes() + rows.bytes() + self.batch.bytes();
+        pool.bytes() + own + fresh.capacity() * size_of::<f32>()
+    }
+
     /// Memory and pending messages.
     #[must_use]
     pub fn state(&self) -> &TgnState {
