@@ -60,6 +60,35 @@ fn sample_finds_the_same_edges_with_any_number_of_threads() {
 }
 
 #[test]
+fn train_reads_the_same_however_it_is_prepared_and_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path());
+    let run = |prepare: &str, threads: &str| {
+        let common = ["train", "--events", "events.csv", "--events-max", "1000", "--row-dimension", "5"];
+        let more = ["--epochs", "2", "--verify", "--prepare", prepare, "--threads", threads, "--json", "-"];
+        figures(folder.path(), &[&common[..], &more].concat())
+    };
+    let beside = run("beside", "2");
+    assert_eq!(
+        (&beside["events"], &beside["nodes"], &beside["epochs"]),
+        (&1_000.into(), &62.into(), &2.into())
+    );
+    assert_eq!(beside["verified"]["rows_wrong"], 0);
+    let spread = &beside["events_per_second_spread"];
+    assert!(
+        spread["min"].as_f64() <= beside["events_per_second"].as_f64() && spread["min"].as_f64() > Some(0.0)
+    );
+    let phases = beside["phase_seconds"].as_object().unwrap();
+    let worked: f64 =
+        ["forward", "backward", "optimizer", "memory"].map(|p| phases[p].as_f64().unwrap()).iter().sum();
+    assert!(worked > 0.0 && worked <= beside["epoch_seconds"].as_f64().unwrap(), "{beside}");
+    assert!(beside["peak_resident_bytes"].as_u64() > beside["parts_bytes"]["node_memory"].as_u64());
+    for other in [run("in-turn", "2"), run("beside", "1")] {
+        assert_eq!((&other["verified"], &other["loss"]), (&beside["verified"], &beside["loss"]));
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_told() {
     let folder = tempfile::tempdir().unwrap();
     events(folder.path());
@@ -67,6 +96,8 @@ fn what_cannot_be_measured_is_told() {
         (vec!["ingest", "--events", "nowhere.csv"], "nowhere.csv"),
         (vec!["ingest", "--events", "events.csv", "--runs", "0"], "--runs"),
         (vec!["sample"], "--events"),
+        (vec!["train", "--events", "events.csv", "--rows-budget", "25%"], "--rows-budget: budgets are not"),
+        (vec!["train", "--events", "events.csv", "--topology-budget", "lots"], "`lots` is no budget"),
         (vec!["sample", "--events", "events.csv", "--json", "no/such/folder"], "--json no/such/folder"),
     ] {
         let output = bench(folder.path(), &args);

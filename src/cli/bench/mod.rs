@@ -6,6 +6,7 @@
 
 mod ingest;
 mod sample;
+mod train;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -30,6 +31,8 @@ enum Part {
     Ingest(ingest::IngestArgs),
     /// Temporal sampling: recent and uniform, one and two layers, one and more threads
     Sample(sample::SampleArgs),
+    /// Training epochs, by phase, and what they cost in memory
+    Train(train::TrainArgs),
 }
 
 /// What every part takes.
@@ -51,6 +54,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.part {
         Part::Ingest(args) => ingest::run(args),
         Part::Sample(args) => sample::run(args),
+        Part::Train(args) => train::run(args),
     }
 }
 
