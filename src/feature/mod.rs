@@ -5,12 +5,18 @@
 //! events carry features pay for few rows. Each chunk has its own lock: readers gather while the writer
 //! adds, and a reader sees each row either before or after a write, never half of one.
 //!
+//! [`TieredRows`] are rows of which memory holds as many as a budget pays for, and a file the rest.
+//!
 //! Knows nothing of what an index stands for.
+
+mod tiered;
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use thiserror::Error;
+
+pub use tiered::{Announced, RowError, RowState, RowStats, TieredRows};
 
 /// Target size of a chunk in bytes; a chunk always holds a power of two of rows.
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -25,4 +25,5 @@ mod protocol_learned;
 mod serving;
 mod skip;
 mod tgn_stream;
+mod tiered_rows;
 mod trainer;
