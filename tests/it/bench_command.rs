@@ -33,11 +33,16 @@ fn ingest_counts_every_edge_twice_and_every_byte_once() {
     assert_eq!(figures["directed_edges"], 24_000);
     let parts = figures["parts"].as_object().unwrap();
     assert_eq!(parts.values().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>(), figures["graph_bytes"]);
+    let number = |key: &str| figures[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number"));
     for key in ["memory_events_per_second", "durable_events_per_second"] {
-        let [min, median, max] = ["min", "median", "max"].map(|part| figures[key][part].as_f64().unwrap());
+        let spread = &figures[format!("{key}_spread")];
+        let [min, median, max] = ["min", "median", "max"].map(|part| spread[part].as_f64().unwrap());
         assert!(0.0 < min && min <= median && median <= max, "{figures}");
+        assert_eq!(number(key), median);
     }
-    assert!(figures["small_batch_p99_seconds"].as_f64() >= figures["small_batch_p50_seconds"].as_f64());
+    assert!(number("durable_batch_p99_seconds") >= number("durable_batch_p50_seconds"));
+    assert_eq!(number("bytes_per_directed_edge"), number("graph_bytes") / 24_000.0);
+    assert_eq!(number("resident_growth_ratio"), number("resident_growth_bytes") / number("graph_bytes"));
     assert!(figures["machine"]["cores"].as_u64().unwrap() >= 1);
     let left: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
