@@ -130,9 +130,7 @@ impl Index {
 
     /// Takes in a frame that is in the log. Rows first, then adjacency: who finds an edge finds its row.
     pub fn absorb(&mut self, frame: &Frame) {
-        for key in &frame.new_keys {
-            self.keys.intern(key);
-        }
+        self.keys.define(&frame.new_keys);
         for name in &frame.new_types {
             self.types.define(name);
         }
