@@ -19,7 +19,7 @@ type Answer = Result<Receipt, SubmitError>;
 fn appender(disk: &MemoryDisk) -> Appender {
     let options = LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
     let (log, _) = Log::open_with(options, disk.storage()).unwrap();
-    let graph = GraphOptions { shards: 2, page_entries_max: 8 };
+    let graph = GraphOptions { shards: 2, page_entries_max: 8, ..GraphOptions::default() };
     let mut index = Index::new(GraphStore::new(graph), 0, 0, 100);
     assert!(replay(&log, &mut index, |_| ControlFlow::Continue(())).unwrap().is_continue());
     let options =

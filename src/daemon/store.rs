@@ -97,8 +97,11 @@ pub fn fixed_settings(config: &Config) -> [(&'static str, String); 2] {
 }
 
 fn empty_index(config: &Config) -> Index {
-    let options =
-        GraphOptions { shards: config.graph.shards, page_entries_max: config.graph.page_entries_max };
+    let options = GraphOptions {
+        shards: config.graph.shards,
+        page_entries_max: config.graph.page_entries_max,
+        ..GraphOptions::default()
+    };
     Index::new(
         GraphStore::new(options),
         config.stream.edge_feature_dimension,

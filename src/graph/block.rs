@@ -11,7 +11,8 @@
 
 use std::ops::Range;
 
-use super::slab::{Slab, class_of};
+use super::slab::{Slab, class_entries, class_of};
+use crate::device::prefetch;
 use crate::event::NodeId;
 
 /// Set in the packed neighbor of an entry when the edge comes from the neighbor.
@@ -193,6 +194,11 @@ impl TemporalBlock {
         usize::from(self.len)
     }
 
+    /// Number of entries that there is room for.
+    pub fn capacity(&self) -> usize {
+        class_entries(usize::from(self.class))
+    }
+
     /// Bounds of edge ids: no id of this block is below the first, none of this block or an earlier block
     /// of the node above the second.
     #[inline]
@@ -214,6 +220,14 @@ impl TemporalBlock {
     #[inline]
     pub fn record(&self, slab: &Slab, position: usize) -> Record {
         self.unpack(slab.get(self.slot, self.len())[position])
+    }
+
+    /// Says that entries will be appended.
+    #[inline]
+    pub fn announce_end(&self, slab: &Slab) {
+        if let Some(last) = slab.get(self.slot, self.len()).last() {
+            prefetch(last);
+        }
     }
 
     /// All entries, unpacked, ascending.

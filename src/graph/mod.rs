@@ -3,8 +3,8 @@
 //! A [`NodeDictionary`] gives nodes their ids. A [`GraphStore`] keeps every edge under both of its end
 //! points, in order of (time, edge id), in temporal blocks: `block` packs edges into 12-byte entries,
 //! `slab` holds the entries of a shard, `list` is one node's blocks and their directory, `plan` sorts a
-//! batch once, `store` applies it under the shards' locks, `view` is what readers see, and `account`
-//! counts and digests.
+//! batch once, `store` applies it under the shards' locks, `fill` adds to one shard, `stages` times these parts,
+//! `view` is what readers see, and `account` counts and digests.
 //!
 //! An edge's id is its position in the log, so the ids of a view's edges end at the view's bound. Knows
 //! nothing of features, sampling policies, files or the network.
@@ -12,15 +12,18 @@
 mod account;
 mod block;
 mod dictionary;
+mod fill;
 mod list;
 mod plan;
 mod slab;
+mod stages;
 mod store;
 mod view;
 
 pub use account::{GraphBytes, GraphStats};
 pub use block::Run;
 pub use dictionary::{NODES_MAX, NodeDictionary};
+pub use stages::{StageSeconds, StagedStore};
 pub use store::GraphStore;
 pub use view::{Candidates, GraphReader, GraphView, Neighbor, Past};
 
@@ -35,11 +38,46 @@ pub struct GraphOptions {
     /// Entries of a page, at which blocks stop growing; rounded up to a size class, 2^15 at most. Larger
     /// pages make directories shorter, smaller ones make late edges cheaper.
     pub page_entries_max: usize,
+    /// How large the blocks of a node are made.
+    pub growth: GrowthPolicy,
+}
+
+/// How large the blocks of a node are made. The default is the one to use: fewest bytes per edge and fewest blocks
+/// whatever the size of batches, at a rate that the others do not exceed by more than a tenth. The others are
+/// there to be measured against; none but the default moves entries that are stored, save for late edges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GrowthPolicy {
+    /// The last block grows in place through the size classes up to a page, then pages follow; a fresh page begins
+    /// with a quarter of the degree.
+    #[default]
+    Adaptive,
+    /// A new block has room for what is left of the batch.
+    Naive,
+    /// Every block is a page.
+    Fixed,
+    /// A new block has room for the mean number of edges per insertion, rounded up to a power of two.
+    LinearAverage,
+    /// A new block has room for as many entries as the node has.
+    DegreeDoubling,
+    /// The same up to a page, then whole pages.
+    PagedDoubling,
+}
+
+impl GrowthPolicy {
+    /// All of them, the default first.
+    pub const ALL: [Self; 6] = [
+        Self::Adaptive,
+        Self::Naive,
+        Self::Fixed,
+        Self::LinearAverage,
+        Self::DegreeDoubling,
+        Self::PagedDoubling,
+    ];
 }
 
 impl Default for GraphOptions {
     fn default() -> Self {
-        Self { shards: 16, page_entries_max: 256 }
+        Self { shards: 16, page_entries_max: 256, growth: GrowthPolicy::default() }
     }
 }
 

@@ -17,9 +17,9 @@ use rayon::prelude::*;
 
 use super::account::ListCounts;
 use super::block::Record;
-use super::list::AdjacencyList;
+use super::list::{AdjacencyList, Growth};
 use super::plan::{BatchPlan, ShardMap};
-use super::slab::{Slab, class_entries, class_of};
+use super::slab::Slab;
 use super::{Applied, GraphOptions, GraphView};
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 
@@ -34,7 +34,7 @@ const PARALLEL_MIN: usize = 1 << 14;
 pub struct GraphStore {
     pub(super) shards: Box<[RwLock<Shard>]>,
     pub(super) map: ShardMap,
-    page: usize,
+    pub(super) growth: Growth,
     writer: Mutex<Writer>,
     pub(super) summary: RwLock<Summary>,
     applied: AtomicU64,
@@ -60,6 +60,24 @@ pub(super) struct Summary {
     pub plan_bytes: u64,
 }
 
+impl Summary {
+    /// Counts the records `range`, none of which is a deletion.
+    pub fn count(&mut self, batch: &EdgeBatch, range: Range<usize>, outcome: &mut Applied) {
+        for i in range {
+            let highest = batch.src[i].0.max(batch.dst[i].0);
+            self.nodes = self.nodes.max(u64::from(highest) + 1);
+            if batch.op[i] == Op::Edge {
+                outcome.edges += 1;
+                self.edges += 1;
+                let late = self.latest.is_some_and(|latest| batch.time[i] < latest);
+                outcome.late_edges += u64::from(late);
+                self.late_edges += u64::from(late);
+                self.latest = self.latest.max(Some(batch.time[i]));
+            }
+        }
+    }
+}
+
 /// Buffers of the one writer.
 #[derive(Default)]
 struct Writer {
@@ -79,7 +97,7 @@ impl Shard {
     }
 
     /// Changes the list of a node by `f`, and the counts with it.
-    fn change<R>(&mut self, index: usize, f: impl FnOnce(&mut AdjacencyList, &mut Slab) -> R) -> R {
+    pub fn change<R>(&mut self, index: usize, f: impl FnOnce(&mut AdjacencyList, &mut Slab) -> R) -> R {
         if index >= self.lists.len() {
             // Grown by an eighth: an empty slot costs as much as three entries.
             if index >= self.lists.capacity() {
@@ -95,7 +113,7 @@ impl Shard {
     }
 
     /// Moves all entries to a new slab if too many slots wait for reuse.
-    fn compact(&mut self, page: usize) {
+    pub fn compact(&mut self, page: usize) {
         let (released, total) = self.slab.released_and_total();
         if released <= RELEASED_MIN.max((total - released) / 12) {
             return;
@@ -113,11 +131,11 @@ impl GraphStore {
     #[must_use]
     pub fn new(options: GraphOptions) -> Self {
         let map = ShardMap::new(options.shards);
-        let page = class_entries(class_of(options.page_entries_max.clamp(1, 1 << 15)));
+        let growth = Growth::new(&options);
         Self {
-            shards: (0..map.shards()).map(|_| RwLock::new(Shard::new(page))).collect(),
+            shards: (0..map.shards()).map(|_| RwLock::new(Shard::new(growth.largest))).collect(),
             map,
-            page,
+            growth,
             writer: Mutex::default(),
             summary: RwLock::default(),
             applied: AtomicU64::new(0),
@@ -165,27 +183,11 @@ impl GraphStore {
         summary: &mut Summary,
         outcome: &mut Applied,
     ) {
-        for i in range.clone() {
-            let highest = batch.src[i].0.max(batch.dst[i].0);
-            summary.nodes = summary.nodes.max(u64::from(highest) + 1);
-            if batch.op[i] == Op::Edge {
-                outcome.edges += 1;
-                summary.edges += 1;
-                let late = summary.latest.is_some_and(|latest| batch.time[i] < latest);
-                outcome.late_edges += u64::from(late);
-                summary.late_edges += u64::from(late);
-                summary.latest = summary.latest.max(Some(batch.time[i]));
-            }
-        }
+        summary.count(batch, range.clone(), outcome);
         let Writer { plan, records } = writer;
-        let newest = batch.end().0;
         plan.arrange(batch, range, self.map);
         let fill = |records: &mut Vec<Record>, (shard, words): (usize, &[u64])| {
-            let mut shard = self.shards[shard].write();
-            plan.for_each_node(batch, words, records, |index, records| {
-                shard.change(index, |list, slab| list.add(slab, records, self.page, newest));
-            });
-            shard.compact(self.page);
+            self.shards[shard].write().fill(plan, batch, words, records, self.growth);
         };
         if plan.len() < PARALLEL_MIN {
             plan.shards().for_each(|runs| fill(records, runs));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey, Op};
-use evergraph::graph::{Applied, GraphOptions, GraphStore, NodeDictionary};
+use evergraph::graph::{Applied, GraphOptions, GraphStore, GrowthPolicy, NodeDictionary};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 use oracle::{
     Oracle, Random, Record, batch, batches, compare_accounts, compare_samples, questions, request, stream,
@@ -21,8 +21,11 @@ fn one_case(seed: u64) {
     let length = random.pick(&[0, 1, 30, 300, 1_500]);
     let records = stream(&mut random, length, true);
     let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 2, 7, 100, 700])).collect();
-    let options =
-        GraphOptions { shards: random.pick(&[1, 4, 16]), page_entries_max: random.pick(&[1, 2, 8, 64, 256]) };
+    let options = GraphOptions {
+        shards: random.pick(&[1, 4, 16]),
+        page_entries_max: random.pick(&[1, 2, 8, 64, 256]),
+        growth: random.pick(&GrowthPolicy::ALL),
+    };
     let store = GraphStore::new(options);
     let mut oracle = Oracle::default();
     let batches = batches(&records, &cuts);
@@ -78,7 +81,8 @@ fn a_hub_of_many_pages_with_late_events_and_deletions() {
                 records.push(Record::DeleteNode { node: (other + 1) % 50 + 1 });
             }
         }
-        let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 256 });
+        let store =
+            GraphStore::new(GraphOptions { shards: 2, page_entries_max: 256, ..GraphOptions::default() });
         let mut oracle = Oracle::default();
         records.iter().for_each(|&record| oracle.apply(record));
         batches(&records, &[600]).iter().for_each(|batch| {
@@ -102,7 +106,7 @@ fn uniform_sampling_is_uniform_over_edges_and_over_sets() {
     // 40 edges over several pages of which view and window leave 25; 5 drawn of them.
     let records: Vec<Record> =
         (0..40).map(|i| Record::Edge { src: 0, dst: i + 1, time: i64::from(i) }).collect();
-    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 8 });
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 8, ..GraphOptions::default() });
     store.apply(&batch(0, &records));
     let rounds = 20_000_u64;
     for (bound, before, window) in [(40, 35, Some(25)), (25, 1_000, None)] {
@@ -182,11 +186,11 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
         sample(store.view_at(EdgeId(bound)), seeds, &request(SamplingPolicy::Uniform, 7, None), &mut out);
         out
     };
-    let small = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64 });
+    let small = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64, ..GraphOptions::default() });
     batches(&records, &[500]).iter().for_each(|batch| {
         small.apply(batch);
     });
-    let large = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64 });
+    let large = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64, ..GraphOptions::default() });
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -211,13 +215,76 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
     assert_eq!(large.stats().directed_entries, small.stats().directed_entries);
 }
 
+/// A store of every policy with the same records, the default's first.
+fn by_every_policy(records: &[Record], cut: usize) -> Vec<GraphStore> {
+    let store = |growth| GraphStore::new(GraphOptions { growth, ..GraphOptions::default() });
+    let stores: Vec<GraphStore> = GrowthPolicy::ALL.into_iter().map(store).collect();
+    for batch in batches(records, &[cut]) {
+        stores.iter().for_each(|store| assert_eq!(store.apply(&batch).end, batch.end()));
+    }
+    stores
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn growth_changes_no_answer(seed in any::<u64>()) {
+        let mut random = Random(seed);
+        let records = stream(&mut random, 2_500, true);
+        let cut = random.pick(&[1, 10, 200, 2_500]);
+        let stores = by_every_policy(&records, cut);
+        let nodes: Vec<NodeId> = (0..300).map(|_| NodeId(random.below(40) as u32)).collect();
+        let times: Vec<EventTime> = (0..300)
+            .map(|_| match records[random.below(records.len() as u64) as usize] {
+                Record::Edge { time, .. } => EventTime(time),
+                _ => EventTime::MAX,
+            })
+            .collect();
+        let seeds = Seeds { nodes: &nodes, times: &times };
+        let bound = EdgeId(random.below(records.len() as u64 + 1));
+        let keys = NodeDictionary::new();
+        let answers: Vec<_> = stores.iter().map(|store| {
+            let mut out = [MessageFlowGraph::new(), MessageFlowGraph::new(), MessageFlowGraph::new()];
+            sample(store.view(), seeds, &request(SamplingPolicy::Recent, 12, None), &mut out[0]);
+            sample(store.view(), seeds, &request(SamplingPolicy::Uniform, 12, None), &mut out[1]);
+            sample(store.view_at(bound), seeds, &request(SamplingPolicy::Uniform, 5, Some(1 << 20)), &mut out[2]);
+            (out, store.digest(&keys))
+        }).collect();
+        for (answer, policy) in answers.iter().zip(GrowthPolicy::ALL) {
+            prop_assert_eq!(answer, &answers[0], "{:?}, batches of {}", policy, cut);
+        }
+    }
+}
+
+#[test]
+fn no_policy_needs_less_memory_or_fewer_blocks_than_the_default_on_a_skewed_stream() {
+    let mut random = Random(5);
+    // The more often a node occurs, the fewer are like it: a node's number is a product of draws.
+    let mut node = || (0..3).fold(8_000, |highest, _| random.below(highest) + 1) as u32 - 1;
+    let records: Vec<Record> =
+        (0..150_000).map(|i| Record::Edge { src: node(), dst: 8_000 + node(), time: i }).collect();
+    for cut in [1_000, 50_000] {
+        let stores = by_every_policy(&records, cut);
+        let stats: Vec<_> = stores.iter().map(GraphStore::stats).collect();
+        for (other, policy) in stats.iter().zip(GrowthPolicy::ALL).skip(1) {
+            let [ours, theirs] = [&stats[0], other].map(|stats| (stats.bytes.total(), stats.blocks));
+            assert!(
+                ours.0 < theirs.0 && ours.1 <= theirs.1,
+                "{policy:?} in {cut}: {theirs:?}, we have {ours:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn readers_at_old_bounds_see_the_past_unchanged_while_the_writer_appends() {
     for seed in 0..3 {
         let mut random = Random(1_000 + seed);
         let records = stream(&mut random, 4_000, false);
         let batches = batches(&records, &[64, 1, 300]);
-        let store = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 32 });
+        let store =
+            GraphStore::new(GraphOptions { shards: 4, page_entries_max: 32, ..GraphOptions::default() });
         let mut oracle = Oracle::default();
         records.iter().for_each(|&record| oracle.apply(record));
         let half = batches.len() / 2;
@@ -276,7 +343,8 @@ fn digest_follows_content_and_not_arrival() {
                 time,
             })
             .collect();
-        let store = GraphStore::new(GraphOptions { shards: 8, page_entries_max: page });
+        let store =
+            GraphStore::new(GraphOptions { shards: 8, page_entries_max: page, ..GraphOptions::default() });
         batches(&records, cuts).iter().for_each(|batch| {
             store.apply(batch);
         });
@@ -340,7 +408,8 @@ fn a_late_event_is_hidden_from_views_below_it() {
         let edge = |dst, time| Record::Edge { src: 0, dst, time };
         let records: Vec<Record> =
             (0..400).map(|i| edge(i % 7 + 1, if i % 20 == 19 { i * 3 / 7 } else { i }.into())).collect();
-        let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: page });
+        let store =
+            GraphStore::new(GraphOptions { shards: 1, page_entries_max: page, ..GraphOptions::default() });
         let mut oracle = Oracle::default();
         for (i, record) in records.iter().enumerate() {
             oracle.apply(*record);
@@ -357,7 +426,7 @@ fn a_late_event_is_hidden_from_views_below_it() {
 
 #[test]
 fn edge_ids_too_far_apart_for_a_block_begin_another() {
-    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 });
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64, ..GraphOptions::default() });
     let mut oracle = Oracle::default();
     let mut random = Random(3);
     for i in 0..300_u64 {
@@ -383,7 +452,7 @@ fn edge_ids_too_far_apart_for_a_block_begin_another() {
 
 #[test]
 fn shards_are_compacted_as_nodes_grow_and_shrink() {
-    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64 });
+    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64, ..GraphOptions::default() });
     let mut oracle = Oracle::default();
     let mut records = Vec::new();
     let mut random = Random(11);

@@ -24,7 +24,11 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     pub fn new(stream: &'a Stream, repeat: u32, batch_events: usize) -> anyhow::Result<Self> {
         let graph = Config::default_settings()?.graph;
-        let options = GraphOptions { shards: graph.shards, page_entries_max: graph.page_entries_max };
+        let options = GraphOptions {
+            shards: graph.shards,
+            page_entries_max: graph.page_entries_max,
+            ..GraphOptions::default()
+        };
         let times = stream.times();
         let span = match (times.first(), times.last()) {
             (Some(first), Some(last)) => last.0.saturating_sub(first.0).saturating_add(1),
@@ -67,19 +71,28 @@ impl<'a> Source<'a> {
         batch
     }
 
-    /// Calls `work` with every batch, in `batch`, and returns the seconds that `work` took in all.
+    /// Calls `work` with every batch, in `batch`.
+    pub fn each(&self, batch: &mut EdgeBatch, mut work: impl FnMut(&mut EdgeBatch)) {
+        for first in (0..self.events()).step_by(self.batch_events) {
+            self.fill(batch, first, self.batch_events);
+            work(batch);
+        }
+    }
+
+    /// The same; returns the seconds that `work` took in all.
     pub fn timed(
         &self,
         batch: &mut EdgeBatch,
         mut work: impl FnMut(&mut EdgeBatch) -> anyhow::Result<()>,
     ) -> anyhow::Result<f64> {
-        let mut spent = 0.0;
-        for first in (0..self.events()).step_by(self.batch_events) {
-            self.fill(batch, first, self.batch_events);
-            let (took, done) = seconds(|| work(batch));
-            done?;
-            spent += took;
-        }
-        Ok(spent)
+        let (mut spent, mut outcome) = (0.0, Ok(()));
+        self.each(batch, |batch| {
+            if outcome.is_ok() {
+                let (took, done) = seconds(|| work(batch));
+                outcome = done;
+                spent += took;
+            }
+        });
+        outcome.map(|()| spent)
     }
 }
