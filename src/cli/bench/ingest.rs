@@ -2,7 +2,10 @@
 //! that a small durable batch takes, bytes per directed edge by the store's own account, and how far the
 //! process grew beside it.
 
+mod dictionary;
+mod policies;
 mod source;
+mod stages;
 
 use std::path::{Path, PathBuf};
 
@@ -38,6 +41,9 @@ pub(super) struct IngestArgs {
     /// durable figures to mean anything
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Compare the growth policies of the graph, too; that takes a dozen more stores for each run
+    #[arg(long)]
+    policies: bool,
 }
 
 #[derive(Serialize)]
@@ -58,6 +64,11 @@ struct Figures {
     resident_growth_bytes: u64,
     resident_growth_ratio: f64,
     parts: Parts,
+    #[serde(flatten)]
+    stages: stages::Stages,
+    dictionary: Vec<dictionary::Measured>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policies: Option<Vec<policies::Measured>>,
 }
 
 /// What the graph's bytes are for.
@@ -92,7 +103,7 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     let mut small = small_batches(&source, folder.path())?;
     small.sort_by(f64::total_cmp);
 
-    let figures = figures(args, &source, &filled, &durable, &small);
+    let figures = figures(args, &source, &mut batch, &filled, &durable, &small);
     output::tell(&format!(
         "{} events in {} copies: {:.2} M events/s into memory, {:.2} M events/s durably; {SMALL_EVENTS} durable \
          events in {:.2} ms (p99 {:.2} ms); {:.2} bytes per directed edge, the process grew by {:.2} times that",
@@ -112,6 +123,7 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
 fn figures(
     args: &IngestArgs,
     source: &Source<'_>,
+    batch: &mut EdgeBatch,
     filled: &[Filled],
     durable: &[f64],
     small: &[f64],
@@ -138,6 +150,9 @@ fn figures(
         resident_growth_bytes: growth,
         resident_growth_ratio: growth as f64 / graph_bytes.max(1) as f64,
         parts: stats.bytes.into(),
+        stages: stages::measure(source, batch, args.common.runs),
+        dictionary: dictionary::measure(args.common.runs),
+        policies: args.policies.then(|| policies::measure(source, batch, args.common.runs)),
     }
 }
 
