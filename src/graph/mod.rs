@@ -42,9 +42,9 @@ pub struct GraphOptions {
     pub growth: GrowthPolicy,
 }
 
-/// How large the blocks of a node are made. The default is the one to use: fewest bytes per edge and fewest blocks
-/// whatever the size of batches, at a rate that the others do not exceed by more than a tenth. The others are
-/// there to be measured against; none but the default moves entries that are stored, save for late edges.
+/// How large the blocks of a node are made. The default is the one to use, by this criterion: fewest bytes per edge
+/// and no more blocks than any other, in large batches and in small ones. The others are there to be measured
+/// against; they leave stored entries where they are, save for late edges, and so have nothing to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GrowthPolicy {
     /// The last block grows in place through the size classes up to a page, then pages follow; a fresh page begins

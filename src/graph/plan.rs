@@ -6,6 +6,11 @@
 //! run is not in order is sorted on its own. The runs of a shard stand together, so that each shard is
 //! locked once for the batch.
 //!
+//! What bounds an apply is not the bytes, some 90 per entry over all stages, but that they are not where the last
+//! ones were: an entry's columns lie anywhere in the batch, a node's list and the end of its blocks anywhere in the
+//! shard. So both are asked for ahead of their use; `bench ingest` tells the stages and what their bytes alone
+//! would take.
+//!
 //! Knows nothing of blocks.
 
 use std::ops::Range;
