@@ -70,8 +70,8 @@ pub(super) fn measure(source: &Source<'_>, batch: &mut EdgeBatch, runs: u32) -> 
     };
     let (took, floor) = (&stages.stage_seconds, &stages.stage_floor_seconds);
     output::tell(&format!(
-        "a batch on one thread: count {:.1} ms, name {:.1}, sort {:.1}, locks {:.2}, fill {:.1}; the bytes alone: count \
-         {:.1}, name {:.1}, sort {:.1}, fill {:.1}",
+        "a batch on one thread: count {:.1} ms, name {:.1}, sort {:.1}, locks {:.2}, fill {:.1}; the bytes alone: \
+         count {:.1}, name {:.1}, sort {:.1}, fill {:.1}",
         took.count * 1e3,
         took.name * 1e3,
         took.sort * 1e3,
