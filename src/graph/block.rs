@@ -9,9 +9,11 @@
 //!
 //! Knows nothing of nodes and locks.
 
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
 use super::slab::{Slab, class_of};
+use crate::device::prefetch;
 use crate::event::NodeId;
 
 /// Set in the packed neighbor of an entry when the edge comes from the neighbor.
@@ -85,6 +87,55 @@ impl Run<'_> {
     #[inline]
     pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
         self.entries.iter().map(|&entry| self.block.unpack(entry))
+    }
+}
+
+/// The search for the first entry of a block with some time or a later one. It goes a step at a time, so that
+/// searches in many blocks can take turns and wait for memory together.
+#[derive(Clone, Copy)]
+pub(super) struct TimeSearch<'a> {
+    entries: &'a [Entry],
+    /// The time as a distance from the block's first.
+    limit: u64,
+    /// Entries before this one are earlier.
+    low: usize,
+    /// Entries from `low` on that are still in question.
+    size: usize,
+}
+
+impl TimeSearch<'_> {
+    /// A search that has found 0.
+    pub const NOWHERE: Self = Self { entries: &[], limit: 0, low: 0, size: 0 };
+    /// So many entries are near each other in memory: steps among them need not take turns.
+    const NEAR: usize = 16;
+
+    /// Halves what is in question, asks for what the next step will look at, and says whether to take turns on.
+    #[inline]
+    pub fn halve(&mut self) -> bool {
+        self.step();
+        if let Some(entry) = self.entries.get(self.low + self.size / 2) {
+            prefetch(entry);
+        }
+        self.size > Self::NEAR
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        let half = self.size / 2;
+        let middle = self.low + half;
+        let is_earlier = self.entries.get(middle).is_some_and(|entry| u64::from(entry.time) < self.limit);
+        self.low = select_unpredictable(is_earlier, middle, self.low);
+        self.size -= half;
+    }
+
+    /// The number of entries before the one searched for; takes the steps that are left.
+    #[inline]
+    pub fn rank(mut self) -> usize {
+        while self.size > 1 {
+            self.step();
+        }
+        let is_earlier = self.entries.get(self.low).is_some_and(|entry| u64::from(entry.time) < self.limit);
+        self.low + usize::from(is_earlier)
     }
 }
 
@@ -210,10 +261,23 @@ impl TemporalBlock {
         self.ordered.then(|| entries.partition_point(|entry| u64::from(entry.edge) < limit))
     }
 
+    /// All entries.
+    #[inline]
+    pub fn entries<'a>(&self, slab: &'a Slab) -> &'a [Entry] {
+        slab.get(self.slot, self.len())
+    }
+
+    /// Entry `position`, which the block has.
+    #[inline]
+    pub fn entry<'a>(&self, slab: &'a Slab, position: usize) -> &'a Entry {
+        debug_assert!(position < self.len(), "entry {position} of {}", self.len);
+        &slab.get(self.slot + position as u32, 1)[0]
+    }
+
     /// Entry `position`, unpacked.
     #[inline]
     pub fn record(&self, slab: &Slab, position: usize) -> Record {
-        self.unpack(slab.get(self.slot, self.len())[position])
+        self.unpack(*self.entry(slab, position))
     }
 
     /// All entries, unpacked, ascending.
@@ -227,19 +291,26 @@ impl TemporalBlock {
         Run { block: self, entries: &slab.get(self.slot, self.len())[range] }
     }
 
+    /// Asks for the entry that a search will look at first.
+    #[inline]
+    pub fn announce(&self, slab: &Slab) {
+        prefetch(&slab.get(self.slot, self.len())[self.len() / 2]);
+    }
+
+    /// The search for the first entry with time at least `time`.
+    #[inline]
+    pub fn search<'a>(&self, slab: &'a Slab, time: i64) -> TimeSearch<'a> {
+        if time <= self.start {
+            return TimeSearch::NOWHERE;
+        }
+        let entries = slab.get(self.slot, self.len());
+        TimeSearch { entries, limit: distance(time, self.start), low: 0, size: entries.len() }
+    }
+
     /// Number of entries before the first with time at least `time`.
     #[inline]
     pub fn rank_of_time(&self, slab: &Slab, time: i64) -> usize {
-        if time <= self.start {
-            return 0;
-        }
-        let limit = distance(time, self.start);
-        let entries = slab.get(self.slot, self.len());
-        match entries.last() {
-            // A question about now: the search would touch entries that the answer does not need.
-            Some(last) if u64::from(last.time) < limit => entries.len(),
-            _ => entries.partition_point(|entry| u64::from(entry.time) < limit),
-        }
+        self.search(slab, time).rank()
     }
 
     /// Number of entries before the first that is not below `record`.
@@ -248,8 +319,9 @@ impl TemporalBlock {
         entries.partition_point(|&entry| self.unpack(entry).key() < record.key())
     }
 
+    /// What `entry`, one of the block's, says.
     #[inline]
-    fn unpack(&self, entry: Entry) -> Record {
+    pub fn unpack(&self, entry: Entry) -> Record {
         Record {
             time: self.start.wrapping_add(i64::from(entry.time)),
             edge: self.base_edge + u64::from(entry.edge),

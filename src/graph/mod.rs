@@ -11,6 +11,7 @@
 
 mod account;
 mod block;
+mod candidates;
 mod dictionary;
 mod list;
 mod plan;
@@ -20,9 +21,10 @@ mod view;
 
 pub use account::{GraphBytes, GraphStats};
 pub use block::Run;
+pub use candidates::{Candidates, Pick};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use store::GraphStore;
-pub use view::{Candidates, GraphReader, GraphView, Neighbor, Past};
+pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past};
 
 use crate::event::EdgeId;
 
