@@ -25,7 +25,7 @@ use crate::train::stream::Stream;
 const BATCH_EVENTS: usize = 600;
 const FANOUT: usize = 10;
 /// Batches per thread that one call samples when it plans ahead.
-const AHEAD_BATCHES: usize = 4;
+const AHEAD_BATCHES: usize = 2;
 /// Questions of one measurement about a hub.
 const HUB_QUESTIONS: usize = 10_000;
 
