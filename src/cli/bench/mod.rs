@@ -5,6 +5,7 @@
 //! are read and batches are made before the clock starts).
 
 mod ingest;
+mod questions;
 mod sample;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ enum Part {
     Ingest(ingest::IngestArgs),
     /// Temporal sampling: recent and uniform, one and two layers, one and more threads
     Sample(sample::SampleArgs),
+    /// What other samplers can be asked too, and our answers, as files
+    Questions(questions::QuestionsArgs),
 }
 
 /// What every part takes.
@@ -51,6 +54,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.part {
         Part::Ingest(args) => ingest::run(args),
         Part::Sample(args) => sample::run(args),
+        Part::Questions(args) => questions::run(args),
     }
 }
 
