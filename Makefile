@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check fmt
+.PHONY: help demo test check fmt peers
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -34,3 +34,7 @@ check: ## formatting, lints and the house rules, before every commit
 fmt: ## format the sources
 	@scripts/setup.sh check
 	cargo fmt
+
+peers: ## measure beside other temporal samplers; DATA=folder of event files, 12 GB of Python packages
+	@scripts/setup.sh
+	benches/peers/run.sh --data "$(DATA)"

@@ -57,8 +57,8 @@ macro_rules! section {
 
 section!(/// All settings, section by section.
 Config {
-    data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, model: Model,
-    learner: Learner, checkpoint: Checkpoint, output: Output,
+    data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory,
+    model: Model, learner: Learner, checkpoint: Checkpoint, output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
@@ -92,6 +92,8 @@ section!(/// `[log]`
     Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize });
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize });
+section!(/// `[memory]`
+    Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
 section!(/// `[model]`
 Model {
     memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
@@ -114,6 +116,16 @@ impl Stream {
     pub fn lateness(&self) -> Option<i64> {
         (self.allowed_lateness >= 0).then_some(self.allowed_lateness)
     }
+}
+
+/// How what does not fit in memory is read from disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpillEngine {
+    /// Through io_uring where the kernel allows it.
+    Auto,
+    /// By plain reads.
+    Pread,
 }
 
 /// What happens to an event that is later than allowed.

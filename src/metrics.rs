@@ -180,6 +180,17 @@ group! {
 }
 
 group! {
+    /// Stores that keep on disk what memory has no room for; nothing without bounds on memory.
+    SpillMetrics, SPILL;
+    budget: IntGaugeVec ["store"] = "spill_budget_bytes"
+        "Memory that a store with a bound may take, in bytes; store is graph or rows.";
+    bytes: IntGaugeVec ["store", "place"] = "spill_bytes" "Bytes of a store with a bound, in memory and on disk.";
+    reads: IntCounterVec ["store"] = "spill_reads_total" "Chunks of edges and blocks of rows read from disk.";
+    failures: IntCounterVec ["store"] = "spill_failures_total" "Reads and writes of spilled data that failed.";
+    degraded: IntGaugeVec ["store"] = "spill_degraded" "1 while the disk of a store with a bound fails, else 0.";
+}
+
+group! {
     /// The learning loop.
     TrainMetrics, TRAIN;
     steps: IntCounterVec ["mode"] = "train_steps_total"
@@ -191,6 +202,8 @@ group! {
         "Time of one step by phase: sample, gather, forward, backward, optimizer, memory.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
     events_behind: IntGauge = "train_events_behind" "Durable records that the learner has not seen yet.";
+    storage_failures: IntCounter = "train_storage_failures_total"
+        "Batches that had to wait because what they read could not be read from the disk.";
     nonfinite: IntCounter = "train_nonfinite_total"
         "Steps in which a loss, a gradient or a memory row was not finite and was refused.";
 }
@@ -246,7 +259,8 @@ group! {
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
-pub const INVENTORY: [&[MetricInfo]; 9] = [INGEST, LOG, GRAPH, TRAIN, EVAL, MODEL, CHECKPOINT, HTTP, BUILD];
+pub const INVENTORY: [&[MetricInfo]; 10] =
+    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, MODEL, CHECKPOINT, HTTP, BUILD];
 
 /// Names of the process collector's metrics.
 pub const PROCESS_METRICS: [&str; 7] = [
@@ -270,6 +284,8 @@ pub struct Metrics {
     pub log: LogMetrics,
     /// The temporal graph in memory.
     pub graph: GraphMetrics,
+    /// Stores with a bound on their memory.
+    pub spill: SpillMetrics,
     /// The learning loop.
     pub train: TrainMetrics,
     /// Quality on events not seen yet.
@@ -305,6 +321,7 @@ impl Metrics {
             ingest: IngestMetrics::register(&registry)?,
             log: LogMetrics::register(&registry)?,
             graph: GraphMetrics::register(&registry)?,
+            spill: SpillMetrics::register(&registry)?,
             train: TrainMetrics::register(&registry)?,
             eval: EvalMetrics::register(&registry)?,
             model: ModelMetrics::register(&registry)?,

@@ -124,6 +124,9 @@ pub enum ApiError {
     /// No weights have been published.
     #[error("{0}; ask again in a moment")]
     NoModel(String),
+    /// What an answer needs could not be read from the disk.
+    #[error("{0}; ask again in a moment, and look at the daemon's disk if it goes on")]
+    StorageFailed(String),
     /// The log's disk is full.
     #[error("{0}")]
     DiskFull(String),
@@ -161,6 +164,7 @@ impl ApiError {
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", Some(1)),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full", Some(1)),
             Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_model", Some(5)),
+            Self::StorageFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, "storage_failed", Some(5)),
             Self::DiskFull(_) => (StatusCode::SERVICE_UNAVAILABLE, "disk_full", Some(30)),
             Self::Restoring => (StatusCode::SERVICE_UNAVAILABLE, "restoring", Some(5)),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", Some(5)),
@@ -266,7 +270,10 @@ impl From<PathRejection> for ApiError {
 
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> Self {
-        Self::NoModel(error.to_string())
+        match error {
+            QueryError::NotReady | QueryError::Mismatch { .. } => Self::NoModel(error.to_string()),
+            QueryError::Storage(_) => Self::StorageFailed(error.to_string()),
+        }
     }
 }
 

@@ -43,7 +43,8 @@ const NOT_FINITE: &str = "not_finite";
         (status = 413, description = "Too many nodes or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
-        (status = 503, description = "Too many requests at a time, or no model yet", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time, no model yet (`no_model`), or the \
+            disk could not be read (`storage_failed`)", body = ErrorBody),
     )
 )]
 pub(super) async fn embeddings(
@@ -94,7 +95,8 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
         (status = 413, description = "Too many pairs or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
-        (status = 503, description = "Too many requests at a time, or no model yet", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time, no model yet (`no_model`), or the \
+            disk could not be read (`storage_failed`)", body = ErrorBody),
     )
 )]
 pub(super) async fn link_scores(
@@ -140,7 +142,8 @@ fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairSco
         (status = 412, description = "`after` is not visible yet", body = ErrorBody),
         (status = 413, description = "Too many neighbors", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
-        (status = 503, description = "Too many requests at a time", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time, or the \
+            disk could not be read (`storage_failed`)", body = ErrorBody),
     )
 )]
 pub(super) async fn node(
@@ -158,7 +161,7 @@ pub(super) async fn node(
     let answer = blocking(Some(permit), limits.request_timeout, move || {
         let engine = &app.state.engine;
         let key = NodeKey::from_text(&key);
-        let Some(found) = engine.node(&key, neighbors) else {
+        let Some(found) = engine.node(&key, neighbors)? else {
             return Err(ApiError::UnknownNode { key: Key(key), freshness: engine.freshness().into() });
         };
         let neighbors = found.neighbors.into_iter().map(|neighbor| Neighbor {

@@ -4,6 +4,9 @@
 //! apart from what the log has ([`Index`]): names, types, source positions, idempotency keys. If the group
 //! is not written it is dropped and has left nothing; if it is, the index takes in its frames and so gives
 //! the same ids.
+//!
+//! The name of a deleted node is unknown from the deletion on. If it comes again it is the name of a new node, and is
+//! written into the log anew.
 
 use std::sync::Arc;
 
@@ -23,6 +26,10 @@ pub(super) struct Group<'a> {
     next: EdgeId,
     /// Names that the log does not have, and the ids that they will have there.
     keys: HashMap<&'a NodeKey, NodeId>,
+    /// Names that the log has, of nodes that the group deletes.
+    deleted: HashSet<&'a NodeKey>,
+    /// How many ids the group has given.
+    new_ids: usize,
     types: HashMap<&'a str, u16>,
     /// The first type for which there was no number left.
     pub untyped: Option<&'a str>,
@@ -38,6 +45,8 @@ impl<'a> Group<'a> {
             index,
             next,
             keys: HashMap::new(),
+            deleted: HashSet::new(),
+            new_ids: 0,
             types: HashMap::new(),
             untyped: None,
             idempotency: HashSet::new(),
@@ -118,6 +127,9 @@ impl<'a> Group<'a> {
             Event::DeleteNode { key } => {
                 let Some(node) = self.lookup(key) else { return Ok(()) };
                 push_plain(&mut self.frame.batch, Op::DeleteNode, node, node, EventTime::MAX);
+                if self.keys.remove(key).is_none() {
+                    self.deleted.insert(key);
+                }
             }
         }
         let idempotency = &mut self.frame.batch.idempotency;
@@ -145,7 +157,9 @@ impl<'a> Group<'a> {
     }
 
     fn lookup(&self, key: &NodeKey) -> Option<NodeId> {
-        self.index.keys.lookup(key).or_else(|| self.keys.get(key).copied())
+        let known = self.index.keys.lookup(key);
+        let known = known.filter(|_| self.deleted.is_empty() || !self.deleted.contains(key));
+        known.or_else(|| self.keys.get(key).copied())
     }
 
     /// The id of a node, the next one on first sight.
@@ -153,10 +167,11 @@ impl<'a> Group<'a> {
         if let Some(id) = self.lookup(key) {
             return Ok(id);
         }
-        let next = self.index.keys.len() + self.keys.len();
+        let next = self.index.keys.len() + self.new_ids;
         let id = u32::try_from(next).ok().filter(|_| next < NODES_MAX);
         let id = NodeId(id.ok_or_else(|| format!("the graph holds {NODES_MAX} nodes already, its maximum"))?);
         self.keys.insert(key, id);
+        self.new_ids += 1;
         self.frame.new_keys.push(key.clone());
         Ok(id)
     }

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use super::idempotency::IdempotencyWindow;
 use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphStore, NodeDictionary};
+use crate::graph::{GraphStore, NodeDictionary, SpillError};
 use crate::log::Frame;
 
 /// How far each partition of each source is in the log: the next offset, and the latest event time.
@@ -106,6 +106,10 @@ pub struct Index {
     pub positions: Arc<Positions>,
     pub(super) types: TypeNames,
     pub(super) seen: IdempotencyWindow,
+    /// Names and rows of every record below this position are in.
+    named_end: EdgeId,
+    /// Whether the graph's memory or disk may still hold what a deletion removed.
+    pub(super) has_traces: bool,
 }
 
 impl Index {
@@ -113,26 +117,55 @@ impl Index {
     #[must_use]
     pub fn new(
         graph: GraphStore,
-        edge_feature_dimension: usize,
-        node_feature_dimension: usize,
+        edge_features: FeatureStore,
+        node_features: FeatureStore,
         idempotency_keys_max: usize,
     ) -> Self {
         Self {
             keys: Arc::new(NodeDictionary::new()),
             graph: Arc::new(graph),
-            edge_features: Arc::new(FeatureStore::new(edge_feature_dimension)),
-            node_features: Arc::new(FeatureStore::new(node_feature_dimension)),
+            edge_features: Arc::new(edge_features),
+            node_features: Arc::new(node_features),
             positions: Arc::default(),
             types: TypeNames::default(),
             seen: IdempotencyWindow::new(idempotency_keys_max),
+            named_end: EdgeId(0),
+            has_traces: false,
         }
     }
 
-    /// Takes in a frame that is in the log. Rows first, then adjacency: who finds an edge finds its row.
-    pub fn absorb(&mut self, frame: &Frame) {
-        for key in &frame.new_keys {
-            self.keys.intern(key);
+    /// Takes in a frame that is in the log. Rows first, then adjacency: who finds an edge finds its row. The rows of
+    /// edges that a deletion removes go with them, and the names of deleted nodes last: a name that comes again
+    /// in the same frame has its new id by then.
+    ///
+    /// # Errors
+    /// The graph cannot read back what it keeps on disk; the same frame may be taken in again.
+    pub fn absorb(&mut self, frame: &Frame) -> Result<(), SpillError> {
+        if self.named_end < frame.batch.end() {
+            self.take_names_and_rows(frame);
+            self.named_end = frame.batch.end();
         }
+        let (rows, has_traces) = (&self.edge_features, &mut self.has_traces);
+        let mut removed = |edge: EdgeId| {
+            rows.clear(edge.0);
+            *has_traces = true;
+        };
+        self.graph.apply_telling(&frame.batch, &mut removed)?;
+        let records = frame.batch.op.iter().zip(&frame.batch.src);
+        for (_, &node) in records.filter(|(op, _)| **op == Op::DeleteNode) {
+            self.keys.forget(node);
+        }
+        for range in &frame.sources {
+            self.positions.advance(range);
+        }
+        self.positions.advance_time(frame);
+        Ok(())
+    }
+
+    /// What must be done once only, even if the frame is taken in again: a key gets one id, and a row that a
+    /// deletion removed must not come back.
+    fn take_names_and_rows(&mut self, frame: &Frame) {
+        self.keys.define(&frame.new_keys);
         for name in &frame.new_types {
             self.types.define(name);
         }
@@ -140,11 +173,6 @@ impl Index {
             self.seen.insert(key);
         }
         self.set_rows(frame);
-        self.graph.apply(&frame.batch);
-        for range in &frame.sources {
-            self.positions.advance(range);
-        }
-        self.positions.advance_time(frame);
     }
 
     fn set_rows(&self, frame: &Frame) {
@@ -188,7 +216,10 @@ mod tests {
 
     #[test]
     fn event_times_are_known_by_partition() {
-        let mut index = Index::new(GraphStore::new(GraphOptions::default()), 0, 0, 10);
+        let mut index = {
+            let rows = || FeatureStore::new(0);
+            Index::new(GraphStore::new(GraphOptions::default()), rows(), rows(), 10)
+        };
         let mut next = 0;
         let mut absorb = |source: Option<(&str, i32)>, times: &[i64]| {
             let mut batch = EdgeBatch { first: EdgeId(next), ..EdgeBatch::default() };
@@ -200,7 +231,7 @@ mod tests {
             };
             let sources = source.map(range).into_iter().collect();
             let new_keys = if index.keys.is_empty() { vec!["a".into(), "b".into()] } else { Vec::new() };
-            index.absorb(&Frame { batch, new_keys, sources, ..Frame::default() });
+            index.absorb(&Frame { batch, new_keys, sources, ..Frame::default() }).unwrap();
         };
         absorb(Some(("kafka:t", 0)), &[5, 9]);
         absorb(Some(("kafka:t", 1)), &[2, 3]);

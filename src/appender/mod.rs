@@ -11,10 +11,11 @@
 mod encode;
 mod idempotency;
 mod index;
+mod replay;
+mod scrub;
 #[cfg(test)]
 mod tests;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,14 +24,21 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::RwLock;
 
 pub use index::{Index, Positions, TypeNames};
+pub use replay::{ReplayError, replay};
+use scrub::Scrubbing;
 
-use crate::event::{EdgeId, EventTime, Receipt, Submission, SubmitError};
+use crate::event::{EventTime, Receipt, Submission, SubmitError};
+use crate::graph::SpillError;
 use crate::log::{Frame, Log, LogError};
 use crate::metrics::Metrics;
 use crate::serving::Progress;
 
 /// How long the loop waits for a submission before it looks at its surroundings.
 const IDLE: Duration = Duration::from_millis(100);
+
+/// How often, and with which pauses, the index tries to follow the log when its disk cannot be read.
+const FOLLOW_TRIES: u32 = 20;
+const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 
 /// Whether the log takes events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,6 +127,9 @@ pub struct Appender {
     refused_bytes: usize,
     /// Whether it was said that edge types ran out.
     out_of_types: bool,
+    /// Whether the log holds what the index could not take in: only a replay helps.
+    behind: bool,
+    scrubbing: Scrubbing,
 }
 
 impl Appender {
@@ -135,18 +146,29 @@ impl Appender {
         status.bytes.store(log.bytes(), Ordering::Relaxed);
         progress.set_durable(log.durable_end());
         progress.set_indexed(index.end());
-        let appender =
-            Self { log, index, progress, status, metrics, options, refused_bytes: 0, out_of_types: false };
+        let appender = Self {
+            log,
+            index,
+            progress,
+            status,
+            metrics,
+            options,
+            refused_bytes: 0,
+            out_of_types: false,
+            behind: false,
+            scrubbing: Scrubbing::new(),
+        };
         appender.advance_watermark();
         appender
     }
 
     /// Takes submissions until `stop` is set, writes what waits then, and refuses what comes later. Calls
-    /// `pulse` at every turn.
+    /// `pulse` at every turn. Ends before if the index cannot follow the log: the daemon is to start again.
     pub fn run(mut self, queue: &Receiver<Submission>, stop: &AtomicBool, pulse: impl Fn()) {
         let _refusing = RefuseTheRest(queue);
-        while !stop.load(Ordering::Acquire) {
+        while !stop.load(Ordering::Acquire) && !self.behind {
             pulse();
+            self.scrubbing.turn(&mut self.index);
             match queue.recv_timeout(IDLE) {
                 Ok(first) => {
                     self.take_group(first, queue);
@@ -158,6 +180,7 @@ impl Appender {
         // No more than what waits now, or whoever goes on submitting would keep the loop alive.
         let mut waiting = queue.len();
         while waiting > 0
+            && !self.behind
             && let Ok(first) = queue.try_recv()
         {
             pulse();
@@ -205,10 +228,18 @@ impl Appender {
                 Ok(outcomes) => {
                     let written = group.drain(..outcomes.len());
                     for (submission, (frame, receipt)) in written.zip(outcomes) {
-                        self.take_in(frame.as_ref(), receipt);
+                        // Durable is durable: what the index cannot follow now, the next start reads.
+                        if !self.behind
+                            && let Err(error) = self.take_in(frame.as_ref(), receipt)
+                        {
+                            self.give_up(&error);
+                        }
                         if let Some(reply) = submission.reply {
                             reply(Ok(receipt));
                         }
+                    }
+                    if self.behind {
+                        return;
                     }
                     self.set_state(LogState::Writable);
                 }
@@ -267,16 +298,38 @@ impl Appender {
         Ok(outcomes)
     }
 
-    fn take_in(&mut self, frame: Option<&Frame>, receipt: Receipt) {
+    fn take_in(&mut self, frame: Option<&Frame>, receipt: Receipt) -> Result<(), SpillError> {
         if let Some(frame) = frame {
             let started = Instant::now();
-            self.index.absorb(frame);
+            self.follow(frame)?;
             self.metrics.graph.apply_duration.observe(started.elapsed().as_secs_f64());
             self.progress.set_indexed(self.index.end());
             self.advance_watermark();
         }
         self.status.accepted.fetch_add(receipt.accepted, Ordering::Relaxed);
         self.status.duplicates.fetch_add(receipt.duplicates, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes a frame into the index; a disk that fails to give back what the index keeps there is given some
+    /// time.
+    fn follow(&mut self, frame: &Frame) -> Result<(), SpillError> {
+        let mut tries = 0;
+        while let Err(error) = self.index.absorb(frame) {
+            tries += 1;
+            tracing::error!(%error, tries, "events are in the log, but not yet in the graph");
+            if tries == FOLLOW_TRIES {
+                return Err(error);
+            }
+            std::thread::sleep(FOLLOW_PAUSE);
+        }
+        Ok(())
+    }
+
+    /// The log is ahead of the index for good.
+    fn give_up(&mut self, error: &SpillError) {
+        self.behind = true;
+        self.set_state(LogState::Failing(format!("the graph cannot follow it: {error}")));
     }
 
     fn advance_watermark(&self) {
@@ -341,24 +394,4 @@ impl Drop for RefuseTheRest<'_> {
             }
         }
     }
-}
-
-/// Rebuilds the index from the log. `proceed` hears the position reached after every frame and may end the
-/// work, which is then unfinished.
-///
-/// # Errors
-/// When the log cannot be read or is damaged.
-pub fn replay(
-    log: &Log,
-    index: &mut Index,
-    mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>, LogError> {
-    let mut reader = log.reader(EdgeId(0));
-    while let Some(frame) = reader.next_frame()? {
-        index.absorb(&frame);
-        if proceed(index.end()).is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
-    }
-    Ok(ControlFlow::Continue(()))
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::output;
 use crate::appender::Index;
 use crate::catalog::Catalog;
+use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::learner::checkpoint;
 use crate::log;
@@ -85,13 +86,14 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
 /// Reads a log from its start and prints what it means, with a digest of the graph that is the same for
 /// the same edges whatever the order they arrived in.
 pub(super) fn log(args: &LogArgs) -> Result<()> {
-    let mut index = Index::new(GraphStore::new(GraphOptions::default()), 0, 0, 0);
+    let rows = || FeatureStore::new(0);
+    let mut index = Index::new(GraphStore::new(GraphOptions::default()), rows(), rows(), 0);
     let mut reader = log::read_only(&args.data.join("log"))?;
     let (mut frames, mut records) = (0_u64, 0_u64);
     while let Some(frame) = reader.next_frame()? {
         frames += 1;
         records += frame.batch.len() as u64;
-        index.absorb(&frame);
+        index.absorb(&frame)?;
     }
     let stats = index.graph.stats();
     let positions: Vec<_> = index
@@ -106,7 +108,7 @@ pub(super) fn log(args: &LogArgs) -> Result<()> {
         "end_position": index.end().0,
         "nodes": index.keys.len(),
         "edges": stats.edges,
-        "graph_digest": format!("{:032x}", index.graph.digest(&index.keys)),
+        "graph_digest": format!("{:032x}", index.graph.digest(&index.keys)?),
         "positions": positions,
     });
     output::print(&format!("{document:#}"))

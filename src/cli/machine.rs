@@ -17,8 +17,19 @@ pub fn facts(threads: usize) -> Value {
     })
 }
 
+/// Most memory that this process ever had resident.
+#[must_use]
+pub fn peak_resident_bytes() -> Option<u64> {
+    kibibytes("/proc/self/status", "VmHWM")
+}
+
 fn memory_bytes() -> Option<u64> {
-    let text = field("/proc/meminfo", "MemTotal")?;
+    kibibytes("/proc/meminfo", "MemTotal")
+}
+
+/// A size that the kernel tells, in bytes.
+fn kibibytes(path: &str, name: &str) -> Option<u64> {
+    let text = field(path, name)?;
     text.strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
 }
 
@@ -39,5 +50,6 @@ mod tests {
         assert_eq!(facts["threads"], 3);
         assert!(facts["cores"].as_u64().unwrap() >= 1);
         assert!(facts["memory_bytes"].as_u64().unwrap() > 1 << 20);
+        assert!(peak_resident_bytes().unwrap() > 1 << 20);
     }
 }

@@ -75,6 +75,13 @@ impl Config {
         )?;
         let shards = self.graph.shards;
         require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two")?;
+        for (key, bytes) in [
+            ("memory.graph_bytes_max", self.memory.graph_bytes_max),
+            ("memory.rows_bytes_max", self.memory.rows_bytes_max),
+        ] {
+            let possible = bytes == 0 || bytes >= 1 << 20;
+            require(possible, key, bytes, "must be 0, which means no limit, or at least 1048576")?;
+        }
         let interval = self.checkpoint.interval_seconds;
         let possible = (1..=CHECKPOINT_SECONDS_MAX).contains(&interval);
         let allowed = "must be at least 1 and at most 31536000, a year";
@@ -174,6 +181,8 @@ mod tests {
         for (key, value, expected) in [
             ("graph.page_entries_max", "100", "must be a power of two"),
             ("graph.shards", "3", "must be a power of two"),
+            ("memory.graph_bytes_max", "1000", "must be 0, which means no limit, or at least 1048576"),
+            ("memory.rows_bytes_max", "1", "must be 0"),
             ("model.heads", "3", "must divide"),
             ("model.heads", "0", "at least 1"),
             ("model.dropout", "1", "below 1"),

@@ -19,6 +19,7 @@ mod starting;
 mod status;
 mod store;
 mod supervise;
+mod tiers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -10,10 +10,10 @@ use anyhow::Result;
 
 use super::service::{self, Watchdog};
 use super::sources::Sources;
-use super::{Parts, Stop, Supervisor};
+use super::{Parts, Stop, Supervisor, tiers};
 use crate::api::{Health, State};
 use crate::appender::AppenderStatus;
-use crate::serving::Progress;
+use crate::serving::{Progress, QueryEngine};
 
 const PERIOD: Duration = Duration::from_millis(250);
 
@@ -28,6 +28,7 @@ pub(super) fn watch(
         health: parts.health.clone(),
         appender: parts.appender.clone(),
         progress: parts.progress.clone(),
+        engine: parts.engine.clone(),
         sources: sources.clone(),
         supervisor: supervisor.clone(),
         draining: stop.draining.clone(),
@@ -46,6 +47,7 @@ struct Watcher {
     health: Arc<Health>,
     appender: Arc<AppenderStatus>,
     progress: Arc<Progress>,
+    engine: Arc<QueryEngine>,
     sources: Sources,
     supervisor: Supervisor,
     draining: Arc<AtomicBool>,
@@ -78,6 +80,7 @@ impl Watcher {
             Some(fault) => self.health.set("learner", State::Failed, fault),
             None => self.health.set("learner", State::Ok, format!("{behind} events behind")),
         }
+        self.look_at_disk();
         let troubled: Vec<String> = self
             .sources
             .reports()
@@ -89,6 +92,30 @@ impl Watcher {
             self.health.set("sources", State::Ok, "all running");
         } else {
             self.health.set("sources", State::Degraded, troubled.join("; "));
+        }
+    }
+
+    /// Whether what has no room in memory can be written and read.
+    fn look_at_disk(&self) {
+        let stores = tiers::stores(&self.engine.graph, &self.engine.edge_features);
+        if stores.is_empty() {
+            return;
+        }
+        let failing = stores.iter().filter_map(|(name, store)| {
+            if let Some(reason) = &store.failing {
+                return Some(format!("the disk behind memory.{name}_bytes_max fails: {reason}"));
+            }
+            // A batch may need more for a moment.
+            let most = store.budget_bytes + store.budget_bytes / 4 + (8 << 20);
+            let (takes, may) = (store.memory_bytes, store.budget_bytes);
+            (takes > most)
+                .then(|| format!("memory.{name}_bytes_max is {may}, and it takes {takes}: raise the bound"))
+        });
+        let failing: Vec<String> = failing.collect();
+        if failing.is_empty() {
+            self.health.set("memory", State::Ok, "within its bounds");
+        } else {
+            self.health.set("memory", State::Degraded, failing.join("; "));
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Copies the numbers that are counted outside the metrics into them, whenever they are read.
 
+use std::collections::BTreeMap;
+
 use super::StatusSource;
 use super::status::{GraphStatus, IngestStatus};
+use super::tiers::TierStatus;
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
 
@@ -11,6 +14,7 @@ pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
     metrics.on_scrape(Box::new(move |metrics| {
         let document = status.document();
         graph(metrics, &document.graph);
+        tiers(metrics, &document.memory);
         ingest(metrics, &document.ingest);
         set_count(&metrics.log.bytes, document.log.bytes);
         set_count(&metrics.log.end_position, document.log.durable_position);
@@ -27,6 +31,18 @@ fn graph(metrics: &Metrics, graph: &GraphStatus) {
     }
     set_if_known(&metrics.ingest.latest_event_time, graph.latest_event_time);
     set_if_known(&metrics.ingest.watermark, graph.watermark);
+}
+
+fn tiers(metrics: &Metrics, stores: &BTreeMap<&'static str, TierStatus>) {
+    let spill = &metrics.spill;
+    for (&store, status) in stores {
+        set_count(&spill.budget.with_label_values(&[store]), status.budget_bytes);
+        set_count(&spill.bytes.with_label_values(&[store, "memory"]), status.memory_bytes);
+        set_count(&spill.bytes.with_label_values(&[store, "disk"]), status.disk_bytes);
+        mirror(&spill.reads.with_label_values(&[store]), status.reads);
+        mirror(&spill.failures.with_label_values(&[store]), status.failures);
+        spill.degraded.with_label_values(&[store]).set(i64::from(status.failing.is_some()));
+    }
 }
 
 fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
@@ -56,8 +72,6 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::daemon::sources::SourceReport;
 

@@ -8,11 +8,13 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::sources::{SourceReport, Sources};
+use super::tiers::{self, TierStatus};
 use super::{Parts, Store};
 use crate::appender::{AppenderStatus, Positions};
 use crate::config::Config;
 use crate::device::Probe;
 use crate::event::SourcePosition;
+use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, NodeDictionary};
 use crate::learner::LearnerStatus;
 use crate::serving::{NodeStates, Progress};
@@ -28,6 +30,8 @@ pub struct StatusDocument {
     pub ingest: IngestStatus,
     pub log: LogStatus,
     pub graph: GraphStatus,
+    /// What is on disk because memory is bounded, by store: `graph`, `rows`; empty without bounds.
+    pub memory: BTreeMap<&'static str, TierStatus>,
     pub learner: LearnerDocument,
 }
 
@@ -110,7 +114,8 @@ struct Inputs {
     queue_batches_max: usize,
     graph: Arc<GraphStore>,
     keys: Arc<NodeDictionary>,
-    features_bytes: Box<dyn Fn() -> u64 + Send + Sync>,
+    edge_features: Arc<FeatureStore>,
+    node_features: Arc<FeatureStore>,
     positions: Arc<Positions>,
     progress: Arc<Progress>,
     states: Arc<NodeStates>,
@@ -127,14 +132,14 @@ impl StatusSource {
         sources: &Sources,
         probe: &Probe,
     ) -> Self {
-        let (edges, nodes) = (store.index.edge_features.clone(), store.index.node_features.clone());
         Self(Arc::new(Inputs {
             started: Instant::now(),
             device: probe.reason.clone(),
             queue_batches_max: config.ingest.queue_batches_max,
             graph: store.index.graph.clone(),
             keys: store.index.keys.clone(),
-            features_bytes: Box::new(move || edges.bytes() + nodes.bytes()),
+            edge_features: store.index.edge_features.clone(),
+            node_features: store.index.node_features.clone(),
             positions: store.index.positions.clone(),
             progress: parts.progress.clone(),
             states: parts.engine.states.clone(),
@@ -155,6 +160,7 @@ impl StatusSource {
             ingest: self.0.ingest(),
             log: self.0.log(),
             graph: self.0.graph(),
+            memory: tiers::stores(&self.0.graph, &self.0.edge_features),
             learner: self.0.learner(),
         }
     }
@@ -191,14 +197,15 @@ impl Inputs {
     fn graph(&self) -> GraphStatus {
         let stats = self.graph.stats();
         let bytes = BTreeMap::from([
-            ("entries", stats.bytes.entries),
+            // What is on disk is told under `memory`.
+            ("entries", stats.bytes.entries.saturating_sub(stats.bytes.on_disk)),
             ("slack", stats.bytes.slack),
             ("headers", stats.bytes.headers),
             ("directories", stats.bytes.directories),
             ("locks", stats.bytes.locks),
             ("plan", stats.bytes.plan),
             ("dictionary", self.keys.bytes()),
-            ("features", (self.features_bytes)()),
+            ("features", self.edge_features.bytes() + self.node_features.bytes()),
         ]);
         GraphStatus {
             nodes: self.keys.len() as u64,

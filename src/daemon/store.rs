@@ -5,6 +5,7 @@
 //! data.dir/checkpoints/    what was learned
 //! data.dir/catalog.sqlite  which checkpoints there are, settings that may not change
 //! data.dir/dead-letters/   rejected events
+//! data.dir/spill/          nothing to be seen: files without a name for what memory has no room for
 //! ```
 
 use std::time::Instant;
@@ -12,12 +13,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use super::checkpoints::Checkpoints;
-use super::{Interrupted, Starting};
+use super::{Interrupted, Starting, tiers};
 use crate::appender::{Index, replay};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::event::EdgeId;
-use crate::graph::{GraphOptions, GraphStore};
+use crate::feature::FeatureStore;
 use crate::log::{Log, LogOptions};
 
 /// The open data directory.
@@ -54,7 +55,7 @@ impl Store {
         let catalog = Catalog::open(&dir.join("catalog.sqlite"))?;
         hold_dimensions(&catalog, config)?;
         let checkpoints = Checkpoints::new(catalog, checkpoint_dir);
-        Ok(Self { log, index: empty_index(config), checkpoints })
+        Ok(Self { log, index: empty_index(config)?, checkpoints })
     }
 
     /// Rebuilds the index from the log.
@@ -96,13 +97,8 @@ pub fn fixed_settings(config: &Config) -> [(&'static str, String); 2] {
     ]
 }
 
-fn empty_index(config: &Config) -> Index {
-    let options =
-        GraphOptions { shards: config.graph.shards, page_entries_max: config.graph.page_entries_max };
-    Index::new(
-        GraphStore::new(options),
-        config.stream.edge_feature_dimension,
-        config.stream.node_feature_dimension,
-        config.ingest.idempotency_keys_max,
-    )
+fn empty_index(config: &Config) -> Result<Index> {
+    let node_features = FeatureStore::new(config.stream.node_feature_dimension);
+    let (graph, edge_features) = (tiers::graph(config)?, tiers::edge_rows(config)?);
+    Ok(Index::new(graph, edge_features, node_features, config.ingest.idempotency_keys_max))
 }

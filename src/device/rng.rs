@@ -16,18 +16,25 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 pub const START: u64 = 0x243F_6A88_85A3_08D3;
 
 /// SplitMix64's output function: a bijection of the 64-bit integers.
-#[inline]
+#[inline(always)]
 const fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
 }
 
+/// The state after one more word of a key.
+#[inline(always)]
+#[must_use]
+pub const fn absorb(state: u64, word: u64) -> u64 {
+    mix(state.wrapping_add(word.wrapping_add(1).wrapping_mul(GOLDEN)))
+}
+
 /// The random number that follows from a [`prefix`] and the last word of a key.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub const fn draw(prefix: u64, last: u64) -> u64 {
-    mix(prefix.wrapping_add(last.wrapping_add(1).wrapping_mul(GOLDEN)))
+    absorb(prefix, last)
 }
 
 /// The state after the first three words of a key: `draw(prefix([a, b, c]), d)` is
@@ -35,7 +42,7 @@ pub const fn draw(prefix: u64, last: u64) -> u64 {
 #[inline]
 #[must_use]
 pub const fn prefix(words: [u64; 3]) -> u64 {
-    draw(draw(draw(START, words[0]), words[1]), words[2])
+    absorb(absorb(absorb(START, words[0]), words[1]), words[2])
 }
 
 /// A random number, uniform over all 64-bit integers, that depends on nothing but `key`.
@@ -47,11 +54,13 @@ pub const fn random_u64(key: [u64; 4]) -> u64 {
 
 /// `random` scaled to `0..n` by multiply and shift; 0 if `n` is 0. No value is favoured by more than
 /// n / 2^64 of its share.
-#[inline]
+#[inline(always)]
 #[must_use]
 #[allow(clippy::cast_possible_truncation)]
 pub const fn scale(random: u64, n: u32) -> u32 {
-    ((random as u128 * n as u128) >> 64) as u32
+    // (random * n) >> 64 in halves, which vectors can do: neither product nor sum exceeds 64 bits.
+    let (high, low, n) = (random >> 32, random & 0xFFFF_FFFF, n as u64);
+    ((high * n + ((low * n) >> 32)) >> 32) as u32
 }
 
 /// A random integer in `0..n`; 0 if `n` is 0.

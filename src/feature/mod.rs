@@ -1,22 +1,27 @@
 //! Floor 2: rows of features. A [`FeatureStore`] holds one row of fixed dimension per edge or node,
 //! found by its dense index; a row that was never set reads as zeros.
 //!
-//! Rows stand in chunks that are allocated when the first of their rows is set, so streams where few
-//! events carry features pay for few rows. Each chunk has its own lock: readers gather while the writer
-//! adds, and a reader sees each row either before or after a write, never half of one.
+//! All rows are in memory ([`resident`]), or as many as a budget pays for, and the others in a file
+//! ([`tiered`]). Reading may fail, as storage can: then nothing that was written to the output counts. Who knows
+//! early which rows it will gather announces them, so that they are fetched meanwhile.
 //!
 //! Knows nothing of what an index stands for.
 
-use std::sync::Arc;
+mod resident;
+mod tiered;
 
-use parking_lot::RwLock;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use thiserror::Error;
 
-/// Target size of a chunk in bytes; a chunk always holds a power of two of rows.
-const CHUNK_BYTES: usize = 64 * 1024;
+use crate::device::disk::PageFile;
+use resident::ResidentRows;
+pub use tiered::{Announced, RowError, RowState, RowStats, TieredRows};
 
-/// A row did not fit the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+/// A row that was not stored, or rows that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FeatureError {
     /// The row has another length than the store's rows.
     #[error(
@@ -31,31 +36,56 @@ pub enum FeatureError {
         /// Length of the row given.
         found: usize,
     },
+    /// Rows could not be read from where they are kept.
+    #[error("feature rows of {dimension} values could not be read: {reason}")]
+    Read {
+        /// Length of the store's rows.
+        dimension: usize,
+        /// What the storage said.
+        reason: String,
+    },
 }
 
 /// All rows of one kind, by dense index. `Sync`: one writer and many readers.
 pub struct FeatureStore {
-    dimension: usize,
-    /// Rows of a chunk as a power of two.
-    chunk_shift: u32,
-    chunks: RwLock<Vec<Option<Arc<Chunk>>>>,
+    rows: Rows,
+    /// Set while reads are to fail.
+    fault: Option<Arc<AtomicBool>>,
 }
 
-/// Rows of one chunk, one after another.
-type Chunk = RwLock<Box<[f32]>>;
+enum Rows {
+    Resident(ResidentRows),
+    Tiered(TieredRows),
+}
 
 impl FeatureStore {
-    /// A store for rows of `dimension` values. With dimension 0 it stores nothing.
+    /// A store for rows of `dimension` values, all in memory. With dimension 0 it stores nothing.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        let rows = (CHUNK_BYTES / size_of::<f32>() / dimension.max(1)).max(1);
-        Self { dimension, chunk_shift: rows.ilog2(), chunks: RwLock::new(Vec::new()) }
+        Self { rows: Rows::Resident(ResidentRows::new(dimension)), fault: None }
+    }
+
+    /// A store that takes about `budget` bytes of memory and keeps the other rows in `file`.
+    ///
+    /// # Errors
+    /// When the threads that read ahead and write cannot be started.
+    pub fn with_budget(dimension: usize, budget: u64, file: Box<dyn PageFile>) -> io::Result<Self> {
+        Ok(Self { rows: Rows::Tiered(TieredRows::new(dimension, budget, file)?), fault: None })
+    }
+
+    /// A store whose rows cannot be read while `fault` is set: for tests of what depends on a store.
+    #[must_use]
+    pub fn with_fault(dimension: usize, fault: Arc<AtomicBool>) -> Self {
+        Self { fault: Some(fault), ..Self::new(dimension) }
     }
 
     /// Values per row.
     #[must_use]
     pub fn dimension(&self) -> usize {
-        self.dimension
+        match &self.rows {
+            Rows::Resident(rows) => rows.dimension,
+            Rows::Tiered(rows) => rows.dimension(),
+        }
     }
 
     /// Sets the row of `index`, whatever it was before. Indices are dense: memory follows the highest. A
@@ -65,85 +95,91 @@ impl FeatureStore {
     /// [`FeatureError::Dimension`] when the row has another length than the store's rows; nothing is
     /// stored then.
     pub fn set(&self, index: u64, row: &[f32]) -> Result<(), FeatureError> {
-        if self.dimension == 0 {
+        let expected = self.dimension();
+        if expected == 0 {
             return Ok(());
         }
-        if row.len() != self.dimension {
-            return Err(FeatureError::Dimension { index, expected: self.dimension, found: row.len() });
+        if row.len() != expected {
+            return Err(FeatureError::Dimension { index, expected, found: row.len() });
         }
-        let (chunk, offset) = self.locate(index);
-        let chunk = self.chunk_for_writing(chunk);
-        chunk.write()[offset..offset + self.dimension].copy_from_slice(row);
+        match &self.rows {
+            Rows::Resident(rows) => rows.set(index, row),
+            Rows::Tiered(rows) => rows.set(index, row).map_err(|error| self.failed(&error))?,
+        }
         Ok(())
     }
 
     /// Makes the row of `index` read as zeros, as if it had never been set.
     pub fn clear(&self, index: u64) {
-        let (chunk, offset) = self.locate(index);
-        if let Some(Some(chunk)) = self.chunks.read().get(chunk) {
-            chunk.write()[offset..offset + self.dimension].fill(0.0);
+        match &self.rows {
+            Rows::Resident(rows) => rows.clear(index),
+            Rows::Tiered(rows) => rows.clear(index),
         }
     }
 
     /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and
     /// indices that stand for nothing such as those of a sample's empty slots, become zeros.
     ///
+    /// # Errors
+    /// [`FeatureError::Read`] when storage fails; `out` holds nothing of use then.
+    ///
     /// # Panics
     /// When `out` does not hold `indices.len() * dimension` values.
-    pub fn gather(&self, indices: &[u64], out: &mut [f32]) {
-        assert_eq!(out.len(), indices.len() * self.dimension, "length of the gathered rows");
-        if self.dimension == 0 {
-            return;
+    pub fn gather(&self, indices: &[u64], out: &mut [f32]) -> Result<(), FeatureError> {
+        assert_eq!(out.len(), indices.len() * self.dimension(), "length of the gathered rows");
+        if self.dimension() == 0 {
+            return Ok(());
         }
-        let chunks = self.chunks.read();
-        for (&index, out) in indices.iter().zip(out.chunks_exact_mut(self.dimension)) {
-            self.copy_row(&chunks, index, out);
+        if self.fault.as_ref().is_some_and(|fault| fault.load(Ordering::Acquire)) {
+            return Err(self.failed(&"the storage's fault is set"));
+        }
+        match &self.rows {
+            Rows::Resident(rows) => rows.gather(indices, out),
+            Rows::Tiered(rows) => rows.gather(indices, out).map_err(|error| self.failed(&error))?,
+        }
+        Ok(())
+    }
+
+    /// Says which rows will be gathered soon: they are fetched meanwhile and stay in memory until what this
+    /// returns is dropped. Never waits. `None` from a store that holds all rows.
+    pub fn announce(&self, indices: &[u64]) -> Option<Announced> {
+        match &self.rows {
+            Rows::Resident(_) => None,
+            Rows::Tiered(rows) => Some(rows.announce(indices)),
         }
     }
 
     /// Copies the row of `index` into `out`; zeros if it was never set.
     ///
+    /// # Errors
+    /// As [`Self::gather`].
+    ///
     /// # Panics
     /// When `out` does not hold `dimension` values.
-    pub fn row_into(&self, index: u64, out: &mut [f32]) {
-        self.gather(&[index], out);
+    pub fn row_into(&self, index: u64, out: &mut [f32]) -> Result<(), FeatureError> {
+        self.gather(&[index], out)
     }
 
-    /// Bytes held, rows of begun chunks that were never set included.
+    /// Bytes of memory held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let chunks = self.chunks.read();
-        let begun = chunks.iter().flatten().count();
-        let per_chunk = size_of::<Chunk>() + ((self.dimension * size_of::<f32>()) << self.chunk_shift);
-        (size_of::<Self>() + chunks.capacity() * size_of::<Option<Arc<Chunk>>>() + begun * per_chunk) as u64
-    }
-
-    /// The chunk that holds `index` and where the row starts in it.
-    fn locate(&self, index: u64) -> (usize, usize) {
-        let chunk = usize::try_from(index >> self.chunk_shift).unwrap_or(usize::MAX);
-        #[allow(clippy::cast_possible_truncation, reason = "below the rows of a chunk")]
-        let row = (index & ((1 << self.chunk_shift) - 1)) as usize;
-        (chunk, row * self.dimension)
-    }
-
-    fn copy_row(&self, chunks: &[Option<Arc<Chunk>>], index: u64, out: &mut [f32]) {
-        let (chunk, offset) = self.locate(index);
-        match chunks.get(chunk) {
-            Some(Some(chunk)) => out.copy_from_slice(&chunk.read()[offset..offset + self.dimension]),
-            _ => out.fill(0.0),
+        match &self.rows {
+            Rows::Resident(rows) => rows.bytes(),
+            Rows::Tiered(rows) => rows.stats().resident_bytes,
         }
     }
 
-    fn chunk_for_writing(&self, chunk: usize) -> Arc<Chunk> {
-        if let Some(Some(found)) = self.chunks.read().get(chunk) {
-            return Arc::clone(found);
+    /// What is kept on disk; `None` where all rows are in memory.
+    #[must_use]
+    pub fn tiered_stats(&self) -> Option<RowStats> {
+        match &self.rows {
+            Rows::Resident(_) => None,
+            Rows::Tiered(rows) => Some(rows.stats()),
         }
-        let mut chunks = self.chunks.write();
-        if chunks.len() <= chunk {
-            chunks.resize(chunk + 1, None);
-        }
-        let empty = || Arc::new(RwLock::new(vec![0.0; self.dimension << self.chunk_shift].into()));
-        Arc::clone(chunks[chunk].get_or_insert_with(empty))
+    }
+
+    fn failed(&self, reason: &dyn std::fmt::Display) -> FeatureError {
+        FeatureError::Read { dimension: self.dimension(), reason: reason.to_string() }
     }
 }
 
@@ -165,7 +201,7 @@ mod tests {
             }
             let asked = [5, 2, 70_000, u64::MAX, 0, 69_999, 5];
             let mut out = vec![f32::NAN; asked.len() * dimension];
-            store.gather(&asked, &mut out);
+            store.gather(&asked, &mut out).unwrap();
             for (&index, found) in asked.iter().zip(out.chunks(dimension)) {
                 let expected =
                     if indices.contains(&index) { row(index, dimension) } else { vec![0.0; dimension] };
@@ -182,12 +218,26 @@ mod tests {
         let wrong = store.set(3, &[6.0]);
         assert_eq!(wrong, Err(FeatureError::Dimension { index: 3, expected: 2, found: 1 }));
         let mut out = [0.0; 2];
-        store.row_into(3, &mut out);
+        store.row_into(3, &mut out).unwrap();
         assert_eq!(out, [4.0, 5.0]);
         store.clear(3);
         store.clear(1 << 40);
-        store.row_into(3, &mut out);
+        store.row_into(3, &mut out).unwrap();
         assert_eq!(out, [0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_store_that_fails_says_so_and_is_whole_afterwards() {
+        let fault = Arc::new(AtomicBool::new(false));
+        let store = FeatureStore::with_fault(1, fault.clone());
+        store.set(0, &[3.0]).unwrap();
+        store.announce(&[0, 7]);
+        let mut out = [0.0];
+        fault.store(true, Ordering::Release);
+        assert!(matches!(store.row_into(0, &mut out), Err(FeatureError::Read { dimension: 1, .. })));
+        fault.store(false, Ordering::Release);
+        store.row_into(0, &mut out).unwrap();
+        assert_eq!(out, [3.0]);
     }
 
     #[test]
@@ -195,7 +245,7 @@ mod tests {
         let store = FeatureStore::new(0);
         let before = store.bytes();
         store.set(1 << 40, &[1.0]).unwrap();
-        store.gather(&[1, 2], &mut []);
+        store.gather(&[1, 2], &mut []).unwrap();
         assert_eq!(store.bytes(), before);
     }
 
@@ -215,7 +265,7 @@ mod tests {
                 scope.spawn(|| {
                     let mut out = vec![0.0; 64 * 8];
                     loop {
-                        store.gather(&[0, 1, 2, 3, 500, 501, 502, 503], &mut out);
+                        store.gather(&[0, 1, 2, 3, 500, 501, 502, 503], &mut out).unwrap();
                         for row in out.chunks(64) {
                             assert!(row.iter().all(|v| *v == row[0]), "half-written row {row:?}");
                         }

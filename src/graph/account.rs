@@ -4,7 +4,9 @@ use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 use super::NodeDictionary;
 use super::block::{Entry, TemporalBlock};
+use super::fault::{Entries, Fault};
 use super::list::AdjacencyList;
+use super::spill::{SpillError, SpillStats};
 use super::store::{GraphStore, Shard};
 use crate::event::NodeId;
 
@@ -13,7 +15,7 @@ use crate::event::NodeId;
 pub struct GraphStats {
     /// One more than the highest node id named by an edge or a node record.
     pub nodes: u64,
-    /// Live edges; a self loop is one.
+    /// Edges that were not deleted; a self loop is one.
     pub edges: u64,
     /// Entries of all lists: two per live edge, one per live self loop.
     pub directed_entries: u64,
@@ -21,13 +23,15 @@ pub struct GraphStats {
     pub deleted_edges: u64,
     /// Edges so far that were older than an edge that had arrived before them.
     pub late_edges: u64,
+    /// Directed entries released because of their age so far; `edges` still counts theirs.
+    pub expired_entries: u64,
     /// Temporal blocks.
     pub blocks: u64,
     /// Memory by purpose.
     pub bytes: GraphBytes,
 }
 
-/// Memory of a [`GraphStore`] by purpose, in bytes. Nothing is left out but the allocator's own overhead.
+/// Memory and disk of a [`GraphStore`] by purpose, in bytes. Nothing is left out but the allocator's own overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GraphBytes {
     /// Live entries.
@@ -42,13 +46,15 @@ pub struct GraphBytes {
     pub locks: u64,
     /// The writer's buffers, which follow the size of the largest batch.
     pub plan: u64,
+    /// Of `entries` and `slack`, what is on disk and not in memory.
+    pub on_disk: u64,
 }
 
 impl GraphBytes {
-    /// The sum.
+    /// What is in memory.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.entries + self.slack + self.headers + self.directories + self.locks + self.plan
+        self.entries + self.slack + self.headers + self.directories + self.locks + self.plan - self.on_disk
     }
 }
 
@@ -63,6 +69,7 @@ impl GraphStore {
             edges: summary.edges,
             deleted_edges: summary.deleted_edges,
             late_edges: summary.late_edges,
+            expired_entries: summary.expired_entries,
             ..GraphStats::default()
         };
         stats.bytes.plan = summary.plan_bytes;
@@ -73,21 +80,37 @@ impl GraphStore {
         stats
     }
 
+    /// What is kept on disk; `None` without a budget.
+    #[must_use]
+    pub fn spill_stats(&self) -> Option<SpillStats> {
+        self.spill.as_ref().map(|spill| spill.stats())
+    }
+
+    /// Tells the budget what stays in memory whatever happens: all but the chunks.
+    pub(super) fn count_tables(&self) {
+        if let Some(spill) = &self.spill {
+            spill.set_tables(self.shards.iter().map(|shard| shard.read().table_bytes()).sum());
+        }
+    }
+
     /// A digest of the live edges: the wrapping sum over all of them of a 128-bit hash of (key of the
     /// source, key of the destination, time). Equal multisets of edges have equal digests, whatever the
     /// order of arrival and the numbering of nodes. Nodes without a key in `keys` hash as the empty text.
-    #[must_use]
-    pub fn digest(&self, keys: &NodeDictionary) -> u128 {
+    ///
+    /// # Errors
+    /// Edges are on disk and cannot be read.
+    pub fn digest(&self, keys: &NodeDictionary) -> Result<u128, SpillError> {
         let mut hashes = Vec::with_capacity(keys.len());
         keys.for_each_bytes(|_, tag, bytes| hashes.push(xxh3_128_with_seed(bytes, u64::from(tag))));
         let unknown = xxh3_128_with_seed(&[], 1);
         let hash = |node: NodeId| hashes.get(node.index()).copied().unwrap_or(unknown).to_le_bytes();
         let mut sum = 0_u128;
         for (index, shard) in self.shards.iter().enumerate() {
-            let shard = shard.read();
+            let (shard, fault) = (shard.read(), Fault::default());
+            let entries = Entries::new(&shard.slab, &fault);
             for (local, list) in shard.lists.iter().enumerate() {
                 let src = hash(self.map.node(index, local));
-                for record in list.records(&shard.slab).filter(|record| !record.is_incoming()) {
+                for record in list.records(entries).filter(|record| !record.is_incoming()) {
                     let mut bytes = [0_u8; 40];
                     bytes[..16].copy_from_slice(&src);
                     bytes[16..32].copy_from_slice(&hash(record.neighbor()));
@@ -95,8 +118,11 @@ impl GraphStore {
                     sum = sum.wrapping_add(xxh3_128(&bytes));
                 }
             }
+            drop(shard);
+            fault.check(())?;
+            self.balance();
         }
-        sum
+        Ok(sum)
     }
 }
 
@@ -132,16 +158,23 @@ impl ListCounts {
 }
 
 impl Shard {
+    /// Bytes of all but the chunks.
+    fn table_bytes(&self) -> u64 {
+        let lists = self.lists.capacity() * size_of::<AdjacencyList>();
+        self.counts.directory_bytes + lists as u64 + self.slab.table_bytes() as u64
+    }
+
     fn add_to(&self, stats: &mut GraphStats) {
         let ListCounts { entries, blocks, directory_bytes, inline } = self.counts;
         let inline = inline * size_of::<TemporalBlock>() as u64;
-        let (chunks, tables) = self.slab.bytes();
+        let (resident, away, tables) = self.slab.bytes();
         let live = entries * size_of::<Entry>() as u64;
         let lists = (self.lists.capacity() * size_of::<AdjacencyList>()) as u64;
         stats.directed_entries += entries;
         stats.blocks += blocks;
         stats.bytes.entries += live;
-        stats.bytes.slack += chunks - live;
+        stats.bytes.slack += resident + away - live;
+        stats.bytes.on_disk += away;
         stats.bytes.headers += directory_bytes + inline;
         stats.bytes.directories += tables + lists - inline;
     }
@@ -173,7 +206,7 @@ mod tests {
             records in prop::collection::vec((0_u8..20, 0_u32..12, 0_u32..12, 0_i64..400), 1..2_500),
             size in 1_usize..600,
         ) {
-            let store = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 16 });
+            let store = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 16, ..GraphOptions::default() });
             let mut first = 0;
             for chunk in records.chunks(size) {
                 let mut batch = EdgeBatch { first: EdgeId(first), ..EdgeBatch::default() };
@@ -193,7 +226,7 @@ mod tests {
                     }
                 }
                 first += chunk.len() as u64;
-                store.apply(&batch);
+                store.apply(&batch).unwrap();
                 assert_counts_match_a_walk(&store);
             }
         }

@@ -9,21 +9,30 @@
 //!
 //! Knows nothing of nodes and locks.
 
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
-use super::slab::{Slab, class_of};
+use bytemuck::{Pod, Zeroable};
+
+use super::slab::{EntrySource, Slab, class_entries, class_of};
+use crate::device::prefetch;
 use crate::event::NodeId;
 
 /// Set in the packed neighbor of an entry when the edge comes from the neighbor.
 pub(super) const INCOMING: u32 = 1 << 31;
 
 /// One edge as stored under one of its end points.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Entry {
     neighbor: u32,
     time: u32,
     edge: u32,
+}
+
+impl Entry {
+    /// What an entry is before it is written.
+    pub const ZERO: Self = Self { neighbor: 0, time: 0, edge: 0 };
 }
 
 /// One edge under one of its end points, unpacked. Orders by time, then edge id.
@@ -85,6 +94,55 @@ impl Run<'_> {
     #[inline]
     pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
         self.entries.iter().map(|&entry| self.block.unpack(entry))
+    }
+}
+
+/// The search for the first entry of a block with some time or a later one. It goes a step at a time, so that
+/// searches in many blocks can take turns and wait for memory together.
+#[derive(Clone, Copy)]
+pub(super) struct TimeSearch<'a> {
+    entries: &'a [Entry],
+    /// The time as a distance from the block's first.
+    limit: u64,
+    /// Entries before this one are earlier.
+    low: usize,
+    /// Entries from `low` on that are still in question.
+    size: usize,
+}
+
+impl TimeSearch<'_> {
+    /// A search that has found 0.
+    pub const NOWHERE: Self = Self { entries: &[], limit: 0, low: 0, size: 0 };
+    /// So many entries are near each other in memory: steps among them need not take turns.
+    const NEAR: usize = 16;
+
+    /// Halves what is in question, asks for what the next step will look at, and says whether to take turns on.
+    #[inline]
+    pub fn halve(&mut self) -> bool {
+        self.step();
+        if let Some(entry) = self.entries.get(self.low + self.size / 2) {
+            prefetch(entry);
+        }
+        self.size > Self::NEAR
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        let half = self.size / 2;
+        let middle = self.low + half;
+        let is_earlier = self.entries.get(middle).is_some_and(|entry| u64::from(entry.time) < self.limit);
+        self.low = select_unpredictable(is_earlier, middle, self.low);
+        self.size -= half;
+    }
+
+    /// The number of entries before the one searched for; takes the steps that are left.
+    #[inline]
+    pub fn rank(mut self) -> usize {
+        while self.size > 1 {
+            self.step();
+        }
+        let is_earlier = self.entries.get(self.low).is_some_and(|entry| u64::from(entry.time) < self.limit);
+        self.low + usize::from(is_earlier)
     }
 }
 
@@ -179,12 +237,27 @@ impl TemporalBlock {
         slab.release(self.slot, usize::from(self.class));
     }
 
-    /// The same block with its entries in `to`, in a slot of the same size.
-    pub fn copied(mut self, from: &Slab, to: &mut Slab) -> Self {
+    /// Copies the entries to a slot of the same size in `to`, and says which.
+    pub fn copy<'a>(&self, from: impl EntrySource<'a>, to: &mut Slab) -> u32 {
         let slot = to.take(usize::from(self.class));
         to.get_mut(slot, self.len()).copy_from_slice(from.get(self.slot, self.len()));
+        slot
+    }
+
+    /// Takes note that the entries are in `slot` of another slab now.
+    pub fn move_to(&mut self, slot: u32) {
         self.slot = slot;
-        self
+    }
+
+    /// The chunk of `slab` in which the entries are.
+    #[inline]
+    pub fn chunk(&self, slab: &Slab) -> usize {
+        slab.chunk_of(self.slot)
+    }
+
+    /// Entries that the slot has room for.
+    pub fn capacity(&self) -> usize {
+        class_entries(usize::from(self.class))
     }
 
     /// Number of entries.
@@ -204,52 +277,84 @@ impl TemporalBlock {
     /// Number of entries before the first with edge id `bound` or above, if the entries are in order of
     /// edge ids.
     #[inline]
-    pub fn rank_of_edge(&self, slab: &Slab, bound: u64) -> Option<usize> {
+    pub fn rank_of_edge<'a>(&self, slab: impl EntrySource<'a>, bound: u64) -> Option<usize> {
         let limit = bound.saturating_sub(self.base_edge);
         let entries = slab.get(self.slot, self.len());
         self.ordered.then(|| entries.partition_point(|entry| u64::from(entry.edge) < limit))
     }
 
+    /// All entries.
+    #[inline]
+    pub fn entries<'a>(&self, slab: impl EntrySource<'a>) -> &'a [Entry] {
+        slab.get(self.slot, self.len())
+    }
+
+    /// Entry `position`, which the block has.
+    #[inline]
+    pub fn entry<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> &'a Entry {
+        debug_assert!(position < self.len(), "entry {position} of {}", self.len);
+        &slab.get(self.slot + position as u32, 1)[0]
+    }
+
     /// Entry `position`, unpacked.
     #[inline]
-    pub fn record(&self, slab: &Slab, position: usize) -> Record {
-        self.unpack(slab.get(self.slot, self.len())[position])
+    pub fn record<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> Record {
+        self.unpack(*self.entry(slab, position))
+    }
+
+    /// Says that entries will be appended.
+    #[inline]
+    pub fn announce_end<'a>(&self, slab: impl EntrySource<'a>) {
+        if let Some(last) = slab.get(self.slot, self.len()).last() {
+            prefetch(last);
+        }
     }
 
     /// All entries, unpacked, ascending.
-    pub fn records(&self, slab: &Slab) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
+    pub fn records<'a>(
+        &'a self,
+        slab: impl EntrySource<'a>,
+    ) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator + 'a {
         slab.get(self.slot, self.len()).iter().map(|&entry| self.unpack(entry))
     }
 
     /// The entries `range`.
     #[inline]
-    pub fn run<'a>(&'a self, slab: &'a Slab, range: Range<usize>) -> Run<'a> {
+    pub fn run<'a>(&'a self, slab: impl EntrySource<'a>, range: Range<usize>) -> Run<'a> {
         Run { block: self, entries: &slab.get(self.slot, self.len())[range] }
+    }
+
+    /// Asks for the entry that a search will look at first.
+    #[inline]
+    pub fn announce<'a>(&self, slab: impl EntrySource<'a>) {
+        prefetch(&slab.get(self.slot, self.len())[self.len() / 2]);
+    }
+
+    /// The search for the first entry with time at least `time`.
+    #[inline]
+    pub fn search<'a>(&self, slab: impl EntrySource<'a>, time: i64) -> TimeSearch<'a> {
+        if time <= self.start {
+            return TimeSearch::NOWHERE;
+        }
+        let entries = slab.get(self.slot, self.len());
+        TimeSearch { entries, limit: distance(time, self.start), low: 0, size: entries.len() }
     }
 
     /// Number of entries before the first with time at least `time`.
     #[inline]
-    pub fn rank_of_time(&self, slab: &Slab, time: i64) -> usize {
-        if time <= self.start {
-            return 0;
-        }
-        let limit = distance(time, self.start);
-        let entries = slab.get(self.slot, self.len());
-        match entries.last() {
-            // A question about now: the search would touch entries that the answer does not need.
-            Some(last) if u64::from(last.time) < limit => entries.len(),
-            _ => entries.partition_point(|entry| u64::from(entry.time) < limit),
-        }
+    pub fn rank_of_time<'a>(&self, slab: impl EntrySource<'a>, time: i64) -> usize {
+        self.search(slab, time).rank()
     }
 
     /// Number of entries before the first that is not below `record`.
-    pub fn rank_of(&self, slab: &Slab, record: Record) -> usize {
+    pub fn rank_of<'a>(&self, slab: impl EntrySource<'a>, record: Record) -> usize {
         let entries = slab.get(self.slot, self.len());
         entries.partition_point(|&entry| self.unpack(entry).key() < record.key())
     }
 
+    /// What `entry`, one of the block's, says.
     #[inline]
-    fn unpack(&self, entry: Entry) -> Record {
+    pub fn unpack(&self, entry: Entry) -> Record {
         Record {
             time: self.start.wrapping_add(i64::from(entry.time)),
             edge: self.base_edge + u64::from(entry.edge),

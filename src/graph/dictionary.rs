@@ -1,9 +1,16 @@
 //! The node dictionary: which [`NodeId`] stands for which [`NodeKey`].
 //!
-//! Ids are given in order of first appearance, so the list of keys is the whole truth and the hash
-//! table only an index over it. Integer keys are held as such; the bytes of text keys stand one after
-//! another in one arena. One thread interns; any number look up at the same time and wait only while a
-//! new key is written. The hash is seeded per process, because keys come from outside.
+//! Ids are given in order of first appearance, so the list of keys is the whole truth and the tables are
+//! indexes over it. One thread interns; any number look up at the same time and wait only while new keys are
+//! written.
+//!
+//! Integers need no hash where they are dense, as most producers' are: a table by key holds the ids of small
+//! ones, and grows to four times the keys in it at most. Other integers stand in a hash table with their
+//! ids. Texts stand one after another in one arena; their hash table holds 32 bits of the hash beside the id,
+//! so that it grows without reading them. Hashes are seeded per process, because keys come from outside.
+//!
+//! A forgotten key is overwritten wherever it stood, and its id stands for nothing from then on: ids are never used
+//! twice. The same key may come again, and is then the key of a new node.
 //!
 //! Knows nothing of edges.
 
@@ -20,21 +27,49 @@ use crate::event::{NodeId, NodeKey};
 /// store keeps the direction of its edge in the remaining bit.
 pub const NODES_MAX: usize = 1 << 31;
 
+/// Length of the table by key that is worth having for any number of keys.
+const DENSE_MIN: usize = 64;
+
+/// Stands in for where the text starts, of an id whose key was forgotten: nothing starts there.
+const FORGOTTEN: u64 = u64::MAX;
+
+/// Keys that are written under one lock, at most.
+const WRITTEN_AT_ONCE: usize = 256;
+
 /// Maps producers' node keys to dense ids and back.
 pub struct NodeDictionary {
-    seed: u64,
     inner: RwLock<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
-    ids: HashTable<u32>,
-    /// Per id: the integer, or where the text starts in `texts`.
+    seed: u64,
+    /// By key, the ids of small integers; `NodeId::NONE` where there is none.
+    dense: Vec<NodeId>,
+    /// How many ids are in it.
+    dense_keys: usize,
+    /// The other integers.
+    sparse: HashTable<SparseKey>,
+    texts: HashTable<TextKey>,
+    /// Per id: the integer, or where the text starts in `arena`.
     values: Vec<u64>,
     /// Per id, one bit: whether the key is a text.
     is_text: Vec<u64>,
     /// Texts, each as its length in four bytes and its UTF-8 bytes.
-    texts: Vec<u8>,
+    arena: Vec<u8>,
+}
+
+/// An integer, as its two halves so that twelve bytes suffice, and its id.
+#[derive(Clone, Copy)]
+struct SparseKey {
+    number: [u32; 2],
+    id: NodeId,
+}
+
+/// A text by its hash, and its id.
+#[derive(Clone, Copy)]
+struct TextKey {
+    hash: u32,
+    id: NodeId,
 }
 
 /// A key without its storage.
@@ -53,52 +88,181 @@ impl<'a> From<&'a NodeKey> for KeyRef<'a> {
     }
 }
 
-impl KeyRef<'_> {
-    fn hash(self, seed: u64) -> u64 {
-        match self {
-            Self::Int(number) => rng::draw(seed, number.cast_unsigned()),
-            Self::Text(text) => xxh3_64_with_seed(text.as_bytes(), seed),
-        }
-    }
+#[allow(clippy::cast_possible_truncation, reason = "halves of a number")]
+fn halves(number: i64) -> [u32; 2] {
+    let number = number.cast_unsigned();
+    [number as u32, (number >> 32) as u32]
+}
+
+fn hash_halves(halves: [u32; 2], seed: u64) -> u64 {
+    rng::draw(seed, u64::from(halves[0]) | u64::from(halves[1]) << 32)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a part of the hash")]
+fn hash_text(text: &str, seed: u64) -> u32 {
+    xxh3_64_with_seed(text.as_bytes(), seed) as u32
+}
+
+/// The table takes its place from the low bits and its tag from the high ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
 }
 
 impl Inner {
+    fn is_text(&self, id: usize) -> bool {
+        self.is_text[id / 64] >> (id % 64) & 1 == 1
+    }
+
+    #[inline]
     fn key(&self, id: usize) -> Option<KeyRef<'_>> {
         let value = *self.values.get(id)?;
-        if self.is_text[id / 64] >> (id % 64) & 1 == 0 {
+        if !self.is_text(id) {
             return Some(KeyRef::Int(value.cast_signed()));
         }
-        let (length, rest) = self.texts.get(usize::try_from(value).ok()?..)?.split_first_chunk()?;
-        let bytes = rest.get(..u32::from_le_bytes(*length) as usize)?;
-        std::str::from_utf8(bytes).ok().map(KeyRef::Text)
+        self.text_at(value).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(KeyRef::Text)
     }
 
-    fn find(&self, key: KeyRef<'_>, hash: u64) -> Option<NodeId> {
-        self.ids.find(hash, |&id| self.key(id as usize) == Some(key)).map(|&id| NodeId(id))
+    fn text_at(&self, start: u64) -> Option<&[u8]> {
+        let (length, rest) = self.arena.get(usize::try_from(start).ok()?..)?.split_first_chunk()?;
+        rest.get(..u32::from_le_bytes(*length) as usize)
     }
 
-    fn add(&mut self, key: KeyRef<'_>, hash: u64, seed: u64) -> NodeId {
+    #[inline]
+    fn find(&self, key: KeyRef<'_>) -> Option<NodeId> {
+        match key {
+            KeyRef::Int(number) => self.find_int(number),
+            KeyRef::Text(text) => self.find_text(text, hash_text(text, self.seed)),
+        }
+    }
+
+    #[inline]
+    fn find_int(&self, number: i64) -> Option<NodeId> {
+        let dense = usize::try_from(number).ok().and_then(|place| self.dense.get(place));
+        if let Some(&id) = dense.filter(|&&id| id != NodeId::NONE) {
+            return Some(id);
+        }
+        if self.sparse.is_empty() {
+            return None;
+        }
+        let number = halves(number);
+        let found = self.sparse.find(hash_halves(number, self.seed), |key| key.number == number);
+        found.map(|key| key.id)
+    }
+
+    fn find_text(&self, text: &str, hash: u32) -> Option<NodeId> {
+        let is_it = |key: &TextKey| {
+            key.hash == hash && self.text_at(self.values[key.id.index()]) == Some(text.as_bytes())
+        };
+        self.texts.find(spread(hash), is_it).map(|key| key.id)
+    }
+
+    fn intern(&mut self, key: KeyRef<'_>) -> NodeId {
+        match key {
+            KeyRef::Int(number) => self.find_int(number).unwrap_or_else(|| self.add_int(number)),
+            KeyRef::Text(text) => {
+                let hash = hash_text(text, self.seed);
+                self.find_text(text, hash).unwrap_or_else(|| self.add_text(text, hash))
+            }
+        }
+    }
+
+    /// Gives `key` the next id, even if it has one: the tables have the new one then.
+    fn define(&mut self, key: KeyRef<'_>) {
+        match key {
+            KeyRef::Int(number) => {
+                if let Some(old) = self.find_int(number) {
+                    self.take_out(old.index());
+                }
+                self.add_int(number);
+            }
+            KeyRef::Text(text) => {
+                let hash = hash_text(text, self.seed);
+                if let Some(old) = self.find_text(text, hash) {
+                    self.take_out(old.index());
+                }
+                self.add_text(text, hash);
+            }
+        }
+    }
+
+    /// Takes `id` out of the table that leads to it, if any does, and overwrites its place there.
+    fn take_out(&mut self, id: usize) {
+        let seed = self.seed;
+        match self.key(id) {
+            Some(KeyRef::Int(number)) => {
+                let dense = usize::try_from(number).ok().and_then(|place| self.dense.get_mut(place));
+                if let Some(slot) = dense.filter(|slot| slot.index() == id) {
+                    *slot = NodeId::NONE;
+                    self.dense_keys -= 1;
+                    return;
+                }
+                let hash = hash_halves(halves(number), seed);
+                if let Ok(mut entry) = self.sparse.find_entry(hash, |key| key.id.index() == id) {
+                    *entry.get_mut() = SparseKey { number: [0; 2], id: NodeId::NONE };
+                    entry.remove();
+                }
+            }
+            Some(KeyRef::Text(text)) => {
+                let hash = spread(hash_text(text, seed));
+                if let Ok(mut entry) = self.texts.find_entry(hash, |key| key.id.index() == id) {
+                    *entry.get_mut() = TextKey { hash: 0, id: NodeId::NONE };
+                    entry.remove();
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn forget(&mut self, id: usize) {
+        self.take_out(id);
+        let Some(&value) = self.values.get(id) else { return };
+        if self.is_text(id) {
+            let length = self.text_at(value).map_or(0, <[u8]>::len);
+            if let Some(start) = usize::try_from(value).ok().filter(|_| value != FORGOTTEN) {
+                self.arena[start..start + size_of::<u32>() + length].fill(0);
+            }
+        }
+        self.values[id] = FORGOTTEN;
+        self.is_text[id / 64] |= 1 << (id % 64);
+    }
+
+    /// The next id, with its value.
+    fn add(&mut self, value: u64) -> NodeId {
         let id = self.values.len();
         assert!(id < NODES_MAX, "the graph can hold no more than {NODES_MAX} nodes");
         if id.is_multiple_of(64) {
             self.is_text.push(0);
         }
-        match key {
-            KeyRef::Int(number) => self.values.push(number.cast_unsigned()),
-            KeyRef::Text(text) => {
-                let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
-                self.values.push(self.texts.len() as u64);
-                self.is_text[id / 64] |= 1 << (id % 64);
-                self.texts.extend_from_slice(&length.to_le_bytes());
-                self.texts.extend_from_slice(text.as_bytes());
-            }
-        }
+        self.values.push(value);
         #[allow(clippy::cast_possible_truncation, reason = "checked against NODES_MAX")]
-        let id = id as u32;
-        let mut ids = std::mem::take(&mut self.ids);
-        ids.insert_unique(hash, id, |&id| self.key(id as usize).map_or(0, |key| key.hash(seed)));
-        self.ids = ids;
-        NodeId(id)
+        NodeId(id as u32)
+    }
+
+    fn add_int(&mut self, number: i64) -> NodeId {
+        let id = self.add(number.cast_unsigned());
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        if place >= self.dense.len() && place / 2 < self.dense_keys.max(DENSE_MIN / 2) {
+            self.dense.resize((place + 1).next_power_of_two(), NodeId::NONE);
+        }
+        if let Some(slot) = self.dense.get_mut(place) {
+            *slot = id;
+            self.dense_keys += 1;
+        } else {
+            let (number, seed) = (halves(number), self.seed);
+            let hash = |key: &SparseKey| hash_halves(key.number, seed);
+            self.sparse.insert_unique(hash_halves(number, seed), SparseKey { number, id }, hash);
+        }
+        id
+    }
+
+    fn add_text(&mut self, text: &str, hash: u32) -> NodeId {
+        let id = self.add(self.arena.len() as u64);
+        self.is_text[id.index() / 64] |= 1 << (id.index() % 64);
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        self.arena.extend_from_slice(&length.to_le_bytes());
+        self.arena.extend_from_slice(text.as_bytes());
+        self.texts.insert_unique(spread(hash), TextKey { hash, id }, |key| spread(key.hash));
+        id
     }
 }
 
@@ -106,7 +270,17 @@ impl NodeDictionary {
     /// A dictionary without keys.
     #[must_use]
     pub fn new() -> Self {
-        Self { seed: RandomState::new().hash_one(0_u64), inner: RwLock::new(Inner::default()) }
+        let inner = Inner {
+            seed: RandomState::new().hash_one(0_u64),
+            dense: Vec::new(),
+            dense_keys: 0,
+            sparse: HashTable::new(),
+            texts: HashTable::new(),
+            values: Vec::new(),
+            is_text: Vec::new(),
+            arena: Vec::new(),
+        };
+        Self { inner: RwLock::new(inner) }
     }
 
     /// The id of `key`, which gets the next free id if it has none.
@@ -115,34 +289,39 @@ impl NodeDictionary {
     /// When [`NODES_MAX`] keys have ids already.
     pub fn intern(&self, key: &NodeKey) -> NodeId {
         let key = KeyRef::from(key);
-        let hash = key.hash(self.seed);
-        if let Some(id) = self.inner.read().find(key, hash) {
+        if let Some(id) = self.inner.read().find(key) {
             return id;
         }
-        let mut inner = self.inner.write();
-        match inner.find(key, hash) {
-            Some(id) => id,
-            None => inner.add(key, hash, self.seed),
-        }
+        self.inner.write().intern(key)
     }
 
-    /// Gives `key` the next id, as replay of the log does with the new keys of each frame; the id that
-    /// it has if it is known already.
+    /// Gives each of `keys` the next id, in order, as the new keys of a frame of the log get theirs. A key that has
+    /// an id already belongs to a node that is about to be forgotten: [`lookup`](Self::lookup) finds the new one
+    /// from then on.
     ///
     /// # Panics
     /// When [`NODES_MAX`] keys have ids already.
-    pub fn define(&self, key: NodeKey) -> NodeId {
-        self.intern(&key)
+    pub fn define(&self, keys: &[NodeKey]) {
+        for keys in keys.chunks(WRITTEN_AT_ONCE) {
+            let mut inner = self.inner.write();
+            for key in keys {
+                inner.define(key.into());
+            }
+        }
+    }
+
+    /// Forgets the key of `id` and overwrites it. If the same key has a newer id, that stays.
+    pub fn forget(&self, id: NodeId) {
+        self.inner.write().forget(id.index());
     }
 
     /// The id of `key`, if it has one.
     #[must_use]
     pub fn lookup(&self, key: &NodeKey) -> Option<NodeId> {
-        let key = KeyRef::from(key);
-        self.inner.read().find(key, key.hash(self.seed))
+        self.inner.read().find(key.into())
     }
 
-    /// The key of `id`, if there is such a node.
+    /// The key of `id`, if there is such a node and it was not forgotten.
     #[must_use]
     pub fn key(&self, id: NodeId) -> Option<NodeKey> {
         match self.inner.read().key(id.index())? {
@@ -152,25 +331,26 @@ impl NodeDictionary {
     }
 
     /// Calls `f` with each id and the canonical bytes of its key, in order of ids: a tag (0 integer,
-    /// 1 text) and the integer in little-endian order or the UTF-8 text. Interning waits meanwhile.
+    /// 1 text, 2 forgotten) and the integer in little-endian order, the UTF-8 text, or nothing. Interning waits
+    /// meanwhile.
     pub fn for_each_bytes(&self, mut f: impl FnMut(NodeId, u8, &[u8])) {
         let inner = self.inner.read();
         for (index, id) in (0..inner.values.len()).zip(0_u32..) {
             match inner.key(index) {
                 Some(KeyRef::Int(number)) => f(NodeId(id), 0, &number.to_le_bytes()),
                 Some(KeyRef::Text(text)) => f(NodeId(id), 1, text.as_bytes()),
-                None => {}
+                None => f(NodeId(id), 2, &[]),
             }
         }
     }
 
-    /// Number of keys; the next new key gets this id.
+    /// Number of ids given, those of forgotten keys included; the next new key gets this id.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.read().values.len()
     }
 
-    /// Whether there is no key.
+    /// Whether there never was a key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -181,10 +361,12 @@ impl NodeDictionary {
     pub fn bytes(&self) -> u64 {
         let inner = self.inner.read();
         let bytes = size_of::<Self>()
-            + inner.ids.allocation_size()
+            + inner.dense.capacity() * size_of::<NodeId>()
+            + inner.sparse.allocation_size()
+            + inner.texts.allocation_size()
             + inner.values.capacity() * size_of::<u64>()
             + inner.is_text.capacity() * size_of::<u64>()
-            + inner.texts.capacity();
+            + inner.arena.capacity();
         bytes as u64
     }
 }
@@ -197,6 +379,10 @@ impl Default for NodeDictionary {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -226,11 +412,11 @@ mod tests {
     fn an_integer_and_a_text_of_the_same_bits_are_two_keys() {
         let dictionary = NodeDictionary::new();
         let empty = dictionary.intern(&NodeKey::from_text(""));
-        let zero = dictionary.define(NodeKey::Int(0));
-        let text = dictionary.define(NodeKey::from_text("\0\0\0\0\0\0\0\0"));
+        let zero = dictionary.intern(&NodeKey::Int(0));
+        let text = dictionary.intern(&NodeKey::from_text("\0\0\0\0\0\0\0\0"));
         assert_eq!([empty, zero, text], [NodeId(0), NodeId(1), NodeId(2)]);
         assert_eq!(dictionary.key(empty), Some(NodeKey::from_text("")));
-        assert_eq!(dictionary.define(NodeKey::Int(0)), zero);
+        assert_eq!(dictionary.intern(&NodeKey::Int(0)), zero);
         let mut seen = Vec::new();
         dictionary.for_each_bytes(|id, tag, bytes| seen.push((id.0, tag, bytes.len())));
         assert_eq!(seen, [(0, 1, 0), (1, 0, 8), (2, 1, 8)]);
@@ -264,5 +450,140 @@ mod tests {
             done.store(true, Ordering::Release);
         });
         assert!(dictionary.bytes() >= 8 * total as u64);
+    }
+
+    fn any_key() -> impl Strategy<Value = NodeKey> {
+        prop_oneof![
+            4 => (0_i64..300).prop_map(NodeKey::Int),
+            2 => (0_i64..20_000).prop_map(NodeKey::Int),
+            2 => any::<i64>().prop_map(NodeKey::Int),
+            1 => prop::sample::select(vec![i64::MIN, -1, i64::MAX, i64::from(u32::MAX)]).prop_map(NodeKey::Int),
+            4 => "[a-z]{0,3}".prop_map(|text| NodeKey::from_text(&text)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_keys_in_any_order_have_the_ids_of_a_hash_map(
+            keys in prop::collection::vec(any_key(), 1..3_000),
+            at_once in 1_usize..700,
+        ) {
+            let (dictionary, defined) = (NodeDictionary::new(), NodeDictionary::new());
+            let mut model: HashMap<NodeKey, u32> = HashMap::new();
+            let mut order = Vec::new();
+            for key in &keys {
+                prop_assert_eq!(dictionary.lookup(key), model.get(key).map(|&id| NodeId(id)));
+                let id = *model.entry(key.clone()).or_insert_with(|| {
+                    order.push(key.clone());
+                    order.len() as u32 - 1
+                });
+                prop_assert_eq!(dictionary.intern(key), NodeId(id));
+            }
+            order.chunks(at_once).for_each(|keys| defined.define(keys));
+            for dictionary in [&dictionary, &defined] {
+                prop_assert_eq!(dictionary.len(), order.len());
+                for (key, &id) in &model {
+                    prop_assert_eq!(dictionary.lookup(key), Some(NodeId(id)));
+                    let back = dictionary.key(NodeId(id));
+                    prop_assert_eq!(back.as_ref(), Some(key));
+                }
+                let mut bytes = Vec::new();
+                dictionary.for_each_bytes(|id, tag, key| bytes.push((id.0, tag, key.to_vec())));
+                let expected: Vec<_> = order.iter().zip(0..).map(|(key, id)| match key {
+                    NodeKey::Int(number) => (id, 0, number.to_le_bytes().to_vec()),
+                    NodeKey::Text(text) => (id, 1, text.as_bytes().to_vec()),
+                }).collect();
+                prop_assert_eq!(bytes, expected);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn forgotten_keys_are_gone_and_their_ids_stay_unused(
+            steps in prop::collection::vec((any_key(), 0_u8..6, any::<u16>()), 1..1_500),
+        ) {
+            let dictionary = NodeDictionary::new();
+            // By id, the key unless it was forgotten; by key, its newest id.
+            let (mut keys, mut ids): (Vec<Option<NodeKey>>, HashMap<NodeKey, u32>) = Default::default();
+            for (key, what, which) in steps {
+                match what {
+                    0 if !keys.is_empty() => {
+                        let id = usize::from(which) % keys.len();
+                        dictionary.forget(NodeId(id as u32));
+                        if let Some(key) = keys[id].take().filter(|key| ids.get(key) == Some(&(id as u32))) {
+                            ids.remove(&key);
+                        }
+                    }
+                    1 => {
+                        dictionary.define(std::slice::from_ref(&key));
+                        ids.insert(key.clone(), keys.len() as u32);
+                        keys.push(Some(key));
+                    }
+                    _ => {
+                        let id = *ids.entry(key.clone()).or_insert(keys.len() as u32);
+                        prop_assert_eq!(dictionary.intern(&key), NodeId(id));
+                        if id as usize == keys.len() {
+                            keys.push(Some(key));
+                        }
+                    }
+                }
+                prop_assert_eq!(dictionary.len(), keys.len());
+            }
+            for (key, id) in keys.iter().zip(0..) {
+                prop_assert_eq!(&dictionary.key(NodeId(id)), key);
+            }
+            for (key, &id) in &ids {
+                prop_assert_eq!(dictionary.lookup(key), Some(NodeId(id)));
+            }
+            let mut seen = Vec::new();
+            dictionary.for_each_bytes(|id, tag, _| seen.push((id.0, tag != 2)));
+            let expected: Vec<_> = (0..).zip(keys.iter().map(Option::is_some)).collect();
+            prop_assert_eq!(seen, expected);
+            let inner = dictionary.inner.read();
+            let held = inner.dense.iter().filter(|id| **id != NodeId::NONE).count();
+            prop_assert_eq!((held, held + inner.sparse.len() + inner.texts.len()), (inner.dense_keys, ids.len()));
+        }
+    }
+
+    #[test]
+    fn no_byte_of_a_forgotten_key_is_left() {
+        let dictionary = NodeDictionary::new();
+        let (text, number) = (NodeKey::from_text("a name to forget"), NodeKey::Int(0x1234_5678_9ABC));
+        let (a, b) = (dictionary.intern(&text), dictionary.intern(&number));
+        dictionary.intern(&NodeKey::from_text("another"));
+        dictionary.define(std::slice::from_ref(&text));
+        let found = || {
+            let inner = dictionary.inner.read();
+            let texts = inner.arena.windows(16).filter(|bytes| *bytes == b"a name to forget").count();
+            (texts, inner.values.contains(&0x1234_5678_9ABC))
+        };
+        assert_eq!(found(), (2, true));
+        for id in [a, b, a, NodeId(9), NodeId::NONE] {
+            dictionary.forget(id);
+        }
+        assert_eq!(found(), (1, false), "the newer node of the same name keeps it");
+        assert_eq!((dictionary.lookup(&text), dictionary.key(a)), (Some(NodeId(3)), None));
+        dictionary.forget(NodeId(3));
+        assert_eq!(found(), (0, false));
+        assert_eq!(dictionary.lookup(&text), None);
+        assert_eq!(dictionary.key(NodeId(2)), Some(NodeKey::from_text("another")));
+    }
+
+    #[test]
+    fn the_table_by_key_is_as_long_as_its_keys_are_many() {
+        let dictionary = NodeDictionary::new();
+        let table = || dictionary.inner.read().dense.len();
+        for key in [1 << 40, 1_000_000, 5_000, -3] {
+            dictionary.intern(&NodeKey::Int(key));
+            assert_eq!(table(), 0, "{key}");
+        }
+        for key in 0..10_000 {
+            dictionary.intern(&NodeKey::Int(key));
+            assert!(table() <= (4 * dictionary.inner.read().dense_keys).max(2 * DENSE_MIN), "{key}");
+        }
+        assert_eq!(dictionary.lookup(&NodeKey::Int(5_000)), Some(NodeId(2)), "found where it was put first");
+        assert_eq!(dictionary.len(), 10_003);
+        assert_eq!(dictionary.lookup(&NodeKey::Int(10_000)), None);
     }
 }

@@ -6,17 +6,26 @@
 //! run is not in order is sorted on its own. The runs of a shard stand together, so that each shard is
 //! locked once for the batch.
 //!
+//! What bounds an apply is not the bytes, some 90 per entry over all stages, but that they are not where the last
+//! ones were: an entry's columns lie anywhere in the batch, a node's list and the end of its blocks anywhere in the
+//! shard. So both are asked for ahead of their use; `bench ingest` tells the stages and what their bytes alone
+//! would take.
+//!
 //! Knows nothing of blocks.
 
 use std::ops::Range;
 
 use super::NODES_MAX;
 use super::block::{INCOMING, Record};
+use crate::device::prefetch;
 use crate::event::{EdgeBatch, NodeId, Op};
 
 /// Batches smaller than this are sorted by comparison.
 const RADIX_MIN: usize = 512;
 const RADIX_BITS: u32 = 11;
+
+/// How many entries ahead of its use a record is asked for.
+const AHEAD: usize = 24;
 
 /// How node ids are spread over shards: by their low bits.
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +62,9 @@ impl ShardMap {
 pub(super) struct BatchPlan {
     words: Vec<u64>,
     spare: Vec<u64>,
-    /// Nodes per shard that the words can name.
+    /// Nodes per shard that the words can name, and in all shards.
     stride: usize,
+    keys: usize,
     /// Record of the batch that place 0 stands for.
     first: usize,
 }
@@ -65,6 +75,12 @@ impl BatchPlan {
     /// # Panics
     /// When an edge names a node beyond [`NODES_MAX`] or the range has more than 2^31 records.
     pub fn arrange(&mut self, batch: &EdgeBatch, range: Range<usize>, map: ShardMap) {
+        self.name(batch, range, map);
+        self.sort();
+    }
+
+    /// Writes the words in order of arrival.
+    pub fn name(&mut self, batch: &EdgeBatch, range: Range<usize>, map: ShardMap) {
         assert!(range.len() <= 1 << 31, "a batch of {} records is too long", range.len());
         self.first = range.start;
         self.words.clear();
@@ -85,16 +101,16 @@ impl BatchPlan {
                 self.words.push(key(dst) | place << 1 | 1);
             }
         }
-        self.sort(map.shards() * self.stride);
+        self.keys = map.shards() * self.stride;
     }
 
     /// Sorts the words by key; equal keys keep their order.
-    fn sort(&mut self, keys: usize) {
+    pub fn sort(&mut self) {
         if self.words.len() < RADIX_MIN {
             self.words.sort_unstable();
             return;
         }
-        let bits = usize::BITS - keys.leading_zeros();
+        let bits = usize::BITS - self.keys.leading_zeros();
         let passes = bits.div_ceil(RADIX_BITS);
         let digit = bits.div_ceil(passes);
         let digit_of = |word: u64, pass: u32| (word >> (32 + pass * digit)) as usize & ((1 << digit) - 1);
@@ -129,9 +145,19 @@ impl BatchPlan {
 
     /// Each shard that gets entries, and its runs.
     pub fn shards(&self) -> impl Iterator<Item = (usize, &[u64])> {
-        let shard_of = |word: &u64| (word >> 32) as usize / self.stride;
-        let runs = self.words.chunk_by(move |a, b| shard_of(a) == shard_of(b));
-        runs.map(move |runs| (shard_of(&runs[0]), runs))
+        let mut rest = self.words.as_slice();
+        std::iter::from_fn(move || {
+            let shard = (*rest.first()? >> 32) as usize / self.stride;
+            let end = ((shard + 1) * self.stride) as u64;
+            let (runs, behind) = rest.split_at(rest.partition_point(|word| word >> 32 < end));
+            rest = behind;
+            Some((shard, runs))
+        })
+    }
+
+    /// The index in its shard of each node that gets entries, in the order of [`for_each_node`](Self::for_each_node).
+    pub fn nodes<'a>(&'a self, words: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
+        words.chunk_by(|a, b| a >> 32 == b >> 32).map(|run| (run[0] >> 32) as usize % self.stride)
     }
 
     /// Calls `f` with the index of each node in its shard and its records, ascending, from the words
@@ -143,14 +169,32 @@ impl BatchPlan {
         records: &mut Vec<Record>,
         mut f: impl FnMut(usize, &[Record]),
     ) {
+        let mut ahead = words.iter().skip(AHEAD);
         for run in words.chunk_by(|a, b| a >> 32 == b >> 32) {
             records.clear();
-            records.extend(run.iter().map(|&word| self.record(batch, word)));
+            records.extend(run.iter().map(|&word| {
+                if let Some(&word) = ahead.next() {
+                    self.announce(batch, word);
+                }
+                self.record(batch, word)
+            }));
             if !records.is_sorted_by_key(|record| record.key()) {
                 records.sort_unstable_by_key(|record| record.key());
             }
             f((run[0] >> 32) as usize % self.stride, records);
         }
+    }
+
+    /// Says that `record` will be asked for soon.
+    #[inline]
+    fn announce(&self, batch: &EdgeBatch, word: u64) {
+        let i = self.first + ((word & 0xFFFF_FFFF) >> 1) as usize;
+        if word & 1 == 0 {
+            prefetch(&batch.dst[i]);
+        } else {
+            prefetch(&batch.src[i]);
+        }
+        prefetch(&batch.time[i]);
     }
 
     #[inline]

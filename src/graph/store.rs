@@ -4,12 +4,13 @@
 //! its lock. The writer plans a batch, then visits the shards that get entries (a large batch's in parallel, on
 //! rayon's current pool; a thread holds one shard at a time and waits for nothing while it does), and
 //! publishes the batch's end as `applied` when all are done; readers look below a bound that was published
-//! before they began, so they never see part of a batch. Deletions are rare: a batch is cut at each, so
-//! that records take effect in their order.
+//! before they began, so they never see part of a batch, but for one that a failing disk cut short. Deletions are
+//! rare: a batch is cut at each, so that records take effect in their order.
 //!
 //! Knows nothing of keys (but for the content digest), features, files and sampling.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
@@ -17,25 +18,33 @@ use rayon::prelude::*;
 
 use super::account::ListCounts;
 use super::block::Record;
-use super::list::AdjacencyList;
+use super::evict::Hand;
+use super::fault::{Entries, Fault};
+use super::list::{AdjacencyList, Growth};
 use super::plan::{BatchPlan, ShardMap};
-use super::slab::{Slab, class_entries, class_of};
+use super::slab::{Slab, chunk_entries};
+use super::spill::{Spill, SpillError};
 use super::{Applied, GraphOptions, GraphView};
+use crate::device::disk::PageFile;
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
-
-/// A shard is compacted when it holds more released entries than this and than a twelfth of the others.
-const RELEASED_MIN: usize = 1024;
 
 /// A batch with fewer entries is not worth waking other threads for.
 const PARALLEL_MIN: usize = 1 << 14;
+
+/// Records of a batch that a store with a budget applies at a time: what they touch is in memory at once.
+const PIECE_RECORDS: usize = 1 << 14;
 
 /// The edges of a temporal graph under both of their end points, ordered by time. `Sync`; see the module's
 /// description for who may do what at the same time.
 pub struct GraphStore {
     pub(super) shards: Box<[RwLock<Shard>]>,
     pub(super) map: ShardMap,
-    page: usize,
-    writer: Mutex<Writer>,
+    pub(super) growth: Growth,
+    /// Where entries beyond the budget are, if there is a budget.
+    pub(super) spill: Option<Arc<Spill>>,
+    /// Who holds it lets entries leave memory.
+    pub(super) hand: Mutex<Hand>,
+    pub(super) writer: Mutex<Writer>,
     pub(super) summary: RwLock<Summary>,
     applied: AtomicU64,
 }
@@ -55,14 +64,33 @@ pub(super) struct Summary {
     pub edges: u64,
     pub deleted_edges: u64,
     pub late_edges: u64,
+    pub expired_entries: u64,
     pub latest: Option<EventTime>,
     /// Bytes of the writer's buffers.
     pub plan_bytes: u64,
 }
 
+impl Summary {
+    /// Counts the records `range`, none of which is a deletion.
+    pub fn count(&mut self, batch: &EdgeBatch, range: Range<usize>, outcome: &mut Applied) {
+        for i in range {
+            let highest = batch.src[i].0.max(batch.dst[i].0);
+            self.nodes = self.nodes.max(u64::from(highest) + 1);
+            if batch.op[i] == Op::Edge {
+                outcome.edges += 1;
+                self.edges += 1;
+                let late = self.latest.is_some_and(|latest| batch.time[i] < latest);
+                outcome.late_edges += u64::from(late);
+                self.late_edges += u64::from(late);
+                self.latest = self.latest.max(Some(batch.time[i]));
+            }
+        }
+    }
+}
+
 /// Buffers of the one writer.
 #[derive(Default)]
-struct Writer {
+pub(super) struct Writer {
     plan: BatchPlan,
     records: Vec<Record>,
 }
@@ -74,12 +102,12 @@ impl Writer {
 }
 
 impl Shard {
-    fn new(page: usize) -> Self {
-        Self { lists: Vec::new(), slab: Slab::new(page), counts: ListCounts::default() }
+    fn new(page: usize, spill: Option<Arc<Spill>>) -> Self {
+        Self { lists: Vec::new(), slab: Slab::new(page, spill), counts: ListCounts::default() }
     }
 
     /// Changes the list of a node by `f`, and the counts with it.
-    fn change<R>(&mut self, index: usize, f: impl FnOnce(&mut AdjacencyList, &mut Slab) -> R) -> R {
+    pub fn change<R>(&mut self, index: usize, f: impl FnOnce(&mut AdjacencyList, &mut Slab) -> R) -> R {
         if index >= self.lists.len() {
             // Grown by an eighth: an empty slot costs as much as three entries.
             if index >= self.lists.capacity() {
@@ -93,31 +121,34 @@ impl Shard {
         self.counts.replace(before, ListCounts::of(list));
         result
     }
-
-    /// Moves all entries to a new slab if too many slots wait for reuse.
-    fn compact(&mut self, page: usize) {
-        let (released, total) = self.slab.released_and_total();
-        if released <= RELEASED_MIN.max((total - released) / 12) {
-            return;
-        }
-        let mut slab = Slab::new(page);
-        for list in &mut self.lists {
-            list.relocate(&self.slab, &mut slab);
-        }
-        self.slab = slab;
-    }
 }
 
 impl GraphStore {
-    /// An empty store.
+    /// An empty store, all of it in memory.
     #[must_use]
     pub fn new(options: GraphOptions) -> Self {
-        let map = ShardMap::new(options.shards);
-        let page = class_entries(class_of(options.page_entries_max.clamp(1, 1 << 15)));
+        Self::with(options, None)
+    }
+
+    /// An empty store that takes at most `budget` bytes of memory and keeps the other entries in `file`.
+    /// Directories always stay in memory, and a few chunks; what one batch or one sample needs at once may come
+    /// on top.
+    #[must_use]
+    pub fn with_budget(options: GraphOptions, budget: u64, file: Box<dyn PageFile>) -> Self {
+        let spill = Spill::new(file, budget, chunk_entries(Growth::new(&options).largest));
+        Self::with(options, Some(Arc::new(spill)))
+    }
+
+    fn with(options: GraphOptions, spill: Option<Arc<Spill>>) -> Self {
+        let (map, growth) = (ShardMap::new(options.shards), Growth::new(&options));
         Self {
-            shards: (0..map.shards()).map(|_| RwLock::new(Shard::new(page))).collect(),
+            shards: (0..map.shards())
+                .map(|_| RwLock::new(Shard::new(growth.largest, spill.clone())))
+                .collect(),
             map,
-            page,
+            growth,
+            spill,
+            hand: Mutex::default(),
             writer: Mutex::default(),
             summary: RwLock::default(),
             applied: AtomicU64::new(0),
@@ -128,32 +159,80 @@ impl GraphStore {
     /// [`applied`](Self::applied) are in already and are skipped. One batch at a time: another caller waits.
     /// A deletion costs time in proportion to the degrees of the nodes it touches.
     ///
+    /// # Errors
+    /// Entries that the batch changes are on disk and cannot be read. The records before the first that needs
+    /// them are in and published; the same batch may be applied again.
+    ///
     /// # Panics
     /// When a record names a node beyond [`NODES_MAX`](super::NODES_MAX), or a shard is full (2^32 entries).
-    pub fn apply(&self, batch: &EdgeBatch) -> Applied {
+    pub fn apply(&self, batch: &EdgeBatch) -> Result<Applied, SpillError> {
+        self.apply_telling(batch, &mut |_| ())
+    }
+
+    /// As [`apply`](Self::apply), and `removed` hears of every edge that a deletion removed, once it is gone.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply).
+    pub fn apply_telling(
+        &self,
+        batch: &EdgeBatch,
+        removed: &mut dyn FnMut(EdgeId),
+    ) -> Result<Applied, SpillError> {
         let mut writer = self.writer.lock();
+        // Held so that what is loaded for the batch stays until it was changed.
+        let mut hand = self.hand.lock();
         let applied = self.applied();
         let skipped = applied.0.saturating_sub(batch.first.0).min(batch.len() as u64);
-        let mut outcome = Applied { end: applied.max(batch.end()), skipped, ..Applied::default() };
+        let mut outcome = Applied { skipped, ..Applied::default() };
         let mut summary = *self.summary.read();
         let mut begun = usize::try_from(skipped).unwrap_or(usize::MAX);
-        while begun < batch.len() {
-            let is_deletion = |op: &Op| matches!(op, Op::DeleteEdge | Op::DeleteNode);
-            let edges = batch.op[begun..].iter().take_while(|op| !is_deletion(op)).count();
-            self.insert(&mut writer, batch, begun..begun + edges, &mut summary, &mut outcome);
-            begun += edges;
-            if begun < batch.len() {
-                let deleted = self.delete(batch, begun);
-                outcome.deleted_edges += deleted;
-                summary.deleted_edges += deleted;
-                summary.edges -= deleted;
-                begun += 1;
+        let mut failed = None;
+        while begun < batch.len() && failed.is_none() {
+            match self.apply_piece(&mut writer, batch, begun, &mut summary, &mut outcome) {
+                Ok((records, gone)) => {
+                    begun += records;
+                    gone.into_iter().for_each(&mut *removed);
+                }
+                Err(error) => failed = Some(error),
+            }
+            if let Some(spill) = &self.spill {
+                self.count_tables();
+                self.turn(spill, &mut hand);
             }
         }
+        outcome.end = applied.max(EdgeId(batch.first.0 + begun as u64));
         summary.plan_bytes = writer.bytes();
         *self.summary.write() = summary;
         self.applied.store(outcome.end.0, Ordering::Release);
-        outcome
+        failed.map_or(Ok(outcome), Err)
+    }
+
+    /// Applies the records from `begun` up to the next deletion, or that deletion, and says how many and which
+    /// edges are gone.
+    fn apply_piece(
+        &self,
+        writer: &mut Writer,
+        batch: &EdgeBatch,
+        begun: usize,
+        summary: &mut Summary,
+        outcome: &mut Applied,
+    ) -> Result<(usize, Vec<EdgeId>), SpillError> {
+        let most = if self.spill.is_some() { PIECE_RECORDS } else { usize::MAX };
+        let is_deletion = |op: &Op| matches!(op, Op::DeleteEdge | Op::DeleteNode);
+        let edges = batch.op[begun..].iter().take(most).take_while(|op| !is_deletion(op)).count();
+        if edges > 0 {
+            self.insert(writer, batch, begun..begun + edges, summary, outcome)?;
+            return Ok((edges, Vec::new()));
+        }
+        let gone = self.delete(batch, begun)?;
+        let deleted = gone.len() as u64;
+        outcome.deleted_edges += deleted;
+        summary.deleted_edges += deleted;
+        summary.edges -= deleted;
+        Ok((1, gone))
     }
 
     /// Inserts the records `range`, none of which is a deletion.
@@ -164,28 +243,16 @@ impl GraphStore {
         range: Range<usize>,
         summary: &mut Summary,
         outcome: &mut Applied,
-    ) {
-        for i in range.clone() {
-            let highest = batch.src[i].0.max(batch.dst[i].0);
-            summary.nodes = summary.nodes.max(u64::from(highest) + 1);
-            if batch.op[i] == Op::Edge {
-                outcome.edges += 1;
-                summary.edges += 1;
-                let late = summary.latest.is_some_and(|latest| batch.time[i] < latest);
-                outcome.late_edges += u64::from(late);
-                summary.late_edges += u64::from(late);
-                summary.latest = summary.latest.max(Some(batch.time[i]));
-            }
-        }
+    ) -> Result<(), SpillError> {
         let Writer { plan, records } = writer;
-        let newest = batch.end().0;
-        plan.arrange(batch, range, self.map);
-        let fill = |records: &mut Vec<Record>, (shard, words): (usize, &[u64])| {
-            let mut shard = self.shards[shard].write();
-            plan.for_each_node(batch, words, records, |index, records| {
-                shard.change(index, |list, slab| list.add(slab, records, self.page, newest));
-            });
-            shard.compact(self.page);
+        plan.arrange(batch, range.clone(), self.map);
+        self.load_for(plan, batch, records)?;
+        summary.count(batch, range, outcome);
+        let fill = |records: &mut Vec<Record>, (number, words): (usize, &[u64])| {
+            self.shards[number].write().fill(plan, batch, words, records, self.growth);
+            if self.spill.is_none() {
+                self.compact(number);
+            }
         };
         if plan.len() < PARALLEL_MIN {
             plan.shards().for_each(|runs| fill(records, runs));
@@ -193,45 +260,68 @@ impl GraphStore {
             let shards: Vec<_> = plan.shards().collect();
             shards.into_par_iter().for_each_init(Vec::new, fill);
         }
+        if self.spill.is_some() {
+            // One at a time: each has two copies of its entries in memory for a moment.
+            plan.shards().for_each(|(number, _)| self.compact(number));
+        }
+        Ok(())
     }
 
-    /// Carries out the deletion at `i` and says how many edges it removed.
-    fn delete(&self, batch: &EdgeBatch, i: usize) -> u64 {
+    /// Carries out the deletion at `i` and says which edges it removed.
+    fn delete(&self, batch: &EdgeBatch, i: usize) -> Result<Vec<EdgeId>, SpillError> {
         let (src, dst, until) = (batch.src[i], batch.dst[i], batch.time[i].0);
         let newest = batch.id(i).0;
         if batch.op[i] == Op::DeleteNode {
             return self.delete_node(src, newest);
         }
-        let removed = self.remove(src, newest, |record| {
-            record.neighbor() == dst && !record.is_incoming() && record.time <= until
-        });
-        if src != dst && removed > 0 {
-            self.remove(dst, newest, |record| {
-                record.neighbor() == src && record.is_incoming() && record.time <= until
-            });
+        self.load_lists(&[src, dst])?;
+        let is_it =
+            |record: Record| record.neighbor() == dst && !record.is_incoming() && record.time <= until;
+        let gone = self.edges_of(src, is_it)?.into_iter().map(|(_, edge)| edge).collect::<Vec<_>>();
+        if !gone.is_empty() {
+            self.remove(src, newest, is_it);
+            if src != dst {
+                self.remove(dst, newest, |record| {
+                    record.neighbor() == src && record.is_incoming() && record.time <= until
+                });
+            }
         }
-        removed
+        Ok(gone)
     }
 
-    fn delete_node(&self, node: NodeId, newest: u64) -> u64 {
-        let mut neighbors: Vec<NodeId> =
-            self.read_list(node, |list, slab| list.records(slab).map(Record::neighbor).collect());
+    fn delete_node(&self, node: NodeId, newest: u64) -> Result<Vec<EdgeId>, SpillError> {
+        self.load_lists(&[node])?;
+        let (mut neighbors, gone): (Vec<NodeId>, Vec<EdgeId>) =
+            self.edges_of(node, |_| true)?.into_iter().unzip();
         neighbors.sort_unstable();
         neighbors.dedup();
         for neighbor in neighbors.into_iter().filter(|&neighbor| neighbor != node) {
+            self.load_lists(&[neighbor])?;
             self.remove(neighbor, newest, |record| record.neighbor() == node);
         }
-        self.remove(node, newest, |_| true)
+        self.remove(node, newest, |_| true);
+        Ok(gone)
     }
 
-    /// Removes the entries of `node` that `gone` names and says how many. No edge id exceeds `newest`.
-    fn remove(&self, node: NodeId, newest: u64, gone: impl Fn(Record) -> bool) -> u64 {
+    /// The edges of `node` that `wanted` names, each with its other end.
+    fn edges_of(
+        &self,
+        node: NodeId,
+        wanted: impl Fn(Record) -> bool,
+    ) -> Result<Vec<(NodeId, EdgeId)>, SpillError> {
+        self.read_list(node, |list, slab| {
+            let wanted = list.records(slab).filter(|&record| wanted(record));
+            wanted.map(|record| (record.neighbor(), EdgeId(record.edge))).collect()
+        })
+    }
+
+    /// Removes the entries of `node` that `gone` names. No edge id exceeds `newest`.
+    fn remove(&self, node: NodeId, newest: u64, gone: impl Fn(Record) -> bool) {
         let (shard, index) = self.map.locate(node);
         let mut shard = self.shards[shard].write();
-        if index >= shard.lists.len() {
-            return 0;
+        if index < shard.lists.len() {
+            shard.change(index, |list, slab| list.remove(slab, newest, gone));
         }
-        shard.change(index, |list, slab| list.remove(slab, newest, gone))
     }
 
     /// Every record below this position is in.
@@ -262,20 +352,32 @@ impl GraphStore {
     /// Number of edges that `node` has now, in either direction; a self loop counts once.
     #[must_use]
     pub fn degree(&self, node: NodeId) -> u64 {
-        self.read_list(node, |list, _| u64::from(list.degree()))
+        let (shard, index) = self.map.locate(node);
+        self.shards[shard].read().lists.get(index).map_or(0, |list| u64::from(list.degree()))
     }
 
     /// Time of the newest edge that `node` has now.
-    #[must_use]
-    pub fn last_event(&self, node: NodeId) -> Option<EventTime> {
-        self.read_list(node, |list, slab| list.last(slab)).map(|record| EventTime(record.time))
+    ///
+    /// # Errors
+    /// The edge is on disk and cannot be read.
+    pub fn last_event(&self, node: NodeId) -> Result<Option<EventTime>, SpillError> {
+        let last = self.read_list(node, |list, slab| list.last(slab));
+        self.balance();
+        Ok(last?.map(|record| EventTime(record.time)))
     }
 
     /// Calls `f` with the list of `node`, an empty one if the node is unknown, under its shard's lock.
     #[inline]
-    pub(super) fn read_list<R>(&self, node: NodeId, f: impl FnOnce(&AdjacencyList, &Slab) -> R) -> R {
+    pub(super) fn read_list<R>(
+        &self,
+        node: NodeId,
+        f: impl FnOnce(&AdjacencyList, Entries<'_>) -> R,
+    ) -> Result<R, SpillError> {
         let (shard, index) = self.map.locate(node);
         let shard = self.shards[shard].read();
-        f(shard.lists.get(index).unwrap_or(&AdjacencyList::Empty), &shard.slab)
+        let fault = Fault::default();
+        let list = shard.lists.get(index).unwrap_or(&AdjacencyList::Empty);
+        let result = f(list, Entries::new(&shard.slab, &fault));
+        fault.check(result)
     }
 }

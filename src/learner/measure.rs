@@ -3,15 +3,16 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{BatchQuality, LearnBatch, Learner, world};
+use super::step::world;
+use super::{BatchQuality, LearnBatch, Learner};
 use crate::event::NodeId;
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
-use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport};
+use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport, TrainError};
 
 impl Learner {
     /// Ranks a few positives against candidates drawn like negatives, the true destination left out;
     /// changes no state. `None` if nothing could be ranked.
-    pub(super) fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Option<f64> {
+    pub(super) fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Result<Option<f64>, TrainError> {
         let queries = self.options.rank_queries.min(batch.edges.len());
         let stride = batch.edges.len() / queries.max(1);
         let mut asked: Vec<(usize, Vec<NodeId>)> = Vec::new();
@@ -29,13 +30,13 @@ impl Learner {
             .iter()
             .map(|(i, candidates)| RankQuery { src: batch.src[*i], time: batch.times[*i], candidates })
             .collect();
-        let scores = self.trainer.score_queries(&world(&self.shared.engine, batch.end), &queries);
+        let scores = self.trainer.score_queries(&world(&self.shared.engine, batch.end), &queries)?;
         let rank = |scores: &Vec<f32>| {
             scores.split_last().map(|(positive, rivals)| reciprocal_rank(*positive, rivals))
         };
         let ranks: Vec<f64> = scores.iter().filter_map(rank).collect();
         #[allow(clippy::cast_precision_loss)] // a handful
-        (!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64)
+        Ok((!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64))
     }
 
     /// Average precision of EdgeBank on the batch. It sees what the model sees: earlier batches, and of

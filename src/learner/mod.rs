@@ -5,7 +5,8 @@
 //! Events from before the daemon's start are history, and history is always trained on, however long it
 //! takes: a model is to learn from the past it is given. When the learner lags behind live events by more
 //! than a set number, it skips their gradient steps, never memory updates, and says how many events it
-//! skipped. A step whose loss is not finite is skipped the same way.
+//! skipped. A step whose loss is not finite is skipped the same way. A batch whose rows cannot be read waits until
+//! they can.
 //!
 //! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
@@ -15,6 +16,7 @@ mod feed;
 mod measure;
 mod quality;
 mod status;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -33,15 +35,21 @@ pub use quality::{BatchQuality, QualityWindow};
 pub use status::{LearnerBytes, LearnerReport, LearnerStatus};
 
 use self::measure::unix_seconds;
+use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
 use crate::log::{LogError, LogReaders};
 use crate::metrics::Metrics;
+use crate::model::NodeMemory;
 use crate::serving::{Progress, QueryEngine};
 use crate::train::edgebank::{BankRule, EdgeBank};
-use crate::train::{DestinationPool, Negatives, Positives, StepMode, StepReport, TrainError, Trainer, World};
+use crate::train::lookahead::Helper;
+use crate::train::{DestinationPool, PreparedBatch, StepMode, TrainError, Trainer};
 
 /// How long the loop waits for events before it looks at its surroundings.
 const IDLE: Duration = Duration::from_millis(100);
+
+/// How long a batch waits that could not be read from storage.
+const STORAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Why the loop ended.
 #[derive(Debug, Error)]
@@ -117,9 +125,19 @@ pub struct Learner {
     record: CheckpointRecorder,
     pool: DestinationPool,
     bank: EdgeBank,
+    /// Nodes whose pairs are to leave the bank at the next checkpoint.
+    deleted: Vec<NodeId>,
     quality: QualityWindow,
     threads: Arc<rayon::ThreadPool>,
+    prepared: PreparedBatch,
+    /// Whether `prepared` holds the sample of the batch at hand.
+    sampled: bool,
+    ahead: Ahead,
+    /// Samples ahead of the steps while the loop runs.
+    helper: Option<Helper>,
     version: u64,
+    /// One past the last record that was learned.
+    learned: EdgeId,
     checkpointed: EdgeId,
     checkpoint_due: Instant,
 }
@@ -148,9 +166,15 @@ impl Learner {
             log,
             pool: DestinationPool::new(),
             bank: EdgeBank::new(BankRule::Unlimited),
+            deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
             threads: Arc::new(step_threads(options.threads)?),
+            prepared: PreparedBatch::default(),
+            sampled: false,
+            ahead: Ahead::default(),
+            helper: None,
             version: trainer_version,
+            learned: position,
             checkpointed: position,
             checkpoint_due: Instant::now() + options.checkpoint_interval,
             shared,
@@ -161,7 +185,7 @@ impl Learner {
             return Ok(None);
         }
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
-        learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>());
+        learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>())?;
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
         let bytes = learner.bytes();
@@ -187,6 +211,7 @@ impl Learner {
             self.bank.observe(&batch.src, &batch.dst, &batch.times);
             self.pool.extend(&batch.dst);
             self.pool.remove(&batch.deleted);
+            self.deleted.extend_from_slice(&batch.deleted);
             if proceed(feed.position()).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -194,13 +219,23 @@ impl Learner {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Makes deleted nodes strangers to the model and to its readers.
+    /// Makes deleted nodes strangers to the model and to its readers. Who loses a message of theirs is shown with
+    /// the memory from before it.
     fn forget(&mut self, deleted: &[NodeId]) {
-        for &node in deleted {
-            self.trainer.forget(node);
-            self.shared.engine.states.forget(node);
+        if deleted.is_empty() {
+            return;
+        }
+        let states = &self.shared.engine.states;
+        let told = self.trainer.forget(deleted);
+        let memory = &self.trainer.state().memory;
+        for &node in deleted.iter().chain(&told) {
+            match (memory.row(node), memory.updated(node)) {
+                (Some(row), time) if time != NodeMemory::NEVER => states.publish(node, row, time),
+                _ => states.forget(node),
+            }
         }
         self.pool.remove(deleted);
+        self.deleted.extend_from_slice(deleted);
     }
 
     /// Learns until `stop` is set, then writes a last checkpoint. Calls `pulse` at every turn.
@@ -209,12 +244,22 @@ impl Learner {
     /// When the log cannot be read or the trainer cannot go on.
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
+        self.helper = Some(Helper::new());
         while !stop.load(Ordering::Acquire) {
             pulse();
-            self.feed.fill(&mut batch, self.options.batch_events, IDLE, self.options.batch_wait)?;
-            if batch.end > batch.first {
+            if batch.end <= self.learned {
+                self.fetch(&mut batch, IDLE)?;
+            }
+            if batch.end > self.learned {
                 let threads = self.threads.clone();
-                threads.install(|| self.learn(&batch))?;
+                match threads.install(|| self.learn(&batch)) {
+                    Err(LearnerError::Train(error @ TrainError::Storage(_))) => {
+                        self.shared.metrics.train.storage_failures.inc();
+                        tracing::error!(%error, position = batch.first.0, "the batch waits for its storage");
+                        std::thread::sleep(STORAGE_RETRY);
+                    }
+                    done => done?,
+                }
             }
             if Instant::now() >= self.checkpoint_due {
                 self.checkpoint(&pulse);
@@ -224,23 +269,28 @@ impl Learner {
         Ok(())
     }
 
-    /// Score, train, remember, publish: one batch.
+    /// Score, train, remember, publish: one batch. A storage failure leaves everything as it was.
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
         if !batch.edges.is_empty() {
             let mode = self.mode(batch, behind);
             let negatives = self.negatives(batch);
-            let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch) };
+            self.prepare(batch, &negatives, mode)?;
+            let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch)? };
             let baseline = self.baseline(batch, &negatives);
-            let (report, mode) = self.step(batch, &negatives, mode)?;
-            self.measure(batch, baseline, &report, mode, rank);
+            // What the next batch draws from, which may be drawn beside this one's step.
             self.pool.extend(&batch.dst);
-            self.publish_rows(&report.touched);
+            self.pool.remove(&batch.deleted);
+            let (report, mode) = self.step(batch.first, behind)?;
+            self.measure(batch, baseline, &report, mode, rank);
+            self.publish_batch();
             if mode == StepMode::Train {
                 self.publish_weights();
             }
         }
         self.forget(&batch.deleted);
+        self.learned = batch.end;
+        self.sampled = false;
         self.shared.progress.set_learned(batch.end);
         self.observe_freshness(batch);
         self.shared.metrics.train.events_behind.set(behind.cast_signed());
@@ -265,91 +315,13 @@ impl Learner {
         }
     }
 
-    fn mode(&self, batch: &LearnBatch, behind: u64) -> StepMode {
-        let history = batch.is_history(self.options.started_unix_ms);
-        if behind > self.options.lag_events_max && !(history && self.options.train) {
-            StepMode::Remember
-        } else if self.options.train {
-            StepMode::Train
-        } else {
-            StepMode::Score
-        }
-    }
-
-    /// One random destination per edge, from those seen before the batch.
-    fn negatives(&mut self, batch: &LearnBatch) -> Vec<NodeId> {
-        if self.pool.is_empty() {
-            self.pool.extend(&batch.dst);
-        }
-        let mut drawn = Vec::new();
-        self.pool.draw(self.options.seed, batch.first.0, batch.dst.len(), &mut drawn);
-        drawn
-    }
-
-    /// The trainer's step, and how much of it was done: a step whose numbers are not finite only remembers.
-    /// Its scores are those of the model that readers have: without dropout.
-    fn step(
-        &mut self,
-        batch: &LearnBatch,
-        negatives: &[NodeId],
-        mode: StepMode,
-    ) -> Result<(StepReport, StepMode), TrainError> {
-        let engine = self.shared.engine.clone();
-        let world = world(&engine, batch.end);
-        let positives =
-            Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
-        let negatives = Negatives { src: &batch.src, dst: negatives };
-        let drops = mode == StepMode::Train && self.trainer.options().model.dropout > 0.0;
-        let undropped =
-            if drops { Some(self.trainer.score_pairs(&world, &positives, &negatives)?) } else { None };
-        match self.trainer.step(&world, &positives, &negatives, mode) {
-            Err(error @ TrainError::NonFinite { .. }) => {
-                self.shared.metrics.train.nonfinite.inc();
-                tracing::warn!(%error, position = batch.first.0, "a gradient step was skipped");
-                let mut touched = [batch.src.as_slice(), &batch.dst].concat();
-                touched.sort_unstable();
-                touched.dedup();
-                Ok((StepReport { touched, ..StepReport::default() }, StepMode::Remember))
-            }
-            done => {
-                let mut report = done?;
-                if let Some((positive, negative)) = undropped {
-                    (report.positive, report.negative) = (positive, negative);
-                }
-                if report.refused_rows > 0 {
-                    self.shared.metrics.train.nonfinite.inc();
-                    let (rows, position) = (report.refused_rows, batch.first.0);
-                    tracing::warn!(
-                        rows,
-                        position,
-                        "memory that is not finite was refused; nodes keep theirs"
-                    );
-                }
-                Ok((report, mode))
-            }
-        }
-    }
-
-    fn publish_rows(&mut self, nodes: &[NodeId]) {
-        let states = &self.shared.engine.states;
-        self.trainer.publish_rows(nodes, |node, row, last_update| states.publish(node, row, last_update));
-    }
-
-    fn publish_weights(&mut self) {
-        let weights = self.trainer.weights();
-        self.version = weights.version;
-        if let Err(error) = self.shared.engine.publish(weights) {
-            tracing::error!(%error, "weights could not be published");
-        }
-        self.shared.metrics.model.version.set(self.version.cast_signed());
-        self.shared.metrics.model.published_timestamp.set(unix_seconds());
-    }
-
     /// Writes a checkpoint if anything was learned since the last one. A failure is counted and said,
     /// and tried again at the next interval: the log still has everything.
     fn checkpoint(&mut self, pulse: &dyn Fn()) {
         self.checkpoint_due = Instant::now() + self.options.checkpoint_interval;
-        let position = self.feed.position();
+        // A deleted node occurs in no later event, so it is the same to every score when its pairs go.
+        self.bank.forget(&std::mem::take(&mut self.deleted));
+        let position = self.learned;
         if position == self.checkpointed {
             return;
         }
@@ -385,13 +357,4 @@ fn step_threads(wanted: usize) -> Result<rayon::ThreadPool, LearnerError> {
     let name = |i| format!("learner-{i}");
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build();
     pool.map_err(|source| LearnerError::Threads { threads, source })
-}
-
-/// What a step or a score may see: everything before `bound`.
-fn world(engine: &QueryEngine, bound: EdgeId) -> World<'_> {
-    World {
-        view: engine.graph.view_at(bound),
-        edge_features: &engine.edge_features,
-        node_features: &engine.node_features,
-    }
 }

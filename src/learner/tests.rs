@@ -9,7 +9,7 @@ use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::model::TgnOptions;
 use crate::serving::{NodeEmbedding, NodeStates};
-use crate::train::TrainerOptions;
+use crate::train::{Negatives, Positives, TrainerOptions};
 
 /// When the learner was started, Unix milliseconds.
 const STARTED: i64 = 1_000;
@@ -112,7 +112,7 @@ impl Rig {
     /// Makes records durable and puts them into the graph.
     fn append(&mut self, batch: EdgeBatch, origin_unix_ms: i64) {
         let frame = self.write(batch, origin_unix_ms);
-        self.shared.engine.graph.apply(&frame.batch);
+        self.shared.engine.graph.apply(&frame.batch).unwrap();
         self.shared.progress.set_indexed(frame.batch.end());
     }
 
@@ -180,7 +180,7 @@ fn a_restart_publishes_what_was_published() {
         (rows, times)
     };
     // A row is published with the weights of its step; those of the end are what a restart has.
-    learner.publish_rows(&(0..32).map(NodeId).collect::<Vec<_>>());
+    learner.publish_rows(&(0..32).map(NodeId).collect::<Vec<_>>()).unwrap();
     let before = published(&rig);
     assert_eq!(before.1[20], Some(EventTime(200)));
     let mut bytes = Vec::new();
@@ -231,10 +231,15 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     let cuts: Vec<_> = batches.iter().map(|batch| (batch.edges.len(), batch.deleted.len())).collect();
     assert_eq!(cuts, [(10, 0), (8, 2), (1, 0)]);
     let state = learner.trainer.state();
-    assert_eq!((state.last_event(NodeId(9)), state.memory.row(NodeId(9))), (None, Some(&[0.0; 6][..])));
+    let memory = |node| {
+        let mut row = [9.0; 6];
+        state.memory.row_into(NodeId(node), &mut row);
+        row
+    };
+    assert_eq!((state.last_event(NodeId(9)), memory(9)), (None, [0.0; 6]));
     // The last event is all that is known of node 1.
     assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
-    assert_eq!(state.memory.row(NodeId(1)), Some(&[0.0; 6][..]));
+    assert_eq!(memory(1), [0.0; 6]);
     assert!(!learner.pool.nodes().contains(&NodeId(9)));
     let answer = rig.shared.engine.embeddings(&[key(9), key(1)], None).unwrap();
     let cold = |i: usize| matches!(answer.embeddings[i], NodeEmbedding::Found { cold: true, .. });
@@ -247,6 +252,52 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     rig.restart();
     let again = rig.learner_at(trainer(), rig.log.end(), rig.options());
     assert_eq!(again.pool.nodes(), pool, "a restart draws the same negatives");
+}
+
+#[test]
+fn a_forgotten_node_is_in_no_byte_of_a_checkpoint() {
+    let mut rig = Rig::new();
+    rig.append_edges(40, 100);
+    let mut learner = rig.learner(rig.options());
+    // Node 9 has a history of its own; then the last event of nodes 2 and 3 is with it.
+    rig.append(edges([(9, 20, 200), (9, 21, 201)]), STARTED);
+    learner.drain();
+    rig.append(edges([(9, 20, 202), (2, 9, 203), (3, 9, 204)]), STARTED);
+    learner.drain();
+    let row = learner.trainer.state().memory.row(NodeId(9)).unwrap().to_vec();
+    let row: &[u8] = bytemuck::cast_slice(&row);
+    let traces = |learner: &Learner| {
+        let mut bytes = Vec::new();
+        learner.trainer.save(&mut bytes).unwrap();
+        bytes.windows(row.len()).filter(|bytes| *bytes == row).count()
+    };
+    assert_eq!(traces(&learner), 4, "in its memory and in the messages of 2, 3 and 20");
+    assert_eq!(learner.bank.score(NodeId(2), NodeId(9)), 1.0);
+    let mut batch = EdgeBatch::default();
+    record(&mut batch, Op::DeleteNode, 9);
+    rig.append(batch, STARTED);
+    learner.drain();
+    assert_eq!(traces(&learner), 0);
+    let (state, states) = (learner.trainer.state(), &rig.shared.engine.states);
+    assert!(!state.mailbox.is_pending(NodeId(2)) && state.mailbox.is_pending(NodeId(4)));
+    let mut published = [0.0; 6];
+    states.gather(&[NodeId(2)], &mut published);
+    assert_eq!(Some(&published[..]), state.memory.row(NodeId(2)), "readers see it without that message");
+    assert_eq!(states.updated(NodeId(2)), Some(state.memory.updated(NodeId(2))));
+    learner.checkpoint(&|| ());
+    assert_eq!(learner.bank.score(NodeId(2), NodeId(9)), 0.0);
+
+    // What a restart shows is what was shown before it.
+    let mut bytes = Vec::new();
+    learner.trainer.save(&mut bytes).unwrap();
+    let loaded = Trainer::load(trainer_options(), &Device::Cpu, &mut &bytes[..]).unwrap();
+    let before: Vec<_> = (0..32).map(|node| states.updated(NodeId(node))).collect();
+    rig.restart();
+    let again = rig.learner_at(loaded, rig.log.end(), rig.options());
+    let states = &rig.shared.engine.states;
+    assert_eq!((0..32).map(|node| states.updated(NodeId(node))).collect::<Vec<_>>(), before);
+    assert_eq!(again.bank.score(NodeId(2), NodeId(9)), 1.0, "its pairs go at the next checkpoint");
+    assert_eq!(again.deleted, [NodeId(9)]);
 }
 
 #[test]
@@ -282,7 +333,7 @@ fn a_frame_that_is_not_in_the_graph_yet_does_not_hold_the_loop() {
     let begun = Instant::now();
     assert_eq!((fill(&mut learner), fill(&mut learner)), (0, 0));
     assert!(begun.elapsed() < Duration::from_secs(10));
-    rig.shared.engine.graph.apply(&frame.batch);
+    rig.shared.engine.graph.apply(&frame.batch).unwrap();
     rig.shared.progress.set_indexed(EdgeId(5));
     assert_eq!((fill(&mut learner), fill(&mut learner)), (5, 0));
 }
@@ -310,6 +361,79 @@ fn a_refused_step_is_counted_as_skipped_and_learning_goes_on() {
 }
 
 #[test]
+fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
+    let learned = |fault: &Arc<AtomicBool>| {
+        let mut rig = Rig::new();
+        let old = rig.shared.engine.clone();
+        let mut engine = QueryEngine::new(
+            old.graph.clone(),
+            old.keys.clone(),
+            old.states.clone(),
+            Arc::new(FeatureStore::with_fault(1, fault.clone())),
+            old.node_features.clone(),
+            rig.shared.progress.clone(),
+        );
+        engine.states = Arc::new(NodeStates::new(old.states.dimension()));
+        rig.shared.engine = Arc::new(engine);
+        rig.append_edges(30, 0);
+        let learner = rig.learner(rig.options());
+        let (stop, shared) = (AtomicBool::new(false), rig.shared.clone());
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| learner.run(&stop, || ()));
+            if fault.load(Ordering::Acquire) {
+                let begun = Instant::now();
+                while shared.metrics.train.storage_failures.get() == 0 {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "the failure is counted");
+                    std::thread::yield_now();
+                }
+                assert_eq!(shared.status.report().trained, 0);
+                fault.store(false, Ordering::Release);
+            }
+            assert!(shared.progress.wait_for(EdgeId(30), Duration::from_secs(60)));
+            stop.store(true, Ordering::Release);
+            running.join().unwrap().unwrap();
+        });
+        let mut rows = vec![0.0; 16 * trainer_options().model.memory_dim];
+        shared.engine.states.gather(&(0..16).map(NodeId).collect::<Vec<_>>(), &mut rows);
+        (rows, shared.status.report().quality)
+    };
+    let spared = learned(&Arc::new(AtomicBool::new(false)));
+    assert_eq!(learned(&Arc::new(AtomicBool::new(true))), spared);
+}
+
+#[test]
+fn looking_ahead_changes_nothing() {
+    let learned = |helper: Option<Helper>| {
+        let mut rig = Rig::new();
+        for i in 0..160 {
+            rig.shared.engine.edge_features.set(i, &[(i % 7) as f32]).unwrap();
+        }
+        rig.append_edges(100, 0);
+        let mut batch = edges([(2, 9, 200), (3, 9, 201)]);
+        record(&mut batch, Op::DeleteNode, 9);
+        (0..40).for_each(|i| batch.push_edge(NodeId(i % 8), NodeId(9 + i % 4), EventTime(300)));
+        rig.append(batch, STARTED);
+        let mut learner = rig.learner(rig.options());
+        learner.helper = helper;
+        let (mut batch, mut cuts, mut ahead) = (LearnBatch::default(), Vec::new(), 0);
+        while learner.learned < rig.log.end() {
+            learner.fetch(&mut batch, IDLE).unwrap();
+            ahead += usize::from(learner.sampled);
+            learner.learn(&batch).unwrap();
+            cuts.push((batch.first, batch.end, batch.deleted.clone()));
+        }
+        let mut bytes = Vec::new();
+        learner.trainer.save(&mut bytes).unwrap();
+        let pool = learner.pool.nodes().to_vec();
+        (ahead, (cuts, bytes, pool, rig.shared.status.report().quality))
+    };
+    let (none, plain) = learned(None);
+    let (some, looked) = learned(Some(Helper::new()));
+    assert!(plain == looked, "the same batches, trainer, destinations and quality");
+    assert!(none == 0 && some >= 8, "{some} batches were sampled ahead");
+}
+
+#[test]
 fn the_baseline_sees_as_far_into_the_batch_as_the_model() {
     let mut rig = Rig::new();
     rig.append(edges((0..10).map(|i| (i % 2, 8 + i % 2, i64::from(i)))), STARTED);
@@ -333,11 +457,12 @@ fn quality_is_measured_without_dropout() {
     learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
     let against = learner.negatives(&batch);
     let engine = rig.shared.engine.clone();
-    let world = world(&engine, batch.end);
+    let world = step::world(&engine, batch.end);
     let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
-    let (report, mode) = learner.step(&batch, &against, StepMode::Train).unwrap();
+    learner.prepare(&batch, &against, StepMode::Train).unwrap();
+    let (report, mode) = learner.step(batch.first, 0).unwrap();
     assert_eq!(mode, StepMode::Train);
     assert_eq!((report.positive, report.negative), expected);
 }

@@ -7,36 +7,23 @@
 //! o    = layer_norm(dropout(a W_O + b_O) + q)
 //! z_i  = W_b relu(W_a [o ; h_i] + b_a) + b_b
 //! ```
-//! Features are bounded as they are read (see `limit`).
+//! Features are those that were gathered for the pass, bounded (see `limit`).
 //! Where memory rows come from (the updater in training, published rows in serving) is the caller's
 //! choice; this is the one place that turns them into embeddings.
 
-use super::limit::limit;
-use super::{Neighborhood, Tgn};
-use crate::event::NodeId;
-use crate::feature::FeatureStore;
+use super::{GatheredRows, Neighborhood, Tgn};
 use crate::nn::{Tape, TemporalAttention, Var};
 
 /// Keeps a layer norm's denominator away from 0.
 const LAYER_NORM_EPSILON: f32 = 1e-5;
-
-/// Feature rows by edge id and by node id. A store is read only if the model's options give its kind of
-/// feature a width, and then has that width.
-#[derive(Clone, Copy)]
-pub struct FeatureSource<'a> {
-    /// Rows by edge id.
-    pub edges: &'a FeatureStore,
-    /// Rows by node id.
-    pub nodes: &'a FeatureStore,
-}
 
 /// Seeds to embed, with their sample.
 #[derive(Clone, Copy)]
 pub struct EmbeddingInput<'a> {
     /// Seeds and neighbors as slots of distinct nodes.
     pub neighborhood: &'a Neighborhood,
-    /// Where feature rows are.
-    pub features: FeatureSource<'a>,
+    /// Feature rows of its slots and nodes, of each kind that the model's options give a width.
+    pub rows: &'a GatheredRows,
     /// Names this step's dropout masks: seed and step number.
     pub dropout: [u64; 2],
 }
@@ -44,6 +31,9 @@ pub struct EmbeddingInput<'a> {
 impl Tgn {
     /// Embeddings `[seeds, embedding_dim]`, given the memory rows `[nodes, memory_dim]` of the
     /// neighborhood's distinct nodes.
+    ///
+    /// # Panics
+    /// If the rows were gathered for another neighborhood.
     pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
         let (options, p) = (self.options(), &self.attention);
         let [seed, step] = input.dropout;
@@ -52,22 +42,15 @@ impl Tgn {
         let now = vec![0.0; input.neighborhood.seeds().len()];
         let now = tape.time_encoding(&now, &self.time);
         let query = tape.concat(&[own, now]);
-        let edge_rows = (options.edge_feature_dim > 0).then(|| {
-            let mut rows = tape.take(input.neighborhood.sample().edges.len(), options.edge_feature_dim);
-            input
-                .features
-                .edges
-                .gather(bytemuck::cast_slice(&input.neighborhood.sample().edges), rows.data_mut());
-            limit(rows.data_mut());
-            rows
-        });
+        let edge_rows = input.rows.edge_rows().filter(|_| options.edge_feature_dim > 0);
+        let edge_slots = edge_rows.is_some().then(|| input.rows.slots().to_vec());
         let attended = tape.temporal_attention(TemporalAttention {
             query,
             nodes: rows,
             slots: input.neighborhood.neighbors().to_vec(),
             deltas: input.neighborhood.sample().deltas.clone(),
             edge_rows,
-            edge_slots: None,
+            edge_slots,
             w_q: p.w_q,
             w_k: p.w_k,
             w_v: p.w_v,
@@ -90,11 +73,8 @@ impl Tgn {
         if dimension == 0 {
             return memory;
         }
-        let nodes = input.neighborhood.nodes().nodes();
-        let ids: Vec<u64> = nodes.iter().map(|&NodeId(id)| u64::from(id)).collect();
-        let mut features = tape.take(nodes.len(), dimension);
-        input.features.nodes.gather(&ids, features.data_mut());
-        limit(features.data_mut());
+        let mut features = tape.take(input.neighborhood.nodes().nodes().len(), dimension);
+        features.data_mut().copy_from_slice(input.rows.node_rows());
         let features = tape.constant(features);
         let features = match self.features {
             Some(projection) => tape.linear(features, projection, None),

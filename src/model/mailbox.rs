@@ -2,16 +2,21 @@
 //! node only the last by (event time, edge id) is ever used.
 //!
 //! A raw message for u of event (u, v, t, e) is `[s_u ; s_v ; e ; phi(t - tau_u)]`. Of that the mailbox
-//! keeps `[s_v ; e]` and t. The rest is not lost: u's memory row and update time change only when its
+//! keeps s_v, t and the edge's id. The rest is not lost: u's memory row and update time change only when its
 //! pending message is applied, so until then they still are the s_u and tau_u of the moment the message
-//! was stored. The features are kept by value, so a message does not change when edges are forgotten.
+//! was stored. The edge's features e are never changed once they are there (they are zeros if the edge was deleted
+//! meanwhile), so they are read from where they are kept when the message is applied: copies of them would be the
+//! largest table of a model, and the one table of rows that no budget could move to disk.
+//!
+//! Beside each message stands the other end, v: when v is to be forgotten, the messages that hold its row go too.
 
+use super::rows::NodeRows;
 use crate::event::{EdgeId, EventTime, NodeId};
 
 /// The raw message that waits for a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PendingMessage<'a> {
-    /// The other end's memory row, then the edge's features.
+    /// The other end's memory row.
     pub mail: &'a [f32],
     /// The edge that sent it.
     pub edge: EdgeId,
@@ -22,26 +27,34 @@ pub struct PendingMessage<'a> {
 /// At most one pending raw message per node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mailbox {
-    dimension: usize,
-    mails: Vec<f32>,
+    mails: NodeRows,
     edges: Vec<EdgeId>,
     times: Vec<EventTime>,
+    /// The mail of a node whose other end had no memory, as it may come from a file.
+    zeros: Box<[f32]>,
+    /// Whose memory row the mail is; `NodeId::NONE` where that is not known or nothing waits.
+    others: Vec<NodeId>,
 }
 
 impl Mailbox {
     /// Stands in for the edge of a node without a pending message.
     const EMPTY: EdgeId = EdgeId(u64::MAX);
 
-    /// An empty mailbox; `dimension` is the memory width plus the edge feature width.
+    /// An empty mailbox; `dimension` is the memory width.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self { dimension, mails: Vec::new(), edges: Vec::new(), times: Vec::new() }
+        Self::over(NodeRows::new(dimension), Vec::new(), Vec::new(), Vec::new())
+    }
+
+    fn over(mails: NodeRows, edges: Vec<EdgeId>, times: Vec<EventTime>, others: Vec<NodeId>) -> Self {
+        let zeros = vec![0.0; mails.dimension()].into();
+        Self { mails, edges, times, zeros, others }
     }
 
     /// Values kept per message.
     #[must_use]
     pub fn dimension(&self) -> usize {
-        self.dimension
+        self.mails.dimension()
     }
 
     /// Number of nodes that have room in the table; for every node beyond, nothing waits.
@@ -59,33 +72,38 @@ impl Mailbox {
     /// The message that waits for `node`, if any.
     #[must_use]
     pub fn pending(&self, node: NodeId) -> Option<PendingMessage<'_>> {
-        let edge = self.edges.get(node.index()).copied().filter(|edge| *edge != Self::EMPTY)?;
-        let start = node.index() * self.dimension;
+        let edge = self.pending_edge(node)?;
         Some(PendingMessage {
-            mail: &self.mails[start..start + self.dimension],
+            mail: self.mails.get(node).unwrap_or(&self.zeros),
             edge,
             time: self.times[node.index()],
         })
     }
 
+    /// The edge of the message that waits for `node`, if any.
+    #[must_use]
+    pub fn pending_edge(&self, node: NodeId) -> Option<EdgeId> {
+        self.edges.get(node.index()).copied().filter(|edge| *edge != Self::EMPTY)
+    }
+
     /// Whether a message waits for `node`.
     #[must_use]
     pub fn is_pending(&self, node: NodeId) -> bool {
-        self.edges.get(node.index()).is_some_and(|edge| *edge != Self::EMPTY)
+        self.pending_edge(node).is_some()
     }
 
-    /// Makes a message of `edge` at `time` wait for `node` in place of any other, and returns the room
-    /// for its `[s_v ; e]`.
-    pub fn post(&mut self, node: NodeId, edge: EdgeId, time: EventTime) -> &mut [f32] {
+    /// Makes a message of `edge` with `other` at `time` wait for `node` in place of any other, and returns the
+    /// room for its s_v.
+    pub fn post(&mut self, node: NodeId, other: NodeId, edge: EdgeId, time: EventTime) -> &mut [f32] {
         if node.index() >= self.edges.len() {
             self.edges.resize(node.index() + 1, Self::EMPTY);
             self.times.resize(node.index() + 1, EventTime(0));
-            self.mails.resize((node.index() + 1) * self.dimension, 0.0);
+            self.others.resize(node.index() + 1, NodeId::NONE);
         }
+        self.others[node.index()] = other;
         self.edges[node.index()] = edge;
         self.times[node.index()] = time;
-        let start = node.index() * self.dimension;
-        &mut self.mails[start..start + self.dimension]
+        self.mails.get_mut(node)
     }
 
     /// Forgets the message that waits for one node.
@@ -93,39 +111,52 @@ impl Mailbox {
         if let Some(edge) = self.edges.get_mut(node.index()) {
             *edge = Self::EMPTY;
             self.times[node.index()] = EventTime(0);
-            self.mails[node.index() * self.dimension..][..self.dimension].fill(0.0);
+            self.others[node.index()] = NodeId::NONE;
+            self.mails.clear(node);
         }
+    }
+
+    /// Forgets every message that holds the memory row of one of `gone`, ascending, and says for whom they waited.
+    pub fn forget_from(&mut self, gone: &[NodeId]) -> Vec<NodeId> {
+        let (Some(&low), Some(&high)) = (gone.first(), gone.last()) else { return Vec::new() };
+        let is_gone = |other: NodeId| (low..=high).contains(&other) && gone.binary_search(&other).is_ok();
+        let nodes = (0..).map(NodeId).zip(&self.others);
+        let told: Vec<NodeId> = nodes.filter(|(_, other)| is_gone(**other)).map(|(node, _)| node).collect();
+        told.iter().for_each(|&node| self.forget(node));
+        told
     }
 
     /// Forgets every message.
     pub fn reset(&mut self) {
-        self.mails.clear();
+        self.mails.reset();
         self.edges.clear();
         self.times.clear();
+        self.others.clear();
     }
 
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.mails.capacity() * size_of::<f32>()
+        self.mails.bytes()
             + self.edges.capacity() * size_of::<EdgeId>()
             + self.times.capacity() * size_of::<EventTime>()
+            + self.others.capacity() * size_of::<NodeId>()
     }
 
-    /// The tables as they are: all mails, all edges, all times.
-    pub(super) fn tables(&self) -> (&[f32], &[EdgeId], &[EventTime]) {
-        (&self.mails, &self.edges, &self.times)
+    /// The tables as they are: all mails, all edges, all times, all other ends.
+    pub(super) fn tables(&self) -> (&NodeRows, &[EdgeId], &[EventTime], &[NodeId]) {
+        (&self.mails, &self.edges, &self.times, &self.others)
     }
 
     /// A mailbox from tables of matching lengths; `None` if they do not match.
     pub(super) fn from_tables(
-        dimension: usize,
-        mails: Vec<f32>,
+        mails: NodeRows,
         edges: Vec<EdgeId>,
         times: Vec<EventTime>,
+        others: Vec<NodeId>,
     ) -> Option<Self> {
-        let matches = edges.len() == times.len() && mails.len() == edges.len() * dimension;
-        matches.then_some(Self { dimension, mails, edges, times })
+        let matches = [times.len(), others.len(), mails.len()].iter().all(|&len| len == edges.len());
+        matches.then(|| Self::over(mails, edges, times, others))
     }
 }
 
@@ -137,10 +168,25 @@ mod tests {
     fn a_new_message_takes_the_place_of_the_old_one() {
         let mut mailbox = Mailbox::new(2);
         assert_eq!(mailbox.pending(NodeId(4)), None);
-        mailbox.post(NodeId(4), EdgeId(1), EventTime(10)).copy_from_slice(&[1.0, 2.0]);
-        mailbox.post(NodeId(4), EdgeId(2), EventTime(11)).copy_from_slice(&[3.0, 4.0]);
+        mailbox.post(NodeId(4), NodeId(3), EdgeId(1), EventTime(10)).copy_from_slice(&[1.0, 2.0]);
+        mailbox.post(NodeId(4), NodeId(3), EdgeId(2), EventTime(11)).copy_from_slice(&[3.0, 4.0]);
         let expected = PendingMessage { mail: &[3.0, 4.0], edge: EdgeId(2), time: EventTime(11) };
         assert_eq!(mailbox.pending(NodeId(4)), Some(expected));
         assert!(!mailbox.is_pending(NodeId(3)) && mailbox.is_pending(NodeId(4)));
+    }
+
+    #[test]
+    fn what_a_forgotten_node_sent_is_forgotten_with_it() {
+        let mut mailbox = Mailbox::new(1);
+        for (node, other) in [(1, 7), (2, 8), (7, 1), (3, 9), (5, 7)] {
+            mailbox.post(NodeId(node), NodeId(other), EdgeId(0), EventTime(10)).fill(1.0);
+        }
+        assert_eq!(mailbox.forget_from(&[]), []);
+        assert_eq!(mailbox.forget_from(&[NodeId(7), NodeId(9)]), [1, 3, 5].map(NodeId));
+        let pending: Vec<u32> = (0..9).filter(|&node| mailbox.is_pending(NodeId(node))).collect();
+        assert_eq!(pending, [2, 7]);
+        let values: f32 = (0..8).filter_map(|node| mailbox.tables().0.get(NodeId(node))).flatten().sum();
+        assert_eq!(values, 2.0, "their rows are gone");
+        assert_eq!(mailbox.forget_from(&[NodeId(7), NodeId(9)]), []);
     }
 }

@@ -3,13 +3,13 @@
 //! Rows live in one growing table indexed by [`NodeId`]; a node beyond its end has the zero row and was
 //! never updated, so new nodes need no registration. Knows nothing of messages or weights.
 
+use super::rows::NodeRows;
 use crate::event::{EventTime, NodeId};
 
 /// Memory rows s_i and their last update times tau_i.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeMemory {
-    dimension: usize,
-    rows: Vec<f32>,
+    rows: NodeRows,
     updated: Vec<EventTime>,
 }
 
@@ -20,13 +20,13 @@ impl NodeMemory {
     /// Empty memory with rows of `dimension` values.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self { dimension, rows: Vec::new(), updated: Vec::new() }
+        Self { rows: NodeRows::new(dimension), updated: Vec::new() }
     }
 
     /// Values per row.
     #[must_use]
     pub fn dimension(&self) -> usize {
-        self.dimension
+        self.rows.dimension()
     }
 
     /// Number of nodes that have room in the table; every node beyond has the zero row.
@@ -41,11 +41,10 @@ impl NodeMemory {
         self.updated.is_empty()
     }
 
-    /// The row of `node`, `dimension` values; `None` means zeros.
+    /// The row of `node`, `dimension` values; `None` means zeros, because it was never written.
     #[must_use]
     pub fn row(&self, node: NodeId) -> Option<&[f32]> {
-        let start = node.index().checked_mul(self.dimension)?;
-        self.rows.get(start..start + self.dimension)
+        self.rows.get(node)
     }
 
     /// Copies the row of `node` into `out`, which has `dimension` values.
@@ -65,9 +64,10 @@ impl NodeMemory {
     /// Replaces the row of `node` and moves its update time forward to `time` (a late event does not
     /// move it back).
     pub fn write(&mut self, node: NodeId, row: &[f32], time: EventTime) {
-        self.reserve_for(node);
-        let start = node.index() * self.dimension;
-        self.rows[start..start + self.dimension].copy_from_slice(row);
+        if node.index() >= self.updated.len() {
+            self.updated.resize(node.index() + 1, Self::NEVER);
+        }
+        self.rows.get_mut(node).copy_from_slice(row);
         let updated = &mut self.updated[node.index()];
         *updated = (*updated).max(time);
     }
@@ -76,37 +76,30 @@ impl NodeMemory {
     pub fn forget(&mut self, node: NodeId) {
         if let Some(updated) = self.updated.get_mut(node.index()) {
             *updated = Self::NEVER;
-            self.rows[node.index() * self.dimension..][..self.dimension].fill(0.0);
+            self.rows.clear(node);
         }
     }
 
     /// Forgets every row.
     pub fn reset(&mut self) {
-        self.rows.clear();
+        self.rows.reset();
         self.updated.clear();
     }
 
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.rows.capacity() * size_of::<f32>() + self.updated.capacity() * size_of::<EventTime>()
+        self.rows.bytes() + self.updated.capacity() * size_of::<EventTime>()
     }
 
     /// The tables as they are: all rows, and all update times.
-    pub(super) fn tables(&self) -> (&[f32], &[EventTime]) {
+    pub(super) fn tables(&self) -> (&NodeRows, &[EventTime]) {
         (&self.rows, &self.updated)
     }
 
     /// Memory from tables of matching lengths; `None` if they do not match.
-    pub(super) fn from_tables(dimension: usize, rows: Vec<f32>, updated: Vec<EventTime>) -> Option<Self> {
-        (rows.len() == updated.len() * dimension).then_some(Self { dimension, rows, updated })
-    }
-
-    fn reserve_for(&mut self, node: NodeId) {
-        if node.index() >= self.updated.len() {
-            self.updated.resize(node.index() + 1, Self::NEVER);
-            self.rows.resize((node.index() + 1) * self.dimension, 0.0);
-        }
+    pub(super) fn from_tables(rows: NodeRows, updated: Vec<EventTime>) -> Option<Self> {
+        (rows.len() == updated.len()).then_some(Self { rows, updated })
     }
 }
 
@@ -124,7 +117,7 @@ mod tests {
         memory.write(NodeId(3), &[3.0, 4.0], EventTime(5));
         assert_eq!(memory.row(NodeId(3)), Some(&[3.0, 4.0][..]));
         assert_eq!(memory.updated(NodeId(3)), EventTime(10));
-        assert_eq!(memory.row(NodeId(1)), Some(&[0.0, 0.0][..]));
+        assert_eq!(memory.row(NodeId(1)), None);
         assert_eq!(memory.row(NodeId::NONE), None);
     }
 }

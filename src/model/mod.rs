@@ -2,14 +2,17 @@
 //!
 //! [`Tgn`] holds the parameters, [`TgnState`] what the model remembers of the stream: [`NodeMemory`] and
 //! the [`Mailbox`] of raw messages. A batch's seeds and sample become a [`Neighborhood`] of distinct nodes,
-//! which passes three steps, each a method that records onto a tape:
+//! whose feature rows are gathered ([`GatheredRows`]) and which then passes three steps, each a method that records
+//! onto a tape:
 //! [`Tgn::fresh_memory`] applies pending messages, [`Tgn::embed`] attends over recent neighbors,
 //! [`LinkPredictor`] scores pairs. [`TgnState::remember`] then writes memory back and stores the batch's
 //! messages, which the *next* batch applies: no event ever sees itself.
 //!
+//! Reads no storage: a pass computes on what was sampled and gathered before it, and cannot fail.
 //! Knows nothing of losses, optimizers, protocols or requests.
 
 mod embedding;
+mod gathered;
 mod limit;
 mod link;
 mod mailbox;
@@ -17,13 +20,15 @@ mod memory;
 mod neighborhood;
 mod options;
 mod remember;
+mod rows;
 mod state;
 pub(crate) mod tables;
 mod tgn;
 mod updater;
 mod weights;
 
-pub use embedding::{EmbeddingInput, FeatureSource};
+pub use embedding::EmbeddingInput;
+pub use gathered::{GatherError, GatheredRows, MailRows};
 pub use link::{LinkPredictor, probability};
 pub use mailbox::{Mailbox, PendingMessage};
 pub use memory::NodeMemory;

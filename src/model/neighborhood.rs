@@ -78,8 +78,14 @@ impl Neighborhood {
     }
 
     /// Lets `draw` sample the seeds into the neighborhood's own buffers.
-    pub fn sample_with(&mut self, draw: impl FnOnce(Seeds<'_>, &mut MessageFlowGraph)) {
-        draw(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, &mut self.sample);
+    ///
+    /// # Errors
+    /// What `draw` returns; the seeds stay and may be sampled again.
+    pub fn sample_with<E>(
+        &mut self,
+        draw: impl FnOnce(Seeds<'_>, &mut MessageFlowGraph) -> Result<(), E>,
+    ) -> Result<(), E> {
+        draw(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, &mut self.sample)
     }
 
     /// Gives every seed and sampled neighbor its slot.
@@ -113,6 +119,16 @@ impl Neighborhood {
         &self.seeds
     }
 
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let (sample, nodes) = (&self.sample, &self.nodes);
+        let words = self.seed_nodes.capacity() + self.seeds.capacity() + self.neighbors.capacity();
+        let words = words + sample.counts.capacity() + sample.neighbors.capacity() + sample.deltas.capacity();
+        let longs = self.seed_times.capacity() + sample.edges.capacity() + sample.times.capacity();
+        (words + nodes.nodes.capacity()) * 4 + longs * 8 + nodes.slots.allocation_size()
+    }
+
     /// Slot of each neighbor, `[seeds * fanout]`; [`EMPTY_SLOT`] where there is none.
     #[must_use]
     pub fn neighbors(&self) -> &[u32] {
@@ -135,13 +151,13 @@ mod tests {
             batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
         }
         let graph = GraphStore::new(GraphOptions::default());
-        graph.apply(&batch);
+        graph.apply(&batch).unwrap();
         let mut neighborhood = Neighborhood::default();
         for _ in 0..2 {
             neighborhood.clear();
             neighborhood.add_seeds(&[5, 1, 5].map(NodeId), &[9, 9, 2].map(EventTime));
             let request = TgnOptions { fanout: 2, ..TgnOptions::default() }.sample_request();
-            neighborhood.sample_with(|seeds, out| sample(graph.view(), seeds, &request, out));
+            neighborhood.sample_with(|seeds, out| sample(graph.view(), seeds, &request, out)).unwrap();
             neighborhood.number();
             assert_eq!(neighborhood.nodes().nodes(), [5, 1, 7, 9, 8].map(NodeId));
             assert_eq!(neighborhood.seeds(), [0, 1, 0]);

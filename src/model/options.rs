@@ -90,7 +90,7 @@ impl TgnOptions {
         2 * self.memory_dim + self.edge_feature_dim + self.time_dim
     }
 
-    /// Width of what a mailbox keeps of a raw message: other's row and edge features.
+    /// Width of the part of a raw message that its event brings: other's row and edge features.
     #[must_use]
     pub fn mail_dim(&self) -> usize {
         self.memory_dim + self.edge_feature_dim

@@ -4,10 +4,8 @@
 //! whichever role the node played. All rows are written before any message is built, so both ends of an
 //! event store the other's row as it is after the batch's update, whatever the order of events.
 
-use super::limit::limit;
 use super::{DistinctNodes, TgnState};
 use crate::event::{EdgeId, EventTime, NodeId};
-use crate::feature::FeatureStore;
 
 /// Events of a batch: equally long columns.
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +53,18 @@ impl Touched {
     pub fn nodes(&self) -> &[NodeId] {
         self.nodes.nodes()
     }
+
+    /// The place in the batch of the last event of `node`, if it has one there.
+    #[must_use]
+    pub fn last(&self, node: NodeId) -> Option<usize> {
+        let slot = self.nodes.slot(node)?;
+        self.last.get(slot as usize).map(|&event| event as usize)
+    }
 }
 
 impl TgnState {
     /// Writes the fresh memory row of every touched node, then stores the batch's messages. `fresh(i)`
-    /// is the row of `touched.nodes()[i]` after its pending message (`memory_dim` values). Edge features
-    /// are read from `edge_features` if this state keeps any.
+    /// is the row of `touched.nodes()[i]` after its pending message (`memory_dim` values).
     ///
     /// A row with a value that is not finite is not written, and the node keeps the one it has. Returns
     /// how many rows were refused.
@@ -69,7 +73,6 @@ impl TgnState {
         batch: &Interactions<'_>,
         touched: &Touched,
         fresh: impl Fn(usize) -> &'r [f32],
-        edge_features: &FeatureStore,
     ) -> usize {
         if self.origin.is_none() {
             self.origin = batch.times.iter().min().copied();
@@ -84,17 +87,11 @@ impl TgnState {
                 refused += 1;
             }
         }
-        let memory_dim = self.memory.dimension();
         for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
             let event = last as usize;
             let other = if batch.src[event] == node { batch.dst[event] } else { batch.src[event] };
-            let mail = self.mailbox.post(node, batch.edges[event], batch.times[event]);
-            let (row, features) = mail.split_at_mut(memory_dim);
-            self.memory.row_into(other, row);
-            if !features.is_empty() {
-                edge_features.row_into(batch.edges[event].0, features);
-                limit(features);
-            }
+            let mail = self.mailbox.post(node, other, batch.edges[event], batch.times[event]);
+            self.memory.row_into(other, mail);
         }
         refused
     }
@@ -109,10 +106,6 @@ mod tests {
     fn the_last_event_by_time_then_edge_leaves_the_message() {
         let options = TgnOptions { memory_dim: 1, edge_feature_dim: 1, ..TgnOptions::default() };
         let mut state = TgnState::new(&options);
-        let features = FeatureStore::new(1);
-        for edge in 0..4u16 {
-            features.set(u64::from(edge), &[f32::from(edge)]).unwrap();
-        }
         let nodes = |ids: [u32; 4]| ids.map(NodeId);
         let (src, dst) = (nodes([1, 2, 1, 5]), nodes([2, 3, 4, 5]));
         let times = [20, 30, 20, 10].map(EventTime);
@@ -120,19 +113,20 @@ mod tests {
         let batch = Interactions { src: &src, dst: &dst, times: &times, edges: &edges };
         let mut touched = Touched::default();
         touched.build(&batch);
-        let refused = state.remember(&batch, &touched, |_| &[7.0], &features);
+        let refused = state.remember(&batch, &touched, |_| &[7.0]);
         assert_eq!((refused, state.origin), (0, Some(EventTime(10))));
         let last = |node| state.mailbox.pending(NodeId(node)).map(|message| message.edge.0);
         assert_eq!([1, 2, 3, 4, 5, 0].map(last), [Some(2), Some(1), Some(1), Some(2), Some(3), None]);
-        assert_eq!(state.mailbox.pending(NodeId(4)).unwrap().mail, [0.0, 2.0]);
+        assert_eq!(state.mailbox.pending(NodeId(4)).unwrap().mail, [0.0]);
+        assert_eq!([1, 4, 9].map(|node| touched.last(NodeId(node))), [Some(2), Some(2), None]);
         assert!(state.memory.is_empty(), "nothing was pending, so nothing is written");
 
         let next = [4, 5, 6, 7].map(EdgeId);
         let later = [40, 41, 42, 43].map(EventTime);
         let batch = Interactions { times: &later, edges: &next, ..batch };
         let row = |i: usize| if i == 0 { &[f32::NAN][..] } else { &[7.0] };
-        assert_eq!(state.remember(&batch, &touched, row, &features), 1);
-        assert_eq!(state.memory.row(NodeId(1)), Some(&[0.0][..]), "a row that is not finite is refused");
+        assert_eq!(state.remember(&batch, &touched, row), 1);
+        assert_eq!(state.memory.row(NodeId(1)), None, "a row that is not finite is refused");
         assert_eq!(state.memory.row(NodeId(4)), Some(&[7.0][..]));
         assert_eq!(state.memory.updated(NodeId(2)), EventTime(30));
     }

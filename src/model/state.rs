@@ -11,11 +11,19 @@ use std::io::{Read, Write};
 
 use thiserror::Error;
 
+use super::rows::NodeRows;
 use super::{Mailbox, NodeMemory, TgnOptions, tables};
 use crate::event::{EventTime, NodeId};
 
 /// First bytes of a stored state.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS1");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS3");
+
+/// First bytes of a state whose messages do not say whom they are from. It is read as well.
+const MAGIC_WITHOUT_OTHERS: u64 = u64::from_le_bytes(*b"EVGTGNS2");
+
+/// First bytes of one whose messages do not either, and hold a copy of their edge's features behind s_v. It is read
+/// as well.
+const MAGIC_WITH_FEATURES: u64 = u64::from_le_bytes(*b"EVGTGNS1");
 
 /// Memory and pending messages.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +72,7 @@ impl TgnState {
     pub fn new(options: &TgnOptions) -> Self {
         Self {
             memory: NodeMemory::new(options.memory_dim),
-            mailbox: Mailbox::new(options.mail_dim()),
+            mailbox: Mailbox::new(options.memory_dim),
             origin: None,
         }
     }
@@ -76,10 +84,16 @@ impl TgnState {
         self.origin = None;
     }
 
-    /// Forgets one node, as if no event had named it. What it once sent to others stays with them.
-    pub fn forget(&mut self, node: NodeId) {
-        self.memory.forget(node);
-        self.mailbox.forget(node);
+    /// Forgets nodes, as if no event had named them, and the messages that wait for others and hold their rows.
+    /// Says who lost a message. What went into another node's memory before stays there.
+    pub fn forget(&mut self, nodes: &[NodeId]) -> Vec<NodeId> {
+        for &node in nodes {
+            self.memory.forget(node);
+            self.mailbox.forget(node);
+        }
+        let mut gone = nodes.to_vec();
+        gone.sort_unstable();
+        self.mailbox.forget_from(&gone)
     }
 
     /// One more than the highest node that is known. A node of the latest batch alone has a message and no
@@ -102,7 +116,8 @@ impl TgnState {
     /// Time of the latest event of `node` that was remembered.
     #[must_use]
     pub fn last_event(&self, node: NodeId) -> Option<EventTime> {
-        self.mailbox.pending(node).map(|message| message.time.max(self.memory.updated(node)))
+        let updated = Some(self.memory.updated(node)).filter(|&time| time != NodeMemory::NEVER);
+        self.mailbox.pending(node).map(|message| message.time).max(updated)
     }
 
     /// Bytes held.
@@ -121,12 +136,13 @@ impl TgnState {
         tables::write_u64(out, self.mailbox.dimension() as u64)?;
         tables::write_table(out, self.origin.as_slice())?;
         let (rows, updated) = self.memory.tables();
-        tables::write_table(out, rows)?;
+        rows.write(updated.len(), out)?;
         tables::write_table(out, updated)?;
-        let (mails, edges, times) = self.mailbox.tables();
-        tables::write_table(out, mails)?;
+        let (mails, edges, times, others) = self.mailbox.tables();
+        mails.write(edges.len(), out)?;
         tables::write_table(out, edges)?;
-        tables::write_table(out, times)
+        tables::write_table(out, times)?;
+        tables::write_table(out, others)
     }
 
     /// Reads the state of a model with these options.
@@ -135,10 +151,12 @@ impl TgnState {
     /// The bytes end early, are no state, or belong to a model of another shape.
     pub fn read(input: &mut impl Read, options: &TgnOptions) -> Result<Self, StateError> {
         let found = tables::read_u64(input)?;
-        if found != MAGIC {
-            return Err(StateError::Magic { found });
-        }
-        let widths = [("memory", options.memory_dim), ("mailbox", options.mail_dim())];
+        let mail_dim = match found {
+            MAGIC | MAGIC_WITHOUT_OTHERS => options.memory_dim,
+            MAGIC_WITH_FEATURES => options.mail_dim(),
+            found => return Err(StateError::Magic { found }),
+        };
+        let widths = [("memory", options.memory_dim), ("mailbox", mail_dim)];
         for (table, expected) in widths {
             let found = tables::read_u64(input)?;
             if found != expected as u64 {
@@ -146,12 +164,14 @@ impl TgnState {
             }
         }
         let origin: Vec<EventTime> = tables::read_table(input)?;
-        let (rows, updated) = (tables::read_table(input)?, tables::read_table(input)?);
-        let memory = NodeMemory::from_tables(options.memory_dim, rows, updated)
-            .ok_or(StateError::Lengths { table: "memory" })?;
-        let mails = tables::read_table(input)?;
+        let width = options.memory_dim;
+        let (rows, updated) = (NodeRows::read(width, width, input)?, tables::read_table(input)?);
+        let memory = NodeMemory::from_tables(rows, updated).ok_or(StateError::Lengths { table: "memory" })?;
+        let mails = NodeRows::read(width, mail_dim, input)?;
         let (edges, times) = (tables::read_table(input)?, tables::read_table(input)?);
-        let mailbox = Mailbox::from_tables(options.mail_dim(), mails, edges, times)
+        let others =
+            if found == MAGIC { tables::read_table(input)? } else { vec![NodeId::NONE; mails.len()] };
+        let mailbox = Mailbox::from_tables(mails, edges, times, others)
             .ok_or(StateError::Lengths { table: "mailbox" })?;
         Ok(Self { memory, mailbox, origin: origin.first().copied() })
     }
@@ -170,7 +190,7 @@ mod tests {
         let mut state = TgnState::new(&options());
         state.origin = Some(EventTime(100));
         state.memory.write(NodeId(2), &[1.0, -2.0, 3.5], EventTime(120));
-        state.mailbox.post(NodeId(5), EdgeId(9), EventTime(130)).fill(0.25);
+        state.mailbox.post(NodeId(5), NodeId(2), EdgeId(9), EventTime(130)).fill(0.25);
         state
     }
 
@@ -193,13 +213,46 @@ mod tests {
     }
 
     #[test]
+    fn states_of_earlier_forms_are_read() {
+        let mut state = sample_state();
+        state.mailbox.post(NodeId(5), NodeId::NONE, EdgeId(9), EventTime(130)).fill(0.25);
+        for (magic, width, values) in [
+            (MAGIC_WITHOUT_OTHERS, 3, &[0.25; 3][..]),
+            (MAGIC_WITH_FEATURES, 5, &[0.25, 0.25, 0.25, 7.0, 8.0]),
+        ] {
+            let mut bytes = Vec::new();
+            tables::write_u64(&mut bytes, magic).unwrap();
+            tables::write_u64(&mut bytes, 3).unwrap();
+            tables::write_u64(&mut bytes, width).unwrap();
+            tables::write_table(&mut bytes, state.origin.as_slice()).unwrap();
+            let (rows, updated) = state.memory.tables();
+            rows.write(updated.len(), &mut bytes).unwrap();
+            tables::write_table(&mut bytes, updated).unwrap();
+            let mut mails = NodeRows::new(values.len());
+            mails.get_mut(NodeId(5)).copy_from_slice(values);
+            let (_, edges, times, _) = state.mailbox.tables();
+            mails.write(edges.len(), &mut bytes).unwrap();
+            tables::write_table(&mut bytes, edges).unwrap();
+            tables::write_table(&mut bytes, times).unwrap();
+            assert_eq!(TgnState::read(&mut &bytes[..], &options()).unwrap(), state);
+        }
+    }
+
+    #[test]
     fn a_forgotten_node_is_as_never_seen() {
         let mut state = sample_state();
-        for node in [2, 5, 1000].map(NodeId) {
-            state.forget(node);
-            assert_eq!(state.memory.updated(node), NodeMemory::NEVER);
-            assert_eq!((state.mailbox.pending(node), state.last_event(node)), (None, None));
-        }
+        state.memory.write(NodeId(5), &[0.5; 3], EventTime(125));
+        assert_eq!(state.last_event(NodeId(5)), Some(EventTime(130)));
+        assert_eq!(state.forget(&[NodeId(1000), NodeId(2)]), [NodeId(5)]);
+        assert_eq!((state.last_event(NodeId(2)), state.last_event(NodeId(1000))), (None, None));
+        assert_eq!(
+            state.last_event(NodeId(5)),
+            Some(EventTime(125)),
+            "its message was of the forgotten node"
+        );
+        assert!(!state.mailbox.is_pending(NodeId(5)));
+        assert_eq!(state.forget(&[NodeId(5)]), []);
+        assert_eq!((state.last_event(NodeId(5)), state.memory.updated(NodeId(5))), (None, NodeMemory::NEVER));
         assert_eq!(state.memory.row(NodeId(2)), Some(&[0.0; 3][..]));
         assert_eq!(state.since_update(NodeId(2), EventTime(125)), 25.0);
     }

@@ -3,14 +3,26 @@
 //! `S*` is computed on the tape, so that the loss of the batch that *reads* it trains the GRU: the raw
 //! message itself is a constant, stored one batch earlier. Only nodes with a pending message go through
 //! the GRU; the others keep their row. Writing `S*` back is the state's business, not done here.
+//!
+//! The features of a message's edge are not in the message: the caller has gathered them.
 
-use super::{Tgn, TgnState};
+use super::{MailRows, Tgn, TgnState};
 use crate::event::NodeId;
 use crate::nn::{Tape, Var};
 
 impl Tgn {
-    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message.
-    pub fn fresh_memory(&self, tape: &mut Tape<'_>, state: &TgnState, nodes: &[NodeId]) -> Var {
+    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, the edges of
+    /// which have the features `mails`.
+    ///
+    /// # Panics
+    /// If `mails` were gathered for other messages.
+    pub fn fresh_memory(
+        &self,
+        tape: &mut Tape<'_>,
+        state: &TgnState,
+        nodes: &[NodeId],
+        mails: MailRows<'_>,
+    ) -> Var {
         let memory_dim = self.options().memory_dim;
         let mut rows = tape.take(nodes.len(), memory_dim);
         for (node, row) in nodes.iter().zip(rows.data_mut().chunks_exact_mut(memory_dim)) {
@@ -24,7 +36,7 @@ impl Tgn {
             return rows;
         }
         let own = tape.gather(rows, pending.clone());
-        let message = self.messages(tape, own, state, nodes, &pending);
+        let message = self.messages(tape, own, state, (nodes, mails), &pending);
         let updated = tape.gru_cell(message, own, &self.memory);
         tape.overlay_rows(rows, pending, updated)
     }
@@ -35,20 +47,25 @@ impl Tgn {
         tape: &mut Tape<'_>,
         own: Var,
         state: &TgnState,
-        nodes: &[NodeId],
+        (nodes, mails): (&[NodeId], MailRows<'_>),
         pending: &[u32],
     ) -> Var {
+        let memory_dim = self.options().memory_dim;
         let mail_dim = self.options().mail_dim();
-        let mut mails = tape.take(pending.len(), mail_dim);
+        let mut brought = tape.take(pending.len(), mail_dim);
         let mut deltas = Vec::with_capacity(pending.len());
-        for (slot, row) in pending.iter().zip(mails.data_mut().chunks_exact_mut(mail_dim)) {
+        for (slot, row) in pending.iter().zip(brought.data_mut().chunks_exact_mut(mail_dim)) {
             let node = nodes[*slot as usize];
             let Some(message) = state.mailbox.pending(node) else { continue };
-            row.copy_from_slice(message.mail);
+            let Some(features) = mails.of(*slot as usize) else {
+                panic!("the rows that were gathered lack the pending message of node {}", node.0)
+            };
+            row[..memory_dim].copy_from_slice(message.mail);
+            row[memory_dim..].copy_from_slice(features);
             deltas.push(state.since_update(node, message.time));
         }
-        let mails = tape.constant(mails);
+        let brought = tape.constant(brought);
         let since = tape.time_encoding(&deltas, &self.time);
-        tape.concat(&[own, mails, since])
+        tape.concat(&[own, brought, since])
     }
 }

@@ -47,6 +47,23 @@ impl Tensor {
         self.buffer
     }
 
+    /// Makes this a tensor of `rows` rows of the same width over the same memory, or over more if that is too
+    /// small. Holds stale values: write every one.
+    pub fn set_rows(&mut self, rows: usize) {
+        let len = rows * self.cols;
+        if len > self.buffer.capacity() {
+            self.buffer = DeviceBuffer::zeros(&self.device().clone(), len + len / 4);
+        }
+        self.buffer.show(len);
+        self.rows = rows;
+    }
+
+    /// Values that the memory behind the tensor has room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// Where the values are.
     #[must_use]
     pub fn device(&self) -> &Device {

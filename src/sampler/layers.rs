@@ -4,13 +4,18 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use rayon::prelude::*;
+
 use super::{MessageFlowGraph, SampleRequest, Seeds, sample};
-use crate::device::rng;
+use crate::device::{prefetch, rng};
 use crate::event::{EventTime, NodeId};
-use crate::graph::GraphView;
+use crate::graph::{GraphView, SpillError};
+
+/// Slots whose places in the hash table are asked for before the first of them is read.
+const CHUNK_SLOTS: usize = 64;
 
 /// Samples of one or more layers; buffers are kept from call to call.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Layers {
     layers: Vec<Layer>,
     count: usize,
@@ -44,9 +49,18 @@ impl Layers {
     /// Samples `count` layers from `seeds` on. `request.layer` is the number of the first; the others count
     /// up from it.
     ///
+    /// # Errors
+    /// Edges are on disk and cannot be read; the layers are void.
+    ///
     /// # Panics
     /// When the columns of `seeds` differ in length.
-    pub fn sample(&mut self, view: GraphView<'_>, seeds: Seeds<'_>, request: &SampleRequest, count: usize) {
+    pub fn sample(
+        &mut self,
+        view: GraphView<'_>,
+        seeds: Seeds<'_>,
+        request: &SampleRequest,
+        count: usize,
+    ) -> Result<(), SpillError> {
         self.layers.resize_with(self.layers.len().max(count), Layer::default);
         self.count = count;
         let mut request = *request;
@@ -63,9 +77,10 @@ impl Layers {
                 Some(before) => self.distinct.collect(before, &mut layer.nodes, &mut layer.times),
             }
             layer.next.clear();
-            sample(view, Seeds { nodes: &layer.nodes, times: &layer.times }, &request, &mut layer.graph);
+            sample(view, Seeds { nodes: &layer.nodes, times: &layer.times }, &request, &mut layer.graph)?;
             request.layer += 1;
         }
+        Ok(())
     }
 
     /// The layers, from the seeds outward.
@@ -81,8 +96,28 @@ impl Layers {
     }
 }
 
+/// Samples `count` layers for each of `batches` into `out`, as [`Layers::sample`] does for one. For who knows
+/// some batches ahead: whole batches are shared out among the threads of rayon's current pool, which meet once
+/// at the end and not in every layer.
+///
+/// # Errors
+/// As [`Layers::sample`].
+///
+/// # Panics
+/// When the columns of seeds differ in length.
+pub fn sample_ahead(
+    view: GraphView<'_>,
+    batches: &[(Seeds<'_>, SampleRequest)],
+    count: usize,
+    out: &mut Vec<Layers>,
+) -> Result<(), SpillError> {
+    out.resize_with(batches.len(), Layers::new);
+    let samples = out.par_iter_mut().zip(batches).with_max_len(1);
+    samples.try_for_each(|(out, (seeds, request))| out.sample(view, *seeds, request, count))
+}
+
 /// A hash table of (node, time) pairs that is emptied by counting up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct DistinctPairs {
     /// Per place: the round that wrote it, and which pair.
     places: Vec<(u32, u32)>,
@@ -105,6 +140,7 @@ impl DistinctPairs {
         nodes.clear();
         times.clear();
         next.clear();
+        next.reserve(graph.neighbors.len());
         let room = (2 * graph.neighbors.len()).next_power_of_two().max(64);
         self.round = self.round.wrapping_add(1);
         if self.places.len() < room || self.round == 0 {
@@ -113,30 +149,47 @@ impl DistinctPairs {
             self.round = 1;
         }
         let mask = self.places.len() - 1;
-        for (&node, &time) in graph.neighbors.iter().zip(&graph.times) {
-            if node == NodeId::NONE {
-                next.push(Layers::NO_SEED);
-                continue;
+        let mut hashes = [0; CHUNK_SLOTS];
+        for (neighbors, found) in graph.neighbors.chunks(CHUNK_SLOTS).zip(graph.times.chunks(CHUNK_SLOTS)) {
+            for ((hash, &node), &time) in hashes.iter_mut().zip(neighbors).zip(found) {
+                #[allow(clippy::cast_possible_truncation)] // any bits do
+                let wide = rng::draw(self.key ^ u64::from(node.0), time.0.cast_unsigned()) as usize;
+                *hash = wide & mask;
+                prefetch(&self.places[*hash]);
             }
-            let hash = rng::draw(self.key ^ u64::from(node.0), time.0.cast_unsigned());
-            #[allow(clippy::cast_possible_truncation)] // any bits do
-            let mut place = hash as usize & mask;
-            let seed = loop {
-                let (round, pair) = self.places[place];
-                if round != self.round {
-                    #[allow(clippy::cast_possible_truncation)] // slots are fewer than nodes can be
-                    let pair = nodes.len() as u32;
-                    self.places[place] = (self.round, pair);
-                    nodes.push(node);
-                    times.push(time);
-                    break pair;
-                }
-                if nodes[pair as usize] == node && times[pair as usize] == time {
-                    break pair;
-                }
-                place = (place + 1) & mask;
-            };
-            next.push(seed);
+            for ((&hash, &node), &time) in hashes.iter().zip(neighbors).zip(found) {
+                next.push(match node {
+                    NodeId::NONE => Layers::NO_SEED,
+                    _ => self.number(hash, (node, time), nodes, times),
+                });
+            }
+        }
+    }
+
+    /// Where `pair`, whose search begins at `place`, stands in `nodes` and `times`; it is added if it does not yet.
+    #[inline]
+    fn number(
+        &mut self,
+        mut place: usize,
+        pair: (NodeId, EventTime),
+        nodes: &mut Vec<NodeId>,
+        times: &mut Vec<EventTime>,
+    ) -> u32 {
+        let mask = self.places.len() - 1;
+        loop {
+            let (round, seed) = self.places[place];
+            if round != self.round {
+                #[allow(clippy::cast_possible_truncation)] // slots are fewer than nodes can be
+                let seed = nodes.len() as u32;
+                self.places[place] = (self.round, seed);
+                nodes.push(pair.0);
+                times.push(pair.1);
+                return seed;
+            }
+            if (nodes[seed as usize], times[seed as usize]) == pair {
+                return seed;
+            }
+            place = (place + 1) & mask;
         }
     }
 }
@@ -144,7 +197,7 @@ impl DistinctPairs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::EdgeBatch;
+    use crate::event::{EdgeBatch, EdgeId};
     use crate::graph::{GraphOptions, GraphStore};
     use crate::sampler::SamplingPolicy;
 
@@ -155,7 +208,7 @@ mod tests {
         for i in 0..2_000_u32 {
             batch.push_edge(NodeId(i % 13), NodeId(20 + i * i % 7), EventTime(i64::from(i / 2)));
         }
-        store.apply(&batch);
+        store.apply(&batch).unwrap();
         let nodes: Vec<NodeId> = (0..40).map(NodeId).collect();
         let times: Vec<EventTime> = (0..40).map(|i| EventTime(900 + i)).collect();
         let request = SampleRequest {
@@ -168,8 +221,8 @@ mod tests {
         };
         let mut layers = Layers::new();
         // The second call must not see what the first left behind.
-        for view in [store.view_at(crate::event::EdgeId(700)), store.view()] {
-            layers.sample(view, Seeds { nodes: &nodes, times: &times }, &request, 3);
+        for view in [store.view_at(EdgeId(700)), store.view()] {
+            layers.sample(view, Seeds { nodes: &nodes, times: &times }, &request, 3).unwrap();
             assert_eq!(layers.layers().len(), 3);
             let mut edges = 0;
             for pair in layers.layers().windows(2) {
@@ -191,13 +244,62 @@ mod tests {
                 let mut alone = MessageFlowGraph::new();
                 let layer = layers.layers().iter().position(|layer| layer == far).unwrap() as u32;
                 let request = SampleRequest { layer, ..request };
-                sample(view, Seeds { nodes: &far.nodes, times: &far.times }, &request, &mut alone);
+                sample(view, Seeds { nodes: &far.nodes, times: &far.times }, &request, &mut alone).unwrap();
                 assert_eq!(alone, far.graph);
                 edges += near.graph.counts.iter().map(|&count| u64::from(count)).sum::<u64>();
             }
             let last = layers.layers()[2].graph.counts.iter().map(|&count| u64::from(count)).sum::<u64>();
             assert_eq!(layers.edges(), edges + last);
             assert!(layers.layers()[2].next.is_empty());
+        }
+    }
+
+    #[test]
+    fn threads_groups_and_planning_ahead_change_nothing() {
+        let store = GraphStore::new(GraphOptions { page_entries_max: 32, ..GraphOptions::default() });
+        let mut batch = EdgeBatch::default();
+        for i in 0..6_000_u32 {
+            // A hub, nodes of a few blocks, nodes with fewer edges than slots; some events are late.
+            let time = i64::from(i / 3) - if i % 50 == 0 { 400 } else { 0 };
+            batch.push_edge(NodeId(i % 3 * (i % 90)), NodeId(100 + i * i % 211), EventTime(time));
+        }
+        store.apply(&batch).unwrap();
+        let nodes: Vec<NodeId> = (0..3_000).map(|i| NodeId(i * 7 % 311)).collect();
+        let times: Vec<EventTime> = (0..3_000).map(|i| EventTime(i * 13 % 2_100)).collect();
+        let seeds = |batch: usize| {
+            let rows = batch * 500..batch * 500 + 700;
+            Seeds { nodes: &nodes[rows.clone()], times: &times[rows] }
+        };
+        for (policy, fanout, count) in [
+            (SamplingPolicy::Recent, 10, 3),
+            (SamplingPolicy::Uniform, 10, 3),
+            (SamplingPolicy::Uniform, 40, 2),
+        ] {
+            for (window, view) in [(None, store.view()), (Some(300), store.view_at(EdgeId(4_000)))] {
+                let request = SampleRequest { policy, fanout, window, seed: 5, batch: 0, layer: 0 };
+                let batches: Vec<_> =
+                    (0..5).map(|batch| (seeds(batch as usize), SampleRequest { batch, ..request })).collect();
+                let sampled = |threads| {
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                    let mut out = vec![Layers::new(); 7];
+                    pool.install(|| sample_ahead(view, &batches, count, &mut out)).unwrap();
+                    out
+                };
+                let (one, three) = (sampled(1), sampled(3));
+                assert_eq!((one.len(), three.len()), (5, 5));
+                for (((seeds, request), one), three) in batches.iter().zip(&one).zip(&three) {
+                    assert_eq!(one.layers(), three.layers());
+                    let mut alone = Layers::new();
+                    alone.sample(view, *seeds, request, count).unwrap();
+                    assert_eq!(alone.layers(), one.layers());
+                    // A seed's place in its group has no part in the sample.
+                    let first = &one.layers()[0];
+                    let (nodes, times) = (&seeds.nodes[..45], &seeds.times[..45]);
+                    let mut few = MessageFlowGraph::new();
+                    sample(view, Seeds { nodes, times }, request, &mut few).unwrap();
+                    assert_eq!(few.edges, first.graph.edges[..45 * fanout]);
+                }
+            }
         }
     }
 }

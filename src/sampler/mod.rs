@@ -10,23 +10,21 @@
 //!
 //! Knows nothing of features, memories and models.
 
+mod draw;
 mod layers;
+mod part;
 
-use std::ops::Range;
-
-pub use layers::{Layer, Layers};
+pub use layers::{Layer, Layers, sample_ahead};
+use part::Part;
 use rayon::prelude::*;
 
-use crate::device::rng;
 use crate::event::{EdgeId, EventTime, NodeId};
-use crate::graph::{GraphView, Neighbor};
+use crate::graph::GraphView;
+/// Why there is no sample: edges are on disk and cannot be read.
+pub use crate::graph::SpillError as SampleError;
 
 /// Seeds that one thread takes at a time.
 const PART_SEEDS: usize = 256;
-/// How many seeds ahead the store is told whom it will be asked about.
-const ANNOUNCED_SEEDS: usize = 8;
-/// Most ranks that are drawn without branches.
-const FEW: usize = 16;
 
 /// The (node, time) pairs that are asked about; both columns are equally long.
 #[derive(Clone, Copy, Debug)]
@@ -137,142 +135,35 @@ impl MessageFlowGraph {
     }
 }
 
-/// The slots of some seeds in a row.
-struct Part<'a> {
-    counts: &'a mut [u32],
-    neighbors: &'a mut [NodeId],
-    edges: &'a mut [EdgeId],
-    times: &'a mut [EventTime],
-    deltas: &'a mut [f32],
-}
-
-impl Part<'_> {
-    /// Fills the slots from `slot` on with `found`, edges before `seed_time`, and returns the next slot.
-    #[inline]
-    fn fill(
-        &mut self,
-        slot: usize,
-        seed_time: EventTime,
-        found: impl ExactSizeIterator<Item = Neighbor>,
-    ) -> usize {
-        let end = slot + found.len();
-        let (neighbors, edges) = (&mut self.neighbors[slot..end], &mut self.edges[slot..end]);
-        let (times, deltas) = (&mut self.times[slot..end], &mut self.deltas[slot..end]);
-        for (i, neighbor) in found.enumerate().take(end - slot) {
-            neighbors[i] = neighbor.node;
-            edges[i] = neighbor.edge;
-            times[i] = neighbor.time;
-            deltas[i] = seed_time.since(neighbor.time);
-        }
-        end
-    }
-
-    /// Empties slots.
-    fn clear(&mut self, slots: Range<usize>) {
-        self.neighbors[slots.clone()].fill(NodeId::NONE);
-        self.edges[slots.clone()].fill(MessageFlowGraph::NO_EDGE);
-        self.times[slots.clone()].fill(EventTime(0));
-        self.deltas[slots].fill(0.0);
-    }
-
-    /// Samples `seeds`, the first of which has number `first` in its batch.
-    fn sample(mut self, view: GraphView<'_>, seeds: Seeds<'_>, first: usize, request: &SampleRequest) {
-        let reader = view.reader(seeds.nodes);
-        let mut ranks = Vec::new();
-        for (index, (&node, &time)) in seeds.nodes.iter().zip(seeds.times).enumerate() {
-            if let Some(&later) = seeds.nodes.get(index + ANNOUNCED_SEEDS) {
-                reader.announce(later);
-            }
-            let from = match request.window {
-                Some(window) => EventTime(time.0.saturating_sub(window)),
-                None => EventTime::MIN,
-            };
-            let begin = index * request.fanout;
-            let mut slot = begin;
-            let past = reader.past(node, from, time);
-            match request.policy {
-                SamplingPolicy::Recent => {
-                    past.newest(request.fanout, |run| slot = self.fill(slot, time, run.newest_first()));
-                }
-                SamplingPolicy::Uniform => {
-                    let candidates = past.candidates();
-                    draw_ranks(candidates.count(), request, first + index, &mut ranks);
-                    candidates.pick(&ranks, |edge| slot = self.fill(slot, time, std::iter::once(edge)));
-                }
-            }
-            self.clear(slot..begin + request.fanout);
-            #[allow(clippy::cast_possible_truncation, reason = "the policies fill at most u32::MAX slots")]
-            let count = (slot - begin) as u32;
-            self.counts[index] = count;
-        }
-    }
-}
-
 /// Samples past edges of every seed into `out`, whose buffers are reused. Edges count that `view` sees, with
 /// time strictly before the seed's time and inside the window. Many seeds are shared out among the
 /// threads of rayon's current pool; shards stay locked for reading while [`PART_SEEDS`] seeds are sampled.
 ///
+/// # Errors
+/// Edges are on disk and cannot be read; what `out` holds is void.
+///
 /// # Panics
 /// When the columns of `seeds` differ in length.
-pub fn sample(view: GraphView<'_>, seeds: Seeds<'_>, request: &SampleRequest, out: &mut MessageFlowGraph) {
+pub fn sample(
+    view: GraphView<'_>,
+    seeds: Seeds<'_>,
+    request: &SampleRequest,
+    out: &mut MessageFlowGraph,
+) -> Result<(), SampleError> {
     assert_eq!(seeds.nodes.len(), seeds.times.len(), "nodes and times of the seeds");
     out.resize(seeds.nodes.len(), request.fanout);
     if request.fanout == 0 {
         out.counts.fill(0);
-        return;
+        return Ok(());
     }
     let parts = out.parts().enumerate();
     let work = |(number, part): (usize, Part<'_>)| {
         let first = number * PART_SEEDS;
         let rows = first..(first + PART_SEEDS).min(seeds.nodes.len());
         let seeds = Seeds { nodes: &seeds.nodes[rows.clone()], times: &seeds.times[rows] };
-        part.sample(view, seeds, first, request);
+        part.sample(view, seeds, first, request)
     };
-    parts.for_each(work);
-}
-
-/// Ranks of the edges that uniform sampling takes of `count`, descending.
-fn draw_ranks(count: u32, request: &SampleRequest, index: usize, ranks: &mut Vec<u32>) {
-    ranks.clear();
-    let wanted = u32::try_from(request.fanout).unwrap_or(u32::MAX);
-    if count <= wanted {
-        ranks.extend((0..count).rev());
-        return;
-    }
-    let prefix = rng::prefix([request.seed, request.batch, index as u64]);
-    let draws = (0..wanted).map(|step| {
-        let last = count - wanted + step;
-        let random = rng::draw(prefix, u64::from(request.layer) << 32 | u64::from(step));
-        (rng::scale(random, last + 1), last)
-    });
-    if request.fanout <= FEW {
-        return few_ranks(draws, ranks);
-    }
-    for (drawn, last) in draws {
-        match ranks.binary_search_by(|rank| drawn.cmp(rank)) {
-            // `last` is larger than all that could be drawn before.
-            Ok(_) => ranks.insert(0, last),
-            Err(place) => ranks.insert(place, drawn),
-        }
-    }
-}
-
-/// The same for [`FEW`] ranks at most, without branches that depend on them: comparisons with all that were
-/// drawn before, and each rank's place is the number of those above it.
-#[inline]
-fn few_ranks(draws: impl ExactSizeIterator<Item = (u32, u32)>, ranks: &mut Vec<u32>) {
-    // Larger than every rank, so unused places match none and stand above all.
-    let mut taken = [u32::MAX; FEW];
-    let count = draws.len();
-    for (place, (drawn, last)) in draws.enumerate() {
-        let is_taken = taken.iter().fold(false, |any, &other| any | (other == drawn));
-        taken[place] = if is_taken { last } else { drawn };
-    }
-    ranks.resize(count, 0);
-    for &rank in &taken[..count] {
-        let above = taken.iter().map(|&other| usize::from(other > rank)).sum::<usize>();
-        ranks[above - (FEW - count)] = rank;
-    }
+    parts.try_for_each(work)
 }
 
 #[cfg(test)]
@@ -288,7 +179,7 @@ mod tests {
             batch.push_edge(NodeId(0), NodeId(i), EventTime(i64::from(i) * 10));
         }
         let store = GraphStore::new(GraphOptions::default());
-        store.apply(&batch);
+        store.apply(&batch).unwrap();
         store
     }
 
@@ -304,8 +195,8 @@ mod tests {
         let seeds = Seeds { nodes: &nodes, times: &times };
         let mut out = MessageFlowGraph::new();
         // What the buffers held before must not show.
-        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, None), &mut out);
-        sample(store.view(), seeds, &request(SamplingPolicy::Recent, None), &mut out);
+        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, None), &mut out).unwrap();
+        sample(store.view(), seeds, &request(SamplingPolicy::Recent, None), &mut out).unwrap();
         const NONE: NodeId = NodeId::NONE;
         assert_eq!(out.counts, [3, 1, 1, 0, 0]);
         assert_eq!(out.seeds(), 5);
@@ -325,7 +216,7 @@ mod tests {
             for (window, neighbors) in
                 [(20, vec![4, 3]), (19, vec![4]), (0, vec![]), (i64::MAX, vec![4, 3, 2])]
             {
-                sample(store.view(), seeds, &request(policy, Some(window)), &mut out);
+                sample(store.view(), seeds, &request(policy, Some(window)), &mut out).unwrap();
                 let found: Vec<u32> = out.neighbors[out.filled(0)].iter().map(|node| node.0).collect();
                 if policy == SamplingPolicy::Recent || window < 30 {
                     assert_eq!(found, neighbors, "{policy:?}, window {window}");
@@ -342,30 +233,8 @@ mod tests {
         let store = store();
         let seeds = Seeds { nodes: &[NodeId(0); 4], times: &[EventTime(1_000); 4] };
         let mut out = MessageFlowGraph::new();
-        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, None), &mut out);
+        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, None), &mut out).unwrap();
         let found: Vec<u32> = out.neighbors.iter().map(|node| node.0).collect();
         assert_eq!(found, [8, 4, 3, 8, 7, 3, 7, 6, 1, 6, 5, 4]);
-    }
-
-    #[test]
-    fn ranks_follow_from_the_documented_algorithm() {
-        let mut ranks = Vec::new();
-        for (count, fanout, index) in
-            [(100, 10, 0), (11, 10, 5), (10, 10, 1), (3, 10, 2), (5_000, 40, 3), (7, 0, 4)]
-        {
-            let request = SampleRequest { fanout, ..request(SamplingPolicy::Uniform, None) };
-            draw_ranks(count, &request, index, &mut ranks);
-            let mut expected = std::collections::BTreeSet::new();
-            if count as usize <= fanout {
-                expected.extend(0..count);
-            } else {
-                for step in 0..fanout as u32 {
-                    let last = count - fanout as u32 + step;
-                    let drawn = rng::below([1, 2, index as u64, 3 << 32 | u64::from(step)], last + 1);
-                    assert!(expected.insert(drawn) || expected.insert(last));
-                }
-            }
-            assert_eq!(ranks, expected.into_iter().rev().collect::<Vec<u32>>(), "{fanout} of {count}");
-        }
     }
 }

@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::Freshness;
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
+use crate::model::GatherError;
 
 /// Embeddings of the nodes asked about, in the order asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,4 +112,7 @@ pub enum QueryError {
         /// Width served.
         found: usize,
     },
+    /// What the answer needs could not be read from where it is kept.
+    #[error("stored data could not be read: {0}")]
+    Storage(#[from] GatherError),
 }

@@ -21,9 +21,10 @@ use super::{
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphStore, NodeDictionary};
+use crate::graph::{GraphStore, NodeDictionary, SpillError};
 use crate::model::{
-    DistinctNodes, EmbeddingInput, FeatureSource, LinkPredictor, Neighborhood, Weights, probability,
+    DistinctNodes, EmbeddingInput, GatherError, GatheredRows, LinkPredictor, Neighborhood, TgnOptions,
+    Weights, probability,
 };
 use crate::nn::{Mode, Tape, TapePool};
 use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
@@ -57,6 +58,7 @@ pub struct QueryEngine {
 struct Scratch {
     pool: TapePool,
     neighborhood: Neighborhood,
+    rows: GatheredRows,
 }
 
 impl QueryEngine {
@@ -110,7 +112,7 @@ impl QueryEngine {
     /// Embeddings of `keys` for time `at`; without a time, just after the latest event.
     ///
     /// # Errors
-    /// No weights were published yet.
+    /// No weights were published yet, or storage failed.
     pub fn embeddings(&self, keys: &[NodeKey], at: Option<EventTime>) -> Result<EmbeddingAnswer, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
@@ -118,16 +120,17 @@ impl QueryEngine {
         let ids: Vec<Option<NodeId>> = keys.iter().map(|key| self.keys.lookup(key)).collect();
         let asked = distinct(ids.iter().flatten().copied());
         let dimension = weights.options().embedding_dim;
-        let vectors = self.embed(&weights, asked.nodes(), at);
+        let vectors = self.embed(&weights, asked.nodes(), at)?;
         let found = |id: NodeId| {
             let vector = embedding_of(id, &asked, &vectors, dimension);
             if !vector.iter().all(|value| value.is_finite()) {
-                return NodeEmbedding::NotFinite;
+                return Ok(NodeEmbedding::NotFinite);
             }
-            let (last_event, cold) = (self.graph.last_event(id), !self.states.has(id));
-            NodeEmbedding::Found { vector: vector.to_vec(), last_event, cold }
+            let (last_event, cold) = (self.graph.last_event(id)?, !self.states.has(id));
+            Ok::<_, SpillError>(NodeEmbedding::Found { vector: vector.to_vec(), last_event, cold })
         };
-        let embeddings = ids.into_iter().map(|id| id.map_or(NodeEmbedding::Unknown, found)).collect();
+        let embeddings = ids.into_iter().map(|id| id.map_or(Ok(NodeEmbedding::Unknown), found));
+        let embeddings = embeddings.collect::<Result<_, _>>().map_err(GatherError::from)?;
         Ok(EmbeddingAnswer { at, dimension, embeddings, freshness })
     }
 
@@ -135,7 +138,7 @@ impl QueryEngine {
     /// just after the latest event. Every node is embedded once, however many pairs name it.
     ///
     /// # Errors
-    /// No weights were published yet.
+    /// No weights were published yet, or storage failed.
     pub fn link_scores(
         &self,
         pairs: &[(NodeKey, NodeKey)],
@@ -148,7 +151,7 @@ impl QueryEngine {
         let ids: Vec<_> = pairs.iter().map(lookup).collect();
         let known: Vec<_> = ids.iter().filter_map(|&(src, dst)| src.zip(dst)).collect();
         let asked = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
-        let vectors = self.embed(&weights, asked.nodes(), at);
+        let vectors = self.embed(&weights, asked.nodes(), at)?;
         let mut probabilities = self.score(&weights, &asked, &vectors, &known).into_iter();
         let score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
             Some(_) => match probabilities.next().filter(|probability| probability.is_finite()) {
@@ -162,28 +165,30 @@ impl QueryEngine {
     }
 
     /// What is known of a node, with its `neighbors` newest neighbors; `None` if no event ever named it.
-    #[must_use]
-    pub fn node(&self, key: &NodeKey, neighbors: usize) -> Option<NodeAnswer> {
+    ///
+    /// # Errors
+    /// Storage failed.
+    pub fn node(&self, key: &NodeKey, neighbors: usize) -> Result<Option<NodeAnswer>, QueryError> {
         let freshness = self.freshness();
-        let id = self.keys.lookup(key)?;
+        let Some(id) = self.keys.lookup(key) else { return Ok(None) };
         let (policy, mut found) = (SamplingPolicy::Recent, MessageFlowGraph::new());
         let degree = self.graph.degree(id);
         let fanout = neighbors.min(usize::try_from(degree).unwrap_or(usize::MAX));
         let request = SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 };
         let seeds = Seeds { nodes: &[id], times: &[EventTime::MAX] };
-        sample(self.graph.view(), seeds, &request, &mut found);
+        sample(self.graph.view(), seeds, &request, &mut found).map_err(GatherError::from)?;
         let neighbor = |slot: usize| {
             let key = self.keys.key(found.neighbors[slot])?;
             Some(NodeNeighbor { key, time: found.times[slot], edge: found.edges[slot] })
         };
-        Some(NodeAnswer {
+        Ok(Some(NodeAnswer {
             id,
             degree,
-            last_event: self.graph.last_event(id),
+            last_event: self.graph.last_event(id).map_err(GatherError::from)?,
             learned_event: self.states.updated(id),
             neighbors: found.filled(0).filter_map(neighbor).collect(),
             freshness,
-        })
+        }))
     }
 
     fn time_or_now(&self, at: Option<EventTime>) -> EventTime {
@@ -192,29 +197,47 @@ impl QueryEngine {
     }
 
     /// Embeddings `[nodes * embedding_dim]` of `nodes` at `at`.
-    fn embed(&self, weights: &Weights, nodes: &[NodeId], at: EventTime) -> Vec<f32> {
+    fn embed(&self, weights: &Weights, nodes: &[NodeId], at: EventTime) -> Result<Vec<f32>, GatherError> {
         let (tgn, options) = (weights.tgn(), weights.options());
         let mut vectors = Vec::with_capacity(nodes.len() * options.embedding_dim);
         let mut scratch = self.take_scratch();
-        let Scratch { pool, neighborhood } = &mut scratch;
+        let Scratch { pool, neighborhood, rows } = &mut scratch;
         for nodes in nodes.chunks(CHUNK_ROWS) {
             neighborhood.clear();
             neighborhood.add_seeds(nodes, &vec![at; nodes.len()]);
-            let request = options.sample_request();
-            neighborhood.sample_with(|seeds, out| sample(self.graph.view(), seeds, &request, out));
-            neighborhood.number();
+            self.gather(options, neighborhood, rows)?;
             let mut tape = Tape::pooled(&Device::Cpu, weights.parameters(), Mode::Inference, pool);
             let nodes = neighborhood.nodes().nodes();
             let mut memory = tape.take(nodes.len(), options.memory_dim);
             self.states.gather(nodes, memory.data_mut());
             let memory = tape.constant(memory);
-            let features = FeatureSource { edges: &self.edge_features, nodes: &self.node_features };
-            let input = EmbeddingInput { neighborhood, features, dropout: [0, 0] };
+            let input = EmbeddingInput { neighborhood, rows, dropout: [0, 0] };
             let embeddings = tgn.embed(&mut tape, memory, &input);
             vectors.extend_from_slice(tape.value(embeddings).data());
         }
         self.put_back(scratch);
-        vectors
+        Ok(vectors)
+    }
+
+    /// Samples the seeds of `neighborhood` and gathers the feature rows that embedding them reads.
+    fn gather(
+        &self,
+        options: &TgnOptions,
+        neighborhood: &mut Neighborhood,
+        rows: &mut GatheredRows,
+    ) -> Result<(), GatherError> {
+        let request = options.sample_request();
+        neighborhood.sample_with(|seeds, out| sample(self.graph.view(), seeds, &request, out))?;
+        neighborhood.number();
+        rows.clear();
+        if options.edge_feature_dim > 0 {
+            rows.number_slots(neighborhood.sample());
+        }
+        let (edges, nodes) = (&self.edge_features, &self.node_features);
+        rows.fetch_edges(&Device::Cpu, options.edge_feature_dim, |ids, out| edges.gather(ids, out))?;
+        let distinct = neighborhood.nodes().nodes();
+        rows.fetch_nodes(distinct, options.node_feature_dim, |ids, out| nodes.gather(ids, out))?;
+        Ok(())
     }
 
     /// Probabilities of `pairs` of asked nodes, given the asked nodes' embeddings.

@@ -146,6 +146,26 @@ impl EdgeBank {
         }
     }
 
+    /// Forgets every pair that has one of `nodes`. Visits every pair.
+    pub fn forget(&mut self, nodes: &[NodeId]) {
+        let gone: HashSet<u32> = nodes.iter().map(|node| node.0).collect();
+        if gone.is_empty() {
+            return;
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+        let keeps = |pair: u64| !gone.contains(&((pair >> 32) as u32)) && !gone.contains(&(pair as u32));
+        self.seen.retain(|&pair| keeps(pair));
+        let (events, gap_sum) = (&mut self.events, &mut self.gap_sum);
+        self.pairs.retain(|&(src, dst), pair| {
+            let kept = keeps(packed(src, dst));
+            if !kept {
+                *events -= pair.count;
+                *gap_sum -= pair.mean_gap();
+            }
+            kept
+        });
+    }
+
     /// Number of distinct pairs seen.
     #[must_use]
     pub fn pairs(&self) -> usize {
@@ -199,6 +219,21 @@ fn packed(src: NodeId, dst: NodeId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_of_forgotten_nodes_are_gone() {
+        let nodes = |ids: [u32; 4]| ids.map(NodeId);
+        let (src, dst) = (nodes([1, 2, 3, 1]), nodes([2, 3, 4, 2]));
+        for rule in [BankRule::Unlimited, BankRule::RepeatInterval, BankRule::RepeatThreshold] {
+            let mut bank = EdgeBank::new(rule);
+            bank.observe(&src, &dst, &[10, 20, 30, 40].map(EventTime));
+            bank.forget(&[]);
+            assert_eq!(bank.pairs(), 3);
+            bank.forget(&nodes([9, 2, 2, 7]));
+            assert_eq!((bank.pairs(), bank.score(NodeId(1), NodeId(2))), (1, 0.0));
+            assert_eq!(bank.score(NodeId(3), NodeId(4)), 1.0);
+        }
+    }
 
     fn bank(rule: BankRule, events: &[(u32, u32, i64)]) -> EdgeBank {
         let mut bank = EdgeBank::new(rule);

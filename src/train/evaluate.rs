@@ -19,6 +19,7 @@ use super::ranking::{RankingMeter, RankingSummary, reciprocal_rank};
 use super::stream::Stream;
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureError;
+use crate::graph::SpillError;
 use crate::model::ModelError;
 
 /// Why a run ended without figures.
@@ -36,6 +37,9 @@ pub enum EvaluationError {
     /// The stream's feature rows have different lengths.
     #[error(transparent)]
     Features(#[from] FeatureError),
+    /// The graph cannot read back what it keeps on disk.
+    #[error(transparent)]
+    Graph(#[from] SpillError),
     /// No batch could be scored.
     #[error("no batch of the {part} part could be scored: it has no event")]
     NothingScored {
@@ -95,7 +99,15 @@ pub trait Contender {
     fn score_then_observe(&mut self, batch: &Batch) -> Result<Scores, EvaluationError>;
 
     /// Scores an event from `src` to each of `candidates` at `time`; changes nothing.
-    fn score_candidates(&self, src: NodeId, time: EventTime, candidates: &[NodeId]) -> Vec<f32>;
+    ///
+    /// # Errors
+    /// When the contender cannot read what it scores by.
+    fn score_candidates(
+        &self,
+        src: NodeId,
+        time: EventTime,
+        candidates: &[NodeId],
+    ) -> Result<Vec<f32>, EvaluationError>;
 }
 
 impl Contender for EdgeBank {
@@ -106,8 +118,13 @@ impl Contender for EdgeBank {
         Ok(Scores { positive, negative })
     }
 
-    fn score_candidates(&self, src: NodeId, _time: EventTime, candidates: &[NodeId]) -> Vec<f32> {
-        candidates.iter().map(|&dst| self.score(src, dst)).collect()
+    fn score_candidates(
+        &self,
+        src: NodeId,
+        _time: EventTime,
+        candidates: &[NodeId],
+    ) -> Result<Vec<f32>, EvaluationError> {
+        Ok(candidates.iter().map(|&dst| self.score(src, dst)).collect())
     }
 }
 
@@ -196,7 +213,7 @@ impl Pass<'_> {
             batch.load(self.stream, rows.iter().copied());
             batch.load_negatives(self.negatives, number, done);
             if let Some(candidates) = self.candidates {
-                ranks += candidates.reciprocal_ranks(contender, &batch);
+                ranks += candidates.reciprocal_ranks(contender, &batch)?;
             }
             let scores = contender.score_then_observe(&batch)?;
             meter.push(&scores.positive, &scores.negative);
@@ -239,7 +256,7 @@ impl Candidates {
     }
 
     /// Sum of the reciprocal ranks of the batch's events, scored from the state before the batch.
-    fn reciprocal_ranks(&self, contender: &dyn Contender, batch: &Batch) -> f64 {
+    fn reciprocal_ranks(&self, contender: &dyn Contender, batch: &Batch) -> Result<f64, EvaluationError> {
         let (mut sum, mut drawn, mut asked) = (0.0, Vec::new(), Vec::new());
         for (((&row, &src), &dst), &time) in
             batch.rows.iter().zip(&batch.src).zip(&batch.dst).zip(&batch.times)
@@ -248,12 +265,12 @@ impl Candidates {
             asked.clear();
             asked.push(dst);
             asked.extend(drawn.iter().filter(|&&other| other != dst));
-            let scores = contender.score_candidates(src, time, &asked);
+            let scores = contender.score_candidates(src, time, &asked)?;
             if let Some((&positive, others)) = scores.split_first() {
                 sum += reciprocal_rank(positive, others);
             }
         }
-        sum
+        Ok(sum)
     }
 }
 
@@ -297,8 +314,13 @@ mod tests {
             Ok(Scores { positive: vec![1.0; batch.rows.len()], negative: vec![0.0; batch.rows.len()] })
         }
 
-        fn score_candidates(&self, _: NodeId, _: EventTime, candidates: &[NodeId]) -> Vec<f32> {
-            vec![0.5; candidates.len()]
+        fn score_candidates(
+            &self,
+            _: NodeId,
+            _: EventTime,
+            candidates: &[NodeId],
+        ) -> Result<Vec<f32>, EvaluationError> {
+            Ok(vec![0.5; candidates.len()])
         }
     }
 

@@ -1,12 +1,17 @@
 //! Floor 6: one step of training, and its evaluation.
 //!
-//! [`Trainer`] scores, learns from and remembers one batch at a time; [`DestinationPool`] is where its
-//! random negatives come from. [`ranking`], [`edgebank`], [`protocol`] and [`evaluate`] measure models the
+//! [`Trainer`] scores, learns from and remembers one batch at a time, which was prepared before
+//! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`DestinationPool`] is where its
+//! random negatives come from.
+//! [`ranking`], [`edgebank`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
 pub mod edgebank;
 pub mod evaluate;
+mod look;
+pub mod lookahead;
 mod negative;
+mod prepare;
 pub mod protocol;
 pub mod quantile;
 pub mod ranking;
@@ -16,6 +21,7 @@ pub mod stream;
 mod trainer;
 
 pub use negative::DestinationPool;
+pub use prepare::{PreparedBatch, Preparer};
 pub use save::LoadError;
 pub use trainer::{
     Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError, Trainer, TrainerOptions,

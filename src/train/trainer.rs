@@ -4,22 +4,26 @@
 //! only then remembers the batch:
 //!
 //! ```text
-//! sample -> S* (pending messages applied, on the tape) -> embed -> score -> loss -> backward -> optimizer
-//!        -> write S* of the positives' nodes -> store their new raw messages
+//! prepare   sample -> number -> gather rows                                                  (may fail)
+//! step      S* (pending messages applied, on the tape) -> embed -> score -> loss -> backward -> optimizer
+//!           -> write S* of the positives' nodes -> store their new raw messages
 //! ```
 //!
+//! Everything that reads the graph or a feature store is in the first half ([`PreparedBatch`]), which changes
+//! nothing of the trainer and may run ahead of it; the second half computes on what was prepared.
 //! Negatives are scored and never remembered. What a step computes depends on the trainer's saved content
 //! and on its arguments alone: randomness is keyed by the seed and the step's number, which are saved.
 
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use super::prepare::PreparedBatch;
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::GraphView;
 use crate::model::{
-    FeatureSource, Interactions, ModelError, Neighborhood, Tgn, TgnOptions, TgnState, Touched, Weights,
+    GatherError, GatheredRows, Interactions, ModelError, Neighborhood, Tgn, TgnOptions, TgnState, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool};
 
@@ -34,12 +38,6 @@ pub struct World<'a> {
     pub edge_features: &'a FeatureStore,
     /// Feature rows by node id.
     pub node_features: &'a FeatureStore,
-}
-
-impl<'a> World<'a> {
-    pub(super) fn features(&self) -> FeatureSource<'a> {
-        FeatureSource { edges: self.edge_features, nodes: self.node_features }
-    }
 }
 
 /// The events of a batch.
@@ -79,11 +77,11 @@ pub enum StepMode {
 /// Seconds a step spent, by phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PhaseSeconds {
-    /// Drawing neighbors.
+    /// Drawing neighbors, while the batch was prepared.
     pub sample: f64,
-    /// Finding distinct nodes.
+    /// Finding distinct nodes and edges and copying their feature rows, while the batch was prepared.
     pub gather: f64,
-    /// Collecting rows, memory updater, embedding, scores and loss.
+    /// Memory updater, embedding, scores and loss.
     pub forward: f64,
     /// Gradients.
     pub backward: f64,
@@ -164,6 +162,17 @@ pub enum TrainError {
         /// Width the model expects.
         expected: usize,
     },
+    /// What the batch reads could not be read from where it is kept. Nothing was done: the batch may be tried
+    /// again.
+    #[error("a batch could not be prepared, and may be tried again: {0}")]
+    Storage(#[from] GatherError),
+    /// The batch was prepared for other messages than those that wait now: another batch came between. Nothing
+    /// was done; it may be prepared again.
+    #[error("the batch was prepared for another state than that before step {step}; prepare it again")]
+    OutOfOrder {
+        /// Number of the step.
+        step: u64,
+    },
 }
 
 /// Model, optimizer and state, and the buffers steps share.
@@ -176,7 +185,8 @@ pub struct Trainer {
     /// Number of steps taken, in any mode; names a step's dropout masks.
     pub(super) steps: u64,
     pub(super) gradients: Gradients,
-    pub(super) touched: Touched,
+    /// For steps that prepare their batch themselves.
+    pub(super) batch: PreparedBatch,
     /// Locked only so that scoring without a state change can take `&self`.
     pub(super) scratch: Mutex<Scratch>,
 }
@@ -186,6 +196,7 @@ pub struct Trainer {
 pub(super) struct Scratch {
     pub pool: TapePool,
     pub neighborhood: Neighborhood,
+    pub rows: GatheredRows,
     /// Fresh memory rows of the touched nodes.
     pub fresh: Vec<f32>,
 }
@@ -211,8 +222,8 @@ impl Trainer {
         steps: u64,
     ) -> Self {
         let gradients = Gradients::new(device, &tgn.parameters);
-        let (touched, scratch) = (Touched::default(), Mutex::default());
-        Self { options, device: device.clone(), tgn, adam, state, steps, gradients, touched, scratch }
+        let (batch, scratch) = (PreparedBatch::default(), Mutex::default());
+        Self { options, device: device.clone(), tgn, adam, state, steps, gradients, batch, scratch }
     }
 
     /// What the trainer is made of.
@@ -239,6 +250,14 @@ impl Trainer {
         &self.gradients
     }
 
+    /// Bytes of the buffers that steps share.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        let Scratch { pool, neighborhood, rows, fresh } = &*self.scratch.lock();
+        let own = neighborhood.bytes() + rows.bytes() + self.batch.bytes();
+        pool.bytes() + own + fresh.capacity() * size_of::<f32>()
+    }
+
     /// Memory and pending messages.
     #[must_use]
     pub fn state(&self) -> &TgnState {
@@ -260,9 +279,10 @@ impl Trainer {
         self.state.reset();
     }
 
-    /// Forgets the memory and pending message of one node.
-    pub fn forget(&mut self, node: NodeId) {
-        self.state.forget(node);
+    /// Forgets the memory and pending messages of nodes, and the messages that wait for others and hold their
+    /// memory; says who those others are.
+    pub fn forget(&mut self, nodes: &[NodeId]) -> Vec<NodeId> {
+        self.state.forget(nodes)
     }
 
     /// The weights as they are now; their version is the number of steps taken.

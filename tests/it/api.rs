@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use evergraph::api::{self, Health, State};
@@ -425,6 +426,27 @@ fn without_a_model_queries_say_so() {
         assert!(answer.header("retry-after").is_some());
     }
     assert_eq!(live.get("/v1/nodes/7").status, 200, "the graph answers without a model");
+}
+
+#[test]
+fn a_disk_that_fails_is_told_and_counted() {
+    let fault = Arc::new(AtomicBool::new(true));
+    let live = Live::with(|state| state.engine = Arc::new(crate::live::engine_on_disk(fault.clone())));
+    let questions = [
+        ("/v1/embeddings", json!({ "nodes": ["alice"] })),
+        ("/v1/links/score", json!({ "pairs": [{ "src": "alice", "dst": "bob" }] })),
+    ];
+    for (path, body) in &questions {
+        let answer = live.post(path, body);
+        assert_eq!((answer.status, answer.error_type().as_str()), (503, "storage_failed"), "{path}");
+        assert!(answer.header("retry-after").is_some());
+    }
+    let failed = |path: &str| live.state.metrics.http.requests.with_label_values(&[path, "503"]).get();
+    assert_eq!((failed("/v1/embeddings"), failed("/v1/links/score")), (1, 1));
+    fault.store(false, Ordering::Release);
+    for (path, body) in &questions {
+        assert_eq!(live.post(path, body).status, 200, "{path}");
+    }
 }
 
 #[test]

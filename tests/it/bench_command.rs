@@ -33,15 +33,47 @@ fn ingest_counts_every_edge_twice_and_every_byte_once() {
     assert_eq!(figures["directed_edges"], 24_000);
     let parts = figures["parts"].as_object().unwrap();
     assert_eq!(parts.values().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>(), figures["graph_bytes"]);
+    let number = |key: &str| figures[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number"));
     for key in ["memory_events_per_second", "durable_events_per_second"] {
-        let [min, median, max] = ["min", "median", "max"].map(|part| figures[key][part].as_f64().unwrap());
+        let spread = &figures[format!("{key}_spread")];
+        let [min, median, max] = ["min", "median", "max"].map(|part| spread[part].as_f64().unwrap());
         assert!(0.0 < min && min <= median && median <= max, "{figures}");
+        assert_eq!(number(key), median);
     }
-    assert!(figures["small_batch_p99_seconds"].as_f64() >= figures["small_batch_p50_seconds"].as_f64());
+    assert!(number("durable_batch_p99_seconds") >= number("durable_batch_p50_seconds"));
+    assert_eq!(number("bytes_per_directed_edge"), number("graph_bytes") / 24_000.0);
+    assert_eq!(number("resident_growth_ratio"), number("resident_growth_bytes") / number("graph_bytes"));
+    for key in ["stage_seconds", "stage_floor_seconds"] {
+        let stages = figures[key].as_object().unwrap();
+        let sum: f64 = ["count", "name", "sort", "lock", "fill"]
+            .iter()
+            .map(|&part| stages[part].as_f64().unwrap())
+            .sum();
+        assert!(sum > 0.0 && (sum - stages["total"].as_f64().unwrap()).abs() < 1e-9, "{key}: {stages:?}");
+    }
+    assert_eq!(figures["dictionary"].as_array().unwrap().len(), 3);
+    assert!(figures.get("policies").is_none(), "what was not asked for is not measured");
     assert!(figures["machine"]["cores"].as_u64().unwrap() >= 1);
     let left: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["events.csv"], "the log is removed");
+}
+
+#[test]
+fn policies_are_compared_in_large_and_small_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path());
+    let args =
+        ["ingest", "--events", "events.csv", "--runs", "1", "--data", ".", "--policies", "--json", "-"];
+    let figures = figures(folder.path(), &args);
+    let policies = figures["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 12, "six policies, two sizes of batches");
+    for row in policies {
+        assert!(row["bytes_per_directed_edge"].as_f64().unwrap() >= 12.0, "{row}");
+        assert!(row["blocks_per_node"].as_f64().unwrap() >= 1.0, "{row}");
+        assert!(row["recent_1x10_batches_per_second"]["median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert_eq!(policies[0]["policy"], "adaptive");
 }
 
 #[test]
@@ -51,11 +83,77 @@ fn sample_finds_the_same_edges_with_any_number_of_threads() {
     let figures = figures(folder.path(), &["sample", "--events", "events.csv", "--runs", "1", "--json", "-"]);
     assert_eq!(figures["seeds_per_batch"], 1_800);
     let measurements = figures["measurements"].as_array().unwrap();
-    assert_eq!(measurements.len(), 8, "two policies, one and two layers, one and two threads");
-    for pair in measurements.chunks(2) {
-        assert_eq!((&pair[0]["threads"], &pair[1]["threads"]), (&1.into(), &2.into()));
-        assert!(pair[0]["sampled_edges"].as_u64().unwrap() > 10_000, "{}", pair[0]);
-        assert_eq!(pair[0]["sampled_edges"], pair[1]["sampled_edges"]);
+    assert_eq!(
+        measurements.len(),
+        12,
+        "two policies, one and two layers, one and two threads, two also ahead"
+    );
+    for same in measurements.chunks(3) {
+        let how: Vec<_> = same.iter().map(|one| (&one["threads"], &one["batches_per_call"])).collect();
+        assert_eq!(how, [(&1.into(), &1.into()), (&2.into(), &1.into()), (&2.into(), &4.into())]);
+        assert!(same[0]["sampled_edges"].as_u64().unwrap() > 10_000, "{}", same[0]);
+        assert!(same.iter().all(|one| one["sampled_edges"] == same[0]["sampled_edges"]), "{same:?}");
+    }
+    for (key, last) in [("recent_1x10_batches_per_second", 2), ("uniform_2x10_batches_per_second", 11)] {
+        assert!(figures[key].as_f64().unwrap() > 0.0, "{figures}");
+        assert_eq!(figures[key], figures["by_threads"][key]["2"]);
+        assert_eq!(figures[key], measurements[last]["batches_per_second"]["median"]);
+        let (ahead, single) = (&figures["by_threads"][key], &figures["one_batch_per_call_by_threads"][key]);
+        assert_eq!(ahead["1"], single["1"]);
+        assert_eq!(single["2"], measurements[last - 1]["batches_per_second"]["median"]);
+    }
+    assert_eq!(figures["far_past_ratio"], figures["hub"]["ratio"]);
+}
+
+#[test]
+fn train_reads_the_same_however_it_is_prepared_and_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path());
+    let run = |prepare: &str, threads: &str| {
+        let common = ["train", "--events", "events.csv", "--events-max", "1000", "--row-dimension", "5"];
+        let more = ["--epochs", "2", "--verify", "--prepare", prepare, "--threads", threads, "--json", "-"];
+        figures(folder.path(), &[&common[..], &more].concat())
+    };
+    let beside = run("beside", "2");
+    assert_eq!(
+        (&beside["events"], &beside["nodes"], &beside["epochs"]),
+        (&1_000.into(), &62.into(), &2.into())
+    );
+    assert_eq!(beside["verified"]["rows_wrong"], 0);
+    let spread = &beside["events_per_second_spread"];
+    assert!(
+        spread["min"].as_f64() <= beside["events_per_second"].as_f64() && spread["min"].as_f64() > Some(0.0)
+    );
+    let phases = beside["phase_seconds"].as_object().unwrap();
+    let worked: f64 =
+        ["forward", "backward", "optimizer", "memory"].map(|p| phases[p].as_f64().unwrap()).iter().sum();
+    assert!(worked > 0.0 && worked <= beside["epoch_seconds"].as_f64().unwrap(), "{beside}");
+    assert!(beside["peak_resident_bytes"].as_u64() > beside["parts_bytes"]["node_memory"].as_u64());
+    for other in [run("in-turn", "2"), run("beside", "1")] {
+        assert_eq!((&other["verified"], &other["loss"]), (&beside["verified"], &beside["loss"]));
+    }
+}
+
+#[test]
+fn train_reads_the_same_from_disk_as_from_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |i: u64| format!("{},{},{}\n", i * i % 400, 400 + i * 7 % (i % 900 + 1), i / 2);
+    let text: String = (0..6_000).map(line).collect();
+    std::fs::write(folder.path().join("events.csv"), format!("src,dst,ts\n{text}")).unwrap();
+    let run = |budgets: &[&str]| {
+        let common = ["train", "--events", "events.csv", "--row-dimension", "700", "--verify", "--data", "."];
+        figures(folder.path(), &[&common[..], budgets, &["--json", "-"]].concat())
+    };
+    let resident = run(&[]);
+    assert_eq!(resident["verified"]["rows_wrong"], 0);
+    for engine in ["auto", "pread"] {
+        let spilled = run(&["--rows-budget", "20%", "--topology-budget", "40%", "--engine", engine]);
+        assert_eq!((&spilled["verified"], &spilled["loss"]), (&resident["verified"], &resident["loss"]));
+        let (rows, topology) = (&spilled["rows_spill"], &spilled["topology_spill"]);
+        // The graph is so small that most of it is what each shard is being filled with.
+        assert!(topology["disk_bytes"].as_u64() > Some(0), "{topology}");
+        assert!(rows["reads"].as_u64() > Some(100) && rows["disk_bytes"].as_u64() > Some(1 << 20), "{rows}");
+        assert!(rows["memory_bytes"].as_u64() <= rows["budget_bytes"].as_u64(), "{rows}");
     }
 }
 
@@ -67,6 +165,7 @@ fn what_cannot_be_measured_is_told() {
         (vec!["ingest", "--events", "nowhere.csv"], "nowhere.csv"),
         (vec!["ingest", "--events", "events.csv", "--runs", "0"], "--runs"),
         (vec!["sample"], "--events"),
+        (vec!["train", "--events", "events.csv", "--topology-budget", "lots"], "`lots` is no budget"),
         (vec!["sample", "--events", "events.csv", "--json", "no/such/folder"], "--json no/such/folder"),
     ] {
         let output = bench(folder.path(), &args);

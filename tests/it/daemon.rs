@@ -158,15 +158,16 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
 fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
     let data = tempfile::tempdir().unwrap();
     let mut process = Start::in_dir(data.path()).set("learner.lag_events_max=1000000").ready();
-    for part in 0..30 {
+    for part in 0..60 {
         assert_eq!(push(&process, &visits(part * 1_000, 1_000)).0, 200);
     }
-    // The learner is behind; what it will read some thousand events from now is damaged.
+    // The learner is behind; what it will read some thousand events from now is damaged. It has read up to 256 KiB
+    // ahead, some 22,000 events.
     let segment = data.path().join("log/00000000000000000000.log");
     let mut content = std::fs::read(&segment).unwrap();
     let learned = process.status()["learner"]["applied_position"].as_u64().unwrap() as usize;
     assert!(learned < 20_000, "the learner was too fast for this test: {learned}");
-    let at = content.len() * (learned + 4_500) / 30_000;
+    let at = content.len() * (learned + 32_000) / 60_000;
     content[at] ^= 1;
     std::fs::write(&segment, content).unwrap();
     process.wait_for_line("the learner has ended").expect("it is said");

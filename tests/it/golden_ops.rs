@@ -117,7 +117,7 @@ fn attention() {
             // -1 as bits is the mark of an empty slot.
             slots: golden.words("attention.in.slots").to_vec(),
             deltas: golden.values("attention.in.deltas"),
-            edge_rows: Some(golden.tensor("attention.in.edges")),
+            edge_rows: Some(golden.tensor("attention.in.edges").into()),
             edge_slots: None,
             w_q: id("w_q"),
             w_k: id("w_k"),

@@ -117,7 +117,7 @@ fn check(case: &str) {
     for i in 0..src.len() {
         batch.push_edge(src[i], dst[i], times[i]);
     }
-    graph.apply(&batch);
+    graph.apply(&batch).unwrap();
     let edges: Vec<EdgeId> = (0..src.len() as u64).map(EdgeId).collect();
     let mut trainer =
         Trainer::new(TrainerOptions { model: options, ..TrainerOptions::default() }, &Device::Cpu).unwrap();
@@ -168,12 +168,13 @@ fn check(case: &str) {
     }
     assert_close(&format!("{case} memory"), &memory, golden.floats("memory"), 1e-5);
     let mut published = vec![0.0; memory.len()];
-    trainer.publish_rows(&nodes, |node, row, _| {
+    let publish = |node: NodeId, row: &[f32], _| {
         published[node.index() * row.len()..][..row.len()].copy_from_slice(row);
-    });
+    };
+    trainer.publish_rows(&edge_features, &nodes, publish).unwrap();
     assert_close(&format!("{case} published rows"), &published, golden.floats("published"), 1e-5);
     let later = EventTime(times.iter().max().unwrap().0 + 100);
-    let embeddings = trainer.embeddings(&world(src.len()), &nodes, &vec![later; nodes.len()]);
+    let embeddings = trainer.embeddings(&world(src.len()), &nodes, &vec![later; nodes.len()]).unwrap();
     assert_close(&format!("{case} embeddings"), &embeddings, golden.floats("embeddings"), 1e-5);
 }
 

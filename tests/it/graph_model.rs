@@ -3,13 +3,14 @@
 //! Random streams with ties, self loops, late events, hubs, the ends of the time range, deletions, batch
 //! cuts, page sizes and view bounds. A failing case prints its seed; `SEED=n` runs that one alone.
 
-mod oracle;
+pub(crate) mod oracle;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use evergraph::device::disk::{EngineChoice, SpillFile};
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey, Op};
-use evergraph::graph::{Applied, GraphOptions, GraphStore, NodeDictionary};
+use evergraph::graph::{Applied, GraphOptions, GraphStore, GrowthPolicy, NodeDictionary};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 use oracle::{
     Oracle, Random, Record, batch, batches, compare_accounts, compare_samples, questions, request, stream,
@@ -21,16 +22,25 @@ fn one_case(seed: u64) {
     let length = random.pick(&[0, 1, 30, 300, 1_500]);
     let records = stream(&mut random, length, true);
     let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 2, 7, 100, 700])).collect();
-    let options =
-        GraphOptions { shards: random.pick(&[1, 4, 16]), page_entries_max: random.pick(&[1, 2, 8, 64, 256]) };
-    let store = GraphStore::new(options);
+    let options = GraphOptions {
+        shards: random.pick(&[1, 4, 16]),
+        page_entries_max: random.pick(&[1, 2, 8, 64, 256]),
+        growth: random.pick(&GrowthPolicy::ALL),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let store = if random.chance(2) {
+        GraphStore::new(options)
+    } else {
+        let file = SpillFile::create(folder.path(), "graph", EngineChoice::Auto).unwrap();
+        GraphStore::with_budget(options, random.pick(&[0, 60_000]), Box::new(file))
+    };
     let mut oracle = Oracle::default();
     let batches = batches(&records, &cuts);
-    let mut records = records.iter();
+    let (mut records, mut removed, mut pushed) = (records.iter(), Vec::new(), HashSet::new());
     for (i, batch) in batches.iter().enumerate() {
         let (late, deleted) = (oracle.late, oracle.deleted);
         records.by_ref().take(batch.len()).for_each(|&record| oracle.apply(record));
-        let applied = store.apply(batch);
+        let applied = store.apply_telling(batch, &mut |edge| removed.push(edge.0)).unwrap();
         let expected = Applied {
             end: batch.end(),
             edges: batch.op.iter().filter(|&&op| op == Op::Edge).count() as u64,
@@ -39,6 +49,8 @@ fn one_case(seed: u64) {
             skipped: 0,
         };
         assert_eq!(applied, expected);
+        let edges = (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge);
+        pushed.extend(edges.map(|i| batch.id(i).0));
         if i % 40 != 0 && i + 1 != batches.len() {
             continue;
         }
@@ -51,6 +63,11 @@ fn one_case(seed: u64) {
         let ids: Vec<u32> = nodes.iter().map(|node| node.0).collect();
         compare_accounts(&oracle, &store, &ids);
     }
+    oracle.edges.iter().for_each(|edge| assert!(pushed.remove(&edge.id)));
+    let mut gone: Vec<u64> = pushed.into_iter().collect();
+    gone.sort_unstable();
+    removed.sort_unstable();
+    assert_eq!(removed, gone, "every edge that is gone was told, once");
 }
 
 proptest! {
@@ -78,11 +95,12 @@ fn a_hub_of_many_pages_with_late_events_and_deletions() {
                 records.push(Record::DeleteNode { node: (other + 1) % 50 + 1 });
             }
         }
-        let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 256 });
+        let store =
+            GraphStore::new(GraphOptions { shards: 2, page_entries_max: 256, ..GraphOptions::default() });
         let mut oracle = Oracle::default();
         records.iter().for_each(|&record| oracle.apply(record));
         batches(&records, &[600]).iter().for_each(|batch| {
-            store.apply(batch);
+            store.apply(batch).unwrap();
         });
         assert!(store.stats().blocks > 60, "{:?}", store.stats());
         let (nodes, times) = questions(&mut random, &oracle, 60);
@@ -102,8 +120,8 @@ fn uniform_sampling_is_uniform_over_edges_and_over_sets() {
     // 40 edges over several pages of which view and window leave 25; 5 drawn of them.
     let records: Vec<Record> =
         (0..40).map(|i| Record::Edge { src: 0, dst: i + 1, time: i64::from(i) }).collect();
-    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 8 });
-    store.apply(&batch(0, &records));
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 8, ..GraphOptions::default() });
+    store.apply(&batch(0, &records)).unwrap();
     let rounds = 20_000_u64;
     for (bound, before, window) in [(40, 35, Some(25)), (25, 1_000, None)] {
         let mut singles: BTreeMap<u32, u64> = BTreeMap::new();
@@ -112,7 +130,7 @@ fn uniform_sampling_is_uniform_over_edges_and_over_sets() {
         let seeds = Seeds { nodes: &[NodeId(0); 4], times: &[EventTime(before); 4] };
         for batch in 0..rounds / 4 {
             let request = SampleRequest { batch, ..request(SamplingPolicy::Uniform, 5, window) };
-            sample(store.view_at(EdgeId(bound)), seeds, &request, &mut out);
+            sample(store.view_at(EdgeId(bound)), seeds, &request, &mut out).unwrap();
             for seed in 0..4 {
                 let drawn = &out.neighbors[out.filled(seed)];
                 assert_eq!(drawn.len(), 5);
@@ -146,14 +164,14 @@ fn samples_do_not_depend_on_other_seeds_or_on_threads() {
     let mut random = Random(5);
     let records = stream(&mut random, 3_000, false);
     let store = GraphStore::new(GraphOptions::default());
-    store.apply(&batch(0, &records));
+    store.apply(&batch(0, &records)).unwrap();
     let mut oracle = Oracle::default();
     records.iter().for_each(|&record| oracle.apply(record));
     let (nodes, times) = questions(&mut random, &oracle, 500);
     let run = || {
         let mut out = MessageFlowGraph::new();
         let seeds = Seeds { nodes: &nodes, times: &times };
-        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, 7, None), &mut out);
+        sample(store.view(), seeds, &request(SamplingPolicy::Uniform, 7, None), &mut out).unwrap();
         out
     };
     let expected = run();
@@ -179,14 +197,15 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
     let at = |store: &GraphStore, bound: u64| {
         let mut out = MessageFlowGraph::new();
         let seeds = Seeds { nodes: &nodes, times: &times };
-        sample(store.view_at(EdgeId(bound)), seeds, &request(SamplingPolicy::Uniform, 7, None), &mut out);
+        sample(store.view_at(EdgeId(bound)), seeds, &request(SamplingPolicy::Uniform, 7, None), &mut out)
+            .unwrap();
         out
     };
-    let small = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64 });
+    let small = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64, ..GraphOptions::default() });
     batches(&records, &[500]).iter().for_each(|batch| {
-        small.apply(batch);
+        small.apply(batch).unwrap();
     });
-    let large = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64 });
+    let large = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64, ..GraphOptions::default() });
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -200,15 +219,77 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
         }
         pool.install(|| {
             batches(&records, &[15_000]).iter().for_each(|batch| {
-                large.apply(batch);
+                large.apply(batch).unwrap();
             })
         });
         done.store(true, Ordering::Release);
     });
     assert_eq!(at(&large, 60_000), at(&small, 60_000));
     let keys = NodeDictionary::new();
-    assert_eq!(large.digest(&keys), small.digest(&keys));
+    assert_eq!(large.digest(&keys).unwrap(), small.digest(&keys).unwrap());
     assert_eq!(large.stats().directed_entries, small.stats().directed_entries);
+}
+
+/// A store of every policy with the same records, the default's first.
+fn by_every_policy(records: &[Record], cut: usize) -> Vec<GraphStore> {
+    let store = |growth| GraphStore::new(GraphOptions { growth, ..GraphOptions::default() });
+    let stores: Vec<GraphStore> = GrowthPolicy::ALL.into_iter().map(store).collect();
+    for batch in batches(records, &[cut]) {
+        stores.iter().for_each(|store| assert_eq!(store.apply(&batch).unwrap().end, batch.end()));
+    }
+    stores
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn growth_changes_no_answer(seed in any::<u64>()) {
+        let mut random = Random(seed);
+        let records = stream(&mut random, 2_500, true);
+        let cut = random.pick(&[1, 10, 200, 2_500]);
+        let stores = by_every_policy(&records, cut);
+        let nodes: Vec<NodeId> = (0..300).map(|_| NodeId(random.below(40) as u32)).collect();
+        let times: Vec<EventTime> = (0..300)
+            .map(|_| match records[random.below(records.len() as u64) as usize] {
+                Record::Edge { time, .. } => EventTime(time),
+                _ => EventTime::MAX,
+            })
+            .collect();
+        let seeds = Seeds { nodes: &nodes, times: &times };
+        let bound = EdgeId(random.below(records.len() as u64 + 1));
+        let keys = NodeDictionary::new();
+        let answers: Vec<_> = stores.iter().map(|store| {
+            let mut out = [MessageFlowGraph::new(), MessageFlowGraph::new(), MessageFlowGraph::new()];
+            sample(store.view(), seeds, &request(SamplingPolicy::Recent, 12, None), &mut out[0]).unwrap();
+            sample(store.view(), seeds, &request(SamplingPolicy::Uniform, 12, None), &mut out[1]).unwrap();
+            sample(store.view_at(bound), seeds, &request(SamplingPolicy::Uniform, 5, Some(1 << 20)), &mut out[2]).unwrap();
+            (out, store.digest(&keys))
+        }).collect();
+        for (answer, policy) in answers.iter().zip(GrowthPolicy::ALL) {
+            prop_assert_eq!(answer, &answers[0], "{:?}, batches of {}", policy, cut);
+        }
+    }
+}
+
+#[test]
+fn no_policy_needs_less_memory_or_fewer_blocks_than_the_default_on_a_skewed_stream() {
+    let mut random = Random(5);
+    // The more often a node occurs, the fewer are like it: a node's number is a product of draws.
+    let mut node = || (0..3).fold(8_000, |highest, _| random.below(highest) + 1) as u32 - 1;
+    let records: Vec<Record> =
+        (0..150_000).map(|i| Record::Edge { src: node(), dst: 8_000 + node(), time: i }).collect();
+    for cut in [1_000, 50_000] {
+        let stores = by_every_policy(&records, cut);
+        let stats: Vec<_> = stores.iter().map(GraphStore::stats).collect();
+        for (other, policy) in stats.iter().zip(GrowthPolicy::ALL).skip(1) {
+            let [ours, theirs] = [&stats[0], other].map(|stats| (stats.bytes.total(), stats.blocks));
+            assert!(
+                ours.0 < theirs.0 && ours.1 <= theirs.1,
+                "{policy:?} in {cut}: {theirs:?}, we have {ours:?}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -217,12 +298,13 @@ fn readers_at_old_bounds_see_the_past_unchanged_while_the_writer_appends() {
         let mut random = Random(1_000 + seed);
         let records = stream(&mut random, 4_000, false);
         let batches = batches(&records, &[64, 1, 300]);
-        let store = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 32 });
+        let store =
+            GraphStore::new(GraphOptions { shards: 4, page_entries_max: 32, ..GraphOptions::default() });
         let mut oracle = Oracle::default();
         records.iter().for_each(|&record| oracle.apply(record));
         let half = batches.len() / 2;
         batches[..half].iter().for_each(|batch| {
-            store.apply(batch);
+            store.apply(batch).unwrap();
         });
         let done = AtomicBool::new(false);
         let checks: Vec<_> = (0..3)
@@ -251,7 +333,7 @@ fn readers_at_old_bounds_see_the_past_unchanged_while_the_writer_appends() {
                 }
             });
             batches[half..].iter().for_each(|batch| {
-                store.apply(batch);
+                store.apply(batch).unwrap();
                 std::thread::yield_now();
             });
             done.store(true, Ordering::Release);
@@ -276,11 +358,12 @@ fn digest_follows_content_and_not_arrival() {
                 time,
             })
             .collect();
-        let store = GraphStore::new(GraphOptions { shards: 8, page_entries_max: page });
+        let store =
+            GraphStore::new(GraphOptions { shards: 8, page_entries_max: page, ..GraphOptions::default() });
         batches(&records, cuts).iter().for_each(|batch| {
-            store.apply(batch);
+            store.apply(batch).unwrap();
         });
-        (store.digest(&keys), store, keys)
+        (store.digest(&keys).unwrap(), store, keys)
     };
     let (expected, store, keys) = digest(&edges, &[100], 256);
     let mut shuffled = edges.clone();
@@ -308,27 +391,29 @@ fn digest_follows_content_and_not_arrival() {
     let (src, dst) = (id(NodeKey::Int(src)), id(NodeKey::from_text(&format!("item {dst}"))));
     let first = store.applied().0;
     let (hub, time) = (keys.intern(&NodeKey::from_text("hub")).0, 9_999);
-    store.apply(&batch(first, &[Record::Edge { src, dst: hub, time }, Record::Edge { src: hub, dst, time }]));
-    assert!(seen.insert(store.digest(&keys)));
-    store.apply(&batch(first + 2, &[Record::DeleteNode { node: hub }]));
-    assert_eq!(store.digest(&keys), expected);
+    store
+        .apply(&batch(first, &[Record::Edge { src, dst: hub, time }, Record::Edge { src: hub, dst, time }]))
+        .unwrap();
+    assert!(seen.insert(store.digest(&keys).unwrap()));
+    store.apply(&batch(first + 2, &[Record::DeleteNode { node: hub }])).unwrap();
+    assert_eq!(store.digest(&keys).unwrap(), expected);
     // Direction counts.
-    store.apply(&batch(first + 3, &[Record::Edge { src, dst: hub, time }]));
-    let forward = store.digest(&keys);
+    store.apply(&batch(first + 3, &[Record::Edge { src, dst: hub, time }])).unwrap();
+    let forward = store.digest(&keys).unwrap();
     let reverse =
         [Record::DeleteEdge { src, dst: hub, until: time }, Record::Edge { src: hub, dst: src, time }];
-    store.apply(&batch(first + 4, &reverse));
-    assert_ne!(store.digest(&keys), forward, "an edge is not its reverse");
+    store.apply(&batch(first + 4, &reverse)).unwrap();
+    assert_ne!(store.digest(&keys).unwrap(), forward, "an edge is not its reverse");
 }
 
 #[test]
 fn records_applied_before_are_skipped() {
     let edge = |dst, time| Record::Edge { src: 0, dst, time };
     let store = GraphStore::new(GraphOptions::default());
-    store.apply(&batch(0, &[edge(1, 1), edge(2, 2), edge(3, 3)]));
-    let again = store.apply(&batch(1, &[edge(2, 2), edge(3, 3), edge(4, 4)]));
+    store.apply(&batch(0, &[edge(1, 1), edge(2, 2), edge(3, 3)])).unwrap();
+    let again = store.apply(&batch(1, &[edge(2, 2), edge(3, 3), edge(4, 4)])).unwrap();
     assert_eq!((again.skipped, again.edges, again.end), (2, 1, EdgeId(4)));
-    let old = store.apply(&batch(0, &[edge(1, 1)]));
+    let old = store.apply(&batch(0, &[edge(1, 1)])).unwrap();
     assert_eq!((old.skipped, old.edges, old.end), (1, 0, EdgeId(4)));
     assert_eq!(store.degree(NodeId(0)), 4);
 }
@@ -340,11 +425,12 @@ fn a_late_event_is_hidden_from_views_below_it() {
         let edge = |dst, time| Record::Edge { src: 0, dst, time };
         let records: Vec<Record> =
             (0..400).map(|i| edge(i % 7 + 1, if i % 20 == 19 { i * 3 / 7 } else { i }.into())).collect();
-        let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: page });
+        let store =
+            GraphStore::new(GraphOptions { shards: 1, page_entries_max: page, ..GraphOptions::default() });
         let mut oracle = Oracle::default();
         for (i, record) in records.iter().enumerate() {
             oracle.apply(*record);
-            store.apply(&batch(i as u64, &[*record]));
+            store.apply(&batch(i as u64, &[*record])).unwrap();
             let times = [30, 200, i as i64 + 1].map(EventTime);
             for bound in [i as u64, i as u64 * 6 / 7] {
                 compare_samples(&oracle, store.view_at(EdgeId(bound)), &[NodeId(0); 3], &times, 5, Some(90));
@@ -357,7 +443,7 @@ fn a_late_event_is_hidden_from_views_below_it() {
 
 #[test]
 fn edge_ids_too_far_apart_for_a_block_begin_another() {
-    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 });
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64, ..GraphOptions::default() });
     let mut oracle = Oracle::default();
     let mut random = Random(3);
     for i in 0..300_u64 {
@@ -367,7 +453,7 @@ fn edge_ids_too_far_apart_for_a_block_begin_another() {
         let time = if i % 9 == 8 { random.below(i) } else { i } as i64;
         let record = Record::Edge { src: 0, dst: 1 + i as u32 % 3, time };
         oracle.apply(record);
-        store.apply(&batch(first, &[record]));
+        store.apply(&batch(first, &[record])).unwrap();
         if i % 10 == 0 {
             let ids: Vec<u64> = oracle.edges.iter().map(|edge| edge.id).collect();
             for bound in [random.pick(&ids), random.pick(&ids) + 1, oracle.next] {
@@ -383,7 +469,7 @@ fn edge_ids_too_far_apart_for_a_block_begin_another() {
 
 #[test]
 fn shards_are_compacted_as_nodes_grow_and_shrink() {
-    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64 });
+    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64, ..GraphOptions::default() });
     let mut oracle = Oracle::default();
     let mut records = Vec::new();
     let mut random = Random(11);
@@ -396,7 +482,7 @@ fn shards_are_compacted_as_nodes_grow_and_shrink() {
     }
     records.iter().for_each(|&record| oracle.apply(record));
     for batch in batches(&records, &[97]) {
-        store.apply(&batch);
+        store.apply(&batch).unwrap();
         let stats = store.stats();
         // Spare capacity is half of the entries at most, released slots an eighth of all that or a chunk's
         // worth; and one chunk of each shard is partly uncut.

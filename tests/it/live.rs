@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use evergraph::api::{self, ApiLimits, ApiState, Health, Info, State};
@@ -71,13 +72,23 @@ const DIMENSION: usize = 8;
 
 /// Three events between `alice`, `bob` and 7, in the graph and learned, and weights nobody has trained.
 pub fn small_engine() -> QueryEngine {
-    let engine = engine_without_model();
+    with_model(engine_without_model())
+}
+
+/// The same, with edge rows that cannot be read while `fault` is set.
+pub fn engine_on_disk(fault: Arc<AtomicBool>) -> QueryEngine {
+    let mut engine = engine_without_model();
+    engine.edge_features = Arc::new(FeatureStore::with_fault(2, fault));
+    with_model(engine)
+}
+
+fn with_model(engine: QueryEngine) -> QueryEngine {
     let options = TgnOptions {
         memory_dim: 4,
         time_dim: 4,
         embedding_dim: DIMENSION,
         fanout: 3,
-        edge_feature_dim: 0,
+        edge_feature_dim: engine.edge_features.dimension(),
         node_feature_dim: 0,
         ..TgnOptions::default()
     };
@@ -110,7 +121,7 @@ pub fn add_edge(engine: &QueryEngine, src: &str, dst: &str, time: i64) -> EdgeId
     let [src, dst] = [src, dst].map(|key| engine.keys.intern(&NodeKey::from(key)));
     batch.push_edge(src, dst, EventTime(time));
     engine.progress.set_durable(batch.end());
-    engine.graph.apply(&batch);
+    engine.graph.apply(&batch).unwrap();
     engine.progress.set_indexed(batch.end());
     engine.progress.set_watermark(EventTime(time));
     first

@@ -4,6 +4,7 @@
 
 mod api;
 mod bench_command;
+mod bench_questions;
 mod broker;
 mod check_command;
 mod contract;
@@ -11,9 +12,12 @@ mod crash;
 mod daemon;
 mod demo;
 mod eval_command;
+mod forget;
 mod golden_ops;
 mod golden_tgn;
 mod graph_model;
+mod graph_retain;
+mod graph_spill;
 mod kafka_daemon;
 mod kafka_ingest;
 mod live;
@@ -25,4 +29,5 @@ mod protocol_learned;
 mod serving;
 mod skip;
 mod tgn_stream;
+mod tiered_rows;
 mod trainer;

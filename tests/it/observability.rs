@@ -202,9 +202,13 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_ingest_paused", "nothing holds the sources up"),
     ("evergraph_log_commit_failures_total", "the disk works"),
     ("evergraph_log_disk_full", "the disk has room"),
+    ("evergraph_spill_reads_total", "all of it is in memory"),
+    ("evergraph_spill_failures_total", "the disk works"),
+    ("evergraph_spill_degraded", "the disk works"),
     ("evergraph_train_skipped_events_total", "the learner keeps up"),
     ("evergraph_train_events_behind", "the learner has caught up"),
     ("evergraph_train_nonfinite_total", "every loss is finite"),
+    ("evergraph_train_storage_failures_total", "the disk works"),
     ("evergraph_checkpoint_failures_total", "the disk works"),
 ];
 
@@ -224,6 +228,7 @@ impl AtWork {
             .set("learner.batch_events=20")
             .set("checkpoint.interval_seconds=1")
             .set("api.body_bytes_max=100000")
+            .set("memory.graph_bytes_max=1048576")
             .ready();
         let at_work = Self { daemon, time: Cell::new(1_000), _data: data };
         at_work.push_good_events();

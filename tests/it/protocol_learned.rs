@@ -59,7 +59,7 @@ fn scores(stream: &Stream, batches: usize, sight: Sight, curious: bool) -> Vec<V
             batch.negative_src.clone_from(&batch.src);
             batch.negative_dst = batch.rows.iter().map(|row| stream.dst()[row * 5 % 30]).collect();
             if curious {
-                model.score_candidates(batch.src[0], batch.times[0], &stream.dst()[..30]);
+                model.score_candidates(batch.src[0], batch.times[0], &stream.dst()[..30]).unwrap();
             }
             bits(model.score_then_observe(&batch).unwrap())
         })

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
+use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
 use evergraph::model::probability;
 use evergraph::serving::{NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError};
@@ -38,7 +39,8 @@ fn engine(stream: &Stream) -> QueryEngine {
 /// Publishes everything a trainer knows.
 fn publish(trainer: &mut Trainer, engine: &QueryEngine) {
     let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
-    trainer.publish_rows(&nodes, |node, row, updated| engine.states.publish(node, row, updated));
+    let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
+    trainer.publish_rows(&engine.edge_features, &nodes, publish).unwrap();
     engine.publish(trainer.weights()).unwrap();
 }
 
@@ -63,7 +65,7 @@ fn answers_are_the_trainers_own_numbers() {
     for at in [None, Some(stream.times[60])] {
         let time = at.unwrap_or(now);
         let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
-        let expected = trainer.embeddings(&world, &nodes, &vec![time; nodes.len()]);
+        let expected = trainer.embeddings(&world, &nodes, &vec![time; nodes.len()]).unwrap();
         let keys: Vec<NodeKey> = (0..NODES + 2).map(key).collect();
         let answer = engine.embeddings(&keys, at).unwrap();
         assert_eq!((answer.at, answer.dimension), (time, options().model.embedding_dim));
@@ -74,11 +76,11 @@ fn answers_are_the_trainers_own_numbers() {
         {
             let NodeEmbedding::Found { vector, last_event, cold } = embedding else { panic!("{node}") };
             assert_eq!(vector, expected, "node {node} at {time}");
-            assert_eq!(*last_event, stream.graph.last_event(NodeId(node as u32)));
+            assert_eq!(*last_event, stream.graph.last_event(NodeId(node as u32)).unwrap());
             assert_eq!(*cold, last_event.is_none());
         }
         let candidates: Vec<NodeId> = (SOURCES..NODES).map(NodeId).collect();
-        let expected = trainer.score_candidates(&world, NodeId(3), time, &candidates);
+        let expected = trainer.score_candidates(&world, NodeId(3), time, &candidates).unwrap();
         let pairs: Vec<_> = (SOURCES..NODES).map(|dst| (key(3), key(dst))).collect();
         let answer = engine.link_scores(&pairs, at).unwrap();
         let expected: Vec<_> =
@@ -105,7 +107,7 @@ fn unknown_keys_stand_for_themselves() {
     assert_eq!(scores[1], PairScore::Unknown { src: true, dst: true });
     assert!(matches!(scores[2], PairScore::Found { probability } if (0.0..=1.0).contains(&probability)));
     assert!(engine.embeddings(&[], None).unwrap().embeddings.is_empty());
-    assert_eq!(engine.node(&unknown, 5), None);
+    assert_eq!(engine.node(&unknown, 5), Ok(None));
 }
 
 #[test]
@@ -130,7 +132,7 @@ fn a_node_shows_its_newest_neighbors() {
     let stream = Stream::new(3);
     let engine = engine(&stream);
     let node = stream.src[59];
-    let answer = engine.node(&key(node.0), 3).unwrap();
+    let answer = engine.node(&key(node.0), 3).unwrap().unwrap();
     let mut own: Vec<usize> = (0..60).filter(|&i| stream.src[i] == node || stream.dst[i] == node).collect();
     assert_eq!((answer.degree, answer.id), (own.len() as u64, node));
     assert_eq!(answer.learned_event, None);
@@ -141,8 +143,8 @@ fn a_node_shows_its_newest_neighbors() {
     assert_eq!(newest, expected);
     let other = if stream.src[own[0]] == node { stream.dst[own[0]] } else { stream.src[own[0]] };
     assert_eq!(answer.neighbors[0].key, key(other.0));
-    assert_eq!(engine.node(&key(NODES), usize::MAX).unwrap().neighbors, []);
-    assert_eq!(engine.node(&key(node.0), usize::MAX).unwrap().neighbors.len(), own.len());
+    assert_eq!(engine.node(&key(NODES), usize::MAX).unwrap().unwrap().neighbors, []);
+    assert_eq!(engine.node(&key(node.0), usize::MAX).unwrap().unwrap().neighbors.len(), own.len());
 }
 
 #[test]
@@ -153,6 +155,22 @@ fn a_model_of_another_shape_is_refused() {
     let refused = engine.publish(trainer().weights());
     assert_eq!(refused, Err(QueryError::Mismatch { what: "memory", expected: 12, found: 7 }));
     assert!(engine.model().is_none());
+}
+
+#[test]
+fn rows_that_cannot_be_read_are_an_error_and_never_zeros() {
+    let stream = Stream::new(2);
+    let (mut engine, mut trainer) = (engine(&stream), trained(&stream));
+    publish(&mut trainer, &engine);
+    let fault = Arc::new(AtomicBool::new(true));
+    engine.edge_features = Arc::new(FeatureStore::with_fault(2, fault.clone()));
+    let nodes = [key(0), key(1)];
+    assert!(matches!(engine.embeddings(&nodes, None), Err(QueryError::Storage(_))));
+    let pair = [(key(0), key(1))];
+    assert!(matches!(engine.link_scores(&pair, None), Err(QueryError::Storage(_))));
+    assert!(engine.node(&key(0), 3).unwrap().is_some(), "adjacency needs no rows");
+    fault.store(false, Ordering::Release);
+    assert_eq!(engine.embeddings(&nodes, None).unwrap().embeddings.len(), 2);
 }
 
 #[test]
@@ -175,16 +193,15 @@ fn queries_go_on_while_the_learner_publishes() {
                 assert!(answer.freshness.model_version >= version, "versions only grow");
                 version = answer.freshness.model_version;
                 assert_eq!(engine.link_scores(&pairs, None).unwrap().scores.len(), pairs.len());
-                assert!(engine.node(&key(0), 10).is_some());
+                assert!(engine.node(&key(0), 10).unwrap().is_some());
                 asked += 1;
             }
         };
         let askers = [scope.spawn(ask), scope.spawn(ask), scope.spawn(ask)];
         for b in 0..stream.batches() {
             let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train);
-            trainer.publish_rows(&report.touched, |node, row, updated| {
-                engine.states.publish(node, row, updated)
-            });
+            let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
+            trainer.publish_rows(&stream.edge_features, &report.touched, publish).unwrap();
             engine.publish(trainer.weights()).unwrap();
             let end = EdgeId(stream.positives(b).edges.last().unwrap().0 + 1);
             engine.progress.set_learned(end);

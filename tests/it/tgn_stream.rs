@@ -100,7 +100,7 @@ impl Stream {
         for i in 0..src.len() {
             batch.push_edge(src[i], dst[i], times[i]);
         }
-        graph.apply(&batch);
+        graph.apply(&batch).unwrap();
         let (edge_features, node_features) = (edge_features.into(), node_features.into());
         Self { src, dst, times, edges, against, graph, edge_features, node_features }
     }

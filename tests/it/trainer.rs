@@ -2,11 +2,16 @@
 //! the same stream makes the same model, a restored trainer goes on bit for bit, bad numbers do no harm,
 //! and what can be learned is learned.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
-use evergraph::model::{Tgn, TgnOptions, Weights, probability};
-use evergraph::train::{LoadError, Negatives, RankQuery, StepMode, TrainError, Trainer, TrainerOptions};
+use evergraph::model::{Tgn, TgnOptions, TgnState, Weights, probability};
+use evergraph::train::{
+    LoadError, Negatives, PreparedBatch, RankQuery, StepMode, TrainError, Trainer, TrainerOptions,
+};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
 
@@ -100,7 +105,7 @@ fn an_events_destination_does_not_show_in_its_own_score() {
     let event = 2 * BATCH + 7;
     let (src, time) = (stream.src[event], stream.times[event]);
     let other = NodeId(SOURCES + (stream.dst[event].0 + 5) % DESTINATIONS);
-    let foreseen = trained.score_candidates(&world, src, time, &[stream.dst[event], other]);
+    let foreseen = trained.score_candidates(&world, src, time, &[stream.dst[event], other]).unwrap();
     let mut dst = stream.dst.clone();
     dst[event] = other;
     let changed = Stream::over(stream.src.clone(), dst, stream.times.clone(), stream.against.clone());
@@ -130,6 +135,7 @@ fn scoring_leaves_no_trace() {
         let everyone: Vec<NodeId> = (0..SOURCES + DESTINATIONS + 40).map(NodeId).collect();
         let before = asked.state().clone();
         let scores = asked.score_candidates(&world, stream.src[b * BATCH], EventTime(i64::MAX), &everyone);
+        let scores = scores.unwrap();
         assert!(scores.iter().all(|score| score.is_finite()), "{scores:?}");
         assert_eq!(asked.state(), &before);
         let ours = stream.step(&mut asked, b, Sight::BeforeBatch, StepMode::Train);
@@ -168,9 +174,9 @@ fn queries_in_one_pass_score_as_one_by_one() {
         candidates: &candidates[..count],
     };
     let queries = [query(41, 7), query(45, 0), query(50, 3)];
-    let together = trainer.score_queries(&world, &queries);
+    let together = trainer.score_queries(&world, &queries).unwrap();
     for (query, scores) in queries.iter().zip(&together) {
-        let alone = trainer.score_candidates(&world, query.src, query.time, query.candidates);
+        let alone = trainer.score_candidates(&world, query.src, query.time, query.candidates).unwrap();
         assert_eq!(scores.len(), query.candidates.len());
         assert!(scores.iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-5), "{scores:?} {alone:?}");
     }
@@ -253,7 +259,7 @@ fn late_precision(spoil: impl Fn(&Stream, usize)) -> f64 {
         assert!(norm < 5.01, "the gradient's norm is {norm:e} at batch {b}");
         let world = stream.world(b, Sight::Everything);
         let (nodes, times) = (stream.positives(b).src, vec![EventTime::MAX; BATCH]);
-        let rows = trainer.embeddings(&world, nodes, &times);
+        let rows = trainer.embeddings(&world, nodes, &times).unwrap();
         assert!(rows.iter().all(|value| value.is_finite()), "embeddings after batch {b}");
     }
     precision[100..].iter().sum::<f64>() / 20.0
@@ -302,9 +308,10 @@ fn numbers_that_are_not_finite_do_no_harm() {
     }
     assert!(failures > 0, "the bad row was never read");
     let nodes: Vec<NodeId> = (0..SOURCES + DESTINATIONS).map(NodeId).collect();
-    trainer.publish_rows(&nodes, |node, row, _| {
+    let finite = |node, row: &[f32], _| {
         assert!(row.iter().all(|value| value.is_finite()), "memory of {node:?}");
-    });
+    };
+    trainer.publish_rows(&stream.edge_features, &nodes, finite).unwrap();
     assert!(stream.try_step(&mut trainer, 39, Sight::BeforeBatch, StepMode::Train).is_ok(), "it recovers");
 }
 
@@ -318,8 +325,72 @@ fn a_memory_row_that_is_refused_does_not_undo_the_step() {
     let b = (1..3).find(|&b| remembered(b)).expect("the node occurs again");
     let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Remember);
     assert!((1..=2).contains(&report.refused_rows), "{}", report.refused_rows);
-    assert_eq!(trainer.state().memory.row(node), known.memory.row(node).or(Some(&[0.0; 12])));
+    let row = |state: &TgnState| {
+        let mut row = [9.0; 12];
+        state.memory.row_into(node, &mut row);
+        row
+    };
+    assert_eq!(row(trainer.state()), row(&known));
     assert!(report.touched.contains(&node));
+}
+
+/// The stream with its edge rows in a store that fails while the flag is set.
+fn fragile(batches: usize) -> (Stream, Arc<AtomicBool>) {
+    let (mut stream, fault) = (Stream::new(batches), Arc::new(AtomicBool::new(false)));
+    let store = FeatureStore::with_fault(2, fault.clone());
+    for edge in 0..(batches * BATCH) as u64 {
+        let mut row = [0.0; 2];
+        stream.edge_features.row_into(edge, &mut row).unwrap();
+        store.set(edge, &row).unwrap();
+    }
+    stream.edge_features = Arc::new(store);
+    (stream, fault)
+}
+
+#[test]
+fn a_storage_failure_does_nothing_and_the_batch_may_be_tried_again() {
+    let (stream, (mut spared, mut struck)) = (Stream::new(6), (trainer(), trainer()));
+    let (fragile, fault) = fragile(6);
+    for b in 0..6 {
+        let mode = [StepMode::Train, StepMode::Remember, StepMode::Score][b % 3];
+        fault.store(true, Ordering::Release);
+        let (steps, state, known) = (struck.steps(), struck.state().clone(), weights(&struck));
+        let error = fragile.try_step(&mut struck, b, Sight::Everything, mode).unwrap_err();
+        assert!(matches!(error, TrainError::Storage(_)), "{error}");
+        let world = fragile.world(b, Sight::Everything);
+        let nodes = [NodeId(1), NodeId(2)];
+        assert!(struck.embeddings(&world, &nodes, &[EventTime::MAX; 2]).is_err());
+        assert!(struck.score_candidates(&world, NodeId(1), EventTime::MAX, &nodes).is_err());
+        assert!(struck.publish_rows(&fragile.edge_features, &nodes, |_, _, _| ()).is_err());
+        assert_eq!((struck.steps(), struck.state(), weights(&struck)), (steps, &state, known));
+        fault.store(false, Ordering::Release);
+        let ours = fragile.step(&mut struck, b, Sight::Everything, mode);
+        let theirs = stream.step(&mut spared, b, Sight::Everything, mode);
+        assert_eq!((ours.positive, ours.negative), (theirs.positive, theirs.negative), "batch {b}");
+    }
+    assert_eq!((struck.state(), weights(&struck)), (spared.state(), weights(&spared)));
+}
+
+#[test]
+fn a_batch_that_was_prepared_for_another_state_is_refused() {
+    let (stream, mut trainer) = (Stream::new(3), trainer());
+    let mut ahead = PreparedBatch::default();
+    let prepare = |trainer: &Trainer, b: usize, batch: &mut PreparedBatch| {
+        let positives = stream.positives(b);
+        let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
+        let world = stream.world(b, Sight::BeforeBatch);
+        trainer.prepare(&world, &positives, &negatives, StepMode::Train, batch).unwrap();
+    };
+    prepare(&trainer, 1, &mut ahead);
+    stream.step(&mut trainer, 0, Sight::BeforeBatch, StepMode::Train);
+    let (steps, state) = (trainer.steps(), trainer.state().clone());
+    for error in [trainer.score_prepared(&ahead).err().unwrap(), trainer.step_prepared(&ahead).err().unwrap()]
+    {
+        assert!(matches!(error, TrainError::OutOfOrder { step: 1 }), "{error}");
+    }
+    assert_eq!((trainer.steps(), trainer.state()), (steps, &state));
+    prepare(&trainer, 1, &mut ahead);
+    trainer.step_prepared(&ahead).unwrap();
 }
 
 #[test]

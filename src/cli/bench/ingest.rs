@@ -1,8 +1,11 @@
 //! `evergraph bench ingest`: edges per second into the graph, into the durable log and the graph, the time
-//! that a small durable batch takes, and bytes per directed edge.
-//!
-//! The file is repeated in time: copy c is shifted by c spans of the file, so that every node's list goes
-//! on growing in order, as a stream's does. Node ids are the same in every copy.
+//! that a small durable batch takes, bytes per directed edge by the store's own account, and how far the
+//! process grew beside it.
+
+mod dictionary;
+mod policies;
+mod source;
+mod stages;
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +13,14 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
+use self::source::Source;
 use super::{Common, Spread, deliver, per_second, percentile, seconds};
 use crate::cli::events::read_stream;
 use crate::cli::output;
-use crate::config::Config;
 use crate::daemon::resident_bytes;
-use crate::event::{EdgeBatch, EdgeId, EventTime};
-use crate::graph::{GraphOptions, GraphStats, GraphStore};
+use crate::event::EdgeBatch;
+use crate::graph::{GraphBytes, GraphStats, GraphStore};
 use crate::log::{Frame, Log, LogOptions};
-use crate::train::stream::Stream;
 
 /// Durable batches of the latency measurement, and the events of each.
 const SMALL_BATCHES: usize = 500;
@@ -39,6 +41,9 @@ pub(super) struct IngestArgs {
     /// durable figures to mean anything
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Compare the growth policies of the graph, too; that takes a dozen more stores for each run
+    #[arg(long)]
+    policies: bool,
 }
 
 #[derive(Serialize)]
@@ -47,17 +52,26 @@ struct Figures {
     directed_edges: u64,
     repeat: u32,
     batch_events: usize,
-    memory_events_per_second: Spread,
-    durable_events_per_second: Spread,
-    small_batch_events: usize,
-    small_batch_p50_seconds: f64,
-    small_batch_p99_seconds: f64,
+    memory_events_per_second: f64,
+    memory_events_per_second_spread: Spread,
+    durable_events_per_second: f64,
+    durable_events_per_second_spread: Spread,
+    durable_batch_events: usize,
+    durable_batch_p50_seconds: f64,
+    durable_batch_p99_seconds: f64,
     bytes_per_directed_edge: f64,
     graph_bytes: u64,
     resident_growth_bytes: u64,
+    resident_growth_ratio: f64,
     parts: Parts,
+    #[serde(flatten)]
+    stages: stages::Stages,
+    dictionary: Vec<dictionary::Measured>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policies: Option<Vec<policies::Measured>>,
 }
 
+/// What the graph's bytes are for.
 #[derive(Serialize)]
 struct Parts {
     entries: u64,
@@ -68,34 +82,39 @@ struct Parts {
     plan: u64,
 }
 
+impl From<GraphBytes> for Parts {
+    fn from(bytes: GraphBytes) -> Self {
+        let GraphBytes { entries, slack, headers, directories, locks, plan, .. } = bytes;
+        Self { entries, slack, headers, directories, locks, plan }
+    }
+}
+
 /// Runs the benchmark.
 pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
     let source = Source::new(&stream, args.repeat, args.batch_size as usize)?;
+    let mut batch = source.buffer();
     // The first store is measured for memory: later ones reuse what the allocator kept.
-    let before = resident_bytes();
-    let (first_rate, stats) = into_memory(&source);
-    let growth = resident_bytes().saturating_sub(before);
-    let runs = args.common.runs as usize;
-    let memory: Vec<f64> =
-        std::iter::once(first_rate).chain((1..runs).map(|_| into_memory(&source).0)).collect();
+    let filled: Vec<Filled> = (0..args.common.runs).map(|_| into_memory(&source, &mut batch)).collect();
     let folder = LogFolder::new(args.data.as_deref())?;
-    let durable: Vec<f64> =
-        (0..runs).map(|_| durably(&source, folder.path())).collect::<anyhow::Result<_>>()?;
+    let durable: Vec<f64> = (0..args.common.runs)
+        .map(|_| durably(&source, &mut batch, folder.path()))
+        .collect::<anyhow::Result<_>>()?;
     let mut small = small_batches(&source, folder.path())?;
     small.sort_by(f64::total_cmp);
 
-    let figures = figures(args, &source, &stats, growth, &memory, &durable, &small);
+    let figures = figures(args, &source, &mut batch, &filled, &durable, &small);
     output::tell(&format!(
         "{} events in {} copies: {:.2} M events/s into memory, {:.2} M events/s durably; {SMALL_EVENTS} durable \
-         events in {:.2} ms (p99 {:.2} ms); {:.2} bytes per directed edge",
+         events in {:.2} ms (p99 {:.2} ms); {:.2} bytes per directed edge, the process grew by {:.2} times that",
         figures.events,
         args.repeat,
-        figures.memory_events_per_second.median / 1e6,
-        figures.durable_events_per_second.median / 1e6,
-        figures.small_batch_p50_seconds * 1e3,
-        figures.small_batch_p99_seconds * 1e3,
+        figures.memory_events_per_second / 1e6,
+        figures.durable_events_per_second / 1e6,
+        figures.durable_batch_p50_seconds * 1e3,
+        figures.durable_batch_p99_seconds * 1e3,
         figures.bytes_per_directed_edge,
+        figures.resident_growth_ratio,
     ));
     deliver(args.common.json.as_deref(), "ingest", rayon::current_num_threads(), figures)
 }
@@ -104,110 +123,68 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
 fn figures(
     args: &IngestArgs,
     source: &Source<'_>,
-    stats: &GraphStats,
-    growth: u64,
-    memory: &[f64],
+    batch: &mut EdgeBatch,
+    filled: &[Filled],
     durable: &[f64],
     small: &[f64],
 ) -> Figures {
-    let bytes = stats.bytes;
+    let (stats, growth) =
+        filled.first().map(|first| (first.stats, first.resident_growth)).unwrap_or_default();
+    let graph_bytes = stats.bytes.total();
+    let memory = Spread::of(filled.iter().map(|run| run.rate));
+    let durable = Spread::of(durable.iter().copied());
     Figures {
         events: source.events(),
         directed_edges: stats.directed_entries,
         repeat: args.repeat,
         batch_events: source.batch_events,
-        memory_events_per_second: Spread::of(memory.iter().copied()),
-        durable_events_per_second: Spread::of(durable.iter().copied()),
-        small_batch_events: SMALL_EVENTS,
-        small_batch_p50_seconds: percentile(small, 50),
-        small_batch_p99_seconds: percentile(small, 99),
-        bytes_per_directed_edge: bytes.total() as f64 / stats.directed_entries.max(1) as f64,
-        graph_bytes: bytes.total(),
+        memory_events_per_second: memory.median,
+        memory_events_per_second_spread: memory,
+        durable_events_per_second: durable.median,
+        durable_events_per_second_spread: durable,
+        durable_batch_events: SMALL_EVENTS,
+        durable_batch_p50_seconds: percentile(small, 50),
+        durable_batch_p99_seconds: percentile(small, 99),
+        bytes_per_directed_edge: graph_bytes as f64 / stats.directed_entries.max(1) as f64,
+        graph_bytes,
         resident_growth_bytes: growth,
-        parts: Parts {
-            entries: bytes.entries,
-            slack: bytes.slack,
-            headers: bytes.headers,
-            directories: bytes.directories,
-            locks: bytes.locks,
-            plan: bytes.plan,
-        },
+        resident_growth_ratio: growth as f64 / graph_bytes.max(1) as f64,
+        parts: stats.bytes.into(),
+        stages: stages::measure(source, batch, args.common.runs),
+        dictionary: dictionary::measure(args.common.runs),
+        policies: args.policies.then(|| policies::measure(source, batch, args.common.runs)),
     }
 }
 
-/// The file, repeated, as decoded batches.
-struct Source<'a> {
-    stream: &'a Stream,
-    repeat: usize,
-    batch_events: usize,
-    /// As the daemon sets them.
-    options: GraphOptions,
-    /// Time between the first event of one copy and that of the next.
-    span: i64,
+/// One store, filled.
+struct Filled {
+    /// Events per second.
+    rate: f64,
+    stats: GraphStats,
+    /// Resident bytes that the process has more than before, while the store stands.
+    resident_growth: u64,
 }
 
-impl<'a> Source<'a> {
-    fn new(stream: &'a Stream, repeat: u32, batch_events: usize) -> anyhow::Result<Self> {
-        let graph = Config::default_settings()?.graph;
-        let options = GraphOptions { shards: graph.shards, page_entries_max: graph.page_entries_max };
-        let times = stream.times();
-        let span = match (times.first(), times.last()) {
-            (Some(first), Some(last)) => last.0.saturating_sub(first.0).saturating_add(1),
-            _ => 1,
-        };
-        Ok(Self { stream, repeat: repeat as usize, batch_events, options, span })
-    }
-
-    fn events(&self) -> usize {
-        self.stream.len() * self.repeat
-    }
-
-    /// Fills `batch` with the events from `first` on, `most` at most.
-    #[allow(clippy::cast_possible_wrap)] // copies are few
-    fn fill(&self, batch: &mut EdgeBatch, first: usize, most: usize) {
-        batch.first = EdgeId(first as u64);
-        batch.op.clear();
-        batch.src.clear();
-        batch.dst.clear();
-        batch.time.clear();
-        batch.edge_type.clear();
-        batch.label.clear();
-        let (src, dst, times) = (self.stream.src(), self.stream.dst(), self.stream.times());
-        for i in first..self.events().min(first + most) {
-            let (copy, row) = (i / self.stream.len(), i % self.stream.len());
-            let time = times[row].0.saturating_add(self.span.saturating_mul(copy as i64));
-            batch.push_edge(src[row], dst[row], EventTime(time));
-        }
-    }
-
-    /// Calls `work` with every batch and returns the seconds that `work` took in all.
-    fn timed(&self, mut work: impl FnMut(&mut EdgeBatch) -> anyhow::Result<()>) -> anyhow::Result<f64> {
-        let (mut batch, mut spent) = (EdgeBatch::default(), 0.0);
-        for first in (0..self.events()).step_by(self.batch_events) {
-            self.fill(&mut batch, first, self.batch_events);
-            let (took, done) = seconds(|| work(&mut batch));
-            done?;
-            spent += took;
-        }
-        Ok(spent)
-    }
-}
-
-/// Events per second into a fresh store, and the store's account.
-fn into_memory(source: &Source<'_>) -> (f64, GraphStats) {
+/// Fills a fresh store.
+fn into_memory(source: &Source<'_>, batch: &mut EdgeBatch) -> Filled {
+    // Threads bring stacks and heaps of their own: they are there before.
+    rayon::broadcast(|_| ());
+    let before = resident_bytes();
     let graph = GraphStore::new(source.options);
-    let spent = source.timed(|batch| {
-        graph.apply(batch);
+    let spent = source.timed(batch, |batch| {
+        graph.apply(batch)?;
         Ok(())
     });
-    (per_second(source.events(), spent.unwrap_or(f64::NAN)), graph.stats())
+    let resident_growth = resident_bytes().saturating_sub(before);
+    let rate = per_second(source.events(), spent.unwrap_or(f64::NAN));
+    Filled { rate, stats: graph.stats(), resident_growth }
 }
 
 /// Events per second into a fresh log, made durable batch by batch, and a fresh store.
-fn durably(source: &Source<'_>, folder: &Path) -> anyhow::Result<f64> {
+fn durably(source: &Source<'_>, batch: &mut EdgeBatch, folder: &Path) -> anyhow::Result<f64> {
     let mut log = fresh_log(folder)?;
     let graph = GraphStore::new(source.options);
-    let spent = source.timed(|batch| write(&mut log, &graph, batch))?;
+    let spent = source.timed(batch, |batch| write(&mut log, &graph, batch))?;
     Ok(per_second(source.events(), spent))
 }
 
@@ -215,7 +192,7 @@ fn durably(source: &Source<'_>, folder: &Path) -> anyhow::Result<f64> {
 fn small_batches(source: &Source<'_>, folder: &Path) -> anyhow::Result<Vec<f64>> {
     let mut log = fresh_log(folder)?;
     let graph = GraphStore::new(source.options);
-    let small = Source { batch_events: SMALL_EVENTS, ..*source };
+    let small = source.in_batches_of(SMALL_EVENTS);
     let (mut batch, mut took) = (EdgeBatch::default(), Vec::new());
     for first in (0..small.events()).step_by(SMALL_EVENTS).take(SMALL_BATCHES) {
         small.fill(&mut batch, first, SMALL_EVENTS);
@@ -231,7 +208,7 @@ fn write(log: &mut Log, graph: &GraphStore, batch: &mut EdgeBatch) -> anyhow::Re
     let frame = Frame { batch: std::mem::take(batch), ..Frame::default() };
     log.append(&frame)?;
     log.commit()?;
-    graph.apply(&frame.batch);
+    graph.apply(&frame.batch)?;
     *batch = frame.batch;
     Ok(())
 }

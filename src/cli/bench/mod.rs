@@ -5,7 +5,9 @@
 //! are read and batches are made before the clock starts).
 
 mod ingest;
+mod questions;
 mod sample;
+mod train;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -30,6 +32,10 @@ enum Part {
     Ingest(ingest::IngestArgs),
     /// Temporal sampling: recent and uniform, one and two layers, one and more threads
     Sample(sample::SampleArgs),
+    /// What other samplers can be asked too, and our answers, as files
+    Questions(questions::QuestionsArgs),
+    /// Training epochs, by phase, and what they cost in memory
+    Train(train::TrainArgs),
 }
 
 /// What every part takes.
@@ -51,6 +57,8 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.part {
         Part::Ingest(args) => ingest::run(args),
         Part::Sample(args) => sample::run(args),
+        Part::Questions(args) => questions::run(args),
+        Part::Train(args) => train::run(args),
     }
 }
 

@@ -3,6 +3,12 @@
 //! A batch is 600 events; its seeds are their sources, their destinations and one random destination each,
 //! at the events' times: 1,800 seeds. A layer's seeds are the distinct (neighbor, time) pairs that the layer
 //! before it found.
+//!
+//! Batches are sampled one per call, as a consumer does that needs each before it can ask for the next; with more
+//! than one thread also some at a time, as one does that plans ahead. The headline figures are those of one call per
+//! batch for one thread, of planning ahead for more; each measurement says which it is.
+
+use std::collections::BTreeMap;
 
 use clap::Args;
 use serde::Serialize;
@@ -12,12 +18,14 @@ use crate::cli::events::read_stream;
 use crate::cli::output;
 use crate::device::rng;
 use crate::event::{EdgeBatch, EventTime, NodeId};
-use crate::graph::{GraphOptions, GraphStore};
-use crate::sampler::{Layers, SampleRequest, SamplingPolicy, Seeds};
+use crate::graph::{GraphOptions, GraphStore, SpillError};
+use crate::sampler::{Layers, SampleRequest, SamplingPolicy, Seeds, sample_ahead};
 use crate::train::stream::Stream;
 
 const BATCH_EVENTS: usize = 600;
 const FANOUT: usize = 10;
+/// Batches per thread that one call samples when it plans ahead.
+const AHEAD_BATCHES: usize = 2;
 /// Questions of one measurement about a hub.
 const HUB_QUESTIONS: usize = 10_000;
 
@@ -37,6 +45,14 @@ struct Figures {
     nodes: usize,
     batch_events: usize,
     seeds_per_batch: usize,
+    /// At the most threads.
+    recent_1x10_batches_per_second: Option<f64>,
+    uniform_2x10_batches_per_second: Option<f64>,
+    /// Figure, then threads.
+    by_threads: BTreeMap<String, BTreeMap<usize, f64>>,
+    /// The same with one batch per call.
+    one_batch_per_call_by_threads: BTreeMap<String, BTreeMap<usize, f64>>,
+    far_past_ratio: f64,
     measurements: Vec<Measurement>,
     hub: Hub,
 }
@@ -47,8 +63,16 @@ struct Measurement {
     layers: usize,
     fanout: usize,
     threads: usize,
+    batches_per_call: usize,
     batches_per_second: Spread,
     sampled_edges: u64,
+}
+
+impl Measurement {
+    /// What the figure is called.
+    fn key(&self) -> String {
+        format!("{}_{}x{}_batches_per_second", self.policy, self.layers, self.fanout)
+    }
 }
 
 /// Questions about the node with the most edges.
@@ -68,7 +92,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
     for row in 0..stream.len() {
         batch.push_edge(stream.src()[row], stream.dst()[row], stream.times()[row]);
     }
-    graph.apply(&batch);
+    graph.apply(&batch)?;
     drop(batch);
     let batches = seeds(&stream);
     let mut measurements = Vec::new();
@@ -80,12 +104,18 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
     ] {
         let mut threads = 1;
         while threads <= args.threads as usize {
-            let measured = measure(&graph, &batches, policy, layers, threads, args.common.runs)?;
-            output::tell(&format!(
-                "{} {layers}x{FANOUT}, {threads} threads: {:.0} batches/s",
-                measured.policy, measured.batches_per_second.median
-            ));
-            measurements.push(measured);
+            for batches_per_call in [1, AHEAD_BATCHES * threads] {
+                if threads == 1 && batches_per_call > 1 {
+                    continue;
+                }
+                let how = How { policy, layers, threads, batches_per_call };
+                let measured = measure(&graph, &batches, how, args.common.runs)?;
+                output::tell(&format!(
+                    "{} {layers}x{FANOUT}, {threads} threads, {batches_per_call} per call: {:.0} batches/s",
+                    measured.policy, measured.batches_per_second.median
+                ));
+                measurements.push(measured);
+            }
             threads *= 2;
         }
     }
@@ -94,11 +124,18 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
         "a hub of {} edges: newest {:.0} ns, far past {:.0} ns, ratio {:.2}",
         hub.degree, hub.newest_nanoseconds.median, hub.far_past_nanoseconds.median, hub.ratio
     ));
+    let by_threads = medians(&measurements);
+    let last = |key| by_threads.get(key).and_then(|by| by.values().next_back()).copied();
     let figures = Figures {
         events: stream.len(),
         nodes: stream.nodes(),
         batch_events: BATCH_EVENTS,
         seeds_per_batch: 3 * BATCH_EVENTS,
+        recent_1x10_batches_per_second: last("recent_1x10_batches_per_second"),
+        uniform_2x10_batches_per_second: last("uniform_2x10_batches_per_second"),
+        one_batch_per_call_by_threads: medians(measurements.iter().filter(|one| one.batches_per_call == 1)),
+        far_past_ratio: hub.ratio,
+        by_threads,
         measurements,
         hub,
     };
@@ -120,47 +157,83 @@ fn seeds(stream: &Stream) -> Vec<(Vec<NodeId>, Vec<EventTime>)> {
     batches
 }
 
-fn measure(
-    graph: &GraphStore,
-    batches: &[(Vec<NodeId>, Vec<EventTime>)],
+/// The medians by figure and threads; of two with the same, the later.
+fn medians<'a>(
+    measurements: impl IntoIterator<Item = &'a Measurement>,
+) -> BTreeMap<String, BTreeMap<usize, f64>> {
+    let mut medians: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for one in measurements {
+        medians.entry(one.key()).or_default().insert(one.threads, one.batches_per_second.median);
+    }
+    medians
+}
+
+/// How to sample.
+#[derive(Clone, Copy)]
+struct How {
     policy: SamplingPolicy,
     layers: usize,
     threads: usize,
+    batches_per_call: usize,
+}
+
+fn measure(
+    graph: &GraphStore,
+    batches: &[(Vec<NodeId>, Vec<EventTime>)],
+    how: How,
     runs: u32,
 ) -> anyhow::Result<Measurement> {
+    let How { policy, layers, threads, batches_per_call } = how;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    let mut out = Layers::new();
+    let requests: Vec<(Seeds<'_>, SampleRequest)> = batches
+        .iter()
+        .zip(0..)
+        .map(|((nodes, times), batch)| (Seeds { nodes, times }, request(policy, batch)))
+        .collect();
+    let (mut one, mut some) = (Layers::new(), Vec::new());
     let mut sampled = 0;
     let mut rates = Vec::new();
-    pool.install(|| {
+    pool.install(|| -> anyhow::Result<()> {
         // The first round warms caches and buffers.
         for round in 0..=runs {
             sampled = 0;
-            let (spent, ()) = seconds(|| {
-                for (number, (nodes, times)) in batches.iter().enumerate() {
-                    let request = SampleRequest {
-                        policy,
-                        fanout: FANOUT,
-                        window: None,
-                        seed: 0,
-                        batch: number as u64,
-                        layer: 0,
-                    };
-                    out.sample(graph.view(), Seeds { nodes, times }, &request, layers);
-                    sampled += out.edges();
+            let (spent, done) = seconds(|| {
+                for called in requests.chunks(batches_per_call) {
+                    if let [(seeds, request)] = called {
+                        one.sample(graph.view(), *seeds, request, layers)?;
+                        sampled += one.edges();
+                    } else {
+                        sample_ahead(graph.view(), called, layers, &mut some)?;
+                        sampled += some.iter().map(Layers::edges).sum::<u64>();
+                    }
                 }
+                Ok::<_, SpillError>(())
             });
+            done?;
             if round > 0 {
                 rates.push(per_second(batches.len(), spent));
             }
         }
-    });
+        Ok(())
+    })?;
     let policy = match policy {
         SamplingPolicy::Recent => "recent",
         SamplingPolicy::Uniform => "uniform",
     };
     let batches_per_second = Spread::of(rates);
-    Ok(Measurement { policy, layers, fanout: FANOUT, threads, batches_per_second, sampled_edges: sampled })
+    Ok(Measurement {
+        policy,
+        layers,
+        fanout: FANOUT,
+        threads,
+        batches_per_call,
+        batches_per_second,
+        sampled_edges: sampled,
+    })
+}
+
+fn request(policy: SamplingPolicy, batch: u64) -> SampleRequest {
+    SampleRequest { policy, fanout: FANOUT, window: None, seed: 0, batch, layer: 0 }
 }
 
 /// Time of one question about the node with the most edges, at the end of its history and near its begin.
@@ -177,17 +250,10 @@ fn hub(graph: &GraphStore, stream: &Stream, runs: u32) -> Hub {
     let ask = |time: EventTime| {
         let nodes = vec![hub; HUB_QUESTIONS];
         let at = vec![time; HUB_QUESTIONS];
-        let request = SampleRequest {
-            policy: SamplingPolicy::Recent,
-            fanout: FANOUT,
-            window: None,
-            seed: 0,
-            batch: 0,
-            layer: 0,
-        };
+        let request = request(SamplingPolicy::Recent, 0);
         let mut out = Layers::new();
         Spread::of((0..=runs).map(|_| {
-            let (spent, ()) =
+            let (spent, _) =
                 seconds(|| out.sample(graph.view(), Seeds { nodes: &nodes, times: &at }, &request, 1));
             spent * 1e9 / HUB_QUESTIONS as f64
         }))

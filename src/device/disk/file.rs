@@ -5,8 +5,11 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::{DiskError, Extent, PAGE_BYTES, PageBuffer, PageFile};
+use super::runs::{Run, runs};
+use super::uring::Rings;
+use super::{DiskError, Extent, PAGE_BYTES, PageBuffer, PageFile, pread};
 
 /// Which way pages are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,38 +17,44 @@ pub enum EngineChoice {
     /// The fastest that works here.
     #[default]
     Auto,
-    /// One system call per extent.
+    /// One system call per request, by several threads when there are many.
     Pread,
+    /// Many requests in flight from one thread; an error where the kernel does not offer it.
+    IoUring,
 }
+
+/// Tells the files of a process apart while they have names.
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// A file of pages on a real disk.
 pub struct SpillFile {
     file: File,
     path: PathBuf,
     direct: bool,
+    /// Where reads go through io_uring.
+    rings: Option<Rings>,
 }
 
 impl SpillFile {
     /// A new, empty file in the folder `dir`.
     ///
     /// # Errors
-    /// The file cannot be made or unlinked.
-    pub fn create(dir: &Path, name: &str, _choice: EngineChoice) -> io::Result<Self> {
-        let path = dir.join(name);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        let direct = options.clone().custom_flags(O_DIRECT).open(&path);
-        let (file, direct) = match direct {
-            Ok(file) => (file, true),
-            // Some file systems, in memory for instance, know no direct access.
-            Err(_) => (options.open(&path)?, false),
+    /// The file cannot be made or unlinked, or `choice` asks for what the kernel does not offer.
+    pub fn create(dir: &Path, name: &str, choice: EngineChoice) -> io::Result<Self> {
+        let rings = match choice {
+            EngineChoice::Auto => Rings::new().ok(),
+            EngineChoice::Pread => None,
+            EngineChoice::IoUring => Some(Rings::new()?),
         };
+        let path = dir.join(format!("{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed)));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = options.clone().create_new(true).open(&path)?;
+        let direct = options.custom_flags(O_DIRECT).open(&path).and_then(takes_pages);
         std::fs::remove_file(&path)?;
-        Ok(Self { file, path, direct })
-    }
-
-    fn failed(&self, operation: &'static str, offset: u64, bytes: usize, source: io::Error) -> DiskError {
-        DiskError { operation, path: self.path.clone(), offset, bytes, source }
+        // Some file systems, in memory for instance, know no direct access.
+        let (file, direct) = direct.map_or((file, false), |direct| (direct, true));
+        Ok(Self { file, path, direct, rings })
     }
 }
 
@@ -55,48 +64,57 @@ const O_DIRECT: i32 = 0x4000;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
 const O_DIRECT: i32 = 0x10000;
 
+/// The file, empty, if the disk below it takes direct requests as small as a page.
+fn takes_pages(file: File) -> io::Result<File> {
+    match file.read_at(PageBuffer::zeros(1).bytes_mut(), 0) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
+        _ => {}
+    }
+    match file.write_at(PageBuffer::zeros(1).bytes(), 0) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
+        _ => file.set_len(0)?,
+    }
+    Ok(file)
+}
+
 impl PageFile for SpillFile {
     fn read(&self, extents: &[Extent], into: &mut PageBuffer) -> Result<(), DiskError> {
-        let mut rest = into.bytes_mut();
-        for extent in extents {
-            let (bytes, after) = rest.split_at_mut(extent.bytes());
-            let read = self.file.read_exact_at(bytes, extent.offset());
-            read.map_err(|source| self.failed("reading", extent.offset(), extent.bytes(), source))?;
-            rest = after;
-        }
-        Ok(())
+        let (runs, bytes) = runs(extents);
+        let into = &mut into.bytes_mut()[..bytes];
+        // One request alone gains nothing from a ring.
+        let rings = self.rings.as_ref().filter(|_| runs.len() > 1);
+        let read = rings.and_then(|rings| rings.read(&self.file, &runs, into));
+        let read = read.unwrap_or_else(|| pread::read(&self.file, &runs, into));
+        read.map_err(|failed| failed.reading(&self.path))
     }
 
     fn write(&self, page: u64, from: &PageBuffer, pages: usize) -> Result<(), DiskError> {
         let (offset, bytes) = (page * PAGE_BYTES as u64, pages * PAGE_BYTES);
-        let written = self.file.write_all_at(&from.bytes()[..bytes], offset);
-        written.map_err(|source| self.failed("writing", offset, bytes, source))
+        let mut rest = Run { offset, at: 0, bytes };
+        let from = &from.bytes()[..bytes];
+        while rest.bytes > 0 {
+            let written = match self.file.write_at(&from[rest.at..], rest.offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                Err(error) => Err(error),
+                // Where only a piece of a page fits there is no room.
+                Ok(put) => rest.advance(put).map_err(|_| io::ErrorKind::StorageFull.into()),
+            };
+            written.map_err(|source| DiskError {
+                operation: "writing",
+                path: self.path.clone(),
+                offset: rest.offset,
+                bytes: rest.bytes,
+                source,
+            })?;
+        }
+        Ok(())
     }
 
     fn engine(&self) -> String {
-        if self.direct { "pread, direct".to_owned() } else { "pread, cached".to_owned() }
+        let engine = if self.rings.is_some() { "io_uring" } else { "pread" };
+        format!("{engine}, {}", if self.direct { "direct" } else { "cached" })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_written_is_read_in_any_order_and_the_folder_stays_empty() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = SpillFile::create(folder.path(), "pages", EngineChoice::Auto).unwrap();
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        let mut buffer = PageBuffer::zeros(1);
-        for page in [3_u8, 0, 2, 1] {
-            buffer.bytes_mut().fill(page + 1);
-            file.write(page.into(), &buffer, 1).unwrap();
-        }
-        let mut read = PageBuffer::zeros(3);
-        file.read(&[Extent { page: 2, pages: 2 }, Extent { page: 0, pages: 1 }], &mut read).unwrap();
-        let firsts: Vec<u8> = read.bytes().chunks(PAGE_BYTES).map(|page| page[9]).collect();
-        assert_eq!(firsts, [3, 4, 1]);
-        let error = file.read(&[Extent { page: 4, pages: 1 }], &mut read).unwrap_err();
-        assert_eq!((error.operation, error.offset), ("reading", 4 * PAGE_BYTES as u64));
-    }
-}
+mod tests;

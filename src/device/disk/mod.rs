@@ -2,14 +2,19 @@
 //!
 //! A [`PageFile`] is read and written in whole pages of 4 KiB, so that the kernel's cache can be passed by and
 //! memory stays what the budgets say. Many extents are read by one call, which keeps as many requests in
-//! flight as the engine can. A [`SpillFile`] is one on a real disk. A read gives everything it was asked for
-//! or an error that names file, offset and cause.
+//! flight as the engine can. A [`SpillFile`] is one on a real disk, read through io_uring where the kernel has
+//! it and with plain calls elsewhere. A read gives everything it was asked for or an error that names file,
+//! offset and cause. [`Faulty`] is one that fails on purpose, for tests.
 //!
 //! What is spilled can be made again from the log: nothing here is synced, and nothing outlives the process.
 //! Knows nothing of what the pages hold; owners keep checksums of theirs.
 
 mod buffer;
+mod faulty;
 mod file;
+mod pread;
+mod runs;
+mod uring;
 
 use std::io;
 use std::path::PathBuf;
@@ -17,6 +22,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 pub use buffer::{PAGE_BYTES, PageBuffer};
+pub use faulty::{Fault, Faulty, Operation};
 pub use file::{EngineChoice, SpillFile};
 
 /// Consecutive pages of a file.

@@ -25,7 +25,7 @@ impl Layer {
             nodes,
             slots: self.slots.clone(),
             deltas: self.deltas.clone(),
-            edge_rows: self.edges.as_ref().map(tensor),
+            edge_rows: self.edges.as_ref().map(|edges| tensor(edges).into()),
             edge_slots: self.edge_slots.clone(),
             w_q: p[2],
             w_k: p[3],

@@ -11,6 +11,8 @@
 //! ```
 //! `u` and `y` have rows of `heads` blocks, each padded with zeros to whole vectors (`Shape::padded`).
 
+use std::sync::Arc;
+
 use crate::device::Device;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::attention::{self as cpu, Shape};
@@ -31,7 +33,8 @@ pub struct TemporalAttention<'a> {
     /// `[S * K]`: seed time minus edge time; anything in empty slots.
     pub deltas: Vec<f32>,
     /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` says which. `None` means `de = 0`.
-    pub edge_rows: Option<Tensor>,
+    /// Shared with whoever gathered them; free again when the tape is gone.
+    pub edge_rows: Option<Arc<Tensor>>,
     /// `[S * K]`: the row of `edge_rows` for each slot; `None` means row i for slot i.
     pub edge_slots: Option<Vec<u32>>,
     /// `[D, dq]`, `D` divisible by `heads`.
@@ -62,7 +65,7 @@ struct Attention {
     shape: Shape,
     slots: Vec<u32>,
     deltas: Vec<f32>,
-    edge_rows: Option<Tensor>,
+    edge_rows: Option<Arc<Tensor>>,
     edge_slots: Option<Vec<u32>>,
     /// `[S, D]`.
     q: Tensor,
@@ -125,7 +128,7 @@ impl Tape<'_> {
         let parameters = self.parameters();
         let (seeds, dq) = self.value(args.query).shape();
         let (rows, node) = self.value(args.nodes).shape();
-        let edge = args.edge_rows.as_ref().map_or(0, Tensor::cols);
+        let edge = args.edge_rows.as_ref().map_or(0, |rows| rows.cols());
         let time = args.time.dim(parameters);
         let width = node + edge + time;
         let (model, slots) =
@@ -169,7 +172,7 @@ impl Attention {
         cpu::Source {
             slots: &self.slots,
             nodes: nodes.data(),
-            edges: self.edge_rows.as_ref().map_or(&[], Tensor::data),
+            edges: self.edge_rows.as_ref().map_or(&[], |rows| rows.data()),
             edge_slots: self.edge_slots.as_deref(),
         }
     }
@@ -192,7 +195,7 @@ impl Attention {
         let source = cpu::Source {
             slots: &self.slots,
             nodes: nodes.data(),
-            edges: self.edge_rows.as_ref().map_or(&[], Tensor::data),
+            edges: self.edge_rows.as_ref().map_or(&[], |rows| rows.data()),
             edge_slots: self.edge_slots.as_deref(),
         };
         let mut results =
@@ -207,7 +210,7 @@ impl Attention {
     }
 
     fn tensors(self) -> impl Iterator<Item = Tensor> {
-        [self.q, self.u, self.y, self.weights, self.phi].into_iter().chain(self.edge_rows)
+        [self.q, self.u, self.y, self.weights, self.phi].into_iter()
     }
 
     /// Adds to the gradient of `w_v`; returns the gradient of `y`.

@@ -6,8 +6,6 @@
 //! validation average precision is kept with its weights and the state it had after validation; test
 //! and inductive test each start from those.
 
-use std::time::Instant;
-
 use super::{
     Candidates, Contender, EvaluationError, PartNegatives, Pass, PassReport, Progress, Scores, Stage,
     StaticReport, Watch,
@@ -16,10 +14,11 @@ use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, GraphView};
 use crate::model::{TgnState, Weights};
+use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::protocol::{Batch, Draw, NegativeSource, Populations};
 use crate::train::ranking::RankingMeter;
 use crate::train::stream::Stream;
-use crate::train::{Negatives, Positives, StepMode, Trainer, World};
+use crate::train::{Negatives, Positives, PreparedBatch, Preparer, StepMode, Trainer, World};
 
 /// Feature rows of a stream, by edge id and by node id.
 pub struct StreamFeatures {
@@ -83,10 +82,11 @@ pub fn evaluate_learned(
 ) -> Result<StaticReport, EvaluationError> {
     let features = StreamFeatures::new(stream)?;
     let training = GraphStore::new(GraphOptions::default());
-    training.apply(&stream.edge_batch(0..populations.split.validation, |row| populations.is_train(row)));
+    training.apply(&stream.edge_batch(0..populations.split.validation, |row| populations.is_train(row)))?;
     let everything = GraphStore::new(GraphOptions::default());
-    everything.apply(&stream.edge_batch(0..stream.len(), |_| true));
-    let (training, everything) = (features.world(training.view()), features.world(everything.view()));
+    everything.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
+    let (masked, everything) = (features.world(training.view()), features.world(everything.view()));
+    let mut lookahead = Lookahead::new(Helper::new());
 
     let parts = [populations.validation().collect(), populations.test().collect()];
     let [validation_rows, test_rows]: [Vec<usize>; 2] = parts;
@@ -96,7 +96,8 @@ pub fn evaluate_learned(
     };
     let (mut best, mut seconds): (Option<Best>, f64) = (None, 0.0);
     for epoch in 1..=options.epochs.max(1) {
-        seconds += train_epoch(&mut trainer, &training, stream, populations, options, epoch, watch)?;
+        let training = (&mut trainer, &mut lookahead);
+        seconds += train_epoch(training, &masked, stream, populations, options, epoch, watch)?;
         let mut rolling = Rolling { trainer: &mut trainer, world: everything };
         let pass = pass(&validation_rows, &negatives.validation, Stage::Validation, epoch);
         let validation = pass.run(&mut rolling, watch)?;
@@ -131,7 +132,7 @@ pub fn evaluate_learned(
 
 /// Trains one epoch from an empty state and says how many seconds the steps took.
 fn train_epoch(
-    trainer: &mut Trainer,
+    (trainer, lookahead): (&mut Trainer, &mut Lookahead),
     world: &World<'_>,
     stream: &Stream,
     populations: &Populations,
@@ -143,15 +144,21 @@ fn train_epoch(
     let seed = Draw::Train.seed(options.seed, epoch as u64);
     let negatives = NegativeSource::drawn(stream, populations.train.iter().copied(), seed);
     let (mut batch, mut meter) = (Batch::default(), RankingMeter::default());
-    let (mut done, mut seconds) = (0, 0.0);
-    for (number, rows) in populations.train.chunks(options.batch_size.max(1)).enumerate() {
+    let (mut taken, mut done, mut seconds) = (0, 0, 0.0);
+    let mut parts = populations.train.chunks(options.batch_size.max(1)).enumerate();
+    let source = |preparer: &Preparer, prepared: &mut PreparedBatch| {
+        let Some((number, rows)) = parts.next() else { return Ok(false) };
         batch.load(stream, rows.iter().copied());
-        batch.load_negatives(&negatives, number, done);
-        let clock = Instant::now();
-        let report = trainer.step(world, &positives(&batch), &batch_negatives(&batch), StepMode::Train)?;
-        seconds += clock.elapsed().as_secs_f64();
-        meter.push(&report.positive, &report.negative);
-        done += rows.len();
+        batch.load_negatives(&negatives, number, taken);
+        taken += rows.len();
+        let (positives, negatives) = (positives(&batch), batch_negatives(&batch));
+        preparer.sample(world, &positives, &negatives, StepMode::Train, prepared)?;
+        Ok(true)
+    };
+    lookahead.run(trainer, world, source, |turn| {
+        seconds += turn.seconds;
+        meter.push(&turn.report.positive, &turn.report.negative);
+        done += turn.batch.positives().src.len();
         watch(&Progress {
             stage: Stage::Train,
             epoch,
@@ -159,7 +166,8 @@ fn train_epoch(
             total: populations.train.len(),
             average_precision: meter.average_precision(),
         });
-    }
+        Ok::<_, EvaluationError>(())
+    })?;
     Ok(seconds)
 }
 
@@ -184,8 +192,13 @@ impl Contender for Rolling<'_> {
         Ok(Scores { positive: report.positive, negative: report.negative })
     }
 
-    fn score_candidates(&self, src: NodeId, time: EventTime, candidates: &[NodeId]) -> Vec<f32> {
-        self.trainer.score_candidates(&self.world, src, time, candidates)
+    fn score_candidates(
+        &self,
+        src: NodeId,
+        time: EventTime,
+        candidates: &[NodeId],
+    ) -> Result<Vec<f32>, EvaluationError> {
+        Ok(self.trainer.score_candidates(&self.world, src, time, candidates)?)
     }
 }
 
@@ -207,6 +220,7 @@ pub struct TestThenTrain<'a> {
     features: StreamFeatures,
     graph: GraphStore,
     sight: Sight,
+    batch: PreparedBatch,
 }
 
 impl<'a> TestThenTrain<'a> {
@@ -216,7 +230,7 @@ impl<'a> TestThenTrain<'a> {
     /// When feature rows of the stream have different lengths.
     pub fn new(stream: &'a Stream, trainer: Trainer, sight: Sight) -> Result<Self, EvaluationError> {
         let (features, graph) = (StreamFeatures::new(stream)?, GraphStore::new(GraphOptions::default()));
-        Ok(Self { stream, trainer, features, graph, sight })
+        Ok(Self { stream, trainer, features, graph, sight, batch: PreparedBatch::default() })
     }
 }
 
@@ -227,18 +241,24 @@ impl Contender for TestThenTrain<'_> {
         };
         let edges = self.stream.edge_batch(first..last + 1, |_| true);
         if self.sight == Sight::WithinBatch {
-            self.graph.apply(&edges);
+            self.graph.apply(&edges)?;
         }
         let world = self.features.world(self.graph.view());
         let (positives, negatives) = (positives(batch), batch_negatives(batch));
-        let (positive, negative) = self.trainer.score_pairs(&world, &positives, &negatives)?;
-        self.trainer.step(&world, &positives, &negatives, StepMode::Train)?;
-        self.graph.apply(&edges);
+        self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.batch)?;
+        let (positive, negative) = self.trainer.score_prepared(&self.batch)?;
+        self.trainer.step_prepared(&self.batch)?;
+        self.graph.apply(&edges)?;
         Ok(Scores { positive, negative })
     }
 
-    fn score_candidates(&self, src: NodeId, time: EventTime, candidates: &[NodeId]) -> Vec<f32> {
+    fn score_candidates(
+        &self,
+        src: NodeId,
+        time: EventTime,
+        candidates: &[NodeId],
+    ) -> Result<Vec<f32>, EvaluationError> {
         let world = self.features.world(self.graph.view());
-        self.trainer.score_candidates(&world, src, time, candidates)
+        Ok(self.trainer.score_candidates(&world, src, time, candidates)?)
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Edge {
 
 /// A record of a stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Record {
+pub(crate) enum Record {
     Edge { src: u32, dst: u32, time: i64 },
     DeleteEdge { src: u32, dst: u32, until: i64 },
     DeleteNode { node: u32 },
@@ -75,7 +75,7 @@ impl Oracle {
 }
 
 /// The records as batches, cut after each of `cuts` (lengths, used in turn).
-pub(super) fn batches(records: &[Record], cuts: &[usize]) -> Vec<EdgeBatch> {
+pub(crate) fn batches(records: &[Record], cuts: &[usize]) -> Vec<EdgeBatch> {
     let mut batches = Vec::new();
     let mut rest = records;
     let mut first = 0;
@@ -108,26 +108,26 @@ pub(super) fn batch(first: u64, records: &[Record]) -> EdgeBatch {
 }
 
 /// A small generator of its own, so that the cases do not depend on the code under test.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let high = (self.0 >> 33) * (n >> 31) + (((self.0 >> 33) * (n & 0x7FFF_FFFF)) >> 31);
         high.min(n - 1)
     }
 
-    pub(super) fn chance(&mut self, one_in: u64) -> bool {
+    pub(crate) fn chance(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }
 
-    pub(super) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
 }
 
 /// A stream of `length` records. Its character (clock, lateness, hubs, deletions) is drawn too.
-pub(super) fn stream(random: &mut Random, length: usize, deletions: bool) -> Vec<Record> {
+pub(crate) fn stream(random: &mut Random, length: usize, deletions: bool) -> Vec<Record> {
     let nodes = random.pick(&[2, 5, 40, 3_000]);
     let hub_one_in = random.pick(&[2, 10, 1 << 40]);
     let late_one_in = random.pick(&[2, 20, 1 << 40]);
@@ -191,8 +191,8 @@ pub(super) fn compare_samples(
 ) {
     let seeds = Seeds { nodes, times };
     let (mut recent, mut uniform) = (MessageFlowGraph::new(), MessageFlowGraph::new());
-    sample(view, seeds, &request(SamplingPolicy::Recent, fanout, window), &mut recent);
-    sample(view, seeds, &request(SamplingPolicy::Uniform, fanout, window), &mut uniform);
+    sample(view, seeds, &request(SamplingPolicy::Recent, fanout, window), &mut recent).unwrap();
+    sample(view, seeds, &request(SamplingPolicy::Uniform, fanout, window), &mut uniform).unwrap();
     for (i, (&node, &time)) in nodes.iter().zip(times).enumerate() {
         let from = window.map_or(i64::MIN, |window| time.0.saturating_sub(window));
         let past = oracle.past(node.0, from, time.0, view.bound().0);
@@ -216,7 +216,7 @@ pub(super) fn compare_samples(
         }
     }
     let mut again = MessageFlowGraph::new();
-    sample(view, seeds, &request(SamplingPolicy::Uniform, fanout, window), &mut again);
+    sample(view, seeds, &request(SamplingPolicy::Uniform, fanout, window), &mut again).unwrap();
     assert_eq!(again, uniform, "a sample is a function of its arguments");
 }
 
@@ -234,7 +234,7 @@ pub(super) fn compare_accounts(oracle: &Oracle, store: &GraphStore, nodes: &[u32
     for &node in nodes {
         assert_eq!(store.degree(NodeId(node)), oracle.live(node).count() as u64, "degree of {node}");
         let last = oracle.live(node).map(|edge| EventTime(edge.time)).max();
-        assert_eq!(store.last_event(NodeId(node)), last, "last event of {node}");
+        assert_eq!(store.last_event(NodeId(node)).unwrap(), last, "last event of {node}");
     }
 }
 

@@ -1,0 +1,98 @@
+//! The events that ingest is timed with: a file, repeated in time.
+//!
+//! Copy c is shifted by c spans of the file, so that every node's list goes on growing in order, as a stream's
+//! does. Node ids are the same in every copy.
+
+use crate::cli::bench::seconds;
+use crate::config::Config;
+use crate::event::{EdgeBatch, EdgeId, EventTime};
+use crate::graph::GraphOptions;
+use crate::train::stream::Stream;
+
+/// The file, repeated, as decoded batches.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    stream: &'a Stream,
+    repeat: usize,
+    pub batch_events: usize,
+    /// As the daemon sets them.
+    pub options: GraphOptions,
+    /// Time between the first event of one copy and that of the next.
+    span: i64,
+}
+
+impl<'a> Source<'a> {
+    pub fn new(stream: &'a Stream, repeat: u32, batch_events: usize) -> anyhow::Result<Self> {
+        let graph = Config::default_settings()?.graph;
+        let options = GraphOptions {
+            shards: graph.shards,
+            page_entries_max: graph.page_entries_max,
+            ..GraphOptions::default()
+        };
+        let times = stream.times();
+        let span = match (times.first(), times.last()) {
+            (Some(first), Some(last)) => last.0.saturating_sub(first.0).saturating_add(1),
+            _ => 1,
+        };
+        Ok(Self { stream, repeat: repeat as usize, batch_events, options, span })
+    }
+
+    /// The same events in other batches.
+    pub fn in_batches_of(self, batch_events: usize) -> Self {
+        Self { batch_events, ..self }
+    }
+
+    pub fn events(&self) -> usize {
+        self.stream.len() * self.repeat
+    }
+
+    /// Fills `batch` with the events from `first` on, `most` at most.
+    #[allow(clippy::cast_possible_wrap)] // copies are few
+    pub fn fill(&self, batch: &mut EdgeBatch, first: usize, most: usize) {
+        batch.first = EdgeId(first as u64);
+        batch.op.clear();
+        batch.src.clear();
+        batch.dst.clear();
+        batch.time.clear();
+        batch.edge_type.clear();
+        batch.label.clear();
+        let (src, dst, times) = (self.stream.src(), self.stream.dst(), self.stream.times());
+        for i in first..self.events().min(first + most) {
+            let (copy, row) = (i / self.stream.len(), i % self.stream.len());
+            let time = times[row].0.saturating_add(self.span.saturating_mul(copy as i64));
+            batch.push_edge(src[row], dst[row], EventTime(time));
+        }
+    }
+
+    /// A buffer that holds any batch without growing, so that what grows meanwhile is somebody else.
+    pub fn buffer(&self) -> EdgeBatch {
+        let mut batch = EdgeBatch::default();
+        self.fill(&mut batch, 0, self.batch_events);
+        batch
+    }
+
+    /// Calls `work` with every batch, in `batch`.
+    pub fn each(&self, batch: &mut EdgeBatch, mut work: impl FnMut(&mut EdgeBatch)) {
+        for first in (0..self.events()).step_by(self.batch_events) {
+            self.fill(batch, first, self.batch_events);
+            work(batch);
+        }
+    }
+
+    /// The same; returns the seconds that `work` took in all.
+    pub fn timed(
+        &self,
+        batch: &mut EdgeBatch,
+        mut work: impl FnMut(&mut EdgeBatch) -> anyhow::Result<()>,
+    ) -> anyhow::Result<f64> {
+        let (mut spent, mut outcome) = (0.0, Ok(()));
+        self.each(batch, |batch| {
+            if outcome.is_ok() {
+                let (took, done) = seconds(|| work(batch));
+                outcome = done;
+                spent += took;
+            }
+        });
+        outcome.map(|()| spent)
+    }
+}

@@ -1,0 +1,394 @@
+//! `evergraph bench train`: epochs of TGN training over a whole stream, as `eval` trains: batches in order of
+//! time, one random destination a positive, neighbors strictly earlier, prepared ahead.
+//!
+//! Every epoch starts from an empty state and goes on with the weights; each is one measurement. Nothing is held
+//! that training does not need, so the peak of resident memory says what training costs.
+
+mod budget;
+mod world;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use xxhash_rust::xxh3::Xxh3;
+
+use self::budget::Budget;
+use self::world::{Columns, Limits, build, is_generated};
+use super::{Spread, deliver, per_second};
+use crate::cli::{machine, output};
+use crate::device::Device;
+use crate::device::disk::EngineChoice;
+use crate::event::EdgeId;
+use crate::feature::{FeatureStore, RowStats};
+use crate::graph::{GraphStore, SpillStats};
+use crate::model::TgnOptions;
+use crate::train::lookahead::{Helper, Lookahead, Turn};
+use crate::train::{
+    DestinationPool, Negatives, PhaseSeconds, Positives, PreparedBatch, Preparer, StepMode, TrainError,
+    Trainer, TrainerOptions, World,
+};
+
+/// What to train.
+#[derive(Debug, Args)]
+pub(super) struct TrainArgs {
+    /// Event file: CSV or CSV.gz with columns src, dst, ts
+    #[arg(long, value_name = "FILE")]
+    events: PathBuf,
+    /// Epochs, each of which is one measurement
+    #[arg(long, alias = "runs", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    epochs: u32,
+    /// Events a batch
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    batch_events: u32,
+    /// Train on this many events, the earliest of the file
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    events_max: Option<u32>,
+    /// Values per generated edge row; 0 is none
+    #[arg(long, value_name = "N", default_value_t = 172, value_parser = clap::value_parser!(u32).range(0..=65_536))]
+    row_dimension: u32,
+    /// Memory for edge rows, such as 64MiB or 25%; all of them if not given
+    #[arg(long, value_name = "BUDGET")]
+    rows_budget: Option<Budget>,
+    /// Memory for adjacency, such as 64MiB or 25%; all of it if not given
+    #[arg(long, value_name = "BUDGET")]
+    topology_budget: Option<Budget>,
+    /// Folder for what budgets leave no room for; the system's folder for temporary files if not given
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// How that is read: the fastest way that works, or plain reads
+    #[arg(long, value_enum, default_value_t = Engine::Auto)]
+    engine: Engine,
+    /// Whether the next batches are prepared beside a step, on a thread of their own, or before it
+    #[arg(long, value_enum, default_value_t = Prepare::Beside)]
+    prepare: Prepare,
+    /// Check every row that is read, and print digests of all samples and rows, in order
+    #[arg(long)]
+    verify: bool,
+    /// Seed of weights, dropout and negatives
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Threads to compute with; all cores if not given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Option<u32>,
+    /// Where the figures go as one JSON object; `-` is standard output
+    #[arg(long, value_name = "OUT")]
+    json: Option<PathBuf>,
+}
+
+/// How a disk is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    /// Through io_uring where the kernel allows it
+    Auto,
+    /// By plain reads
+    Pread,
+}
+
+/// Where the next batches are prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Prepare {
+    /// On a thread beside the step
+    Beside,
+    /// On the step's thread, before it
+    InTurn,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    events: usize,
+    nodes: usize,
+    epochs: u32,
+    batch_events: u32,
+    row_dimension: usize,
+    events_per_second: f64,
+    events_per_second_spread: Spread,
+    /// Of the epoch with the median rate. Work that was done beside a step overlaps with that step.
+    phase_seconds: Phases,
+    epoch_seconds: f64,
+    /// Mean over the batches of the last epoch.
+    loss: f64,
+    peak_resident_bytes: u64,
+    parts_bytes: Parts,
+    rows_gathered: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topology_spill: Option<Spilled>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows_spill: Option<Spilled>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<Verified>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Phases {
+    sample: f64,
+    gather: f64,
+    wait: f64,
+    forward: f64,
+    backward: f64,
+    optimizer: f64,
+    memory: f64,
+}
+
+impl Phases {
+    fn add(&mut self, step: &PhaseSeconds, waited: f64) {
+        self.sample += step.sample;
+        self.gather += step.gather;
+        self.wait += waited;
+        self.forward += step.forward;
+        self.backward += step.backward;
+        self.optimizer += step.optimizer;
+        self.memory += step.memory;
+    }
+}
+
+/// Memory by purpose at the end, in bytes.
+#[derive(Serialize)]
+struct Parts {
+    stream_columns: u64,
+    graph: u64,
+    edge_rows: u64,
+    node_memory: u64,
+    mailbox: u64,
+    weights_and_optimizer: u64,
+    tape: u64,
+    prepared_batches: u64,
+}
+
+/// A store that kept to a budget, at the end.
+#[derive(Serialize)]
+struct Spilled {
+    budget_bytes: u64,
+    memory_bytes: u64,
+    disk_bytes: u64,
+    reads: u64,
+    engine: String,
+}
+
+impl From<SpillStats> for Spilled {
+    fn from(stats: SpillStats) -> Self {
+        Self {
+            budget_bytes: stats.budget_bytes,
+            memory_bytes: stats.table_bytes + stats.resident_bytes,
+            disk_bytes: stats.disk_bytes,
+            reads: stats.loads,
+            engine: stats.engine,
+        }
+    }
+}
+
+impl From<RowStats> for Spilled {
+    fn from(stats: RowStats) -> Self {
+        Self {
+            budget_bytes: stats.budget_bytes,
+            memory_bytes: stats.resident_bytes,
+            disk_bytes: stats.disk_bytes,
+            reads: stats.reads,
+            engine: stats.engine,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Verified {
+    samples_digest: String,
+    rows_digest: String,
+    rows_wrong: u64,
+}
+
+/// What one epoch showed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epoch {
+    seconds: f64,
+    phases: Phases,
+    loss: f64,
+    rows: u64,
+}
+
+/// Digests of what was read, in the order of the steps.
+#[derive(Default)]
+struct Digests {
+    samples: Xxh3,
+    rows: Xxh3,
+    wrong: u64,
+}
+
+impl Digests {
+    fn take(&mut self, batch: &PreparedBatch) {
+        let (neighborhood, gathered) = batch.gathered();
+        self.samples.update(bytemuck::cast_slice(&neighborhood.sample().edges));
+        let Some(rows) = gathered.edge_rows() else { return };
+        self.rows.update(bytemuck::cast_slice(rows.data()));
+        for (row, &edge) in gathered.edges().iter().enumerate() {
+            self.wrong += u64::from(!is_generated(edge, rows.row(row)));
+        }
+    }
+
+    fn told(&self) -> Verified {
+        Verified {
+            samples_digest: format!("{:016x}", self.samples.digest()),
+            rows_digest: format!("{:016x}", self.rows.digest()),
+            rows_wrong: self.wrong,
+        }
+    }
+}
+
+/// Runs the benchmark.
+pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
+    let threads = args.threads.map_or(0, |threads| threads as usize);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    let figures = pool.install(|| measure(args))?;
+    let phases = figures.phase_seconds;
+    output::tell(&format!(
+        "{:.0} events/s; peak {:.0} MiB; sample {:.1} s, gather {:.1} s, waited {:.1} s, forward {:.1} s, backward \
+         {:.1} s, optimizer {:.1} s, memory {:.1} s",
+        figures.events_per_second,
+        mebibytes(figures.peak_resident_bytes),
+        phases.sample,
+        phases.gather,
+        phases.wait,
+        phases.forward,
+        phases.backward,
+        phases.optimizer,
+        phases.memory,
+    ));
+    if let Some(verified) = &figures.verified {
+        let Verified { samples_digest, rows_digest, rows_wrong } = verified;
+        output::tell(&format!("samples {samples_digest}, rows {rows_digest}, {rows_wrong} rows wrong"));
+    }
+    let wrong = figures.verified.as_ref().map_or(0, |verified| verified.rows_wrong);
+    deliver(args.json.as_deref(), "train", pool.current_num_threads(), figures)?;
+    anyhow::ensure!(wrong == 0, "{wrong} of the rows that were read are not those that were stored");
+    Ok(())
+}
+
+fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
+    let columns = Columns::read(&args.events, args.events_max.map_or(usize::MAX, |most| most as usize))?;
+    let dimension = args.row_dimension as usize;
+    let folder = args.data.clone().unwrap_or_else(std::env::temp_dir);
+    let engine = match args.engine {
+        Engine::Auto => EngineChoice::Auto,
+        Engine::Pread => EngineChoice::Pread,
+    };
+    let limits = Limits { rows: args.rows_budget, topology: args.topology_budget, folder: &folder, engine };
+    let (graph, rows) = build(&columns, dimension, limits)?;
+    let no_rows = FeatureStore::new(0);
+    let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
+    let model = TgnOptions { edge_feature_dim: dimension, ..TgnOptions::default() };
+    let options = TrainerOptions { model, seed: args.seed, ..TrainerOptions::default() };
+    let mut trainer = Trainer::new(options, &Device::Cpu)?;
+    let helper = match args.prepare {
+        Prepare::Beside => Helper::new(),
+        Prepare::InTurn => Helper::in_turn(),
+    };
+    let (mut lookahead, mut digests) = (Lookahead::new(helper), Digests::default());
+    let mut destinations = DestinationPool::new();
+    destinations.extend(&columns.dst);
+    let mut epochs = Vec::new();
+    for number in 0..args.epochs {
+        let negatives = (&destinations, args.seed + u64::from(number));
+        let digests = args.verify.then_some(&mut digests);
+        let epoch = train(args, &columns, &world, (&mut trainer, &mut lookahead), negatives, digests)?;
+        output::tell(&format!(
+            "epoch {}: {:.0} events/s, loss {:.4}",
+            number + 1,
+            per_second(columns.len(), epoch.seconds),
+            epoch.loss
+        ));
+        epochs.push(epoch);
+    }
+    let parts = parts(&columns, &graph, &rows, &trainer, &lookahead);
+    let rates = Spread::of(epochs.iter().map(|epoch| per_second(columns.len(), epoch.seconds)));
+    let last = epochs.last().copied().unwrap_or_default();
+    epochs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let middle = epochs.get(epochs.len() / 2).copied().unwrap_or_default();
+    Ok(Figures {
+        events: columns.len(),
+        nodes: columns.nodes,
+        epochs: args.epochs,
+        batch_events: args.batch_events,
+        row_dimension: dimension,
+        events_per_second: rates.median,
+        events_per_second_spread: rates,
+        phase_seconds: middle.phases,
+        epoch_seconds: middle.seconds,
+        loss: last.loss,
+        peak_resident_bytes: machine::peak_resident_bytes().unwrap_or(0),
+        parts_bytes: parts,
+        rows_gathered: middle.rows,
+        topology_spill: graph.spill_stats().map(Spilled::from),
+        rows_spill: rows.tiered_stats().map(Spilled::from),
+        verified: args.verify.then(|| digests.told()),
+    })
+}
+
+/// One epoch from an empty state.
+fn train(
+    args: &TrainArgs,
+    columns: &Columns,
+    world: &World<'_>,
+    (trainer, lookahead): (&mut Trainer, &mut Lookahead),
+    (destinations, seed): (&DestinationPool, u64),
+    mut digests: Option<&mut Digests>,
+) -> Result<Epoch, TrainError> {
+    trainer.reset_state();
+    let (size, mut first) = (args.batch_events as usize, 0);
+    let (mut against, mut edges) = (Vec::new(), Vec::new());
+    let source = |preparer: &Preparer, batch: &mut PreparedBatch| {
+        let range = first..columns.len().min(first + size);
+        if range.is_empty() {
+            return Ok(false);
+        }
+        let src = &columns.src[range.clone()];
+        destinations.draw(seed, first as u64, src.len(), &mut against);
+        first = range.end;
+        let (dst, times) = (&columns.dst[range.clone()], &columns.times[range.clone()]);
+        edges.clear();
+        edges.extend(range.map(|event| EdgeId(event as u64)));
+        let positives = Positives { src, dst, times, edges: &edges };
+        let negatives = Negatives { src, dst: &against };
+        preparer.sample(world, &positives, &negatives, StepMode::Train, batch)?;
+        Ok(true)
+    };
+    let (mut epoch, mut batches) = (Epoch::default(), 0_u32);
+    lookahead.run(trainer, world, source, |turn: Turn<'_>| {
+        epoch.seconds += turn.seconds;
+        epoch.phases.add(&turn.report.phases, turn.waited_seconds);
+        epoch.loss += f64::from(turn.report.loss);
+        epoch.rows += turn.batch.gathered().1.edges().len() as u64;
+        batches += 1;
+        if let Some(digests) = &mut digests {
+            digests.take(turn.batch);
+        }
+        Ok::<_, TrainError>(())
+    })?;
+    epoch.loss /= f64::from(batches.max(1));
+    Ok(epoch)
+}
+
+fn parts(
+    columns: &Columns,
+    graph: &GraphStore,
+    rows: &FeatureStore,
+    trainer: &Trainer,
+    lookahead: &Lookahead,
+) -> Parts {
+    let state = trainer.state();
+    // Weights, their gradients, and the two averages of the optimizer.
+    let weights = 4 * trainer.tgn().parameters.count() * size_of::<f32>();
+    Parts {
+        stream_columns: columns.bytes() as u64,
+        graph: graph.stats().bytes.total(),
+        edge_rows: rows.bytes(),
+        node_memory: state.memory.bytes() as u64,
+        mailbox: state.mailbox.bytes() as u64,
+        weights_and_optimizer: weights as u64,
+        tape: trainer.buffer_bytes() as u64,
+        prepared_batches: lookahead.bytes() as u64,
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // for people
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

@@ -1,0 +1,106 @@
+//! The stores that may keep a part of themselves on disk: made as the settings say, and told to people.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::config::{Config, SpillEngine};
+use crate::device::disk::{EngineChoice, SpillFile};
+use crate::feature::{FeatureStore, RowState, RowStats};
+use crate::graph::{GraphOptions, GraphStore, SpillStats};
+
+/// How much of a store with a budget is where. Key names carry their units.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct TierStatus {
+    /// What the settings allow, or the least that works where that is more.
+    pub budget_bytes: u64,
+    pub memory_bytes: u64,
+    pub disk_bytes: u64,
+    /// Reads from disk so far: of chunks of edges, or of blocks of rows.
+    pub reads: u64,
+    /// Reads and writes that failed so far.
+    pub failures: u64,
+    pub engine: String,
+    /// Why the disk cannot be used, while that is so.
+    pub failing: Option<String>,
+}
+
+impl From<SpillStats> for TierStatus {
+    fn from(stats: SpillStats) -> Self {
+        Self {
+            budget_bytes: stats.budget_bytes,
+            memory_bytes: stats.table_bytes + stats.resident_bytes,
+            disk_bytes: stats.disk_bytes,
+            reads: stats.loads,
+            failures: stats.failures,
+            engine: stats.engine,
+            failing: stats.failing,
+        }
+    }
+}
+
+impl From<RowStats> for TierStatus {
+    fn from(stats: RowStats) -> Self {
+        let failing = match stats.state {
+            RowState::Ok => None,
+            RowState::Degraded(reason) => Some(reason),
+        };
+        Self {
+            budget_bytes: stats.budget_bytes,
+            memory_bytes: stats.resident_bytes,
+            disk_bytes: stats.disk_bytes,
+            reads: stats.reads,
+            failures: stats.failures,
+            engine: stats.engine,
+            failing,
+        }
+    }
+}
+
+/// The stores that have a bound on their memory, by name.
+pub(super) fn stores(graph: &GraphStore, edge_rows: &FeatureStore) -> BTreeMap<&'static str, TierStatus> {
+    let graph = graph.spill_stats().map(|stats| ("graph", TierStatus::from(stats)));
+    let rows = edge_rows.tiered_stats().map(|stats| ("rows", TierStatus::from(stats)));
+    graph.into_iter().chain(rows).collect()
+}
+
+/// An empty graph.
+pub(super) fn graph(config: &Config) -> Result<GraphStore> {
+    let options = GraphOptions {
+        shards: config.graph.shards,
+        page_entries_max: config.graph.page_entries_max,
+        ..GraphOptions::default()
+    };
+    let budget = config.memory.graph_bytes_max;
+    if budget == 0 {
+        return Ok(GraphStore::new(options));
+    }
+    let file = spill_file(config, "graph")?;
+    Ok(GraphStore::with_budget(options, budget, Box::new(file)))
+}
+
+/// No rows by edge.
+pub(super) fn edge_rows(config: &Config) -> Result<FeatureStore> {
+    let (dimension, budget) = (config.stream.edge_feature_dimension, config.memory.rows_bytes_max);
+    if budget == 0 || dimension == 0 {
+        return Ok(FeatureStore::new(dimension));
+    }
+    let file = spill_file(config, "rows")?;
+    FeatureStore::with_budget(dimension, budget, Box::new(file))
+        .context("memory.rows_bytes_max: the threads that read and write rows cannot be started")
+}
+
+/// A file without a name in `data.dir/spill`.
+fn spill_file(config: &Config, name: &str) -> Result<SpillFile> {
+    let dir = config.data.dir.join("spill");
+    std::fs::create_dir_all(&dir)
+        .with_context(|| format!("data.dir: cannot make the folder {}", dir.display()))?;
+    let choice = match config.memory.engine {
+        SpillEngine::Auto => EngineChoice::Auto,
+        SpillEngine::Pread => EngineChoice::Pread,
+    };
+    SpillFile::create(&dir, name, choice)
+        .with_context(|| format!("data.dir: cannot make a spill file in {}", dir.display()))
+}

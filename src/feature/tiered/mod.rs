@@ -1,0 +1,275 @@
+//! [`TieredRows`]: rows of features of which memory holds as many as a budget pays for, and a file the rest.
+//!
+//! Rows are set, mostly at the end, and gathered, mostly near the end but also from long ago. What was set
+//! or found lately is in memory, in units of a row or of some short ones; the others are on disk, in blocks
+//! whose place follows from the index. A batch that is known before it is needed is announced: a thread reads
+//! what is missing, and the rows stay in memory until the announcement is dropped.
+//!
+//! # Who waits for what
+//!
+//! One lock guards all that is in memory. It is held for a few dozen rows at a time and never while the disk
+//! works. A second, inner one lists the blocks that are being read or written, and by whom. Everything rests on
+//! three rules:
+//!
+//! 1. *A block is read or written only by who has claimed it*, and a claim is made under the first lock, in the
+//!    same hold in which the unit was found missing, or dirty. So what a reader reads is what the checksum, taken
+//!    in that hold too, stands for, and no write is under way beside it.
+//! 2. *What the disk does not hold stays in memory.* A unit is evicted only when it is clean, unpinned and not
+//!    being written. It becomes clean when its image is taken and stays held until the write has worked. A row
+//!    that is set meanwhile makes it dirty anew.
+//! 3. *Who waits for another's claim has none of its own.* A gather reads what it claimed, releases it, and only
+//!    then waits. So no circle of waiting exists; and who wakes looks again from the start.
+//!
+//! A row that was set, or found to have changed, is never replaced by what a slower reader brings from disk: a
+//! unit that is in memory only gets the rows that it did not have.
+//!
+//! # When the disk fails
+//!
+//! A read that fails, or whose bytes have not the checksum of what was written, is an error of the gather that
+//! asked, never a wrong row. A write that fails leaves its rows in memory, beyond the budget if need be, and is
+//! tried again; the statistics say so.
+//!
+//! # What counts
+//!
+//! Everything: slots, table, checksums, queues and buffers. What the budget does not pay for stands at
+//! [`RowStats::resident_bytes`]. Nothing is synced and nothing outlives the process. Knows nothing of what an
+//! index stands for.
+
+mod ahead;
+mod blocks;
+mod busy;
+mod cache;
+mod fetch;
+mod gather;
+mod shape;
+mod shared;
+mod stats;
+mod sums;
+mod writer;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::Sender;
+use thiserror::Error;
+
+use crate::device::disk::{DiskError, PageFile};
+use ahead::Ticket;
+use cache::Patched;
+use shape::{BATCH_BYTES, Plan, Shape};
+use shared::Shared;
+
+pub use ahead::Announced;
+pub use stats::{RowState, RowStats};
+
+/// Announcements that wait for the thread that reads ahead.
+const ANNOUNCEMENTS: usize = 8;
+
+/// A row could not be set or gathered.
+#[derive(Debug, Error)]
+pub enum RowError {
+    /// The row has another length than the rows of the store.
+    #[error(
+        "the feature row of index {index} has {found} values, but rows of this store have {expected}; \
+         set the configured dimension to that of the stream"
+    )]
+    Dimension {
+        /// Index of the row.
+        index: u64,
+        /// Length of the store's rows.
+        expected: usize,
+        /// Length of the row given.
+        found: usize,
+    },
+    /// No file is long enough for this index.
+    #[error("a feature row of index {index} lies beyond the end of any file; indices have to be dense")]
+    TooFar {
+        /// Index of the row.
+        index: u64,
+    },
+    /// The disk failed.
+    #[error(
+        "feature rows could not be read: {0}; they are in the event log, a restart reads them from there"
+    )]
+    Disk(#[from] DiskError),
+    /// The disk gave other bytes than it was given.
+    #[error(
+        "the spilled feature rows at offset {offset} are damaged: checksum {found:08x} instead of {expected:08x}; \
+         check the disk; they are in the event log, a restart reads them from there"
+    )]
+    Damaged {
+        /// Where the block begins in the spill file.
+        offset: u64,
+        /// The checksum of what was written.
+        expected: u32,
+        /// The checksum of what was read.
+        found: u32,
+    },
+}
+
+/// Rows by dense index, in memory and in a file. `Sync`: one writer and many readers.
+pub struct TieredRows {
+    shared: Arc<Shared>,
+    announcements: Option<Sender<Arc<Ticket>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl TieredRows {
+    /// A store for rows of `dimension` values that keeps to `budget_bytes` of memory, or to the least that works,
+    /// and puts the rest into `file`. With dimension 0 it stores nothing.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn new(dimension: usize, budget_bytes: u64, file: Box<dyn PageFile>) -> io::Result<Self> {
+        Self::with_batch(dimension, budget_bytes, *BATCH_BYTES.start(), file)
+    }
+
+    /// As `new`, with at least `batch_bytes` in one write, if there is as much.
+    fn with_batch(
+        dimension: usize,
+        budget: u64,
+        batch_bytes: usize,
+        file: Box<dyn PageFile>,
+    ) -> io::Result<Self> {
+        let shape = Shape::new(dimension);
+        let plan = Plan::new(shape, budget, batch_bytes);
+        let shared = Arc::new(Shared::new(shape, plan, budget, file));
+        let (announcements, announced) = crossbeam_channel::bounded(ANNOUNCEMENTS);
+        let mut rows =
+            Self { shared: Arc::clone(&shared), announcements: Some(announcements), threads: Vec::new() };
+        if dimension > 0 {
+            let writer = Arc::clone(&shared);
+            rows.start("rows-write", move || writer::run(&writer))?;
+            rows.start("rows-ahead", move || ahead::run(&shared, &announced))?;
+        }
+        Ok(rows)
+    }
+
+    fn start(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Values per row.
+    #[must_use]
+    pub fn dimension(&self) -> usize {
+        self.shared.shape.dimension
+    }
+
+    /// Sets the row of `index`, whatever it was before. A store of dimension 0 ignores every row. Waits while
+    /// more than half of the budget waits for a disk that works; goes over the budget when the disk does not.
+    ///
+    /// # Errors
+    /// [`RowError::Dimension`] when the row has another length than the store's rows, [`RowError::TooFar`] when no
+    /// file reaches this index; nothing is stored then.
+    pub fn set(&self, index: u64, row: &[f32]) -> Result<(), RowError> {
+        let shape = self.shared.shape;
+        if shape.dimension == 0 {
+            return Ok(());
+        }
+        if row.len() != shape.dimension {
+            return Err(RowError::Dimension { index, expected: shape.dimension, found: row.len() });
+        }
+        if !shape.reaches(index) {
+            return Err(RowError::TooFar { index });
+        }
+        let (unit, place) = shape.locate(index);
+        self.patch(|shared| {
+            let beyond = shared.writer.is_stuck();
+            shared.cache.write().patch(unit, place, row, beyond)
+        });
+        Ok(())
+    }
+
+    /// Makes the row of `index` read as zeros, as if it had never been set. Where its bytes are on disk, or on
+    /// their way there, they are overwritten within about a second, if the disk works.
+    pub fn clear(&self, index: u64) {
+        let shape = self.shared.shape;
+        if shape.dimension == 0 || !shape.reaches(index) {
+            return;
+        }
+        let (unit, place) = shape.locate(index);
+        let block = shape.block_of(unit);
+        let zeros = vec![0.0; shape.dimension];
+        self.patch(|shared| {
+            let beyond = shared.writer.is_stuck();
+            let mut cache = shared.cache.write();
+            let on_disk = cache.sums.get(block).is_some() || shared.busy.has(block);
+            if !on_disk && cache.find(unit).is_none() {
+                return Patched::Done(false);
+            }
+            if on_disk {
+                shared.writer.forget_soon();
+            }
+            cache.patch(unit, place, &zeros, beyond)
+        });
+    }
+
+    /// Tries until there is room, and wakes the writer when it has something to do.
+    fn patch(&self, mut patch: impl FnMut(&Shared) -> Patched) {
+        let mut tries = 0;
+        loop {
+            match patch(&self.shared) {
+                Patched::Done(behind) => {
+                    if behind {
+                        self.shared.writer.wake();
+                    }
+                    return;
+                }
+                Patched::NotYet if tries < self.shared.cache.read().tries() => tries += 1,
+                Patched::NotYet | Patched::NoRoom => self.shared.wait_for_room(),
+            }
+        }
+    }
+
+    /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and indices that
+    /// stand for nothing such as those of a sample's empty slots, become zeros. What is not in memory is read
+    /// together, and what others are reading is waited for.
+    ///
+    /// # Errors
+    /// A row could not be read, or is not what was written; what `out` holds then is not to be used.
+    ///
+    /// # Panics
+    /// When `out` does not hold `indices.len() * dimension` values.
+    pub fn gather(&self, indices: &[u64], out: &mut [f32]) -> Result<(), RowError> {
+        assert_eq!(out.len(), indices.len() * self.dimension(), "length of the gathered rows");
+        if self.dimension() == 0 {
+            return Ok(());
+        }
+        gather::gather(&self.shared, indices, out)
+    }
+
+    /// Says that the rows of `indices` will be gathered soon. What is missing is read by a thread of its own, and
+    /// all of it stays in memory until the result is dropped. Returns at once. Up to a quarter of the budget
+    /// can be held this way; what goes beyond, or comes faster than it is read, is left to the gather.
+    #[must_use = "the rows are held as long as this lives"]
+    pub fn announce(&self, indices: &[u64]) -> Announced {
+        let ticket = ahead::ticket(&self.shared, indices);
+        let sent = self.announcements.as_ref().is_some_and(|to| to.try_send(Arc::clone(&ticket)).is_ok());
+        if !sent {
+            ticket.ignore(&self.shared);
+        }
+        Announced::new(Arc::clone(&self.shared), ticket)
+    }
+
+    /// How much is where, and what happened so far.
+    #[must_use]
+    pub fn stats(&self) -> RowStats {
+        self.shared.stats()
+    }
+}
+
+impl Drop for TieredRows {
+    fn drop(&mut self) {
+        self.announcements = None;
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            // What a thread's panic had to say was said when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

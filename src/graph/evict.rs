@@ -1,0 +1,103 @@
+//! Keeping entries within their budget: a clock's hand goes over the chunks of all shards, and those that were
+//! not asked for since it last came by leave memory.
+//!
+//! One thread at a time turns the hand. Under a shard's lock for reading it chooses chunks and writes those that
+//! are dirty, beside other readers; then, under the lock for writing and for a moment only, it drops those that
+//! were not written to in between. The writer of the graph holds the hand while it applies a batch, so that
+//! what it loaded stays until it has changed it.
+//!
+//! No circle of waiting is possible: the order is writer, hand, one shard; readers hold shards and try for
+//! the hand only when they hold none.
+
+use parking_lot::MutexGuard;
+
+use super::spill::{GROUP, Spill};
+use super::store::{GraphStore, Shard};
+
+/// Where the clock's hand stands.
+#[derive(Default)]
+pub(super) struct Hand {
+    shard: usize,
+    chunk: usize,
+}
+
+impl GraphStore {
+    /// Lets entries leave memory until the budget is kept, if nobody else is at it.
+    pub(super) fn balance(&self) {
+        if let Some(spill) = &self.spill
+            && spill.is_due()
+            && let Some(mut hand) = self.hand.try_lock()
+        {
+            self.turn(spill, &mut hand);
+        }
+    }
+
+    /// Turns the hand until the budget is kept, or nothing more can leave.
+    pub(super) fn turn(&self, spill: &Spill, hand: &mut MutexGuard<'_, Hand>) {
+        if !spill.is_due() {
+            return;
+        }
+        // Twice round: the first clears marks, the second finds chunks that nobody asked for meanwhile.
+        let mut shards_left = 2 * self.shards.len() + 1;
+        while shards_left > 0 {
+            // Some more than needed, so that the next question does not turn the hand again.
+            let excess = spill.excess();
+            if excess == 0 {
+                spill.set_stuck(false);
+                return;
+            }
+            let wanted = (excess + GROUP / 4).min(GROUP);
+            let shard = &self.shards[hand.shard];
+            let (victims, at_end) = shard.read().victims(spill, &mut hand.chunk, wanted);
+            if !victims.is_empty() {
+                let left = shard.write().leave(&victims);
+                spill.evicted(left);
+            }
+            if at_end {
+                hand.shard = (hand.shard + 1) % self.shards.len();
+                hand.chunk = 0;
+                shards_left -= 1;
+            }
+        }
+        spill.set_stuck(true);
+    }
+}
+
+impl Shard {
+    /// Chunks from `next` on, `wanted` at most, that nobody asked for since they were last visited, all stored on
+    /// disk by now; and whether the shard has no further ones. Forgets who was asked for on the way.
+    fn victims(&self, spill: &Spill, next: &mut usize, wanted: usize) -> (Vec<usize>, bool) {
+        let mut victims = Vec::new();
+        while *next < self.slab.chunks.len() && victims.len() < wanted {
+            let chunk = &self.slab.chunks[*next];
+            if chunk.is_resident() && !self.slab.is_last(*next) && !chunk.take_touched() {
+                victims.push(*next);
+            }
+            *next += 1;
+        }
+        let dirty: Vec<usize> =
+            victims.iter().copied().filter(|&index| !self.slab.chunks[index].is_clean()).collect();
+        if !dirty.is_empty() {
+            let entries = dirty.iter().map(|&index| self.slab.chunks[index].resident());
+            match spill.write(entries) {
+                Some(stored) => {
+                    for (&index, (place, checksum)) in dirty.iter().zip(stored) {
+                        if let Some(before) = self.slab.chunks[index].store(place, checksum) {
+                            spill.free(before);
+                        }
+                    }
+                }
+                None => victims.retain(|&index| self.slab.chunks[index].is_clean()),
+            }
+        }
+        (victims, *next >= self.slab.chunks.len())
+    }
+
+    /// Drops those of `victims` from memory that are as they were stored, and says how many.
+    fn leave(&mut self, victims: &[usize]) -> usize {
+        victims
+            .iter()
+            .filter(|&&index| self.slab.chunks.get_mut(index).is_some_and(|chunk| chunk.leave()))
+            .count()
+    }
+}

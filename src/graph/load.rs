@@ -1,0 +1,110 @@
+//! Bringing in from disk, many chunks at a time, what the writer is about to change and what samplers are about
+//! to ask for. Without a budget there is nothing to do.
+
+use super::block::{Record, TemporalBlock};
+use super::fault::Missing;
+use super::list::AdjacencyList;
+use super::plan::BatchPlan;
+use super::slab::Slab;
+use super::spill::SpillError;
+use super::store::{GraphStore, Shard};
+use super::view::GraphReader;
+use crate::event::{EdgeBatch, EventTime, NodeId};
+
+impl GraphStore {
+    /// Loads every chunk that filling in a plan will change: the last block of each node, and the blocks
+    /// that late records belong to.
+    pub(super) fn load_for(
+        &self,
+        plan: &BatchPlan,
+        batch: &EdgeBatch,
+        records: &mut Vec<Record>,
+    ) -> Result<(), SpillError> {
+        if self.spill.is_none() {
+            return Ok(());
+        }
+        for (shard, words) in plan.shards() {
+            let Shard { lists, slab, .. } = &*self.shards[shard].read();
+            let mut wanted = Vec::new();
+            plan.for_each_node(batch, words, records, |index, _| {
+                let blocks = lists.get(index).map_or(&[][..], AdjacencyList::blocks);
+                wanted.extend(blocks.last().map(|block| block.chunk(slab)));
+            });
+            slab.load(std::mem::take(&mut wanted))?;
+            plan.for_each_node(batch, words, records, |index, records| {
+                let Some(list) = lists.get(index) else { return };
+                let Some(last) = list.last(slab) else { return };
+                let late = records.iter().take_while(|record| record.key() < last.key());
+                wanted.extend(late.map(|record| list.blocks()[list.place_of(record.time)].chunk(slab)));
+            });
+            slab.load(wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Loads everything about `nodes`.
+    pub(super) fn load_lists(&self, nodes: &[NodeId]) -> Result<(), SpillError> {
+        if self.spill.is_none() {
+            return Ok(());
+        }
+        for &node in nodes {
+            let (shard, index) = self.map.locate(node);
+            let Shard { lists, slab, .. } = &*self.shards[shard].read();
+            let blocks = lists.get(index).map_or(&[][..], AdjacencyList::blocks);
+            let wanted: Vec<usize> = blocks.iter().map(|block| block.chunk(slab)).collect();
+            slab.load(wanted)?;
+        }
+        Ok(())
+    }
+}
+
+impl GraphReader<'_> {
+    /// Says that the newest edges of `nodes` before the times beside them will be asked for, `most` each: what
+    /// that needs of the disk is read together. May guess wrong in either direction; costs time alone.
+    pub fn expect_newest(&self, nodes: &[NodeId], before: &[EventTime], most: usize) {
+        self.expect(nodes, before, |blocks, slab, wanted| {
+            let mut left = most;
+            for block in blocks.iter().rev().take(2) {
+                wanted.push(block.chunk(slab));
+                // A full block before the boundary is likelier to suffice than not.
+                left = left.saturating_sub(block.len() / 2);
+                if left == 0 {
+                    break;
+                }
+            }
+        });
+    }
+
+    /// Says that edges of `nodes` before the times beside them will be counted: the first half of a uniform
+    /// sample.
+    pub fn expect_counts(&self, nodes: &[NodeId], before: &[EventTime]) {
+        self.expect(nodes, before, |blocks, slab, wanted| {
+            wanted.extend(blocks.last().map(|block| block.chunk(slab)));
+        });
+    }
+
+    /// Loads what `choose` names of each node's blocks that begin before the time beside it.
+    fn expect(
+        &self,
+        nodes: &[NodeId],
+        before: &[EventTime],
+        choose: impl Fn(&[TemporalBlock], &Slab, &mut Vec<usize>),
+    ) {
+        let Some(spill) = self.spill() else { return };
+        let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); self.shards().len()];
+        for (&node, time) in nodes.iter().zip(before) {
+            let (number, index) = self.locate(node);
+            let Some(shard) = &self.shards()[number] else { continue };
+            let blocks = shard.lists.get(index).map_or(&[][..], AdjacencyList::blocks);
+            let end = blocks.partition_point(|block| block.start < time.0);
+            choose(&blocks[..end], &shard.slab, &mut wanted[number]);
+        }
+        let mut missing = Missing::default();
+        for (shard, wanted) in self.shards().iter().zip(&mut wanted) {
+            if let Some(shard) = shard {
+                shard.slab.missing(wanted, &mut missing);
+            }
+        }
+        self.note(missing.load(spill));
+    }
+}

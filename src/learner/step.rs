@@ -1,0 +1,207 @@
+//! One batch of the loop: how much of a step it gets, its negatives, what it reads, the step itself, and what
+//! readers see of it afterwards.
+//!
+//! All that can fail because storage does comes first and changes nothing, so such a batch is simply tried again.
+//!
+//! While the loop is behind, the next batch is known: it is sampled beside the step, and its rows are announced, so
+//! that the disk reads them meanwhile. It sees what it would have seen at its turn.
+
+use std::time::Duration;
+
+use super::measure::unix_seconds;
+use super::{LearnBatch, Learner, LearnerError, LearnerOptions};
+use crate::event::{EdgeId, NodeId};
+use crate::log::LogError;
+use crate::metrics::Metrics;
+use crate::serving::QueryEngine;
+use crate::train::{
+    DestinationPool, Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, TrainError,
+    Trainer, World,
+};
+
+/// The batch after the one at hand.
+#[derive(Default)]
+pub(super) struct Ahead {
+    pub batch: LearnBatch,
+    /// Its sample, if `sampled`.
+    pub prepared: PreparedBatch,
+    /// Whether the feed has handed it out.
+    pub filled: bool,
+    pub sampled: bool,
+}
+
+impl Learner {
+    /// How much of a step a batch gets that ends `behind` records before what is indexed.
+    pub(super) fn mode(&self, batch: &LearnBatch, behind: u64) -> StepMode {
+        mode(&self.options, batch, behind)
+    }
+
+    /// One random destination per edge, from those seen before the batch.
+    pub(super) fn negatives(&mut self, batch: &LearnBatch) -> Vec<NodeId> {
+        if self.pool.is_empty() {
+            self.pool.extend(&batch.dst);
+        }
+        negatives(&self.options, &self.pool, batch)
+    }
+
+    /// Gets the batch after the one that was learned last: the one that was fetched ahead, or what the feed has.
+    pub(super) fn fetch(&mut self, batch: &mut LearnBatch, idle: Duration) -> Result<(), LogError> {
+        self.sampled = std::mem::take(&mut self.ahead.sampled);
+        if std::mem::take(&mut self.ahead.filled) {
+            std::mem::swap(batch, &mut self.ahead.batch);
+            std::mem::swap(&mut self.prepared, &mut self.ahead.prepared);
+            return Ok(());
+        }
+        self.feed.fill(batch, self.options.batch_events, idle, self.options.batch_wait)
+    }
+
+    /// Reads all that the step of `batch` will need.
+    pub(super) fn prepare(
+        &mut self,
+        batch: &LearnBatch,
+        negatives: &[NodeId],
+        mode: StepMode,
+    ) -> Result<(), TrainError> {
+        let preparer = self.trainer.preparer().publishing();
+        let world = world(&self.shared.engine, batch.end);
+        let mailbox = &self.trainer.state().mailbox;
+        if !(self.sampled && self.prepared.mode() == mode) {
+            sample(&preparer, &world, batch, negatives, mode, &mut self.prepared)?;
+            self.sampled = true;
+        }
+        preparer.expect(|node| mailbox.pending_edge(node), &mut self.prepared);
+        preparer.gather(&world, &mut self.prepared)
+    }
+
+    /// The step of the prepared batch, which begins at `first`, and how much of it was done. If `behind` more
+    /// records fill a batch, that one is sampled beside the step.
+    pub(super) fn step(
+        &mut self,
+        first: EdgeId,
+        behind: u64,
+    ) -> Result<(StepReport, StepMode), LearnerError> {
+        let Self { trainer, shared, options, feed, pool, prepared, ahead, helper, .. } = self;
+        let preparer = trainer.preparer().publishing();
+        let mut step = || take_step(trainer, &shared.metrics, prepared, first);
+        let known = behind >= options.batch_events as u64 && !ahead.filled;
+        let Some(helper) = helper.as_ref().filter(|_| known) else { return Ok(step()?) };
+        let (engine, progress) = (&shared.engine, &shared.progress);
+        let look_ahead = || {
+            let none = Duration::ZERO;
+            feed.fill(&mut ahead.batch, options.batch_events, none, none)?;
+            let batch = &ahead.batch;
+            ahead.filled = batch.end > batch.first;
+            if batch.edges.is_empty() || pool.is_empty() {
+                return Ok(());
+            }
+            let mode = mode(options, batch, progress.indexed().0.saturating_sub(batch.end.0));
+            let (world, against) = (world(engine, batch.end), negatives(options, pool, batch));
+            // What fails here is tried again at the batch's turn, and told then.
+            ahead.sampled = sample(&preparer, &world, batch, &against, mode, &mut ahead.prepared).is_ok();
+            if ahead.sampled {
+                preparer.announce(&world, &mut ahead.prepared);
+            }
+            Ok::<(), LogError>(())
+        };
+        let (looked, stepped, _) = helper.beside(look_ahead, step);
+        let stepped = stepped?;
+        looked?;
+        Ok(stepped)
+    }
+
+    /// Shows readers the memory of `nodes`.
+    pub(super) fn publish_rows(&mut self, nodes: &[NodeId]) -> Result<(), TrainError> {
+        let (states, rows) = (&self.shared.engine.states, &self.shared.engine.edge_features);
+        self.trainer.publish_rows(rows, nodes, |node, row, updated| states.publish(node, row, updated))
+    }
+
+    /// Shows readers the memory of the nodes of the batch that was just learned.
+    pub(super) fn publish_batch(&mut self) {
+        let states = &self.shared.engine.states;
+        self.trainer
+            .publish_prepared(&self.prepared, |node, row, updated| states.publish(node, row, updated));
+    }
+
+    pub(super) fn publish_weights(&mut self) {
+        let weights = self.trainer.weights();
+        self.version = weights.version;
+        if let Err(error) = self.shared.engine.publish(weights) {
+            tracing::error!(%error, "weights could not be published");
+        }
+        self.shared.metrics.model.version.set(self.version.cast_signed());
+        self.shared.metrics.model.published_timestamp.set(unix_seconds());
+    }
+}
+
+/// How much of a step a batch gets that ends `behind` records before what is indexed.
+fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64) -> StepMode {
+    let history = batch.is_history(options.started_unix_ms);
+    if behind > options.lag_events_max && !(history && options.train) {
+        StepMode::Remember
+    } else if options.train {
+        StepMode::Train
+    } else {
+        StepMode::Score
+    }
+}
+
+/// One destination of `pool` per edge of the batch.
+fn negatives(options: &LearnerOptions, pool: &DestinationPool, batch: &LearnBatch) -> Vec<NodeId> {
+    let mut drawn = Vec::new();
+    pool.draw(options.seed, batch.first.0, batch.dst.len(), &mut drawn);
+    drawn
+}
+
+fn sample(
+    preparer: &Preparer,
+    world: &World<'_>,
+    batch: &LearnBatch,
+    negatives: &[NodeId],
+    mode: StepMode,
+    into: &mut PreparedBatch,
+) -> Result<(), TrainError> {
+    let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
+    let negatives = Negatives { src: &batch.src, dst: negatives };
+    preparer.sample(world, &positives, &negatives, mode, into)
+}
+
+/// The trainer's step, and how much of it was done: a step whose numbers are not finite only remembers. Its scores
+/// are those of the model that readers have: without dropout.
+fn take_step(
+    trainer: &mut Trainer,
+    metrics: &Metrics,
+    batch: &PreparedBatch,
+    first: EdgeId,
+) -> Result<(StepReport, StepMode), TrainError> {
+    let mode = batch.mode();
+    let drops = mode == StepMode::Train && trainer.options().model.dropout > 0.0;
+    let undropped = if drops { Some(trainer.score_prepared(batch)?) } else { None };
+    match trainer.step_prepared(batch) {
+        Err(error @ TrainError::NonFinite { .. }) => {
+            metrics.train.nonfinite.inc();
+            tracing::warn!(%error, position = first.0, "a gradient step was skipped");
+            Ok((StepReport::default(), StepMode::Remember))
+        }
+        done => {
+            let mut report = done?;
+            if let Some((positive, negative)) = undropped {
+                (report.positive, report.negative) = (positive, negative);
+            }
+            if report.refused_rows > 0 {
+                metrics.train.nonfinite.inc();
+                let (rows, position) = (report.refused_rows, first.0);
+                tracing::warn!(rows, position, "memory that is not finite was refused; nodes keep theirs");
+            }
+            Ok((report, mode))
+        }
+    }
+}
+
+/// What a step or a score may see: everything before `bound`.
+pub(super) fn world(engine: &QueryEngine, bound: EdgeId) -> World<'_> {
+    World {
+        view: engine.graph.view_at(bound),
+        edge_features: &engine.edge_features,
+        node_features: &engine.node_features,
+    }
+}

@@ -1,0 +1,276 @@
+//! [`GatheredRows`]: the feature rows that one pass of the model reads, found and copied before it begins.
+//!
+//! Which rows a pass reads follows from the sample and from the mailbox, never from the weights: the edge in
+//! each slot, the edge of each message that waits for one of the distinct nodes, the features of those nodes.
+//! They are numbered first and fetched at once, every distinct edge one time, so that whoever keeps them may
+//! keep them anywhere, and a failure to read them comes before anything was computed.
+//!
+//! Knows not where rows are kept: the caller fetches.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use thiserror::Error;
+
+use super::limit::limit;
+use super::{EMPTY_SLOT, Mailbox};
+use crate::device::Device;
+use crate::event::{EdgeId, NodeId};
+use crate::feature::FeatureError;
+use crate::nn::Tensor;
+use crate::sampler::{MessageFlowGraph, SampleError};
+
+/// What a pass would read could not be read from where it is kept. The pass has not begun.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GatherError {
+    /// Feature rows.
+    #[error(transparent)]
+    Rows(#[from] FeatureError),
+    /// Edges.
+    #[error(transparent)]
+    Edges(#[from] SampleError),
+}
+
+/// Edge rows of a pass, every distinct edge once, and the rows of its distinct nodes. Kept between passes; grows
+/// to what they need.
+#[derive(Debug, Default)]
+pub struct GatheredRows {
+    /// The distinct edges, by number.
+    edges: Vec<u64>,
+    numbers: HashMap<u64, u32>,
+    /// `[seeds * fanout]`: number of the edge in each slot.
+    slots: Vec<u32>,
+    /// Number of the edge of each node's pending message.
+    mails: Vec<u32>,
+    /// Number of the edge of each message that the batch itself will leave.
+    next_mails: Vec<u32>,
+    /// `[distinct edges, edge_feature_dim]`, bounded; `None` if edges have no features.
+    edge_rows: Option<Arc<Tensor>>,
+    /// `[nodes, node_feature_dim]`, bounded.
+    node_rows: Vec<f32>,
+}
+
+/// The edge rows of some nodes' pending messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MailRows<'a> {
+    rows: Option<&'a Tensor>,
+    numbers: &'a [u32],
+}
+
+impl<'a> MailRows<'a> {
+    /// The row of the message that waits for the node at `place`; empty if edges have no features, `None` if
+    /// nothing was gathered for it.
+    pub(super) fn of(&self, place: usize) -> Option<&'a [f32]> {
+        let Some(rows) = self.rows else { return Some(&[]) };
+        let number = *self.numbers.get(place)? as usize;
+        (number < rows.rows()).then(|| rows.row(number))
+    }
+
+    /// The same without the first `count` nodes.
+    #[must_use]
+    pub fn from(self, count: usize) -> Self {
+        Self { numbers: self.numbers.get(count..).unwrap_or_default(), ..self }
+    }
+}
+
+impl GatheredRows {
+    /// Forgets which rows are meant.
+    pub fn clear(&mut self) {
+        self.edges.clear();
+        self.numbers.clear();
+        self.slots.clear();
+        self.mails.clear();
+        self.next_mails.clear();
+    }
+
+    /// Numbers the edges in the slots of `sample`.
+    pub fn number_slots(&mut self, sample: &MessageFlowGraph) {
+        self.slots.clear();
+        for &edge in &sample.edges {
+            let number = if edge == MessageFlowGraph::NO_EDGE { EMPTY_SLOT } else { self.number(edge) };
+            self.slots.push(number);
+        }
+    }
+
+    /// Numbers the edges of the messages that wait for `nodes`; `pending` says which edge that is.
+    pub fn number_mails(&mut self, nodes: &[NodeId], pending: impl Fn(NodeId) -> Option<EdgeId>) {
+        self.mails.clear();
+        for &node in nodes {
+            let number = pending(node).map_or(EMPTY_SLOT, |edge| self.number(edge));
+            self.mails.push(number);
+        }
+    }
+
+    /// Numbers `edges`, whose messages the batch will leave for its nodes, so that their memory can be shown after
+    /// the batch.
+    pub fn number_next_mails(&mut self, edges: impl Iterator<Item = EdgeId>) {
+        self.next_mails.clear();
+        for edge in edges {
+            let number = self.number(edge);
+            self.next_mails.push(number);
+        }
+    }
+
+    /// Whether the messages that were numbered for `nodes` are those that wait in `mailbox`.
+    #[must_use]
+    pub fn has_mails_of(&self, mailbox: &Mailbox, nodes: &[NodeId]) -> bool {
+        let edge = |&number: &u32| self.edges.get(number as usize).map(|&edge| EdgeId(edge));
+        self.mails.len() == nodes.len()
+            && self.mails.iter().zip(nodes).all(|(number, &node)| edge(number) == mailbox.pending_edge(node))
+    }
+
+    /// The distinct edges that were numbered.
+    #[must_use]
+    pub fn edges(&self) -> &[u64] {
+        &self.edges
+    }
+
+    /// Lets `fetch` fill the rows of all numbered edges, `[edges, dimension]`, and bounds them. With dimension 0
+    /// there is nothing to fetch.
+    ///
+    /// # Errors
+    /// What `fetch` returns; then there are no rows.
+    pub fn fetch_edges<E>(
+        &mut self,
+        device: &Device,
+        dimension: usize,
+        fetch: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // A tape that is still alive holds the rows of its own pass: those stay as they are.
+        let kept = self.edge_rows.take().and_then(|rows| Arc::try_unwrap(rows).ok());
+        if dimension == 0 {
+            return Ok(());
+        }
+        let kept = kept.filter(|rows| rows.cols() == dimension && rows.device() == device);
+        let mut rows = kept.unwrap_or_else(|| Tensor::zeros(device, 0, dimension));
+        rows.set_rows(self.edges.len());
+        let fetched = fetch(&self.edges, rows.data_mut());
+        limit(rows.data_mut());
+        self.edge_rows = Some(Arc::new(rows));
+        fetched.inspect_err(|_| self.edge_rows = None)
+    }
+
+    /// Lets `fetch` fill the rows of `nodes`, `[nodes, dimension]`, and bounds them. With dimension 0 there is
+    /// nothing to fetch.
+    ///
+    /// # Errors
+    /// What `fetch` returns.
+    pub fn fetch_nodes<E>(
+        &mut self,
+        nodes: &[NodeId],
+        dimension: usize,
+        fetch: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.node_rows.clear();
+        if dimension == 0 {
+            return Ok(());
+        }
+        let ids: Vec<u64> = nodes.iter().map(|&NodeId(id)| u64::from(id)).collect();
+        self.node_rows.resize(nodes.len() * dimension, 0.0);
+        fetch(&ids, &mut self.node_rows)?;
+        limit(&mut self.node_rows);
+        Ok(())
+    }
+
+    /// The rows of the numbered edges, to be shared with a tape.
+    #[must_use]
+    pub fn edge_rows(&self) -> Option<Arc<Tensor>> {
+        self.edge_rows.clone()
+    }
+
+    /// The row number of each slot.
+    #[must_use]
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+
+    /// The rows of the pending messages, in the order of the nodes they were numbered for.
+    #[must_use]
+    pub fn mails(&self) -> MailRows<'_> {
+        MailRows { rows: self.edge_rows.as_deref(), numbers: &self.mails }
+    }
+
+    /// The rows of the messages that the batch will leave, in the order they were numbered.
+    #[must_use]
+    pub fn next_mails(&self) -> MailRows<'_> {
+        MailRows { rows: self.edge_rows.as_deref(), numbers: &self.next_mails }
+    }
+
+    /// The rows of the nodes, one after another.
+    #[must_use]
+    pub fn node_rows(&self) -> &[f32] {
+        &self.node_rows
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let mails = self.mails.capacity() + self.next_mails.capacity();
+        let numbers = self.slots.capacity() + mails + self.node_rows.capacity();
+        let rows = self.edge_rows.as_ref().map_or(0, |rows| rows.capacity());
+        (numbers + rows) * size_of::<f32>()
+            + self.edges.capacity() * size_of::<u64>()
+            + self.numbers.allocation_size()
+    }
+
+    fn number(&mut self, edge: EdgeId) -> u32 {
+        *self.numbers.entry(edge.0).or_insert_with(|| {
+            self.edges.push(edge.0);
+            // Slots and nodes of a pass are counted in 32 bits.
+            (self.edges.len() - 1) as u32
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fetch(edges: &[u64], out: &mut [f32]) -> Result<(), ()> {
+        for (row, &edge) in out.chunks_exact_mut(2).zip(edges) {
+            row.fill(edge as f32 * 100.0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_edge_is_fetched_once_and_bounded() {
+        let sample = MessageFlowGraph {
+            fanout: 2,
+            edges: [5, 7, 5, u64::MAX].map(EdgeId).to_vec(),
+            ..MessageFlowGraph::default()
+        };
+        let mut rows = GatheredRows::default();
+        for _ in 0..2 {
+            rows.clear();
+            rows.number_slots(&sample);
+            rows.number_mails(&[1, 2, 3].map(NodeId), |NodeId(id)| {
+                (id != 2).then_some(EdgeId(4 + u64::from(id)))
+            });
+            assert_eq!((rows.edges(), rows.slots()), (&[5, 7][..], &[0, 1, 0, EMPTY_SLOT][..]));
+            rows.fetch_edges(&Device::Cpu, 2, fetch).unwrap();
+            let found = rows.edge_rows().unwrap();
+            assert!(found.row(0)[0] > 100.0 && found.row(0)[0] < 500.0, "{:?}", found.row(0));
+            let mails = rows.mails();
+            assert_eq!(
+                (mails.of(0), mails.of(1), mails.of(2)),
+                (Some(found.row(0)), None, Some(found.row(1)))
+            );
+        }
+        let mut mailbox = Mailbox::new(1);
+        mailbox.post(NodeId(1), NodeId(3), EdgeId(5), crate::event::EventTime(0));
+        assert!(!rows.has_mails_of(&mailbox, &[1, 2, 3].map(NodeId)));
+        mailbox.post(NodeId(3), NodeId(1), EdgeId(7), crate::event::EventTime(0));
+        assert!(rows.has_mails_of(&mailbox, &[1, 2, 3].map(NodeId)));
+    }
+
+    #[test]
+    fn a_failed_fetch_leaves_no_rows() {
+        let mut rows = GatheredRows::default();
+        rows.number_mails(&[NodeId(0)], |_| Some(EdgeId(3)));
+        rows.fetch_edges(&Device::Cpu, 2, fetch).unwrap();
+        assert_eq!(rows.fetch_edges(&Device::Cpu, 2, |_, _| Err("disk")), Err("disk"));
+        assert!(rows.edge_rows().is_none());
+        rows.fetch_edges(&Device::Cpu, 0, |_, _| Err("not asked")).unwrap();
+    }
+}

@@ -1,0 +1,162 @@
+//! [`NodeRows`]: a growing table of rows by node, the memory under [`NodeMemory`](super::NodeMemory) and
+//! [`Mailbox`](super::Mailbox).
+//!
+//! A row gets its place when it is first written: in most streams many nodes occur once and are never updated. Places
+//! come in chunks that never move, so a table that grows with the stream neither holds room for twice its nodes nor
+//! is copied. As bytes it is one table by node, row after row.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+
+use super::tables;
+use crate::event::NodeId;
+
+/// Rows of a chunk.
+const CHUNK_ROWS: usize = 256;
+
+/// Stands in for the place of a row that was never written.
+const NOWHERE: u32 = u32::MAX;
+
+/// Rows of equal width by node; a row that was never written is zeros.
+#[derive(Clone, Debug)]
+pub(super) struct NodeRows {
+    dimension: usize,
+    /// By node; every node beyond has the zero row.
+    places: Vec<u32>,
+    /// Places given.
+    used: usize,
+    chunks: Vec<Box<[f32]>>,
+}
+
+impl NodeRows {
+    /// No rows yet.
+    pub fn new(dimension: usize) -> Self {
+        Self { dimension, places: Vec::new(), used: 0, chunks: Vec::new() }
+    }
+
+    /// Values per row.
+    pub fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    /// The row of `node`; `None` means zeros.
+    pub fn get(&self, node: NodeId) -> Option<&[f32]> {
+        let place = *self.places.get(node.index())? as usize;
+        let chunk = self.chunks.get(place / CHUNK_ROWS)?;
+        chunk.get(place % CHUNK_ROWS * self.dimension..)?.get(..self.dimension)
+    }
+
+    /// The row of `node` for writing.
+    pub fn get_mut(&mut self, node: NodeId) -> &mut [f32] {
+        if node.index() >= self.places.len() {
+            self.places.resize(node.index() + 1, NOWHERE);
+        }
+        if self.places[node.index()] == NOWHERE {
+            if self.used == self.chunks.len() * CHUNK_ROWS {
+                self.chunks.push(vec![0.0; CHUNK_ROWS * self.dimension].into());
+            }
+            // Fewer rows than nodes, whose ids have 32 bits.
+            self.places[node.index()] = self.used as u32;
+            self.used += 1;
+        }
+        let place = self.places[node.index()] as usize;
+        &mut self.chunks[place / CHUNK_ROWS][place % CHUNK_ROWS * self.dimension..][..self.dimension]
+    }
+
+    /// Makes the row of `node` zeros.
+    pub fn clear(&mut self, node: NodeId) {
+        if self.get(node).is_some() {
+            self.get_mut(node).fill(0.0);
+        }
+    }
+
+    /// Makes all rows zeros and lets their memory go.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.dimension);
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.chunks.len() * CHUNK_ROWS * self.dimension * size_of::<f32>()
+            + self.chunks.capacity() * size_of::<Box<[f32]>>()
+            + self.places.capacity() * size_of::<u32>()
+    }
+
+    /// Writes the rows of the first `len` nodes as one table.
+    pub fn write(&self, len: usize, out: &mut impl Write) -> Result<()> {
+        tables::write_u64(out, (len * self.dimension) as u64)?;
+        let zeros = vec![0.0_f32; self.dimension];
+        // Ids of nodes have 32 bits.
+        (0..len as u32).try_for_each(|node| {
+            out.write_all(bytemuck::cast_slice(self.get(NodeId(node)).unwrap_or(&zeros)))
+        })
+    }
+
+    /// Reads a table of rows of `stored` values and keeps the first `dimension` of each. Memory grows with the
+    /// bytes that arrive, whatever length the table claims.
+    pub fn read(dimension: usize, stored: usize, input: &mut impl Read) -> Result<Self> {
+        let values = tables::read_u64(input)?;
+        let rows = usize::try_from(values).ok().and_then(|values| values.checked_div(stored));
+        let Some(len) = rows.filter(|rows| (*rows as u64).checked_mul(stored as u64) == Some(values)) else {
+            let what = format!("a table of {values} values has no whole rows of {stored}");
+            return Err(Error::new(ErrorKind::InvalidData, what));
+        };
+        let (mut table, mut row) = (Self::new(dimension), vec![0.0_f32; stored]);
+        for index in 0..len {
+            input.read_exact(bytemuck::cast_slice_mut(&mut row))?;
+            let node = u32::try_from(index).map_err(|_| Error::from(ErrorKind::InvalidData))?;
+            let row = &row[..dimension.min(stored)];
+            if row.iter().any(|value| value.to_bits() != 0) {
+                table.get_mut(NodeId(node))[..row.len()].copy_from_slice(row);
+            } else {
+                table.places.push(NOWHERE);
+            }
+        }
+        Ok(table)
+    }
+
+    /// Nodes that have room.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+}
+
+/// Equal rows are equal, wherever they stand and whether they were written or not.
+impl PartialEq for NodeRows {
+    fn eq(&self, other: &Self) -> bool {
+        let zeros = vec![0.0; self.dimension];
+        // A node id has 32 bits, so every row of a table has one.
+        self.dimension == other.dimension
+            && (0..self.len().max(other.len()) as u32)
+                .map(NodeId)
+                .all(|node| self.get(node).unwrap_or(&zeros) == other.get(node).unwrap_or(&zeros))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back_whole_and_unwritten_ones_are_zeros() {
+        let mut table = NodeRows::new(3);
+        for node in [0, 255, 256, 1_000] {
+            table.get_mut(NodeId(node)).fill(node as f32 + 0.5);
+        }
+        table.clear(NodeId(255));
+        table.clear(NodeId(9_999));
+        assert_eq!((table.len(), table.get(NodeId(600)), table.get(NodeId(9_999))), (1_001, None, None));
+        assert!(table.bytes() < CHUNK_ROWS * 3 * 4 + 1_100 * 8, "{}", table.bytes());
+        let mut bytes = Vec::new();
+        table.write(1_001, &mut bytes).unwrap();
+        assert_eq!(bytes.len(), 8 + 1_001 * 12);
+        let again = NodeRows::read(3, 3, &mut &bytes[..]).unwrap();
+        assert_eq!(again, table);
+        assert_eq!(again.get(NodeId(600)), None);
+        assert_eq!((again.len(), again.get(NodeId(1_000))), (1_001, Some(&[1_000.5; 3][..])));
+        let narrow = NodeRows::read(2, 3, &mut &bytes[..]).unwrap();
+        assert_eq!(narrow.get(NodeId(1_000)), Some(&[1_000.5; 2][..]));
+        assert!(NodeRows::read(2, 2, &mut &bytes[..]).is_err(), "no whole rows");
+        assert!(NodeRows::read(3, 3, &mut &bytes[..bytes.len() - 1]).is_err(), "cut");
+        assert_ne!(NodeRows::new(3), table);
+    }
+}

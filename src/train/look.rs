@@ -1,0 +1,201 @@
+//! What [`Trainer`] computes without learning: embeddings, scores that leave no trace, and rows to publish.
+
+use super::prepare::{PreparedBatch, gather_mails, look_around};
+use super::step::forward;
+use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
+use crate::event::{EventTime, NodeId};
+use crate::feature::FeatureStore;
+use crate::model::{GatherError, LinkPredictor, MailRows};
+use crate::nn::{Mode, Tape, Var};
+
+/// Rows computed at a time where a request has no natural batch.
+const CHUNK_ROWS: usize = 1024;
+
+impl Trainer {
+    /// Embeddings `[nodes * embedding_dim]` of `nodes`, each at the time beside it, with the weights and
+    /// the state as they are. Changes nothing.
+    ///
+    /// # Errors
+    /// Storage failed.
+    ///
+    /// # Panics
+    /// If the columns differ in length.
+    pub fn embeddings(
+        &self,
+        world: &World<'_>,
+        nodes: &[NodeId],
+        times: &[EventTime],
+    ) -> Result<Vec<f32>, TrainError> {
+        assert_eq!(nodes.len(), times.len(), "nodes and times of the seeds");
+        let mut scratch = self.scratch.lock();
+        let mut embeddings = Vec::with_capacity(nodes.len() * self.options.model.embedding_dim);
+        for (nodes, times) in nodes.chunks(CHUNK_ROWS).zip(times.chunks(CHUNK_ROWS)) {
+            scratch.neighborhood.clear();
+            scratch.neighborhood.add_seeds(nodes, times);
+            self.look(world, &mut scratch, |tape, rows| {
+                embeddings.extend_from_slice(tape.value(rows).data());
+            })?;
+        }
+        Ok(embeddings)
+    }
+
+    /// Logits of an event from `src` to each of `candidates` at `time`, with the weights and the
+    /// state as they are. Changes nothing, so any number of candidates is scored against one state.
+    ///
+    /// # Errors
+    /// Storage failed.
+    pub fn score_candidates(
+        &self,
+        world: &World<'_>,
+        src: NodeId,
+        time: EventTime,
+        candidates: &[NodeId],
+    ) -> Result<Vec<f32>, TrainError> {
+        let mut scores = Vec::with_capacity(candidates.len());
+        for candidates in candidates.chunks(CHUNK_ROWS) {
+            let answers = self.score_queries(world, &[RankQuery { src, time, candidates }])?;
+            scores.extend(answers.into_iter().flatten());
+        }
+        Ok(scores)
+    }
+
+    /// Logits of the candidates of each query, as [`Self::score_candidates`], all in one pass.
+    ///
+    /// # Errors
+    /// Storage failed.
+    pub fn score_queries(
+        &self,
+        world: &World<'_>,
+        queries: &[RankQuery<'_>],
+    ) -> Result<Vec<Vec<f32>>, TrainError> {
+        let mut scratch = self.scratch.lock();
+        scratch.neighborhood.clear();
+        let (mut src, mut dst, mut rows) = (Vec::new(), Vec::new(), 0);
+        for query in queries {
+            let count = query.candidates.len();
+            scratch.neighborhood.add_seeds(&[query.src], &[query.time]);
+            scratch.neighborhood.add_seeds(query.candidates, &vec![query.time; count]);
+            src.resize(src.len() + count, rows);
+            dst.extend(rows + 1..=rows + count as u32);
+            rows += 1 + count as u32;
+        }
+        if dst.is_empty() {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        let mut logits = Vec::new();
+        self.look(world, &mut scratch, |tape, embeddings| {
+            let scores = LinkPredictor::of(&self.tgn).logits(tape, embeddings, src, dst);
+            logits.extend_from_slice(tape.value(scores).data());
+        })?;
+        let mut rest = logits.as_slice();
+        let own =
+            |query: &RankQuery<'_>| rest.split_off(..query.candidates.len()).unwrap_or_default().to_vec();
+        Ok(queries.iter().map(own).collect())
+    }
+
+    /// Logits of the positives and of the negatives beside them, with the weights and the state as
+    /// they are. Changes nothing: the test of test-then-train, without the dropout of a training step.
+    ///
+    /// # Errors
+    /// The batch was prepared for another state.
+    ///
+    /// # Panics
+    /// If the batch was prepared to be remembered only.
+    pub fn score_prepared(&self, batch: &PreparedBatch) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
+        assert_ne!(batch.mode, StepMode::Remember, "a batch without a sample has no scores");
+        self.check_order(batch)?;
+        if batch.positives().src.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let pool = &mut self.scratch.lock().pool;
+        let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, Mode::Inference, pool);
+        let done = forward(&self.tgn, &mut tape, &self.state, batch.gathered(), [0, 0]);
+        let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
+        let logits = LinkPredictor::of(&self.tgn).logits(&mut tape, done.embeddings, src, dst);
+        let mut positive = tape.value(logits).data().to_vec();
+        let negative = positive.split_off(batch.positives().src.len());
+        Ok((positive, negative))
+    }
+
+    /// As [`Self::score_prepared`], for a batch that is not prepared.
+    ///
+    /// # Errors
+    /// Columns or feature stores do not fit, or storage failed.
+    pub fn score_pairs(
+        &self,
+        world: &World<'_>,
+        positives: &Positives<'_>,
+        negatives: &Negatives<'_>,
+    ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
+        let mut batch = PreparedBatch::default();
+        self.prepare(world, positives, negatives, StepMode::Score, &mut batch)?;
+        self.score_prepared(&batch)
+    }
+
+    /// Embeds the seeds in `scratch` without gradient and hands the tape and the embeddings to `then`.
+    fn look(
+        &self,
+        world: &World<'_>,
+        scratch: &mut Scratch,
+        then: impl FnOnce(&mut Tape<'_>, Var),
+    ) -> Result<(), GatherError> {
+        let Scratch { pool, neighborhood, rows, .. } = scratch;
+        look_around((&self.options.model, &self.device), world, &self.state, neighborhood, rows)?;
+        let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, Mode::Inference, pool);
+        let done = forward(&self.tgn, &mut tape, &self.state, (neighborhood, rows), [0, 0]);
+        then(&mut tape, done.embeddings);
+        Ok(())
+    }
+
+    /// Hands `f` what serving reads of each of `nodes` (distinct nodes): its memory row after its
+    /// pending message, computed with the weights as they are now, and the time of its last event. Nodes
+    /// without any event and rows that are not finite are left out. The state does not change: the next
+    /// batch applies the message again, so that its loss can train the memory updater.
+    ///
+    /// # Errors
+    /// Storage failed; some of the nodes may have been handed over.
+    pub fn publish_rows(
+        &mut self,
+        edge_features: &FeatureStore,
+        nodes: &[NodeId],
+        mut f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        for nodes in nodes.chunks(CHUNK_ROWS) {
+            let Scratch { rows, .. } = self.scratch.get_mut();
+            gather_mails((&self.options.model, &self.device), edge_features, &self.state, nodes, rows)?;
+            let rows = std::mem::take(rows);
+            self.publish_chunk(nodes, rows.mails(), &mut f);
+            self.scratch.get_mut().rows = rows;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::publish_rows`], for the nodes of a batch whose step was just taken. It reads nothing that was
+    /// not prepared, so it cannot fail.
+    ///
+    /// # Panics
+    /// If the batch was not prepared to be published.
+    pub fn publish_prepared(&mut self, batch: &PreparedBatch, mut f: impl FnMut(NodeId, &[f32], EventTime)) {
+        for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
+            self.publish_chunk(nodes, batch.rows.next_mails().from(chunk * CHUNK_ROWS), &mut f);
+        }
+    }
+
+    fn publish_chunk(
+        &mut self,
+        nodes: &[NodeId],
+        mails: MailRows<'_>,
+        f: &mut impl FnMut(NodeId, &[f32], EventTime),
+    ) {
+        let pool = &mut self.scratch.get_mut().pool;
+        let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, Mode::Inference, pool);
+        let rows = self.tgn.fresh_memory(&mut tape, &self.state, nodes, mails);
+        let rows = tape.value(rows);
+        for (i, &node) in nodes.iter().enumerate() {
+            let Some(last) = self.state.last_event(node) else { continue };
+            if rows.row(i).iter().all(|value| value.is_finite()) {
+                f(node, rows.row(i), last);
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! [`Lookahead`]: prepares the next batches while one is trained on, wherever the next batches are known.
+//!
+//! ```text
+//! step thread   | expect i+1 |  step i                                          | expect i+2 |  step i+1
+//! other thread  |            |  sample i+2, announce its rows, gather i+1       |            |  …
+//! ```
+//!
+//! A batch is sampled two steps before its own and gathered one step before: between the two, the feature store
+//! knows which rows will be wanted, so that a disk can work meanwhile. What is prepared is what would have been
+//! prepared at the batch's turn, bit for bit: the source fixes each batch's view, a sample depends on nothing else,
+//! and the messages that will wait by then are those that the batches between leave, or else those that wait now.
+//!
+//! Preparing has one thread of its own because sampling may wait for a disk: a thread that waits takes no
+//! processor from the step's matrix products, a worker of their pool that waits would.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::prepare::{PreparedBatch, Preparer};
+use super::trainer::{StepReport, TrainError, Trainer, World};
+use crate::event::{EdgeId, NodeId};
+
+/// A thread that prepares beside a step.
+pub struct Helper {
+    /// A pool of one, so that what it runs in parallel stays on it. `None` where no thread could be had: then
+    /// everything is done in turn, with the same results.
+    thread: Option<rayon::ThreadPool>,
+}
+
+impl Helper {
+    /// Starts the thread.
+    #[must_use]
+    pub fn new() -> Self {
+        let name = |_| "prepare".to_owned();
+        Self { thread: rayon::ThreadPoolBuilder::new().num_threads(1).thread_name(name).build().ok() }
+    }
+
+    /// Does everything in turn, on the thread that asks.
+    #[must_use]
+    pub fn in_turn() -> Self {
+        Self { thread: None }
+    }
+
+    /// Runs `prepare` on the thread and `step` on this one, and says how many seconds this one waited for the
+    /// other at the end.
+    pub fn beside<A: Send, B>(
+        &self,
+        prepare: impl FnOnce() -> A + Send,
+        step: impl FnOnce() -> B,
+    ) -> (A, B, f64) {
+        let begun = Instant::now();
+        let Some(thread) = &self.thread else {
+            let prepared = prepare();
+            let waited = begun.elapsed().as_secs_f64();
+            return (prepared, step(), waited);
+        };
+        let mut prepared = None;
+        let (stepped, since) = thread.in_place_scope(|scope| {
+            scope.spawn(|_| prepared = Some(prepare()));
+            (step(), Instant::now())
+        });
+        let waited = since.elapsed().as_secs_f64();
+        match prepared {
+            Some(prepared) => (prepared, stepped, waited),
+            None => unreachable!("a scope ends after all that was spawned in it"),
+        }
+    }
+}
+
+impl Default for Helper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Samples the next batch into the buffers given; `false` when there is none.
+pub trait Source: FnMut(&Preparer, &mut PreparedBatch) -> Result<bool, TrainError> + Send {}
+
+impl<F: FnMut(&Preparer, &mut PreparedBatch) -> Result<bool, TrainError> + Send> Source for F {}
+
+/// Batches on their way to their steps.
+pub struct Lookahead {
+    helper: Helper,
+    /// In order; all are sampled, and only the first may be gathered.
+    queue: VecDeque<PreparedBatch>,
+    spare: Vec<PreparedBatch>,
+}
+
+/// One step of a run.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The batch.
+    pub batch: &'a PreparedBatch,
+    /// What its step did.
+    pub report: StepReport,
+    /// Seconds of the turn: of the step, and of all that it waited for.
+    pub seconds: f64,
+    /// Seconds of those in which the step waited for its preparation, or for that of the next batch.
+    pub waited_seconds: f64,
+}
+
+impl Lookahead {
+    /// Prepares with `helper`.
+    #[must_use]
+    pub fn new(helper: Helper) -> Self {
+        Self { helper, queue: VecDeque::new(), spare: Vec::new() }
+    }
+
+    /// Takes a step with every batch of `source`, in order, and lets `each` hear of it. `world` is where rows are
+    /// read from; `source` may sample each batch in a view of its own.
+    ///
+    /// # Errors
+    /// What `source`, a step or `each` returns; the batches that were prepared are given up.
+    pub fn run<E: From<TrainError>>(
+        &mut self,
+        trainer: &mut Trainer,
+        world: &World<'_>,
+        mut source: impl Source,
+        mut each: impl FnMut(Turn<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let preparer = trainer.preparer();
+        self.spare.extend(self.queue.drain(..));
+        loop {
+            let mut clock = Instant::now();
+            let Some(mut batch) =
+                self.queue.pop_front().map_or_else(|| self.first(&preparer, &mut source), |b| Ok(Some(b)))?
+            else {
+                return Ok(());
+            };
+            if !batch.is_gathered() {
+                let mailbox = &trainer.state().mailbox;
+                preparer.expect(|node| mailbox.pending_edge(node), &mut batch);
+                preparer.gather(world, &mut batch)?;
+            }
+            if let Some(next) = self.queue.front_mut() {
+                let mailbox = &trainer.state().mailbox;
+                let pending = |node: NodeId| -> Option<EdgeId> {
+                    batch.leaves(node).or_else(|| mailbox.pending_edge(node))
+                };
+                preparer.expect(pending, next);
+            }
+            let late = clock.elapsed().as_secs_f64();
+            let (queue, spare) = (&mut self.queue, &mut self.spare);
+            let prepare = || ahead(&preparer, world, queue, spare, &mut source);
+            let (prepared, report, waited) = self.helper.beside(prepare, || trainer.step_prepared(&batch));
+            let seconds = super::prepare::lap(&mut clock);
+            each(Turn { batch: &batch, report: report?, seconds, waited_seconds: late + waited })?;
+            prepared?;
+            self.spare.push(batch);
+        }
+    }
+
+    /// Bytes that the buffers of all batches hold.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.queue.iter().chain(&self.spare).map(PreparedBatch::bytes).sum()
+    }
+
+    /// The batch that nothing was before.
+    fn first(
+        &mut self,
+        preparer: &Preparer,
+        source: &mut impl Source,
+    ) -> Result<Option<PreparedBatch>, TrainError> {
+        let mut batch = self.spare.pop().unwrap_or_default();
+        Ok(source(preparer, &mut batch)?.then_some(batch))
+    }
+}
+
+/// Samples as many batches as belong into `queue`, says which rows they will want, and gathers the first.
+fn ahead(
+    preparer: &Preparer,
+    world: &World<'_>,
+    queue: &mut VecDeque<PreparedBatch>,
+    spare: &mut Vec<PreparedBatch>,
+    source: &mut impl Source,
+) -> Result<(), TrainError> {
+    /// Batches behind the one at its step.
+    const DEPTH: usize = 2;
+    let expected = queue.len().min(1);
+    if let Some(next) = queue.front_mut() {
+        preparer.announce(world, next);
+    }
+    while queue.len() < DEPTH {
+        let mut batch = spare.pop().unwrap_or_default();
+        if !source(preparer, &mut batch)? {
+            spare.push(batch);
+            break;
+        }
+        preparer.announce(world, &mut batch);
+        queue.push_back(batch);
+    }
+    match queue.front_mut() {
+        Some(next) if expected == 1 => preparer.gather(world, next),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,368 @@
+//! The first half of a step: seeds, their sample, and the feature rows that the second half computes on.
+//!
+//! ```text
+//! sample        seeds -> neighbors -> distinct nodes and edges        reads the graph
+//! expect        which messages will wait for those nodes              reads the mailbox
+//! gather        rows of all these edges, each once, and of the nodes  reads the feature stores
+//! ```
+//!
+//! None of it depends on weights or memory, so it may be done while earlier batches are trained on, as long as
+//! `expect` is told what those batches will leave in the mailbox. A step refuses a batch whose messages are not
+//! those that wait by then. Each stage may fail when storage does; it leaves the batch as it was before the stage,
+//! which may be tried again.
+
+use std::time::Instant;
+
+use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
+use crate::device::Device;
+use crate::event::{EdgeId, EventTime, NodeId};
+use crate::feature::{Announced, FeatureStore};
+use crate::model::{GatherError, GatheredRows, Interactions, Neighborhood, TgnOptions, TgnState, Touched};
+use crate::sampler::sample;
+
+/// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
+#[derive(Debug)]
+pub struct PreparedBatch {
+    src: Vec<NodeId>,
+    dst: Vec<NodeId>,
+    times: Vec<EventTime>,
+    edges: Vec<EdgeId>,
+    pub(super) mode: StepMode,
+    pub(super) pairs: Pairs,
+    pub(super) touched: Touched,
+    pub(super) neighborhood: Neighborhood,
+    pub(super) rows: GatheredRows,
+    gathered: bool,
+    /// Holds the rows that were announced until they are gathered.
+    announced: Option<Announced>,
+    pub(super) sample_seconds: f64,
+    pub(super) gather_seconds: f64,
+}
+
+impl Default for PreparedBatch {
+    fn default() -> Self {
+        Self {
+            src: Vec::new(),
+            dst: Vec::new(),
+            times: Vec::new(),
+            edges: Vec::new(),
+            mode: StepMode::Score,
+            pairs: Pairs::default(),
+            touched: Touched::default(),
+            neighborhood: Neighborhood::default(),
+            rows: GatheredRows::default(),
+            gathered: false,
+            announced: None,
+            sample_seconds: 0.0,
+            gather_seconds: 0.0,
+        }
+    }
+}
+
+impl PreparedBatch {
+    /// The events.
+    #[must_use]
+    pub fn positives(&self) -> Positives<'_> {
+        Interactions { src: &self.src, dst: &self.dst, times: &self.times, edges: &self.edges }
+    }
+
+    /// How much of a step the batch is for.
+    #[must_use]
+    pub fn mode(&self) -> StepMode {
+        self.mode
+    }
+
+    /// The distinct nodes of the events, in order of first appearance.
+    #[must_use]
+    pub fn touched(&self) -> &[NodeId] {
+        self.touched.nodes()
+    }
+
+    /// The sample, empty in [`StepMode::Remember`], and the rows.
+    #[must_use]
+    pub fn gathered(&self) -> (&Neighborhood, &GatheredRows) {
+        (&self.neighborhood, &self.rows)
+    }
+
+    /// The edge that the batch leaves as the message of `node`, if the node is one of its own.
+    #[must_use]
+    pub fn leaves(&self, node: NodeId) -> Option<EdgeId> {
+        self.touched.last(node).map(|event| self.edges[event])
+    }
+
+    /// Whether all stages are done.
+    #[must_use]
+    pub fn is_gathered(&self) -> bool {
+        self.gathered
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.neighborhood.bytes() + self.rows.bytes()
+    }
+
+    /// The nodes whose memory the step computes.
+    pub(super) fn nodes(&self) -> &[NodeId] {
+        match self.mode {
+            StepMode::Remember => self.touched.nodes(),
+            StepMode::Train | StepMode::Score => self.neighborhood.nodes().nodes(),
+        }
+    }
+
+    fn load(&mut self, positives: &Positives<'_>, mode: StepMode) {
+        fn copy<T: Copy>(into: &mut Vec<T>, from: &[T]) {
+            into.clear();
+            into.extend_from_slice(from);
+        }
+        copy(&mut self.src, positives.src);
+        copy(&mut self.dst, positives.dst);
+        copy(&mut self.times, positives.times);
+        copy(&mut self.edges, positives.edges);
+        self.mode = mode;
+        self.touched.build(positives);
+        self.neighborhood.clear();
+        self.rows.clear();
+        self.gathered = false;
+        self.announced = None;
+        (self.sample_seconds, self.gather_seconds) = (0.0, 0.0);
+    }
+}
+
+/// Prepares batches for a trainer. Needs nothing of it but its shape, so it can work beside it.
+#[derive(Clone, Debug)]
+pub struct Preparer {
+    model: TgnOptions,
+    device: Device,
+    publishes: bool,
+}
+
+impl Preparer {
+    /// The same, for steps whose nodes are published: the rows of the batch's own events are gathered too.
+    #[must_use]
+    pub fn publishing(self) -> Self {
+        Self { publishes: true, ..self }
+    }
+
+    /// Takes in a batch and samples its neighbors: the first stage.
+    ///
+    /// # Errors
+    /// Columns or feature stores do not fit, or storage failed.
+    pub fn sample(
+        &self,
+        world: &World<'_>,
+        positives: &Positives<'_>,
+        negatives: &Negatives<'_>,
+        mode: StepMode,
+        batch: &mut PreparedBatch,
+    ) -> Result<(), TrainError> {
+        check(&self.model, world, positives, negatives, mode)?;
+        let mut clock = Instant::now();
+        batch.load(positives, mode);
+        if mode != StepMode::Remember && !positives.src.is_empty() {
+            batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
+            draw(&self.model, world, &mut batch.neighborhood)?;
+            batch.sample_seconds = lap(&mut clock);
+            batch.neighborhood.number();
+            if self.model.edge_feature_dim > 0 {
+                batch.rows.number_slots(batch.neighborhood.sample());
+            }
+        }
+        if self.model.edge_feature_dim > 0 && self.publishes {
+            let last = batch.touched.nodes().iter().filter_map(|&node| batch.touched.last(node));
+            batch.rows.number_next_mails(last.map(|event| positives.edges[event]));
+        }
+        batch.gather_seconds = lap(&mut clock);
+        Ok(())
+    }
+
+    /// Notes which message will wait for each node of the batch when its step begins: the second stage.
+    /// `pending` says which edge left it.
+    pub fn expect(&self, pending: impl Fn(NodeId) -> Option<EdgeId>, batch: &mut PreparedBatch) {
+        if self.model.edge_feature_dim == 0 {
+            return;
+        }
+        batch.gathered = false;
+        let mut clock = Instant::now();
+        let nodes = match batch.mode {
+            StepMode::Remember => batch.touched.nodes(),
+            StepMode::Train | StepMode::Score => batch.neighborhood.nodes().nodes(),
+        };
+        batch.rows.number_mails(nodes, pending);
+        batch.gather_seconds += lap(&mut clock);
+    }
+
+    /// Tells the feature stores which rows of `batch` are known to be wanted soon.
+    pub fn announce(&self, world: &World<'_>, batch: &mut PreparedBatch) {
+        if self.model.edge_feature_dim > 0 {
+            batch.announced = world.edge_features.announce(batch.rows.edges());
+        }
+    }
+
+    /// Gathers the batch's rows: the third stage.
+    ///
+    /// # Errors
+    /// Storage failed.
+    pub fn gather(&self, world: &World<'_>, batch: &mut PreparedBatch) -> Result<(), TrainError> {
+        let mut clock = Instant::now();
+        let PreparedBatch { neighborhood, rows, mode, .. } = batch;
+        let nodes = if *mode == StepMode::Remember { &[] } else { neighborhood.nodes().nodes() };
+        fetch(&self.model, &self.device, world, nodes, rows)?;
+        batch.gathered = true;
+        batch.announced = None;
+        batch.gather_seconds += lap(&mut clock);
+        Ok(())
+    }
+}
+
+impl Trainer {
+    /// What prepares batches for this trainer.
+    #[must_use]
+    pub fn preparer(&self) -> Preparer {
+        Preparer { model: self.options.model, device: self.device.clone(), publishes: false }
+    }
+
+    /// Prepares a batch for the next step, all stages at once.
+    ///
+    /// # Errors
+    /// Columns or feature stores do not fit, or storage failed; nothing was done to the trainer.
+    pub fn prepare(
+        &self,
+        world: &World<'_>,
+        positives: &Positives<'_>,
+        negatives: &Negatives<'_>,
+        mode: StepMode,
+        batch: &mut PreparedBatch,
+    ) -> Result<(), TrainError> {
+        let preparer = self.preparer();
+        preparer.sample(world, positives, negatives, mode, batch)?;
+        preparer.expect(|node| self.state.mailbox.pending_edge(node), batch);
+        preparer.gather(world, batch)
+    }
+}
+
+/// Samples the seeds of `neighborhood`.
+fn draw(model: &TgnOptions, world: &World<'_>, neighborhood: &mut Neighborhood) -> Result<(), GatherError> {
+    let request = model.sample_request();
+    Ok(neighborhood.sample_with(|seeds, out| sample(world.view, seeds, &request, out))?)
+}
+
+/// Fetches the rows that were numbered, and those of `nodes`.
+fn fetch(
+    model: &TgnOptions,
+    device: &Device,
+    world: &World<'_>,
+    nodes: &[NodeId],
+    rows: &mut GatheredRows,
+) -> Result<(), GatherError> {
+    rows.fetch_edges(device, model.edge_feature_dim, |ids, out| world.edge_features.gather(ids, out))?;
+    rows.fetch_nodes(nodes, model.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
+    Ok(())
+}
+
+/// Samples the seeds of `neighborhood` and gathers all that embedding them by `state` reads.
+pub(super) fn look_around(
+    (model, device): (&TgnOptions, &Device),
+    world: &World<'_>,
+    state: &TgnState,
+    neighborhood: &mut Neighborhood,
+    rows: &mut GatheredRows,
+) -> Result<(), GatherError> {
+    draw(model, world, neighborhood)?;
+    neighborhood.number();
+    rows.clear();
+    let nodes = neighborhood.nodes().nodes();
+    if model.edge_feature_dim > 0 {
+        rows.number_slots(neighborhood.sample());
+        rows.number_mails(nodes, |node| state.mailbox.pending_edge(node));
+    }
+    fetch(model, device, world, nodes, rows)
+}
+
+/// Gathers what computing the memory of `nodes` by `state` reads.
+pub(super) fn gather_mails(
+    (model, device): (&TgnOptions, &Device),
+    edge_features: &FeatureStore,
+    state: &TgnState,
+    nodes: &[NodeId],
+    rows: &mut GatheredRows,
+) -> Result<(), GatherError> {
+    rows.clear();
+    if model.edge_feature_dim > 0 {
+        rows.number_mails(nodes, |node| state.mailbox.pending_edge(node));
+    }
+    rows.fetch_edges(device, model.edge_feature_dim, |ids, out| edge_features.gather(ids, out))?;
+    Ok(())
+}
+
+/// Seconds since `since`, which moves to now.
+pub(super) fn lap(since: &mut Instant) -> f64 {
+    let before = std::mem::replace(since, Instant::now());
+    since.duration_since(before).as_secs_f64()
+}
+
+/// Whether columns and stores fit the model.
+fn check(
+    model: &TgnOptions,
+    world: &World<'_>,
+    positives: &Positives<'_>,
+    negatives: &Negatives<'_>,
+    mode: StepMode,
+) -> Result<(), TrainError> {
+    let expected = positives.src.len();
+    let mut columns = vec![
+        ("positives.dst", positives.dst.len()),
+        ("positives.times", positives.times.len()),
+        ("positives.edges", positives.edges.len()),
+    ];
+    if mode != StepMode::Remember {
+        columns.extend([("negatives.src", negatives.src.len()), ("negatives.dst", negatives.dst.len())]);
+    }
+    if let Some(&(column, found)) = columns.iter().find(|(_, found)| *found != expected) {
+        return Err(TrainError::Length { column, found, expected });
+    }
+    let stores: [(&str, &FeatureStore, usize); 2] = [
+        ("edge", world.edge_features, model.edge_feature_dim),
+        ("node", world.node_features, model.node_feature_dim),
+    ];
+    for (store, rows, expected) in stores {
+        let found = rows.dimension();
+        if expected != 0 && found != expected {
+            return Err(TrainError::FeatureWidth { store, found, expected });
+        }
+    }
+    Ok(())
+}
+
+/// The pairs of a batch, positives first, as rows of the seeds' embeddings.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pairs {
+    pub src: Vec<u32>,
+    pub dst: Vec<u32>,
+}
+
+impl Pairs {
+    /// Makes the batch's nodes the seeds of `neighborhood`. Negatives that share the positives' sources
+    /// share their embeddings too.
+    fn seed(
+        &mut self,
+        neighborhood: &mut Neighborhood,
+        positives: &Positives<'_>,
+        negatives: &Negatives<'_>,
+    ) {
+        let n = positives.src.len() as u32;
+        neighborhood.clear();
+        for nodes in [positives.src, positives.dst, negatives.dst] {
+            neighborhood.add_seeds(nodes, positives.times);
+        }
+        let mut negative_src = 0..n;
+        if negatives.src != positives.src {
+            neighborhood.add_seeds(negatives.src, positives.times);
+            negative_src = 3 * n..4 * n;
+        }
+        self.src.clear();
+        self.src.extend((0..n).chain(negative_src));
+        self.dst.clear();
+        self.dst.extend(n..3 * n);
+    }
+}

@@ -1,0 +1,132 @@
+//! `evergraph bench questions`: what it writes for other samplers is what its documentation says, and our answers
+//! are right by a plain look through all events.
+
+use std::path::Path;
+use std::process::Command;
+
+const EVENTS: usize = 3_000;
+const SEEDS: usize = 1_800;
+const FANOUT: usize = 10;
+const NO_EDGE: i64 = -1;
+
+/// Columns of one folder, as integers.
+struct Written {
+    src: Vec<i64>,
+    dst: Vec<i64>,
+    time: Vec<i64>,
+    first: Vec<i64>,
+    begin: Vec<i64>,
+    node: Vec<i64>,
+    at: Vec<i64>,
+    answer: Vec<i64>,
+}
+
+fn column(folder: &Path, name: &str) -> Vec<i64> {
+    let bytes = std::fs::read(folder.join(name)).unwrap();
+    if name.ends_with("u32") {
+        bytes.chunks(4).map(|value| i64::from(u32::from_le_bytes(value.try_into().unwrap()))).collect()
+    } else {
+        bytes.chunks(8).map(|value| i64::from_le_bytes(value.try_into().unwrap())).collect()
+    }
+}
+
+impl Written {
+    fn read(folder: &Path, layer: u32) -> Self {
+        Self {
+            src: column(folder, "src.u32"),
+            dst: column(folder, "dst.u32"),
+            time: column(folder, "time.i64"),
+            first: column(folder, "first.i64"),
+            begin: column(folder, &format!("seeds.{layer}.i64")),
+            node: column(folder, &format!("node.{layer}.u32")),
+            at: column(folder, &format!("at.{layer}.i64")),
+            answer: column(folder, &format!("answer.{layer}.i64")),
+        }
+    }
+
+    /// Calls `check` with each seed's past edges, newest first, and its filled slots. `arrived` says how many
+    /// events there are when a batch with this first event is asked about.
+    fn each(&self, arrived: impl Fn(i64) -> i64, mut check: impl FnMut(&[i64], &[i64])) {
+        assert_eq!(self.begin.len(), self.first.len() + 1);
+        assert_eq!(self.answer.len(), self.node.len() * FANOUT);
+        for (batch, &first) in self.first.iter().enumerate() {
+            for seed in self.begin[batch] as usize..self.begin[batch + 1] as usize {
+                let (node, at) = (self.node[seed], self.at[seed]);
+                let edges = (0..arrived(first)).rev().filter(|&edge| {
+                    let row = edge as usize;
+                    (self.src[row] == node || self.dst[row] == node) && self.time[row] < at
+                });
+                let slots = &self.answer[seed * FANOUT..(seed + 1) * FANOUT];
+                let filled = slots.iter().position(|&edge| edge == NO_EDGE).unwrap_or(FANOUT);
+                assert!(slots[filled..].iter().all(|&edge| edge == NO_EDGE));
+                check(&edges.collect::<Vec<_>>(), &slots[..filled]);
+            }
+        }
+    }
+}
+
+/// Asks in a folder of its own, 3,000 events with equal times between 50 and 30 nodes.
+fn ask(folder: &Path, args: &[&str]) -> serde_json::Value {
+    let rows: String = (0..EVENTS).map(|i| format!("u{},i{},{}\n", i % 50, i * i % 30, i / 7)).collect();
+    std::fs::write(folder.join("events.csv"), format!("src,dst,ts\n{rows}")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+    command.args([
+        "bench",
+        "questions",
+        "--events",
+        "events.csv",
+        "--runs",
+        "1",
+        "--write",
+        ".",
+        "--json",
+        "-",
+    ]);
+    let output = command.args(args).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn in_stream_order_a_question_sees_what_has_arrived_and_no_more() {
+    for (name, distinct) in [("newest", true), ("recent", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let figures = ask(folder.path(), &["--ask", name, "--batches", "3"]);
+        let written = Written::read(folder.path(), 1);
+        assert_eq!((figures["batches"].as_u64(), &written.first[..]), (Some(3), &[0, 600, 1_200][..]));
+        assert_eq!(figures["seeds"], written.node.len());
+        assert_eq!(written.node.len() < 3 * SEEDS, distinct);
+        let mut edges = 0;
+        written.each(
+            |first| first,
+            |past, found| {
+                assert_eq!(found, &past[..past.len().min(FANOUT)], "{name}");
+                edges += found.len();
+            },
+        );
+        assert!(edges > 0);
+        assert_eq!(figures["sampled_edges"], edges);
+    }
+}
+
+#[test]
+fn uniform_answers_come_from_the_past_and_hold_no_edge_twice() {
+    for (args, layer) in [
+        (vec!["--ask", "uniform", "--batches", "2"], 1),
+        (vec!["--ask", "uniform", "--batches", "1", "--layers", "2"], 2),
+        (vec!["--ask", "uniform-batch", "--batches", "2", "--threads", "2"], 1),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let figures = ask(folder.path(), &args);
+        assert!(figures["batches_per_second"]["median"].as_f64().unwrap() > 0.0);
+        let written = Written::read(folder.path(), layer);
+        written.each(
+            |_| EVENTS as i64,
+            |past, found| {
+                assert_eq!(found.len(), past.len().min(FANOUT), "{args:?}");
+                assert!(found.iter().all(|edge| past.contains(edge)), "{args:?}");
+                assert!(found.windows(2).all(|pair| pair[0] > pair[1]), "{args:?}");
+            },
+        );
+    }
+}

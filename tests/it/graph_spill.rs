@@ -1,0 +1,278 @@
+//! The graph with most of its entries on disk: the same answers as in memory, at any budget, under any number of
+//! threads, and either the same answer or an error when the disk fails.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use evergraph::device::disk::{DiskError, EngineChoice, Extent, PageBuffer, PageFile, SpillFile};
+use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
+use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary, SpillError};
+use evergraph::sampler::{Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
+
+use crate::graph_model::oracle::Random;
+
+const NODES: u64 = 3_000;
+
+/// `length` edges from `first` on among the nodes below [`NODES`], some of them hubs, some edges late.
+fn edges(random: &mut Random, first: u64, length: usize) -> EdgeBatch {
+    let mut batch = EdgeBatch { first: EdgeId(first), ..EdgeBatch::default() };
+    for id in first..first + length as u64 {
+        let hub = random.chance(4);
+        let src = random.below(if hub { 5 } else { NODES }) as u32;
+        let late = if random.chance(30) { random.below(20_000) } else { 0 };
+        let time = (id / 3).saturating_sub(late) as i64;
+        batch.push_edge(NodeId(src), NodeId(random.below(NODES) as u32), EventTime(time));
+    }
+    batch
+}
+
+fn questions(random: &mut Random, count: usize, latest: i64) -> (Vec<NodeId>, Vec<EventTime>) {
+    let nodes = (0..count).map(|_| {
+        let of = if random.chance(4) { 5 } else { NODES };
+        NodeId(random.below(of) as u32)
+    });
+    let nodes = nodes.collect();
+    let times = (0..count).map(|_| EventTime(random.below(latest as u64 + 2) as i64)).collect();
+    (nodes, times)
+}
+
+fn request(policy: SamplingPolicy) -> SampleRequest {
+    SampleRequest { policy, fanout: 10, window: None, seed: 3, batch: 1, layer: 0 }
+}
+
+fn ask(
+    store: &GraphStore,
+    bound: u64,
+    (nodes, times): &(Vec<NodeId>, Vec<EventTime>),
+    policy: SamplingPolicy,
+) -> Result<MessageFlowGraph, SpillError> {
+    let mut out = MessageFlowGraph::new();
+    sample(store.view_at(EdgeId(bound)), Seeds { nodes, times }, &request(policy), &mut out)?;
+    Ok(out)
+}
+
+fn options() -> GraphOptions {
+    GraphOptions { shards: 8, ..GraphOptions::default() }
+}
+
+#[test]
+fn a_store_with_a_budget_answers_as_one_without_and_keeps_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for choice in [EngineChoice::Auto, EngineChoice::Pread] {
+        let mut random = Random(9);
+        let whole = GraphStore::new(options());
+        for first in (0..300_000).step_by(10_000) {
+            whole.apply(&edges(&mut random, first, 10_000)).unwrap();
+        }
+        let bytes = whole.stats().bytes;
+        let budget = (bytes.total() - bytes.plan) / 4;
+        let file = SpillFile::create(folder.path(), "graph", choice).unwrap();
+        let store = GraphStore::with_budget(options(), budget, Box::new(file));
+        let mut random = Random(9);
+        for first in (0..300_000).step_by(10_000) {
+            store.apply(&edges(&mut random, first, 10_000)).unwrap();
+            let stats = store.spill_stats().unwrap();
+            assert!(stats.table_bytes + stats.resident_bytes <= budget, "{stats:?}");
+        }
+        for bound in [300_000, 120_000, 77] {
+            let questions = questions(&mut random, 900, bound as i64 / 3);
+            for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
+                let expected = ask(&whole, bound, &questions, policy).unwrap();
+                assert_eq!(ask(&store, bound, &questions, policy).unwrap(), expected);
+            }
+            let seeds = Seeds { nodes: &questions.0, times: &questions.1 };
+            let (mut here, mut there) = (Layers::new(), Layers::new());
+            let request = request(SamplingPolicy::Uniform);
+            here.sample(store.view_at(EdgeId(bound)), seeds, &request, 2).unwrap();
+            there.sample(whole.view_at(EdgeId(bound)), seeds, &request, 2).unwrap();
+            assert_eq!(here.layers(), there.layers());
+        }
+        let keys = NodeDictionary::new();
+        assert_eq!(store.digest(&keys).unwrap(), whole.digest(&keys).unwrap());
+        let stats = store.spill_stats().unwrap();
+        assert!(stats.table_bytes + stats.resident_bytes <= budget, "{stats:?}");
+        assert!(stats.loads > 1_000 && stats.evictions > 1_000 && stats.failures == 0, "{stats:?}");
+        let parts = store.stats().bytes;
+        assert_eq!(parts.entries, bytes.entries);
+        assert!(
+            parts.on_disk >= parts.entries / 2 && parts.total() - parts.plan <= budget + 65_536,
+            "{parts:?}"
+        );
+    }
+}
+
+/// One writer, eight readers, and what they do to one another: the store spills, shards are compacted because
+/// nodes beside those asked about come and go, and every answer is compared with that of a store in memory.
+#[test]
+fn writer_compaction_spilling_and_eight_readers_agree() {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261);
+    eprintln!("SEED={seed}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = SpillFile::create(folder.path(), "graph", EngineChoice::Auto).unwrap();
+    let (whole, store) =
+        (GraphStore::new(options()), GraphStore::with_budget(options(), 900_000, Box::new(file)));
+    let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for reader in 0..8 {
+            let (whole, store, done, asked) = (&whole, &store, &done, &asked);
+            scope.spawn(move || {
+                let mut random = Random(seed + 1 + reader);
+                while !done.load(Ordering::Acquire) {
+                    let bound = store.applied().0;
+                    let bound = if random.chance(2) { bound } else { random.below(bound + 1) };
+                    let questions = questions(&mut random, 300, bound as i64 / 3);
+                    let policy = random.pick(&[SamplingPolicy::Recent, SamplingPolicy::Uniform]);
+                    let expected = ask(whole, bound, &questions, policy).unwrap();
+                    assert_eq!(ask(store, bound, &questions, policy).unwrap(), expected, "SEED={seed}");
+                    asked.fetch_add(300, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut random = Random(seed);
+        let mut first = 0;
+        while first < 100_000 {
+            let length = random.pick(&[1, 40, 700, 3_000]);
+            let mut batch = edges(&mut random, first, length);
+            // Nodes that nobody asks about: edges among themselves, and their ends.
+            for i in 0..length {
+                let churn = (NODES + random.below(400)) as u32;
+                if random.chance(3) {
+                    (batch.src[i], batch.dst[i]) = (NodeId(churn), NodeId(churn ^ 1));
+                }
+                if random.chance(100) {
+                    (batch.op[i], batch.src[i], batch.dst[i]) =
+                        (Op::DeleteNode, NodeId(churn), NodeId(churn));
+                }
+            }
+            // The store in memory is ahead, so that it knows whatever the other shows.
+            whole.apply(&batch).unwrap();
+            store.apply(&batch).unwrap();
+            first += length as u64;
+        }
+        done.store(true, Ordering::Release);
+    });
+    let keys = NodeDictionary::new();
+    assert_eq!(store.digest(&keys).unwrap(), whole.digest(&keys).unwrap());
+    let stats = store.spill_stats().unwrap();
+    eprintln!("{} questions, {stats:?}", asked.load(Ordering::Relaxed));
+    assert!(asked.load(Ordering::Relaxed) > 100_000 && stats.loads > 1_000 && stats.failures == 0);
+}
+
+/// A disk with switches.
+struct Sick {
+    file: SpillFile,
+    unreadable: &'static AtomicBool,
+    torn: &'static AtomicBool,
+    full: &'static AtomicBool,
+}
+
+impl PageFile for Sick {
+    fn read(&self, extents: &[Extent], into: &mut PageBuffer) -> Result<(), DiskError> {
+        if self.unreadable.load(Ordering::Acquire) {
+            let source = io::Error::other("input/output error");
+            let (operation, path) = ("reading", PathBuf::from("sick"));
+            return Err(DiskError { operation, path, offset: extents[0].offset(), bytes: 0, source });
+        }
+        self.file.read(extents, into)?;
+        if self.torn.load(Ordering::Acquire) {
+            // The second half of the last page is from another time.
+            let end = extents.iter().map(|extent| extent.bytes()).sum::<usize>();
+            into.bytes_mut()[end - 2_048..end].fill(7);
+        }
+        Ok(())
+    }
+
+    fn write(&self, page: u64, from: &PageBuffer, pages: usize) -> Result<(), DiskError> {
+        if self.full.load(Ordering::Acquire) {
+            let source = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(DiskError { operation: "writing", path: "sick".into(), offset: 0, bytes: 0, source });
+        }
+        self.file.write(page, from, pages)
+    }
+
+    fn engine(&self) -> String {
+        "sick".to_owned()
+    }
+}
+
+#[test]
+fn a_disk_that_fails_gives_errors_and_never_another_answer() {
+    static UNREADABLE: AtomicBool = AtomicBool::new(false);
+    static TORN: AtomicBool = AtomicBool::new(false);
+    static FULL: AtomicBool = AtomicBool::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let file = SpillFile::create(folder.path(), "graph", EngineChoice::Auto).unwrap();
+    let sick = Sick { file, unreadable: &UNREADABLE, torn: &TORN, full: &FULL };
+    let budget = 700_000;
+    let (whole, store) =
+        (GraphStore::new(options()), GraphStore::with_budget(options(), budget, Box::new(sick)));
+    let mut random = Random(5);
+    let mut first = 0;
+    let mut grow = |random: &mut Random| {
+        let batch = edges(random, first, 20_000);
+        whole.apply(&batch).unwrap();
+        first += 20_000;
+        batch
+    };
+    for _ in 0..3 {
+        store.apply(&grow(&mut random)).unwrap();
+    }
+    let agree = |random: &mut Random| {
+        let bound = store.applied().0;
+        let questions = questions(random, 300, bound as i64 / 3);
+        let (mut same, mut failed) = (0, 0);
+        for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
+            match ask(&store, bound, &questions, policy) {
+                Ok(found) => {
+                    assert_eq!(found, ask(&whole, bound, &questions, policy).unwrap());
+                    same += 1;
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("the graph's entries"), "{error}");
+                    failed += 1;
+                }
+            }
+        }
+        (same, failed)
+    };
+    assert_eq!(agree(&mut random), (2, 0));
+    for trouble in [&UNREADABLE, &TORN] {
+        trouble.store(true, Ordering::Release);
+        let mut failures = 0;
+        for _ in 0..20 {
+            failures += agree(&mut random).1;
+        }
+        assert!(failures > 10);
+        assert!(store.spill_stats().unwrap().failing.is_some());
+        // A batch whose nodes are on disk cannot be taken in; once the disk is well, the same batch is.
+        let batch = grow(&mut random);
+        assert!(store.apply(&batch).is_err());
+        assert!(store.applied() < batch.end());
+        trouble.store(false, Ordering::Release);
+        assert_eq!(store.apply(&batch).unwrap().end, batch.end());
+        assert_eq!(agree(&mut random), (2, 0));
+        assert_eq!(store.spill_stats().unwrap().failing, None, "the trouble is over");
+    }
+    FULL.store(true, Ordering::Release);
+    for _ in 0..3 {
+        store.apply(&grow(&mut random)).unwrap();
+        assert_eq!(agree(&mut random), (2, 0), "a full disk costs memory, not answers");
+    }
+    let stats = store.spill_stats().unwrap();
+    assert!(stats.table_bytes + stats.resident_bytes > budget, "{stats:?}");
+    assert!(stats.failing.unwrap().contains("writing"));
+    FULL.store(false, Ordering::Release);
+    let patience = Instant::now() + Duration::from_secs(30);
+    while store.spill_stats().unwrap().failing.is_some() {
+        assert!(Instant::now() < patience, "the disk is not tried again");
+        store.apply(&grow(&mut random)).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    store.apply(&grow(&mut random)).unwrap();
+    assert!(store.spill_stats().unwrap().resident_bytes <= budget);
+    assert_eq!(agree(&mut random), (2, 0));
+    let keys = NodeDictionary::new();
+    assert_eq!(store.digest(&keys).unwrap(), whole.digest(&keys).unwrap());
+}
