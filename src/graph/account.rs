@@ -15,7 +15,7 @@ use crate::event::NodeId;
 pub struct GraphStats {
     /// One more than the highest node id named by an edge or a node record.
     pub nodes: u64,
-    /// Edges that were not deleted; a self loop is one.
+    /// Live edges; a self loop is one.
     pub edges: u64,
     /// Entries of all lists: two per live edge, one per live self loop.
     pub directed_entries: u64,
@@ -23,8 +23,6 @@ pub struct GraphStats {
     pub deleted_edges: u64,
     /// Edges so far that were older than an edge that had arrived before them.
     pub late_edges: u64,
-    /// Directed entries released because of their age so far; `edges` still counts theirs.
-    pub expired_entries: u64,
     /// Temporal blocks.
     pub blocks: u64,
     /// Memory by purpose.
@@ -69,7 +67,6 @@ impl GraphStore {
             edges: summary.edges,
             deleted_edges: summary.deleted_edges,
             late_edges: summary.late_edges,
-            expired_entries: summary.expired_entries,
             ..GraphStats::default()
         };
         stats.bytes.plan = summary.plan_bytes;

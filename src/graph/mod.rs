@@ -8,7 +8,7 @@
 //!
 //! A store with a budget keeps entries beyond it on disk: `chunk` is what moves, `spill` the file, `fault` how
 //! readers meet what is not in memory, `load` how the writer and samplers bring in much at once, `evict` how
-//! room is made. `compact` moves what lives together, `retain` lets go of what is old.
+//! room is made. `compact` moves what lives together, `scrub` leaves no trace of what was deleted.
 //!
 //! An edge's id is its position in the log, so the ids of a view's edges end at the view's bound. Knows
 //! nothing of features, sampling policies, files or the network.
@@ -25,7 +25,7 @@ mod fill;
 mod list;
 mod load;
 mod plan;
-mod retain;
+mod scrub;
 mod slab;
 mod spill;
 mod stages;

@@ -64,7 +64,6 @@ pub(super) struct Summary {
     pub edges: u64,
     pub deleted_edges: u64,
     pub late_edges: u64,
-    pub expired_entries: u64,
     pub latest: Option<EventTime>,
     /// Bytes of the writer's buffers.
     pub plan_bytes: u64,

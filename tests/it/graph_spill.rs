@@ -2,11 +2,11 @@
 //! threads, and either the same answer or an error when the disk fails.
 
 use std::io;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evergraph::device::disk::{DiskError, EngineChoice, Extent, PageBuffer, PageFile, SpillFile};
+use evergraph::device::disk::{EngineChoice, Fault, Faulty, SpillFile};
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary, SpillError};
 use evergraph::sampler::{Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
@@ -160,51 +160,17 @@ fn writer_compaction_spilling_and_eight_readers_agree() {
     assert!(asked.load(Ordering::Relaxed) > 100_000 && stats.loads > 1_000 && stats.failures == 0);
 }
 
-/// A disk with switches.
-struct Sick {
-    file: SpillFile,
-    unreadable: &'static AtomicBool,
-    torn: &'static AtomicBool,
-    full: &'static AtomicBool,
-}
-
-impl PageFile for Sick {
-    fn read(&self, extents: &[Extent], into: &mut PageBuffer) -> Result<(), DiskError> {
-        if self.unreadable.load(Ordering::Acquire) {
-            let source = io::Error::other("input/output error");
-            let (operation, path) = ("reading", PathBuf::from("sick"));
-            return Err(DiskError { operation, path, offset: extents[0].offset(), bytes: 0, source });
-        }
-        self.file.read(extents, into)?;
-        if self.torn.load(Ordering::Acquire) {
-            // The second half of the last page is from another time.
-            let end = extents.iter().map(|extent| extent.bytes()).sum::<usize>();
-            into.bytes_mut()[end - 2_048..end].fill(7);
-        }
-        Ok(())
-    }
-
-    fn write(&self, page: u64, from: &PageBuffer, pages: usize) -> Result<(), DiskError> {
-        if self.full.load(Ordering::Acquire) {
-            let source = io::Error::from(io::ErrorKind::StorageFull);
-            return Err(DiskError { operation: "writing", path: "sick".into(), offset: 0, bytes: 0, source });
-        }
-        self.file.write(page, from, pages)
-    }
-
-    fn engine(&self) -> String {
-        "sick".to_owned()
-    }
-}
-
 #[test]
 fn a_disk_that_fails_gives_errors_and_never_another_answer() {
     static UNREADABLE: AtomicBool = AtomicBool::new(false);
     static TORN: AtomicBool = AtomicBool::new(false);
     static FULL: AtomicBool = AtomicBool::new(false);
-    let folder = tempfile::tempdir().unwrap();
-    let file = SpillFile::create(folder.path(), "graph", EngineChoice::Auto).unwrap();
-    let sick = Sick { file, unreadable: &UNREADABLE, torn: &TORN, full: &FULL };
+    let sick = Faulty::new(|operation| match operation.writes {
+        true if FULL.load(Ordering::Acquire) => Fault::Fails(io::ErrorKind::StorageFull),
+        false if UNREADABLE.load(Ordering::Acquire) => Fault::Fails(io::ErrorKind::Other),
+        false if TORN.load(Ordering::Acquire) => Fault::Torn,
+        _ => Fault::Works,
+    });
     let budget = 700_000;
     let (whole, store) =
         (GraphStore::new(options()), GraphStore::with_budget(options(), budget, Box::new(sick)));
@@ -275,4 +241,39 @@ fn a_disk_that_fails_gives_errors_and_never_another_answer() {
     assert_eq!(agree(&mut random), (2, 0));
     let keys = NodeDictionary::new();
     assert_eq!(store.digest(&keys).unwrap(), whole.digest(&keys).unwrap());
+}
+
+/// A question asks for the same chunk several times: a read that fails once and then works must not leave a mixture.
+#[test]
+fn any_one_read_that_fails_is_an_error_or_makes_no_difference() {
+    let failing = Arc::new(AtomicU64::new(u64::MAX));
+    let number = Arc::clone(&failing);
+    let disk = Arc::new(Faulty::new(move |operation| {
+        let fails = !operation.writes && operation.number == number.load(Ordering::Acquire);
+        if fails { Fault::Fails(io::ErrorKind::Other) } else { Fault::Works }
+    }));
+    let (whole, store) =
+        (GraphStore::new(options()), GraphStore::with_budget(options(), 0, Box::new(Arc::clone(&disk))));
+    let mut random = Random(31);
+    for first in (0..30_000).step_by(6_000) {
+        let batch = edges(&mut random, first, 6_000);
+        whole.apply(&batch).unwrap();
+        store.apply(&batch).unwrap();
+    }
+    let mut failures = 0;
+    // The bound lies in the middle, so that many blocks hold entries on both sides of it.
+    for k in 0..150 {
+        let questions = questions(&mut random, 40, 10_000);
+        for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
+            failing.store(disk.operations().0 + k, Ordering::Release);
+            match ask(&store, 14_000, &questions, policy) {
+                Ok(found) => assert_eq!(found, ask(&whole, 14_000, &questions, policy).unwrap()),
+                Err(error) => {
+                    assert!(error.to_string().contains("the graph's entries"), "{error}");
+                    failures += 1;
+                }
+            }
+        }
+    }
+    assert!(failures > 50, "{failures}");
 }

@@ -64,8 +64,14 @@ impl Faulty {
     /// Whether the bytes of `part` stand anywhere in one page.
     #[must_use]
     pub fn contains(&self, part: &[u8]) -> bool {
-        let held = self.held.lock();
-        held.pages.values().any(|page| page.windows(part.len()).any(|window| window == part))
+        let mut found = false;
+        self.each_page(|page| found |= page.windows(part.len()).any(|window| window == part));
+        found
+    }
+
+    /// Calls `f` with every page that was written.
+    pub fn each_page(&self, f: impl FnMut(&[u8])) {
+        self.held.lock().pages.values().map(AsRef::as_ref).for_each(f);
     }
 
     /// Extents read and written so far.
