@@ -4,8 +4,6 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use rayon::prelude::*;
-
 use super::{MessageFlowGraph, SampleRequest, Seeds, sample};
 use crate::device::{prefetch, rng};
 use crate::event::{EventTime, NodeId};
@@ -94,26 +92,6 @@ impl Layers {
     pub fn edges(&self) -> u64 {
         self.layers().iter().flat_map(|layer| &layer.graph.counts).map(|&count| u64::from(count)).sum()
     }
-}
-
-/// Samples `count` layers for each of `batches` into `out`, as [`Layers::sample`] does for one. For who knows
-/// some batches ahead: whole batches are shared out among the threads of rayon's current pool, which meet once
-/// at the end and not in every layer.
-///
-/// # Errors
-/// As [`Layers::sample`].
-///
-/// # Panics
-/// When the columns of seeds differ in length.
-pub fn sample_ahead(
-    view: GraphView<'_>,
-    batches: &[(Seeds<'_>, SampleRequest)],
-    count: usize,
-    out: &mut Vec<Layers>,
-) -> Result<(), SpillError> {
-    out.resize_with(batches.len(), Layers::new);
-    let samples = out.par_iter_mut().zip(batches).with_max_len(1);
-    samples.try_for_each(|(out, (seeds, request))| out.sample(view, *seeds, request, count))
 }
 
 /// A hash table of (node, time) pairs that is emptied by counting up.
@@ -255,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_groups_and_planning_ahead_change_nothing() {
+    fn threads_and_groups_change_nothing() {
         let store = GraphStore::new(GraphOptions { page_entries_max: 32, ..GraphOptions::default() });
         let mut batch = EdgeBatch::default();
         for i in 0..6_000_u32 {
@@ -279,14 +257,16 @@ mod tests {
                 let request = SampleRequest { policy, fanout, window, seed: 5, batch: 0, layer: 0 };
                 let batches: Vec<_> =
                     (0..5).map(|batch| (seeds(batch as usize), SampleRequest { batch, ..request })).collect();
-                let sampled = |threads| {
+                let sampled = |threads| -> Vec<Layers> {
                     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                    let mut out = vec![Layers::new(); 7];
-                    pool.install(|| sample_ahead(view, &batches, count, &mut out)).unwrap();
-                    out
+                    let sample = |(seeds, request): &(Seeds<'_>, SampleRequest)| {
+                        let mut out = Layers::new();
+                        out.sample(view, *seeds, request, count).unwrap();
+                        out
+                    };
+                    pool.install(|| batches.iter().map(sample).collect())
                 };
                 let (one, three) = (sampled(1), sampled(3));
-                assert_eq!((one.len(), three.len()), (5, 5));
                 for (((seeds, request), one), three) in batches.iter().zip(&one).zip(&three) {
                     assert_eq!(one.layers(), three.layers());
                     let mut alone = Layers::new();

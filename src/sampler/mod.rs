@@ -14,7 +14,7 @@ mod draw;
 mod layers;
 mod part;
 
-pub use layers::{Layer, Layers, sample_ahead};
+pub use layers::{Layer, Layers};
 use part::Part;
 use rayon::prelude::*;
 

@@ -85,24 +85,21 @@ fn sample_finds_the_same_edges_with_any_number_of_threads() {
     let figures = figures(folder.path(), &["sample", "--events", "events.csv", "--runs", "1", "--json", "-"]);
     assert_eq!(figures["seeds_per_batch"], 1_800);
     let measurements = figures["measurements"].as_array().unwrap();
-    assert_eq!(
-        measurements.len(),
-        12,
-        "two policies, one and two layers, one and two threads, two also ahead"
-    );
-    for same in measurements.chunks(3) {
-        let how: Vec<_> = same.iter().map(|one| (&one["threads"], &one["batches_per_call"])).collect();
-        assert_eq!(how, [(&1.into(), &1.into()), (&2.into(), &1.into()), (&2.into(), &4.into())]);
+    assert_eq!(measurements.len(), 8, "two policies, one and two layers, one and two threads");
+    for same in measurements.chunks(2) {
+        assert_eq!(
+            [&same[0]["threads"], &same[1]["threads"]],
+            [&serde_json::json!(1), &serde_json::json!(2)]
+        );
         assert!(same[0]["sampled_edges"].as_u64().unwrap() > 10_000, "{}", same[0]);
         assert!(same.iter().all(|one| one["sampled_edges"] == same[0]["sampled_edges"]), "{same:?}");
     }
-    for (key, last) in [("recent_1x10_batches_per_second", 2), ("uniform_2x10_batches_per_second", 11)] {
+    for (key, last) in [("recent_1x10_batches_per_second", 1), ("uniform_2x10_batches_per_second", 7)] {
         assert!(figures[key].as_f64().unwrap() > 0.0, "{figures}");
         assert_eq!(figures[key], figures["by_threads"][key]["2"]);
         assert_eq!(figures[key], measurements[last]["batches_per_second"]["median"]);
-        let (ahead, single) = (&figures["by_threads"][key], &figures["one_batch_per_call_by_threads"][key]);
-        assert_eq!(ahead["1"], single["1"]);
-        assert_eq!(single["2"], measurements[last - 1]["batches_per_second"]["median"]);
+        let one = &measurements[last - 1]["batches_per_second"]["median"];
+        assert_eq!(&figures["by_threads"][key]["1"], one);
     }
     assert_eq!(figures["far_past_ratio"], figures["hub"]["ratio"]);
 }

@@ -9,6 +9,7 @@ mod questions;
 mod sample;
 mod train;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -18,6 +19,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{machine, output};
+use crate::device::rng;
+use crate::event::NodeId;
+use crate::train::stream::Stream;
 
 /// What to time.
 #[derive(Debug, Args)]
@@ -60,6 +64,19 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Questions(args) => questions::run(args),
         Part::Train(args) => train::run(args),
     }
+}
+
+/// Events of a batch whose neighbors are sampled, and edges per seed.
+const BATCH_EVENTS: usize = 600;
+const FANOUT: usize = 10;
+
+/// The nodes that a batch asks about: the sources of its events, their destinations, and for each event the
+/// destination of a random one.
+fn batch_nodes(stream: &Stream, rows: Range<usize>) -> Vec<NodeId> {
+    let mut nodes = [&stream.src()[rows.clone()], &stream.dst()[rows.clone()]].concat();
+    let length = u32::try_from(stream.len()).unwrap_or(u32::MAX);
+    nodes.extend(rows.map(|row| stream.dst()[rng::below([0, row as u64, 0, 0], length) as usize]));
+    nodes
 }
 
 /// The middle of several measurements and how far they lie apart.

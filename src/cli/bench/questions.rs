@@ -23,17 +23,13 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{Common, Spread, deliver, per_second, seconds};
+use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, seconds};
 use crate::cli::events::read_stream;
 use crate::cli::output;
-use crate::device::rng;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStore};
 use crate::sampler::{Layers, SampleRequest, SamplingPolicy, Seeds};
 use crate::train::stream::Stream;
-
-const BATCH_EVENTS: usize = 600;
-const FANOUT: usize = 10;
 
 /// What to ask.
 #[derive(Debug, Args)]
@@ -172,9 +168,7 @@ fn rows(number: usize) -> Range<usize> {
 fn batch(stream: &Stream, ask: Ask, number: usize) -> Batch {
     let rows = rows(number);
     let times = &stream.times()[rows.clone()];
-    let mut nodes = [&stream.src()[rows.clone()], &stream.dst()[rows.clone()]].concat();
-    let length = u32::try_from(stream.len()).unwrap_or(u32::MAX);
-    nodes.extend(rows.clone().map(|row| stream.dst()[rng::below([0, row as u64, 0, 0], length) as usize]));
+    let mut nodes = batch_nodes(stream, rows.clone());
     if ask == Ask::Newest {
         nodes.sort_unstable();
         nodes.dedup();

@@ -13,19 +13,14 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Common, Spread, deliver, per_second, seconds};
+use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, seconds};
 use crate::cli::events::read_stream;
 use crate::cli::output;
-use crate::device::rng;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStore, SpillError};
-use crate::sampler::{Layers, SampleRequest, SamplingPolicy, Seeds, sample_ahead};
+use crate::sampler::{Layers, SampleRequest, SamplingPolicy, Seeds};
 use crate::train::stream::Stream;
 
-const BATCH_EVENTS: usize = 600;
-const FANOUT: usize = 10;
-/// Batches per thread that one call samples when it plans ahead.
-const AHEAD_BATCHES: usize = 2;
 /// Questions of one measurement about a hub.
 const HUB_QUESTIONS: usize = 10_000;
 
@@ -50,8 +45,6 @@ struct Figures {
     uniform_2x10_batches_per_second: Option<f64>,
     /// Figure, then threads.
     by_threads: BTreeMap<String, BTreeMap<usize, f64>>,
-    /// The same with one batch per call.
-    one_batch_per_call_by_threads: BTreeMap<String, BTreeMap<usize, f64>>,
     far_past_ratio: f64,
     measurements: Vec<Measurement>,
     hub: Hub,
@@ -63,7 +56,6 @@ struct Measurement {
     layers: usize,
     fanout: usize,
     threads: usize,
-    batches_per_call: usize,
     batches_per_second: Spread,
     sampled_edges: u64,
 }
@@ -104,18 +96,12 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
     ] {
         let mut threads = 1;
         while threads <= args.threads as usize {
-            for batches_per_call in [1, AHEAD_BATCHES * threads] {
-                if threads == 1 && batches_per_call > 1 {
-                    continue;
-                }
-                let how = How { policy, layers, threads, batches_per_call };
-                let measured = measure(&graph, &batches, how, args.common.runs)?;
-                output::tell(&format!(
-                    "{} {layers}x{FANOUT}, {threads} threads, {batches_per_call} per call: {:.0} batches/s",
-                    measured.policy, measured.batches_per_second.median
-                ));
-                measurements.push(measured);
-            }
+            let measured = measure(&graph, &batches, How { policy, layers, threads }, args.common.runs)?;
+            output::tell(&format!(
+                "{} {layers}x{FANOUT}, {threads} threads: {:.0} batches/s",
+                measured.policy, measured.batches_per_second.median
+            ));
+            measurements.push(measured);
             threads *= 2;
         }
     }
@@ -133,7 +119,6 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
         seeds_per_batch: 3 * BATCH_EVENTS,
         recent_1x10_batches_per_second: last("recent_1x10_batches_per_second"),
         uniform_2x10_batches_per_second: last("uniform_2x10_batches_per_second"),
-        one_batch_per_call_by_threads: medians(measurements.iter().filter(|one| one.batches_per_call == 1)),
         far_past_ratio: hub.ratio,
         by_threads,
         measurements,
@@ -147,20 +132,14 @@ fn seeds(stream: &Stream) -> Vec<(Vec<NodeId>, Vec<EventTime>)> {
     let mut batches = Vec::new();
     for first in (0..stream.len() / BATCH_EVENTS * BATCH_EVENTS).step_by(BATCH_EVENTS) {
         let rows = first..first + BATCH_EVENTS;
-        let (src, dst, times) =
-            (&stream.src()[rows.clone()], &stream.dst()[rows.clone()], &stream.times()[rows.clone()]);
-        let mut nodes = [src, dst].concat();
-        let length = u32::try_from(stream.len()).unwrap_or(u32::MAX);
-        nodes.extend(rows.map(|row| stream.dst()[rng::below([0, row as u64, 0, 0], length) as usize]));
+        let (nodes, times) = (batch_nodes(stream, rows.clone()), &stream.times()[rows]);
         batches.push((nodes, times.repeat(3)));
     }
     batches
 }
 
-/// The medians by figure and threads; of two with the same, the later.
-fn medians<'a>(
-    measurements: impl IntoIterator<Item = &'a Measurement>,
-) -> BTreeMap<String, BTreeMap<usize, f64>> {
+/// The medians by figure and threads.
+fn medians(measurements: &[Measurement]) -> BTreeMap<String, BTreeMap<usize, f64>> {
     let mut medians: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for one in measurements {
         medians.entry(one.key()).or_default().insert(one.threads, one.batches_per_second.median);
@@ -174,7 +153,6 @@ struct How {
     policy: SamplingPolicy,
     layers: usize,
     threads: usize,
-    batches_per_call: usize,
 }
 
 fn measure(
@@ -183,14 +161,9 @@ fn measure(
     how: How,
     runs: u32,
 ) -> anyhow::Result<Measurement> {
-    let How { policy, layers, threads, batches_per_call } = how;
+    let How { policy, layers, threads } = how;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    let requests: Vec<(Seeds<'_>, SampleRequest)> = batches
-        .iter()
-        .zip(0..)
-        .map(|((nodes, times), batch)| (Seeds { nodes, times }, request(policy, batch)))
-        .collect();
-    let (mut one, mut some) = (Layers::new(), Vec::new());
+    let mut out = Layers::new();
     let mut sampled = 0;
     let mut rates = Vec::new();
     pool.install(|| -> anyhow::Result<()> {
@@ -198,14 +171,9 @@ fn measure(
         for round in 0..=runs {
             sampled = 0;
             let (spent, done) = seconds(|| {
-                for called in requests.chunks(batches_per_call) {
-                    if let [(seeds, request)] = called {
-                        one.sample(graph.view(), *seeds, request, layers)?;
-                        sampled += one.edges();
-                    } else {
-                        sample_ahead(graph.view(), called, layers, &mut some)?;
-                        sampled += some.iter().map(Layers::edges).sum::<u64>();
-                    }
+                for ((nodes, times), number) in batches.iter().zip(0..) {
+                    out.sample(graph.view(), Seeds { nodes, times }, &request(policy, number), layers)?;
+                    sampled += out.edges();
                 }
                 Ok::<_, SpillError>(())
             });
@@ -221,15 +189,7 @@ fn measure(
         SamplingPolicy::Uniform => "uniform",
     };
     let batches_per_second = Spread::of(rates);
-    Ok(Measurement {
-        policy,
-        layers,
-        fanout: FANOUT,
-        threads,
-        batches_per_call,
-        batches_per_second,
-        sampled_edges: sampled,
-    })
+    Ok(Measurement { policy, layers, fanout: FANOUT, threads, batches_per_second, sampled_edges: sampled })
 }
 
 fn request(policy: SamplingPolicy, batch: u64) -> SampleRequest {
