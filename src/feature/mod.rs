@@ -36,6 +36,12 @@ pub enum FeatureError {
         /// Length of the row given.
         found: usize,
     },
+    /// No file is long enough for this index.
+    #[error("a feature row of index {index} lies beyond the end of any file; indices have to be dense")]
+    TooFar {
+        /// Index of the row.
+        index: u64,
+    },
     /// Rows could not be read from where they are kept.
     #[error("feature rows of {dimension} values could not be read: {reason}")]
     Read {
@@ -44,6 +50,14 @@ pub enum FeatureError {
         /// What the storage said.
         reason: String,
     },
+}
+
+impl FeatureError {
+    /// An error unless `row` has the `expected` length.
+    fn check(index: u64, row: &[f32], expected: usize) -> Result<(), Self> {
+        let found = row.len();
+        if found == expected { Ok(()) } else { Err(Self::Dimension { index, expected, found }) }
+    }
 }
 
 /// All rows of one kind, by dense index. `Sync`: one writer and many readers.
@@ -92,21 +106,13 @@ impl FeatureStore {
     /// store of dimension 0 ignores every row.
     ///
     /// # Errors
-    /// [`FeatureError::Dimension`] when the row has another length than the store's rows; nothing is
-    /// stored then.
+    /// [`FeatureError::Dimension`] when the row has another length than the store's rows,
+    /// [`FeatureError::TooFar`] when no file reaches this index; nothing is stored then.
     pub fn set(&self, index: u64, row: &[f32]) -> Result<(), FeatureError> {
-        let expected = self.dimension();
-        if expected == 0 {
-            return Ok(());
-        }
-        if row.len() != expected {
-            return Err(FeatureError::Dimension { index, expected, found: row.len() });
-        }
         match &self.rows {
             Rows::Resident(rows) => rows.set(index, row),
-            Rows::Tiered(rows) => rows.set(index, row).map_err(|error| self.failed(&error))?,
+            Rows::Tiered(rows) => rows.set(index, row),
         }
-        Ok(())
     }
 
     /// Makes the row of `index` read as zeros, as if it had never been set.

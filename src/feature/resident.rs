@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use super::FeatureError;
+
 /// Target size of a chunk in bytes; a chunk always holds a power of two of rows.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -29,11 +31,16 @@ impl ResidentRows {
         Self { dimension, chunk_shift: rows.ilog2(), chunks: RwLock::new(Vec::new()) }
     }
 
-    /// Sets a row, which has the right length.
-    pub fn set(&self, index: u64, row: &[f32]) {
+    /// Sets a row; see [`FeatureStore::set`](super::FeatureStore::set).
+    pub fn set(&self, index: u64, row: &[f32]) -> Result<(), FeatureError> {
+        if self.dimension == 0 {
+            return Ok(());
+        }
+        FeatureError::check(index, row, self.dimension)?;
         let (chunk, offset) = self.locate(index);
         let chunk = self.chunk_for_writing(chunk);
         chunk.write()[offset..offset + self.dimension].copy_from_slice(row);
+        Ok(())
     }
 
     /// Makes a row zeros.

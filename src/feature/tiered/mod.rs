@@ -54,6 +54,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::Sender;
 use thiserror::Error;
 
+use super::FeatureError;
 use crate::device::disk::{DiskError, PageFile};
 use ahead::Ticket;
 use cache::Patched;
@@ -66,28 +67,9 @@ pub use stats::{RowState, RowStats};
 /// Announcements that wait for the thread that reads ahead.
 const ANNOUNCEMENTS: usize = 8;
 
-/// A row could not be set or gathered.
+/// Rows could not be gathered.
 #[derive(Debug, Error)]
 pub enum RowError {
-    /// The row has another length than the rows of the store.
-    #[error(
-        "the feature row of index {index} has {found} values, but rows of this store have {expected}; \
-         set the configured dimension to that of the stream"
-    )]
-    Dimension {
-        /// Index of the row.
-        index: u64,
-        /// Length of the store's rows.
-        expected: usize,
-        /// Length of the row given.
-        found: usize,
-    },
-    /// No file is long enough for this index.
-    #[error("a feature row of index {index} lies beyond the end of any file; indices have to be dense")]
-    TooFar {
-        /// Index of the row.
-        index: u64,
-    },
     /// The disk failed.
     #[error(
         "feature rows could not be read: {0}; they are in the event log, a restart reads them from there"
@@ -161,18 +143,16 @@ impl TieredRows {
     /// more than half of the budget waits for a disk that works; goes over the budget when the disk does not.
     ///
     /// # Errors
-    /// [`RowError::Dimension`] when the row has another length than the store's rows, [`RowError::TooFar`] when no
-    /// file reaches this index; nothing is stored then.
-    pub fn set(&self, index: u64, row: &[f32]) -> Result<(), RowError> {
+    /// [`FeatureError::Dimension`] when the row has another length than the store's rows,
+    /// [`FeatureError::TooFar`] when no file reaches this index; nothing is stored then.
+    pub fn set(&self, index: u64, row: &[f32]) -> Result<(), FeatureError> {
         let shape = self.shared.shape;
         if shape.dimension == 0 {
             return Ok(());
         }
-        if row.len() != shape.dimension {
-            return Err(RowError::Dimension { index, expected: shape.dimension, found: row.len() });
-        }
+        FeatureError::check(index, row, shape.dimension)?;
         if !shape.reaches(index) {
-            return Err(RowError::TooFar { index });
+            return Err(FeatureError::TooFar { index });
         }
         let (unit, place) = shape.locate(index);
         self.patch(|shared| {

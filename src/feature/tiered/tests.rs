@@ -347,8 +347,8 @@ fn bad_rows_are_refused_and_dimension_zero_stores_nothing() {
     let file = Arc::new(Faulty::new(works));
     let rows = rows_on(&file, 2, 0);
     let wrong = rows.set(3, &[6.0]);
-    assert!(matches!(wrong, Err(RowError::Dimension { index: 3, expected: 2, found: 1 })));
-    assert!(matches!(rows.set(u64::MAX, &[6.0, 7.0]), Err(RowError::TooFar { index: u64::MAX })));
+    assert!(matches!(wrong, Err(FeatureError::Dimension { index: 3, expected: 2, found: 1 })));
+    assert!(matches!(rows.set(u64::MAX, &[6.0, 7.0]), Err(FeatureError::TooFar { index: u64::MAX })));
     rows.clear(u64::MAX);
     rows.clear(17);
     rows.set(1 << 40, &[6.0, 7.0]).unwrap();
