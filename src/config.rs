@@ -8,10 +8,13 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use config::{Environment, File, FileFormat, Source};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
+
+use crate::device::disk::EngineChoice;
 
 mod check;
 
@@ -119,13 +122,22 @@ impl Stream {
 }
 
 /// How what does not fit in memory is read from disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpillEngine {
     /// Through io_uring where the kernel allows it.
     Auto,
     /// By plain reads.
     Pread,
+}
+
+impl From<SpillEngine> for EngineChoice {
+    fn from(engine: SpillEngine) -> Self {
+        match engine {
+            SpillEngine::Auto => Self::Auto,
+            SpillEngine::Pread => Self::Pread,
+        }
+    }
 }
 
 /// What happens to an event that is later than allowed.

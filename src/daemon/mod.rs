@@ -34,6 +34,7 @@ pub use sources::GeneratedOptions;
 pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
+pub use tiers::TierStatus;
 
 use self::supervise::Supervisor;
 use crate::api::{Health, State};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::config::{Config, SpillEngine};
-use crate::device::disk::{EngineChoice, SpillFile};
+use crate::config::Config;
+use crate::device::disk::SpillFile;
 use crate::feature::{FeatureStore, RowState, RowStats};
 use crate::graph::{GraphOptions, GraphStore, SpillStats};
 
@@ -97,10 +97,6 @@ fn spill_file(config: &Config, name: &str) -> Result<SpillFile> {
     let dir = config.data.dir.join("spill");
     std::fs::create_dir_all(&dir)
         .with_context(|| format!("data.dir: cannot make the folder {}", dir.display()))?;
-    let choice = match config.memory.engine {
-        SpillEngine::Auto => EngineChoice::Auto,
-        SpillEngine::Pread => EngineChoice::Pread,
-    };
-    SpillFile::create(&dir, name, choice)
+    SpillFile::create(&dir, name, config.memory.engine.into())
         .with_context(|| format!("data.dir: cannot make a spill file in {}", dir.display()))
 }

@@ -108,6 +108,21 @@ impl EdgeBatch {
         EdgeId(self.first.0 + i as u64)
     }
 
+    /// Removes all records, to begin at `first` anew; room is kept.
+    pub fn restart(&mut self, first: EdgeId) {
+        let Self { first: old, op, src, dst, time, edge_type, label, features, idempotency } = self;
+        *old = first;
+        op.clear();
+        src.clear();
+        dst.clear();
+        time.clear();
+        edge_type.clear();
+        label.clear();
+        features.ends.clear();
+        features.values.clear();
+        idempotency.clear();
+    }
+
     /// Adds a plain edge: no type, label, features or idempotency key.
     pub fn push_edge(&mut self, src: NodeId, dst: NodeId, time: EventTime) {
         self.op.push(Op::Edge);

@@ -196,8 +196,12 @@ impl Slab {
     /// Bytes of the chunks in memory, of those on disk only, and of the tables about them.
     pub fn bytes(&self) -> (u64, u64, u64) {
         let chunk_bytes = (size_of::<Entry>() << self.shift) as u64;
-        let resident = self.chunks.iter().filter(|chunk| chunk.is_resident()).count() as u64;
-        let away = (self.chunks.len() - self.vacant.len()) as u64 - resident;
+        let held = self.chunks.len() - self.vacant.len();
+        let resident = match self.spill {
+            None => held,
+            Some(_) => self.chunks.iter().filter(|chunk| chunk.is_resident()).count(),
+        };
+        let (resident, away) = (resident as u64, (held - resident) as u64);
         (resident * chunk_bytes, away * chunk_bytes, self.table_bytes() as u64)
     }
 

@@ -108,14 +108,9 @@ mod tests {
         let (mut staged, whole) = (StagedStore::new(options), GraphStore::new(options));
         let mut batch = EdgeBatch::default();
         for _ in 0..3 {
-            batch.first = batch.end();
             let edges =
                 (0..700_u32).map(|i| (NodeId(i * i % 90), NodeId(i % 50), EventTime(i64::from(i / 3))));
-            batch.op.clear();
-            for column in [&mut batch.src, &mut batch.dst] {
-                column.clear();
-            }
-            batch.time.clear();
+            batch.restart(batch.end());
             edges.for_each(|(src, dst, time)| batch.push_edge(src, dst, time));
             staged.apply(&batch);
             whole.apply(&batch).unwrap();

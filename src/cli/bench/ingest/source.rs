@@ -49,13 +49,7 @@ impl<'a> Source<'a> {
     /// Fills `batch` with the events from `first` on, `most` at most.
     #[allow(clippy::cast_possible_wrap)] // copies are few
     pub fn fill(&self, batch: &mut EdgeBatch, first: usize, most: usize) {
-        batch.first = EdgeId(first as u64);
-        batch.op.clear();
-        batch.src.clear();
-        batch.dst.clear();
-        batch.time.clear();
-        batch.edge_type.clear();
-        batch.label.clear();
+        batch.restart(EdgeId(first as u64));
         let (src, dst, times) = (self.stream.src(), self.stream.dst(), self.stream.times());
         for i in first..self.events().min(first + most) {
             let (copy, row) = (i / self.stream.len(), i % self.stream.len());

@@ -17,11 +17,12 @@ use self::budget::Budget;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
 use crate::cli::{machine, output};
+use crate::config::SpillEngine;
+use crate::daemon::TierStatus;
 use crate::device::Device;
-use crate::device::disk::EngineChoice;
 use crate::event::EdgeId;
-use crate::feature::{FeatureStore, RowStats};
-use crate::graph::{GraphStore, SpillStats};
+use crate::feature::FeatureStore;
+use crate::graph::GraphStore;
 use crate::model::TgnOptions;
 use crate::train::lookahead::{Helper, Lookahead, Turn};
 use crate::train::{
@@ -57,8 +58,8 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// How that is read: the fastest way that works, or plain reads
-    #[arg(long, value_enum, default_value_t = Engine::Auto)]
-    engine: Engine,
+    #[arg(long, value_enum, default_value_t = SpillEngine::Auto)]
+    engine: SpillEngine,
     /// Whether the next batches are prepared beside a step, on a thread of their own, or before it
     #[arg(long, value_enum, default_value_t = Prepare::Beside)]
     prepare: Prepare,
@@ -74,15 +75,6 @@ pub(super) struct TrainArgs {
     /// Where the figures go as one JSON object; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
-}
-
-/// How a disk is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Engine {
-    /// Through io_uring where the kernel allows it
-    Auto,
-    /// By plain reads
-    Pread,
 }
 
 /// Where the next batches are prepared.
@@ -112,9 +104,9 @@ struct Figures {
     parts_bytes: Parts,
     rows_gathered: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    topology_spill: Option<Spilled>,
+    topology_spill: Option<TierStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rows_spill: Option<Spilled>,
+    rows_spill: Option<TierStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<Verified>,
 }
@@ -153,40 +145,6 @@ struct Parts {
     weights_and_optimizer: u64,
     tape: u64,
     prepared_batches: u64,
-}
-
-/// A store that kept to a budget, at the end.
-#[derive(Serialize)]
-struct Spilled {
-    budget_bytes: u64,
-    memory_bytes: u64,
-    disk_bytes: u64,
-    reads: u64,
-    engine: String,
-}
-
-impl From<SpillStats> for Spilled {
-    fn from(stats: SpillStats) -> Self {
-        Self {
-            budget_bytes: stats.budget_bytes,
-            memory_bytes: stats.table_bytes + stats.resident_bytes,
-            disk_bytes: stats.disk_bytes,
-            reads: stats.loads,
-            engine: stats.engine,
-        }
-    }
-}
-
-impl From<RowStats> for Spilled {
-    fn from(stats: RowStats) -> Self {
-        Self {
-            budget_bytes: stats.budget_bytes,
-            memory_bytes: stats.resident_bytes,
-            disk_bytes: stats.disk_bytes,
-            reads: stats.reads,
-            engine: stats.engine,
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -266,11 +224,12 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     let columns = Columns::read(&args.events, args.events_max.map_or(usize::MAX, |most| most as usize))?;
     let dimension = args.row_dimension as usize;
     let folder = args.data.clone().unwrap_or_else(std::env::temp_dir);
-    let engine = match args.engine {
-        Engine::Auto => EngineChoice::Auto,
-        Engine::Pread => EngineChoice::Pread,
+    let limits = Limits {
+        rows: args.rows_budget,
+        topology: args.topology_budget,
+        folder: &folder,
+        engine: args.engine.into(),
     };
-    let limits = Limits { rows: args.rows_budget, topology: args.topology_budget, folder: &folder, engine };
     let (graph, rows) = build(&columns, dimension, limits)?;
     let no_rows = FeatureStore::new(0);
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
@@ -316,8 +275,8 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
         peak_resident_bytes: machine::peak_resident_bytes().unwrap_or(0),
         parts_bytes: parts,
         rows_gathered: middle.rows,
-        topology_spill: graph.spill_stats().map(Spilled::from),
-        rows_spill: rows.tiered_stats().map(Spilled::from),
+        topology_spill: graph.spill_stats().map(TierStatus::from),
+        rows_spill: rows.tiered_stats().map(TierStatus::from),
         verified: args.verify.then(|| digests.told()),
     })
 }
