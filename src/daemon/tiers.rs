@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::device::disk::SpillFile;
+use crate::device::keep_pages_small;
 use crate::feature::{FeatureStore, RowState, RowStats};
 use crate::graph::{GraphOptions, GraphStore, SpillStats};
 
@@ -31,7 +32,7 @@ impl From<SpillStats> for TierStatus {
     fn from(stats: SpillStats) -> Self {
         Self {
             budget_bytes: stats.budget_bytes,
-            memory_bytes: stats.table_bytes + stats.resident_bytes,
+            memory_bytes: stats.table_bytes + stats.resident_bytes + stats.buffer_bytes,
             disk_bytes: stats.disk_bytes,
             reads: stats.loads,
             failures: stats.failures,
@@ -94,6 +95,10 @@ pub(super) fn edge_rows(config: &Config) -> Result<FeatureStore> {
 
 /// A file without a name in `data.dir/spill`.
 fn spill_file(config: &Config, name: &str) -> Result<SpillFile> {
+    // A bound that the process itself does not keep to helps nobody.
+    if let Err(error) = keep_pages_small() {
+        tracing::warn!(%error, "the kernel keeps giving huge pages: the process may be larger than its bounds");
+    }
     let dir = config.data.dir.join("spill");
     std::fs::create_dir_all(&dir)
         .with_context(|| format!("data.dir: cannot make the folder {}", dir.display()))?;

@@ -8,12 +8,14 @@
 mod buffer;
 pub mod disk;
 pub mod matmul;
+mod pages;
 mod prefetch;
 mod probe;
 pub mod rng;
 pub mod simd;
 
 pub use buffer::DeviceBuffer;
+pub use pages::keep_pages_small;
 pub use prefetch::prefetch;
 pub use probe::{CudaDevice, CudaFound, Probe, probe};
 

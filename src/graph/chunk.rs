@@ -127,9 +127,9 @@ impl Chunk {
         (before != NOWHERE).then_some(before)
     }
 
-    /// Leaves memory, if it is clean. Says whether it did.
-    pub fn leave(&mut self) -> bool {
-        self.is_clean() && self.stored().is_some() && self.entries.take().is_some()
+    /// Leaves memory, if it is clean, and hands out the memory it had.
+    pub fn leave(&mut self) -> Option<Box<[Entry]>> {
+        if self.is_clean() && self.stored().is_some() { self.entries.take() } else { None }
     }
 
     /// Gives up all it holds, in memory and on disk.

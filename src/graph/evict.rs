@@ -11,6 +11,7 @@
 
 use parking_lot::MutexGuard;
 
+use super::block::Entry;
 use super::spill::{GROUP, Spill};
 use super::store::{GraphStore, Shard};
 
@@ -93,11 +94,8 @@ impl Shard {
         (victims, *next >= self.slab.chunks.len())
     }
 
-    /// Drops those of `victims` from memory that are as they were stored, and says how many.
-    fn leave(&mut self, victims: &[usize]) -> usize {
-        victims
-            .iter()
-            .filter(|&&index| self.slab.chunks.get_mut(index).is_some_and(|chunk| chunk.leave()))
-            .count()
+    /// Takes those of `victims` out of memory that are as they were stored.
+    fn leave(&mut self, victims: &[usize]) -> Vec<Box<[Entry]>> {
+        victims.iter().filter_map(|&index| self.slab.chunks.get_mut(index)?.leave()).collect()
     }
 }

@@ -20,7 +20,10 @@ use super::block::Entry;
 use crate::device::disk::{DiskError, Extent, PAGE_BYTES, PageBuffer, PageFile};
 
 /// Chunks that are read or written by one call at most.
-pub(super) const GROUP: usize = 64;
+pub(super) const GROUP: usize = 128;
+
+/// Most chunks without content whose memory is kept.
+const IDLE_CHUNKS: usize = GROUP;
 
 /// How long after the last failure the disk counts as failing, if nothing shows that it works.
 const TROUBLE_LASTS: Duration = Duration::from_secs(60);
@@ -73,6 +76,8 @@ pub struct SpillStats {
     pub table_bytes: u64,
     /// Bytes of entries in memory.
     pub resident_bytes: u64,
+    /// Bytes of buffers beside the budget, from the last reads and for the next ones.
+    pub buffer_bytes: u64,
     /// Bytes of the file in use.
     pub disk_bytes: u64,
     /// Chunks read back so far.
@@ -98,6 +103,8 @@ pub(super) struct Spill {
     places: Mutex<Places>,
     resident: AtomicUsize,
     buffers: Mutex<Vec<PageBuffer>>,
+    /// Memory of chunks that left, to be used again: fresh pages from the kernel cost more than a chunk's copy.
+    idle: Mutex<Vec<Box<[Entry]>>>,
     trouble: Mutex<Trouble>,
     /// How many chunks were in memory when last nothing more could leave.
     stuck: Mutex<Option<(usize, Instant)>>,
@@ -144,6 +151,7 @@ impl Spill {
             places: Mutex::default(),
             resident: AtomicUsize::new(0),
             buffers: Mutex::default(),
+            idle: Mutex::default(),
             trouble: Mutex::default(),
             stuck: Mutex::default(),
             loads: AtomicU64::new(0),
@@ -197,10 +205,14 @@ impl Spill {
         self.resident.fetch_sub(chunks, Relaxed);
     }
 
-    /// Notes that chunks left memory to make room.
-    pub fn evicted(&self, chunks: usize) {
-        self.left(chunks);
-        self.evictions.fetch_add(chunks as u64, Relaxed);
+    /// Notes that chunks left memory to make room, and keeps some of what they had for those that come next.
+    pub fn evicted(&self, mut chunks: Vec<Box<[Entry]>>) {
+        self.left(chunks.len());
+        self.evictions.fetch_add(chunks.len() as u64, Relaxed);
+        let mut idle = self.idle.lock();
+        let room = IDLE_CHUNKS.saturating_sub(idle.len());
+        chunks.truncate(room);
+        idle.append(&mut chunks);
     }
 
     /// Gives back a place of the file.
@@ -226,7 +238,7 @@ impl Spill {
                 if found != expected {
                     return Err(SpillError::Checksum { place, expected, found });
                 }
-                take(index, bytemuck::cast_slice(bytes).into());
+                take(index, self.boxed(bytemuck::cast_slice(bytes)));
             }
             Ok(())
         });
@@ -318,6 +330,17 @@ impl Spill {
         Ok(())
     }
 
+    fn boxed(&self, entries: &[Entry]) -> Box<[Entry]> {
+        let idle = self.idle.lock().pop();
+        match idle {
+            Some(mut memory) => {
+                memory.copy_from_slice(entries);
+                memory
+            }
+            None => entries.into(),
+        }
+    }
+
     fn extent(&self, place: u32) -> Extent {
         let pages = self.chunk_bytes / PAGE_BYTES;
         Extent { page: u64::from(place) * pages as u64, pages }
@@ -334,10 +357,13 @@ impl Spill {
         let places = self.places.lock();
         let used = places.end as usize - places.free.len();
         drop(places);
+        let buffers: usize = self.buffers.lock().iter().map(|buffer| buffer.pages() * PAGE_BYTES).sum();
+        let idle = self.idle.lock().len() * self.chunk_bytes;
         SpillStats {
             budget_bytes: self.budget,
             table_bytes: self.tables.load(Relaxed),
             resident_bytes: (self.resident.load(Relaxed) * self.chunk_bytes) as u64,
+            buffer_bytes: (buffers + idle) as u64,
             disk_bytes: (used * self.chunk_bytes) as u64,
             loads: self.loads.load(Relaxed),
             evictions: self.evictions.load(Relaxed),

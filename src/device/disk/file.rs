@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::runs::{Run, runs};
-use super::uring::Rings;
+use super::uring::Uring;
 use super::{DiskError, Extent, PAGE_BYTES, PageBuffer, PageFile, pread};
 
 /// Which way pages are read.
@@ -32,7 +32,7 @@ pub struct SpillFile {
     path: PathBuf,
     direct: bool,
     /// Where reads go through io_uring.
-    rings: Option<Rings>,
+    uring: Option<Uring>,
 }
 
 impl SpillFile {
@@ -41,10 +41,10 @@ impl SpillFile {
     /// # Errors
     /// The file cannot be made or unlinked, or `choice` asks for what the kernel does not offer.
     pub fn create(dir: &Path, name: &str, choice: EngineChoice) -> io::Result<Self> {
-        let rings = match choice {
-            EngineChoice::Auto => Rings::new().ok(),
+        let uring = match choice {
+            EngineChoice::Auto => Uring::new().ok(),
             EngineChoice::Pread => None,
-            EngineChoice::IoUring => Some(Rings::new()?),
+            EngineChoice::IoUring => Some(Uring::new()?),
         };
         let path = dir.join(format!("{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed)));
         let mut options = OpenOptions::new();
@@ -54,7 +54,7 @@ impl SpillFile {
         std::fs::remove_file(&path)?;
         // Some file systems, in memory for instance, know no direct access.
         let (file, direct) = direct.map_or((file, false), |direct| (direct, true));
-        Ok(Self { file, path, direct, rings })
+        Ok(Self { file, path, direct, uring })
     }
 }
 
@@ -82,8 +82,8 @@ impl PageFile for SpillFile {
         let (runs, bytes) = runs(extents);
         let into = &mut into.bytes_mut()[..bytes];
         // One request alone gains nothing from a ring.
-        let rings = self.rings.as_ref().filter(|_| runs.len() > 1);
-        let read = rings.and_then(|rings| rings.read(&self.file, &runs, into));
+        let uring = self.uring.filter(|_| runs.len() > 1);
+        let read = uring.and_then(|uring| uring.read(&self.file, &runs, into));
         let read = read.unwrap_or_else(|| pread::read(&self.file, &runs, into));
         read.map_err(|failed| failed.reading(&self.path))
     }
@@ -111,7 +111,7 @@ impl PageFile for SpillFile {
     }
 
     fn engine(&self) -> String {
-        let engine = if self.rings.is_some() { "io_uring" } else { "pread" };
+        let engine = if self.uring.is_some() { "io_uring" } else { "pread" };
         format!("{engine}, {}", if self.direct { "direct" } else { "cached" })
     }
 }

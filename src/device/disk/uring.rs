@@ -1,12 +1,14 @@
 //! Reading through io_uring: many requests in flight from one thread, which is what fast disks are made for.
 //!
-//! A call takes a ring from a small pool, or makes one, and has it to itself, so several threads read side by
-//! side. The kernel writes into the caller's buffer while the call runs. The one rule on which soundness
-//! stands: [`Flight`] holds the buffer's exclusive borrow, counts every request that was handed in, and does
-//! not end, not by a return, an error or a panic, before each of them was answered.
+//! Every thread that reads has a ring of its own, so several read side by side, and the kernel, which knows that
+//! nobody else waits at a ring, wakes a thread once for all the answers that it waits for. The kernel writes into
+//! the caller's buffer while the call runs. The one rule on which soundness stands: [`Flight`] holds the buffer's
+//! exclusive borrow, counts every request that was handed in, and does not end, not by a return, an error or a
+//! panic, before each of them was answered.
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
@@ -14,25 +16,25 @@ use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use io_uring::{IoUring, Probe, opcode, types::Fd};
-use parking_lot::Mutex;
-
 use super::runs::{Failed, Run};
+use io_uring::{IoUring, Probe, opcode, types::Fd};
 
 /// Most requests of one call that are in flight.
 const DEPTH: usize = 128;
-/// Most rings that wait for the next call.
-const IDLE_RINGS: usize = 16;
 /// How often the kernel may ask to try one request again.
 const TRIES: u32 = 1000;
 
-/// Rings that no call uses.
-pub(super) struct Rings {
-    idle: Mutex<Vec<IoUring>>,
+thread_local! {
+    /// This thread's ring, while no call uses it.
+    static IDLE: Cell<Option<IoUring>> = const { Cell::new(None) };
 }
 
-impl Rings {
-    /// A pool, with the ring that showed that it works.
+/// The knowledge that this kernel has io_uring and lets us use it.
+#[derive(Clone, Copy)]
+pub(super) struct Uring(());
+
+impl Uring {
+    /// Tries one out.
     ///
     /// # Errors
     /// This kernel has no io_uring, or does not let us use it. Asked once per process.
@@ -41,32 +43,26 @@ impl Rings {
         let refused = REFUSED.get_or_init(|| try_out().err().map(|error| (error.kind(), error.to_string())));
         match refused {
             Some((kind, text)) => Err(io::Error::new(*kind, format!("io_uring cannot be used: {text}"))),
-            None => Ok(Self { idle: Mutex::new(Vec::new()) }),
+            None => Ok(Self(())),
         }
     }
 
     /// Reads all `runs` into `into`; `None` when no ring could be had.
-    pub fn read(&self, file: &File, runs: &[Run], into: &mut [u8]) -> Option<Result<(), Failed>> {
-        let idle = self.idle.lock().pop();
-        let ring = match idle {
+    pub fn read(self, file: &File, runs: &[Run], into: &mut [u8]) -> Option<Result<(), Failed>> {
+        let ring = match IDLE.take() {
             Some(ring) => ring,
             None => make_ring().ok()?,
         };
         let mut flight = Flight::new(ring, file, into);
         let result = flight.read(runs);
-        if let Some(ring) = flight.land() {
-            let mut idle = self.idle.lock();
-            if idle.len() < IDLE_RINGS {
-                idle.push(ring);
-            }
-        }
+        IDLE.set(flight.land());
         Some(result)
     }
 }
 
 fn make_ring() -> io::Result<IoUring> {
-    // A completion then waits until this thread enters the kernel, instead of interrupting it; new kernels only.
-    let gentle = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
+    // An answer then waits until this thread waits for it, instead of interrupting or waking it; new kernels only.
+    let gentle = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(DEPTH as u32);
     gentle.or_else(|_| IoUring::new(DEPTH as u32))
 }
 
@@ -134,9 +130,10 @@ impl<'a> Flight<'a> {
             if self.unanswered == 0 {
                 return Ok(());
             }
-            // With many in flight one call waits for several, and fills their places at once.
-            let wanted = (self.unanswered / 8).max(1);
-            self.enter(wanted).map_err(|source| Failed { run: self.any_open(), source })?;
+            // Each waking costs a switch of threads: while more is to come a quarter of the places is filled at once,
+            // and the last answers are waited for together.
+            let wanted = if coming.len() > 0 { self.unanswered / 4 } else { self.unanswered };
+            self.enter(wanted.max(1)).map_err(|source| Failed { run: self.any_open(), source })?;
             while let Some((number, answer)) = self.answer() {
                 self.take(number, answer)?;
             }

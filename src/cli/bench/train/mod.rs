@@ -9,6 +9,7 @@ mod world;
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3;
@@ -19,7 +20,7 @@ use super::{Spread, deliver, per_second};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
 use crate::daemon::TierStatus;
-use crate::device::Device;
+use crate::device::{Device, keep_pages_small};
 use crate::event::EdgeId;
 use crate::feature::FeatureStore;
 use crate::graph::GraphStore;
@@ -221,6 +222,10 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
 }
 
 fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
+    if args.rows_budget.is_some() || args.topology_budget.is_some() {
+        // As the daemon does with a bound on memory.
+        keep_pages_small().context("the kernel keeps giving huge pages")?;
+    }
     let columns = Columns::read(&args.events, args.events_max.map_or(usize::MAX, |most| most as usize))?;
     let dimension = args.row_dimension as usize;
     let folder = args.data.clone().unwrap_or_else(std::env::temp_dir);
