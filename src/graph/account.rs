@@ -15,7 +15,7 @@ use crate::event::NodeId;
 pub struct GraphStats {
     /// One more than the highest node id named by an edge or a node record.
     pub nodes: u64,
-    /// Live edges; a self loop is one.
+    /// Live edges; a self loop is one. One of which an end was released because of its age counts half.
     pub edges: u64,
     /// Entries of all lists: two per live edge, one per live self loop.
     pub directed_entries: u64,
@@ -23,6 +23,8 @@ pub struct GraphStats {
     pub deleted_edges: u64,
     /// Edges so far that were older than an edge that had arrived before them.
     pub late_edges: u64,
+    /// Edges released so far because of their age: half of the entries that went.
+    pub expired_edges: u64,
     /// Temporal blocks.
     pub blocks: u64,
     /// Memory by purpose.
@@ -64,9 +66,10 @@ impl GraphStore {
         let summary = *self.summary.read();
         let mut stats = GraphStats {
             nodes: summary.nodes,
-            edges: summary.edges,
+            edges: summary.edges.saturating_sub(summary.expired_entries / 2),
             deleted_edges: summary.deleted_edges,
             late_edges: summary.late_edges,
+            expired_edges: summary.expired_entries / 2,
             ..GraphStats::default()
         };
         stats.bytes.plan = summary.plan_bytes;
