@@ -6,6 +6,7 @@ use evergraph::graph::{GraphOptions, GraphStore, GraphView, Kept, Retention, Ret
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
 use crate::graph_model::oracle::{Random, Record, batches, stream};
+use crate::process::{Process, Start, log_of};
 
 fn ask(
     view: GraphView<'_>,
@@ -155,4 +156,66 @@ fn memory_and_disk_of_what_is_too_old_are_given_back() {
         let stats = store.stats();
         assert_eq!((stats.edges, stats.blocks, stats.directed_entries), (0, 0, 0));
     }
+}
+
+/// A visit a moment, `from..from + 1,000`, as lines.
+fn visits(from: u64) -> String {
+    let line = |i: u64| {
+        let (src, dst, late) = (i % 40, 40 + i * 7 % 60, if i % 50 == 0 { 90 } else { 0 });
+        format!("{{\"src\":{src},\"dst\":{dst},\"ts\":{},\"features\":[0.5,{}]}}", 100 + i - late, i % 9)
+    };
+    (from..from + 1_000).map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_daemon_with_a_retention_stays_bounded_and_goes_on_after_a_restart() {
+    let data = tempfile::tempdir().unwrap();
+    let start = || {
+        let start = Start::in_dir(data.path()).set("graph.retention=3000").set("stream.allowed_lateness=100");
+        let start = start.set("graph.shards=4").set("graph.page_entries_max=16").set("learner.train=false");
+        start.set("stream.edge_feature_dimension=2").set("learner.batch_events=500")
+    };
+    let push = |process: &Process, events: std::ops::Range<u64>| {
+        for from in events.step_by(1_000) {
+            let (status, answer) = process.post("/v1/events", "application/x-ndjson", &visits(from)).unwrap();
+            assert_eq!(status, 200, "{answer}");
+        }
+    };
+    let bounded = |process: &Process, pushed: u64| {
+        let edges = |status: &serde_json::Value| status["graph"]["edges"].as_u64().unwrap();
+        let status = process.wait_until("learned and released", |status| {
+            status["learner"]["applied_position"] == pushed && edges(status) < 6_000
+        });
+        assert!(edges(&status) >= 3_000, "{status:#}");
+        let bytes = |part: &str| status["graph"]["bytes"][part].as_u64().unwrap();
+        assert!(bytes("entries") + bytes("slack") < 4 * 6_000 * 12, "{status:#}");
+        let expired = status["graph"]["expired_edges"].as_u64().unwrap();
+        assert!(expired + 6_000 >= pushed, "{status:#}");
+        let metrics = process.get("/metrics").unwrap().1;
+        let metrics = metrics.as_str().unwrap();
+        let line = metrics.lines().find(|line| line.starts_with("evergraph_graph_expired_edges_total "));
+        assert!(line.unwrap().split(' ').next_back().unwrap().parse::<u64>().unwrap() >= expired, "{line:?}");
+        // Nothing older is in an answer, though its page may be there.
+        let node = process.get("/v1/nodes/7?neighbors=1000").unwrap().1;
+        let times = node["neighbors"].as_array().unwrap().iter().map(|edge| edge["time"].as_u64().unwrap());
+        let times: Vec<u64> = times.collect();
+        assert!(times.len() > 60 && times.iter().all(|&time| time + 3_000 > pushed + 90), "{times:?}");
+        for at in ["", ",\"at\":1000", ",\"at\":20000"] {
+            let ask = format!("{{\"nodes\":[7,50]{at}}}");
+            let (status, answer) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
+            assert_eq!(status, 200, "{answer}");
+        }
+    };
+    let process = start().ready();
+    push(&process, 0..30_000);
+    bounded(&process, 30_000);
+    assert!(process.terminate().success());
+    let process = start().set("memory.graph_bytes_max=1048576").set("memory.rows_bytes_max=1048576").ready();
+    let edges = process.status()["graph"]["edges"].as_u64().unwrap();
+    assert!(edges < 6_000, "the replay kept {edges} edges");
+    bounded(&process, 30_000);
+    push(&process, 30_000..50_000);
+    bounded(&process, 50_000);
+    assert!(process.terminate().success());
+    assert_eq!(log_of(data.path())["edges"], 50_000, "the log keeps them all");
 }
