@@ -204,8 +204,9 @@ fn long_run(graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
     let mut learner = rig.learner(options.clone());
     for round in 0..50 {
         let event = |i: u32| {
-            let late = if i % 11 == 0 { i64::from(i % 3) * 400 } else { 0 };
-            let again = if i % 97 == 0 { 16 + (round * 3 + i / 97) % 16 } else { 8 + (i * 3 + round) % 8 };
+            let late = if i.is_multiple_of(11) { i64::from(i % 3) * 400 } else { 0 };
+            let again =
+                if i.is_multiple_of(97) { 16 + (round * 3 + i / 97) % 16 } else { 8 + (i * 3 + round) % 8 };
             (i % 8, again, i64::from(round * 300 + i) - late)
         };
         let first = rig.log.end().0;

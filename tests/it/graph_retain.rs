@@ -1,6 +1,8 @@
 //! Old edges go, and who asks in the order of the log is told the same whether they have gone or not.
 
-use evergraph::device::disk::{EngineChoice, SpillFile};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evergraph::device::disk::{EngineChoice, Fault, Faulty, SpillFile};
 use evergraph::event::{EdgeBatch, EventTime, NodeId, Op};
 use evergraph::graph::{GraphOptions, GraphStore, GraphView, Kept, Retention, RetentionClock};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
@@ -158,10 +160,39 @@ fn memory_and_disk_of_what_is_too_old_are_given_back() {
     }
 }
 
+#[test]
+fn a_disk_that_fails_puts_a_release_off_and_loses_nothing() {
+    static FAILS: AtomicBool = AtomicBool::new(false);
+    let disk = Faulty::new(|operation| match FAILS.load(Ordering::Acquire) && !operation.writes {
+        true => Fault::Fails(std::io::ErrorKind::Other),
+        false => Fault::Works,
+    });
+    let options = GraphOptions { shards: 1, page_entries_max: 16, ..GraphOptions::default() };
+    let retention = Retention { age: 2_000, lateness: 0 };
+    let whole = GraphStore::new(options).with_retention(retention);
+    let store = GraphStore::with_budget(options, 0, Box::new(disk)).with_retention(retention);
+    let records = running(&mut Random(9), 20_000);
+    for batch in batches(&records, &[1_000]) {
+        whole.apply(&batch).unwrap();
+        store.apply(&batch).unwrap();
+    }
+    FAILS.store(true, Ordering::Release);
+    let bound = EventTime(17_000);
+    assert!(store.release_part(0, bound).is_err());
+    assert_eq!(store.stats().expired_edges, 0);
+    FAILS.store(false, Ordering::Release);
+    release(&store, bound);
+    assert!(store.stats().expired_edges > 10_000, "{:?}", store.stats());
+    for node in (0..90).map(NodeId) {
+        let time = EventTime(19_500 - i64::from(node.0));
+        assert_eq!(ask(store.view(), &[node], &[time], None), ask(whole.view(), &[node], &[time], None));
+    }
+}
+
 /// A visit a moment, `from..from + 1,000`, as lines.
 fn visits(from: u64) -> String {
     let line = |i: u64| {
-        let (src, dst, late) = (i % 40, 40 + i * 7 % 60, if i % 50 == 0 { 90 } else { 0 });
+        let (src, dst, late) = (i % 40, 40 + i * 7 % 60, if i.is_multiple_of(50) { 90 } else { 0 });
         format!("{{\"src\":{src},\"dst\":{dst},\"ts\":{},\"features\":[0.5,{}]}}", 100 + i - late, i % 9)
     };
     (from..from + 1_000).map(line).collect::<Vec<_>>().join("\n")
