@@ -15,7 +15,8 @@ use crate::event::NodeId;
 pub struct GraphStats {
     /// One more than the highest node id named by an edge or a node record.
     pub nodes: u64,
-    /// Live edges; a self loop is one. One of which an end was released because of its age counts half.
+    /// Live edges; a self loop is one. Once edges were released because of their age, half of the entries: a self loop,
+    /// and an edge of which one end went, count half.
     pub edges: u64,
     /// Entries of all lists: two per live edge, one per live self loop.
     pub directed_entries: u64,
@@ -66,7 +67,7 @@ impl GraphStore {
         let summary = *self.summary.read();
         let mut stats = GraphStats {
             nodes: summary.nodes,
-            edges: summary.edges.saturating_sub(summary.expired_entries / 2),
+            edges: summary.edges,
             deleted_edges: summary.deleted_edges,
             late_edges: summary.late_edges,
             expired_edges: summary.expired_entries / 2,
@@ -76,6 +77,9 @@ impl GraphStore {
         stats.bytes.locks = (size_of::<Self>() + size_of_val(&*self.shards)) as u64;
         for shard in &self.shards {
             shard.read().add_to(&mut stats);
+        }
+        if summary.expired_entries > 0 {
+            stats.edges = stats.directed_entries.div_ceil(2);
         }
         stats
     }
