@@ -253,7 +253,8 @@ pub struct Neighbor {
 pub struct NodeAnswer {
     /// The node.
     pub node: Key,
-    /// Number of its live edges, both directions.
+    /// Number of its live edges, both directions. With `graph.retention` also of those that are too old to be seen
+    /// and wait for their page to be released.
     pub degree: u64,
     /// Event time of its latest edge; null if it has none.
     pub last_event: Option<i64>,
