@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use crate::device::disk::EngineChoice;
+use crate::graph::Retention;
 
 mod check;
 
@@ -94,7 +95,7 @@ IngestKafka {
 section!(/// `[log]`
     Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize });
 section!(/// `[graph]`
-    Graph { shards: usize, page_entries_max: usize });
+    Graph { shards: usize, page_entries_max: usize, retention: i64 });
 section!(/// `[memory]`
     Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
 section!(/// `[model]`
@@ -222,6 +223,13 @@ mod property_map {
 }
 
 impl Config {
+    /// How long edges are kept; `None` means for ever.
+    #[must_use]
+    pub fn retention(&self) -> Option<Retention> {
+        let age = self.graph.retention;
+        (age > 0).then(|| Retention { age, lateness: self.stream.lateness().unwrap_or(0) })
+    }
+
     /// Reads all layers: the default, `file` if given, the environment, then `flags`
     /// (`("section.key", "value")`).
     ///

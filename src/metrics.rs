@@ -1,10 +1,9 @@
 //! Beside all floors: every metric of the daemon, in one place, as typed handles.
 //!
 //! One line of a `group!` table declares a metric: its field, its handle, its name, its labels and its
-//! help text, which is also the documentation of the field. From the same line come the registration and
-//! the [`INVENTORY`], against which the dashboard is checked. Names follow the Prometheus rules: prefix
-//! `evergraph_`, base units, `_total` on counters; label values come from short closed lists or from the
-//! configuration, never from events, so that the number of series is bounded.
+//! help text, which is also the documentation of the field. From the same line come the registration and the
+//! [`INVENTORY`], against which the dashboard is checked. Names follow Prometheus: prefix `evergraph_`, base units,
+//! `_total` on counters; label values come from closed lists or the configuration, never from events.
 //!
 //! Numbers that are counted elsewhere (floors 0 to 6 know no metrics) are copied in at scrape time by the
 //! hooks given to [`Metrics::on_scrape`]. Knows nothing of what is measured and imports nothing of ours.
@@ -173,6 +172,7 @@ group! {
     GraphMetrics, GRAPH;
     nodes: IntGauge = "graph_nodes" "Nodes that the graph knows.";
     edges: IntGauge = "graph_edges" "Live edges of the graph.";
+    expired_edges: IntCounter = "graph_expired_edges_total" "Edges released because of their age.";
     blocks: IntGauge = "graph_blocks" "Temporal blocks that hold the adjacency lists.";
     bytes: IntGaugeVec ["part"] = "graph_bytes" "Memory held by the graph in bytes, by what it is used for.";
     apply_duration: Histogram (SHORT_SECONDS) = "graph_apply_duration_seconds"

@@ -112,7 +112,8 @@ pub struct EmbeddingsRequest {
     #[schema(min_items = 1)]
     pub nodes: Vec<Key>,
     /// Event time of the question, in the unit of the stream: only earlier events are seen. Default: just
-    /// after the latest event.
+    /// after the latest event. With `graph.retention`, a question about a past time finds those neighbors only that
+    /// are not released yet.
     pub at: Option<i64>,
     /// Answer only once `applied_position` is at least this.
     pub after: Option<u64>,
@@ -175,7 +176,8 @@ pub struct ScoresRequest {
     #[schema(min_items = 1)]
     pub pairs: Vec<Pair>,
     /// Event time of the question, in the unit of the stream: only earlier events are seen. Default: just
-    /// after the latest event.
+    /// after the latest event. With `graph.retention`, a question about a past time finds those neighbors only that
+    /// are not released yet.
     pub at: Option<i64>,
     /// Answer only once `applied_position` is at least this.
     pub after: Option<u64>,
@@ -251,7 +253,8 @@ pub struct Neighbor {
 pub struct NodeAnswer {
     /// The node.
     pub node: Key,
-    /// Number of its live edges, both directions.
+    /// Number of its live edges, both directions. With `graph.retention` also of those that are too old to be seen
+    /// and wait for their page to be released.
     pub degree: u64,
     /// Event time of its latest edge; null if it has none.
     pub last_event: Option<i64>,

@@ -154,6 +154,8 @@ impl Index {
         let records = frame.batch.op.iter().zip(&frame.batch.src);
         for (_, &node) in records.filter(|(op, _)| **op == Op::DeleteNode) {
             self.keys.forget(node);
+            // Edges that were released by age left theirs, and nobody knows any more whose they were.
+            self.has_traces |= self.graph.retention().is_some();
         }
         for range in &frame.sources {
             self.positions.advance(range);

@@ -12,6 +12,7 @@ mod encode;
 mod idempotency;
 mod index;
 mod replay;
+mod retain;
 mod scrub;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use parking_lot::RwLock;
 
 pub use index::{Index, Positions, TypeNames};
 pub use replay::{ReplayError, replay};
+use retain::Releasing;
 use scrub::Scrubbing;
 
 use crate::event::{EventTime, Receipt, Submission, SubmitError};
@@ -130,6 +132,7 @@ pub struct Appender {
     /// Whether the log holds what the index could not take in: only a replay helps.
     behind: bool,
     scrubbing: Scrubbing,
+    releasing: Releasing,
 }
 
 impl Appender {
@@ -157,6 +160,7 @@ impl Appender {
             out_of_types: false,
             behind: false,
             scrubbing: Scrubbing::new(),
+            releasing: Releasing::new(),
         };
         appender.advance_watermark();
         appender
@@ -169,6 +173,7 @@ impl Appender {
         while !stop.load(Ordering::Acquire) && !self.behind {
             pulse();
             self.scrubbing.turn(&mut self.index);
+            self.releasing.turn(&self.index, self.progress.kept());
             match queue.recv_timeout(IDLE) {
                 Ok(first) => {
                     self.take_group(first, queue);

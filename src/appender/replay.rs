@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use thiserror::Error;
 
 use super::Index;
-use crate::event::EdgeId;
-use crate::graph::SpillError;
+use super::retain::release;
+use crate::event::{EdgeId, Op};
+use crate::graph::{RetentionClock, SpillError};
 use crate::log::{Log, LogError};
 
 /// Why the index could not be rebuilt.
@@ -20,19 +21,27 @@ pub enum ReplayError {
     Graph(#[from] SpillError),
 }
 
-/// Rebuilds the index from the log. `proceed` hears the position reached after every frame and may end the
-/// work, which is then unfinished.
+/// Rebuilds the index from the log. What is too old for whoever has learned the records below `learned` is released
+/// on the way, so that memory is not needed for all there ever was. `proceed` hears the position reached after every
+/// frame and may end the work, which is then unfinished.
 ///
 /// # Errors
 /// When the log cannot be read or is damaged, or what the graph keeps on disk cannot be read back.
 pub fn replay(
     log: &Log,
     index: &mut Index,
+    learned: EdgeId,
     mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, ReplayError> {
     let mut reader = log.reader(EdgeId(0));
+    let mut clock = RetentionClock::new(index.graph.retention());
     while let Some(frame) = reader.next_frame()? {
         index.absorb(&frame)?;
+        let batch = &frame.batch;
+        let records = (0..batch.len()).map(|i| (batch.op[i], batch.id(i), batch.time[i]));
+        let edges = records.filter(|&(op, edge, _)| op == Op::Edge && edge < learned);
+        edges.for_each(|(_, edge, time)| clock.hear(edge, time));
+        release(index, clock.kept())?;
         if proceed(index.end()).is_break() {
             return Ok(ControlFlow::Break(()));
         }

@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use proptest::prelude::*;
 
 use super::*;
-use crate::device::disk::{DiskError, Extent, Fault, Faulty, PageBuffer, PageFile};
+use crate::device::disk::{Fault, Faulty};
 use crate::event::{EdgeEvent, EdgeId, Event, EventBatch, Incoming, NodeId, NodeKey, SourceRange};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
@@ -26,7 +26,7 @@ fn appender(disk: &MemoryDisk) -> Appender {
     let (log, _) = Log::open_with(options, disk.storage()).unwrap();
     let graph = GraphOptions { shards: 2, page_entries_max: 8, ..GraphOptions::default() };
     let mut index = Index::new(GraphStore::new(graph), FeatureStore::new(1), FeatureStore::new(1), 100);
-    assert!(replay(&log, &mut index, |_| ControlFlow::Continue(())).unwrap().is_continue());
+    assert!(replay(&log, &mut index, EdgeId(0), |_| ControlFlow::Continue(())).unwrap().is_continue());
     let options =
         AppenderOptions { commit_events_max: 1_000, commit_bytes_max: 5_000, allowed_lateness: Some(0) };
     Appender::new(log, index, Arc::new(Progress::new()), Arc::default(), Metrics::new(), options)
@@ -229,29 +229,12 @@ proptest! {
     }
 }
 
-/// A disk that keeps what is written, shared with whoever looks at it.
-struct Shared(Arc<Faulty>);
-
-impl PageFile for Shared {
-    fn read(&self, extents: &[Extent], into: &mut PageBuffer) -> Result<(), DiskError> {
-        self.0.read(extents, into)
-    }
-
-    fn write(&self, page: u64, from: &PageBuffer, pages: usize) -> Result<(), DiskError> {
-        self.0.write(page, from, pages)
-    }
-
-    fn engine(&self) -> String {
-        self.0.engine()
-    }
-}
-
 #[test]
 fn what_was_deleted_is_overwritten_part_by_part_and_not_at_every_deletion() {
     let (disk, pages) = (MemoryDisk::new(), Arc::new(Faulty::new(|_| Fault::Works)));
     let mut appender = appender(&disk);
     let options = GraphOptions { shards: 2, page_entries_max: 64, ..GraphOptions::default() };
-    appender.index.graph = Arc::new(GraphStore::with_budget(options, 0, Box::new(Shared(pages.clone()))));
+    appender.index.graph = Arc::new(GraphStore::with_budget(options, 0, Box::new(pages.clone())));
     // Node 1,700 is nobody's number but its own: as a neighbor it stands in four bytes.
     let names: Vec<String> = (0..2_000).map(|i| format!("n{i}")).collect();
     let mut events: Vec<Incoming> = (0..1_000).map(|i| edge(&names[2 * i], &names[2 * i + 1], 0)).collect();

@@ -90,7 +90,10 @@ impl Config {
         require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576")?;
         let lateness = self.stream.allowed_lateness;
         let allowed = "must be -1, which means any distance, or at least 0";
-        require(lateness >= -1, "stream.allowed_lateness", lateness, allowed)
+        require(lateness >= -1, "stream.allowed_lateness", lateness, allowed)?;
+        let retention = self.graph.retention;
+        let allowed = "must be 0, which keeps everything, or at least stream.allowed_lateness";
+        require(retention == 0 || retention >= lateness.max(1), "graph.retention", retention, allowed)
     }
 
     fn check_waits(&self) -> Result<(), ConfigError> {
@@ -131,6 +134,13 @@ impl Config {
             warnings.push(
                 "stream.late_policy never decides, because stream.allowed_lateness = -1 allows any distance; \
                  set stream.allowed_lateness to 0 or more"
+                    .to_owned(),
+            );
+        }
+        if self.graph.retention > 0 && stream.future_limit == -1 {
+            warnings.push(
+                "graph.retention is set and stream.future_limit is not: one event with a time far ahead makes all \
+                 others too old; set stream.future_limit"
                     .to_owned(),
             );
         }
@@ -195,6 +205,7 @@ mod tests {
             ("checkpoint.interval_seconds", "0", "at least 1 and at most 31536000"),
             ("checkpoint.interval_seconds", "9223372036854775807", "at least 1 and at most 31536000"),
             ("stream.allowed_lateness", "-7", "-1, which means any distance"),
+            ("graph.retention", "-1", "must be 0, which keeps everything, or at least"),
             ("output.level", "inof", "must be error, warn"),
             ("output.level", "info,evergraph=loud", "must be error, warn"),
             ("output.level", "", "must be error, warn"),
@@ -205,6 +216,21 @@ mod tests {
         for level in ["warn", "off", "info,evergraph::ingest=debug", "evergraph[push]=trace"] {
             assert!(with(&[("output.level", level)]).is_ok(), "{level}");
         }
+    }
+
+    #[test]
+    fn retention_is_no_shorter_than_the_lateness() {
+        let late = |lateness: &str, retention: &str| {
+            with(&[("stream.allowed_lateness", lateness), ("graph.retention", retention)])
+        };
+        for (lateness, retention) in [("-1", "1"), ("0", "1"), ("50", "50"), ("50", "0")] {
+            assert!(late(lateness, retention).is_ok(), "{lateness} {retention}");
+        }
+        let error = late("50", "49").unwrap_err().to_string();
+        assert!(error.starts_with("graph.retention = 49: must be 0"), "{error}");
+        let kept = late("-1", "7").unwrap().retention();
+        assert_eq!(kept, Some(crate::graph::Retention { age: 7, lateness: 0 }));
+        assert_eq!(with(&[]).unwrap().retention(), None);
     }
 
     #[test]
@@ -224,6 +250,10 @@ mod tests {
         let warnings = with(&[drop]).unwrap().warnings();
         assert!(matches!(&warnings[..], [only] if only.contains("late_policy")), "{warnings:?}");
         assert!(with(&[drop, ("stream.allowed_lateness", "5")]).unwrap().warnings().is_empty());
+        let retention = ("graph.retention", "9");
+        let warnings = with(&[retention]).unwrap().warnings();
+        assert!(matches!(&warnings[..], [only] if only.contains("future_limit")), "{warnings:?}");
+        assert!(with(&[retention, ("stream.future_limit", "5")]).unwrap().warnings().is_empty());
         let warnings = with(&[("ingest.kafka.dead_letter_topic", "letters")]).unwrap().warnings();
         assert!(matches!(&warnings[..], [only] if only.contains("dead_letter_topic")), "{warnings:?}");
     }

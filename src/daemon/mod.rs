@@ -5,9 +5,10 @@
 //!  1 thread each      1 thread                 1 thread                     tokio
 //! ```
 //!
-//! Start: open the data directory, serve HTTP as "not ready", rebuild the graph from the log, restore the
-//! newest checkpoint, start the loops, then the sources. Stop, in the other direction: readiness goes
-//! false, sources end, the appender empties the queue, the learner writes a checkpoint, HTTP drains.
+//! Start: open the data directory, serve HTTP as "not ready", find the newest checkpoint, rebuild the graph from
+//! the log as far back as learning on from there needs it, restore the checkpoint, start the loops, then the
+//! sources. Stop, in the other direction: readiness goes false, sources end, the appender empties the queue, the
+//! learner writes a checkpoint, HTTP drains.
 
 mod checkpoints;
 mod http;
@@ -42,6 +43,7 @@ use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::config::Config;
 use crate::device::Probe;
 use crate::event::EdgeId;
+use crate::learner::checkpoint::Checkpoint;
 use crate::learner::{Learner, LearnerOptions, LearnerStatus, Shared};
 use crate::metrics::Metrics;
 use crate::model::TgnOptions;
@@ -97,9 +99,11 @@ impl Daemon {
         scrape::register(&parts.metrics, status.clone(), &probe.reason);
         let http = http::Server::start(config, &parts, &sources, &status, &probe)?;
 
-        store.rebuild(&starting)?;
+        let learned = store.checkpoints.newest(&store.log.readers())?;
+        let position = learned.as_ref().map_or(EdgeId(0), |learned| learned.file.head.position);
+        store.rebuild(position, &starting)?;
         let wiring = sources.wiring(config, &store.index)?;
-        let learner = open_learner(config, &store, &parts, &probe, &starting)?;
+        let learner = open_learner(config, &store, learned, &parts, &probe, &starting)?;
         let stop = Stop::default();
         let appender = Appender::new(
             store.log,
@@ -234,13 +238,14 @@ pub fn trainer_options(config: &Config) -> TrainerOptions {
 fn open_learner(
     config: &Config,
     store: &Store,
+    learned: Option<Checkpoint>,
     parts: &Parts,
     probe: &Probe,
     starting: &Starting<'_>,
 ) -> Result<Learner> {
     let learner = &config.learner;
     let options = trainer_options(config);
-    let (trainer, position) = match store.checkpoints.newest(&store.log.readers())? {
+    let (trainer, position) = match learned {
         None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
         Some(mut learned) => {
             let (file, position) = (learned.file.name, learned.file.head.position);

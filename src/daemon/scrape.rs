@@ -25,6 +25,7 @@ pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
 fn graph(metrics: &Metrics, graph: &GraphStatus) {
     set_count(&metrics.graph.nodes, graph.nodes);
     set_count(&metrics.graph.edges, graph.edges);
+    mirror(&metrics.graph.expired_edges, graph.expired_edges);
     set_count(&metrics.graph.blocks, graph.blocks);
     for (part, bytes) in &graph.bytes {
         set_count(&metrics.graph.bytes.with_label_values(&[*part]), *bytes);
@@ -129,6 +130,7 @@ mod tests {
             nodes: 0,
             edges: 0,
             late_edges: 0,
+            expired_edges: 0,
             blocks: 0,
             bytes: BTreeMap::new(),
             latest_event_time: Some(90),

@@ -74,6 +74,8 @@ pub struct GraphStatus {
     pub nodes: u64,
     pub edges: u64,
     pub late_edges: u64,
+    /// Released because of their age.
+    pub expired_edges: u64,
     pub blocks: u64,
     pub bytes: BTreeMap<&'static str, u64>,
     pub latest_event_time: Option<i64>,
@@ -211,6 +213,7 @@ impl Inputs {
             nodes: self.keys.len() as u64,
             edges: stats.edges,
             late_edges: stats.late_edges,
+            expired_edges: stats.expired_edges,
             blocks: stats.blocks,
             bytes,
             latest_event_time: self.graph.latest_time().map(|time| time.0),

@@ -58,16 +58,16 @@ impl Store {
         Ok(Self { log, index: empty_index(config)?, checkpoints })
     }
 
-    /// Rebuilds the index from the log.
+    /// Rebuilds the index from the log, for a learner that goes on at `learned`.
     ///
     /// # Errors
     /// When the log cannot be read or is damaged, or the start is interrupted.
-    pub fn rebuild(&mut self, starting: &Starting<'_>) -> Result<()> {
+    pub fn rebuild(&mut self, learned: EdgeId, starting: &Starting<'_>) -> Result<()> {
         let end = self.log.durable_end();
         let started = Instant::now();
         let proceed = starting.proceed("rebuilding the graph from the log", end);
-        let replayed =
-            replay(&self.log, &mut self.index, proceed).context("the event log cannot be replayed")?;
+        let replayed = replay(&self.log, &mut self.index, learned, proceed)
+            .context("the event log cannot be replayed")?;
         ensure!(replayed.is_continue(), Interrupted);
         if end > EdgeId(0) {
             tracing::info!(

@@ -75,11 +75,15 @@ pub(super) fn graph(config: &Config) -> Result<GraphStore> {
         ..GraphOptions::default()
     };
     let budget = config.memory.graph_bytes_max;
-    if budget == 0 {
-        return Ok(GraphStore::new(options));
-    }
-    let file = spill_file(config, "graph")?;
-    Ok(GraphStore::with_budget(options, budget, Box::new(file)))
+    let graph = if budget == 0 {
+        GraphStore::new(options)
+    } else {
+        GraphStore::with_budget(options, budget, Box::new(spill_file(config, "graph")?))
+    };
+    Ok(match config.retention() {
+        Some(retention) => graph.with_retention(retention),
+        None => graph,
+    })
 }
 
 /// No rows by edge.

@@ -5,6 +5,10 @@
 //! ([`tiered`]). Reading may fail, as storage can: then nothing that was written to the output counts. Who knows
 //! early which rows it will gather announces them, so that they are fetched meanwhile.
 //!
+//! Rows below an index can be released, when nobody who matters will ask for them again: their memory and disk are
+//! given back in whole chunks, and to gather one is a named error, before as after its chunk went. Who knows by rule
+//! that such rows count as zeros says so ([`FeatureStore::gather_from`]) and needs not know what is released.
+//!
 //! Knows nothing of what an index stands for.
 
 mod resident;
@@ -12,7 +16,7 @@ mod tiered;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thiserror::Error;
 
@@ -42,6 +46,14 @@ pub enum FeatureError {
         /// Index of the row.
         index: u64,
     },
+    /// The row was released.
+    #[error("the feature row of index {index} was released, as all below {first} were; ask for what is kept")]
+    Released {
+        /// Index of the row.
+        index: u64,
+        /// The first index that is kept.
+        first: u64,
+    },
     /// Rows could not be read from where they are kept.
     #[error("feature rows of {dimension} values could not be read: {reason}")]
     Read {
@@ -63,6 +75,8 @@ impl FeatureError {
 /// All rows of one kind, by dense index. `Sync`: one writer and many readers.
 pub struct FeatureStore {
     rows: Rows,
+    /// Rows below this index were released.
+    released: AtomicU64,
     /// Set while reads are to fail.
     fault: Option<Arc<AtomicBool>>,
 }
@@ -76,7 +90,7 @@ impl FeatureStore {
     /// A store for rows of `dimension` values, all in memory. With dimension 0 it stores nothing.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self { rows: Rows::Resident(ResidentRows::new(dimension)), fault: None }
+        Self::of(Rows::Resident(ResidentRows::new(dimension)))
     }
 
     /// A store that takes about `budget` bytes of memory and keeps the other rows in `file`.
@@ -84,13 +98,17 @@ impl FeatureStore {
     /// # Errors
     /// When the threads that read ahead and write cannot be started.
     pub fn with_budget(dimension: usize, budget: u64, file: Box<dyn PageFile>) -> io::Result<Self> {
-        Ok(Self { rows: Rows::Tiered(TieredRows::new(dimension, budget, file)?), fault: None })
+        Ok(Self::of(Rows::Tiered(TieredRows::new(dimension, budget, file)?)))
     }
 
     /// A store whose rows cannot be read while `fault` is set: for tests of what depends on a store.
     #[must_use]
     pub fn with_fault(dimension: usize, fault: Arc<AtomicBool>) -> Self {
         Self { fault: Some(fault), ..Self::new(dimension) }
+    }
+
+    fn of(rows: Rows) -> Self {
+        Self { rows, released: AtomicU64::new(0), fault: None }
     }
 
     /// Values per row.
@@ -117,17 +135,54 @@ impl FeatureStore {
 
     /// Makes the row of `index` read as zeros, as if it had never been set.
     pub fn clear(&self, index: u64) {
+        if index < self.first() {
+            return;
+        }
         match &self.rows {
             Rows::Resident(rows) => rows.clear(index),
             Rows::Tiered(rows) => rows.clear(index),
         }
     }
 
+    /// Releases the rows below `index`, for good. What is not a whole chunk stays for now, unreadable.
+    pub fn release_below(&self, index: u64) {
+        // Told first: who finds a row gone looks here afterwards.
+        if self.released.fetch_max(index, Ordering::AcqRel) >= index {
+            return;
+        }
+        match &self.rows {
+            Rows::Resident(rows) => rows.release_below(index),
+            Rows::Tiered(rows) => rows.release_below(index),
+        }
+    }
+
+    /// Rows below this index were released.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.released.load(Ordering::Acquire)
+    }
+
+    /// As [`gather`](Self::gather), with zeros for all rows below `first`.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    ///
+    /// # Panics
+    /// As [`gather`](Self::gather).
+    pub fn gather_from(&self, first: u64, indices: &[u64], out: &mut [f32]) -> Result<(), FeatureError> {
+        if indices.iter().all(|&index| index >= first) {
+            return self.gather(indices, out);
+        }
+        let kept = |&index: &u64| if index < first { u64::MAX } else { index };
+        self.gather(&indices.iter().map(kept).collect::<Vec<_>>(), out)
+    }
+
     /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and
     /// indices that stand for nothing such as those of a sample's empty slots, become zeros.
     ///
     /// # Errors
-    /// [`FeatureError::Read`] when storage fails; `out` holds nothing of use then.
+    /// [`FeatureError::Read`] when storage fails, [`FeatureError::Released`] when a row was released; `out` holds
+    /// nothing of use then.
     ///
     /// # Panics
     /// When `out` does not hold `indices.len() * dimension` values.
@@ -139,11 +194,18 @@ impl FeatureStore {
         if self.fault.as_ref().is_some_and(|fault| fault.load(Ordering::Acquire)) {
             return Err(self.failed(&"the storage's fault is set"));
         }
-        match &self.rows {
-            Rows::Resident(rows) => rows.gather(indices, out),
-            Rows::Tiered(rows) => rows.gather(indices, out).map_err(|error| self.failed(&error))?,
+        let gathered = match &self.rows {
+            Rows::Resident(rows) => {
+                rows.gather(indices, out);
+                Ok(())
+            }
+            Rows::Tiered(rows) => rows.gather(indices, out).map_err(|error| self.failed(&error)),
+        };
+        let first = self.first();
+        match indices.iter().find(|&&index| index < first) {
+            Some(&index) => Err(FeatureError::Released { index, first }),
+            None => gathered,
         }
-        Ok(())
     }
 
     /// Says which rows will be gathered soon: they are fetched meanwhile and stay in memory until what this
@@ -244,6 +306,31 @@ mod tests {
         fault.store(false, Ordering::Release);
         store.row_into(0, &mut out).unwrap();
         assert_eq!(out, [3.0]);
+    }
+
+    #[test]
+    fn released_rows_are_an_error_and_give_their_memory_back() {
+        let file = Arc::new(crate::device::disk::Faulty::new(|_| crate::device::disk::Fault::Works));
+        let stores = [FeatureStore::new(64), FeatureStore::with_budget(64, 0, Box::new(file)).unwrap()];
+        for store in stores {
+            let held = || store.tiered_stats().map_or_else(|| store.bytes(), |stats| stats.disk_bytes);
+            (0..60_000).for_each(|index| store.set(index, &row(index, 64)).unwrap());
+            let before = held();
+            store.release_below(50_001);
+            store.release_below(7);
+            store.clear(3);
+            assert!(held() < before / 3 && held() > 0, "{} of {before}", held());
+            let mut out = vec![0.0; 3 * 64];
+            store.gather(&[50_001, u64::MAX, 59_999], &mut out).unwrap();
+            assert_eq!((&out[..64], &out[128..]), (&row(50_001, 64)[..], &row(59_999, 64)[..]));
+            for index in [0, 7, 50_000] {
+                let released = Err(FeatureError::Released { index, first: 50_001 });
+                assert_eq!(store.gather(&[59_999, index, 60_000], &mut out), released);
+            }
+            store.gather_from(50_100, &[50_099, 50_100, 3], &mut out).unwrap();
+            assert_eq!((&out[..64], &out[128..]), (&[0.0; 64][..], &[0.0; 64][..]));
+            assert_eq!(out[64..128], row(50_100, 64));
+        }
     }
 
     #[test]

@@ -51,6 +51,12 @@ impl ResidentRows {
         }
     }
 
+    /// Gives the chunks back whose rows are all below `index`.
+    pub fn release_below(&self, index: u64) {
+        let (end, _) = self.locate(index);
+        self.chunks.write().iter_mut().take(end).for_each(|chunk| *chunk = None);
+    }
+
     /// Copies rows into `out`, which has room for just them.
     pub fn gather(&self, indices: &[u64], out: &mut [f32]) {
         let chunks = self.chunks.read();

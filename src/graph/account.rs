@@ -15,7 +15,8 @@ use crate::event::NodeId;
 pub struct GraphStats {
     /// One more than the highest node id named by an edge or a node record.
     pub nodes: u64,
-    /// Live edges; a self loop is one.
+    /// Live edges; a self loop is one. Once edges were released because of their age, half of the entries: a self loop,
+    /// and an edge of which one end went, count half.
     pub edges: u64,
     /// Entries of all lists: two per live edge, one per live self loop.
     pub directed_entries: u64,
@@ -23,6 +24,8 @@ pub struct GraphStats {
     pub deleted_edges: u64,
     /// Edges so far that were older than an edge that had arrived before them.
     pub late_edges: u64,
+    /// Edges released so far because of their age: half of the entries that went.
+    pub expired_edges: u64,
     /// Temporal blocks.
     pub blocks: u64,
     /// Memory by purpose.
@@ -67,12 +70,16 @@ impl GraphStore {
             edges: summary.edges,
             deleted_edges: summary.deleted_edges,
             late_edges: summary.late_edges,
+            expired_edges: summary.expired_entries / 2,
             ..GraphStats::default()
         };
         stats.bytes.plan = summary.plan_bytes;
         stats.bytes.locks = (size_of::<Self>() + size_of_val(&*self.shards)) as u64;
         for shard in &self.shards {
             shard.read().add_to(&mut stats);
+        }
+        if summary.expired_entries > 0 {
+            stats.edges = stats.directed_entries.div_ceil(2);
         }
         stats
     }

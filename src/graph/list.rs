@@ -245,6 +245,16 @@ impl AdjacencyList {
         u64::from(before - self.degree())
     }
 
+    /// Removes the first `count` blocks and says how many entries they held. No edge id exceeds `newest`.
+    pub fn drop_front(&mut self, slab: &mut Slab, count: usize, newest: u64) -> u64 {
+        let before = self.degree();
+        let mut blocks = self.take_blocks();
+        blocks.drain(..count).for_each(|block| block.release(slab));
+        blocks.shrink_to_fit();
+        *self = Self::of(blocks, newest);
+        u64::from(before - self.degree())
+    }
+
     /// All entries, ascending.
     pub fn records<'a>(&'a self, slab: impl EntrySource<'a> + 'a) -> impl Iterator<Item = Record> + 'a {
         self.blocks().iter().flat_map(move |block| block.records(slab))

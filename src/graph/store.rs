@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rayon::prelude::*;
@@ -22,6 +22,7 @@ use super::evict::Hand;
 use super::fault::{Entries, Fault};
 use super::list::{AdjacencyList, Growth};
 use super::plan::{BatchPlan, ShardMap};
+use super::retain::Retention;
 use super::slab::{Slab, chunk_entries};
 use super::spill::{Spill, SpillError};
 use super::{Applied, GraphOptions, GraphView};
@@ -46,6 +47,9 @@ pub struct GraphStore {
     pub(super) hand: Mutex<Hand>,
     pub(super) writer: Mutex<Writer>,
     pub(super) summary: RwLock<Summary>,
+    pub(super) retention: Option<Retention>,
+    /// Edges before this time may be gone.
+    pub(super) released_before: AtomicI64,
     applied: AtomicU64,
 }
 
@@ -64,6 +68,8 @@ pub(super) struct Summary {
     pub edges: u64,
     pub deleted_edges: u64,
     pub late_edges: u64,
+    /// Entries released because of their age.
+    pub expired_entries: u64,
     pub latest: Option<EventTime>,
     /// Bytes of the writer's buffers.
     pub plan_bytes: u64,
@@ -150,6 +156,8 @@ impl GraphStore {
             hand: Mutex::default(),
             writer: Mutex::default(),
             summary: RwLock::default(),
+            retention: None,
+            released_before: AtomicI64::new(i64::MIN),
             applied: AtomicU64::new(0),
         }
     }

@@ -10,6 +10,7 @@ use super::block::{Record, Run, TemporalBlock, TimeSearch};
 use super::candidates::Candidates;
 use super::fault::{Entries, Fault};
 use super::list::AdjacencyList;
+use super::retain::Kept;
 use super::spill::{Spill, SpillError};
 use super::store::{GraphStore, Shard};
 use crate::device::prefetch;
@@ -20,6 +21,7 @@ use crate::event::{EdgeId, EventTime, NodeId};
 pub struct GraphView<'a> {
     store: &'a GraphStore,
     bound: EdgeId,
+    kept: Kept,
 }
 
 /// One edge seen from one of its end points.
@@ -75,7 +77,21 @@ pub struct Horizon<'a> {
 impl<'a> GraphView<'a> {
     /// The view of `store` below `bound`; `bound` has been applied.
     pub(super) fn new(store: &'a GraphStore, bound: EdgeId) -> Self {
-        Self { store, bound }
+        let kept = Kept { since: store.released_before(), ..Kept::default() };
+        Self { store, bound, kept }
+    }
+
+    /// The same view without the edges that are not in `kept`.
+    #[must_use]
+    pub fn keeping(self, kept: Kept) -> Self {
+        let since = self.kept.since.max(kept.since);
+        Self { kept: Kept { since, first: self.kept.first.max(kept.first) }, ..self }
+    }
+
+    /// What the view was bounded by because of its age; every edge that it shows is in it.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        self.kept
     }
 
     /// Edges with this id and above do not exist in the view.
@@ -96,7 +112,8 @@ impl<'a> GraphView<'a> {
 }
 
 impl GraphReader<'_> {
-    /// The edges of `node` that have a time in `from..before`. Nodes that the graph does not know have none.
+    /// The edges of `node` that have a time in `from..before` and are kept. Nodes that the graph does not know have
+    /// none.
     ///
     /// # Panics
     /// When the reader was not made for `node`.
@@ -106,7 +123,11 @@ impl GraphReader<'_> {
         let (shard, index) = self.shard(node);
         let blocks = shard.lists.get(index).map_or(&[][..], AdjacencyList::blocks);
         let slab = Entries::new(&shard.slab, &self.fault);
-        Past { blocks, slab, bound: self.view.bound.0, from: from.0, before: before.0 }
+        let mut from = from.max(self.view.kept.since).0;
+        if let Some(retention) = self.view.store.retention {
+            from = from.max(before.0.saturating_sub(retention.age));
+        }
+        Past { blocks, slab, bound: self.view.bound.0, from, before: before.0 }
     }
 
     /// Ends the reading and makes room for what it loaded.

@@ -3,12 +3,13 @@
 //! A batch is full at its maximum, or taken as it is when the stream is quiet, so that a lonely event
 //! is learned soon. It also ends at the deletion of a node, so that what came before is learned before
 //! the node is forgotten, and what comes after is learned after. Records are handed out only when the
-//! graph holds them.
+//! graph holds them. Each batch says what is kept for it, which follows from the log before it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
+use crate::graph::{Kept, RetentionClock};
 use crate::log::{Frame, LogError, LogReader};
 use crate::serving::Progress;
 
@@ -29,6 +30,8 @@ pub struct LearnBatch {
     pub first: EdgeId,
     /// One past the last record of the run, records that are no edges included.
     pub end: EdgeId,
+    /// What the batch may ask for, by the edges before the run alone.
+    pub kept: Kept,
     /// When the oldest event of each frame of the run was produced, Unix milliseconds.
     pub origins_unix_ms: Vec<i64>,
 }
@@ -40,7 +43,7 @@ impl LearnBatch {
         self.origins_unix_ms.iter().any(|&origin| origin < started_unix_ms)
     }
 
-    fn clear(&mut self, at: EdgeId) {
+    fn clear(&mut self, at: EdgeId, kept: Kept) {
         self.src.clear();
         self.dst.clear();
         self.times.clear();
@@ -49,6 +52,7 @@ impl LearnBatch {
         self.origins_unix_ms.clear();
         self.first = at;
         self.end = at;
+        self.kept = kept;
     }
 
     /// Takes records from `from` on, below position `end`, until the batch is full or must end; says how
@@ -89,12 +93,14 @@ pub struct Feed {
     next_record: usize,
     position: EdgeId,
     end: EdgeId,
+    /// Has heard of every edge that was handed out.
+    clock: RetentionClock,
 }
 
 impl Feed {
-    /// A feed whose first record is the one at `from`.
+    /// A feed whose first record is the one at `from`; `clock` has heard of the edges before.
     #[must_use]
-    pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId) -> Self {
+    pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId, clock: RetentionClock) -> Self {
         Self {
             reader,
             progress,
@@ -103,6 +109,7 @@ impl Feed {
             next_record: 0,
             position: from,
             end: EdgeId(u64::MAX),
+            clock,
         }
     }
 
@@ -118,6 +125,11 @@ impl Feed {
         self.position
     }
 
+    /// The clock that has heard of every edge that was handed out.
+    pub fn clock(&mut self) -> &mut RetentionClock {
+        &mut self.clock
+    }
+
     /// Fills `batch` with up to `edges_max` edges. Waits at most `idle` for a first record and, once
     /// there is one, at most `fill` for more. The batch is empty when nothing came.
     ///
@@ -130,7 +142,7 @@ impl Feed {
         idle: Duration,
         fill: Duration,
     ) -> Result<(), LogError> {
-        batch.clear(self.position);
+        batch.clear(self.position, self.clock.kept());
         let mut deadline = Instant::now() + idle;
         while !batch.is_full(edges_max) && self.position < self.end {
             if self.frame.is_none() && !self.next_frame(deadline)? {
@@ -147,6 +159,7 @@ impl Feed {
                 self.frame = None;
             }
         }
+        batch.edges.iter().zip(&batch.times).for_each(|(&edge, &time)| self.clock.hear(edge, time));
         Ok(())
     }
 

@@ -37,6 +37,7 @@ pub use status::{LearnerBytes, LearnerReport, LearnerStatus};
 use self::measure::unix_seconds;
 use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
+use crate::graph::RetentionClock;
 use crate::log::{LogError, LogReaders};
 use crate::metrics::Metrics;
 use crate::model::NodeMemory;
@@ -158,7 +159,8 @@ impl Learner {
         record: CheckpointRecorder,
         proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<Option<Self>, LearnerError> {
-        let feed = Feed::new(log.reader(position), shared.progress.clone(), position);
+        let clock = RetentionClock::new(shared.engine.graph.retention());
+        let feed = Feed::new(log.reader(position), shared.progress.clone(), position, clock);
         let trainer_version = trainer.weights().version;
         let mut learner = Self {
             trainer,
@@ -184,8 +186,10 @@ impl Learner {
         if learner.rebuild(position, proceed)?.is_break() {
             return Ok(None);
         }
+        let kept = learner.feed.clock().kept();
+        learner.shared.progress.set_kept(kept);
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
-        learner.publish_rows(&(0..known).map(NodeId).collect::<Vec<_>>())?;
+        learner.publish_rows(kept, &(0..known).map(NodeId).collect::<Vec<_>>())?;
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
         let bytes = learner.bytes();
@@ -197,14 +201,15 @@ impl Learner {
         Ok(Some(learner))
     }
 
-    /// Replays what quality measurement needs, up to `position`.
+    /// Replays what quality measurement and the clock of retention need, up to `position`.
     fn rebuild(
         &mut self,
         position: EdgeId,
         mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, LogError> {
         let reader = self.log.reader(EdgeId(0));
-        let mut feed = Feed::new(reader, self.shared.progress.clone(), EdgeId(0)).up_to(position);
+        let (progress, clock) = (self.shared.progress.clone(), self.feed.clock().clone());
+        let mut feed = Feed::new(reader, progress, EdgeId(0), clock).up_to(position);
         let mut batch = LearnBatch::default();
         while feed.position() < position {
             feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO)?;
@@ -216,6 +221,7 @@ impl Learner {
                 return Ok(ControlFlow::Break(()));
             }
         }
+        self.feed.clock().clone_from(feed.clock());
         Ok(ControlFlow::Continue(()))
     }
 
@@ -292,6 +298,7 @@ impl Learner {
         self.learned = batch.end;
         self.sampled = false;
         self.shared.progress.set_learned(batch.end);
+        self.shared.progress.set_kept(batch.kept);
         self.observe_freshness(batch);
         self.shared.metrics.train.events_behind.set(behind.cast_signed());
         let bytes = self.bytes();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::measure::unix_seconds;
 use super::{LearnBatch, Learner, LearnerError, LearnerOptions};
 use crate::event::{EdgeId, NodeId};
+use crate::graph::Kept;
 use crate::log::LogError;
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
@@ -63,7 +64,7 @@ impl Learner {
         mode: StepMode,
     ) -> Result<(), TrainError> {
         let preparer = self.trainer.preparer().publishing();
-        let world = world(&self.shared.engine, batch.end);
+        let world = world(&self.shared.engine, batch);
         let mailbox = &self.trainer.state().mailbox;
         if !(self.sampled && self.prepared.mode() == mode) {
             sample(&preparer, &world, batch, negatives, mode, &mut self.prepared)?;
@@ -95,7 +96,7 @@ impl Learner {
                 return Ok(());
             }
             let mode = mode(options, batch, progress.indexed().0.saturating_sub(batch.end.0));
-            let (world, against) = (world(engine, batch.end), negatives(options, pool, batch));
+            let (world, against) = (world(engine, batch), negatives(options, pool, batch));
             // What fails here is tried again at the batch's turn, and told then.
             ahead.sampled = sample(&preparer, &world, batch, &against, mode, &mut ahead.prepared).is_ok();
             if ahead.sampled {
@@ -109,10 +110,11 @@ impl Learner {
         Ok(stepped)
     }
 
-    /// Shows readers the memory of `nodes`.
-    pub(super) fn publish_rows(&mut self, nodes: &[NodeId]) -> Result<(), TrainError> {
-        let (states, rows) = (&self.shared.engine.states, &self.shared.engine.edge_features);
-        self.trainer.publish_rows(rows, nodes, |node, row, updated| states.publish(node, row, updated))
+    /// Shows readers the memory of `nodes`; messages of edges that are not in `kept` have no features.
+    pub(super) fn publish_rows(&mut self, kept: Kept, nodes: &[NodeId]) -> Result<(), TrainError> {
+        let engine = &self.shared.engine;
+        let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
+        self.trainer.publish_rows_from(kept.first, &engine.edge_features, nodes, publish)
     }
 
     /// Shows readers the memory of the nodes of the batch that was just learned.
@@ -197,10 +199,10 @@ fn take_step(
     }
 }
 
-/// What a step or a score may see: everything before `bound`.
-pub(super) fn world(engine: &QueryEngine, bound: EdgeId) -> World<'_> {
+/// What a step or a score of `batch` may see: everything before its end, as far as it is kept.
+pub(super) fn world<'a>(engine: &'a QueryEngine, batch: &LearnBatch) -> World<'a> {
     World {
-        view: engine.graph.view_at(bound),
+        view: engine.graph.view_at(batch.end).keeping(batch.kept),
         edge_features: &engine.edge_features,
         node_features: &engine.node_features,
     }

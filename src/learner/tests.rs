@@ -4,7 +4,7 @@ use super::*;
 use crate::device::Device;
 use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphOptions, GraphStore, NodeDictionary};
+use crate::graph::{GraphOptions, GraphStore, Kept, NodeDictionary, Retention};
 use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::model::TgnOptions;
@@ -47,6 +47,11 @@ fn key(node: u32) -> NodeKey {
 impl Rig {
     /// An empty log and 32 nodes.
     fn new() -> Self {
+        Self::over(GraphStore::new(GraphOptions::default()))
+    }
+
+    /// The same over another empty graph.
+    fn over(graph: GraphStore) -> Self {
         let options = LogOptions { dir: PathBuf::from("log"), segment_bytes: 1 << 20 };
         let (log, _) = Log::open_with(options, MemoryDisk::new().storage()).unwrap();
         let keys = NodeDictionary::new();
@@ -55,7 +60,7 @@ impl Rig {
         }
         let progress = Arc::new(Progress::new());
         let engine = QueryEngine::new(
-            Arc::new(GraphStore::new(GraphOptions::default())),
+            Arc::new(graph),
             Arc::new(keys),
             Arc::new(NodeStates::new(trainer_options().model.memory_dim)),
             Arc::new(FeatureStore::new(1)),
@@ -180,7 +185,7 @@ fn a_restart_publishes_what_was_published() {
         (rows, times)
     };
     // A row is published with the weights of its step; those of the end are what a restart has.
-    learner.publish_rows(&(0..32).map(NodeId).collect::<Vec<_>>()).unwrap();
+    learner.publish_rows(Kept::default(), &(0..32).map(NodeId).collect::<Vec<_>>()).unwrap();
     let before = published(&rig);
     assert_eq!(before.1[20], Some(EventTime(200)));
     let mut bytes = Vec::new();
@@ -189,6 +194,55 @@ fn a_restart_publishes_what_was_published() {
     let restored = Trainer::load(trainer_options(), &Device::Cpu, &mut bytes.as_slice()).unwrap();
     rig.learner_at(restored, EdgeId(11), rig.options());
     assert_eq!(published(&rig), before);
+}
+
+/// What a trainer knows after 15,000 edges with features, some of them late; some nodes occur again after long.
+/// `each` sees the rig after every third batch; the learner starts anew after half of them, if `restarts`.
+fn long_run(graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
+    let mut rig = Rig::over(graph);
+    let options = LearnerOptions { batch_events: 100, rank_queries: 1, ..rig.options() };
+    let mut learner = rig.learner(options.clone());
+    for round in 0..50 {
+        let event = |i: u32| {
+            let late = if i.is_multiple_of(11) { i64::from(i % 3) * 400 } else { 0 };
+            let again =
+                if i.is_multiple_of(97) { 16 + (round * 3 + i / 97) % 16 } else { 8 + (i * 3 + round) % 8 };
+            (i % 8, again, i64::from(round * 300 + i) - late)
+        };
+        let first = rig.log.end().0;
+        rig.append(edges((0..300).map(event)), STARTED);
+        let rows = &rig.shared.engine.edge_features;
+        (first..first + 300).for_each(|id| rows.set(id, &[(id % 13) as f32 - 6.0]).unwrap());
+        learner.drain();
+        each(&rig);
+        if round == 25 && restarts {
+            let mut bytes = Vec::new();
+            learner.trainer.save(&mut bytes).unwrap();
+            rig.restart();
+            let restored = Trainer::load(trainer_options(), &Device::Cpu, &mut bytes.as_slice()).unwrap();
+            learner = rig.learner_at(restored, rig.log.end(), options.clone());
+        }
+    }
+    let mut bytes = Vec::new();
+    learner.trainer.save(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_was_released_changes_no_bit_of_what_is_learned() {
+    let options = GraphOptions { page_entries_max: 16, ..GraphOptions::default() };
+    let graph = || GraphStore::new(options).with_retention(Retention { age: 1_500, lateness: 300 });
+    let whole = long_run(graph(), false, |_| ());
+    let released = std::cell::Cell::new((0, 0));
+    let release = |rig: &Rig| {
+        let (engine, kept) = (&rig.shared.engine, rig.shared.progress.kept());
+        (0..).take_while(|&part| engine.graph.release_part(part, kept.since).unwrap()).for_each(drop);
+        engine.edge_features.release_below(kept.first.0);
+        released.set((engine.graph.stats().expired_edges, engine.edge_features.first()));
+    };
+    assert!(long_run(graph(), true, release) == whole, "a release or a restart made a difference");
+    assert!(released.get().0 > 10_000 && released.get().1 == 12_288, "{released:?}");
+    assert!(long_run(GraphStore::new(options), false, |_| ()) != whole, "the age is of consequence");
 }
 
 #[test]
@@ -457,7 +511,7 @@ fn quality_is_measured_without_dropout() {
     learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
     let against = learner.negatives(&batch);
     let engine = rig.shared.engine.clone();
-    let world = step::world(&engine, batch.end);
+    let world = step::world(&engine, &batch);
     let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();

@@ -4,7 +4,8 @@
 //! anything, so what it reports is a lower bound of what the answer knows. Memory rows and edges may be of
 //! different moments: the graph may already hold an event that the node states have not learned of; such
 //! an event then counts as a neighbor, and its end points keep their rows for a moment longer. A query
-//! for a past time sees the neighbors of that time and the memory of today.
+//! for a past time sees the neighbors of that time and the memory of today; where edges are released by age, it sees
+//! those of its neighbors that are left.
 //!
 //! Many threads may ask at once. Each takes a set of buffers from a shelf and puts it back; nothing waits
 //! for a training step.
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
-use crate::feature::FeatureStore;
+use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, NodeDictionary, SpillError};
 use crate::model::{
     DistinctNodes, EmbeddingInput, GatherError, GatheredRows, LinkPredictor, Neighborhood, TgnOptions,
@@ -175,7 +176,7 @@ impl QueryEngine {
         let degree = self.graph.degree(id);
         let fanout = neighbors.min(usize::try_from(degree).unwrap_or(usize::MAX));
         let request = SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 };
-        let seeds = Seeds { nodes: &[id], times: &[EventTime::MAX] };
+        let seeds = Seeds { nodes: &[id], times: &[self.time_or_now(None)] };
         sample(self.graph.view(), seeds, &request, &mut found).map_err(GatherError::from)?;
         let neighbor = |slot: usize| {
             let key = self.keys.key(found.neighbors[slot])?;
@@ -219,8 +220,23 @@ impl QueryEngine {
         Ok(vectors)
     }
 
-    /// Samples the seeds of `neighborhood` and gathers the feature rows that embedding them reads.
+    /// Samples and gathers until no row was released in between: by then the view shows what is kept.
     fn gather(
+        &self,
+        options: &TgnOptions,
+        neighborhood: &mut Neighborhood,
+        rows: &mut GatheredRows,
+    ) -> Result<(), GatherError> {
+        loop {
+            match self.gather_once(options, neighborhood, rows) {
+                Err(GatherError::Rows(FeatureError::Released { .. })) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Samples the seeds of `neighborhood` and gathers the feature rows that embedding them reads.
+    fn gather_once(
         &self,
         options: &TgnOptions,
         neighborhood: &mut Neighborhood,

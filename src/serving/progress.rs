@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::event::{EdgeId, EventTime};
+use crate::graph::Kept;
 
 /// Hears every new position of a post; called under its lock, so it must be quick.
 type Hook = Box<dyn Fn(EdgeId) + Send + Sync>;
@@ -57,12 +58,14 @@ pub struct Progress {
     learned: Post,
     /// [`EventTime::MIN`] stands for none.
     watermark: AtomicI64,
+    kept: Mutex<Kept>,
 }
 
 impl Default for Progress {
     fn default() -> Self {
         let watermark = AtomicI64::new(EventTime::MIN.0);
-        Self { durable: Post::default(), indexed: Post::default(), learned: Post::default(), watermark }
+        let [durable, indexed, learned] = [(); 3].map(|()| Post::default());
+        Self { durable, indexed, learned, watermark, kept: Mutex::default() }
     }
 }
 
@@ -107,6 +110,17 @@ impl Progress {
     /// No event earlier than `time` is expected any more.
     pub fn set_watermark(&self, time: EventTime) {
         self.watermark.fetch_max(time.0, Ordering::Release);
+    }
+
+    /// Whoever learns asks for nothing that is not in `kept` any more.
+    pub fn set_kept(&self, kept: Kept) {
+        *self.kept.lock() = kept;
+    }
+
+    /// What whoever learns may still ask for; what is not in it may be released.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        *self.kept.lock()
     }
 
     /// The time before which no event is expected any more, if there is one.

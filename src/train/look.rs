@@ -3,7 +3,7 @@
 use super::prepare::{PreparedBatch, gather_mails, look_around};
 use super::step::forward;
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
-use crate::event::{EventTime, NodeId};
+use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::model::{GatherError, LinkPredictor, MailRows};
 use crate::nn::{Mode, Tape, Var};
@@ -158,11 +158,26 @@ impl Trainer {
         &mut self,
         edge_features: &FeatureStore,
         nodes: &[NodeId],
+        f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        self.publish_rows_from(EdgeId(0), edge_features, nodes, f)
+    }
+
+    /// As [`Self::publish_rows`], where edges before `first` are not kept and count as without features.
+    ///
+    /// # Errors
+    /// As [`Self::publish_rows`].
+    pub fn publish_rows_from(
+        &mut self,
+        first: EdgeId,
+        edge_features: &FeatureStore,
+        nodes: &[NodeId],
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
         for nodes in nodes.chunks(CHUNK_ROWS) {
             let Scratch { rows, .. } = self.scratch.get_mut();
-            gather_mails((&self.options.model, &self.device), edge_features, &self.state, nodes, rows)?;
+            let rows_kept = (edge_features, first);
+            gather_mails((&self.options.model, &self.device), rows_kept, &self.state, nodes, rows)?;
             let rows = std::mem::take(rows);
             self.publish_chunk(nodes, rows.mails(), &mut f);
             self.scratch.get_mut().rows = rows;

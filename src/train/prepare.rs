@@ -247,7 +247,8 @@ fn draw(model: &TgnOptions, world: &World<'_>, neighborhood: &mut Neighborhood) 
     Ok(neighborhood.sample_with(|seeds, out| sample(world.view, seeds, &request, out))?)
 }
 
-/// Fetches the rows that were numbered, and those of `nodes`.
+/// Fetches the rows that were numbered, and those of `nodes`. A message may have waited for longer than its edge is
+/// kept: from then on, and not only when the row is gone, its features count as zeros.
 fn fetch(
     model: &TgnOptions,
     device: &Device,
@@ -255,7 +256,9 @@ fn fetch(
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
-    rows.fetch_edges(device, model.edge_feature_dim, |ids, out| world.edge_features.gather(ids, out))?;
+    let first = world.view.kept().first.0;
+    let fetch = |ids: &[u64], out: &mut [f32]| world.edge_features.gather_from(first, ids, out);
+    rows.fetch_edges(device, model.edge_feature_dim, fetch)?;
     rows.fetch_nodes(nodes, model.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
     Ok(())
 }
@@ -279,10 +282,10 @@ pub(super) fn look_around(
     fetch(model, device, world, nodes, rows)
 }
 
-/// Gathers what computing the memory of `nodes` by `state` reads.
+/// Gathers what computing the memory of `nodes` by `state` reads; edges before `first` count as without features.
 pub(super) fn gather_mails(
     (model, device): (&TgnOptions, &Device),
-    edge_features: &FeatureStore,
+    (edge_features, first): (&FeatureStore, EdgeId),
     state: &TgnState,
     nodes: &[NodeId],
     rows: &mut GatheredRows,
@@ -291,7 +294,8 @@ pub(super) fn gather_mails(
     if model.edge_feature_dim > 0 {
         rows.number_mails(nodes, |node| state.mailbox.pending_edge(node));
     }
-    rows.fetch_edges(device, model.edge_feature_dim, |ids, out| edge_features.gather(ids, out))?;
+    let fetch = |ids: &[u64], out: &mut [f32]| edge_features.gather_from(first.0, ids, out);
+    rows.fetch_edges(device, model.edge_feature_dim, fetch)?;
     Ok(())
 }
 

@@ -16,6 +16,7 @@ mod forget;
 mod golden_ops;
 mod golden_tgn;
 mod graph_model;
+mod graph_retain;
 mod graph_scrub;
 mod graph_spill;
 mod kafka_daemon;

@@ -160,6 +160,10 @@ impl PageFile for Faulty {
         written.map_err(|source| failed("writing", extent, source))
     }
 
+    fn discard_below(&self, page: u64) {
+        self.held.lock().pages.retain(|&kept, _| kept >= page);
+    }
+
     fn engine(&self) -> String {
         "memory, faulty".to_owned()
     }
@@ -173,6 +177,10 @@ impl PageFile for std::sync::Arc<Faulty> {
 
     fn write(&self, page: u64, from: &PageBuffer, pages: usize) -> Result<(), DiskError> {
         self.as_ref().write(page, from, pages)
+    }
+
+    fn discard_below(&self, page: u64) {
+        self.as_ref().discard_below(page);
     }
 
     fn engine(&self) -> String {

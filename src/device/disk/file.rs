@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use rustix::fs::{FallocateFlags, fallocate};
+
 use super::runs::{Run, runs};
 use super::uring::Uring;
 use super::{DiskError, Extent, PAGE_BYTES, PageBuffer, PageFile, pread};
@@ -108,6 +110,12 @@ impl PageFile for SpillFile {
             })?;
         }
         Ok(())
+    }
+
+    fn discard_below(&self, page: u64) {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A file system that knows no holes keeps the place until the file ends.
+        let _ = fallocate(&self.file, mode, 0, page * PAGE_BYTES as u64);
     }
 
     fn engine(&self) -> String {

@@ -81,6 +81,9 @@ pub trait PageFile: Send + Sync {
     /// Not everything was written; those pages of the file hold anything.
     fn write(&self, page: u64, from: &PageBuffer, pages: usize) -> Result<(), DiskError>;
 
+    /// Says that the pages before `page` will not be read again: the disk may have their place.
+    fn discard_below(&self, page: u64);
+
     /// How it reads, for people.
     fn engine(&self) -> String;
 }

@@ -33,7 +33,19 @@ impl Sums {
         *place = sum;
     }
 
-    /// How many blocks were written.
+    /// Forgets blocks before `block`, as many as stand together.
+    pub fn forget_below(&mut self, block: u64) {
+        let written = &mut self.written;
+        self.chunks.retain(|&chunk, sums| {
+            let stays = (chunk + 1) * CHUNK > block;
+            if !stays {
+                *written -= sums.iter().filter(|&&sum| sum != 0).count() as u64;
+            }
+            stays
+        });
+    }
+
+    /// How many blocks were written and not forgotten.
     pub fn written(&self) -> u64 {
         self.written
     }

@@ -114,6 +114,19 @@ fn the_end_of_the_file_is_an_error_that_says_where_and_the_next_read_is_whole() 
 }
 
 #[test]
+fn what_is_discarded_is_before_the_page_and_the_rest_stays() {
+    let (_folder, file) = filled(EngineChoice::Pread, 300);
+    file.discard_below(200);
+    let extents: Vec<Extent> = (200..300).map(|page| Extent { page, pages: 1 }).collect();
+    let mut buffer = PageBuffer::zeros(100);
+    file.read(&extents, &mut buffer).unwrap();
+    assert_holds(&extents, &buffer);
+    file.read(&[Extent { page: 0, pages: 100 }], &mut buffer).unwrap();
+    let gone = buffer.bytes().iter().all(|byte| *byte == 0);
+    assert!(gone || !file.engine().contains("direct"), "a disk that is one has its place back");
+}
+
+#[test]
 fn the_engine_says_what_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = SpillFile::create(folder.path(), "pages", EngineChoice::Pread).unwrap();
