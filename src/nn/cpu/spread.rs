@@ -1,0 +1,154 @@
+//! The backward of sums, means and maxima over groups: the gradient of a group goes out to its rows.
+//!
+//! Groups are runs of rows, so that the gradient of the rows is cut at the borders of groups and every piece is
+//! written by one thread, from front to back.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::device::simd::{Kernel, dispatch};
+use crate::device::stream;
+
+use super::gather::{BLOCK, STREAM_FROM};
+use super::segment::{Csr, Members, Slots, piece_groups};
+
+/// Groups that are runs of rows, with or without rows behind them that belong to nobody.
+pub trait Runs: Members {
+    /// The row at which a group begins; of the group behind the last one, where the rows end.
+    fn begin(&self, group: usize) -> usize;
+    /// Number of groups.
+    fn groups(&self) -> usize;
+}
+
+impl Runs for Csr<'_> {
+    fn begin(&self, group: usize) -> usize {
+        self.0[group] as usize
+    }
+
+    fn groups(&self) -> usize {
+        self.0.len().saturating_sub(1)
+    }
+}
+
+impl Runs for Slots<'_> {
+    fn begin(&self, group: usize) -> usize {
+        group * self.slots
+    }
+
+    fn groups(&self) -> usize {
+        self.counts.len()
+    }
+}
+
+/// A piece of the rows, and its groups.
+type Piece<'a> = (Range<usize>, &'a mut [f32]);
+
+/// Cuts `dx` where groups begin, into pieces of about equal work.
+pub fn cut<'a>(runs: &impl Runs, mut dx: &'a mut [f32], cols: usize) -> Vec<Piece<'a>> {
+    let all = runs.groups();
+    let some = piece_groups(all, cols, dx.len());
+    let mut pieces = Vec::with_capacity(all.div_ceil(some));
+    for first in (0..all).step_by(some) {
+        let groups = first..all.min(first + some);
+        let rows = runs.begin(groups.end) - runs.begin(groups.start);
+        let piece;
+        (piece, dx) = dx.split_at_mut(rows * cols);
+        pieces.push((groups, piece));
+    }
+    pieces
+}
+
+struct Spread<'a, R> {
+    runs: &'a R,
+    groups: Range<usize>,
+    dx: &'a mut [f32],
+    d: &'a [f32],
+    which: &'a [u32],
+    cols: usize,
+    mean: bool,
+    far: bool,
+}
+
+impl<R: Runs> Spread<'_, R> {
+    /// The rows from member `nth` on of a group of `count` members.
+    #[inline(always)]
+    fn rows(&self, out: &mut [f32], group: usize, nth: usize, count: usize) {
+        let cols = self.cols;
+        let (members, nobody) = out.split_at_mut(out.len().min(count.saturating_sub(nth) * cols));
+        nobody.fill(0.0);
+        let d = &self.d[group * cols..][..cols];
+        if let Some(which) = self.which.get(group * cols..).and_then(|rest| rest.get(..cols)) {
+            for (nth, out) in (nth as u32..).zip(members.chunks_exact_mut(cols)) {
+                for ((o, d), which) in out.iter_mut().zip(d).zip(which) {
+                    *o = if *which == nth { *d } else { 0.0 };
+                }
+            }
+            return;
+        }
+        let share = if self.mean { 1.0 / count as f32 } else { 1.0 };
+        match cols {
+            4 => Self::copies::<4>(members, d, share),
+            16 => Self::copies::<16>(members, d, share),
+            64 => Self::copies::<64>(members, d, share),
+            _ => {
+                for out in members.chunks_exact_mut(cols) {
+                    out.iter_mut().zip(d).for_each(|(o, d)| *o = d * share);
+                }
+            }
+        }
+    }
+
+    /// `d * share` into every row, for a width that is known while compiling.
+    #[inline(always)]
+    fn copies<const COLS: usize>(out: &mut [f32], d: &[f32], share: f32) {
+        let Some(d) = d.first_chunk::<COLS>() else { return };
+        let d = d.map(|d| d * share);
+        out.as_chunks_mut::<COLS>().0.iter_mut().for_each(|row| *row = d);
+    }
+}
+
+impl<R: Runs> Kernel for Spread<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(mut self) {
+        let dx = std::mem::take(&mut self.dx);
+        let (cols, base) = (self.cols, self.runs.begin(self.groups.start));
+        let mut block = [0.0f32; BLOCK];
+        let (mut filled, mut written) = (0, 0);
+        for group in self.groups.clone() {
+            let (begin, end) = (self.runs.begin(group), self.runs.begin(group + 1));
+            let count = self.runs.count(group);
+            if !self.far {
+                self.rows(&mut dx[(begin - base) * cols..(end - base) * cols], group, 0, count);
+                continue;
+            }
+            let mut nth = 0;
+            while nth < end - begin {
+                if filled + cols > BLOCK {
+                    stream::copy(&mut dx[written..written + filled], &block[..filled]);
+                    (written, filled) = (written + filled, 0);
+                }
+                let some = ((BLOCK - filled) / cols).min(end - begin - nth);
+                self.rows(&mut block[filled..filled + some * cols], group, nth, count);
+                (filled, nth) = (filled + some * cols, nth + some);
+            }
+        }
+        if self.far {
+            stream::copy(&mut dx[written..written + filled], &block[..filled]);
+        }
+    }
+}
+
+/// `dx[row] = d[its group]`, or a member's share of that (`mean`), or that where `which` says that the greatest came
+/// from this member; 0 for rows of nobody.
+pub fn spread<R: Runs>(dx: &mut [f32], runs: &R, d: &[f32], which: &[u32], cols: usize, mean: bool) {
+    if cols == 0 {
+        return;
+    }
+    let far = dx.len() >= STREAM_FROM && cols <= BLOCK;
+    cut(runs, dx, cols).into_par_iter().for_each(|(groups, dx)| {
+        dispatch(Spread { runs, groups, dx, d, which, cols, mean, far });
+    });
+}
