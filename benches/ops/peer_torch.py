@@ -164,6 +164,7 @@ class Measurement:
         with torch.inference_mode():
             for _ in range(self.point.params.get("steps", 1)):
                 out = function(prepared.tensors)
+        out = way.settle(out)
         found = out if isinstance(out, dict) else {"out": out}
         if way.backward and prepared.differentiable:
             out, leaves = self.graph(way, prepared)
@@ -217,7 +218,7 @@ def compiled(way):
     """The way through torch.compile; it is compiled when it is first called."""
     # Buffers of a compiled graph may only be given away if the graph is used once.
     torch._functorch.config.donated_buffer = False
-    return Way(f"compiled, {way.name}", lambda: torch.compile(way.make(), dynamic=False), way.backward)
+    return Way(f"compiled, {way.name}", lambda: torch.compile(way.make(), dynamic=False), way.backward, way.settle)
 
 
 class Clock:

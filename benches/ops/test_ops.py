@@ -73,7 +73,7 @@ def gather(w):
 
 def gather_concat(w):
     nodes, edges, node, edge = w.generated(5, 3), w.generated(6, 2), w.written(u32(4, 0, 4)), w.written(u32(1, 5, 0))
-    dt, weight, bias = w.written(np.array([0.0, 1.5, 3.0], np.float32)), w.generated(4), w.generated(4)
+    dt, weight, bias = w.written(np.array([0.0, 1.5, 3.0], np.float32)), w.generated(1, 4), w.generated(1, 4)
     phase = wide(dt)[:, None] * wide(weight) + wide(bias)
     grad = w.generated(3, 9)
     gradient, slope = np.zeros((5, 3)), -np.sin(phase) * wide(grad)[:, 5:]
@@ -82,7 +82,8 @@ def gather_concat(w):
     out = np.concatenate([wide(nodes)[node[1]], wide(edges)[edge[1]], np.cos(phase)], 1)
     inputs = {"node_table": nodes, "edge_table": edges, "node": node, "edge": edge, "dt": dt, "w": weight, "b": bias}
     outputs = {"out": out, "grad_node_table": gradient}
-    outputs |= {"grad_w": (slope * wide(dt)[:, None]).sum(0), "grad_b": slope.sum(0)}
+    outputs |= {"grad_w": (slope * wide(dt)[:, None]).sum(0, keepdims=True)}
+    outputs["grad_b"] = slope.sum(0, keepdims=True)
     w.point("gather_concat_time", {}, inputs | {"grad_out": grad}, outputs)
 
 
@@ -161,7 +162,7 @@ def sigmoid(x):
 def gru(w, rows=4, inputs=3, size=2):
     shapes = [(rows, inputs), (rows, size), (3 * size, inputs), (3 * size, size)]
     x, h, w_ih, w_hh = (w.generated(*shape) for shape in shapes)
-    b_ih, b_hh = w.generated(3 * size), w.generated(3 * size)
+    b_ih, b_hh = w.generated(1, 3 * size), w.generated(1, 3 * size)
     i, s = (np.split(wide(a) @ wide(m).T + wide(b), 3, 1) for a, m, b in [(x, w_ih, b_ih), (h, w_hh, b_hh)])
     reset, update = sigmoid(i[0] + s[0]), sigmoid(i[1] + s[1])
     out = (1 - update) * np.tanh(i[2] + reset * s[2]) + update * wide(h)
@@ -170,16 +171,16 @@ def gru(w, rows=4, inputs=3, size=2):
 
 
 def dense(w):
-    dt, weight, bias, grad = w.generated(7, low=0, high=9), w.generated(3), w.generated(3), w.generated(7, 3)
+    dt, weight, bias, grad = w.generated(7, low=0, high=9), w.generated(1, 3), w.generated(1, 3), w.generated(7, 3)
     phase = wide(dt)[:, None] * wide(weight) + wide(bias)
     slope = -np.sin(phase) * wide(grad)
     outputs = {"out": np.cos(phase), "grad_w": (slope * wide(dt)[:, None]).sum(0), "grad_b": slope.sum(0)}
     w.point("time_encoding", {}, {"dt": dt, "w": weight, "b": bias, "grad_out": grad}, outputs)
-    x, weight, bias, grad = w.generated(7, 5), w.generated(3, 5), w.generated(3), w.generated(7, 3)
+    x, weight, bias, grad = w.generated(7, 5), w.generated(3, 5), w.generated(1, 3), w.generated(7, 3)
     outputs = {"out": wide(x) @ wide(weight).T + wide(bias), "grad_x": wide(grad) @ wide(weight)}
-    outputs |= {"grad_w": wide(grad).T @ wide(x), "grad_b": wide(grad).sum(0)}
+    outputs |= {"grad_w": wide(grad).T @ wide(x), "grad_b": wide(grad).sum(0)[None]}
     w.point("linear", {}, {"x": x, "w": weight, "b": bias, "grad_out": grad}, outputs)
-    x, gamma, beta = w.generated(7, 5), w.generated(5), w.generated(5)
+    x, gamma, beta = w.generated(7, 5), w.generated(1, 5), w.generated(1, 5)
     middle = wide(x) - wide(x).mean(1, keepdims=True)
     normal = middle / np.sqrt((middle**2).mean(1, keepdims=True) + 1e-5)
     inputs = {"x": x, "gamma": gamma, "beta": beta}
@@ -189,7 +190,7 @@ def dense(w):
 def ids(w):
     given = u32(5, 2, 9, 5, 5, 0)
     found, inverse = np.unique(given, return_inverse=True)
-    w.point("unique", {}, {"ids": w.written(given)}, {"unique": found, "inverse": inverse})
+    w.point("unique", {}, {"ids": w.written(given)}, {"out": found, "inverse": inverse})
 
 
 def optimizer(w, steps=3):

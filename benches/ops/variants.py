@@ -14,22 +14,34 @@ import torch
 @dataclass
 class Way:
     """`make()` gives a function from inputs by name to the output, or to outputs by name. It is called again where
-    buffers should not outlive their use. Without `backward` the way has no gradient, as it writes into buffers."""
+    buffers should not outlive their use. Without `backward` the way has no gradient, as it writes into buffers. What
+    leaves something open, such as an order, has it settled by `settle` before it is compared, outside of the time."""
 
     name: str
     make: Callable
     backward: bool = True
+    settle: Callable = lambda out: out
 
 
-def way(name, function, backward=True):
-    return Way(name, lambda: function, backward)
+# Inputs that torch takes as vectors, and ours as matrices of one row.
+VECTORS = {
+    "gather_concat_time": {"w", "b"},
+    "time_encoding": {"w", "b"},
+    "layer_norm": {"gamma", "beta"},
+    "linear": {"b"},
+    "gru_cell": {"b_ih", "b_hh"},
+}
+
+
+def way(name, function, backward=True, settle=lambda out: out):
+    return Way(name, lambda: function, backward, settle)
 
 
 def into_buffer(name, shape, like, function):
-    """A way that writes to a buffer which is allocated once: `function(inputs, buffer)`."""
+    """A way that writes to a buffer which is allocated once: `function(inputs, buffer)`. It starts at 0."""
 
     def make():
-        buffer = torch.empty(shape, dtype=like.dtype, device=like.device)
+        buffer = torch.zeros(shape, dtype=like.dtype, device=like.device)
         return lambda x: function(x, buffer)
 
     return Way(name, make, backward=False)
@@ -43,6 +55,7 @@ class Prepared:
         self.outputs = {name: tuple(facts["shape"]) for name, facts in point.outputs.items()}
         self.tensors = {}
         for name, array in point.inputs().items():
+            array = array.reshape(-1) if name in VECTORS.get(point.op, ()) else array
             tensor = torch.from_numpy(array.astype("int64") if array.dtype.kind == "u" else array)
             self.tensors[name] = tensor.to(device, dtype if tensor.is_floating_point() else None)
         self.differentiable = point.differentiable()

@@ -307,48 +307,62 @@ def linear(p):
 def unique(p):
     ids, narrow = p.ids.long(), p.narrow("ids")
     bound = int(ids.max()) + 1 if len(ids) else 0
-    both = lambda found: {"unique": found[0], "inverse": found[1]}
+    both = lambda found: {"out": found[0], "inverse": found[1]}
 
     def by_sort(x):
         ordered, place = ids.sort()
         found, rank = torch.unique_consecutive(ordered, return_inverse=True)
-        return {"unique": found, "inverse": torch.empty_like(rank).scatter_(0, place, rank)}
+        return {"out": found, "inverse": torch.empty_like(rank).scatter_(0, place, rank)}
 
     def by_marks(x):
         marks = torch.zeros(bound, dtype=torch.bool, device=p.device).index_fill_(0, ids, True)
-        return {"unique": marks.nonzero().view(-1), "inverse": (marks.cumsum(0) - 1).index_select(0, ids)}
+        return {"out": marks.nonzero().view(-1), "inverse": (marks.cumsum(0) - 1).index_select(0, ids)}
 
+    def sort(found):
+        ordered, place = found["out"].sort()
+        return {"out": ordered, "inverse": place.argsort()[found["inverse"]]}
+
+    unordered = lambda which: lambda x: both(which.unique(sorted=False, return_inverse=True))
     return [
         way("unique", lambda x: both(ids.unique(return_inverse=True)), backward=False),
         way("unique, 32-bit", lambda x: both(narrow.unique(return_inverse=True)), backward=False),
+        way("unique(sorted=False)", unordered(ids), backward=False, settle=sort),
+        way("unique(sorted=False), 32-bit", unordered(narrow), backward=False, settle=sort),
         way("sort, unique_consecutive", by_sort, backward=False),
         way("marks, nonzero, cumsum", by_marks, backward=False),
     ]
 
 
 def scatter_last(p):
-    """Only ways that are defined where an index repeats: which row remains of `out[index] = x` is not."""
-    index, shape = p.index64, p.outputs["out"]
+    """Writes into a table that is there, as ours does. Only ways that are defined where an index repeats: which row
+    remains of `out[index] = x` is not."""
+    index, narrow, shape = p.index64, p.narrow("index"), p.outputs["out"]
     order = torch.arange(len(index), device=p.device)
 
-    def winners():
+    def by_table(x, out):
         last = torch.full(shape[:1], -1, device=p.device).scatter_reduce_(0, index, order, "amax")
         rows = (last >= 0).nonzero().view(-1)
-        return rows, last.index_select(0, rows)
+        return out.index_copy_(0, rows, x["x"].index_select(0, last.index_select(0, rows)))
 
-    def copied(x):
-        rows, last = winners()
-        out = torch.zeros(shape, dtype=p.x.dtype, device=p.device)
+    def by_unique(x, out):
+        rows, inverse = index.unique(return_inverse=True)
+        last = torch.zeros_like(rows).scatter_reduce_(0, inverse, order, "amax")
         return out.index_copy_(0, rows, x["x"].index_select(0, last))
 
-    def padded(x):
-        last = torch.full(shape[:1], -1, device=p.device).scatter_reduce_(0, index, order, "amax")
-        found = x["x"].index_select(0, last.clamp(min=0))
-        return found.masked_fill((last < 0)[:, None], 0)
+    def by_sort(which):
+        def run(x, out):
+            rows, place = which.sort(stable=True)
+            last = torch.ones_like(rows, dtype=torch.bool)
+            torch.ne(rows[1:], rows[:-1], out=last[:-1])
+            return out.index_copy_(0, rows[last].long(), x["x"].index_select(0, place[last]))
+
+        return run
 
     return [
-        way("scatter_reduce of places, index_select, index_copy", copied),
-        way("scatter_reduce of places, index_select, masked_fill", padded),
+        into_buffer("scatter_reduce of places, index_copy_", shape, p.x, by_table),
+        into_buffer("unique, scatter_reduce of places, index_copy_", shape, p.x, by_unique),
+        into_buffer("stable sort, index_copy_", shape, p.x, by_sort(index)),
+        into_buffer("stable sort, 32-bit, index_copy_", shape, p.x, by_sort(narrow)),
     ]
 
 
