@@ -75,12 +75,14 @@ def write_cases(arguments):
     folder = CACHE / "cases"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    for old in CACHE.glob("*.json"):
+        old.unlink()
     evergraph(arguments, arguments.op or [], "--cases", folder)
-    points = json.loads((folder / "cases.json").read_text())["points"]
-    # Operations without a point for peers are measured all the same.
-    listed = subprocess.run([EVERGRAPH, "bench", "ops", "--list"], check=True, stdout=subprocess.PIPE, text=True)
-    known = [line.split()[0] for line in listed.stdout.splitlines() if line.strip()]
-    return [name for name in known if name in {point["op"] for point in points} or name in (arguments.op or known)]
+    return list(dict.fromkeys(point["op"] for point in points()))
+
+
+def points():
+    return json.loads((CACHE / "cases" / "cases.json").read_text())["points"]
 
 
 def evergraph(arguments, names, *more):
@@ -114,17 +116,18 @@ def ours(name, arguments):
 
 
 def torch(name, arguments, peer="torch"):
-    if name not in {point["op"] for point in json.loads((CACHE / "cases" / "cases.json").read_text())["points"]}:
-        return []
-    out = CACHE / f"{peer}.json"
+    out, first = CACHE / f"{peer}.json", CACHE / f"{peer}-{name}.json"
     out.unlink(missing_ok=True)
     command = [CACHE / "peers" / "bin" / "python", "-B", HERE / "peer_torch.py", CACHE / "cases", "--peer", peer]
     command += ["--threads", arguments.threads, "--device", arguments.device, "--op", name, "--json", out]
     command += ["--compile"] if arguments.compile else []
     command += ["--runs", arguments.runs] if arguments.runs else []
+    command += ["--known", first] if first.exists() else []
     said = run(command, os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}, allowed=(0, 1))
     if not out.exists():
         sys.exit(f"ops: {peer} told nothing of {name}:\n{said}")
+    if not first.exists():
+        shutil.copy(out, first)
     return [json.loads(out.read_text())]
 
 
@@ -133,8 +136,16 @@ def pyg(name, arguments):
 
 
 def burn(name, arguments):
-    command = [CACHE / "burn" / "release" / "ops-burn", arguments.threads, arguments.runs or BURN_RUNS]
-    return [json.loads(run(command, os.environ))]
+    """A step of burn for each point: with other threads only, it has one size."""
+    told = []
+    for point in points():
+        if point["op"] == name:
+            threads = point["params"].get("threads", arguments.threads)
+            command = [CACHE / "burn" / "release" / "ops-burn", threads, arguments.runs or BURN_RUNS]
+            document = json.loads(run(command, os.environ))
+            document["rows"][0] |= {"id": point["id"], "direction": "forward"}
+            told.append(document)
+    return told
 
 
 def merge(told):
@@ -181,9 +192,7 @@ def collect(rounds):
     found = {}
     for rows in rounds:
         for row in rows:
-            # There is one reference step, and not everybody divides it into directions.
-            key = "reference_step" if row["op"] == "reference_step" else (row["id"], row["direction"])
-            found.setdefault(key, []).append(row)
+            found.setdefault((row["id"], row["direction"]), []).append(row)
     return found
 
 

@@ -11,7 +11,8 @@ status is 1.
 
 A time is the median of at least 30 runs after a warm-up (fewer, but 7, where a run takes over 100 ms): forward alone
 in inference mode; backward alone by autograd.grad with a given output gradient, the graph retained. Of all ways the
-fastest counts, forward and backward each. For a cold cache 128 MiB are read and written between runs.
+fastest counts, forward and backward each. For a cold cache 128 MiB are read and written between runs. A point with
+`threads` among its parameters has its own number of them.
 """
 
 import argparse
@@ -32,6 +33,8 @@ TORCH_TOLERANCE = 1e-3
 COLD_BYTES = 128 << 20
 # Ways that take this much longer than the fastest in a few runs are not measured further.
 HOPELESS = 1.5
+# Ways that take this much longer in their first run have no second; in one run, they are left out of a later one.
+SLOW = 3
 
 
 def main():
@@ -39,7 +42,7 @@ def main():
     warnings.simplefilter("ignore")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         sys.exit("peer_torch: --device cuda, but torch finds no CUDA device here")
-    torch.set_num_threads(arguments.threads)
+    known = known_ways(arguments.known)
     module = __import__(f"ways_{arguments.peer}")
     cases, rows, skipped, failed = Cases(arguments.cases), [], [], []
     names = {point.op for point in cases.points}
@@ -54,7 +57,8 @@ def main():
             continue
         tell(f"{number}/{len(chosen)} {point.id}")
         try:
-            rows += Measurement(point, module.OPERATIONS[point.op], arguments).rows()
+            torch.set_num_threads(point.params.get("threads", arguments.threads))
+            rows += Measurement(point, module.OPERATIONS[point.op], arguments, known.get(point.id)).rows()
         except Disagreement as disagreement:
             tell(f"DIFFERS: {disagreement}")
             failed.append({"id": point.id, "reason": str(disagreement)})
@@ -83,7 +87,17 @@ def parse():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--compile", action="store_true", help="also each way through torch.compile")
     parser.add_argument("--runs", type=int, help="at most so many runs: for a trial, not for a result")
+    parser.add_argument("--known", help="what an earlier run wrote: ways that were slow there are left out")
     return parser.parse_args()
+
+
+def known_ways(path):
+    """By point, the ways that were not much slower than the fastest, forward or backward."""
+    known = {}
+    for row in json.load(open(path))["rows"] if path else []:
+        limit = SLOW * min(row["ways"].values())
+        known.setdefault(row["id"], set()).update(name for name, took in row["ways"].items() if took <= limit)
+    return known
 
 
 def version(peer):
@@ -95,8 +109,8 @@ def version(peer):
 class Measurement:
     """One point of one peer."""
 
-    def __init__(self, point, operation, arguments):
-        self.point, self.operation, self.arguments = point, operation, arguments
+    def __init__(self, point, operation, arguments, known=None):
+        self.point, self.operation, self.arguments, self.known = point, operation, arguments, known
         self.prepared = Prepared(point, arguments.device)
         self.clock = Clock(arguments.device, point.cold, arguments.runs)
         self.errors = {"forward": 0.0, "backward": 0.0}
@@ -106,8 +120,8 @@ class Measurement:
         ways = [way for way in self.ways() if self.right(way)]
         if not ways:
             raise Disagreement(f"{self.point.id}: no way works: {self.dropped}")
-        found = [("step" if self.point.op == "reference_step" else "forward", ways, self.forward)]
-        if self.prepared.differentiable:
+        found = [("forward", ways, self.forward)]
+        if self.prepared.differentiable and not ways[0].step:
             found.append(("backward", [way for way in ways if way.backward], self.backward))
         return [self.row(*each) for each in found]
 
@@ -116,7 +130,7 @@ class Measurement:
         if self.arguments.compile:
             torch._dynamo.reset()
             ways += [compiled(way) for way in ways]
-        return ways
+        return [way for way in ways if self.known is None or way.name in self.known]
 
     def row(self, direction, ways, call_of):
         name, taken, pilots = self.clock.fastest(ways, call_of)
@@ -126,11 +140,12 @@ class Measurement:
         return row | ({"notes": self.notes} if self.notes else {})
 
     def forward(self, way):
+        if way.step:
+            return way.step()
         function, inputs = way.make(), self.prepared.tensors
-        training = self.point.op == "reference_step"
 
         def call():
-            with torch.inference_mode(not training):
+            with torch.inference_mode():
                 function(inputs)
 
         return call
@@ -158,8 +173,6 @@ class Measurement:
 
     def results(self, way, prepared):
         """Outputs and gradients as arrays, by name, of what ours told."""
-        if self.point.op == "reference_step":
-            return {}
         function = way.make()
         with torch.inference_mode():
             for _ in range(self.point.params.get("steps", 1)):
@@ -233,8 +246,9 @@ class Clock:
         pilots = {}
         for way in ways:
             call = call_of(way)
-            self.seconds(call, 2)
-            pilots[way.name] = median(self.seconds(call, 5))
+            first = min(self.seconds(call, 2))
+            slow = first > SLOW * min(pilots.values(), default=first)
+            pilots[way.name] = first if slow else median(self.seconds(call, 5))
             del call
         limit = HOPELESS * min(pilots.values())
         measured = []

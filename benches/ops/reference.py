@@ -1,88 +1,70 @@
 """The reference training step in torch: 600 events as 1,800 targets with 10 neighbors each, a memory table with
-gradient, attention of two heads, link predictor, AdamW over everything. Shapes and work are those of ours and of
-`burn/src/main.rs`; the values are random, for what a step takes does not depend on them."""
-
+gradient, attention of two heads, link predictor, AdamW over everything. It is the step of
+`src/cli/bench/ops/step.rs`, and that of `burn/src/main.rs` in shapes and work."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from variants import Way
 
-EVENTS, FANOUT, NODES, HEADS, HEAD = 600, 10, 10_000, 2, 100
-MEMORY, TIME, EDGE = 100, 100, 172
-TARGETS, MODEL, SLOT = 3 * EVENTS, HEADS * HEAD, MEMORY + TIME + EDGE
-
-
-class Net(nn.Module):
-    def __init__(self, attention):
-        super().__init__()
-        self.attention = attention
-        self.memory = nn.Parameter(torch.rand(NODES, MEMORY) * 2 - 1)
-        self.time_weight = nn.Parameter(10 ** torch.linspace(0, -9, TIME))
-        self.time_bias = nn.Parameter(torch.zeros(TIME))
-        self.query, self.key, self.value = (nn.Linear(size, MODEL) for size in (MEMORY + TIME, SLOT, SLOT))
-        self.output = nn.Linear(MODEL, MODEL)
-        self.merge = nn.Sequential(nn.Linear(MODEL + MEMORY, 100), nn.ReLU(), nn.Linear(100, 100))
-        self.link = nn.Sequential(nn.Linear(200, 100), nn.ReLU(), nn.Linear(100, 1))
-
-    def encode(self, ages):
-        return torch.addcmul(self.time_bias, ages, self.time_weight).cos()
-
-    def forward(self, targets, neighbors, ages, edges, wanted):
-        own = self.memory.index_select(0, targets)
-        now = self.encode(torch.zeros_like(ages[:TARGETS]))
-        slots = torch.cat([self.memory.index_select(0, neighbors), edges, self.encode(ages)], 1)
-        found = self.attention(self.query(torch.cat([own, now], 1)), self.key(slots), self.value(slots))
-        source, destination, negative = self.merge(torch.cat([self.output(found), own], 1)).chunk(3)
-        pairs = torch.cat([torch.cat([source, destination], 1), torch.cat([source, negative], 1)])
-        return F.binary_cross_entropy_with_logits(self.link(pairs), wanted)
-
-
-def fused(query, key, value):
-    split = lambda x: x.view(TARGETS, -1, HEADS, HEAD).transpose(1, 2)
-    return F.scaled_dot_product_attention(split(query), split(key), split(value)).reshape(TARGETS, MODEL)
-
-
-def products(query, key, value):
-    query, key, value = (x.view(TARGETS, -1, HEADS, HEAD).transpose(1, 2) for x in (query, key, value))
-    weights = (query @ key.transpose(2, 3) * HEAD**-0.5).softmax(3)
-    return (weights @ value).reshape(TARGETS, MODEL)
-
-
-def sums(query, key, value):
-    query, key, value = (x.view(TARGETS, -1, HEADS, HEAD) for x in (query, key, value))
-    weights = ((query * key).sum(3, keepdim=True) * HEAD**-0.5).softmax(1)
-    return (weights * value).sum(1).reshape(TARGETS, MODEL)
-
-
-def batch(device):
-    ids = lambda count: torch.randint(NODES, (count,), device=device)
-    slots = TARGETS * FANOUT
-    ages, edges = torch.rand(slots, 1, device=device) * 1e5, torch.rand(slots, EDGE, device=device) * 2 - 1
-    wanted = (torch.arange(2 * EVENTS, device=device) < EVENTS).float()[:, None]
-    return ids(TARGETS), ids(slots), ages, edges, wanted
+HEADS = 2
 
 
 def reference_step(p):
-    def make_with(attention):
-        def make():
-            torch.manual_seed(1)
-            net, inputs = Net(attention).to(p.device), batch(p.device)
-            optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+    target, neighbor = p.target.long(), p.neighbor.long()
+    targets, ages = len(target), p.dt.reshape(-1, 1)
+    wanted = (torch.arange(2 * targets // 3, device=p.device) < targets // 3).to(p.memory.dtype)[:, None]
+    still = torch.zeros(targets, 1, dtype=p.memory.dtype, device=p.device)
+    split = lambda x: x.view(targets, -1, HEADS, x.shape[1] // HEADS)
 
-            def step(_):
+    def fused(*parts):
+        parts = [split(x).transpose(1, 2) for x in parts]
+        return F.scaled_dot_product_attention(*parts).reshape(targets, -1)
+
+    def products(*parts):
+        query, key, value = (split(x).transpose(1, 2) for x in parts)
+        weights = (query @ key.transpose(2, 3) * query.shape[3] ** -0.5).softmax(3)
+        return (weights @ value).reshape(targets, -1)
+
+    def sums(*parts):
+        query, key, value = map(split, parts)
+        weights = ((query * key).sum(3, keepdim=True) * query.shape[3] ** -0.5).softmax(1)
+        return (weights * value).sum(1).reshape(targets, -1)
+
+    def loss_with(attention):
+        def loss(x):
+            encode = lambda dt: torch.addcmul(x["time_b"], dt, x["time_w"]).cos()
+            layers = lambda of, a, b: linear(linear(of, a).relu(), b)
+            linear = lambda of, name: F.linear(of, x[f"w_{name}"], x[f"b_{name}"])
+            own = x["memory"].index_select(0, target)
+            query = F.linear(torch.cat([own, encode(still)], 1), x["w_q"])
+            slots = torch.cat([x["memory"].index_select(0, neighbor), p.edge_features, encode(ages)], 1)
+            found = attention(query, F.linear(slots, x["w_k"]), F.linear(slots, x["w_v"]))
+            z = layers(torch.cat([linear(found, "o"), own], 1), "a", "b")
+            source, destination, negative = z.chunk(3)
+            pairs = torch.cat([torch.cat([source, source]), torch.cat([destination, negative])], 1)
+            return F.binary_cross_entropy_with_logits(layers(pairs, "c", "d"), wanted)
+
+        return loss
+
+    def step_with(loss):
+        def make():
+            learned = {name: nn.Parameter(p.tensors[name].clone()) for name in p.differentiable}
+            optimizer = torch.optim.AdamW(learned.values(), lr=1e-3, weight_decay=0.01, fused=True)
+
+            def step():
                 optimizer.zero_grad(set_to_none=True)
-                loss = net(*inputs)
-                loss.backward()
+                loss(learned).backward()
                 optimizer.step()
-                return loss
 
             return step
 
         return make
 
-    return [
-        Way("scaled_dot_product_attention", make_with(fused), backward=False),
-        Way("attention as a product of matrices", make_with(products), backward=False),
-        Way("attention as a product with a sum", make_with(sums), backward=False),
+    ways = [
+        ("scaled_dot_product_attention", fused),
+        ("attention as a product of matrices", products),
+        ("attention as a product with a sum", sums),
     ]
+    losses = [(name, loss_with(attention)) for name, attention in ways]
+    return [Way(name, lambda loss=loss: loss, step=step_with(loss)) for name, loss in losses]

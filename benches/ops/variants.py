@@ -15,12 +15,14 @@ import torch
 class Way:
     """`make()` gives a function from inputs by name to the output, or to outputs by name. It is called again where
     buffers should not outlive their use. Without `backward` the way has no gradient, as it writes into buffers. What
-    leaves something open, such as an order, has it settled by `settle` before it is compared, outside of the time."""
+    leaves something open, such as an order, has it settled by `settle` before it is compared, outside of the time.
+    Of a loss that is trained on, `step()` gives a function that makes one training step; it is what is timed."""
 
     name: str
     make: Callable
     backward: bool = True
     settle: Callable = lambda out: out
+    step: Callable | None = None
 
 
 # Inputs that torch takes as vectors, and ours as matrices of one row.
@@ -30,6 +32,7 @@ VECTORS = {
     "layer_norm": {"gamma", "beta"},
     "linear": {"b"},
     "gru_cell": {"b_ih", "b_hh"},
+    "reference_step": {"time_w", "time_b", "b_o", "b_a", "b_b", "b_c", "b_d"},
 }
 
 
@@ -59,6 +62,7 @@ class Prepared:
             tensor = torch.from_numpy(array.astype("int64") if array.dtype.kind == "u" else array)
             self.tensors[name] = tensor.to(device, dtype if tensor.is_floating_point() else None)
         self.differentiable = point.differentiable()
+        self.tensors.setdefault("grad_out", torch.ones((), device=device, dtype=dtype))
 
     def __getattr__(self, name):
         try:

@@ -28,6 +28,10 @@ const HEAD: usize = 100;
 const MODEL: usize = HEADS * HEAD;
 const SLOT: usize = MEMORY + EDGE + TIME;
 
+fn weight(from: usize, to: usize, device: &Device) -> Param<Tensor<2>> {
+    Param::from_tensor(Tensor::random([from, to], Distribution::Uniform(-0.1, 0.1), device))
+}
+
 #[derive(Module, Debug)]
 struct Linear {
     weight: Param<Tensor<2>>,
@@ -36,12 +40,8 @@ struct Linear {
 
 impl Linear {
     fn new(from: usize, to: usize, device: &Device) -> Self {
-        let bound = 1.0 / (from as f64).sqrt();
-        let spread = Distribution::Uniform(-bound, bound);
-        Self {
-            weight: Param::from_tensor(Tensor::random([from, to], spread, device)),
-            bias: Param::from_tensor(Tensor::random([to], spread, device)),
-        }
+        let bias = Param::from_tensor(Tensor::random([to], Distribution::Uniform(-0.1, 0.1), device));
+        Self { weight: weight(from, to, device), bias }
     }
 
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
@@ -54,9 +54,9 @@ struct Net {
     memory: Param<Tensor<2>>,
     time_weight: Param<Tensor<1>>,
     time_bias: Param<Tensor<1>>,
-    query: Linear,
-    key: Linear,
-    value: Linear,
+    query: Param<Tensor<2>>,
+    key: Param<Tensor<2>>,
+    value: Param<Tensor<2>>,
     output: Linear,
     merge_1: Linear,
     merge_2: Linear,
@@ -92,9 +92,9 @@ impl Net {
             )),
             time_weight: Param::from_tensor(Tensor::from_floats(frequencies.as_slice(), device)),
             time_bias: Param::from_tensor(Tensor::zeros([TIME], device)),
-            query: linear(MEMORY + TIME, MODEL),
-            key: linear(SLOT, MODEL),
-            value: linear(SLOT, MODEL),
+            query: weight(MEMORY + TIME, MODEL, device),
+            key: weight(SLOT, MODEL, device),
+            value: weight(SLOT, MODEL, device),
             output: linear(MODEL, MODEL),
             merge_1: linear(MODEL + MEMORY, 100),
             merge_2: linear(100, 100),
@@ -135,8 +135,9 @@ impl Net {
             self.encode(batch.ages.clone()),
         ];
         let slots = Tensor::cat(slots, 1);
-        let query = self.query.forward(Tensor::cat(vec![own.clone(), now], 1));
-        let found = self.attend(query, self.key.forward(slots.clone()), self.value.forward(slots), way);
+        let query = Tensor::cat(vec![own.clone(), now], 1).matmul(self.query.val());
+        let (key, value) = (slots.clone().matmul(self.key.val()), slots.matmul(self.value.val()));
+        let found = self.attend(query, key, value, way);
         let merged = Tensor::cat(vec![self.output.forward(found), own], 1);
         let embedded = self.merge_2.forward(relu(self.merge_1.forward(merged)));
         let part = |number: usize| embedded.clone().narrow(0, number * EVENTS, EVENTS);
@@ -162,7 +163,7 @@ impl Batch {
         Self {
             targets: ids(TARGETS),
             neighbors: ids(TARGETS * FANOUT),
-            ages: Tensor::random([TARGETS * FANOUT, 1], Distribution::Uniform(0.0, 1e5), device),
+            ages: Tensor::random([TARGETS * FANOUT, 1], Distribution::Uniform(0.0, 100.0), device),
             edges: Tensor::random([TARGETS * FANOUT, EDGE], Distribution::Uniform(-1.0, 1.0), device),
             wanted: Tensor::from_data(TensorData::new(wanted, [2 * EVENTS, 1]), device),
         }
