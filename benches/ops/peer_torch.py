@@ -121,8 +121,9 @@ class Measurement:
         if not ways:
             raise Disagreement(f"{self.point.id}: no way works: {self.dropped}")
         found = [("forward", ways, self.forward)]
-        if self.prepared.differentiable and not ways[0].step:
-            found.append(("backward", [way for way in ways if way.backward], self.backward))
+        with_backward = [way for way in ways if way.backward and not way.step]
+        if self.prepared.differentiable and with_backward:
+            found.append(("backward", with_backward, self.backward))
         return [self.row(*each) for each in found]
 
     def ways(self):
