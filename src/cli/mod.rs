@@ -58,6 +58,11 @@ enum Command {
     },
 }
 
+/// An argument that only its command can judge, and what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongArgument(String);
+
 /// Where settings come from.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ConfigArgs {
@@ -115,7 +120,14 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&error);
-            ExitCode::from(if error.is::<ConfigError>() { 78 } else { 1 })
+            let code = if error.is::<ConfigError>() {
+                78
+            } else if error.is::<WrongArgument>() {
+                2
+            } else {
+                1
+            };
+            ExitCode::from(code)
         }
     }
 }

@@ -103,6 +103,14 @@ pub enum Into {
     Add,
 }
 
+impl Into {
+    /// Over fresh memory the product replaces, otherwise it is added.
+    #[must_use]
+    pub fn over(fresh: bool) -> Self {
+        if fresh { Self::Replace } else { Self::Add }
+    }
+}
+
 /// `destination = scale * a * b`, or `destination += scale * a * b`.
 ///
 /// # Panics

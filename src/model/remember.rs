@@ -54,6 +54,12 @@ impl Touched {
         self.nodes.nodes()
     }
 
+    /// Per node of [`nodes`](Self::nodes), the place in the batch of its last event.
+    #[must_use]
+    pub fn last_events(&self) -> &[u32] {
+        &self.last
+    }
+
     /// The place in the batch of the last event of `node`, if it has one there.
     #[must_use]
     pub fn last(&self, node: NodeId) -> Option<usize> {

@@ -100,10 +100,22 @@ fn all_finite(tensors: &[Tensor]) -> bool {
     tensors.iter().all(|t| t.data().chunks(4096).all(|c| c.iter().map(|v| v * 0.0).sum::<f32>() == 0.0))
 }
 
+/// What a gradient holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    /// A sum that the next backward adds to.
+    Sum,
+    /// Zeros.
+    Zeros,
+    /// Numbers of an earlier step that are to be overwritten.
+    Stale,
+}
+
 /// One gradient per parameter, of the parameter's shape.
 #[derive(Clone, Debug)]
 pub struct Gradients {
     tensors: Vec<Tensor>,
+    holds: Vec<Holds>,
 }
 
 impl Gradients {
@@ -111,12 +123,40 @@ impl Gradients {
     #[must_use]
     pub fn new(device: &Device, parameters: &Parameters) -> Self {
         let tensors = parameters.iter().map(|(_, t)| Tensor::zeros(device, t.rows(), t.cols())).collect();
-        Self { tensors }
+        Self { tensors, holds: vec![Holds::Zeros; parameters.len()] }
+    }
+
+    /// Lets the next backward overwrite every gradient instead of adding to it, without the pass over memory that
+    /// [`zero`](Self::zero) takes. Until that backward is done the values mean nothing.
+    pub fn start_over(&mut self) {
+        self.holds.fill(Holds::Stale);
+    }
+
+    /// A gradient for an operation to write, and whether it is to be overwritten (`true`) or added to.
+    pub(super) fn slot(&mut self, id: ParamId) -> (&mut Tensor, bool) {
+        let held = std::mem::replace(&mut self.holds[id.0], Holds::Sum);
+        (&mut self.tensors[id.0], held != Holds::Sum)
+    }
+
+    /// Whether the next write of a gradient overwrites it.
+    pub(super) fn is_fresh(&self, id: ParamId) -> bool {
+        self.holds[id.0] != Holds::Sum
+    }
+
+    /// Zeroes the gradients that were to be overwritten and that nothing has written.
+    pub(super) fn settle(&mut self) {
+        for (tensor, holds) in self.tensors.iter_mut().zip(&mut self.holds) {
+            if *holds == Holds::Stale {
+                tensor.data_mut().fill(0.0);
+                *holds = Holds::Zeros;
+            }
+        }
     }
 
     /// Sets every gradient to zero.
     pub fn zero(&mut self) {
-        self.tensors.iter_mut().for_each(|t| t.data_mut().fill(0.0));
+        self.start_over();
+        self.settle();
     }
 
     /// A parameter's gradient.
@@ -134,7 +174,11 @@ impl Gradients {
     /// If `id` is of other parameters.
     #[must_use]
     pub fn get_mut(&mut self, id: ParamId) -> &mut Tensor {
-        &mut self.tensors[id.0]
+        let (tensor, fresh) = self.slot(id);
+        if fresh {
+            tensor.data_mut().fill(0.0);
+        }
+        tensor
     }
 
     /// Euclidean norm over all gradients.

@@ -7,8 +7,11 @@
 //!
 //! Knows nothing of what an operation computes: see `ops`.
 
+use std::sync::Arc;
+
 use crate::device::Device;
 
+use super::cpu::elementwise::accumulate;
 use super::{Gradients, ParamId, Parameters, TapePool, Tensor};
 
 /// Whether a step is to be differentiated.
@@ -26,6 +29,7 @@ pub struct Var(pub(super) usize);
 
 pub(super) enum Value {
     Owned(Tensor),
+    Shared(Arc<Tensor>),
     Param(ParamId),
 }
 
@@ -106,6 +110,12 @@ impl<'p> Tape<'p> {
         self.push(tensor, false, None)
     }
 
+    /// A value that no gradient flows into and that others hold too.
+    pub fn shared(&mut self, tensor: Arc<Tensor>) -> Var {
+        self.nodes.push(Node { value: Value::Shared(tensor), needs_gradient: false, operation: None });
+        Var(self.nodes.len() - 1)
+    }
+
     /// A parameter as a value; its gradient goes to [`Gradients`].
     pub fn param(&mut self, id: ParamId) -> Var {
         let needs_gradient = self.mode == Mode::Train;
@@ -159,15 +169,25 @@ impl<'p> Tape<'p> {
     /// # Panics
     /// If `loss` is not `1 x 1`, depends on no parameter, or the tape is in [`Mode::Inference`].
     pub fn backward(&mut self, loss: Var, gradients: &mut Gradients) {
-        assert_eq!(self.mode, Mode::Train, "backward on a tape in inference mode");
         assert_eq!(self.value(loss).shape(), (1, 1), "backward from a value that is not 1x1");
-        assert!(self.nodes[loss.0].needs_gradient, "the loss depends on no parameter");
         let mut one = self.take(1, 1);
         one.data_mut()[0] = 1.0;
+        self.backward_from(loss, one, gradients);
+    }
+
+    /// Like [`backward`](Self::backward), from any value whose gradient `d` is known.
+    ///
+    /// # Panics
+    /// If `d` is not of the value's shape, the value depends on no parameter, or the tape is in
+    /// [`Mode::Inference`].
+    pub fn backward_from(&mut self, value: Var, d: Tensor, gradients: &mut Gradients) {
+        assert_eq!(self.mode, Mode::Train, "backward on a tape in inference mode");
+        assert_eq!(self.value(value).shape(), d.shape(), "a value and its gradient");
+        assert!(self.nodes[value.0].needs_gradient, "the loss depends on no parameter");
         let mut flowing: Vec<Option<Tensor>> = Vec::new();
-        flowing.resize_with(loss.0 + 1, || None);
-        flowing[loss.0] = Some(one);
-        for at in (0..=loss.0).rev() {
+        flowing.resize_with(value.0 + 1, || None);
+        flowing[value.0] = Some(d);
+        for at in (0..=value.0).rev() {
             let Some(d) = flowing[at].take() else { continue };
             let operation = self.nodes[at].operation.take();
             let mut walk = Walk {
@@ -180,13 +200,11 @@ impl<'p> Tape<'p> {
             };
             match (operation, &self.nodes[at].value) {
                 (Some(operation), _) => operation.backward(Var(at), d, &mut walk),
-                (None, Value::Param(id)) => {
-                    add_into(walk.gradients.get_mut(*id).data_mut(), d.data());
-                    walk.give(d);
-                }
-                (None, Value::Owned(_)) => walk.give(d),
+                (None, Value::Param(_)) => walk.flow(Var(at), d),
+                (None, _) => walk.give(d),
             }
         }
+        gradients.settle();
     }
 
     pub(super) fn push(
@@ -226,13 +244,9 @@ impl Drop for Tape<'_> {
 fn value_of<'a>(nodes: &'a [Node], parameters: &'a Parameters, var: Var) -> &'a Tensor {
     match &nodes[var.0].value {
         Value::Owned(tensor) => tensor,
+        Value::Shared(tensor) => tensor,
         Value::Param(id) => parameters.get(*id),
     }
-}
-
-fn add_into(sum: &mut [f32], more: &[f32]) {
-    debug_assert_eq!(sum.len(), more.len());
-    sum.iter_mut().zip(more).for_each(|(s, m)| *s += m);
 }
 
 /// What an operation sees of the tape while it is walked backward.
@@ -254,16 +268,31 @@ impl<'a> Walk<'a> {
         self.parameters.get(id)
     }
 
-    pub(super) fn gradient(&mut self, id: ParamId) -> &mut Tensor {
-        self.gradients.get_mut(id)
+    /// The gradient of a parameter, and whether it is to be overwritten (`true`) or added to.
+    pub(super) fn gradient(&mut self, id: ParamId) -> (&mut Tensor, bool) {
+        self.gradients.slot(id)
     }
 
     pub(super) fn needs(&self, var: Var) -> bool {
         self.nodes[var.0].needs_gradient
     }
 
+    /// Whether nothing has flowed into `var` yet.
+    pub(super) fn is_fresh(&self, var: Var) -> bool {
+        match self.nodes[var.0].value {
+            Value::Param(id) => self.gradients.is_fresh(id),
+            _ => self.flowing[var.0].is_none(),
+        }
+    }
+
     pub(super) fn take(&mut self, rows: usize, cols: usize) -> Tensor {
         self.pool.take(self.device, rows, cols)
+    }
+
+    /// Memory of the shape of `var`, to be written whole.
+    pub(super) fn take_like(&mut self, var: Var) -> Tensor {
+        let (rows, cols) = self.value(var).shape();
+        self.take(rows, cols)
     }
 
     pub(super) fn give(&mut self, tensor: Tensor) {
@@ -275,15 +304,22 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds the whole gradient `d` to what flows into `var`.
-    pub(super) fn flow(&mut self, var: Var, d: Tensor) {
+    pub(super) fn flow(&mut self, var: Var, mut d: Tensor) {
         debug_assert_eq!(d.shape(), self.value(var).shape());
         if !self.needs(var) {
+            return self.pool.give(d);
+        }
+        if let Value::Param(id) = self.nodes[var.0].value {
+            match self.gradients.slot(id) {
+                (gradient, true) => std::mem::swap(gradient, &mut d),
+                (gradient, false) => accumulate(gradient.data_mut(), d.data(), false),
+            }
             return self.pool.give(d);
         }
         match &mut self.flowing[var.0] {
             slot @ None => *slot = Some(d),
             Some(sum) => {
-                add_into(sum.data_mut(), d.data());
+                accumulate(sum.data_mut(), d.data(), false);
                 self.pool.give(d);
             }
         }
@@ -294,6 +330,10 @@ impl<'a> Walk<'a> {
     pub(super) fn flow_with(&mut self, var: Var, add: impl FnOnce(&mut Tensor, bool)) {
         if !self.needs(var) {
             return;
+        }
+        if let Value::Param(id) = self.nodes[var.0].value {
+            let (gradient, fresh) = self.gradients.slot(id);
+            return add(gradient, fresh);
         }
         let (rows, cols) = self.value(var).shape();
         let (mut d, fresh) = match self.flowing[var.0].take() {

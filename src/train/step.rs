@@ -133,7 +133,7 @@ impl Trainer {
         if !learn {
             return Ok(());
         }
-        self.gradients.zero();
+        self.gradients.start_over();
         tape.backward(loss, &mut self.gradients);
         drop(tape);
         phases.backward = lap(&mut clock);

@@ -4,6 +4,7 @@
 
 mod api;
 mod bench_command;
+mod bench_ops;
 mod bench_questions;
 mod broker;
 mod check_command;

@@ -1,10 +1,12 @@
-//! `evergraph bench`: times the parts on an event file. Every figure is the median of several runs, with the
-//! smallest and the largest beside it, and the machine's facts stand in the same JSON object.
+//! `evergraph bench`: times the parts on an event file, and single operations on generated numbers. Every figure is
+//! the median of several runs, with how far they lie apart beside it, and the machine's facts stand in the same JSON
+//! object.
 //!
 //! Measures what the daemon runs, through the same calls; times nothing that a run does only here (files
 //! are read and batches are made before the clock starts).
 
 mod ingest;
+mod ops;
 mod questions;
 mod sample;
 mod train;
@@ -40,6 +42,8 @@ enum Part {
     Questions(questions::QuestionsArgs),
     /// Training epochs, by phase, and what they cost in memory
     Train(train::TrainArgs),
+    /// Every operation of a temporal graph network, forward and backward, beside what the machine can do at most
+    Ops(ops::OpsArgs),
 }
 
 /// What every part takes.
@@ -63,6 +67,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Sample(args) => sample::run(args),
         Part::Questions(args) => questions::run(args),
         Part::Train(args) => train::run(args),
+        Part::Ops(args) => ops::run(args),
     }
 }
 

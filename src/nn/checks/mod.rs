@@ -3,6 +3,7 @@
 
 mod attention;
 mod cells;
+mod groups;
 mod reference;
 mod threads;
 

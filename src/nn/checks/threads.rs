@@ -44,7 +44,7 @@ fn steps() -> Vec<u32> {
             n if n < NODES as u32 => n,
             _ => u32::MAX,
         };
-        let query = tape.gather(nodes, (0..SEEDS).map(|i| i as u32 % 50).collect());
+        let query = tape.gather(nodes, (0..SEEDS).map(|i| i as u32 % 50).collect::<Vec<u32>>());
         let y = tape.temporal_attention(TemporalAttention {
             query,
             nodes,

@@ -1,10 +1,46 @@
 //! Sum, rectifier, scaling, element by element.
 
+use rayon::prelude::*;
+
+use crate::device::simd::{Kernel, dispatch};
+
+use super::PIECE;
+
+/// `change(out, x)` for every pair of elements.
+struct Each<'a, F> {
+    out: &'a mut [f32],
+    x: &'a [f32],
+    change: F,
+}
+
+impl<F: Fn(&mut f32, f32)> Kernel for Each<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for (o, x) in self.out.iter_mut().zip(self.x) {
+            (self.change)(o, *x);
+        }
+    }
+}
+
+#[inline]
+fn each(out: &mut [f32], x: &[f32], change: impl Fn(&mut f32, f32) + Copy + Sync) {
+    debug_assert_eq!(out.len(), x.len());
+    if out.len() <= PIECE {
+        return dispatch(Each { out, x, change });
+    }
+    let pieces = out.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE));
+    pieces.for_each(|(out, x)| dispatch(Each { out, x, change }));
+}
+
 /// `out = x + y`.
 pub fn add(out: &mut [f32], x: &[f32], y: &[f32]) {
-    for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
-        *o = x + y;
-    }
+    out.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).zip(y.par_chunks(PIECE)).for_each(|((out, x), y)| {
+        for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
+            *o = x + y;
+        }
+    });
 }
 
 /// `out = d` (fresh) or `out += d`.
@@ -12,27 +48,21 @@ pub fn accumulate(out: &mut [f32], d: &[f32], fresh: bool) {
     if fresh {
         out.copy_from_slice(d);
     } else {
-        out.iter_mut().zip(d).for_each(|(o, d)| *o += d);
+        each(out, d, |o, d| *o += d);
     }
 }
 
 /// `out = max(x, 0)`; NaN stays NaN.
 pub fn relu(out: &mut [f32], x: &[f32]) {
-    for (o, x) in out.iter_mut().zip(x) {
-        *o = if *x < 0.0 { 0.0 } else { *x };
-    }
+    each(out, x, |o, x| *o = if x < 0.0 { 0.0 } else { x });
 }
 
 /// Clears `d` where the rectifier's result is not positive.
 pub fn relu_backward(d: &mut [f32], result: &[f32]) {
-    for (d, y) in d.iter_mut().zip(result) {
-        *d = if *y <= 0.0 { 0.0 } else { *d };
-    }
+    each(d, result, |d, y| *d = if y <= 0.0 { 0.0 } else { *d });
 }
 
 /// `out = factor * x`.
 pub fn scale(out: &mut [f32], x: &[f32], factor: f32) {
-    for (o, x) in out.iter_mut().zip(x) {
-        *o = factor * x;
-    }
+    each(out, x, |o, x| *o = factor * x);
 }

@@ -1,38 +1,94 @@
 //! Rows by index. The scatter-add of the backward is turned around: [`Users`] lists, for every row, who read it,
 //! in order; then each row sums its users, so that the result does not depend on threads.
+//!
+//! Reads at random places ask for their rows some way ahead, because no processor guesses them; results beyond
+//! the caches are put together in a small block and written past them.
 
 use rayon::prelude::*;
 
-use super::piece_rows;
+use crate::device::prefetch;
+use crate::device::simd::{Kernel, dispatch};
+use crate::device::stream;
 
-/// For every row, the places that read it, ascending.
-pub struct Users {
-    /// The places of row `r` are `places[starts[r]..starts[r + 1]]`.
-    starts: Vec<u32>,
-    places: Vec<u32>,
+use super::piece_rows;
+pub use super::users::Users;
+
+/// Values of a table from which on its rows are asked for ahead: less stays in the second-level cache.
+const FAR_FROM: usize = 1 << 18;
+/// Values of a result from which on it is written past the caches.
+pub const STREAM_FROM: usize = 6 << 20;
+/// Values that are put together before they are written past the caches.
+pub const BLOCK: usize = 2048;
+/// Values of one cache line.
+const LINE: usize = 16;
+
+/// Asks for a row ahead of its use, for at most eight lines: from there on the processor sees the pattern.
+#[inline(always)]
+pub fn ask_for(x: &[f32], at: usize, cols: usize) {
+    for line in (0..cols.min(8 * LINE)).step_by(LINE) {
+        if let Some(value) = x.get(at + line) {
+            prefetch(value);
+        }
+    }
 }
 
-impl Users {
-    /// Inverts `index` (place to row); `u32::MAX` reads nothing. By counting, in linear time.
-    pub fn new(index: &[u32], rows: usize) -> Self {
-        let mut starts = vec![0u32; rows + 2];
-        let read = |row: &&u32| **row != u32::MAX;
-        // Counted two places further, `starts[r + 1]` is the write position of row r and ends as its end.
-        index.iter().filter(read).for_each(|row| starts[*row as usize + 2] += 1);
-        for r in 2..starts.len() {
-            starts[r] += starts[r - 1];
+/// How many rows ahead to ask for; 0 for tables that are near anyway.
+#[inline(always)]
+pub fn ahead(values: usize, cols: usize) -> usize {
+    if values < FAR_FROM { 0 } else { (1024 / cols.max(1)).clamp(4, 32) }
+}
+
+struct Gather<'a> {
+    out: &'a mut [f32],
+    x: &'a [f32],
+    cols: usize,
+    index: &'a [u32],
+    /// Rows to come, the first of which is that of `index[0]`.
+    coming: &'a [u32],
+}
+
+impl Gather<'_> {
+    /// The width is known while compiling where that pays: a call per row would take longer than the row.
+    #[inline(always)]
+    fn rows<const COLS: usize>(self) {
+        let ahead = ahead(self.x.len(), COLS);
+        let rows = self.out.as_chunks_mut::<COLS>().0;
+        for (i, (out, row)) in rows.iter_mut().zip(self.index).enumerate() {
+            if let Some(next) = self.coming.get(i + ahead).filter(|_| ahead > 0) {
+                ask_for(self.x, *next as usize * COLS, COLS);
+            }
+            if let Some(row) = self.x[*row as usize * COLS..].first_chunk::<COLS>() {
+                *out = *row;
+            }
         }
-        let mut places = vec![0u32; starts.last().map_or(0, |n| *n as usize)];
-        for (place, row) in index.iter().enumerate().filter(|(_, row)| **row != u32::MAX) {
-            let at = &mut starts[*row as usize + 1];
-            places[*at as usize] = place as u32;
-            *at += 1;
-        }
-        Self { starts, places }
     }
 
-    fn of(&self, row: usize) -> &[u32] {
-        &self.places[self.starts[row] as usize..self.starts[row + 1] as usize]
+    #[inline(always)]
+    fn any_rows(self) {
+        let (cols, ahead) = (self.cols, ahead(self.x.len(), self.cols));
+        for (i, (out, row)) in self.out.chunks_exact_mut(cols).zip(self.index).enumerate() {
+            if let Some(next) = self.coming.get(i + ahead).filter(|_| ahead > 0) {
+                ask_for(self.x, *next as usize * cols, cols);
+            }
+            out.copy_from_slice(&self.x[*row as usize * cols..][..cols]);
+        }
+    }
+}
+
+impl Kernel for Gather<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        match self.cols {
+            4 => self.rows::<4>(),
+            8 => self.rows::<8>(),
+            16 => self.rows::<16>(),
+            32 => self.rows::<32>(),
+            64 => self.rows::<64>(),
+            100 => self.rows::<100>(),
+            _ => self.any_rows(),
+        }
     }
 }
 
@@ -42,9 +98,21 @@ pub fn gather(out: &mut [f32], x: &[f32], cols: usize, index: &[u32]) {
         return;
     }
     let rows = piece_rows(cols);
-    out.par_chunks_mut(rows * cols).zip(index.par_chunks(rows)).for_each(|(out, index)| {
-        for (o, i) in out.chunks_exact_mut(cols).zip(index) {
-            o.copy_from_slice(&x[*i as usize * cols..][..cols]);
+    let far = out.len() >= STREAM_FROM && cols <= BLOCK;
+    out.par_chunks_mut(rows * cols).enumerate().for_each(|(piece, out)| {
+        let coming = &index[piece * rows..];
+        if !far {
+            let index = &coming[..out.len() / cols];
+            return dispatch(Gather { out, x, cols, index, coming });
+        }
+        let mut block = [0.0f32; BLOCK];
+        let some = BLOCK / cols;
+        for (b, out) in out.chunks_mut(some * cols).enumerate() {
+            let block = &mut block[..out.len()];
+            let coming = &coming[b * some..];
+            let index = &coming[..out.len() / cols];
+            dispatch(Gather { out: block, x, cols, index, coming });
+            stream::copy(out, block);
         }
     });
 }
@@ -54,9 +122,16 @@ pub fn gather_add(out: &mut [f32], x: &[f32], cols: usize, index: &[u32], fresh:
     if cols == 0 {
         return;
     }
-    for (o, i) in out.chunks_exact_mut(cols).zip(index) {
-        super::elementwise::accumulate(o, &x[*i as usize * cols..][..cols], fresh);
+    if fresh {
+        return gather(out, x, cols, index);
     }
+    let rows = piece_rows(cols);
+    out.par_chunks_mut(rows * cols).zip(index.par_chunks(rows)).for_each(|(out, index)| {
+        for (o, i) in out.chunks_exact_mut(cols).zip(index) {
+            let row = &x[*i as usize * cols..][..cols];
+            o.iter_mut().zip(row).for_each(|(o, v)| *o += v);
+        }
+    });
 }
 
 /// `out[index[i]] = x[i]`.
@@ -79,36 +154,5 @@ pub fn clear_rows(out: &mut [f32], cols: usize, index: &[u32]) {
 /// `dx[r] (+)= sum over users p of r of d[p]`: rows of `cols` in `dx`, rows `stride` apart in `d`. Fresh rows
 /// without users become zero.
 pub fn scatter_add(dx: &mut [f32], cols: usize, fresh: bool, users: &Users, d: &[f32], stride: usize) {
-    if cols == 0 {
-        return;
-    }
-    let rows = piece_rows(cols);
-    dx.par_chunks_mut(rows * cols).enumerate().for_each(|(piece, dx)| {
-        for (r, sum) in dx.chunks_exact_mut(cols).enumerate() {
-            let mut places = users.of(piece * rows + r).iter().map(|p| &d[*p as usize * stride..][..cols]);
-            if fresh {
-                match places.next() {
-                    Some(first) => sum.copy_from_slice(first),
-                    None => sum.fill(0.0),
-                }
-            }
-            for place in places {
-                sum.iter_mut().zip(place).for_each(|(s, v)| *s += v);
-            }
-        }
-    });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn users_are_listed_in_order() {
-        let users = Users::new(&[2, 0, u32::MAX, 2, 2], 4);
-        assert_eq!(users.of(0), &[1]);
-        assert!(users.of(1).is_empty());
-        assert_eq!(users.of(2), &[0, 3, 4]);
-        assert!(users.of(3).is_empty());
-    }
+    super::segment::sum(dx, cols, fresh, users, d, stride, false);
 }

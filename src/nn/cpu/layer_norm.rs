@@ -1,53 +1,103 @@
 //! Layer normalisation of rows.
 
+use rayon::prelude::*;
+
+use crate::device::simd::{Kernel, dispatch};
+
+use super::piece_rows;
+use super::vector::sum;
+
+struct Forward<'a> {
+    y: &'a mut [f32],
+    moments: &'a mut [f32],
+    x: &'a [f32],
+    gamma: &'a [f32],
+    beta: &'a [f32],
+    eps: f32,
+}
+
+impl Kernel for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let cols = self.gamma.len();
+        let rows = self.y.chunks_exact_mut(cols).zip(self.x.chunks_exact(cols));
+        for ((y, x), m) in rows.zip(self.moments.chunks_exact_mut(2)) {
+            let n = cols as f32;
+            let mean = sum([x], |[x]| x) / n;
+            let variance = sum([x], |[x]| (x - mean) * (x - mean)) / n;
+            let rstd = 1.0 / (variance + self.eps).sqrt();
+            m.copy_from_slice(&[mean, rstd]);
+            for (((y, x), g), b) in y.iter_mut().zip(x).zip(self.gamma).zip(self.beta) {
+                *y = (x - mean) * rstd * g + b;
+            }
+        }
+    }
+}
+
 /// `y = (x - mean) * rstd * gamma + beta` per row; `moments` gets mean and rstd per row.
 pub fn forward(y: &mut [f32], moments: &mut [f32], x: &[f32], gamma: &[f32], beta: &[f32], eps: f32) {
     let cols = gamma.len();
     if cols == 0 {
         return;
     }
-    for ((y, x), m) in y.chunks_exact_mut(cols).zip(x.chunks_exact(cols)).zip(moments.chunks_exact_mut(2)) {
-        let n = cols as f32;
-        let mean = x.iter().sum::<f32>() / n;
-        let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / n;
-        let rstd = 1.0 / (variance + eps).sqrt();
-        m.copy_from_slice(&[mean, rstd]);
-        for (((y, x), g), b) in y.iter_mut().zip(x).zip(gamma).zip(beta) {
-            *y = (x - mean) * rstd * g + b;
+    let rows = piece_rows(cols);
+    y.par_chunks_mut(rows * cols)
+        .zip(moments.par_chunks_mut(rows * 2))
+        .zip(x.par_chunks(rows * cols))
+        .for_each(|((y, moments), x)| dispatch(Forward { y, moments, x, gamma, beta, eps }));
+}
+
+struct Backward<'a> {
+    d: &'a mut [f32],
+    x: &'a [f32],
+    moments: &'a [f32],
+    gamma: &'a [f32],
+}
+
+impl Kernel for Backward<'_> {
+    type Output = (Vec<f32>, Vec<f32>);
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> Self::Output {
+        let cols = self.gamma.len();
+        let (mut dgamma, mut dbeta) = (vec![0.0f32; cols], vec![0.0f32; cols]);
+        let rows = self.d.chunks_exact_mut(cols).zip(self.x.chunks_exact(cols));
+        for ((d, x), m) in rows.zip(self.moments.chunks_exact(2)) {
+            let (mean, rstd) = (m[0], m[1]);
+            for (((dg, db), d), x) in dgamma.iter_mut().zip(dbeta.iter_mut()).zip(d.iter()).zip(x) {
+                *dg += d * (x - mean) * rstd;
+                *db += d;
+            }
+            let plain = sum([d, self.gamma], |[d, g]| d * g) / cols as f32;
+            let along = sum([d, self.gamma, x], |[d, g, x]| d * g * (x - mean) * rstd) / cols as f32;
+            for ((d, x), g) in d.iter_mut().zip(x).zip(self.gamma) {
+                *d = rstd * (*d * g - plain - (x - mean) * rstd * along);
+            }
         }
+        (dgamma, dbeta)
     }
 }
 
-/// Adds to the gradients of gamma and beta.
-pub fn backward_parameters(dgamma: &mut [f32], dbeta: &mut [f32], d: &[f32], x: &[f32], moments: &[f32]) {
-    let cols = dgamma.len();
-    if cols == 0 {
-        return;
-    }
-    for ((d, x), m) in d.chunks_exact(cols).zip(x.chunks_exact(cols)).zip(moments.chunks_exact(2)) {
-        for (((dg, db), d), x) in dgamma.iter_mut().zip(dbeta.iter_mut()).zip(d).zip(x) {
-            *dg += d * (x - m[0]) * m[1];
-            *db += d;
-        }
-    }
-}
-
-/// Turns the gradient of the result, `d`, into that of the input, in place.
-pub fn backward_input(d: &mut [f32], x: &[f32], moments: &[f32], gamma: &[f32]) {
+/// Turns the gradient of the result, `d`, into that of the input, in place, and returns those of gamma and beta.
+/// Pieces of rows are summed separately, then in order.
+pub fn backward(d: &mut [f32], x: &[f32], moments: &[f32], gamma: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let cols = gamma.len();
+    let (mut dgamma, mut dbeta) = (vec![0.0f32; cols], vec![0.0f32; cols]);
     if cols == 0 {
-        return;
+        return (dgamma, dbeta);
     }
-    for ((d, x), m) in d.chunks_exact_mut(cols).zip(x.chunks_exact(cols)).zip(moments.chunks_exact(2)) {
-        let (mean, rstd) = (m[0], m[1]);
-        let (mut sum, mut dot) = (0.0f32, 0.0f32);
-        for ((d, x), g) in d.iter().zip(x).zip(gamma) {
-            sum += d * g;
-            dot += d * g * (x - mean) * rstd;
-        }
-        let (sum, dot) = (sum / cols as f32, dot / cols as f32);
-        for ((d, x), g) in d.iter_mut().zip(x).zip(gamma) {
-            *d = rstd * (*d * g - sum - (x - mean) * rstd * dot);
-        }
+    let rows = piece_rows(cols);
+    let pieces: Vec<_> = d
+        .par_chunks_mut(rows * cols)
+        .zip(x.par_chunks(rows * cols))
+        .zip(moments.par_chunks(rows * 2))
+        .map(|((d, x), moments)| dispatch(Backward { d, x, moments, gamma }))
+        .collect();
+    for (pg, pb) in pieces {
+        dgamma.iter_mut().zip(&pg).for_each(|(s, v)| *s += v);
+        dbeta.iter_mut().zip(&pb).for_each(|(s, v)| *s += v);
     }
+    (dgamma, dbeta)
 }

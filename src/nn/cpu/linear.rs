@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use crate::device::simd::{Kernel, dispatch};
+
 use super::piece_rows;
 
 /// Copies `row` into every row of `out`.
@@ -9,22 +11,40 @@ pub fn fill_rows(out: &mut [f32], row: &[f32]) {
     if row.is_empty() {
         return;
     }
-    out.chunks_exact_mut(row.len()).for_each(|r| r.copy_from_slice(row));
+    let rows = piece_rows(row.len());
+    out.par_chunks_mut(rows * row.len())
+        .for_each(|piece| piece.chunks_exact_mut(row.len()).for_each(|r| r.copy_from_slice(row)));
 }
 
-/// Adds the column sums of `rows` to `sums`. Pieces of rows are summed separately, then in order.
-pub fn add_column_sums(sums: &mut [f32], rows: &[f32]) {
-    let cols = sums.len();
-    if cols == 0 {
-        return;
-    }
-    let sum = |piece: &[f32]| {
-        let mut sum = vec![0.0f32; cols];
-        for row in piece.chunks_exact(cols) {
+struct ColumnSums<'a> {
+    cols: usize,
+    rows: &'a [f32],
+}
+
+impl Kernel for ColumnSums<'_> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> Vec<f32> {
+        let mut sum = vec![0.0f32; self.cols];
+        for row in self.rows.chunks_exact(self.cols) {
             sum.iter_mut().zip(row).for_each(|(s, v)| *s += v);
         }
         sum
-    };
+    }
+}
+
+/// `sums = column sums of rows` (fresh) or `sums += column sums`. Pieces of rows are summed separately, then in
+/// order.
+pub fn column_sums(sums: &mut [f32], rows: &[f32], fresh: bool) {
+    let cols = sums.len();
+    if fresh {
+        sums.fill(0.0);
+    }
+    if cols == 0 {
+        return;
+    }
+    let sum = |rows: &[f32]| dispatch(ColumnSums { cols, rows });
     let pieces: Vec<Vec<f32>> = rows.par_chunks(piece_rows(cols) * cols).map(sum).collect();
     for piece in pieces {
         sums.iter_mut().zip(&piece).for_each(|(s, v)| *s += v);

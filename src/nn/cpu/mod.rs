@@ -14,9 +14,16 @@ pub mod linear;
 pub mod loss;
 pub mod math;
 pub mod recurrent;
+pub mod segment;
 pub mod shape;
+pub mod slot_attention;
+pub mod slot_rows;
 pub mod slots;
+pub mod softmax;
+pub mod spread;
 pub mod time;
+pub mod users;
+pub mod vector;
 
 /// Values per piece of an element-wise loop that is shared out to threads.
 const PIECE: usize = 1 << 14;

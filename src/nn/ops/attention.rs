@@ -218,9 +218,10 @@ impl Attention {
         let s = self.shape;
         let w_v = walk.parameter(self.w_v);
         let mut dy = walk.take(s.seeds, s.heads * s.padded);
+        let (dw, fresh) = walk.gradient(self.w_v);
         for h in 0..s.heads {
-            let dw = s.weight_mut(walk.gradient(self.w_v).data_mut(), h);
-            matmul(dw, Into::Add, 1.0, s.head(d.data(), h).t(), s.block(self.y.data(), h));
+            let dw = s.weight_mut(dw.data_mut(), h);
+            matmul(dw, Into::over(fresh), 1.0, s.head(d.data(), h).t(), s.block(self.y.data(), h));
             let (block, d) = (s.block_mut(dy.data_mut(), h), s.head(d.data(), h));
             matmul(block, Into::Replace, 1.0, d, s.weight(w_v.data(), h));
         }
@@ -233,13 +234,15 @@ impl Attention {
         let s = self.shape;
         let (w_q, w_k, query) = (walk.parameter(self.w_q), walk.parameter(self.w_k), walk.value(self.query));
         let mut dq = walk.take(s.seeds, s.model);
+        let (dw, fresh) = walk.gradient(self.w_k);
         for h in 0..s.heads {
-            let dw = s.weight_mut(walk.gradient(self.w_k).data_mut(), h);
-            matmul(dw, Into::Add, s.scale(), s.head(self.q.data(), h).t(), s.block(du.data(), h));
+            let dw = s.weight_mut(dw.data_mut(), h);
+            matmul(dw, Into::over(fresh), s.scale(), s.head(self.q.data(), h).t(), s.block(du.data(), h));
             let (head, block) = (s.head_mut(dq.data_mut(), h), s.block(du.data(), h));
             matmul(head, Into::Replace, s.scale(), block, s.weight(w_k.data(), h).t());
         }
-        matmul(walk.gradient(self.w_q).view_mut(), Into::Add, 1.0, dq.view().t(), query.view());
+        let (dw, fresh) = walk.gradient(self.w_q);
+        matmul(dw.view_mut(), Into::over(fresh), 1.0, dq.view().t(), query.view());
         walk.flow_with(self.query, |d, fresh| super::linear::backward_input(d, fresh, &dq, w_q));
         walk.give(dq);
     }

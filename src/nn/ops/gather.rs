@@ -1,4 +1,8 @@
-//! Rows by index: reading them (backward adds them up again) and laying new rows over a matrix.
+//! Rows by index: reading them (backward adds them up again), adding them up, and laying new rows over a matrix.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
 
 use crate::device::Device;
 use crate::nn::cpu::gather as cpu;
@@ -7,7 +11,12 @@ use crate::nn::{Tape, TapePool, Tensor, Var};
 
 struct Gather {
     x: Var,
-    index: Vec<u32>,
+    index: Arc<Vec<u32>>,
+}
+
+struct ScatterAdd {
+    x: Var,
+    index: Arc<Vec<u32>>,
 }
 
 struct Overlay {
@@ -21,7 +30,8 @@ impl Tape<'_> {
     ///
     /// # Panics
     /// If an index is not a row of `x`.
-    pub fn gather(&mut self, x: Var, index: Vec<u32>) -> Var {
+    pub fn gather(&mut self, x: Var, index: impl Into<Arc<Vec<u32>>>) -> Var {
+        let index = index.into();
         let cols = self.value(x).cols();
         check(&index, self.value(x).rows());
         let mut y = self.take(index.len(), cols);
@@ -30,6 +40,27 @@ impl Tape<'_> {
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Gather { x, index }) as _))
+    }
+
+    /// Row `r` of the result is the sum of the rows `i` of `x` with `index[i] = r`, in their order, zero if there are
+    /// none: `[e, c]` to `[rows, c]`. Fastest where `index` is sorted. Backward is the gather.
+    ///
+    /// # Panics
+    /// If there is not one index per row of `x`, or one is not below `rows`.
+    pub fn scatter_add(&mut self, x: Var, index: impl Into<Arc<Vec<u32>>>, rows: usize) -> Var {
+        let index = index.into();
+        let (e, cols) = self.value(x).shape();
+        assert_eq!(index.len(), e, "scatter_add: an index per row");
+        check(&index, rows);
+        let mut y = self.take(rows, cols);
+        match self.device() {
+            Device::Cpu => {
+                let users = cpu::Users::new(&index, rows);
+                cpu::scatter_add(y.data_mut(), cols, true, &users, self.value(x).data(), cols);
+            }
+        }
+        let needs = self.needs(x);
+        self.push(y, needs, needs.then(|| Box::new(ScatterAdd { x, index }) as _))
     }
 
     /// A copy of `base` with row `index[i]` replaced by row `i` of `rows`. Indices are unique.
@@ -53,8 +84,10 @@ impl Tape<'_> {
     }
 }
 
-fn check(index: &[u32], rows: usize) {
-    if let Some(bad) = index.iter().find(|i| **i as usize >= rows) {
+pub(super) fn check(index: &[u32], rows: usize) {
+    // The greatest is found without branches, and by several threads where that takes long.
+    let greatest = index.par_chunks(1 << 16).filter_map(|part| part.iter().copied().reduce(u32::max)).max();
+    if let Some(bad) = greatest.filter(|greatest| *greatest as usize >= rows) {
         panic!("row {bad} of a value with {rows} rows");
     }
 }
@@ -73,6 +106,17 @@ impl Backward for Gather {
                 let cols = dx.cols();
                 cpu::scatter_add(dx.data_mut(), cols, fresh, &users, d.data(), d.cols());
             }
+        });
+        walk.give(d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+impl Backward for ScatterAdd {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        walk.flow_with(self.x, |dx, fresh| match d.device() {
+            Device::Cpu => cpu::gather_add(dx.data_mut(), d.data(), d.cols(), &self.index, fresh),
         });
         walk.give(d);
     }

@@ -1,6 +1,7 @@
 //! Layer normalisation over each row, with a learned scale and shift.
 
 use crate::device::Device;
+use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::layer_norm as cpu;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
@@ -44,23 +45,11 @@ impl Backward for LayerNorm {
         let (input, g) = (walk.value(x), walk.parameter(gamma));
         match walk.device {
             Device::Cpu => {
-                let (mut dg, mut db) = (walk.take(1, g.cols()), walk.take(1, g.cols()));
-                dg.data_mut().fill(0.0);
-                db.data_mut().fill(0.0);
-                cpu::backward_parameters(
-                    dg.data_mut(),
-                    db.data_mut(),
-                    d.data(),
-                    input.data(),
-                    moments.data(),
-                );
+                let (dg, db) = cpu::backward(d.data_mut(), input.data(), moments.data(), g.data());
                 for (id, sum) in [(gamma, &dg), (beta, &db)] {
-                    let target = walk.gradient(id).data_mut();
-                    target.iter_mut().zip(sum.data()).for_each(|(t, s)| *t += s);
+                    let (target, fresh) = walk.gradient(id);
+                    accumulate(target.data_mut(), sum, fresh);
                 }
-                walk.give(dg);
-                walk.give(db);
-                cpu::backward_input(d.data_mut(), input.data(), moments.data(), g.data());
             }
         }
         walk.give(moments);

@@ -76,9 +76,11 @@ pub(super) fn backward_parameters(
 ) {
     match walk.device {
         Device::Cpu => {
-            matmul(walk.gradient(w).view_mut(), Into::Add, 1.0, d.view().t(), x.view());
+            let (dw, fresh) = walk.gradient(w);
+            matmul(dw.view_mut(), Into::over(fresh), 1.0, d.view().t(), x.view());
             if let Some(b) = b {
-                cpu::add_column_sums(walk.gradient(b).data_mut(), d.data());
+                let (db, fresh) = walk.gradient(b);
+                cpu::column_sums(db.data_mut(), d.data(), fresh);
             }
         }
     }
@@ -86,8 +88,7 @@ pub(super) fn backward_parameters(
 
 /// `dx = d w`, or adds it.
 pub(super) fn backward_input(dx: &mut Tensor, fresh: bool, d: &Tensor, w: &Tensor) {
-    let into = if fresh { Into::Replace } else { Into::Add };
     match d.device() {
-        Device::Cpu => matmul(dx.view_mut(), into, 1.0, d.view(), w.view()),
+        Device::Cpu => matmul(dx.view_mut(), Into::over(fresh), 1.0, d.view(), w.view()),
     }
 }

@@ -9,5 +9,8 @@ mod layer_norm;
 mod linear;
 mod loss;
 pub mod recurrent;
+pub mod segment;
 mod shape;
+pub mod slot_attention;
+pub mod slot_rows;
 pub mod time;

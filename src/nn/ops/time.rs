@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::time as cpu;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};
@@ -113,8 +114,10 @@ pub(super) fn backward_weights(
     match walk.device {
         Device::Cpu => {
             let (dw, db) = cpu::backward(deltas, weights, phases, d, stride);
-            walk.gradient(w).data_mut().iter_mut().zip(&dw).for_each(|(t, s)| *t += s);
-            walk.gradient(b).data_mut().iter_mut().zip(&db).for_each(|(t, s)| *t += s);
+            for (id, sum) in [(w, &dw), (b, &db)] {
+                let (target, fresh) = walk.gradient(id);
+                accumulate(target.data_mut(), sum, fresh);
+            }
         }
     }
 }

@@ -1,0 +1,133 @@
+//! What this machine can do at most: copying, in cache and beyond, and matrix products, on one thread and on all.
+
+use std::hint::black_box;
+
+use serde::Serialize;
+
+use super::super::seconds;
+use super::work::Bound;
+use crate::device::matmul::{Into, View, ViewMut, matmul};
+use crate::device::stream;
+
+/// Values of a copy beyond any cache, and of one that stays in the second level of each core.
+const FAR: usize = 24 << 20;
+const NEAR: usize = 1 << 15;
+/// Bytes from which on an operation does not stay in cache.
+const CACHED_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
+const RUNS: usize = 15;
+
+/// Measured in the same run as what they bound. A copied byte counts twice: it is read and written.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Ceilings {
+    pub copy_bytes_per_second: f64,
+    pub copy_one_thread_bytes_per_second: f64,
+    pub copy_in_cache_bytes_per_second: f64,
+    pub copy_in_cache_one_thread_bytes_per_second: f64,
+    pub matmul_flops_per_second: f64,
+    pub matmul_one_thread_flops_per_second: f64,
+}
+
+impl Ceilings {
+    /// Measures all of them; `tell` hears what is being measured.
+    ///
+    /// # Errors
+    /// No threads.
+    pub fn measure(threads: usize, quick: bool, mut tell: impl FnMut(&str)) -> anyhow::Result<Self> {
+        let runs = if quick { 5 } else { RUNS };
+        let on = |threads: usize| rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let (one, all) = (on(1)?, on(threads)?);
+        tell("ceiling: copy");
+        let mut far = (vec![1.0_f32; FAR], vec![0.0_f32; FAR]);
+        let mut copy = |pool: &rayon::ThreadPool, n: usize| pool.install(|| far_copy(&mut far, n, runs));
+        let (copy_one, copy_all) = (copy(&one, 1), copy(&all, threads));
+        drop(far);
+        let near = |pool: &rayon::ThreadPool| pool.install(|| near_copy(runs));
+        let (near_one, near_all) = (near(&one), near(&all));
+        tell("ceiling: matrix product");
+        let product = |pool: &rayon::ThreadPool| pool.install(|| product(runs.min(7)));
+        Ok(Self {
+            copy_bytes_per_second: copy_all,
+            copy_one_thread_bytes_per_second: copy_one,
+            copy_in_cache_bytes_per_second: near_all,
+            copy_in_cache_one_thread_bytes_per_second: near_one,
+            matmul_one_thread_flops_per_second: product(&one),
+            matmul_flops_per_second: product(&all),
+        })
+    }
+
+    /// The ceiling of an operation that moves so many bytes: its name and its height.
+    pub fn of(&self, bound: Bound, bytes: f64, cold: bool, threads: usize) -> (&'static str, f64) {
+        let pick = |one: f64, all: f64| if threads == 1 { one } else { all };
+        match bound {
+            Bound::Matmul => {
+                ("matmul", pick(self.matmul_one_thread_flops_per_second, self.matmul_flops_per_second))
+            }
+            Bound::Copy if bytes > CACHED_BYTES || cold => {
+                ("copy", pick(self.copy_one_thread_bytes_per_second, self.copy_bytes_per_second))
+            }
+            Bound::Copy => (
+                "copy_in_cache",
+                pick(self.copy_in_cache_one_thread_bytes_per_second, self.copy_in_cache_bytes_per_second),
+            ),
+        }
+    }
+}
+
+fn median(mut measured: Vec<f64>) -> f64 {
+    measured.sort_by(f64::total_cmp);
+    measured.get(measured.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Bytes per second, each thread copying a part of its own; past the caches or through them, whichever is faster.
+#[allow(clippy::cast_precision_loss)]
+fn far_copy((from, to): &mut (Vec<f32>, Vec<f32>), threads: usize, runs: usize) -> f64 {
+    let part = FAR.div_ceil(threads);
+    let mut once = |copy: fn(&mut [f32], &[f32])| {
+        let (spent, ()) = seconds(|| {
+            rayon::scope(|scope| {
+                for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
+                    scope.spawn(move |_| copy(to, from));
+                }
+            });
+        });
+        spent
+    };
+    once(stream::copy);
+    let past = median((0..runs).map(|_| once(stream::copy)).collect());
+    let through = median((0..runs).map(|_| once(|to, from| to.copy_from_slice(from))).collect());
+    (2 * FAR * size_of::<f32>()) as f64 / past.min(through)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn near_copy(runs: usize) -> f64 {
+    const TIMES: usize = 2_000;
+    let once = || {
+        let rates = rayon::broadcast(|_| {
+            let (from, mut to) = (vec![1.0_f32; NEAR], vec![0.0_f32; NEAR]);
+            to.copy_from_slice(&from);
+            let (spent, ()) = seconds(|| {
+                for _ in 0..TIMES {
+                    black_box(&mut to).copy_from_slice(black_box(&from));
+                }
+            });
+            (2 * NEAR * size_of::<f32>() * TIMES) as f64 / spent
+        });
+        rates.iter().sum()
+    };
+    median((0..runs).map(|_| once()).collect())
+}
+
+/// Operations per second of the best of some products that are big enough.
+#[allow(clippy::cast_precision_loss)]
+fn product(runs: usize) -> f64 {
+    let rate = |(m, n, k): (usize, usize, usize)| {
+        let (a, b, mut c) = (vec![0.5_f32; m * k], vec![0.5_f32; n * k], vec![0.0_f32; m * n]);
+        let mut once = || {
+            let (a, b) = (View::new(&a, m, k), View::new(&b, n, k).t());
+            seconds(|| matmul(ViewMut::new(&mut c, m, n), Into::Replace, 1.0, a, b)).0
+        };
+        once();
+        (2 * m * n * k) as f64 / median((0..runs).map(|_| once()).collect())
+    };
+    [(1024, 1024, 1024), (2048, 2048, 512), (6144, 256, 512)].into_iter().map(rate).fold(0.0, f64::max)
+}

@@ -1,0 +1,138 @@
+//! Operations on nodes and edges before any number is computed: the most recent neighbors, and numbering distinct
+//! nodes.
+
+use std::time::Instant;
+
+use super::indices::draw;
+use super::inputs::{Inputs, SEED};
+use super::points::Point;
+use super::work::{Before, Cost, Output, Work};
+use crate::device::rng;
+use crate::event::{EdgeBatch, EventTime, NodeId};
+use crate::graph::{GraphOptions, GraphStore};
+use crate::model::DistinctNodes;
+use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
+
+/// The `fanout` most recent edges of seeds in a generated graph.
+struct SampleRecent {
+    inputs: Inputs,
+    graph: GraphStore,
+    seeds: Vec<NodeId>,
+    times: Vec<EventTime>,
+    request: SampleRequest,
+    found: MessageFlowGraph,
+}
+
+/// Recent sampling: both ends of an edge and the seeds are drawn as `indices` says, seeds ask at any time.
+#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+pub fn sample_recent(point: &Point) -> anyhow::Result<Box<dyn Work>> {
+    let (seeds, nodes, edges) = (point.number("rows")?, point.number("nodes")?, point.number("edges")?);
+    let (fanout, how) = (point.number("fanout")?, point.text("indices")?);
+    let graph = GraphStore::new(GraphOptions::default());
+    let mut batch = EdgeBatch::default();
+    let ends = draw(how, edges, nodes, 1)?.into_iter().zip(draw(how, edges, nodes, 2)?);
+    for (time, (src, dst)) in (0..).zip(ends) {
+        batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
+    }
+    graph.apply(&batch)?;
+    let time = |i: u64| EventTime(i64::from(rng::below([SEED, 6, i, 0], edges as u32 + 1)));
+    Ok(Box::new(SampleRecent {
+        inputs: Inputs::default(),
+        graph,
+        seeds: draw(how, seeds, nodes, 3)?.into_iter().map(NodeId).collect(),
+        times: (0..seeds as u64).map(time).collect(),
+        request: SampleRequest {
+            policy: SamplingPolicy::Recent,
+            fanout,
+            window: None,
+            seed: 0,
+            batch: 0,
+            layer: 0,
+        },
+        found: MessageFlowGraph::new(),
+    }))
+}
+
+impl Work for SampleRecent {
+    fn forward(&mut self, before: Before<'_>) -> anyhow::Result<f64> {
+        let seeds = Seeds { nodes: &self.seeds, times: &self.times };
+        before();
+        let started = Instant::now();
+        sample(self.graph.view(), seeds, &self.request, &mut self.found)?;
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    fn outputs(&mut self) -> anyhow::Result<Vec<Output>> {
+        Ok(Vec::new())
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        vec![self.seeds.len(), self.request.fanout]
+    }
+
+    fn costs(&self) -> (Cost, Option<Cost>) {
+        // A seed reads node and time; a slot is read and written: neighbor, edge, time; its difference is written.
+        let slots = self.seeds.len() * self.request.fanout;
+        (Cost::moving(self.seeds.len() * 4 + slots * (2 * 5 + 1), 0), None)
+    }
+
+    fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+}
+
+/// Numbers the distinct nodes of a batch in order of first appearance.
+struct Unique {
+    inputs: Inputs,
+    ids: Vec<NodeId>,
+    nodes: DistinctNodes,
+    inverse: Vec<u32>,
+}
+
+/// Distinct ids and the place of each among them.
+pub fn unique(point: &Point) -> anyhow::Result<Box<dyn Work>> {
+    let (e, rows) = (point.number("e")?, point.number("rows")?);
+    let ids = draw(point.text("indices")?, e, rows, 0)?;
+    let nodes = ids.iter().copied().map(NodeId).collect();
+    let inputs = Inputs::default().numbers("ids", ids);
+    Ok(Box::new(Unique { inputs, ids: nodes, nodes: DistinctNodes::default(), inverse: Vec::new() }))
+}
+
+impl Work for Unique {
+    fn forward(&mut self, before: Before<'_>) -> anyhow::Result<f64> {
+        before();
+        let started = Instant::now();
+        self.nodes.clear();
+        self.inverse.clear();
+        self.inverse.extend(self.ids.iter().map(|&id| self.nodes.insert(id)));
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    #[allow(clippy::cast_precision_loss)] // ids of a benchmark are below 2^24
+    fn outputs(&mut self) -> anyhow::Result<Vec<Output>> {
+        self.forward(&mut || {})?;
+        let mut sorted: Vec<NodeId> = self.nodes.nodes().to_vec();
+        sorted.sort_unstable();
+        let place = |id: &NodeId| sorted.partition_point(|other| other < id) as f32;
+        let inverse: Vec<f32> = self.ids.iter().map(place).collect();
+        let values: Vec<f32> = sorted.iter().map(|id| id.0 as f32).collect();
+        let output = |name: &str, values: Vec<f32>| Output {
+            name: name.to_owned(),
+            shape: vec![values.len()],
+            values,
+        };
+        Ok(vec![output("out", values), output("inverse", inverse)])
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        vec![self.ids.len()]
+    }
+
+    fn costs(&self) -> (Cost, Option<Cost>) {
+        (Cost::moving(2 * self.ids.len(), 0), None)
+    }
+
+    fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+}

@@ -1,0 +1,298 @@
+//! `evergraph bench ops`: every operation that a temporal graph network is made of, forward and backward, through the
+//! code that training runs, as a share of what the machine can do at most.
+//!
+//! Results of any other implementation can be compared: `--cases` writes the same questions and samples of our
+//! answers as files.
+
+mod cases;
+mod ceiling;
+mod dense;
+mod graph;
+mod groups;
+mod indices;
+mod inputs;
+mod points;
+mod rows;
+mod step;
+mod timing;
+mod work;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use serde_json::{Map, Value, json};
+
+use self::ceiling::Ceilings;
+use self::points::{Cache, Point};
+use self::timing::{Between, Timed};
+use self::work::{Bound, Cost, Work};
+use super::deliver;
+use crate::cli::{WrongArgument, output};
+use crate::nn::Reduce;
+
+/// Names and meanings.
+const OPERATIONS: &[(&str, &str)] = &[
+    ("gather_rows", "rows of a table by index; backward adds them up by index"),
+    ("gather_concat_time", "node row, edge row and encoded time difference side by side, in one pass"),
+    ("slot_sum", "sum over the occupied ones of K slots"),
+    ("slot_mean", "mean over the occupied ones of K slots"),
+    ("slot_max", "greatest of the occupied ones of K slots, column by column"),
+    ("segment_sum", "sum over segments of rows given by offsets"),
+    ("segment_mean", "mean over segments of rows given by offsets"),
+    ("segment_max", "greatest of segments of rows given by offsets, column by column"),
+    ("scatter_add", "rows added up by index: sorted, unsorted, or each index once"),
+    ("slot_attention", "attention over the occupied ones of K slots with keys and values"),
+    ("edge_softmax", "softmax within segments, every head for itself"),
+    ("gru_cell", "one step of a GRU"),
+    ("time_encoding", "cosine of a learned linear function of time differences"),
+    ("layer_norm", "normalisation of rows"),
+    ("linear", "matrix product with a bias"),
+    ("sample_recent", "the K most recent edges of each seed"),
+    ("unique", "distinct ids and the place of each among them"),
+    ("scatter_last", "the last row for each index, as node memory is written"),
+    ("adam", "one step of the optimizer"),
+    ("reference_step", "a whole training step: forward, backward, optimizer"),
+];
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub(super) struct OpsArgs {
+    /// Only this operation; may be given several times
+    #[arg(long = "op", value_name = "NAME")]
+    ops: Vec<String>,
+    /// Print the names of the operations and end
+    #[arg(long)]
+    list: bool,
+    /// Where to compute
+    #[arg(long, value_enum, default_value_t = Where::Cpu)]
+    device: Where,
+    /// Threads to compute with; all cores if not given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Option<u32>,
+    /// Only a dozen points, in less than a minute
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each point at least, of which the median counts; fewer where one takes over 100 ms
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    runs: u32,
+    /// Instead of measuring, write what another implementation needs to compute the same into this folder
+    #[arg(long, value_name = "DIR")]
+    cases: Option<PathBuf>,
+    /// Where the figures go as one JSON object; `-` is standard output
+    #[arg(long, value_name = "OUT")]
+    json: Option<PathBuf>,
+}
+
+/// A device to compute on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Where {
+    /// The processor
+    Cpu,
+    /// An NVIDIA accelerator
+    Cuda,
+}
+
+/// Runs the benchmark.
+pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
+    if args.list {
+        let lines = OPERATIONS.iter().map(|(name, meaning)| format!("{name:<20} {meaning}"));
+        return output::print(&lines.collect::<Vec<_>>().join("\n"));
+    }
+    if args.device == Where::Cuda {
+        let found = crate::device::probe().reason;
+        let why = format!("--device cuda: this version has no CUDA kernels of these operations ({found})");
+        return Err(WrongArgument(why).into());
+    }
+    let points = select(args)?;
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or(all, |threads| threads as usize);
+    match &args.cases {
+        Some(folder) => write_cases(folder, &points, threads),
+        None => measure(args, &points, threads),
+    }
+}
+
+/// The points that the arguments name.
+fn select(args: &OpsArgs) -> anyhow::Result<Vec<Point>> {
+    for op in &args.ops {
+        if !OPERATIONS.iter().any(|(name, _)| name == op) {
+            let known: Vec<&str> = OPERATIONS.iter().map(|(name, _)| *name).collect();
+            let why = format!("--op {op}: no such operation; there are {}", known.join(", "));
+            return Err(WrongArgument(why).into());
+        }
+    }
+    let wanted = |point: &Point| args.ops.is_empty() || args.ops.iter().any(|op| op == point.op);
+    let points: Vec<Point> = points::all()?.into_iter().filter(wanted).collect();
+    let quick: Vec<Point> = points.iter().filter(|point| point.quick).cloned().collect();
+    // An operation without a quick point is measured at its first one, if it was asked for by name.
+    Ok(match (args.quick, quick.is_empty()) {
+        (false, _) => points,
+        (true, true) => points.into_iter().take(1).collect(),
+        (true, false) => quick,
+    })
+}
+
+/// Makes the operation with its inputs.
+fn build(point: &Point) -> anyhow::Result<Box<dyn Work>> {
+    match point.op {
+        "gather_rows" => rows::gather_rows(point),
+        "gather_concat_time" => rows::gather_concat_time(point),
+        "slot_sum" => groups::slot_reduce(point, Reduce::Sum),
+        "slot_mean" => groups::slot_reduce(point, Reduce::Mean),
+        "slot_max" => groups::slot_reduce(point, Reduce::Max),
+        "segment_sum" => groups::segment_reduce(point, Reduce::Sum),
+        "segment_mean" => groups::segment_reduce(point, Reduce::Mean),
+        "segment_max" => groups::segment_reduce(point, Reduce::Max),
+        "scatter_add" => rows::scatter_add(point),
+        "slot_attention" => groups::slot_attention(point),
+        "edge_softmax" => groups::edge_softmax(point),
+        "gru_cell" => dense::gru_cell(point),
+        "time_encoding" => dense::time_encoding(point),
+        "layer_norm" => dense::layer_norm(point),
+        "linear" => dense::linear(point),
+        "sample_recent" => graph::sample_recent(point),
+        "unique" => graph::unique(point),
+        "scatter_last" => rows::scatter_last(point),
+        "adam" => dense::adam(point),
+        "reference_step" => step::reference_step(point),
+        other => anyhow::bail!("{other}: no such operation"),
+    }
+}
+
+fn bar(points: usize) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(points as u64), ProgressDrawTarget::stderr_with_hz(4));
+    let template = "{bar:24} {pos}/{len}  {elapsed} elapsed, {eta} left  {msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Threads of a point, and the pool with that many.
+struct Pools {
+    threads: usize,
+    all: ThreadPool,
+    one: ThreadPool,
+}
+
+impl Pools {
+    fn new(threads: usize) -> anyhow::Result<Self> {
+        let pool = |threads| ThreadPoolBuilder::new().num_threads(threads).build();
+        Ok(Self { threads, all: pool(threads)?, one: pool(1)? })
+    }
+
+    fn of(&self, point: &Point) -> (usize, &ThreadPool) {
+        if point.text("threads").is_ok() { (1, &self.one) } else { (self.threads, &self.all) }
+    }
+}
+
+fn write_cases(folder: &Path, points: &[Point], threads: usize) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("--cases {}", folder.display()))?;
+    let (bar, pools) = (bar(points.len()), Pools::new(threads)?);
+    let mut entries = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        bar.set_message(point.id());
+        let entry = pools.all.install(|| {
+            let mut work = build(point)?;
+            anyhow::Ok(cases::write(folder, number, point, work.as_mut())?)
+        });
+        entries.push(entry.with_context(|| point.id())?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    cases::finish(folder, &entries)?;
+    output::tell(&format!("{} points in {}", points.len(), folder.display()));
+    Ok(())
+}
+
+fn measure(args: &OpsArgs, points: &[Point], threads: usize) -> anyhow::Result<()> {
+    let (bar, pools) = (bar(points.len()), Pools::new(threads)?);
+    let ceilings = Ceilings::measure(threads, args.quick, |what| bar.set_message(what.to_owned()))?;
+    let (mut between, mut rows) = (Between::new(), Vec::new());
+    for point in points {
+        bar.set_message(point.id());
+        let (threads, pool) = pools.of(point);
+        let measured = pool.install(|| {
+            let mut work = build(point)?;
+            between.set(point.cache);
+            let timed = timing::time(work.as_mut(), &mut between, args.runs as usize)?;
+            anyhow::Ok((timed, work.costs(), work.shape()))
+        });
+        let ((forward, backward), costs, shape) = measured.with_context(|| point.id())?;
+        let both = [("forward", Some(forward), Some(costs.0)), ("backward", backward, costs.1)];
+        for (direction, timed, cost) in both {
+            if let (Some(timed), Some(cost)) = (timed, cost) {
+                let row = row(point, direction, &shape, threads, timed, cost, &ceilings);
+                bar.suspend(|| output::tell(&line(&row)));
+                rows.push(row);
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let figures = json!({ "threads": threads, "device": "cpu", "ceilings": ceilings, "rows": rows });
+    deliver(args.json.as_deref(), "ops", threads, figures)
+}
+
+/// What is reported of one direction of one point.
+fn row(
+    point: &Point,
+    direction: &str,
+    shape: &[usize],
+    threads: usize,
+    timed: Timed,
+    cost: Cost,
+    ceilings: &Ceilings,
+) -> Value {
+    let (ceiling, height) = ceilings.of(cost.bound, cost.bytes, point.cache == Cache::Cold, threads);
+    let (key, amount) = match cost.bound {
+        Bound::Copy => ("useful_bytes_per_second", cost.bytes),
+        Bound::Matmul => ("useful_flops_per_second", cost.flops),
+    };
+    let mut params = Map::new();
+    for (name, value) in &point.params {
+        let value = value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number));
+        params.insert((*name).to_owned(), value);
+    }
+    let rate = amount / timed.median;
+    json!({
+        "id": point.id(),
+        "op": point.op,
+        "shape": shape,
+        "params": params,
+        "device": "cpu",
+        "direction": direction,
+        "threads": threads,
+        "cache": point.cache.name(),
+        "seconds": timed.median,
+        "p95_seconds": timed.p95,
+        "runs": timed.runs,
+        "bytes_moved": cost.bytes,
+        "flops": cost.flops,
+        key: rate,
+        "ceiling": ceiling,
+        "ratio_to_ceiling": rate / height,
+    })
+}
+
+/// The same for people.
+fn line(row: &Value) -> String {
+    let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+    let text = |key: &str| row[key].as_str().unwrap_or("").to_owned();
+    let rate = match row.get("useful_flops_per_second") {
+        Some(_) => format!("{:8.1} Gflop/s", number("useful_flops_per_second") / 1e9),
+        None => format!("{:8.1} GB/s   ", number("useful_bytes_per_second") / 1e9),
+    };
+    format!(
+        "{:<8} {:>10.1} us  p95 {:>10.1}  {rate} {:>4.0} % of {:<13} {}",
+        text("direction"),
+        number("seconds") * 1e6,
+        number("p95_seconds") * 1e6,
+        100.0 * number("ratio_to_ceiling"),
+        text("ceiling"),
+        text("id"),
+    )
+}

@@ -1,0 +1,239 @@
+//! Sums, means and maxima over groups of rows. Which rows belong to a group is said by [`Members`]: runs of rows
+//! ([`Csr`]), the first few of a fixed number of slots ([`Slots`]), or a list ([`Users`](super::users::Users)).
+//!
+//! One group is summed by one thread in the order of its members; groups are shared out in pieces of about equal
+//! work that depend on the shapes alone. Narrow rows are summed in registers, a block of columns at a time.
+
+use rayon::prelude::*;
+
+use crate::device::simd::{Kernel, dispatch};
+
+use super::PIECE;
+use super::gather::{ahead, ask_for};
+
+/// Which rows belong to which group.
+pub trait Members: Sync {
+    /// Number of members of a group.
+    fn count(&self, group: usize) -> usize;
+    /// The row of the `nth` member of a group.
+    fn member(&self, group: usize, nth: usize) -> usize;
+    /// The row that is read `nth` reads after the first of this group, where the processor cannot guess it.
+    fn later(&self, _group: usize, _nth: usize) -> Option<usize> {
+        None
+    }
+}
+
+/// Group `i` is the rows from `offsets[i]` to `offsets[i + 1]`.
+pub struct Csr<'a>(pub &'a [u32]);
+
+impl Members for Csr<'_> {
+    #[inline(always)]
+    fn count(&self, group: usize) -> usize {
+        (self.0[group + 1] - self.0[group]) as usize
+    }
+
+    #[inline(always)]
+    fn member(&self, group: usize, nth: usize) -> usize {
+        self.0[group] as usize + nth
+    }
+}
+
+/// Group `i` is the first `counts[i]` of the `slots` rows from `i * slots` on.
+pub struct Slots<'a> {
+    pub counts: &'a [u32],
+    pub slots: usize,
+}
+
+impl Members for Slots<'_> {
+    #[inline(always)]
+    fn count(&self, group: usize) -> usize {
+        self.counts[group] as usize
+    }
+
+    #[inline(always)]
+    fn member(&self, group: usize, nth: usize) -> usize {
+        group * self.slots + nth
+    }
+}
+
+/// Groups per piece, for `groups` groups over `values` values of input.
+pub fn piece_groups(groups: usize, cols: usize, values: usize) -> usize {
+    let each = (values / groups.max(1)).max(cols).max(1);
+    (PIECE / each).max(1)
+}
+
+struct Sum<'a, M> {
+    out: &'a mut [f32],
+    cols: usize,
+    fresh: bool,
+    members: &'a M,
+    first: usize,
+    x: &'a [f32],
+    stride: usize,
+    mean: bool,
+}
+
+impl<M: Members> Sum<'_, M> {
+    /// Columns `at..at + N` of one group, in registers.
+    #[inline(always)]
+    fn block<const N: usize>(&self, group: usize, count: usize, at: usize, old: &[f32; N]) -> [f32; N] {
+        let mut sum = if self.fresh { [0.0; N] } else { *old };
+        for nth in 0..count {
+            let from = self.members.member(group, nth) * self.stride + at;
+            if let Some(row) = self.x[from..].first_chunk::<N>() {
+                for l in 0..N {
+                    sum[l] += row[l];
+                }
+            }
+        }
+        if self.mean && count > 0 {
+            let by = count as f32;
+            sum.iter_mut().for_each(|s| *s /= by);
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn blocks<const N: usize>(&self, group: usize, count: usize, at: &mut usize, out: &mut [f32]) {
+        let (blocks, _) = out[*at..].as_chunks_mut::<N>();
+        for block in blocks {
+            *block = self.block(group, count, *at, block);
+            *at += N;
+        }
+    }
+}
+
+impl<M: Members> Kernel for Sum<'_, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(mut self) {
+        let (cols, ahead) = (self.cols, ahead(self.x.len(), self.cols));
+        let out = std::mem::take(&mut self.out);
+        for (r, out) in out.chunks_exact_mut(cols).enumerate() {
+            let group = self.first + r;
+            let count = self.members.count(group);
+            if ahead > 0 {
+                for nth in 0..count {
+                    if let Some(row) = self.members.later(group, nth + ahead) {
+                        ask_for(self.x, row * self.stride, cols);
+                    }
+                }
+            }
+            let mut at = 0;
+            self.blocks::<128>(group, count, &mut at, out);
+            self.blocks::<32>(group, count, &mut at, out);
+            self.blocks::<16>(group, count, &mut at, out);
+            self.blocks::<4>(group, count, &mut at, out);
+            self.blocks::<1>(group, count, &mut at, out);
+        }
+    }
+}
+
+/// `out[g] (+)= sum (or mean) of the rows of group g`: rows of `cols` in `out`, rows `stride` apart in `x`. A fresh
+/// group without rows becomes zero.
+pub fn sum<M: Members>(
+    out: &mut [f32],
+    cols: usize,
+    fresh: bool,
+    members: &M,
+    x: &[f32],
+    stride: usize,
+    mean: bool,
+) {
+    if cols == 0 {
+        return;
+    }
+    let groups = piece_groups(out.len() / cols, cols, x.len());
+    out.par_chunks_mut(groups * cols).enumerate().for_each(|(piece, out)| {
+        dispatch(Sum { out, cols, fresh, members, first: piece * groups, x, stride, mean });
+    });
+}
+
+struct Max<'a, M> {
+    out: &'a mut [f32],
+    /// Which member was the greatest, where somebody wants to know.
+    which: &'a mut [u32],
+    cols: usize,
+    members: &'a M,
+    first: usize,
+    x: &'a [f32],
+}
+
+impl<M: Members> Max<'_, M> {
+    #[inline(always)]
+    fn block<const N: usize>(&self, group: usize, count: usize, at: usize) -> ([f32; N], [u32; N]) {
+        let (mut top, mut which) = ([0.0f32; N], [0u32; N]);
+        for nth in 0..count {
+            let from = self.members.member(group, nth) * self.cols + at;
+            let Some(row) = self.x[from..].first_chunk::<N>() else { continue };
+            if nth == 0 {
+                top = *row;
+                continue;
+            }
+            for l in 0..N {
+                let greater = row[l] > top[l];
+                top[l] = if greater { row[l] } else { top[l] };
+                which[l] = if greater { nth as u32 } else { which[l] };
+            }
+        }
+        (top, which)
+    }
+
+    #[inline(always)]
+    fn blocks<const N: usize>(
+        &self,
+        group: usize,
+        count: usize,
+        at: &mut usize,
+        out: &mut [f32],
+        which: &mut [u32],
+    ) {
+        for block in out[*at..].as_chunks_mut::<N>().0 {
+            let (top, greatest) = self.block::<N>(group, count, *at);
+            *block = top;
+            if let Some(which) = which.get_mut(*at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+                *which = greatest;
+            }
+            *at += N;
+        }
+    }
+}
+
+impl<M: Members> Kernel for Max<'_, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(mut self) {
+        let cols = self.cols;
+        let (out, which) = (std::mem::take(&mut self.out), std::mem::take(&mut self.which));
+        for (r, out) in out.chunks_exact_mut(cols).enumerate() {
+            let group = self.first + r;
+            let count = self.members.count(group);
+            let which = if which.is_empty() { &mut [] } else { &mut which[r * cols..][..cols] };
+            let mut at = 0;
+            self.blocks::<64>(group, count, &mut at, out, which);
+            self.blocks::<16>(group, count, &mut at, out, which);
+            self.blocks::<4>(group, count, &mut at, out, which);
+            self.blocks::<1>(group, count, &mut at, out, which);
+        }
+    }
+}
+
+/// `out[g] = greatest of the rows of group g`, column by column, 0 without rows; `which`, where it is as long as
+/// `out`, gets the number of the member it came from, the first of equals.
+pub fn max<M: Members>(out: &mut [f32], which: &mut [u32], cols: usize, members: &M, x: &[f32]) {
+    if cols == 0 {
+        return;
+    }
+    let groups = piece_groups(out.len() / cols, cols, x.len());
+    let kernel = |piece: usize, out: &mut [f32], which: &mut [u32]| {
+        dispatch(Max { out, which, cols, members, first: piece * groups, x });
+    };
+    let pieces = out.par_chunks_mut(groups * cols).enumerate();
+    if which.is_empty() {
+        return pieces.for_each(|(piece, out)| kernel(piece, out, &mut []));
+    }
+    let pieces = pieces.zip(which.par_chunks_mut(groups * cols));
+    pieces.for_each(|((piece, out), which)| kernel(piece, out, which));
+}

@@ -1,0 +1,148 @@
+//! [`Users`]: an index turned around, by counting.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use rayon::prelude::*;
+
+use super::segment::Members;
+
+/// Places from which on several threads count, each a part of them.
+const PARALLEL_FROM: usize = 1 << 16;
+/// Parts that are counted apart at most; each has a counter per row.
+const PARTS_MAX: usize = 8;
+
+/// For every row, the places that read it, ascending.
+pub struct Users {
+    /// The places of row `r` are `places[starts[r]..starts[r + 1]]`.
+    starts: Vec<u32>,
+    places: Option<Vec<AtomicU32>>,
+}
+
+impl Users {
+    /// Inverts `index` (place to row); `u32::MAX` reads nothing. In linear time; an index that is sorted already
+    /// is only counted, since then the places of a row follow one another.
+    pub fn new(index: &[u32], rows: usize) -> Self {
+        if index.is_sorted() && index.last().is_none_or(|last| *last != u32::MAX) {
+            return Self { starts: sorted_starts(index, rows), places: None };
+        }
+        let parts = rayon::current_num_threads().min(PARTS_MAX).min(4 * index.len() / rows.max(1));
+        if parts < 2 || index.len() < PARALLEL_FROM {
+            return Self::alone(index, rows);
+        }
+        Self::in_parts(index, rows, parts)
+    }
+
+    fn alone(index: &[u32], rows: usize) -> Self {
+        let mut starts = vec![0u32; rows + 2];
+        let read = |row: &&u32| **row != u32::MAX;
+        // Counted two places further, `starts[r + 1]` is the write position of row r and ends as its end.
+        index.iter().filter(read).for_each(|row| starts[*row as usize + 2] += 1);
+        for r in 2..starts.len() {
+            starts[r] += starts[r - 1];
+        }
+        let mut places = vec![0u32; starts.last().map_or(0, |n| *n as usize)];
+        for (place, row) in index.iter().enumerate().filter(|(_, row)| **row != u32::MAX) {
+            let at = &mut starts[*row as usize + 1];
+            places[*at as usize] = place as u32;
+            *at += 1;
+        }
+        Self { starts, places: Some(places.into_iter().map(AtomicU32::new).collect()) }
+    }
+
+    /// Each part counts the rows of a stretch of the index and then lists it, at places that follow from what the
+    /// parts before it counted: no place is written twice, whatever the order of the threads.
+    fn in_parts(index: &[u32], rows: usize, parts: usize) -> Self {
+        let length = index.len().div_ceil(parts);
+        // What is read by nobody counts for the row behind the last.
+        let mut counts: Vec<Vec<u32>> = index
+            .par_chunks(length)
+            .map(|index| {
+                let mut counts = vec![0u32; rows + 1];
+                index.iter().for_each(|row| counts[(*row as usize).min(rows)] += 1);
+                counts
+            })
+            .collect();
+        let mut starts = Vec::with_capacity(rows + 2);
+        let mut at = 0;
+        for row in 0..=rows {
+            starts.push(at);
+            for counts in &mut counts {
+                at += std::mem::replace(&mut counts[row], at);
+            }
+        }
+        starts.push(starts[rows]);
+        let places: Vec<AtomicU32> = std::iter::repeat_with(AtomicU32::default).take(index.len()).collect();
+        index.par_chunks(length).zip(&mut counts).enumerate().for_each(|(part, (index, counts))| {
+            for (place, row) in (part * length..).zip(index) {
+                let at = &mut counts[(*row as usize).min(rows)];
+                places[*at as usize].store(place as u32, Relaxed);
+                *at += 1;
+            }
+        });
+        Self { starts, places: Some(places) }
+    }
+}
+
+/// Where each row begins in a sorted index.
+fn sorted_starts(index: &[u32], rows: usize) -> Vec<u32> {
+    let mut starts = Vec::with_capacity(rows + 2);
+    for (place, row) in index.iter().enumerate() {
+        if starts.len() <= *row as usize {
+            starts.resize(*row as usize + 1, place as u32);
+        }
+    }
+    starts.resize(rows + 2, index.len() as u32);
+    starts
+}
+
+impl Members for Users {
+    #[inline(always)]
+    fn count(&self, row: usize) -> usize {
+        (self.starts[row + 1] - self.starts[row]) as usize
+    }
+
+    #[inline(always)]
+    fn member(&self, row: usize, nth: usize) -> usize {
+        let at = self.starts[row] as usize + nth;
+        self.places.as_ref().map_or(at, |places| places[at].load(Relaxed) as usize)
+    }
+
+    #[inline(always)]
+    fn later(&self, row: usize, nth: usize) -> Option<usize> {
+        Some(self.places.as_ref()?.get(self.starts[row] as usize + nth)?.load(Relaxed) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::rng;
+
+    fn of(users: &Users, row: usize) -> Vec<usize> {
+        (0..users.count(row)).map(|nth| users.member(row, nth)).collect()
+    }
+
+    #[test]
+    fn users_are_listed_in_order() {
+        let users = Users::new(&[2, 0, u32::MAX, 2, 2], 4);
+        assert_eq!([0, 1, 2, 3].map(|r| of(&users, r)), [vec![1], vec![], vec![0, 3, 4], vec![]]);
+        let users = Users::new(&[0, 0, 2, 2, 5], 7);
+        assert!(users.places.is_none());
+        assert_eq!([0, 1, 2, 5, 6].map(|r| of(&users, r)), [vec![0, 1], vec![], vec![2, 3], vec![4], vec![]]);
+        assert_eq!(of(&Users::new(&[], 3), 2), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn parts_list_what_one_lists() {
+        for (rows, parts) in [(1, 2), (7, 3), (1000, 8), (5000, 2)] {
+            let index: Vec<u32> = (0..20_000u64)
+                .map(|i| match rng::below([1, i, 0, 0], rows as u32 + 50) {
+                    row if (row as usize) < rows => row,
+                    _ => u32::MAX,
+                })
+                .collect();
+            let (one, many) = (Users::alone(&index, rows), Users::in_parts(&index, rows, parts));
+            assert!((0..rows).all(|r| of(&one, r) == of(&many, r)), "{rows} rows in {parts} parts");
+        }
+    }
+}

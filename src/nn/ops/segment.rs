@@ -1,0 +1,196 @@
+//! Sums, means and maxima over groups of rows that stand together, and the softmax within groups.
+//!
+//! ```text
+//! sum   y_g = sum_i x_i              dx_i = dy_g
+//! mean  y_g = sum_i x_i / n_g        dx_i = dy_g / n_g
+//! max   y_g = max_i x_i              dx_i = dy_g where x_i is the (first) greatest, else 0      column by column
+//! softmax  y_i = exp(x_i - max_g) / sum_j exp(x_j - max_g)     dx_i = y_i (dy_i - sum_j y_j dy_j)
+//! ```
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::nn::cpu::segment::{Csr, Slots, max, sum};
+use crate::nn::cpu::softmax;
+use crate::nn::cpu::spread::spread;
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{Tape, TapePool, Tensor, Var};
+
+/// Which rows of a value form a group.
+#[derive(Clone, Debug)]
+pub enum Groups {
+    /// Group `g` is rows `offsets[g]..offsets[g + 1]`: one offset more than groups, from 0 to the number of rows,
+    /// never falling.
+    Offsets(Arc<Vec<u32>>),
+    /// Group `g` is the first `counts[g]` of the `slots` rows from `g * slots` on; the others belong to nobody.
+    Slots {
+        /// Rows per group, K.
+        slots: usize,
+        /// Occupied slots per group, at most `slots`.
+        counts: Arc<Vec<u32>>,
+    },
+}
+
+impl Groups {
+    /// Number of groups.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Offsets(offsets) => offsets.len().saturating_sub(1),
+            Self::Slots { counts, .. } => counts.len(),
+        }
+    }
+
+    /// Whether there are no groups.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// That these are groups of `rows` rows.
+    pub(super) fn check(&self, rows: usize) {
+        match self {
+            Self::Offsets(offsets) => {
+                assert_eq!(offsets.first(), Some(&0), "groups: the first offset is not 0");
+                assert_eq!(offsets.last().map(|end| *end as usize), Some(rows), "groups: the last offset");
+                assert!(offsets.is_sorted(), "groups: an offset is smaller than the one before it");
+            }
+            Self::Slots { slots, counts } => {
+                assert_eq!(slots * counts.len(), rows, "groups: {slots} slots for {}", counts.len());
+                assert!(counts.iter().all(|n| *n as usize <= *slots), "groups: more than {slots} slots");
+            }
+        }
+    }
+}
+
+/// How the rows of a group become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduce {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The greatest of each column. A NaN is greater than nothing.
+    Max,
+}
+
+struct Reduction {
+    x: Var,
+    groups: Groups,
+    reduce: Reduce,
+    /// `[groups, cols]`: bits of the number of the member that was the greatest; for the maximum only.
+    which: Option<Tensor>,
+}
+
+struct Softmax {
+    x: Var,
+    groups: Groups,
+}
+
+impl Tape<'_> {
+    /// One row per group: `[rows, c]` to `[groups, c]`. A group without rows gives zeros.
+    ///
+    /// # Panics
+    /// If the groups are not those of the value's rows.
+    pub fn reduce(&mut self, x: Var, groups: &Groups, reduce: Reduce) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        groups.check(rows);
+        let needs = self.needs(x);
+        let mut y = self.take(groups.len(), cols);
+        let mut which = (needs && reduce == Reduce::Max).then(|| self.take(groups.len(), cols));
+        let numbers: &mut [u32] = which.as_mut().map_or(&mut [], |t| bytemuck::cast_slice_mut(t.data_mut()));
+        let (out, x_data, mean) = (y.data_mut(), self.value(x).data(), reduce == Reduce::Mean);
+        match (self.device(), groups, reduce) {
+            (Device::Cpu, Groups::Offsets(offsets), Reduce::Max) => {
+                max(out, numbers, cols, &Csr(offsets), x_data);
+            }
+            (Device::Cpu, Groups::Slots { slots, counts }, Reduce::Max) => {
+                max(out, numbers, cols, &Slots { counts, slots: *slots }, x_data);
+            }
+            (Device::Cpu, Groups::Offsets(offsets), _) => {
+                sum(out, cols, true, &Csr(offsets), x_data, cols, mean);
+            }
+            (Device::Cpu, Groups::Slots { slots, counts }, _) => {
+                sum(out, cols, true, &Slots { counts, slots: *slots }, x_data, cols, mean);
+            }
+        }
+        let groups = groups.clone();
+        self.push(y, needs, needs.then(|| Box::new(Reduction { x, groups, reduce, which }) as _))
+    }
+
+    /// The softmax within each group, every column for itself: `[rows, c]` to `[rows, c]`. Rows of nobody give 0.
+    ///
+    /// # Panics
+    /// If the groups are not those of the value's rows.
+    pub fn group_softmax(&mut self, x: Var, groups: &Groups) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        groups.check(rows);
+        let mut y = self.take(rows, cols);
+        match (self.device(), groups) {
+            (Device::Cpu, Groups::Offsets(offsets)) => {
+                softmax::forward(y.data_mut(), cols, &Csr(offsets), self.value(x).data());
+            }
+            (Device::Cpu, Groups::Slots { slots, counts }) => {
+                let slots = Slots { counts, slots: *slots };
+                softmax::forward(y.data_mut(), cols, &slots, self.value(x).data());
+            }
+        }
+        let needs = self.needs(x);
+        self.push(y, needs, needs.then(|| Box::new(Softmax { x, groups: groups.clone() }) as _))
+    }
+}
+
+/// Writes the gradient of `x` with `write`, into fresh memory; where that has to be added to what is there, by way of
+/// other memory.
+fn write_or_add(walk: &mut Walk<'_>, x: Var, write: impl FnOnce(&mut Tensor)) {
+    if walk.is_fresh(x) {
+        return walk.flow_with(x, |dx, _| write(dx));
+    }
+    let mut dx = walk.take_like(x);
+    write(&mut dx);
+    walk.flow(x, dx);
+}
+
+impl Backward for Reduction {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        let Self { x, groups, reduce, which } = *self;
+        let (cols, mean) = (d.cols(), reduce == Reduce::Mean);
+        let numbers: &[u32] = which.as_ref().map_or(&[], |t| bytemuck::cast_slice(t.data()));
+        let data = d.data();
+        write_or_add(walk, x, |dx| match (d.device(), &groups) {
+            (Device::Cpu, Groups::Offsets(offsets)) => {
+                spread(dx.data_mut(), &Csr(offsets), data, numbers, cols, mean);
+            }
+            (Device::Cpu, Groups::Slots { slots, counts }) => {
+                spread(dx.data_mut(), &Slots { counts, slots: *slots }, data, numbers, cols, mean);
+            }
+        });
+        walk.give(d);
+        if let Some(which) = which {
+            walk.give(which);
+        }
+    }
+
+    fn release(self: Box<Self>, pool: &mut TapePool) {
+        if let Some(which) = self.which {
+            pool.give(which);
+        }
+    }
+}
+
+impl Backward for Softmax {
+    fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
+        let (cols, y) = (d.cols(), walk.value(result).data());
+        match (walk.device, &self.groups) {
+            (Device::Cpu, Groups::Offsets(offsets)) => {
+                softmax::backward(d.data_mut(), cols, &Csr(offsets), y);
+            }
+            (Device::Cpu, Groups::Slots { slots, counts }) => {
+                softmax::backward(d.data_mut(), cols, &Slots { counts, slots: *slots }, y);
+            }
+        }
+        walk.flow(self.x, d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}

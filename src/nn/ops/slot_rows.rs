@@ -1,0 +1,100 @@
+//! What a neighbor's slot holds, put together in one pass:
+//! `out[i] = [nodes[node[i]] ; edges[edge[i]] ; cos(deltas[i] * w + b)]`.
+//!
+//! Backward: the first columns are added up by node, the last ones go to a learned `w` and `b`. Edge rows are data.
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::nn::cpu::gather::{Users, scatter_add};
+use crate::nn::cpu::slot_rows as cpu;
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{Tape, TapePool, Tensor, TimeEncoder, Var};
+
+use super::gather::check;
+use super::time;
+
+/// Arguments of [`Tape::slot_rows`] for `n` rows.
+#[derive(Clone, Debug)]
+pub struct SlotRows<'a> {
+    /// Table of node rows, `[any, dn]`.
+    pub nodes: Var,
+    /// Row of `nodes` for each row, `[n]`.
+    pub node: Arc<Vec<u32>>,
+    /// Table of edge rows, `[any, de]`; no gradient.
+    pub edges: Arc<Tensor>,
+    /// Row of `edges` for each row, `[n]`.
+    pub edge: Arc<Vec<u32>>,
+    /// Time differences, `[n]`.
+    pub deltas: Arc<Vec<f32>>,
+    /// Their encoding.
+    pub time: &'a TimeEncoder,
+}
+
+struct Rows {
+    nodes: Var,
+    node: Arc<Vec<u32>>,
+    edge_cols: usize,
+    deltas: Arc<Vec<f32>>,
+    time: TimeEncoder,
+}
+
+impl Tape<'_> {
+    /// Node row, edge row and encoded time difference side by side: `[n, dn + de + time]`.
+    ///
+    /// # Panics
+    /// If the columns differ in length or name a row that is not there.
+    pub fn slot_rows(&mut self, args: SlotRows<'_>) -> Var {
+        let (rows, node_cols) = self.value(args.nodes).shape();
+        let n = args.node.len();
+        assert_eq!(
+            (args.edge.len(), args.deltas.len()),
+            (n, n),
+            "slot_rows: an edge and a difference per row"
+        );
+        check(&args.node, rows);
+        check(&args.edge, args.edges.rows());
+        let parameters = self.parameters();
+        let (w, b) = args.time.weights(parameters);
+        let edge_cols = args.edges.cols();
+        let mut out = self.take(n, node_cols + edge_cols + w.len());
+        let parts = cpu::Parts {
+            nodes: self.value(args.nodes).data(),
+            node_cols,
+            node: &args.node,
+            edges: args.edges.data(),
+            edge_cols,
+            edge: &args.edge,
+            deltas: &args.deltas,
+            w,
+            b,
+        };
+        match self.device() {
+            Device::Cpu => cpu::join(out.data_mut(), parts),
+        }
+        let learned = self.training() && matches!(args.time, TimeEncoder::Trained { .. });
+        let needs = self.needs(args.nodes) || learned;
+        let SlotRows { nodes, node, deltas, .. } = args;
+        let saved = Rows { nodes, node, edge_cols, deltas, time: args.time.clone() };
+        self.push(out, needs, needs.then(|| Box::new(saved) as _))
+    }
+}
+
+impl Backward for Rows {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        let (stride, node_cols) = (d.cols(), walk.value(self.nodes).cols());
+        walk.flow_with(self.nodes, |dn, fresh| match d.device() {
+            Device::Cpu => {
+                let users = Users::new(&self.node, dn.rows());
+                scatter_add(dn.data_mut(), node_cols, fresh, &users, d.data(), stride);
+            }
+        });
+        if let TimeEncoder::Trained { w, b } = self.time {
+            let from = (node_cols + self.edge_cols).min(d.data().len());
+            time::backward_weights(walk, w, b, &self.deltas, &d.data()[from..], stride);
+        }
+        walk.give(d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
