@@ -15,13 +15,27 @@ HERE = Path(__file__).parent
 BENCHMARKS = HERE.parent.parent / "docs" / "benchmarks"
 DIRECTIONS = ("forward", "backward")
 PEERS = {"torch": "torch", "pyg": "PyG", "burn": "burn"}
+# What to know of an operation beside its figures.
+NOTES = {
+    "gather_rows": "The gradient is that of the whole table, rows that were not read included.",
+    "gather_concat_time": "Edge rows are data and have no gradient. Torch has no such operation in one; its parts count "
+    "together.",
+    "scatter_add": "The rows that come out start at 0. For unique indices torch's copies by index are among the ways.",
+    "slot_attention": "Attention of one query per row over its occupied slots; without slots the result is 0.",
+    "unique": "Evergraph numbers ids in the order in which they first appear, as training does. Torch's ways may leave "
+    "the order open too; what comes out is sorted before it is compared, outside of the time.",
+    "scatter_last": "Both write into a table that is there, and what they write is defined where an index repeats: torch "
+    "promises nothing of `out[index] = x` then, so it has to find the last ones first.",
+    "adam": "The optimizer's step alone, gradients given.",
+    "sample_recent": "Not in torch; [other temporal samplers](peers.md) are measured apart.",
+}
 
 PAGE = """# Operations beside torch and the machine's ceilings
 
 <!-- Made by benches/ops/report.py from ops.json and benches/ops/reasons.json: change those, not this. -->
 
-The operations of a temporal GNN as Evergraph's training runs them, forward and backward, on {device}: beside those of
-{peers}, and as a share of what this machine can do at all.
+The operations of a temporal GNN on {device}, forward and backward, as Evergraph's training runs them: beside {peers},
+and as a share of what this machine can do at all.{gpu}
 
 Both sides compute on the same inputs with {threads} threads, in 32-bit floats. Torch is timed in every way it has for
 an operation, and the fastest counts; types of indices, masks and row pointers are prepared for it outside of the time,
@@ -69,7 +83,7 @@ shares of the ceiling that bounds them.
 Measured in the same processes, medians. *Copy* reads and writes memory far beyond the caches, *copy_in_cache* stays
 inside; bytes read and bytes written both count. A row's share is its useful bytes or operations per second by the
 ceiling that bounds it, at as many threads as it uses; useful bytes are those that an operation cannot but read and
-write, each once.
+write. A share above 100 % is of an operation that reads more than it writes, or whose inputs stay in a cache.
 
 | ceiling | |
 |---|--:|
@@ -86,8 +100,9 @@ write, each once.
 def page(document):
     rows, machine = document["rows"], document["machine"]
     return PAGE.format(
-        device={"cpu": "the CPU; not measured on a GPU", "cuda": "a GPU"}[document["device"]],
-        peers=" and ".join(", ".join(PEERS[peer] for peer in document["peers"]).rsplit(", ", 1)),
+        device={"cpu": "the CPU", "cuda": "the GPU"}[document["device"]],
+        gpu=" Nothing here was measured or verified on a GPU." if document["device"] == "cpu" else "",
+        peers=" and ".join(", ".join(PEERS[peer] for peer in PEERS if peer in document["peers"]).rsplit(", ", 1)),
         threads=document["threads"],
         agreement=agreement(document),
         rounds=document["rounds"],
@@ -225,7 +240,8 @@ def table(op, rows):
         rule += ["--:", "--:"]
     head += ["fastest way of torch", "ceiling", "share"] if "torch" in peers else ["ceiling", "share"]
     rule += ["---", "---", "--:"] if "torch" in peers else ["---", "--:"]
-    lines = [f"### {op}", "", line(head), "|" + "|".join(rule) + "|"]
+    note = [NOTES[op], ""] if op in NOTES else []
+    lines = [f"### {op}", "", *note, line(head), "|" + "|".join(rule) + "|"]
     for row in rows:
         cells = [point(row), row["direction"], duration(row["ours"]["seconds"])]
         for peer in peers:
