@@ -18,14 +18,14 @@ PEERS = {"torch": "torch", "pyg": "PyG", "burn": "burn"}
 # What to know of an operation beside its figures.
 NOTES = {
     "gather_rows": "The gradient is that of the whole table, rows that were not read included.",
-    "gather_concat_time": "Edge rows are data and have no gradient. Torch has no such operation in one; its parts count "
-    "together.",
+    "gather_concat_time": "Edge rows are data and have no gradient. Torch has no such operation in one; its parts "
+    "count together.",
     "scatter_add": "The rows that come out start at 0. For unique indices torch's copies by index are among the ways.",
     "slot_attention": "Attention of one query per row over its occupied slots; without slots the result is 0.",
     "unique": "Evergraph numbers ids in the order in which they first appear, as training does. Torch's ways may leave "
     "the order open too; what comes out is sorted before it is compared, outside of the time.",
-    "scatter_last": "Both write into a table that is there, and what they write is defined where an index repeats: torch "
-    "promises nothing of `out[index] = x` then, so it has to find the last ones first.",
+    "scatter_last": "Both write into a table that is there, and what they write is defined where an index repeats: "
+    "torch promises nothing of `out[index] = x` then, so it has to find the last ones first.",
     "adam": "The optimizer's step alone, gradients given.",
     "sample_recent": "Not in torch; [other temporal samplers](peers.md) are measured apart.",
 }
