@@ -1,7 +1,8 @@
 """Checks and times operations of torch, or of PyG's utilities on torch, on points that evergraph wrote.
 
     evergraph bench ops --cases DIR
-    python peer_torch.py DIR --threads N --json OUT [--op NAME...] [--peer torch|pyg] [--device cpu|cuda] [--compile]
+    python peer_torch.py DIR --threads N --json OUT [--op NAME...] [--peer torch|pyg] [--device cpu|cuda]
+                         [--compile] [--check]
 
 Every way to compute an operation is first compared with what came out of ours, output and gradients: no sampled
 element may differ by more than 1e-5 of the largest magnitude of its output, and no sum over all elements by more than
@@ -86,6 +87,7 @@ def parse():
     parser.add_argument("--peer", choices=["torch", "pyg"], default="torch")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--compile", action="store_true", help="also each way through torch.compile")
+    parser.add_argument("--check", action="store_true", help="compare results only, time nothing")
     parser.add_argument("--runs", type=int, help="at most so many runs: for a trial, not for a result")
     parser.add_argument("--known", help="what an earlier run wrote: ways that were slow there are left out")
     return parser.parse_args()
@@ -120,6 +122,10 @@ class Measurement:
         ways = [way for way in self.ways() if self.right(way)]
         if not ways:
             raise Disagreement(f"{self.point.id}: no way works: {self.dropped}")
+        for each in self.dropped:
+            tell(f"{each['way']} does not work here: {each['reason']}")
+        if self.arguments.check:
+            return []
         found = [("forward", ways, self.forward)]
         with_backward = [way for way in ways if way.backward and not way.step]
         if self.prepared.differentiable and with_backward:
@@ -168,8 +174,9 @@ class Measurement:
         except (RuntimeError, NotImplementedError, TypeError) as error:
             self.dropped.append({"way": way.name, "reason": str(error).strip().splitlines()[0]})
             return False
-        for name, array in found.items():
-            self.compare(way, name, array)
+        differing = [text for name, array in found.items() if (text := self.compare(way, name, array))]
+        if differing:
+            raise Disagreement(f"{self.point.id}: by {way.name}: " + "; ".join(differing))
         return True
 
     def results(self, way, prepared):
@@ -190,6 +197,7 @@ class Measurement:
         return {name: found[name].detach().cpu().numpy() for name in self.point.outputs if name in found}
 
     def compare(self, way, name, array):
+        """What is wrong with a result, if anything is."""
         direction = "backward" if name.startswith("grad_") else "forward"
         error = self.point.error(name, array)
         if error > TOLERANCE and self.point.op.endswith("_max") and direction == "backward":
@@ -200,13 +208,14 @@ class Measurement:
             exact = self.results(twin, exact_prepared)[name]
             ours, theirs = self.point.error(name, exact), relative(array, exact)
             if ours > TOLERANCE or theirs > TORCH_TOLERANCE:
-                raise Disagreement(
-                    f"{self.point.id}: {name} by {way.name} differs by {error:.2g}; "
-                    f"from 64-bit results ours differs by {ours:.2g}, torch's by {theirs:.2g}"
+                return (
+                    f"{name} differs by {error:.2g}, and from a 64-bit result "
+                    f"ours by {ours:.2g}, torch's by {theirs:.2g}"
                 )
             self.notes.append(f"{name} by {way.name} is {theirs:.2g} from its 64-bit result, ours {ours:.2g}")
             error = ours
         self.errors[direction] = max(self.errors[direction], error)
+        return None
 
     def ties(self):
         """Elements that share a maximum: implementations divide its gradient among them as they like."""

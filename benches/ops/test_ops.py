@@ -225,7 +225,7 @@ def write_all(folder):
     return w
 
 
-ARGUMENTS = argparse.Namespace(device="cpu", runs=7, compile=False)
+ARGUMENTS = argparse.Namespace(device="cpu", runs=7, compile=False, check=False)
 
 
 class Values(unittest.TestCase):
