@@ -158,8 +158,13 @@ def ratio(row, peer="torch"):
 
 
 def compared(rows, peer, direction):
-    found = [(ratio(row, peer), row) for row in rows if row["direction"] == direction and peer in row["peers"]]
-    return [(number, row) for number, row in found if row["op"] != "reference_step"]
+    found = [row for row in single(rows) if row["direction"] == direction and peer in row["peers"]]
+    return [(ratio(row, peer), row) for row in found]
+
+
+def single(rows):
+    """Rows of one operation each; the reference step is many and has a table of its own."""
+    return [row for row in rows if row["op"] != "reference_step"]
 
 
 def summary(rows):
@@ -199,7 +204,7 @@ def of_op(rows, op):
 
 
 def by_operation(rows):
-    for op in operations(rows):
+    for op in operations(single(rows)):
         for direction in dict.fromkeys(row["direction"] for row in of_op(rows, op)):
             found = [row for row in of_op(rows, op) if row["direction"] == direction]
             ratios = [number for number in map(ratio, found) if number]
@@ -296,13 +301,13 @@ def digits(number):
 
 
 def plot_ratio(rows):
-    found = [(row["op"], row["direction"], ratio(row)) for row in rows if ratio(row)]
+    found = [(row["op"], row["direction"], ratio(row)) for row in single(rows) if ratio(row)]
     caption = "torch's time by Evergraph's, one mark per point: right of the line Evergraph is faster"
     return plots.strips("Ratio to torch", caption, found, plots.Powers([number for _, _, number in found]))
 
 
 def plot_ceiling(rows):
-    with_share = [row for row in rows if "ratio_to_ceiling" in row["ours"]]
+    with_share = [row for row in single(rows) if "ratio_to_ceiling" in row["ours"]]
     found = [(row["op"], row["direction"], row["ours"]["ratio_to_ceiling"]) for row in with_share]
     caption = "useful bytes or operations per second by the measured ceiling that bounds the point"
     return plots.strips("Share of the ceiling", caption, found, plots.Linear([number for _, _, number in found]))
