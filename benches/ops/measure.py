@@ -24,6 +24,9 @@ ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "ops"
 EVERGRAPH = ROOT / "target" / "release" / "evergraph"
 PYG_OPERATIONS = {"segment_sum", "segment_mean", "segment_max", "scatter_add", "edge_softmax"}
+# By default glibc gives large blocks back to the system and asks for new ones, which have to be zeroed and mapped page
+# by page; of a large result this can be most of what torch takes. With these settings it keeps what it has.
+KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 28)}
 # Steps of burn that are timed in a round.
 BURN_RUNS = 30
 # What of a row of ours depends on the round.
@@ -105,7 +108,7 @@ def run(command, environment, allowed=(0,)):
 
 
 def players_of(name):
-    players = [ours, torch]
+    players = [ours, torch, torch_kept]
     players += [pyg] if name in PYG_OPERATIONS else []
     players += [burn] if name == "reference_step" else []
     return players
@@ -115,24 +118,29 @@ def ours(name, arguments):
     return [evergraph(arguments, [name]) | {"peer": None}]
 
 
-def torch(name, arguments, peer="torch"):
-    out, first = CACHE / f"{peer}.json", CACHE / f"{peer}-{name}.json"
+def torch(name, arguments, peer="torch", label="torch", settings={}):
+    out, first = CACHE / f"{label}.json", CACHE / f"{label}-{name}.json"
     out.unlink(missing_ok=True)
     command = [CACHE / "peers" / "bin" / "python", "-B", HERE / "peer_torch.py", CACHE / "cases", "--peer", peer]
     command += ["--threads", arguments.threads, "--device", arguments.device, "--op", name, "--json", out]
     command += ["--compile"] if arguments.compile else []
     command += ["--runs", arguments.runs] if arguments.runs else []
     command += ["--known", first] if first.exists() else []
-    said = run(command, os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}, allowed=(0, 1))
+    settings = settings | {"OMP_NUM_THREADS": str(arguments.threads)}
+    said = run(command, os.environ | settings, allowed=(0, 1))
     if not out.exists():
-        sys.exit(f"ops: {peer} told nothing of {name}:\n{said}")
+        sys.exit(f"ops: {label} told nothing of {name}:\n{said}")
     if not first.exists():
         shutil.copy(out, first)
-    return [json.loads(out.read_text())]
+    return [json.loads(out.read_text()) | {"peer": label}]
+
+
+def torch_kept(name, arguments):
+    return torch(name, arguments, "torch", "torch-kept", KEPT)
 
 
 def pyg(name, arguments):
-    return torch(name, arguments, "pyg")
+    return torch(name, arguments, "pyg", "pyg")
 
 
 def burn(name, arguments):

@@ -14,7 +14,7 @@ import plots
 HERE = Path(__file__).parent
 BENCHMARKS = HERE.parent.parent / "docs" / "benchmarks"
 DIRECTIONS = ("forward", "backward")
-PEERS = {"torch": "torch", "pyg": "PyG", "burn": "burn"}
+PEERS = {"torch": "torch", "torch-kept": "torch, memory kept", "pyg": "PyG", "burn": "burn"}
 # What to know of an operation beside its figures.
 NOTES = {
     "gather_rows": "The gradient is that of the whole table, rows that were not read included.",
@@ -39,7 +39,9 @@ and as a share of what this machine can do at all.{gpu}
 
 Both sides compute on the same inputs with {threads} threads, in 32-bit floats. Torch is timed in every way it has for
 an operation, and the fastest counts; types of indices, masks and row pointers are prepared for it outside of the time,
-and it is installed as PyPI has it. Before anything is timed, every output and every gradient of every way is compared
+and it is installed as PyPI has it. *Torch, memory kept* is the same with glibc told by its environment to keep
+large blocks of memory instead of giving them back after each use (`benches/ops/measure.py` has the settings);
+Evergraph keeps its buffers from step to step in any case. Before anything is timed, every output and every gradient of every way is compared
 with Evergraph's: no sampled element may differ by more than 1e-5 of the largest magnitude of its output, and no sum
 over all elements by more than 1e-5 of the sum of magnitudes. {agreement}
 
