@@ -41,9 +41,11 @@ Both sides compute on the same inputs with {threads} threads, in 32-bit floats. 
 an operation, and the fastest counts; types of indices, masks and row pointers are prepared for it outside of the time,
 and it is installed as PyPI has it. *Torch, memory kept* is the same with glibc told by its environment to keep
 large blocks of memory instead of giving them back after each use (`benches/ops/measure.py` has the settings);
-Evergraph keeps its buffers from step to step in any case. Before anything is timed, every output and every gradient of every way is compared
-with Evergraph's: no sampled element may differ by more than 1e-5 of the largest magnitude of its output, and no sum
-over all elements by more than 1e-5 of the sum of magnitudes. {agreement}
+Evergraph keeps its buffers from step to step in any case.
+
+Before anything is timed, every output and every gradient of every way is compared with Evergraph's: no sampled
+element may differ by more than 1e-5 of the largest magnitude of its output, and no sum over all elements by more than
+1e-5 of the sum of magnitudes. {agreement}
 
 A time is the median of {rounds} rounds, in each of which Evergraph and then its peers time all points of an
 operation (every other round the other way around), each the median of 30 runs or more, fewer where a run takes over
