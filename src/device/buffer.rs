@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::Device;
+use super::{Device, pages};
 
 const LINE_BYTES: usize = 64;
 
@@ -31,7 +31,13 @@ impl<T: Pod> DeviceBuffer<T> {
     #[must_use]
     pub fn zeros(device: &Device, len: usize) -> Self {
         let lines = match device {
-            Device::Cpu => vec![Line::zeroed(); (len * size_of::<T>()).div_ceil(LINE_BYTES)],
+            Device::Cpu => {
+                let count = (len * size_of::<T>()).div_ceil(LINE_BYTES);
+                let mut lines = Vec::with_capacity(count);
+                pages::ask_for_big(&mut lines);
+                lines.resize(count, Line::zeroed());
+                lines
+            }
         };
         Self { device: device.clone(), lines, len, kind: PhantomData }
     }

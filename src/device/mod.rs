@@ -8,6 +8,7 @@
 mod buffer;
 pub mod disk;
 pub mod matmul;
+mod pages;
 mod prefetch;
 mod probe;
 pub mod rng;
@@ -15,7 +16,7 @@ pub mod simd;
 pub mod stream;
 
 pub use buffer::DeviceBuffer;
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_near};
 pub use probe::{CudaDevice, CudaFound, Probe, probe};
 
 /// A place where buffers live and operations run.

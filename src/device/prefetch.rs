@@ -15,11 +15,26 @@ pub fn prefetch<T: ?Sized>(thing: &T) {
     let _ = thing;
 }
 
+/// The same for many things that come one after the other: they are brought into the second-level cache, which can
+/// wait for more of them at a time than the first.
+#[inline(always)]
+pub fn prefetch_near<T: ?Sized>(thing: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(thing).cast::<i8>()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = thing;
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     fn anything_can_be_asked_for() {
         super::prefetch(&7_u8);
+        super::prefetch_near(&7_u8);
         super::prefetch::<[u64]>(&[]);
     }
 }

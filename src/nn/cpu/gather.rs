@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::prefetch;
+use crate::device::prefetch_near;
 use crate::device::simd::{Kernel, dispatch};
 use crate::device::stream;
 
@@ -22,12 +22,12 @@ pub const BLOCK: usize = 2048;
 /// Values of one cache line.
 const LINE: usize = 16;
 
-/// Asks for a row ahead of its use, for at most eight lines: from there on the processor sees the pattern.
+/// Asks for a row ahead of its use, all of it: the processor sees the pattern of a row only when it is over.
 #[inline(always)]
 pub fn ask_for(x: &[f32], at: usize, cols: usize) {
-    for line in (0..cols.min(8 * LINE)).step_by(LINE) {
+    for line in (0..cols.min(64 * LINE)).step_by(LINE) {
         if let Some(value) = x.get(at + line) {
-            prefetch(value);
+            prefetch_near(value);
         }
     }
 }
@@ -35,7 +35,7 @@ pub fn ask_for(x: &[f32], at: usize, cols: usize) {
 /// How many rows ahead to ask for; 0 for tables that are near anyway.
 #[inline(always)]
 pub fn ahead(values: usize, cols: usize) -> usize {
-    if values < FAR_FROM { 0 } else { (1024 / cols.max(1)).clamp(4, 32) }
+    if values < FAR_FROM { 0 } else { (2048 / cols.max(1)).clamp(2, 64) }
 }
 
 struct Gather<'a> {

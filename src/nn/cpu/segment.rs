@@ -121,7 +121,8 @@ impl<M: Members> Kernel for Sum<'_, M> {
                 }
             }
             let mut at = 0;
-            self.blocks::<128>(group, count, &mut at, out);
+            self.blocks::<256>(group, count, &mut at, out);
+            self.blocks::<64>(group, count, &mut at, out);
             self.blocks::<32>(group, count, &mut at, out);
             self.blocks::<16>(group, count, &mut at, out);
             self.blocks::<4>(group, count, &mut at, out);

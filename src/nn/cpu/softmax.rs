@@ -34,19 +34,20 @@ fn fold(lanes: &mut [f32; LANES], cols: usize, with: impl Fn(f32, f32) -> f32) {
     }
 }
 
-/// The values of a group by vectors, what is missing in the last one filled up.
+/// The values from `at` on of a group that ends at `end`; `filler` stands in the lanes beyond that.
 #[inline(always)]
-fn vectors(values: &[f32], filler: f32) -> impl Iterator<Item = [f32; LANES]> {
-    let (whole, rest) = values.as_chunks::<LANES>();
-    let mut last = [filler; LANES];
-    last[..rest.len()].copy_from_slice(rest);
-    whole.iter().copied().chain((!rest.is_empty()).then_some(last))
-}
-
-#[inline(always)]
-fn put(out: &mut [f32], vector: &[f32; LANES]) {
-    let n = out.len();
-    out.copy_from_slice(&vector[..n]);
+fn load(x: &[f32], at: usize, end: usize, filler: f32) -> [f32; LANES] {
+    let left = end - at;
+    let mut lanes = [filler; LANES];
+    if let Some(whole) = x[at..].first_chunk::<LANES>() {
+        // What follows the group is there to be read, and is masked out.
+        for l in 0..LANES {
+            lanes[l] = if l < left { whole[l] } else { filler };
+        }
+    } else {
+        lanes[..left].copy_from_slice(&x[at..end]);
+    }
+    lanes
 }
 
 struct Forward<'a, R> {
@@ -58,45 +59,52 @@ struct Forward<'a, R> {
 }
 
 impl<R: Runs> Forward<'_, R> {
+    /// `y = x - max` for one group, the values of which begin at `begin`.
     #[inline(always)]
-    fn vectors<const FMA: bool>(y: &mut [f32], x: &[f32], cols: usize) {
+    fn shift(y: &mut [f32], x: &[f32], begin: usize, cols: usize) {
+        let end = begin + y.len();
+        if !LANES.is_multiple_of(cols) {
+            for c in 0..cols {
+                let column = || x[begin..end].iter().skip(c).step_by(cols);
+                let top = column().copied().fold(f32::NEG_INFINITY, f32::max);
+                y.iter_mut().skip(c).step_by(cols).zip(column()).for_each(|(y, x)| *y = x - top);
+            }
+            return;
+        }
         let mut top = [f32::NEG_INFINITY; LANES];
-        for v in vectors(x, f32::NEG_INFINITY) {
+        for at in (begin..end).step_by(LANES) {
+            let v = load(x, at, end, f32::NEG_INFINITY);
             for l in 0..LANES {
                 top[l] = if v[l] > top[l] { v[l] } else { top[l] };
             }
         }
         fold(&mut top, cols, |a, b| if a > b { a } else { b });
-        let mut sum = [0.0f32; LANES];
-        for (out, v) in y.chunks_mut(LANES).zip(vectors(x, f32::NEG_INFINITY)) {
-            let mut e = [0.0f32; LANES];
-            for l in 0..LANES {
-                e[l] = exp::<FMA>(v[l] - top[l]);
-            }
-            e[out.len()..].fill(0.0);
-            for l in 0..LANES {
-                sum[l] += e[l];
-            }
-            put(out, &e);
-        }
-        fold(&mut sum, cols, |a, b| a + b);
-        for out in y.chunks_mut(LANES) {
-            out.iter_mut().zip(&sum).for_each(|(o, s)| *o /= s);
+        for (y, x) in y.chunks_mut(LANES).zip(x[begin..end].chunks(LANES)) {
+            y.iter_mut().zip(x).zip(&top).for_each(|((y, x), top)| *y = x - top);
         }
     }
 
-    /// For any number of columns: one column after the other.
+    /// Divides the values of one group by their sums.
     #[inline(always)]
-    fn columns<const FMA: bool>(y: &mut [f32], x: &[f32], cols: usize) {
-        for c in 0..cols {
-            let column = || x.iter().skip(c).step_by(cols);
-            let top = column().copied().fold(f32::NEG_INFINITY, f32::max);
-            let mut sum = 0.0;
-            for (y, x) in y.iter_mut().skip(c).step_by(cols).zip(column()) {
-                *y = exp::<FMA>(x - top);
-                sum += *y;
+    fn divide(y: &mut [f32], cols: usize) {
+        if !LANES.is_multiple_of(cols) {
+            for c in 0..cols {
+                let sum: f32 = y.iter().skip(c).step_by(cols).sum();
+                y.iter_mut().skip(c).step_by(cols).for_each(|y| *y /= sum);
             }
-            y.iter_mut().skip(c).step_by(cols).for_each(|y| *y /= sum);
+            return;
+        }
+        let mut sum = [0.0f32; LANES];
+        for at in (0..y.len()).step_by(LANES) {
+            let v = load(y, at, y.len(), 0.0);
+            for l in 0..LANES {
+                sum[l] += v[l];
+            }
+        }
+        fold(&mut sum, cols, |a, b| a + b);
+        let share = sum.map(|sum| 1.0 / sum);
+        for y in y.chunks_mut(LANES) {
+            y.iter_mut().zip(&share).for_each(|(y, share)| *y *= share);
         }
     }
 }
@@ -107,17 +115,23 @@ impl<R: Runs> Kernel for Forward<'_, R> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let (cols, base) = (self.cols, self.runs.begin(self.groups.start));
-        for group in self.groups.clone() {
+        let place = |group: usize| {
             let (begin, end) = (self.runs.begin(group), self.runs.begin(group + 1));
-            let y = &mut self.y[(begin - base) * cols..(end - base) * cols];
-            let (y, nobody) = y.split_at_mut(self.runs.count(group) * cols);
+            ((begin - base) * cols, self.runs.count(group) * cols, (end - base) * cols)
+        };
+        for group in self.groups.clone() {
+            let (begin, values, end) = place(group);
+            let (y, nobody) = self.y[begin..end].split_at_mut(values);
             nobody.fill(0.0);
-            let x = &self.x[begin * cols..][..y.len()];
-            if LANES.is_multiple_of(cols) {
-                Self::vectors::<FMA>(y, x, cols);
-            } else {
-                Self::columns::<FMA>(y, x, cols);
-            }
+            Self::shift(y, self.x, base * cols + begin, cols);
+        }
+        // One long loop over all groups: short ones of their own would leave most lanes empty.
+        self.y.iter_mut().for_each(|y| *y = exp::<FMA>(*y));
+        for group in self.groups.clone() {
+            let (begin, values, end) = place(group);
+            let (y, nobody) = self.y[begin..end].split_at_mut(values);
+            nobody.fill(0.0);
+            Self::divide(y, cols);
         }
     }
 }
@@ -142,16 +156,22 @@ impl<R: Runs> Backward<'_, R> {
     #[inline(always)]
     fn vectors(d: &mut [f32], y: &[f32], cols: usize) {
         let mut along = [0.0f32; LANES];
-        for (d, y) in vectors(d, 0.0).zip(vectors(y, 0.0)) {
+        for at in (0..d.len()).step_by(LANES) {
+            let (d, y) = (load(d, at, d.len(), 0.0), load(y, at, d.len(), 0.0));
             for l in 0..LANES {
                 along[l] += d[l] * y[l];
             }
         }
         fold(&mut along, cols, |a, b| a + b);
-        for (d, y) in d.chunks_mut(LANES).zip(y.chunks(LANES)) {
-            for ((d, y), along) in d.iter_mut().zip(y).zip(&along) {
-                *d = y * (*d - along);
+        let (y, y_rest) = y[..d.len()].as_chunks::<LANES>();
+        let (whole, rest) = d.as_chunks_mut::<LANES>();
+        for (d, y) in whole.iter_mut().zip(y) {
+            for l in 0..LANES {
+                d[l] = y[l] * (d[l] - along[l]);
             }
+        }
+        for ((d, y), along) in rest.iter_mut().zip(y_rest).zip(&along) {
+            *d = y * (*d - along);
         }
     }
 
@@ -176,10 +196,11 @@ impl<R: Runs> Kernel for Backward<'_, R> {
             let d = &mut self.d[(begin - base) * cols..(end - base) * cols];
             let (d, nobody) = d.split_at_mut(self.runs.count(group) * cols);
             nobody.fill(0.0);
-            let y = &self.y[begin * cols..][..d.len()];
+            let y = &self.y[begin * cols..];
             if LANES.is_multiple_of(cols) {
                 Self::vectors(d, y, cols);
             } else {
+                let y = &y[..d.len()];
                 Self::columns(d, y, cols);
             }
         }

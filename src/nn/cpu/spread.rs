@@ -71,23 +71,40 @@ struct Spread<'a, R> {
 }
 
 impl<R: Runs> Spread<'_, R> {
-    /// One row of the gradient, from that of its group.
+    /// The rows from member `nth` on of a group of `count` members.
     #[inline(always)]
-    fn row(&self, out: &mut [f32], group: usize, nth: usize, count: usize) {
-        if nth >= count {
-            return out.fill(0.0);
-        }
-        let d = &self.d[group * self.cols..][..self.cols];
-        if let Some(which) = self.which.get(group * self.cols..).and_then(|rest| rest.get(..self.cols)) {
-            for ((o, d), which) in out.iter_mut().zip(d).zip(which) {
-                *o = if *which == nth as u32 { *d } else { 0.0 };
+    fn rows(&self, out: &mut [f32], group: usize, nth: usize, count: usize) {
+        let cols = self.cols;
+        let (members, nobody) = out.split_at_mut(out.len().min(count.saturating_sub(nth) * cols));
+        nobody.fill(0.0);
+        let d = &self.d[group * cols..][..cols];
+        if let Some(which) = self.which.get(group * cols..).and_then(|rest| rest.get(..cols)) {
+            for (nth, out) in (nth as u32..).zip(members.chunks_exact_mut(cols)) {
+                for ((o, d), which) in out.iter_mut().zip(d).zip(which) {
+                    *o = if *which == nth { *d } else { 0.0 };
+                }
             }
-        } else if self.mean {
-            let share = 1.0 / count as f32;
-            out.iter_mut().zip(d).for_each(|(o, d)| *o = d * share);
-        } else {
-            out.copy_from_slice(d);
+            return;
         }
+        let share = if self.mean { 1.0 / count as f32 } else { 1.0 };
+        match cols {
+            4 => Self::copies::<4>(members, d, share),
+            16 => Self::copies::<16>(members, d, share),
+            64 => Self::copies::<64>(members, d, share),
+            _ => {
+                for out in members.chunks_exact_mut(cols) {
+                    out.iter_mut().zip(d).for_each(|(o, d)| *o = d * share);
+                }
+            }
+        }
+    }
+
+    /// `d * share` into every row, for a width that is known while compiling.
+    #[inline(always)]
+    fn copies<const COLS: usize>(out: &mut [f32], d: &[f32], share: f32) {
+        let Some(d) = d.first_chunk::<COLS>() else { return };
+        let d = d.map(|d| d * share);
+        out.as_chunks_mut::<COLS>().0.iter_mut().for_each(|row| *row = d);
     }
 }
 
@@ -103,17 +120,19 @@ impl<R: Runs> Kernel for Spread<'_, R> {
         for group in self.groups.clone() {
             let (begin, end) = (self.runs.begin(group), self.runs.begin(group + 1));
             let count = self.runs.count(group);
-            for (nth, row) in (begin - base..end - base).enumerate() {
-                if !self.far {
-                    self.row(&mut dx[row * cols..][..cols], group, nth, count);
-                    continue;
-                }
+            if !self.far {
+                self.rows(&mut dx[(begin - base) * cols..(end - base) * cols], group, 0, count);
+                continue;
+            }
+            let mut nth = 0;
+            while nth < end - begin {
                 if filled + cols > BLOCK {
                     stream::copy(&mut dx[written..written + filled], &block[..filled]);
                     (written, filled) = (written + filled, 0);
                 }
-                self.row(&mut block[filled..filled + cols], group, nth, count);
-                filled += cols;
+                let some = ((BLOCK - filled) / cols).min(end - begin - nth);
+                self.rows(&mut block[filled..filled + some * cols], group, nth, count);
+                (filled, nth) = (filled + some * cols, nth + some);
             }
         }
         if self.far {

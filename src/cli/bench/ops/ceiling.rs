@@ -8,6 +8,7 @@ use super::super::seconds;
 use super::work::Bound;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::device::stream;
+use crate::device::{Device, DeviceBuffer};
 
 /// Values of a copy beyond any cache, and of one that stays in the second level of each core.
 const FAR: usize = 24 << 20;
@@ -37,7 +38,8 @@ impl Ceilings {
         let on = |threads: usize| rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let (one, all) = (on(1)?, on(threads)?);
         tell("ceiling: copy");
-        let mut far = (vec![1.0_f32; FAR], vec![0.0_f32; FAR]);
+        let mut far = (DeviceBuffer::zeros(&Device::Cpu, FAR), DeviceBuffer::zeros(&Device::Cpu, FAR));
+        far.0.as_mut_slice().fill(1.0);
         let mut copy = |pool: &rayon::ThreadPool, n: usize| pool.install(|| far_copy(&mut far, n, runs));
         let (copy_one, copy_all) = (copy(&one, 1), copy(&all, threads));
         drop(far);
@@ -80,12 +82,12 @@ fn median(mut measured: Vec<f64>) -> f64 {
 
 /// Bytes per second, each thread copying a part of its own; past the caches or through them, whichever is faster.
 #[allow(clippy::cast_precision_loss)]
-fn far_copy((from, to): &mut (Vec<f32>, Vec<f32>), threads: usize, runs: usize) -> f64 {
+fn far_copy((from, to): &mut (DeviceBuffer<f32>, DeviceBuffer<f32>), threads: usize, runs: usize) -> f64 {
     let part = FAR.div_ceil(threads);
     let mut once = |copy: fn(&mut [f32], &[f32])| {
         let (spent, ()) = seconds(|| {
             rayon::scope(|scope| {
-                for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
+                for (to, from) in to.as_mut_slice().chunks_mut(part).zip(from.as_slice().chunks(part)) {
                     scope.spawn(move |_| copy(to, from));
                 }
             });

@@ -269,6 +269,7 @@ fn row(
         "cache": point.cache.name(),
         "seconds": timed.median,
         "p95_seconds": timed.p95,
+        "min_seconds": timed.min,
         "runs": timed.runs,
         "bytes_moved": cost.bytes,
         "flops": cost.flops,

@@ -106,12 +106,18 @@ gather_rows rows=1000000 row_bytes=256 table_rows=1000000 indices=uniform
 gather_rows rows=250000 row_bytes=1024 table_rows=250000 indices=uniform
 gather_rows rows=60000 row_bytes=4096 table_rows=60000 indices=uniform
 gather_rows rows=18000 row_bytes=688 table_rows=157474 indices=recency cache=cold
-gather_concat_time rows=1800 node_table_rows=10000 edge_table_rows=18000 node_cols=100 edge_cols=172 time_cols=100 indices=uniform
-!gather_concat_time rows=18000 node_table_rows=10000 edge_table_rows=157474 node_cols=100 edge_cols=172 time_cols=100 indices=recency
-gather_concat_time rows=18000 node_table_rows=10000 edge_table_rows=157474 node_cols=100 edge_cols=172 time_cols=100 indices=uniform
-gather_concat_time rows=18000 node_table_rows=10000 edge_table_rows=157474 node_cols=100 edge_cols=172 time_cols=100 indices=uniform cache=cold
-gather_concat_time rows=18000 node_table_rows=10000 edge_table_rows=157474 node_cols=100 edge_cols=172 time_cols=100 indices=uniform threads=1
-gather_concat_time rows=180000 node_table_rows=100000 edge_table_rows=157474 node_cols=32 edge_cols=16 time_cols=32 indices=zipf
+gather_concat_time rows=1800 node_table_rows=10000 edge_table_rows=18000 \
+    node_cols=100 edge_cols=172 time_cols=100 indices=uniform
+!gather_concat_time rows=18000 node_table_rows=10000 edge_table_rows=157474 \
+    node_cols=100 edge_cols=172 time_cols=100 indices=recency
+gather_concat_time rows=18000 node_table_rows=10000 edge_table_rows=157474 \
+    node_cols=100 edge_cols=172 time_cols=100 indices=uniform
+gather_concat_time rows=18000 node_table_rows=10000 edge_table_rows=157474 \
+    node_cols=100 edge_cols=172 time_cols=100 indices=uniform cache=cold
+gather_concat_time rows=18000 node_table_rows=10000 edge_table_rows=157474 \
+    node_cols=100 edge_cols=172 time_cols=100 indices=uniform threads=1
+gather_concat_time rows=180000 node_table_rows=100000 edge_table_rows=157474 \
+    node_cols=32 edge_cols=16 time_cols=32 indices=zipf
 slot_sum rows=100 slots=10 row_bytes=400
 slot_sum rows=1800 slots=10 row_bytes=400
 !slot_sum rows=100000 slots=10 row_bytes=256

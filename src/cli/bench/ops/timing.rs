@@ -21,6 +21,7 @@ const WARM_UP: usize = 3;
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
     pub median: f64,
+    pub min: f64,
     pub p95: f64,
     pub runs: usize,
 }
@@ -66,7 +67,7 @@ pub fn time(
         Some(_) => repeat(runs, || work.backward(&mut || between.prepare()))?,
         None => None,
     };
-    Ok((forward.unwrap_or(Timed { median: f64::NAN, p95: f64::NAN, runs: 0 }), backward))
+    Ok((forward.unwrap_or(Timed { median: f64::NAN, min: f64::NAN, p95: f64::NAN, runs: 0 }), backward))
 }
 
 fn repeat(
@@ -94,5 +95,6 @@ fn repeat(
     }
     measured.sort_by(f64::total_cmp);
     let (median, p95) = (percentile(&measured, 50), percentile(&measured, 95));
-    Ok(Some(Timed { median, p95, runs: measured.len() }))
+    let min = measured.first().copied().unwrap_or(f64::NAN);
+    Ok(Some(Timed { median, min, p95, runs: measured.len() }))
 }
