@@ -4,10 +4,10 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check fmt peers
+.PHONY: help demo test check fmt peers ops-peers
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it, running again resumes
 	@scripts/setup.sh
@@ -38,3 +38,7 @@ fmt: ## format the sources
 peers: ## measure beside other temporal samplers; DATA=folder of event files, 12 GB of Python packages
 	@scripts/setup.sh
 	benches/peers/run.sh --data "$(DATA)"
+
+ops-peers: ## measure every operation beside torch, PyG and burn; 5.4 GB of Python packages
+	@scripts/setup.sh
+	benches/ops/run.sh

@@ -1,0 +1,218 @@
+"""Times evergraph's operations and its peers' in turn, and writes docs/benchmarks/ops.json and what report.py makes
+of it; a trial is written to .cache/ops/trial.
+
+For every operation come rounds: evergraph times all points of the operation, then each peer does, and in the next
+round the other way around, so that a slow minute of the machine meets both. A figure is the median of the rounds.
+Peers check their results against evergraph's each time, before they time anything; a point on which they differ is
+told and left out. Needs the standard library.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+import report
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / ".cache" / "ops"
+EVERGRAPH = ROOT / "target" / "release" / "evergraph"
+PYG_OPERATIONS = {"segment_sum", "segment_mean", "segment_max", "scatter_add", "edge_softmax"}
+# By default glibc gives large blocks back to the system and asks for new ones, which have to be zeroed and mapped page
+# by page; of a large result this can be most of what torch takes. With these settings it keeps what it has.
+KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 28)}
+# Steps of burn that are timed in a round.
+BURN_RUNS = 30
+# What of a row of ours depends on the round.
+MEASURED = ["seconds", "p95_seconds", "useful_bytes_per_second", "useful_flops_per_second", "ratio_to_ceiling"]
+
+
+def main():
+    arguments = parse()
+    trial = bool(arguments.op or arguments.quick or arguments.runs)
+    target = CACHE / "trial" if trial else ROOT / "docs" / "benchmarks"
+    target.mkdir(parents=True, exist_ok=True)
+    load = os.getloadavg()[0]
+    names = write_cases(arguments)
+    told = []
+    for number, name in enumerate(names, 1):
+        for turn in range(arguments.rounds):
+            tell(f"{name} ({number} of {len(names)}), round {turn + 1} of {arguments.rounds}")
+            players = players_of(name)
+            for player in players if turn % 2 == 0 else reversed(players):
+                told += player(name, arguments)
+    document = merge(told) | {
+        "measured": datetime.date.today().isoformat(),
+        "trial": trial,
+        "load_average_before": round(load, 2),
+        "rounds": arguments.rounds,
+        "device": arguments.device,
+    }
+    (target / "ops.json").write_text(json.dumps(document, indent=1) + "\n")
+    report.write(target)
+    tell(f"wrote {target.relative_to(ROOT)}/ops.json and ops.md")
+    if document["disagreements"]:
+        sys.exit("ops: results differ: " + "; ".join(each["reason"] for each in document["disagreements"]))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description="Times evergraph's operations and its peers' in turn.")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of everybody")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of which the median counts")
+    parser.add_argument("--op", action="append", help="only this operation; may be given again")
+    parser.add_argument("--quick", action="store_true", help="only a chosen dozen of points")
+    parser.add_argument("--runs", type=int, help="runs of each point, for a trial")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--compile", action="store_true", help="torch also through torch.compile")
+    return parser.parse_args()
+
+
+def write_cases(arguments):
+    """Writes the points for the peers, and gives the names of their operations in order."""
+    folder = CACHE / "cases"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for old in CACHE.glob("*.json"):
+        old.unlink()
+    evergraph(arguments, arguments.op or [], "--cases", folder)
+    return list(dict.fromkeys(point["op"] for point in points()))
+
+
+def points():
+    return json.loads((CACHE / "cases" / "cases.json").read_text())["points"]
+
+
+def evergraph(arguments, names, *more):
+    command = [EVERGRAPH, "bench", "ops", "--threads", str(arguments.threads), "--device", arguments.device]
+    command += [word for name in names for word in ("--op", name)]
+    command += ["--quick"] if arguments.quick else []
+    command += ["--runs", str(arguments.runs)] if arguments.runs else []
+    out = CACHE / "ours.json"
+    out.unlink(missing_ok=True)
+    run([*command, *more, "--json", out], os.environ)
+    return json.loads(out.read_text()) if out.exists() else None
+
+
+def run(command, environment, allowed=(0,)):
+    """What a program says is shown only if it fails."""
+    done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode not in allowed:
+        sys.exit(f"ops: {' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout.decode()}")
+    return done.stdout.decode()
+
+
+def players_of(name):
+    players = [ours, torch, torch_kept]
+    players += [pyg] if name in PYG_OPERATIONS else []
+    players += [burn] if name == "reference_step" else []
+    return players
+
+
+def ours(name, arguments):
+    return [evergraph(arguments, [name]) | {"peer": None}]
+
+
+def torch(name, arguments, peer="torch", label="torch", settings={}):
+    out, first = CACHE / f"{label}.json", CACHE / f"{label}-{name}.json"
+    out.unlink(missing_ok=True)
+    command = [CACHE / "peers" / "bin" / "python", "-B", HERE / "peer_torch.py", CACHE / "cases", "--peer", peer]
+    command += ["--threads", arguments.threads, "--device", arguments.device, "--op", name, "--json", out]
+    command += ["--compile"] if arguments.compile else []
+    command += ["--runs", arguments.runs] if arguments.runs else []
+    command += ["--known", first] if first.exists() else []
+    settings = settings | {"OMP_NUM_THREADS": str(arguments.threads)}
+    said = run(command, os.environ | settings, allowed=(0, 1))
+    if not out.exists():
+        sys.exit(f"ops: {label} told nothing of {name}:\n{said}")
+    if not first.exists():
+        shutil.copy(out, first)
+    return [json.loads(out.read_text()) | {"peer": label}]
+
+
+def torch_kept(name, arguments):
+    return torch(name, arguments, "torch", "torch-kept", KEPT)
+
+
+def pyg(name, arguments):
+    return torch(name, arguments, "pyg", "pyg")
+
+
+def burn(name, arguments):
+    """A step of burn for each point: with other threads only, it has one size."""
+    told = []
+    for point in points():
+        if point["op"] == name:
+            threads = point["params"].get("threads", arguments.threads)
+            command = [CACHE / "burn" / "release" / "ops-burn", threads, arguments.runs or BURN_RUNS]
+            document = json.loads(run(command, os.environ))
+            document["rows"][0] |= {"id": point["id"], "direction": "forward"}
+            told.append(document)
+    return told
+
+
+def merge(told):
+    """One document from what everybody told in all rounds."""
+    own = [each for each in told if each["peer"] is None]
+    ours = collect(each["rows"] for each in own)
+    peers = {}
+    for each in told:
+        if each["peer"]:
+            peers.setdefault(each["peer"], []).append(each)
+    rows = []
+    for key, found in ours.items():
+        row = {name: value for name, value in found[0].items() if name not in MEASURED + ["runs"]}
+        row["ours"] = summary(found) | {
+            name: median(each[name] for each in found) for name in MEASURED[2:] if found[0].get(name) is not None
+        }
+        rows.append(row | {"peers": {}})
+    by_key = {key: row for key, row in zip(ours, rows)}
+    for peer, documents in peers.items():
+        for key, found in collect(document["rows"] for document in documents).items():
+            if key not in by_key:
+                sys.exit(f"ops: {peer} timed {key}, which evergraph did not")
+            errors = [each.get("largest_relative_error") for each in found]
+            checked = {"largest_relative_error": max(errors)} if None not in errors else {}
+            notes = sorted({note for each in found for note in each.get("notes", [])})
+            fastest = min(found, key=lambda each: each["seconds"])
+            figures = summary(found) | checked | {"way": fastest.get("way") or fastest["variant"]}
+            by_key[key]["peers"][peer] = figures | ({"notes": notes} if notes else {})
+    every = lambda name: {each["id"]: each for d in told for each in d.get(name, [])}.values()
+    ceilings = {name: median(d["ceilings"][name] for d in own) for name in own[0]["ceilings"]}
+    return {
+        "machine": own[0]["machine"],
+        "threads": own[0]["threads"],
+        "ceilings": ceilings,
+        "peers": {peer: documents[0]["version"] for peer, documents in peers.items()},
+        "rows": rows,
+        "skipped": list(every("skipped")),
+        "disagreements": list(every("disagreements")),
+    }
+
+
+def collect(rounds):
+    """Rows by what they measure, with one entry per round each."""
+    found = {}
+    for rows in rounds:
+        for row in rows:
+            found.setdefault((row["id"], row["direction"]), []).append(row)
+    return found
+
+
+def summary(found):
+    seconds = [each["seconds"] for each in found]
+    figures = {"seconds": median(seconds), "p95_seconds": median(each["p95_seconds"] for each in found)}
+    return figures | {"seconds_of_rounds": seconds, "runs": sum(each["runs"] for each in found)}
+
+
+def tell(text):
+    print(f"ops: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

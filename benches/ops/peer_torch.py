@@ -1,0 +1,306 @@
+"""Checks and times operations of torch, or of PyG's utilities on torch, on points that evergraph wrote.
+
+    evergraph bench ops --cases DIR
+    python peer_torch.py DIR --threads N --json OUT [--op NAME...] [--peer torch|pyg] [--device cpu|cuda]
+                         [--compile] [--check]
+
+Every way to compute an operation is first compared with what came out of ours, output and gradients: no sampled
+element may differ by more than 1e-5 of the largest magnitude of its output, and no sum over all elements by more than
+1e-5 of the sum of magnitudes. Where 32-bit sums of torch and of ours are further apart, the same way in 64 bits tells
+whose fault it is: ours must be that near to it. A point that differs is not timed; its id is printed, and the exit
+status is 1.
+
+A time is the median of at least 30 runs after a warm-up (fewer, but 7, where a run takes over 100 ms): forward alone
+in inference mode; backward alone by autograd.grad with a given output gradient, the graph retained. Of all ways the
+fastest counts, forward and backward each. For a cold cache 128 MiB are read and written between runs. A point with
+`threads` among its parameters has its own number of them.
+"""
+
+import argparse
+import gc
+import json
+import sys
+import time
+import warnings
+from statistics import median
+
+import numpy as np
+import torch
+from cases import TOLERANCE, Cases, Disagreement
+from variants import Prepared, Way
+
+# What torch's own 32-bit results may differ from its 64-bit ones where ours does not.
+TORCH_TOLERANCE = 1e-3
+COLD_BYTES = 128 << 20
+# Ways that take this much longer than the fastest in a few runs are not measured further.
+HOPELESS = 1.5
+# Ways that take this much longer in their first run have no second; in one run, they are left out of a later one.
+SLOW = 3
+
+
+def main():
+    arguments = parse()
+    warnings.simplefilter("ignore")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("peer_torch: --device cuda, but torch finds no CUDA device here")
+    known = known_ways(arguments.known)
+    module = __import__(f"ways_{arguments.peer}")
+    cases, rows, skipped, failed = Cases(arguments.cases), [], [], []
+    names = {point.op for point in cases.points}
+    for name in arguments.op or []:
+        if name not in names:
+            sys.exit(f"peer_torch: no point of --op {name} in {arguments.cases}; there are: {', '.join(sorted(names))}")
+    chosen = [point for point in cases.points if not arguments.op or point.op in arguments.op]
+    for number, point in enumerate(chosen, 1):
+        if point.op not in module.OPERATIONS:
+            reason = module.WITHOUT_PEER.get(point.op, f"{arguments.peer} has no such operation")
+            skipped.append({"id": point.id, "reason": reason})
+            continue
+        tell(f"{number}/{len(chosen)} {point.id}")
+        try:
+            torch.set_num_threads(point.params.get("threads", arguments.threads))
+            rows += Measurement(point, module.OPERATIONS[point.op], arguments, known.get(point.id)).rows()
+        except Disagreement as disagreement:
+            tell(f"DIFFERS: {disagreement}")
+            failed.append({"id": point.id, "reason": str(disagreement)})
+    document = {
+        "peer": arguments.peer,
+        "version": version(arguments.peer),
+        "threads": arguments.threads,
+        "device": arguments.device,
+        "rows": rows,
+        "skipped": skipped,
+        "disagreements": failed,
+    }
+    with open(arguments.json, "w") as out:
+        json.dump(document, out, indent=1)
+    if failed:
+        sys.exit(f"peer_torch: {len(failed)} points differ: " + "; ".join(point["id"] for point in failed))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description="Checks and times operations of torch beside evergraph's.")
+    parser.add_argument("cases", help="folder that `evergraph bench ops --cases` wrote")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--json", required=True, help="file to write")
+    parser.add_argument("--op", action="append", help="only this operation; may be given again")
+    parser.add_argument("--peer", choices=["torch", "pyg"], default="torch")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--compile", action="store_true", help="also each way through torch.compile")
+    parser.add_argument("--check", action="store_true", help="compare results only, time nothing")
+    parser.add_argument("--runs", type=int, help="at most so many runs: for a trial, not for a result")
+    parser.add_argument("--known", help="what an earlier run wrote: ways that were slow there are left out")
+    return parser.parse_args()
+
+
+def known_ways(path):
+    """By point, the ways that were not much slower than the fastest, forward or backward."""
+    known = {}
+    for row in json.load(open(path))["rows"] if path else []:
+        limit = SLOW * min(row["ways"].values())
+        known.setdefault(row["id"], set()).update(name for name, took in row["ways"].items() if took <= limit)
+    return known
+
+
+def version(peer):
+    if peer == "torch":
+        return torch.__version__
+    return f"{__import__('torch_geometric').__version__} on torch {torch.__version__}"
+
+
+class Measurement:
+    """One point of one peer."""
+
+    def __init__(self, point, operation, arguments, known=None):
+        self.point, self.operation, self.arguments, self.known = point, operation, arguments, known
+        self.prepared = Prepared(point, arguments.device)
+        self.clock = Clock(arguments.device, point.cold, arguments.runs)
+        self.errors = {"forward": 0.0, "backward": 0.0}
+        self.dropped, self.notes = [], []
+
+    def rows(self):
+        ways = [way for way in self.ways() if self.right(way)]
+        if not ways:
+            raise Disagreement(f"{self.point.id}: no way works: {self.dropped}")
+        for each in self.dropped:
+            tell(f"{each['way']} does not work here: {each['reason']}")
+        if self.arguments.check:
+            return []
+        found = [("forward", ways, self.forward)]
+        with_backward = [way for way in ways if way.backward and not way.step]
+        if self.prepared.differentiable and with_backward:
+            found.append(("backward", with_backward, self.backward))
+        return [self.row(*each) for each in found]
+
+    def ways(self):
+        ways = self.operation(self.prepared)
+        if self.arguments.compile:
+            torch._dynamo.reset()
+            ways += [compiled(way) for way in ways]
+        return [way for way in ways if self.known is None or way.name in self.known]
+
+    def row(self, direction, ways, call_of):
+        name, taken, pilots = self.clock.fastest(ways, call_of)
+        row = {"id": self.point.id, "op": self.point.op, "direction": direction, "way": name}
+        row |= {"seconds": median(taken), "p95_seconds": float(np.quantile(taken, 0.95)), "runs": len(taken)}
+        row |= {"largest_relative_error": self.errors.get(direction), "ways": pilots, "dropped": self.dropped}
+        return row | ({"notes": self.notes} if self.notes else {})
+
+    def forward(self, way):
+        if way.step:
+            return way.step()
+        function, inputs = way.make(), self.prepared.tensors
+
+        def call():
+            with torch.inference_mode():
+                function(inputs)
+
+        return call
+
+    def backward(self, way):
+        out, leaves = self.graph(way, self.prepared)
+        return lambda: torch.autograd.grad(out, leaves, self.prepared.grad_out, retain_graph=True)
+
+    @staticmethod
+    def graph(way, prepared):
+        inputs = {name: tensor.detach() for name, tensor in prepared.tensors.items()}
+        leaves = [inputs[name].requires_grad_() for name in prepared.differentiable]
+        return way.make()(inputs), leaves
+
+    def right(self, way):
+        """Whether the way works here; one that gives something else than ours raises."""
+        try:
+            found = self.results(way, self.prepared)
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            self.dropped.append({"way": way.name, "reason": str(error).strip().splitlines()[0]})
+            return False
+        differing = [text for name, array in found.items() if (text := self.compare(way, name, array))]
+        if differing:
+            raise Disagreement(f"{self.point.id}: by {way.name}: " + "; ".join(differing))
+        return True
+
+    def results(self, way, prepared):
+        """Outputs and gradients as arrays, by name, of what ours told."""
+        function = way.make()
+        with torch.inference_mode():
+            for _ in range(self.point.params.get("steps", 1)):
+                out = function(prepared.tensors)
+        out = way.settle(out)
+        found = out if isinstance(out, dict) else {"out": out}
+        if way.backward and prepared.differentiable:
+            out, leaves = self.graph(way, prepared)
+            gradients = torch.autograd.grad(out, leaves, prepared.grad_out)
+            found |= {f"grad_{name}": gradient for name, gradient in zip(prepared.differentiable, gradients)}
+        missing = [name for name in self.point.outputs if name not in found and not name.startswith("grad_")]
+        if missing:
+            raise Disagreement(f"{self.point.id}: this script knows no output {missing}")
+        return {name: found[name].detach().cpu().numpy() for name in self.point.outputs if name in found}
+
+    def compare(self, way, name, array):
+        """What is wrong with a result, if anything is."""
+        direction = "backward" if name.startswith("grad_") else "forward"
+        error = self.point.error(name, array)
+        if error > TOLERANCE and self.point.op.endswith("_max") and direction == "backward":
+            error = self.point.error(name, array, self.ties())
+        if error > TOLERANCE:
+            exact_prepared = Prepared(self.point, self.arguments.device, torch.float64)
+            twin = next(each for each in self.operation(exact_prepared) if way.name.endswith(each.name))
+            exact = self.results(twin, exact_prepared)[name]
+            ours, theirs = self.point.error(name, exact), relative(array, exact)
+            if ours > TOLERANCE or theirs > TORCH_TOLERANCE:
+                return (
+                    f"{name} differs by {error:.2g}, and from a 64-bit result "
+                    f"ours by {ours:.2g}, torch's by {theirs:.2g}"
+                )
+            self.notes.append(f"{name} by {way.name} is {theirs:.2g} from its 64-bit result, ours {ours:.2g}")
+            error = ours
+        self.errors[direction] = max(self.errors[direction], error)
+        return None
+
+    def ties(self):
+        """Elements that share a maximum: implementations divide its gradient among them as they like."""
+        p = self.prepared
+        with torch.inference_mode():
+            rows = p.segment if "offsets" in p.tensors else torch.arange(p.rows * p.slots, device=p.device) // p.slots
+            hidden = torch.zeros_like(rows, dtype=torch.bool)
+            if "counts" in p.tensors and p.mask is not None:
+                hidden = ~p.mask.flatten()
+            values = p.x.masked_fill(hidden[:, None], float("-inf"))
+            wide = rows[:, None].expand_as(values)
+            top = torch.full(p.outputs["out"], float("-inf"), device=p.device).scatter_reduce(0, wide, values, "amax")
+            highest = (values == top[rows]) & ~hidden[:, None]
+            count = torch.zeros(p.outputs["out"], device=p.device).index_add_(0, rows, highest.float())
+            return (highest & (count[rows] > 1)).cpu().numpy()
+
+
+def relative(found, exact):
+    return float(np.abs(found - exact).max(initial=0.0)) / max(float(np.abs(exact).max(initial=0.0)), 1e-30)
+
+
+def compiled(way):
+    """The way through torch.compile; it is compiled when it is first called."""
+    # Buffers of a compiled graph may only be given away if the graph is used once.
+    torch._functorch.config.donated_buffer = False
+    return Way(f"compiled, {way.name}", lambda: torch.compile(way.make(), dynamic=False), way.backward, way.settle)
+
+
+class Clock:
+    """Times calls on a device, with a warm or a cold cache."""
+
+    def __init__(self, device, cold, runs_at_most):
+        self.cuda, self.runs_at_most = device == "cuda", runs_at_most
+        self.spoiler = torch.zeros(COLD_BYTES // 4, device=device) if cold else None
+
+    def fastest(self, ways, call_of):
+        """Name and seconds of the fastest way, and what each took in a few runs."""
+        pilots = {}
+        for way in ways:
+            call = call_of(way)
+            first = min(self.seconds(call, 2))
+            slow = first > SLOW * min(pilots.values(), default=first)
+            pilots[way.name] = first if slow else median(self.seconds(call, 5))
+            del call
+        limit = HOPELESS * min(pilots.values())
+        measured = []
+        for way in sorted(ways, key=lambda way: pilots[way.name])[:3]:
+            if pilots[way.name] <= limit:
+                call = call_of(way)
+                self.seconds(call, 3)
+                measured.append((way.name, self.seconds(call, self.runs(pilots[way.name]))))
+                del call
+        return *min(measured, key=lambda each: median(each[1])), pilots
+
+    def runs(self, pilot):
+        runs = min(max(int(0.25 / pilot), 30), 300) if pilot <= 0.1 else min(max(int(3 / pilot), 7), 30)
+        return min(runs, self.runs_at_most or runs)
+
+    def seconds(self, call, runs):
+        gc.collect()
+        gc.disable()
+        try:
+            return [self.once(call) for _ in range(runs)]
+        finally:
+            gc.enable()
+
+    def once(self, call):
+        if self.spoiler is not None:
+            self.spoiler.add_(1)
+        if self.cuda:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            return start.elapsed_time(end) / 1e3
+        started = time.perf_counter()
+        call()
+        return time.perf_counter() - started
+
+
+def tell(text):
+    print(f"peer_torch: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
