@@ -64,10 +64,10 @@ impl GraphReader<'_> {
     pub fn expect_newest(&self, nodes: &[NodeId], before: &[EventTime], most: usize) {
         self.expect(nodes, before, |blocks, slab, wanted| {
             let mut left = most;
-            for block in blocks.iter().rev().take(2) {
+            for (i, block) in blocks.iter().rev().enumerate() {
                 wanted.push(block.chunk(slab));
-                // A full block before the boundary is likelier to suffice than not.
-                left = left.saturating_sub(block.len() / 2);
+                // The boundary cuts the newest block somewhere, and no other.
+                left = left.saturating_sub(if i == 0 { block.len() / 2 } else { block.len() });
                 if left == 0 {
                     break;
                 }

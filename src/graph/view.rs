@@ -183,7 +183,9 @@ impl<'a> Past<'a> {
     pub fn announce(&self) {
         match self.blocks {
             [] => {}
-            [block] => block.announce(self.slab),
+            // One that begins later is not looked into, and may be on disk.
+            [block] if block.start < self.before => block.announce(self.slab),
+            [_] => {}
             blocks => prefetch(&blocks[blocks.len() / 2]),
         }
     }
