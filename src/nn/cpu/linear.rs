@@ -4,7 +4,11 @@ use rayon::prelude::*;
 
 use crate::device::simd::{Kernel, dispatch};
 
-use super::piece_rows;
+use super::{piece_rows, vector};
+
+/// Rows that are added up before they are added to the others: in one long sum of values that nearly cancel, the
+/// rounding of each addition is as large as what comes out.
+const RUN: usize = 32;
 
 /// Copies `row` into every row of `out`.
 pub fn fill_rows(out: &mut [f32], row: &[f32]) {
@@ -26,9 +30,17 @@ impl Kernel for ColumnSums<'_> {
 
     #[inline(always)]
     fn run<const FMA: bool>(self) -> Vec<f32> {
+        if self.cols == 1 {
+            return vec![vector::sum([self.rows], |[value]| value)];
+        }
         let mut sum = vec![0.0f32; self.cols];
-        for row in self.rows.chunks_exact(self.cols) {
-            sum.iter_mut().zip(row).for_each(|(s, v)| *s += v);
+        let mut part = vec![0.0f32; self.cols];
+        for rows in self.rows.chunks(RUN * self.cols) {
+            part.fill(0.0);
+            for row in rows.chunks_exact(self.cols) {
+                part.iter_mut().zip(row).for_each(|(s, v)| *s += v);
+            }
+            sum.iter_mut().zip(&part).for_each(|(s, v)| *s += v);
         }
         sum
     }
@@ -48,5 +60,24 @@ pub fn column_sums(sums: &mut [f32], rows: &[f32], fresh: bool) {
     let pieces: Vec<Vec<f32>> = rows.par_chunks(piece_rows(cols) * cols).map(sum).collect();
     for piece in pieces {
         sums.iter_mut().zip(&piece).for_each(|(s, v)| *s += v);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_values_that_nearly_cancel_are_near_the_exact_ones() {
+        for cols in [1, 2, 3, 100] {
+            let value = |i: usize| ((i * 2_654_435_761) % 1_000_003) as f32 / 500_001.5 - 1.0;
+            let rows: Vec<f32> = (0..4_000 * cols).map(value).collect();
+            let mut sums = vec![7.0; cols];
+            column_sums(&mut sums, &rows, true);
+            for (col, sum) in sums.iter().enumerate() {
+                let exact: f64 = rows[col..].iter().step_by(cols).map(|&v| f64::from(v)).sum();
+                assert!((f64::from(*sum) - exact).abs() < 2e-5, "{cols} {col}: {sum} {exact}");
+            }
+        }
     }
 }
