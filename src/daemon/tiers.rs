@@ -18,6 +18,8 @@ pub struct TierStatus {
     /// What the settings allow, or the least that works where that is more.
     pub budget_bytes: u64,
     pub memory_bytes: u64,
+    /// Beside the bound: buffers of reads.
+    pub buffer_bytes: u64,
     pub disk_bytes: u64,
     /// Reads from disk so far: of chunks of edges, or of blocks of rows.
     pub reads: u64,
@@ -32,7 +34,8 @@ impl From<SpillStats> for TierStatus {
     fn from(stats: SpillStats) -> Self {
         Self {
             budget_bytes: stats.budget_bytes,
-            memory_bytes: stats.table_bytes + stats.resident_bytes + stats.buffer_bytes,
+            memory_bytes: stats.table_bytes + stats.resident_bytes,
+            buffer_bytes: stats.buffer_bytes,
             disk_bytes: stats.disk_bytes,
             reads: stats.loads,
             failures: stats.failures,
@@ -51,6 +54,8 @@ impl From<RowStats> for TierStatus {
         Self {
             budget_bytes: stats.budget_bytes,
             memory_bytes: stats.resident_bytes,
+            // The rows' own are within the bound.
+            buffer_bytes: 0,
             disk_bytes: stats.disk_bytes,
             reads: stats.reads,
             failures: stats.failures,

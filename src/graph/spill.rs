@@ -25,6 +25,9 @@ pub(super) const GROUP: usize = 128;
 /// Most chunks without content whose memory is kept.
 const IDLE_CHUNKS: usize = GROUP;
 
+/// Most buffers that are kept between calls.
+const IDLE_BUFFERS: usize = 2;
+
 /// How long after the last failure the disk counts as failing, if nothing shows that it works.
 const TROUBLE_LASTS: Duration = Duration::from_secs(60);
 
@@ -242,7 +245,7 @@ impl Spill {
             }
             Ok(())
         });
-        self.buffers.lock().push(buffer);
+        self.put_back(buffer);
         self.loads.fetch_add(stored.len() as u64, Relaxed);
         let mut trouble = self.trouble.lock();
         match &result {
@@ -272,7 +275,7 @@ impl Spill {
             *checksum = crc32c::crc32c(bytes);
         }
         let written = self.write_runs(&mut buffer, &stored);
-        self.buffers.lock().push(buffer);
+        self.put_back(buffer);
         let mut trouble = self.trouble.lock();
         match written {
             Ok(()) => {
@@ -292,6 +295,9 @@ impl Spill {
 
     /// Overwrites the places that hold nothing in use.
     pub fn wipe_free(&self) -> Result<(), SpillError> {
+        // What is kept for the next reads holds copies of what was read before.
+        self.idle.lock().clear();
+        self.buffers.lock().clear();
         // Kept from being claimed meanwhile: what they would hold would be overwritten.
         let free = std::mem::take(&mut self.places.lock().free);
         let zeros = PageBuffer::zeros(self.chunk_bytes / PAGE_BYTES);
@@ -328,6 +334,14 @@ impl Spill {
             done += run.len();
         }
         Ok(())
+    }
+
+    /// Keeps a buffer for the next call; those of a rush of readers go.
+    fn put_back(&self, buffer: PageBuffer) {
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < IDLE_BUFFERS {
+            buffers.push(buffer);
+        }
     }
 
     fn boxed(&self, entries: &[Entry]) -> Box<[Entry]> {
