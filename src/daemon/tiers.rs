@@ -72,6 +72,17 @@ pub(super) fn stores(graph: &GraphStore, edge_rows: &FeatureStore) -> BTreeMap<&
     graph.into_iter().chain(rows).collect()
 }
 
+/// Takes small pages if anything is bounded: a bound that the process itself does not keep to helps nobody.
+pub(super) fn settle_pages(config: &Config) {
+    let memory = &config.memory;
+    if memory.graph_bytes_max == 0 && memory.rows_bytes_max == 0 {
+        return;
+    }
+    if let Err(error) = keep_pages_small() {
+        tracing::warn!(%error, "the kernel keeps giving huge pages: the process may be larger than its bounds");
+    }
+}
+
 /// An empty graph.
 pub(super) fn graph(config: &Config) -> Result<GraphStore> {
     let options = GraphOptions {
@@ -104,10 +115,6 @@ pub(super) fn edge_rows(config: &Config) -> Result<FeatureStore> {
 
 /// A file without a name in `data.dir/spill`.
 fn spill_file(config: &Config, name: &str) -> Result<SpillFile> {
-    // A bound that the process itself does not keep to helps nobody.
-    if let Err(error) = keep_pages_small() {
-        tracing::warn!(%error, "the kernel keeps giving huge pages: the process may be larger than its bounds");
-    }
     let dir = config.data.dir.join("spill");
     std::fs::create_dir_all(&dir)
         .with_context(|| format!("data.dir: cannot make the folder {}", dir.display()))?;

@@ -33,6 +33,14 @@ impl GraphStore {
         }
     }
 
+    /// After a change: takes note of what always stays in memory and keeps the budget.
+    pub(super) fn settle(&self, hand: &mut MutexGuard<'_, Hand>) {
+        if let Some(spill) = &self.spill {
+            self.count_tables();
+            self.turn(spill, hand);
+        }
+    }
+
     /// Turns the hand until the budget is kept, or nothing more can leave.
     pub(super) fn turn(&self, spill: &Spill, hand: &mut MutexGuard<'_, Hand>) {
         if !spill.is_due() {

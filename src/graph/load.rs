@@ -3,7 +3,6 @@
 
 use super::block::{Record, TemporalBlock};
 use super::fault::Missing;
-use super::list::AdjacencyList;
 use super::plan::BatchPlan;
 use super::slab::Slab;
 use super::spill::SpillError;
@@ -24,11 +23,11 @@ impl GraphStore {
             return Ok(());
         }
         for (shard, words) in plan.shards() {
-            let Shard { lists, slab, .. } = &*self.shards[shard].read();
+            let shard = &*self.shards[shard].read();
+            let Shard { lists, slab, .. } = shard;
             let mut wanted = Vec::new();
             plan.for_each_node(batch, words, records, |index, _| {
-                let blocks = lists.get(index).map_or(&[][..], AdjacencyList::blocks);
-                wanted.extend(blocks.last().map(|block| block.chunk(slab)));
+                wanted.extend(shard.blocks(index).last().map(|block| block.chunk(slab)));
             });
             slab.load(std::mem::take(&mut wanted))?;
             plan.for_each_node(batch, words, records, |index, records| {
@@ -49,10 +48,9 @@ impl GraphStore {
         }
         for &node in nodes {
             let (shard, index) = self.map.locate(node);
-            let Shard { lists, slab, .. } = &*self.shards[shard].read();
-            let blocks = lists.get(index).map_or(&[][..], AdjacencyList::blocks);
-            let wanted: Vec<usize> = blocks.iter().map(|block| block.chunk(slab)).collect();
-            slab.load(wanted)?;
+            let shard = self.shards[shard].read();
+            let chunks = shard.blocks(index).iter().map(|block| block.chunk(&shard.slab));
+            shard.slab.load(chunks.collect())?;
         }
         Ok(())
     }
@@ -95,7 +93,7 @@ impl GraphReader<'_> {
         for (&node, time) in nodes.iter().zip(before) {
             let (number, index) = self.locate(node);
             let Some(shard) = &self.shards()[number] else { continue };
-            let blocks = shard.lists.get(index).map_or(&[][..], AdjacencyList::blocks);
+            let blocks = shard.blocks(index);
             let end = blocks.partition_point(|block| block.start < time.0);
             choose(&blocks[..end], &shard.slab, &mut wanted[number]);
         }

@@ -66,10 +66,10 @@ impl RetentionClock {
 
     /// Hears of an edge, whose id is above those before it.
     pub fn hear(&mut self, edge: EdgeId, time: EventTime) {
-        self.latest = self.latest.max(time);
         if self.retention.is_none() {
             return;
         }
+        self.latest = self.latest.max(time);
         let place = usize::try_from((edge.0 / ROW_BLOCK).saturating_sub(self.block)).unwrap_or(usize::MAX);
         if place >= self.latest_in_block.len() {
             self.latest_in_block.resize(place + 1, i64::MIN);
@@ -134,10 +134,7 @@ impl GraphStore {
             self.summary.write().expired_entries += expired;
             self.compact(part);
         }
-        if let Some(spill) = &self.spill {
-            self.count_tables();
-            self.turn(spill, &mut hand);
-        }
+        self.settle(&mut hand);
         Ok(part + 1 < self.shards.len())
     }
 }

@@ -20,9 +20,7 @@ impl GraphStore {
         };
         let copied = shard.read().copied(self.growth.largest)?;
         shard.write().change_over(copied);
-        if let Some(spill) = &self.spill {
-            self.turn(spill, &mut hand);
-        }
+        self.settle(&mut hand);
         Ok(true)
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use rayon::prelude::*;
 
 use super::account::ListCounts;
-use super::block::Record;
+use super::block::{Record, TemporalBlock};
 use super::evict::Hand;
 use super::fault::{Entries, Fault};
 use super::list::{AdjacencyList, Growth};
@@ -107,6 +107,12 @@ impl Writer {
 }
 
 impl Shard {
+    /// The blocks of the node with number `index` in the shard, the oldest first; none of a node it does not know.
+    #[inline]
+    pub(super) fn blocks(&self, index: usize) -> &[TemporalBlock] {
+        self.lists.get(index).map_or(&[][..], AdjacencyList::blocks)
+    }
+
     fn new(page: usize, spill: Option<Arc<Spill>>) -> Self {
         Self { lists: Vec::new(), slab: Slab::new(page, spill), counts: ListCounts::default() }
     }
@@ -205,10 +211,7 @@ impl GraphStore {
                 }
                 Err(error) => failed = Some(error),
             }
-            if let Some(spill) = &self.spill {
-                self.count_tables();
-                self.turn(spill, &mut hand);
-            }
+            self.settle(&mut hand);
         }
         outcome.end = applied.max(EdgeId(batch.first.0 + begun as u64));
         summary.plan_bytes = writer.bytes();

@@ -9,7 +9,6 @@ use parking_lot::RwLockReadGuard;
 use super::block::{Record, Run, TemporalBlock, TimeSearch};
 use super::candidates::Candidates;
 use super::fault::{Entries, Fault};
-use super::list::AdjacencyList;
 use super::retain::Kept;
 use super::spill::{Spill, SpillError};
 use super::store::{GraphStore, Shard};
@@ -121,7 +120,7 @@ impl GraphReader<'_> {
     #[must_use]
     pub fn past(&self, node: NodeId, from: EventTime, before: EventTime) -> Past<'_> {
         let (shard, index) = self.shard(node);
-        let blocks = shard.lists.get(index).map_or(&[][..], AdjacencyList::blocks);
+        let blocks = shard.blocks(index);
         let slab = Entries::new(&shard.slab, &self.fault);
         let mut from = from.max(self.view.kept.since).0;
         if let Some(retention) = self.view.store.retention {

@@ -114,7 +114,7 @@ impl Learner {
     pub(super) fn publish_rows(&mut self, kept: Kept, nodes: &[NodeId]) -> Result<(), TrainError> {
         let engine = &self.shared.engine;
         let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-        self.trainer.publish_rows_from(kept.first, &engine.edge_features, nodes, publish)
+        self.trainer.publish_rows(kept.first, &engine.edge_features, nodes, publish)
     }
 
     /// Shows readers the memory of the nodes of the batch that was just learned.

@@ -104,8 +104,7 @@ impl Part<'_> {
                 for (rank, place) in stages.draws.of(i).take(taken) {
                     stages.ranks[place] = rank;
                 }
-                let mut slot = begin;
-                candidates.pick(&stages.ranks, |edge| slot = self.fill(slot, time, std::iter::once(edge)));
+                self.pick(candidates, &stages.ranks, begin, time);
             }
             self.close(index, begin + taken, fanout);
         }
@@ -124,10 +123,15 @@ impl Part<'_> {
             let (begin, time) = (index * request.fanout, seeds.times[index]);
             let candidates = horizon.candidates();
             draw_ranks(candidates.count(), request, first + index, &mut stages.ranks);
-            let mut slot = begin;
-            candidates.pick(&stages.ranks, |edge| slot = self.fill(slot, time, std::iter::once(edge)));
+            let slot = self.pick(&candidates, &stages.ranks, begin, time);
             self.close(index, slot, request.fanout);
         }
+    }
+
+    /// Fills the slots from `slot` on with the candidates of `ranks`, descending, and returns the next slot.
+    fn pick(&mut self, candidates: &Candidates<'_>, ranks: &[u32], mut slot: usize, time: EventTime) -> usize {
+        candidates.pick(ranks, |edge| slot = self.fill(slot, time, std::iter::once(edge)));
+        slot
     }
 
     /// Fills the slots from `slot` on with `found`, edges before `seed_time`, and returns the next slot.

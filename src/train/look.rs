@@ -150,24 +150,12 @@ impl Trainer {
     /// Hands `f` what serving reads of each of `nodes` (distinct nodes): its memory row after its
     /// pending message, computed with the weights as they are now, and the time of its last event. Nodes
     /// without any event and rows that are not finite are left out. The state does not change: the next
-    /// batch applies the message again, so that its loss can train the memory updater.
+    /// batch applies the message again, so that its loss can train the memory updater. Edges before `first` are not
+    /// kept: messages of theirs count as without features.
     ///
     /// # Errors
     /// Storage failed; some of the nodes may have been handed over.
     pub fn publish_rows(
-        &mut self,
-        edge_features: &FeatureStore,
-        nodes: &[NodeId],
-        f: impl FnMut(NodeId, &[f32], EventTime),
-    ) -> Result<(), TrainError> {
-        self.publish_rows_from(EdgeId(0), edge_features, nodes, f)
-    }
-
-    /// As [`Self::publish_rows`], where edges before `first` are not kept and count as without features.
-    ///
-    /// # Errors
-    /// As [`Self::publish_rows`].
-    pub fn publish_rows_from(
         &mut self,
         first: EdgeId,
         edge_features: &FeatureStore,

@@ -40,7 +40,7 @@ fn engine(stream: &Stream) -> QueryEngine {
 fn publish(trainer: &mut Trainer, engine: &QueryEngine) {
     let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
     let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-    trainer.publish_rows(&engine.edge_features, &nodes, publish).unwrap();
+    trainer.publish_rows(EdgeId(0), &engine.edge_features, &nodes, publish).unwrap();
     engine.publish(trainer.weights()).unwrap();
 }
 
@@ -201,7 +201,7 @@ fn queries_go_on_while_the_learner_publishes() {
         for b in 0..stream.batches() {
             let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train);
             let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-            trainer.publish_rows(&stream.edge_features, &report.touched, publish).unwrap();
+            trainer.publish_rows(EdgeId(0), &stream.edge_features, &report.touched, publish).unwrap();
             engine.publish(trainer.weights()).unwrap();
             let end = EdgeId(stream.positives(b).edges.last().unwrap().0 + 1);
             engine.progress.set_learned(end);

@@ -95,7 +95,9 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     let source = Source::new(&stream, args.repeat, args.batch_size as usize)?;
     let mut batch = source.buffer();
     // The first store is measured for memory: later ones reuse what the allocator kept.
-    let filled: Vec<Filled> = (0..args.common.runs).map(|_| into_memory(&source, &mut batch)).collect();
+    let filled: Vec<Filled> = (0..args.common.runs)
+        .map(|_| into_memory(&source, &mut batch))
+        .collect::<anyhow::Result<_>>()?;
     let folder = LogFolder::new(args.data.as_deref())?;
     let durable: Vec<f64> = (0..args.common.runs)
         .map(|_| durably(&source, &mut batch, folder.path()))
@@ -103,7 +105,7 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     let mut small = small_batches(&source, folder.path())?;
     small.sort_by(f64::total_cmp);
 
-    let figures = figures(args, &source, &mut batch, &filled, &durable, &small);
+    let figures = figures(args, &source, &mut batch, &filled, &durable, &small)?;
     output::tell(&format!(
         "{} events in {} copies: {:.2} M events/s into memory, {:.2} M events/s durably; {SMALL_EVENTS} durable \
          events in {:.2} ms (p99 {:.2} ms); {:.2} bytes per directed edge, the process grew by {:.2} times that",
@@ -127,13 +129,14 @@ fn figures(
     filled: &[Filled],
     durable: &[f64],
     small: &[f64],
-) -> Figures {
+) -> anyhow::Result<Figures> {
     let (stats, growth) =
         filled.first().map(|first| (first.stats, first.resident_growth)).unwrap_or_default();
     let graph_bytes = stats.bytes.total();
     let memory = Spread::of(filled.iter().map(|run| run.rate));
     let durable = Spread::of(durable.iter().copied());
-    Figures {
+    let policies = args.policies.then(|| policies::measure(source, batch, args.common.runs)).transpose()?;
+    Ok(Figures {
         events: source.events(),
         directed_edges: stats.directed_entries,
         repeat: args.repeat,
@@ -152,8 +155,8 @@ fn figures(
         parts: stats.bytes.into(),
         stages: stages::measure(source, batch, args.common.runs),
         dictionary: dictionary::measure(args.common.runs),
-        policies: args.policies.then(|| policies::measure(source, batch, args.common.runs)),
-    }
+        policies,
+    })
 }
 
 /// One store, filled.
@@ -166,7 +169,7 @@ struct Filled {
 }
 
 /// Fills a fresh store.
-fn into_memory(source: &Source<'_>, batch: &mut EdgeBatch) -> Filled {
+fn into_memory(source: &Source<'_>, batch: &mut EdgeBatch) -> anyhow::Result<Filled> {
     // Threads bring stacks and heaps of their own: they are there before.
     rayon::broadcast(|_| ());
     let before = resident_bytes();
@@ -174,10 +177,9 @@ fn into_memory(source: &Source<'_>, batch: &mut EdgeBatch) -> Filled {
     let spent = source.timed(batch, |batch| {
         graph.apply(batch)?;
         Ok(())
-    });
+    })?;
     let resident_growth = resident_bytes().saturating_sub(before);
-    let rate = per_second(source.events(), spent.unwrap_or(f64::NAN));
-    Filled { rate, stats: graph.stats(), resident_growth }
+    Ok(Filled { rate: per_second(source.events(), spent), stats: graph.stats(), resident_growth })
 }
 
 /// Events per second into a fresh log, made durable batch by batch, and a fresh store.

@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::{machine, output};
 use crate::device::rng;
 use crate::event::NodeId;
+use crate::sampler::{SampleRequest, SamplingPolicy};
 use crate::train::stream::Stream;
 
 /// What to time.
@@ -74,6 +75,11 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
 /// Events of a batch whose neighbors are sampled, and edges per seed.
 const BATCH_EVENTS: usize = 600;
 const FANOUT: usize = 10;
+
+/// What is asked of every seed of batch number `batch`.
+fn request(policy: SamplingPolicy, batch: u64) -> SampleRequest {
+    SampleRequest { policy, fanout: FANOUT, window: None, seed: 0, batch, layer: 0 }
+}
 
 /// The nodes that a batch asks about: the sources of its events, their destinations, and for each event the
 /// destination of a random one.

@@ -23,12 +23,12 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, seconds};
+use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
 use crate::cli::events::read_stream;
 use crate::cli::output;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStore};
-use crate::sampler::{Layers, SampleRequest, SamplingPolicy, Seeds};
+use crate::sampler::{Layers, SamplingPolicy, Seeds};
 use crate::train::stream::Stream;
 
 /// What to ask.
@@ -192,14 +192,7 @@ fn answer(
 ) -> anyhow::Result<f64> {
     let fresh = GraphStore::new(GraphOptions::default());
     let graph = if args.ask.in_stream_order() { &fresh } else { whole };
-    let mut request = SampleRequest {
-        policy: args.ask.policy(),
-        fanout: FANOUT,
-        window: None,
-        seed: 0,
-        batch: 0,
-        layer: 0,
-    };
+    let mut request = request(args.ask.policy(), 0);
     let mut spent = 0.0;
     for (number, batch) in batches.iter().enumerate() {
         request.batch = number as u64;

@@ -4,21 +4,20 @@
 //! at the events' times: 1,800 seeds. A layer's seeds are the distinct (neighbor, time) pairs that the layer
 //! before it found.
 //!
-//! Batches are sampled one per call, as a consumer does that needs each before it can ask for the next; with more
-//! than one thread also some at a time, as one does that plans ahead. The headline figures are those of one call per
-//! batch for one thread, of planning ahead for more; each measurement says which it is.
+//! Batches are sampled one per call, as a consumer does that needs each before it can ask for the next. The headline
+//! figures are those of the most threads.
 
 use std::collections::BTreeMap;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, seconds};
+use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
 use crate::cli::events::read_stream;
 use crate::cli::output;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStore, SpillError};
-use crate::sampler::{Layers, SampleRequest, SamplingPolicy, Seeds};
+use crate::sampler::{Layers, SamplingPolicy, Seeds};
 use crate::train::stream::Stream;
 
 /// Questions of one measurement about a hub.
@@ -190,10 +189,6 @@ fn measure(
     };
     let batches_per_second = Spread::of(rates);
     Ok(Measurement { policy, layers, fanout: FANOUT, threads, batches_per_second, sampled_edges: sampled })
-}
-
-fn request(policy: SamplingPolicy, batch: u64) -> SampleRequest {
-    SampleRequest { policy, fanout: FANOUT, window: None, seed: 0, batch, layer: 0 }
 }
 
 /// Time of one question about the node with the most edges, at the end of its history and near its begin.

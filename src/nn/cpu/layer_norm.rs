@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::device::simd::{Kernel, dispatch};
 
-use super::piece_rows;
+use super::{add_pairs, piece_rows};
 use super::vector::sum;
 
 struct Forward<'a> {
@@ -84,9 +84,8 @@ impl Kernel for Backward<'_> {
 /// Pieces of rows are summed separately, then in order.
 pub fn backward(d: &mut [f32], x: &[f32], moments: &[f32], gamma: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let cols = gamma.len();
-    let (mut dgamma, mut dbeta) = (vec![0.0f32; cols], vec![0.0f32; cols]);
     if cols == 0 {
-        return (dgamma, dbeta);
+        return (Vec::new(), Vec::new());
     }
     let rows = piece_rows(cols);
     let pieces: Vec<_> = d
@@ -95,9 +94,5 @@ pub fn backward(d: &mut [f32], x: &[f32], moments: &[f32], gamma: &[f32]) -> (Ve
         .zip(moments.par_chunks(rows * 2))
         .map(|((d, x), moments)| dispatch(Backward { d, x, moments, gamma }))
         .collect();
-    for (pg, pb) in pieces {
-        dgamma.iter_mut().zip(&pg).for_each(|(s, v)| *s += v);
-        dbeta.iter_mut().zip(&pb).for_each(|(s, v)| *s += v);
-    }
-    (dgamma, dbeta)
+    add_pairs(cols, pieces)
 }

@@ -32,3 +32,13 @@ const PIECE: usize = 1 << 14;
 fn piece_rows(cols: usize) -> usize {
     (PIECE / cols.max(1)).max(1)
 }
+
+/// The sums of what pieces have computed of two parameters of `cols` values each, in the order of the pieces.
+fn add_pairs(cols: usize, pieces: Vec<(Vec<f32>, Vec<f32>)>) -> (Vec<f32>, Vec<f32>) {
+    let (mut first, mut second) = (vec![0.0; cols], vec![0.0; cols]);
+    for (a, b) in pieces {
+        first.iter_mut().zip(&a).for_each(|(sum, v)| *sum += v);
+        second.iter_mut().zip(&b).for_each(|(sum, v)| *sum += v);
+    }
+    (first, second)
+}

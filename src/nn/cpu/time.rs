@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::device::simd::{Kernel, dispatch};
 
 use super::math::{cos, sin};
-use super::piece_rows;
+use super::{add_pairs, piece_rows};
 
 /// One row: `cos(w * delta + b)`. The product and the sum are rounded separately, as in the frameworks.
 #[inline(always)]
@@ -80,10 +80,5 @@ pub fn backward(deltas: &[f32], w: &[f32], b: &[f32], d: &[f32], stride: usize) 
         .enumerate()
         .map(|(i, deltas)| dispatch(Gradient { deltas, w, b, d: &d[i * rows * stride..], stride }))
         .collect();
-    let (mut dw, mut db) = (vec![0.0; w.len()], vec![0.0; w.len()]);
-    for (pw, pb) in pieces {
-        dw.iter_mut().zip(&pw).for_each(|(s, v)| *s += v);
-        db.iter_mut().zip(&pb).for_each(|(s, v)| *s += v);
-    }
-    (dw, db)
+    add_pairs(w.len(), pieces)
 }

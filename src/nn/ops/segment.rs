@@ -31,6 +31,22 @@ pub enum Groups {
     },
 }
 
+/// Does `$work` with the members of `$groups` as what they are, so that its loops are compiled for each kind.
+macro_rules! over {
+    ($groups:expr, $members:ident => $work:expr) => {
+        match $groups {
+            Groups::Offsets(offsets) => {
+                let $members = &Csr(offsets);
+                $work
+            }
+            Groups::Slots { slots, counts } => {
+                let $members = &Slots { counts, slots: *slots };
+                $work
+            }
+        }
+    };
+}
+
 impl Groups {
     /// Number of groups.
     #[must_use]
@@ -100,19 +116,9 @@ impl Tape<'_> {
         let mut which = (needs && reduce == Reduce::Max).then(|| self.take(groups.len(), cols));
         let numbers: &mut [u32] = which.as_mut().map_or(&mut [], |t| bytemuck::cast_slice_mut(t.data_mut()));
         let (out, x_data, mean) = (y.data_mut(), self.value(x).data(), reduce == Reduce::Mean);
-        match (self.device(), groups, reduce) {
-            (Device::Cpu, Groups::Offsets(offsets), Reduce::Max) => {
-                max(out, numbers, cols, &Csr(offsets), x_data);
-            }
-            (Device::Cpu, Groups::Slots { slots, counts }, Reduce::Max) => {
-                max(out, numbers, cols, &Slots { counts, slots: *slots }, x_data);
-            }
-            (Device::Cpu, Groups::Offsets(offsets), _) => {
-                sum(out, cols, true, &Csr(offsets), x_data, cols, mean);
-            }
-            (Device::Cpu, Groups::Slots { slots, counts }, _) => {
-                sum(out, cols, true, &Slots { counts, slots: *slots }, x_data, cols, mean);
-            }
+        match (self.device(), reduce) {
+            (Device::Cpu, Reduce::Max) => over!(groups, members => max(out, numbers, cols, members, x_data)),
+            (Device::Cpu, _) => over!(groups, members => sum(out, cols, true, members, x_data, cols, mean)),
         }
         let groups = groups.clone();
         self.push(y, needs, needs.then(|| Box::new(Reduction { x, groups, reduce, which }) as _))
@@ -126,14 +132,9 @@ impl Tape<'_> {
         let (rows, cols) = self.value(x).shape();
         groups.check(rows);
         let mut y = self.take(rows, cols);
-        match (self.device(), groups) {
-            (Device::Cpu, Groups::Offsets(offsets)) => {
-                softmax::forward(y.data_mut(), cols, &Csr(offsets), self.value(x).data());
-            }
-            (Device::Cpu, Groups::Slots { slots, counts }) => {
-                let slots = Slots { counts, slots: *slots };
-                softmax::forward(y.data_mut(), cols, &slots, self.value(x).data());
-            }
+        let x_data = self.value(x).data();
+        match self.device() {
+            Device::Cpu => over!(groups, members => softmax::forward(y.data_mut(), cols, members, x_data)),
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Softmax { x, groups: groups.clone() }) as _))
@@ -157,12 +158,9 @@ impl Backward for Reduction {
         let (cols, mean) = (d.cols(), reduce == Reduce::Mean);
         let numbers: &[u32] = which.as_ref().map_or(&[], |t| bytemuck::cast_slice(t.data()));
         let data = d.data();
-        write_or_add(walk, x, |dx| match (d.device(), &groups) {
-            (Device::Cpu, Groups::Offsets(offsets)) => {
-                spread(dx.data_mut(), &Csr(offsets), data, numbers, cols, mean);
-            }
-            (Device::Cpu, Groups::Slots { slots, counts }) => {
-                spread(dx.data_mut(), &Slots { counts, slots: *slots }, data, numbers, cols, mean);
+        write_or_add(walk, x, |dx| match d.device() {
+            Device::Cpu => {
+                over!(&groups, members => spread(dx.data_mut(), members, data, numbers, cols, mean));
             }
         });
         walk.give(d);
@@ -181,13 +179,8 @@ impl Backward for Reduction {
 impl Backward for Softmax {
     fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         let (cols, y) = (d.cols(), walk.value(result).data());
-        match (walk.device, &self.groups) {
-            (Device::Cpu, Groups::Offsets(offsets)) => {
-                softmax::backward(d.data_mut(), cols, &Csr(offsets), y);
-            }
-            (Device::Cpu, Groups::Slots { slots, counts }) => {
-                softmax::backward(d.data_mut(), cols, &Slots { counts, slots: *slots }, y);
-            }
+        match walk.device {
+            Device::Cpu => over!(&self.groups, members => softmax::backward(d.data_mut(), cols, members, y)),
         }
         walk.flow(self.x, d);
     }

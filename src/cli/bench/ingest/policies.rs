@@ -6,16 +6,15 @@
 use serde::Serialize;
 
 use super::{SMALL_EVENTS, Source};
-use crate::cli::bench::{Spread, per_second, seconds};
+use crate::cli::bench::{Spread, per_second, request, seconds};
 use crate::cli::output;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStats, GraphStore, GrowthPolicy};
-use crate::sampler::{Layers, SampleRequest, SamplingPolicy, Seeds};
+use crate::sampler::{Layers, SamplingPolicy, Seeds};
 
 /// Seeds of a sampled batch, and batches of one measurement.
 const SEEDS: usize = 1_800;
 const SAMPLED_BATCHES: usize = 200;
-const FANOUT: usize = 10;
 
 /// One policy in batches of one size.
 #[derive(Serialize)]
@@ -40,14 +39,14 @@ fn name(policy: GrowthPolicy) -> &'static str {
 }
 
 /// Measures every policy in large batches and in small ones.
-pub(super) fn measure(source: &Source<'_>, batch: &mut EdgeBatch, runs: u32) -> Vec<Measured> {
+pub(super) fn measure(source: &Source<'_>, batch: &mut EdgeBatch, runs: u32) -> anyhow::Result<Vec<Measured>> {
     let seeds = seeds(source);
     let mut all = Vec::new();
     for source in [*source, source.in_batches_of(SMALL_EVENTS)] {
         let mut rounds = GrowthPolicy::ALL.map(|_| (Vec::new(), Vec::new(), GraphStats::default()));
         for round in 0..=runs {
             for (policy, measured) in GrowthPolicy::ALL.into_iter().zip(&mut rounds) {
-                let (filled, sampled, stats) = fill_and_sample(&source, batch, policy, &seeds);
+                let (filled, sampled, stats) = fill_and_sample(&source, batch, policy, &seeds)?;
                 measured.2 = stats;
                 if round > 0 {
                     measured.0.push(filled);
@@ -60,7 +59,7 @@ pub(super) fn measure(source: &Source<'_>, batch: &mut EdgeBatch, runs: u32) -> 
         }
     }
     tell(&all);
-    all
+    Ok(all)
 }
 
 #[allow(clippy::cast_precision_loss)] // counts of a benchmark fit
@@ -104,28 +103,20 @@ fn fill_and_sample(
     batch: &mut EdgeBatch,
     growth: GrowthPolicy,
     seeds: &[(Vec<NodeId>, Vec<EventTime>)],
-) -> (f64, f64, GraphStats) {
+) -> anyhow::Result<(f64, f64, GraphStats)> {
     let graph = GraphStore::new(GraphOptions { growth, ..source.options });
     let spent = source.timed(batch, |batch| {
         graph.apply(batch)?;
         Ok(())
-    });
-    let request = SampleRequest {
-        policy: SamplingPolicy::Recent,
-        fanout: FANOUT,
-        window: None,
-        seed: 0,
-        batch: 0,
-        layer: 0,
-    };
+    })?;
+    let request = request(SamplingPolicy::Recent, 0);
     let mut out = Layers::new();
     let (sampling, sampled) = seconds(|| {
         let mut seeds = seeds.iter();
         seeds.try_for_each(|(nodes, times)| out.sample(graph.view(), Seeds { nodes, times }, &request, 1))
     });
-    debug_assert!(sampled.is_ok(), "all of it is in memory");
-    let filled = per_second(source.events(), spent.unwrap_or(f64::NAN));
-    (filled, per_second(seeds.len(), sampling), graph.stats())
+    sampled?;
+    Ok((per_second(source.events(), spent), per_second(seeds.len(), sampling), graph.stats()))
 }
 
 /// The end points of events from all over the stream, each at its event's time.

@@ -73,20 +73,19 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The same; returns the seconds that `work` took in all.
+    /// The same until one fails; returns the seconds that `work` took in all.
     pub fn timed(
         &self,
         batch: &mut EdgeBatch,
         mut work: impl FnMut(&mut EdgeBatch) -> anyhow::Result<()>,
     ) -> anyhow::Result<f64> {
-        let (mut spent, mut outcome) = (0.0, Ok(()));
-        self.each(batch, |batch| {
-            if outcome.is_ok() {
-                let (took, done) = seconds(|| work(batch));
-                outcome = done;
-                spent += took;
-            }
-        });
-        outcome.map(|()| spent)
+        let mut spent = 0.0;
+        for first in (0..self.events()).step_by(self.batch_events) {
+            self.fill(batch, first, self.batch_events);
+            let (took, done) = seconds(|| work(batch));
+            done?;
+            spent += took;
+        }
+        Ok(spent)
     }
 }

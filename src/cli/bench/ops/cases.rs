@@ -26,15 +26,10 @@ pub fn write(folder: &Path, number: usize, point: &Point, work: &mut dyn Work) -
     for output in work.outputs()? {
         outputs.insert(output.name.clone(), write_output(folder, number, &output)?);
     }
-    let mut params = Map::new();
-    for (name, value) in &point.params {
-        let value = value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number));
-        params.insert((*name).to_owned(), value);
-    }
     Ok(json!({
         "id": point.id(),
         "op": point.op,
-        "params": params,
+        "params": point.params_json(),
         "cache": point.cache.name(),
         "inputs": inputs,
         "outputs": outputs,

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use serde::Serialize;
 
-use super::super::seconds;
+use super::super::{Spread, seconds};
 use super::work::Bound;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::device::stream;
@@ -75,11 +75,6 @@ impl Ceilings {
     }
 }
 
-fn median(mut measured: Vec<f64>) -> f64 {
-    measured.sort_by(f64::total_cmp);
-    measured.get(measured.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// Bytes per second, each thread copying a part of its own; past the caches or through them, whichever is faster.
 #[allow(clippy::cast_precision_loss)]
 fn far_copy((from, to): &mut (DeviceBuffer<f32>, DeviceBuffer<f32>), threads: usize, runs: usize) -> f64 {
@@ -95,8 +90,8 @@ fn far_copy((from, to): &mut (DeviceBuffer<f32>, DeviceBuffer<f32>), threads: us
         spent
     };
     once(stream::copy);
-    let past = median((0..runs).map(|_| once(stream::copy)).collect());
-    let through = median((0..runs).map(|_| once(|to, from| to.copy_from_slice(from))).collect());
+    let past = Spread::of((0..runs).map(|_| once(stream::copy))).median;
+    let through = Spread::of((0..runs).map(|_| once(|to, from| to.copy_from_slice(from)))).median;
     (2 * FAR * size_of::<f32>()) as f64 / past.min(through)
 }
 
@@ -116,7 +111,7 @@ fn near_copy(runs: usize) -> f64 {
         });
         rates.iter().sum()
     };
-    median((0..runs).map(|_| once()).collect())
+    Spread::of((0..runs).map(|_| once())).median
 }
 
 /// Operations per second of the best of some products that are big enough.
@@ -129,7 +124,7 @@ fn product(runs: usize) -> f64 {
             seconds(|| matmul(ViewMut::new(&mut c, m, n), Into::Replace, 1.0, a, b)).0
         };
         once();
-        (2 * m * n * k) as f64 / median((0..runs).map(|_| once()).collect())
+        (2 * m * n * k) as f64 / Spread::of((0..runs).map(|_| once())).median
     };
     [(1024, 1024, 1024), (2048, 2048, 512), (6144, 256, 512)].into_iter().map(rate).fold(0.0, f64::max)
 }

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::super::request;
 use super::indices::draw;
 use super::inputs::{Inputs, SEED};
 use super::points::Point;
@@ -41,14 +42,7 @@ pub fn sample_recent(point: &Point) -> anyhow::Result<Box<dyn Work>> {
         graph,
         seeds: draw(how, seeds, nodes, 3)?.into_iter().map(NodeId).collect(),
         times: (0..seeds as u64).map(time).collect(),
-        request: SampleRequest {
-            policy: SamplingPolicy::Recent,
-            fanout,
-            window: None,
-            seed: 0,
-            batch: 0,
-            layer: 0,
-        },
+        request: SampleRequest { fanout, ..request(SamplingPolicy::Recent, 0) },
         found: MessageFlowGraph::new(),
     }))
 }

@@ -23,7 +23,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use self::ceiling::Ceilings;
 use self::points::{Cache, Point};
@@ -126,13 +126,16 @@ fn select(args: &OpsArgs) -> anyhow::Result<Vec<Point>> {
     }
     let wanted = |point: &Point| args.ops.is_empty() || args.ops.iter().any(|op| op == point.op);
     let points: Vec<Point> = points::all()?.into_iter().filter(wanted).collect();
-    let quick: Vec<Point> = points.iter().filter(|point| point.quick).cloned().collect();
+    if !args.quick {
+        return Ok(points);
+    }
     // An operation without a quick point is measured at its first one, if it was asked for by name.
-    Ok(match (args.quick, quick.is_empty()) {
-        (false, _) => points,
-        (true, true) => points.into_iter().take(1).collect(),
-        (true, false) => quick,
-    })
+    let stands_in = |at: usize| {
+        let mut same = points.iter().enumerate().filter(|(_, point)| point.op == points[at].op);
+        !args.ops.is_empty() && same.all(|(other, point)| other >= at && !point.quick)
+    };
+    let chosen = (0..points.len()).filter(|&at| points[at].quick || stands_in(at));
+    Ok(chosen.map(|at| points[at].clone()).collect())
 }
 
 /// Makes the operation with its inputs.
@@ -252,17 +255,12 @@ fn row(
         Bound::Copy => ("useful_bytes_per_second", cost.bytes),
         Bound::Matmul => ("useful_flops_per_second", cost.flops),
     };
-    let mut params = Map::new();
-    for (name, value) in &point.params {
-        let value = value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number));
-        params.insert((*name).to_owned(), value);
-    }
     let rate = amount / timed.median;
     json!({
         "id": point.id(),
         "op": point.op,
         "shape": shape,
-        "params": params,
+        "params": point.params_json(),
         "device": "cpu",
         "direction": direction,
         "threads": threads,

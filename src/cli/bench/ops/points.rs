@@ -2,9 +2,10 @@
 //! of all axes, which would take a day and say the same.
 //!
 //! One line is one point: the operation, its parameters in order, and the state of the caches; `!` in front marks the
-//! dozen of the quick run. `threads=N` bounds the threads of that point.
+//! dozen of the quick run. `threads=1` runs that point on one thread.
 
 use anyhow::Context;
+use serde_json::{Map, Value, json};
 
 /// The state of the caches before a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,12 @@ impl Point {
             }
         }
         Ok(Self { op, params, cache, quick })
+    }
+
+    /// The parameters as JSON, numbers as numbers.
+    pub fn params_json(&self) -> Map<String, Value> {
+        let value = |text: &str| text.parse::<u64>().map_or_else(|_| json!(text), |number| json!(number));
+        self.params.iter().map(|(name, text)| ((*name).to_owned(), value(text))).collect()
     }
 
     /// What names the point, in every run.
@@ -259,6 +266,7 @@ mod tests {
             assert!(points.iter().any(|point| point.op == *name), "{name} has no point");
         }
         assert!(points.iter().all(|point| OPERATIONS.iter().any(|(name, _)| *name == point.op)));
+        assert!(points.iter().all(|point| point.text("threads").is_err() || point.text("threads").unwrap() == "1"));
         assert!((12..=16).contains(&points.iter().filter(|point| point.quick).count()));
     }
 }

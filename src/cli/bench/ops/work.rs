@@ -94,10 +94,9 @@ impl OnTape {
         costs: (Cost, Cost),
         record: impl Fn(&mut Tape<'_>, &Named) -> anyhow::Result<Var> + 'static,
     ) -> Box<dyn Work> {
+        let named = Named::new(&inputs);
+        let grad_out = tensor(shape[0], shape[1], inputs.list.len() as u64, -1.0, 1.0);
         let inputs = inputs.given("grad_out", shape);
-        let named = Named::new(&Inputs { list: inputs.list[..inputs.list.len() - 1].to_vec() });
-        let stream = inputs.list.len() as u64 - 1;
-        let grad_out = tensor(shape[0], shape[1], stream, -1.0, 1.0);
         let gradients = Gradients::new(&Device::Cpu, &named.parameters);
         let record = Box::new(record);
         Box::new(Self { inputs, named, grad_out, gradients, pool: TapePool::new(), record, costs })
