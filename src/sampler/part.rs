@@ -129,7 +129,13 @@ impl Part<'_> {
     }
 
     /// Fills the slots from `slot` on with the candidates of `ranks`, descending, and returns the next slot.
-    fn pick(&mut self, candidates: &Candidates<'_>, ranks: &[u32], mut slot: usize, time: EventTime) -> usize {
+    fn pick(
+        &mut self,
+        candidates: &Candidates<'_>,
+        ranks: &[u32],
+        mut slot: usize,
+        time: EventTime,
+    ) -> usize {
         candidates.pick(ranks, |edge| slot = self.fill(slot, time, std::iter::once(edge)));
         slot
     }

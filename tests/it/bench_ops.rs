@@ -42,7 +42,10 @@ fn a_quick_run_tells_everything_about_every_row() {
         ("scatter_last", "forward"),
         ("adam", "forward"),
     ];
-    assert_eq!(told, expected, "an operation without a quick point that was asked for is told at its first one");
+    assert_eq!(
+        told, expected,
+        "an operation without a quick point that was asked for is told at its first one"
+    );
     for row in rows {
         let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key}: {row}"));
         let rate = match row["ceiling"].as_str().unwrap() {

@@ -95,9 +95,8 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     let source = Source::new(&stream, args.repeat, args.batch_size as usize)?;
     let mut batch = source.buffer();
     // The first store is measured for memory: later ones reuse what the allocator kept.
-    let filled: Vec<Filled> = (0..args.common.runs)
-        .map(|_| into_memory(&source, &mut batch))
-        .collect::<anyhow::Result<_>>()?;
+    let filled: Vec<Filled> =
+        (0..args.common.runs).map(|_| into_memory(&source, &mut batch)).collect::<anyhow::Result<_>>()?;
     let folder = LogFolder::new(args.data.as_deref())?;
     let durable: Vec<f64> = (0..args.common.runs)
         .map(|_| durably(&source, &mut batch, folder.path()))

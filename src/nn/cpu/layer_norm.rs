@@ -4,8 +4,8 @@ use rayon::prelude::*;
 
 use crate::device::simd::{Kernel, dispatch};
 
-use super::{add_pairs, piece_rows};
 use super::vector::sum;
+use super::{add_pairs, piece_rows};
 
 struct Forward<'a> {
     y: &'a mut [f32],

@@ -39,7 +39,11 @@ fn name(policy: GrowthPolicy) -> &'static str {
 }
 
 /// Measures every policy in large batches and in small ones.
-pub(super) fn measure(source: &Source<'_>, batch: &mut EdgeBatch, runs: u32) -> anyhow::Result<Vec<Measured>> {
+pub(super) fn measure(
+    source: &Source<'_>,
+    batch: &mut EdgeBatch,
+    runs: u32,
+) -> anyhow::Result<Vec<Measured>> {
     let seeds = seeds(source);
     let mut all = Vec::new();
     for source in [*source, source.in_batches_of(SMALL_EVENTS)] {
