@@ -3,8 +3,8 @@ of it; a trial is written to .cache/ops/trial.
 
 For every operation come rounds: evergraph times all points of the operation, then each peer does, and in the next
 round the other way around, so that a slow minute of the machine meets both. A figure is the median of the rounds.
-Peers check their results against evergraph's each time, before they time anything; a point on which they differ is
-told and left out. Needs the standard library.
+Peers check their results against evergraph's before they time anything; a point on which they differ is told and left
+out. Needs the standard library.
 """
 
 import argparse
@@ -12,8 +12,11 @@ import datetime
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -25,7 +28,8 @@ CACHE = ROOT / ".cache" / "ops"
 EVERGRAPH = ROOT / "target" / "release" / "evergraph"
 PYG_OPERATIONS = {"segment_sum", "segment_mean", "segment_max", "scatter_add", "edge_softmax"}
 # By default glibc gives large blocks back to the system and asks for new ones, which have to be zeroed and mapped page
-# by page; of a large result this can be most of what torch takes. With these settings it keeps what it has.
+# by page; of a large result this can be most of what torch takes. With these settings it keeps what it has: the peers
+# at their best.
 KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 28)}
 # Steps of burn that are timed in a round.
 BURN_RUNS = 30
@@ -40,13 +44,8 @@ def main():
     target.mkdir(parents=True, exist_ok=True)
     load = os.getloadavg()[0]
     names = write_cases(arguments)
-    told = []
-    for number, name in enumerate(names, 1):
-        for turn in range(arguments.rounds):
-            tell(f"{name} ({number} of {len(names)}), round {turn + 1} of {arguments.rounds}")
-            players = players_of(name)
-            for player in players if turn % 2 == 0 else reversed(players):
-                told += player(name, arguments)
+    with ExitStack() as stack:
+        told = measure(names, Players(arguments, stack), arguments.rounds)
     document = merge(told) | {
         "measured": datetime.date.today().isoformat(),
         "trial": trial,
@@ -59,6 +58,19 @@ def main():
     tell(f"wrote {target.relative_to(ROOT)}/ops.json and ops.md")
     if document["disagreements"]:
         sys.exit("ops: results differ: " + "; ".join(each["reason"] for each in document["disagreements"]))
+
+
+def measure(names, players, rounds):
+    told, begun = [], time.monotonic()
+    for number, name in enumerate(names):
+        spent = (time.monotonic() - begun) / 60
+        left = f", about {spent / number * (len(names) - number):.0f} min left" if number else ""
+        tell(f"{name} ({number + 1} of {len(names)}{left})")
+        for turn in range(rounds):
+            playing = players.of(name)
+            for player in playing if turn % 2 == 0 else reversed(playing):
+                told += player(name)
+    return told
 
 
 def parse():
@@ -78,8 +90,6 @@ def write_cases(arguments):
     folder = CACHE / "cases"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for old in CACHE.glob("*.json"):
-        old.unlink()
     evergraph(arguments, arguments.op or [], "--cases", folder)
     return list(dict.fromkeys(point["op"] for point in points()))
 
@@ -99,61 +109,74 @@ def evergraph(arguments, names, *more):
     return json.loads(out.read_text()) if out.exists() else None
 
 
-def run(command, environment, allowed=(0,)):
+def run(command, environment):
     """What a program says is shown only if it fails."""
     done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode not in allowed:
+    if done.returncode:
         sys.exit(f"ops: {' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout.decode()}")
     return done.stdout.decode()
 
 
-def players_of(name):
-    players = [ours, torch, torch_kept]
-    players += [pyg] if name in PYG_OPERATIONS else []
-    players += [burn] if name == "reference_step" else []
-    return players
+class Players:
+    """Those who time operations: `of(name)` lists functions from its name to what was told of a round."""
+
+    def __init__(self, arguments, stack):
+        self.arguments = arguments
+        self.torch, self.pyg = (stack.enter_context(Server(arguments, peer)) for peer in ("torch", "pyg"))
+
+    def of(self, name):
+        players = [self.ours, self.torch]
+        players += [self.pyg] if name in PYG_OPERATIONS else []
+        players += [self.burn] if name == "reference_step" else []
+        return players
+
+    def ours(self, name):
+        return [evergraph(self.arguments, [name]) | {"peer": None}]
+
+    def burn(self, name):
+        """A step of burn for each point: with other threads only, it has one size."""
+        told = []
+        for point in points():
+            if point["op"] == name:
+                threads = point["params"].get("threads", self.arguments.threads)
+                command = [CACHE / "burn" / "release" / "ops-burn", threads, self.arguments.runs or BURN_RUNS]
+                document = json.loads(run(command, os.environ))
+                document["rows"][0]["id"] = point["id"]
+                told.append(document)
+        return told
 
 
-def ours(name, arguments):
-    return [evergraph(arguments, [name]) | {"peer": None}]
+class Server:
+    """A process of `peer_torch.py`, which is asked for rounds; between them it is stopped, so that it takes nothing
+    from those who are measured."""
 
+    def __init__(self, arguments, peer):
+        command = [CACHE / "peers" / "bin" / "python", "-B", HERE / "peer_torch.py", CACHE / "cases", "--peer", peer]
+        command += ["--threads", arguments.threads, "--device", arguments.device]
+        command += ["--compile"] if arguments.compile else []
+        command += ["--runs", arguments.runs] if arguments.runs else []
+        environment = os.environ | KEPT | {"OMP_NUM_THREADS": str(arguments.threads)}
+        self.peer, self.log = peer, CACHE / f"{peer}.log"
+        with open(self.log, "w") as log:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+            self.process = subprocess.Popen(list(map(str, command)), env=environment, **pipes)
 
-def torch(name, arguments, peer="torch", label="torch", settings={}):
-    out, first = CACHE / f"{label}.json", CACHE / f"{label}-{name}.json"
-    out.unlink(missing_ok=True)
-    command = [CACHE / "peers" / "bin" / "python", "-B", HERE / "peer_torch.py", CACHE / "cases", "--peer", peer]
-    command += ["--threads", arguments.threads, "--device", arguments.device, "--op", name, "--json", out]
-    command += ["--compile"] if arguments.compile else []
-    command += ["--runs", arguments.runs] if arguments.runs else []
-    command += ["--known", first] if first.exists() else []
-    settings = settings | {"OMP_NUM_THREADS": str(arguments.threads)}
-    said = run(command, os.environ | settings, allowed=(0, 1))
-    if not out.exists():
-        sys.exit(f"ops: {label} told nothing of {name}:\n{said}")
-    if not first.exists():
-        shutil.copy(out, first)
-    return [json.loads(out.read_text()) | {"peer": label}]
+    def __enter__(self):
+        return self
 
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
 
-def torch_kept(name, arguments):
-    return torch(name, arguments, "torch", "torch-kept", KEPT)
-
-
-def pyg(name, arguments):
-    return torch(name, arguments, "pyg", "pyg")
-
-
-def burn(name, arguments):
-    """A step of burn for each point: with other threads only, it has one size."""
-    told = []
-    for point in points():
-        if point["op"] == name:
-            threads = point["params"].get("threads", arguments.threads)
-            command = [CACHE / "burn" / "release" / "ops-burn", threads, arguments.runs or BURN_RUNS]
-            document = json.loads(run(command, os.environ))
-            document["rows"][0] |= {"id": point["id"], "direction": "forward"}
-            told.append(document)
-    return told
+    def __call__(self, name):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.write(name + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"ops: {self.peer} told nothing of {name}:\n{self.log.read_text()}")
+        self.process.send_signal(signal.SIGSTOP)
+        return [json.loads(answer) | {"peer": self.peer}]
 
 
 def merge(told):
@@ -180,7 +203,7 @@ def merge(told):
             checked = {"largest_relative_error": max(errors)} if None not in errors else {}
             notes = sorted({note for each in found for note in each.get("notes", [])})
             fastest = min(found, key=lambda each: each["seconds"])
-            figures = summary(found) | checked | {"way": fastest.get("way") or fastest["variant"]}
+            figures = summary(found) | checked | {"way": fastest["way"]}
             by_key[key]["peers"][peer] = figures | ({"notes": notes} if notes else {})
     every = lambda name: {each["id"]: each for d in told for each in d.get(name, [])}.values()
     ceilings = {name: median(d["ceilings"][name] for d in own) for name in own[0]["ceilings"]}

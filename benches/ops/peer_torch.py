@@ -1,18 +1,20 @@
 """Checks and times operations of torch, or of PyG's utilities on torch, on points that evergraph wrote.
 
     evergraph bench ops --cases DIR
-    python peer_torch.py DIR --threads N --json OUT [--op NAME...] [--peer torch|pyg] [--device cpu|cuda]
-                         [--compile] [--check]
+    python peer_torch.py DIR --threads N [--peer torch|pyg] [--device cpu|cuda] [--compile]
+
+Names of operations are read from standard input, one a line; each is answered with one line of JSON: a round of times
+of all its points. What the first round of an operation prepares, checks and finds out is kept until another name
+comes: later rounds time the fastest way only.
 
 Every way to compute an operation is first compared with what came out of ours, output and gradients: no sampled
 element may differ by more than 1e-5 of the largest magnitude of its output, and no sum over all elements by more than
 1e-5 of the sum of magnitudes. Where 32-bit sums of torch and of ours are further apart, the same way in 64 bits tells
-whose fault it is: ours must be that near to it. A point that differs is not timed; its id is printed, and the exit
-status is 1.
+whose fault it is: ours must be that near to it. A point that differs is not timed; its id is told with the reason.
 
-A time is the median of at least 30 runs after a warm-up (fewer, but 7, where a run takes over 100 ms): forward alone
-in inference mode; backward alone by autograd.grad with a given output gradient, the graph retained. Of all ways the
-fastest counts, forward and backward each. For a cold cache 128 MiB are read and written between runs. A point with
+A time is the median of at least ten runs after a warm-up (four where a run takes over 100 ms), in every round: forward
+alone in inference mode; backward alone by autograd.grad with a given output gradient, the graph retained. Of all ways
+the fastest counts, forward and backward each. For a cold cache 128 MiB are read and written between runs. A point with
 `threads` among its parameters has its own number of them.
 """
 
@@ -22,6 +24,7 @@ import json
 import sys
 import time
 import warnings
+from functools import cache
 from statistics import median
 
 import numpy as np
@@ -32,10 +35,15 @@ from variants import Prepared, Way
 # What torch's own 32-bit results may differ from its 64-bit ones where ours does not.
 TORCH_TOLERANCE = 1e-3
 COLD_BYTES = 128 << 20
-# Ways that take this much longer than the fastest in a few runs are not measured further.
-HOPELESS = 1.5
-# Ways that take this much longer in their first run have no second; in one run, they are left out of a later one.
-SLOW = 3
+COMPILED = "compiled, "
+# Ways that take this much longer in their first runs have no further ones.
+SLOW = 2
+# Ways this near to the fastest of a few runs are all measured, and the fastest counts.
+NEAR = 1.15
+# Seconds for the runs of a way in a round, and bounds on their number.
+ROUND_SECONDS = 0.1
+FEWEST_RUNS, MOST_RUNS = 10, 100
+LONG_SECONDS, LONG_RUNS = 0.1, 4
 
 
 def main():
@@ -43,63 +51,63 @@ def main():
     warnings.simplefilter("ignore")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         sys.exit("peer_torch: --device cuda, but torch finds no CUDA device here")
-    known = known_ways(arguments.known)
-    module = __import__(f"ways_{arguments.peer}")
-    cases, rows, skipped, failed = Cases(arguments.cases), [], [], []
-    names = {point.op for point in cases.points}
-    for name in arguments.op or []:
-        if name not in names:
-            sys.exit(f"peer_torch: no point of --op {name} in {arguments.cases}; there are: {', '.join(sorted(names))}")
-    chosen = [point for point in cases.points if not arguments.op or point.op in arguments.op]
-    for number, point in enumerate(chosen, 1):
-        if point.op not in module.OPERATIONS:
-            reason = module.WITHOUT_PEER.get(point.op, f"{arguments.peer} has no such operation")
-            skipped.append({"id": point.id, "reason": reason})
-            continue
-        tell(f"{number}/{len(chosen)} {point.id}")
-        try:
-            torch.set_num_threads(point.params.get("threads", arguments.threads))
-            rows += Measurement(point, module.OPERATIONS[point.op], arguments, known.get(point.id)).rows()
-        except Disagreement as disagreement:
-            tell(f"DIFFERS: {disagreement}")
-            failed.append({"id": point.id, "reason": str(disagreement)})
-    document = {
-        "peer": arguments.peer,
-        "version": version(arguments.peer),
-        "threads": arguments.threads,
-        "device": arguments.device,
-        "rows": rows,
-        "skipped": skipped,
-        "disagreements": failed,
-    }
-    with open(arguments.json, "w") as out:
-        json.dump(document, out, indent=1)
-    if failed:
-        sys.exit(f"peer_torch: {len(failed)} points differ: " + "; ".join(point["id"] for point in failed))
+    peer = Peer(arguments)
+    for name in sys.stdin:
+        print(json.dumps(peer.round(name.strip())), flush=True)
 
 
 def parse():
     parser = argparse.ArgumentParser(description="Checks and times operations of torch beside evergraph's.")
     parser.add_argument("cases", help="folder that `evergraph bench ops --cases` wrote")
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--json", required=True, help="file to write")
-    parser.add_argument("--op", action="append", help="only this operation; may be given again")
     parser.add_argument("--peer", choices=["torch", "pyg"], default="torch")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--compile", action="store_true", help="also each way through torch.compile")
-    parser.add_argument("--check", action="store_true", help="compare results only, time nothing")
     parser.add_argument("--runs", type=int, help="at most so many runs: for a trial, not for a result")
-    parser.add_argument("--known", help="what an earlier run wrote: ways that were slow there are left out")
     return parser.parse_args()
 
 
-def known_ways(path):
-    """By point, the ways that were not much slower than the fastest, forward or backward."""
-    known = {}
-    for row in json.load(open(path))["rows"] if path else []:
-        limit = SLOW * min(row["ways"].values())
-        known.setdefault(row["id"], set()).update(name for name, took in row["ways"].items() if took <= limit)
-    return known
+class Peer:
+    """Rounds of operations; keeps one operation at a time."""
+
+    def __init__(self, arguments):
+        self.arguments, self.cases = arguments, Cases(arguments.cases)
+        self.module = __import__(f"ways_{arguments.peer}")
+        self.name, self.measurements = None, []
+        self.skipped, self.failed = [], []
+
+    def round(self, name):
+        if name != self.name:
+            self.begin(name)
+        rows = []
+        for measurement in self.measurements:
+            torch.set_num_threads(measurement.threads)
+            rows += measurement.rows()
+        return {
+            "peer": self.arguments.peer,
+            "version": version(self.arguments.peer),
+            "threads": self.arguments.threads,
+            "device": self.arguments.device,
+            "rows": rows,
+            "skipped": self.skipped,
+            "disagreements": self.failed,
+        }
+
+    def begin(self, name):
+        self.name, self.measurements, self.skipped, self.failed = name, [], [], []
+        for point in [point for point in self.cases.points if point.op == name]:
+            if name not in self.module.OPERATIONS:
+                reason = self.module.WITHOUT_PEER.get(name, f"{self.arguments.peer} has no such operation")
+                self.skipped.append({"id": point.id, "reason": reason})
+                continue
+            try:
+                measurement = Measurement(point, self.module.OPERATIONS[name], self.arguments)
+                torch.set_num_threads(measurement.threads)
+                measurement.check()
+                self.measurements.append(measurement)
+            except Disagreement as disagreement:
+                tell(f"DIFFERS: {disagreement}")
+                self.failed.append({"id": point.id, "reason": str(disagreement)})
 
 
 def version(peer):
@@ -111,36 +119,45 @@ def version(peer):
 class Measurement:
     """One point of one peer."""
 
-    def __init__(self, point, operation, arguments, known=None):
-        self.point, self.operation, self.arguments, self.known = point, operation, arguments, known
+    def __init__(self, point, operation, arguments):
+        self.point, self.operation, self.arguments = point, operation, arguments
+        self.threads = point.params.get("threads", arguments.threads)
         self.prepared = Prepared(point, arguments.device)
         self.clock = Clock(arguments.device, point.cold, arguments.runs)
         self.errors = {"forward": 0.0, "backward": 0.0}
-        self.dropped, self.notes = [], []
+        self.dropped, self.notes, self.contenders = [], [], {}
 
-    def rows(self):
+    def check(self):
+        """Compares every way with ours, and keeps those that work."""
         ways = [way for way in self.ways() if self.right(way)]
+        for each in self.dropped:
+            tell(f"{self.point.id}: {each['way']} does not work here: {each['reason']}")
         if not ways:
             raise Disagreement(f"{self.point.id}: no way works: {self.dropped}")
-        for each in self.dropped:
-            tell(f"{each['way']} does not work here: {each['reason']}")
-        if self.arguments.check:
-            return []
-        found = [("forward", ways, self.forward)]
+        self.contenders["forward"] = ways
         with_backward = [way for way in ways if way.backward and not way.step]
         if self.prepared.differentiable and with_backward:
-            found.append(("backward", with_backward, self.backward))
-        return [self.row(*each) for each in found]
+            self.contenders["backward"] = with_backward
+
+    def rows(self):
+        """Times of a round; the first one finds the ways that later ones time."""
+        return [self.row(direction) for direction in self.contenders]
 
     def ways(self):
         ways = self.operation(self.prepared)
         if self.arguments.compile:
             torch._dynamo.reset()
             ways += [compiled(way) for way in ways]
-        return [way for way in ways if self.known is None or way.name in self.known]
+        return ways
 
-    def row(self, direction, ways, call_of):
-        name, taken, pilots = self.clock.fastest(ways, call_of)
+    def row(self, direction):
+        ways, call_of = self.contenders[direction], getattr(self, direction)
+        pilots = self.clock.pilots(ways, call_of) if len(ways) > 1 else {}
+        near = [way for way in ways if pilots.get(way.name, 0) <= NEAR * min(pilots.values(), default=0)]
+        times = {way.name: self.clock.times(call_of(way)) for way in near}
+        name = min(times, key=lambda name: median(times[name]))
+        self.contenders[direction] = [way for way in near if way.name == name]
+        taken = times[name]
         row = {"id": self.point.id, "op": self.point.op, "direction": direction, "way": name}
         row |= {"seconds": median(taken), "p95_seconds": float(np.quantile(taken, 0.95)), "runs": len(taken)}
         row |= {"largest_relative_error": self.errors.get(direction), "ways": pilots, "dropped": self.dropped}
@@ -204,7 +221,7 @@ class Measurement:
             error = self.point.error(name, array, self.ties())
         if error > TOLERANCE:
             exact_prepared = Prepared(self.point, self.arguments.device, torch.float64)
-            twin = next(each for each in self.operation(exact_prepared) if way.name.endswith(each.name))
+            twin = next(each for each in self.operation(exact_prepared) if each.name == way.name.removeprefix(COMPILED))
             exact = self.results(twin, exact_prepared)[name]
             ours, theirs = self.point.error(name, exact), relative(array, exact)
             if ours > TOLERANCE or theirs > TORCH_TOLERANCE:
@@ -241,7 +258,13 @@ def compiled(way):
     """The way through torch.compile; it is compiled when it is first called."""
     # Buffers of a compiled graph may only be given away if the graph is used once.
     torch._functorch.config.donated_buffer = False
-    return Way(f"compiled, {way.name}", lambda: torch.compile(way.make(), dynamic=False), way.backward, way.settle)
+    return Way(COMPILED + way.name, lambda: torch.compile(way.make(), dynamic=False), way.backward, way.settle)
+
+
+@cache
+def spoiler(device):
+    """What fills the caches when it is changed."""
+    return torch.zeros(COLD_BYTES // 4, device=device)
 
 
 class Clock:
@@ -249,30 +272,22 @@ class Clock:
 
     def __init__(self, device, cold, runs_at_most):
         self.cuda, self.runs_at_most = device == "cuda", runs_at_most
-        self.spoiler = torch.zeros(COLD_BYTES // 4, device=device) if cold else None
+        self.spoiler = spoiler(device) if cold else None
 
-    def fastest(self, ways, call_of):
-        """Name and seconds of the fastest way, and what each took in a few runs."""
+    def pilots(self, ways, call_of):
+        """What each way takes in a few runs."""
         pilots = {}
         for way in ways:
             call = call_of(way)
             first = min(self.seconds(call, 2))
             slow = first > SLOW * min(pilots.values(), default=first)
-            pilots[way.name] = first if slow else median(self.seconds(call, 5))
-            del call
-        limit = HOPELESS * min(pilots.values())
-        measured = []
-        for way in sorted(ways, key=lambda way: pilots[way.name])[:3]:
-            if pilots[way.name] <= limit:
-                call = call_of(way)
-                self.seconds(call, 3)
-                measured.append((way.name, self.seconds(call, self.runs(pilots[way.name]))))
-                del call
-        return *min(measured, key=lambda each: median(each[1])), pilots
+            pilots[way.name] = first if slow else median(self.seconds(call, 3))
+        return pilots
 
-    def runs(self, pilot):
-        runs = min(max(int(0.25 / pilot), 30), 300) if pilot <= 0.1 else min(max(int(3 / pilot), 7), 30)
-        return min(runs, self.runs_at_most or runs)
+    def times(self, call):
+        warm = min(self.seconds(call, 3))
+        runs = min(max(int(ROUND_SECONDS / warm), FEWEST_RUNS), MOST_RUNS) if warm <= LONG_SECONDS else LONG_RUNS
+        return self.seconds(call, min(runs, self.runs_at_most or runs))
 
     def seconds(self, call, runs):
         gc.collect()

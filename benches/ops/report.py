@@ -14,7 +14,7 @@ import plots
 HERE = Path(__file__).parent
 BENCHMARKS = HERE.parent.parent / "docs" / "benchmarks"
 DIRECTIONS = ("forward", "backward")
-PEERS = {"torch": "torch", "torch-kept": "torch, memory kept", "pyg": "PyG", "burn": "burn"}
+PEERS = {"torch": "torch", "pyg": "PyG", "burn": "burn"}
 # What to know of an operation beside its figures.
 NOTES = {
     "gather_rows": "The gradient is that of the whole table, rows that were not read included.",
@@ -38,17 +38,17 @@ The operations of a temporal GNN on {device}, forward and backward, as Evergraph
 and as a share of what this machine can do at all.{gpu}
 
 Both sides compute on the same inputs with {threads} threads, in 32-bit floats. Torch is timed in every way it has for
-an operation, and the fastest counts; types of indices, masks and row pointers are prepared for it outside of the time,
-and it is installed as PyPI has it. *Torch, memory kept* is the same with glibc told by its environment to keep
-large blocks of memory instead of giving them back after each use (`benches/ops/measure.py` has the settings);
-Evergraph keeps its buffers from step to step in any case.
+an operation, and the fastest counts; types of indices, masks and row pointers are prepared for it outside of the time.
+Torch and PyG are installed as PyPI has them, and run with glibc told by its environment to keep large blocks of memory
+instead of giving them back after each use, which is to their advantage (`benches/ops/measure.py` has the settings):
+Evergraph keeps its buffers from step to step too.
 
 Before anything is timed, every output and every gradient of every way is compared with Evergraph's: no sampled
 element may differ by more than 1e-5 of the largest magnitude of its output, and no sum over all elements by more than
 1e-5 of the sum of magnitudes. {agreement}
 
 A time is the median of {rounds} rounds, in each of which Evergraph and then its peers time all points of an
-operation (every other round the other way around), each the median of 30 runs or more, fewer where a run takes over
+operation (every other round the other way around), each the median of ten runs or more, fewer where a run takes over
 100 ms. Forward is timed alone, by torch in inference mode; backward alone, by `autograd.grad` with the output's
 gradient given. For a cold cache 128 MiB are read and written between runs. A ratio is the peer's time by Evergraph's:
 above 1, Evergraph is faster. {steady}
@@ -134,7 +134,7 @@ def agreement(document):
     if found:
         listed = "\n".join(f"- {each['reason']}" for each in found)
         return f"**{len(found)} points differ and were not timed:**\n\n{listed}"
-    notes = sum(bool(p.get("notes")) for r in document["rows"] for p in r["peers"].values())
+    notes = len({r["id"] for r in document["rows"] for p in r["peers"].values() if p.get("notes")})
     text = f"The largest difference found is {max(errors):.1g}." if errors else "Nothing was compared."
     if notes:
         text += (

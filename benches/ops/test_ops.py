@@ -14,7 +14,7 @@ import torch
 import ways_pyg
 import ways_torch
 from cases import Cases, Disagreement, splitmix64, values
-from peer_torch import Measurement
+from peer_torch import Measurement, Peer
 
 SEED = 7
 
@@ -225,7 +225,7 @@ def write_all(folder):
     return w
 
 
-ARGUMENTS = argparse.Namespace(device="cpu", runs=7, compile=False, check=False)
+ARGUMENTS = argparse.Namespace(device="cpu", threads=1, peer="torch", runs=7, compile=False)
 
 
 class Values(unittest.TestCase):
@@ -280,7 +280,7 @@ class Points(unittest.TestCase):
                 w.points[0]["outputs"]["out"]["shape"] = [8, 2]
             point = w.end().points[0]
             with self.assertRaisesRegex(Disagreement, "segment_sum/0.*(grad_x|out)"):
-                Measurement(point, ways_torch.OPERATIONS["segment_sum"], ARGUMENTS).rows()
+                Measurement(point, ways_torch.OPERATIONS["segment_sum"], ARGUMENTS).check()
 
     def test_a_maximum_that_is_shared_may_give_its_gradient_to_any_of_its_elements(self):
         w = Writer(self.folder.name)
@@ -295,8 +295,13 @@ class Points(unittest.TestCase):
     def test_a_timed_row_says_which_way_was_fastest(self):
         w = Writer(self.folder.name)
         segments(w, "sum", [0, 2, 2, 7, 8])
-        rows = Measurement(w.end().points[0], ways_torch.OPERATIONS["segment_sum"], ARGUMENTS).rows()
+        w.end()
+        peer = Peer(argparse.Namespace(cases=self.folder.name, **vars(ARGUMENTS)))
+        rows = peer.round("segment_sum")["rows"]
         self.assertEqual([row["direction"] for row in rows], ["forward", "backward"])
+        again = peer.round("segment_sum")["rows"]
+        self.assertEqual([row["way"] for row in again], [row["way"] for row in rows])
+        self.assertEqual(peer.round("linear")["rows"], [])
         for row in rows:
             self.assertIn(row["way"], row["ways"])
             self.assertTrue(0 < row["seconds"] <= row["p95_seconds"] and row["runs"] == 7)

@@ -170,26 +170,24 @@ impl Batch {
     }
 }
 
-/// Seconds of forward, of backward, of the optimizer, and of all three together, of one step.
+/// Seconds of one step: forward, backward, optimizer.
 fn step(
     net: &mut Option<Net>,
     optimizer: &mut ModuleOptimizer,
     batch: &Batch,
     way: Attention,
-) -> Result<[f64; 4], Box<dyn Error>> {
+) -> Result<f64, Box<dyn Error>> {
     let model = net.take().ok_or("the step before failed")?;
     let started = Instant::now();
     let loss = model.loss(batch, way);
-    let forward = started.elapsed().as_secs_f64();
     let gradients = GradientsParams::from_grads(loss.backward(), &model);
-    let backward = started.elapsed().as_secs_f64();
     *net = Some(optimizer.step(1e-3, model, gradients));
-    let all = started.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     let loss: f32 = loss.into_scalar();
     if !loss.is_finite() {
         return Err(format!("the loss became {loss}").into());
     }
-    Ok([forward, backward - forward, all - backward, all])
+    Ok(seconds)
 }
 
 fn quantile(seconds: &mut [f64], share: f64) -> f64 {
@@ -202,29 +200,23 @@ fn measure(way: Attention, runs: usize) -> Result<Value, Box<dyn Error>> {
     device.seed(1);
     let (mut net, batch) = (Some(Net::new(&device)), Batch::new(&Device::flex()));
     let mut optimizer = AdamWConfig::new().with_weight_decay(0.01).with_epsilon(1e-8).init();
-    let mut seconds: [Vec<f64>; 4] = Default::default();
+    let mut seconds = Vec::new();
     for run in 0..runs + 5 {
         let taken = step(&mut net, &mut optimizer, &batch, way)?;
         if run >= 5 {
-            seconds.iter_mut().zip(taken).for_each(|(all, one)| all.push(one));
+            seconds.push(taken);
         }
     }
-    let [forward, backward, update, all] = &mut seconds;
     Ok(json!({
         "op": "reference_step",
-        "direction": "step",
-        "variant": match way {
+        "direction": "forward",
+        "way": match way {
             Attention::MatrixProduct => "attention as a product of matrices",
             Attention::ProductAndSum => "attention as a product with a sum",
         },
-        "seconds": quantile(all, 0.5),
-        "p95_seconds": quantile(all, 0.95),
+        "seconds": quantile(&mut seconds, 0.5),
+        "p95_seconds": quantile(&mut seconds, 0.95),
         "runs": runs,
-        "phases": {
-            "forward": quantile(forward, 0.5),
-            "backward": quantile(backward, 0.5),
-            "optimizer": quantile(update, 0.5),
-        },
     }))
 }
 
@@ -240,7 +232,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     rows.truncate(1);
     println!(
         "{}",
-        json!({ "peer": "burn", "version": "0.22.1 flex", "threads": threads, "rows": rows, "skipped": [] })
+        json!({ "peer": "burn", "version": "0.22.1 flex", "threads": threads, "rows": rows })
     );
     Ok(())
 }
