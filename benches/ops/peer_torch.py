@@ -36,7 +36,9 @@ from variants import Prepared, Way
 TORCH_TOLERANCE = 1e-3
 COLD_BYTES = 128 << 20
 COMPILED = "compiled, "
-# Ways that take this much longer in their first runs have no further ones.
+# Ways that take this much longer than the fastest when they are compared, their first run, are not timed.
+HOPELESS = 4
+# Ways that take this much longer in the next runs have no further ones.
 SLOW = 2
 # Ways this near to the fastest of a few runs are all measured, and the fastest counts.
 NEAR = 1.15
@@ -125,6 +127,7 @@ class Measurement:
         self.prepared = Prepared(point, arguments.device)
         self.clock = Clock(arguments.device, point.cold, arguments.runs)
         self.errors = {"forward": 0.0, "backward": 0.0}
+        self.first = {"forward": {}, "backward": {}}
         self.dropped, self.notes, self.contenders = [], [], {}
 
     def check(self):
@@ -134,10 +137,16 @@ class Measurement:
             tell(f"{self.point.id}: {each['way']} does not work here: {each['reason']}")
         if not ways:
             raise Disagreement(f"{self.point.id}: no way works: {self.dropped}")
-        self.contenders["forward"] = ways
+        self.contenders["forward"] = self.promising(ways, "forward")
         with_backward = [way for way in ways if way.backward and not way.step]
         if self.prepared.differentiable and with_backward:
-            self.contenders["backward"] = with_backward
+            self.contenders["backward"] = self.promising(with_backward, "backward")
+
+    def promising(self, ways, direction):
+        """The ways worth timing, those first that were fast when they were compared."""
+        first = lambda way: self.first[direction][way.name]
+        limit = HOPELESS * min(map(first, ways))
+        return [way for way in sorted(ways, key=first) if way.step or first(way) <= limit]
 
     def rows(self):
         """Times of a round; the first one finds the ways that later ones time."""
@@ -199,14 +208,18 @@ class Measurement:
     def results(self, way, prepared):
         """Outputs and gradients as arrays, by name, of what ours told."""
         function = way.make()
+        started = time.perf_counter()
         with torch.inference_mode():
             for _ in range(self.point.params.get("steps", 1)):
                 out = function(prepared.tensors)
+        self.first["forward"].setdefault(way.name, time.perf_counter() - started)
         out = way.settle(out)
         found = out if isinstance(out, dict) else {"out": out}
         if way.backward and prepared.differentiable:
             out, leaves = self.graph(way, prepared)
+            started = time.perf_counter()
             gradients = torch.autograd.grad(out, leaves, prepared.grad_out)
+            self.first["backward"].setdefault(way.name, time.perf_counter() - started)
             found |= {f"grad_{name}": gradient for name, gradient in zip(prepared.differentiable, gradients)}
         missing = [name for name in self.point.outputs if name not in found and not name.startswith("grad_")]
         if missing:
