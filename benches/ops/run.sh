@@ -15,22 +15,11 @@ usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 
 
 case "${1:-}" in -h | --help) usage ;; esac
 
-install_peers() {
-    local folder=.cache/ops/peers pins="$here/requirements.txt"
-    ! cmp -s "$pins" "$folder/installed.txt" || return 0
-    echo "ops: installing what requirements.txt pins to $folder (a few minutes)" >&2
-    rm -rf "$folder"
-    mkdir -p .cache/ops
-    if ! "${PYTHON:-python3}" -m venv "$folder" >"$folder.log" 2>&1 ||
-        ! "$folder/bin/python" -m pip --no-cache-dir --disable-pip-version-check install -r "$pins" >>"$folder.log" 2>&1
-    then
-        echo "ops: that failed; there is nothing to compare with. Its output: $folder.log" >&2
-        exit 1
-    fi
-    cp "$pins" "$folder/installed.txt"
-}
-
+. benches/environment.sh
 cargo build --release --locked
-install_peers
+environment .cache/ops/peers "$here/requirements.txt" || {
+    echo "ops: that failed; there is nothing to compare with. Its output: .cache/ops/peers.log" >&2
+    exit 1
+}
 CARGO_TARGET_DIR=.cache/ops/burn cargo build --release --locked --manifest-path "$here/burn/Cargo.toml"
 "${PYTHON:-python3}" -B "$here/measure.py" "$@"

@@ -15,24 +15,12 @@ usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 
 
 [ "${1:-}" = --data ] && [ -e "${2:-}/wikipedia.csv.gz" ] && [ -e "$2/oss-commits.csv.gz" ] || usage
 
-# environment NAME: a virtual environment with what requirements-NAME.txt pins.
-environment() {
-    local folder=".cache/peers/$1" pins="$here/requirements-$1.txt"
-    ! cmp -s "$pins" "$folder/installed.txt" || return 0
-    echo "peers: installing what requirements-$1.txt pins to $folder (a few minutes)" >&2
-    rm -rf "$folder"
-    mkdir -p .cache/peers
-    if "${PYTHON:-python3}" -m venv "$folder" >"$folder.log" 2>&1 &&
-        "$folder/bin/python" -m pip --no-cache-dir --disable-pip-version-check install -r "$pins" >>"$folder.log" 2>&1
-    then
-        cp "$pins" "$folder/installed.txt"
-    else
-        echo "peers: that failed, see $folder.log; going on without" >&2
-    fi
-}
+. benches/environment.sh
 
 cargo build --release --locked
-environment pyg-tgm
-environment graphbolt
+for name in pyg-tgm graphbolt; do
+    environment ".cache/peers/$name" "$here/requirements-$name.txt" ||
+        echo "peers: that failed, see .cache/peers/$name.log; going on without" >&2
+done
 "${PYTHON:-python3}" "$here/compare.py" "$@"
 "${PYTHON:-python3}" "$here/table.py"
