@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use super::idempotency::IdempotencyWindow;
 use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphStore, NodeDictionary, SpillError};
+use crate::graph::{GraphStore, Kept, NodeDictionary, SpillError};
 use crate::log::Frame;
 
 /// How far each partition of each source is in the log: the next offset, and the latest event time.
@@ -110,6 +110,8 @@ pub struct Index {
     named_end: EdgeId,
     /// Whether the graph's memory or disk may still hold what a deletion removed.
     pub(super) has_traces: bool,
+    /// What the last release keeps that was begun.
+    pub(super) released: Kept,
 }
 
 impl Index {
@@ -131,6 +133,7 @@ impl Index {
             seen: IdempotencyWindow::new(idempotency_keys_max),
             named_end: EdgeId(0),
             has_traces: false,
+            released: Kept::default(),
         }
     }
 
@@ -151,12 +154,12 @@ impl Index {
             *has_traces = true;
         };
         self.graph.apply_telling(&frame.batch, &mut removed)?;
-        let records = frame.batch.op.iter().zip(&frame.batch.src);
-        for (_, &node) in records.filter(|(op, _)| **op == Op::DeleteNode) {
-            self.keys.forget(node);
-            // Edges that were released by age left theirs, and nobody knows any more whose they were.
-            self.has_traces |= self.graph.retention().is_some();
-        }
+        let batch = &frame.batch;
+        let records = batch.op.iter().zip(&batch.src);
+        records.filter(|(op, _)| **op == Op::DeleteNode).for_each(|(_, &node)| self.keys.forget(node));
+        // Edges that were released by age left theirs, and nobody knows any more whose they were.
+        let deletes = batch.op.iter().any(|op| matches!(op, Op::DeleteEdge | Op::DeleteNode));
+        self.has_traces |= deletes && self.graph.retention().is_some();
         for range in &frame.sources {
             self.positions.advance(range);
         }

@@ -173,7 +173,7 @@ impl Appender {
         while !stop.load(Ordering::Acquire) && !self.behind {
             pulse();
             self.scrubbing.turn(&mut self.index);
-            self.releasing.turn(&self.index, self.progress.kept());
+            self.releasing.turn(&mut self.index, self.progress.kept());
             match queue.recv_timeout(IDLE) {
                 Ok(first) => {
                     self.take_group(first, queue);

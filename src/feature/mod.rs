@@ -6,8 +6,7 @@
 //! early which rows it will gather announces them, so that they are fetched meanwhile.
 //!
 //! Rows below an index can be released, when nobody who matters will ask for them again: their memory and disk are
-//! given back in whole chunks, and to gather one is a named error, before as after its chunk went. Who knows by rule
-//! that such rows count as zeros says so ([`FeatureStore::gather_from`]) and needs not know what is released.
+//! given back in whole chunks, and to gather one is a named error, before as after its chunk went.
 //!
 //! Knows nothing of what an index stands for.
 
@@ -162,21 +161,6 @@ impl FeatureStore {
         self.released.load(Ordering::Acquire)
     }
 
-    /// As [`gather`](Self::gather), with zeros for all rows below `first`.
-    ///
-    /// # Errors
-    /// As [`gather`](Self::gather).
-    ///
-    /// # Panics
-    /// As [`gather`](Self::gather).
-    pub fn gather_from(&self, first: u64, indices: &[u64], out: &mut [f32]) -> Result<(), FeatureError> {
-        if indices.iter().all(|&index| index >= first) {
-            return self.gather(indices, out);
-        }
-        let kept = |&index: &u64| if index < first { u64::MAX } else { index };
-        self.gather(&indices.iter().map(kept).collect::<Vec<_>>(), out)
-    }
-
     /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and
     /// indices that stand for nothing such as those of a sample's empty slots, become zeros.
     ///
@@ -327,9 +311,6 @@ mod tests {
                 let released = Err(FeatureError::Released { index, first: 50_001 });
                 assert_eq!(store.gather(&[59_999, index, 60_000], &mut out), released);
             }
-            store.gather_from(50_100, &[50_099, 50_100, 3], &mut out).unwrap();
-            assert_eq!((&out[..64], &out[128..]), (&[0.0; 64][..], &[0.0; 64][..]));
-            assert_eq!(out[64..128], row(50_100, 64));
         }
     }
 

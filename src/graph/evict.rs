@@ -102,6 +102,13 @@ impl Shard {
         (victims, *next >= self.slab.chunks.len())
     }
 
+    /// Takes those of `chunks` out of memory that nobody asked for meanwhile.
+    pub(super) fn leave_unasked(&mut self, chunks: &[usize]) -> Vec<Box<[Entry]>> {
+        let unasked = |&index: &usize| !self.slab.chunks[index].take_touched();
+        let victims: Vec<usize> = chunks.iter().copied().filter(unasked).collect();
+        self.leave(&victims)
+    }
+
     /// Takes those of `victims` out of memory that are as they were stored.
     fn leave(&mut self, victims: &[usize]) -> Vec<Box<[Entry]>> {
         victims.iter().filter_map(|&index| self.slab.chunks.get_mut(index)?.leave()).collect()

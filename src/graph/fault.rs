@@ -138,4 +138,12 @@ impl Slab {
         self.missing(&mut chunks, &mut missing);
         missing.load(spill)
     }
+
+    /// As [`load`](Self::load), for who looks at them once: they do not count as asked for. Says which were loaded.
+    pub fn load_unasked(&self, chunks: impl Iterator<Item = usize>) -> Result<Vec<usize>, SpillError> {
+        let away: Vec<usize> = chunks.filter(|&index| !self.chunks[index].is_resident()).collect();
+        self.load(away.clone())?;
+        away.iter().for_each(|&index| _ = self.chunks[index].take_touched());
+        Ok(away)
+    }
 }

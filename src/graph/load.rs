@@ -1,6 +1,8 @@
 //! Bringing in from disk, many chunks at a time, what the writer is about to change and what samplers are about
 //! to ask for. Without a budget there is nothing to do.
 
+use std::ops::Range;
+
 use super::block::{Record, TemporalBlock};
 use super::fault::Missing;
 use super::plan::BatchPlan;
@@ -57,10 +59,15 @@ impl GraphStore {
 }
 
 impl GraphReader<'_> {
-    /// Says that the newest edges of `nodes` before the times beside them will be asked for, `most` each: what
-    /// that needs of the disk is read together. May guess wrong in either direction; costs time alone.
-    pub fn expect_newest(&self, nodes: &[NodeId], before: &[EventTime], most: usize) {
-        self.expect(nodes, before, |blocks, slab, wanted| {
+    /// Says that the newest edges of `nodes` in ranges of times will be asked for, `most` each: what that needs of the
+    /// disk is read together. May guess wrong in either direction; costs time alone.
+    pub fn expect_newest(
+        &self,
+        nodes: &[NodeId],
+        times: impl Iterator<Item = Range<EventTime>>,
+        most: usize,
+    ) {
+        self.expect(nodes, times, |blocks, slab, wanted| {
             let mut left = most;
             for (i, block) in blocks.iter().rev().enumerate() {
                 wanted.push(block.chunk(slab));
@@ -73,29 +80,31 @@ impl GraphReader<'_> {
         });
     }
 
-    /// Says that edges of `nodes` before the times beside them will be counted: the first half of a uniform
-    /// sample.
-    pub fn expect_counts(&self, nodes: &[NodeId], before: &[EventTime]) {
-        self.expect(nodes, before, |blocks, slab, wanted| {
+    /// Says that edges of `nodes` in ranges of times will be counted: the first half of a uniform sample.
+    pub fn expect_counts(&self, nodes: &[NodeId], times: impl Iterator<Item = Range<EventTime>>) {
+        self.expect(nodes, times, |blocks, slab, wanted| {
             wanted.extend(blocks.last().map(|block| block.chunk(slab)));
         });
     }
 
-    /// Loads what `choose` names of each node's blocks that begin before the time beside it.
+    /// Loads what `choose` names of each node's blocks in the range of times beside it.
     fn expect(
         &self,
         nodes: &[NodeId],
-        before: &[EventTime],
+        times: impl Iterator<Item = Range<EventTime>>,
         choose: impl Fn(&[TemporalBlock], &Slab, &mut Vec<usize>),
     ) {
         let Some(spill) = self.spill() else { return };
         let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); self.shards().len()];
-        for (&node, time) in nodes.iter().zip(before) {
+        for (&node, times) in nodes.iter().zip(times) {
             let (number, index) = self.locate(node);
             let Some(shard) = &self.shards()[number] else { continue };
             let blocks = shard.blocks(index);
-            let end = blocks.partition_point(|block| block.start < time.0);
-            choose(&blocks[..end], &shard.slab, &mut wanted[number]);
+            let Range { start: from, end: before } = self.seen(times);
+            let end = blocks.partition_point(|block| block.start < before);
+            // The range begins inside the last block that begins before it.
+            let begin = blocks[..end].partition_point(|block| block.start < from).saturating_sub(1);
+            choose(&blocks[begin..end], &shard.slab, &mut wanted[number]);
         }
         let mut missing = Missing::default();
         for (shard, wanted) in self.shards().iter().zip(&mut wanted) {

@@ -7,15 +7,17 @@
 //! before it can be released at any time from then on, and no answer of his tells whether it was.
 //!
 //! Edges go in whole blocks: a block whose every entry is before the bound is released unread, because the block
-//! behind it tells where it ends; only a list's last block may have to be looked at. What else is before the bound
-//! stays for some time and is in no view.
+//! behind it tells where it ends; only a list's last block may have to be looked at. What of those is on disk is read
+//! [`GROUP`] chunks at a time, and leaves memory again before the next. What else is before the bound stays for some
+//! time and is in no view.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLock;
+
 use super::fault::{Entries, Fault};
-use super::list::AdjacencyList;
-use super::spill::SpillError;
+use super::spill::{GROUP, SpillError};
 use super::store::{GraphStore, Shard};
 use crate::event::{EdgeId, EventTime};
 
@@ -38,11 +40,13 @@ pub struct Kept {
     pub since: EventTime,
     /// Edges that are seen have this id at least.
     pub first: EdgeId,
+    /// The place in the log: one past the last edge that was heard of.
+    pub end: EdgeId,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { since: EventTime::MIN, first: EdgeId(0) }
+        Self { since: EventTime::MIN, first: EdgeId(0), end: EdgeId(0) }
     }
 }
 
@@ -51,6 +55,7 @@ impl Default for Kept {
 pub struct RetentionClock {
     retention: Option<Retention>,
     latest: EventTime,
+    end: EdgeId,
     /// The first block of ids that is kept.
     block: u64,
     /// The latest time in each block from there on; the last is not complete.
@@ -61,7 +66,8 @@ impl RetentionClock {
     /// A clock at the begin of the log.
     #[must_use]
     pub fn new(retention: Option<Retention>) -> Self {
-        Self { retention, latest: EventTime::MIN, block: 0, latest_in_block: VecDeque::new() }
+        let latest = EventTime::MIN;
+        Self { retention, latest, end: EdgeId(0), block: 0, latest_in_block: VecDeque::new() }
     }
 
     /// Hears of an edge, whose id is above those before it.
@@ -70,6 +76,7 @@ impl RetentionClock {
             return;
         }
         self.latest = self.latest.max(time);
+        self.end = EdgeId(edge.0 + 1);
         let place = usize::try_from((edge.0 / ROW_BLOCK).saturating_sub(self.block)).unwrap_or(usize::MAX);
         if place >= self.latest_in_block.len() {
             self.latest_in_block.resize(place + 1, i64::MIN);
@@ -86,7 +93,7 @@ impl RetentionClock {
             self.latest_in_block.pop_front();
             self.block += 1;
         }
-        Kept { since, first: EdgeId(self.block * ROW_BLOCK) }
+        Kept { since, first: EdgeId(self.block * ROW_BLOCK), end: self.end }
     }
 }
 
@@ -122,11 +129,11 @@ impl GraphStore {
         let mut hand = self.hand.lock();
         self.released_before.fetch_max(time.0, Ordering::AcqRel);
         let Some(shard) = self.shards.get(part) else { return Ok(false) };
-        let old = shard.read().old_blocks(time.0)?;
+        let old = self.old_blocks(shard, time.0)?;
         if !old.is_empty() {
             let (newest, mut expired) = (self.applied().0, 0);
             let mut shard = shard.write();
-            for (index, blocks) in old {
+            for Old { index, blocks } in old {
                 expired += shard.change(index, |list, slab| list.drop_front(slab, blocks, newest));
             }
             shard.slab.give_back();
@@ -139,50 +146,92 @@ impl GraphStore {
     }
 }
 
+/// How many blocks at the front of the list `index` of a shard are old.
+struct Old {
+    index: usize,
+    blocks: usize,
+}
+
+/// The list `index` of a shard, whose last block is in `chunk` and has to be looked at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    chunk: usize,
+    index: usize,
+}
+
+impl GraphStore {
+    /// The blocks of `shard` that hold nothing at `time` or later. A list may be named twice: then that many more. The
+    /// caller is the one writer and has the hand.
+    fn old_blocks(&self, shard: &RwLock<Shard>, time: i64) -> Result<Vec<Old>, SpillError> {
+        let (mut old, mut ends) = shard.read().begun_blocks(time);
+        ends.sort_unstable();
+        let by_chunk: Vec<_> = ends.chunk_by(|a, b| a.chunk == b.chunk).collect();
+        for ends in by_chunk.chunks(GROUP) {
+            let loaded = shard.read().look_at(ends, time, &mut old)?;
+            if let Some(spill) = self.spill.as_ref().filter(|_| !loaded.is_empty()) {
+                let left = shard.write().leave_unasked(&loaded);
+                spill.evicted(left);
+            }
+        }
+        Ok(old)
+    }
+}
+
 impl Shard {
-    /// The lists with blocks that hold nothing at `time` or later, and how many those are.
-    fn old_blocks(&self, time: i64) -> Result<Vec<(usize, usize)>, SpillError> {
-        // Every block but the last of those that begin before `time` ends before the last begins.
+    /// The blocks that are known to hold nothing at `time` or later, and the lists of which every block begins before.
+    fn begun_blocks(&self, time: i64) -> (Vec<Old>, Vec<End>) {
         let (mut old, mut ends) = (Vec::new(), Vec::new());
         for (index, list) in self.lists.iter().enumerate() {
             let blocks = list.blocks();
             let begun = blocks.partition_point(|block| block.start < time);
-            if begun > 0 {
-                old.push((index, begun - 1));
+            // Every block but the last of those that begin before `time` ends before the last begins.
+            if begun > 1 {
+                old.push(Old { index, blocks: begun - 1 });
             }
             if begun > 0 && begun == blocks.len() {
-                ends.push(blocks[begun - 1].chunk(&self.slab));
+                ends.push(End { chunk: blocks[begun - 1].chunk(&self.slab), index });
             }
         }
-        self.slab.load(ends)?;
+        (old, ends)
+    }
+
+    /// Adds to `old` the last block of each list in `ends` that holds nothing at `time` or later, and says which chunks
+    /// were loaded for that. Those in `ends` stand together by chunk.
+    fn look_at(&self, ends: &[&[End]], time: i64, old: &mut Vec<Old>) -> Result<Vec<usize>, SpillError> {
+        let loaded = self.slab.load_unasked(ends.iter().map(|ends| ends[0].chunk))?;
         let fault = Fault::default();
         let entries = Entries::new(&self.slab, &fault);
-        for (index, blocks) in &mut old {
-            let list: &AdjacencyList = &self.lists[*index];
-            let ended = *blocks + 1 == list.blocks().len();
-            *blocks += usize::from(ended && list.last(entries).is_some_and(|last| last.time < time));
+        for &End { index, .. } in ends.iter().copied().flatten() {
+            if self.lists[index].last(entries).is_some_and(|last| last.time < time) {
+                old.push(Old { index, blocks: 1 });
+            }
         }
-        old.retain(|&(_, blocks)| blocks > 0);
-        fault.check(old)
+        fault.check(loaded)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::{Arc, OnceLock, Weak};
+
     use super::*;
+    use crate::device::disk::{Fault as DiskFault, Faulty};
+    use crate::event::{EdgeBatch, NodeId};
+    use crate::graph::GraphOptions;
 
     #[test]
     fn the_clock_keeps_every_edge_that_is_young_enough() {
         let retention = Retention { age: 500, lateness: 20 };
         let mut clock = RetentionClock::new(Some(retention));
-        assert_eq!(clock.kept(), Kept { since: EventTime(i64::MIN), first: EdgeId(0) });
+        assert_eq!(clock.kept(), Kept::default());
         let time = |id: u64| (id / 40) as i64 - if id.is_multiple_of(9) { 300 } else { 0 };
         for id in (0..60_000).filter(|id| id % 7 != 3) {
             clock.hear(EdgeId(id), EventTime(time(id)));
             if id % 1_000 == 0 {
                 let kept = clock.kept();
                 let latest = (0..=id).filter(|id| id % 7 != 3).map(time).max().unwrap();
-                assert_eq!(kept.since.0, latest - 520);
+                assert_eq!((kept.since.0, kept.end.0), (latest - 520, if id % 7 == 3 { id } else { id + 1 }));
                 let young = (0..=id).find(|&id| id % 7 != 3 && time(id) >= kept.since.0).unwrap();
                 assert!(kept.first.0 <= young && kept.first.0 + 2 * ROW_BLOCK > young, "{kept:?} at {id}");
             }
@@ -199,7 +248,43 @@ mod tests {
         clock.hear(EdgeId(3 * ROW_BLOCK), EventTime::MIN);
         assert_eq!(clock.kept().since, EventTime::MIN);
         clock.hear(EdgeId(9 * ROW_BLOCK), EventTime::MAX);
-        let kept = clock.kept();
-        assert_eq!(kept, Kept { since: EventTime(-i64::MAX), first: EdgeId(9 * ROW_BLOCK) });
+        let (first, end) = (EdgeId(9 * ROW_BLOCK), EdgeId(9 * ROW_BLOCK + 1));
+        assert_eq!(clock.kept(), Kept { since: EventTime(-i64::MAX), first, end });
+    }
+
+    #[test]
+    fn a_release_looks_at_the_disk_in_groups_and_keeps_nothing_of_it_in_memory() {
+        let (known, most) = (Arc::new(OnceLock::<Weak<GraphStore>>::new()), Arc::new(AtomicU64::new(0)));
+        let (store, resident) = (known.clone(), most.clone());
+        let disk = Faulty::new(move |operation| {
+            if let Some(store) = store.get().and_then(Weak::upgrade).filter(|_| !operation.writes) {
+                resident.fetch_max(store.spill_stats().unwrap().resident_bytes, Ordering::AcqRel);
+            }
+            DiskFault::Works
+        });
+        let options = GraphOptions { shards: 1, page_entries_max: 16, ..GraphOptions::default() };
+        let store = Arc::new(GraphStore::with_budget(options, 6 << 20, Box::new(disk)));
+        assert!(known.set(Arc::downgrade(&store)).is_ok());
+        // Every node meets another once at first and three times later: a list is one block.
+        let nodes = 100_000;
+        for round in 0..4 {
+            let mut batch = EdgeBatch { first: store.applied(), ..EdgeBatch::default() };
+            for node in (0..nodes).step_by(2) {
+                let time = i64::from(node) + if round > 0 { 200_000 } else { 0 };
+                batch.push_edge(NodeId(node), NodeId(node + 1), EventTime(time));
+            }
+            store.apply(&batch).unwrap();
+        }
+        let stats = || store.spill_stats().unwrap();
+        let before = stats();
+        most.store(0, Ordering::Release);
+        assert!(!store.release_part(0, EventTime(150_000)).unwrap());
+        let after = stats();
+        assert_eq!(store.stats().expired_edges, 0);
+        assert!(after.loads > before.loads + 2 * GROUP as u64, "{before:?} {after:?}");
+        assert_eq!(after.resident_bytes, before.resident_bytes, "who asked for something finds it there");
+        assert_eq!(most.load(Ordering::Acquire), before.resident_bytes, "at the begin of each read");
+        assert!(!store.release_part(0, EventTime(400_000)).unwrap());
+        assert_eq!((store.stats().edges, store.stats().expired_edges), (0, 4 * u64::from(nodes) / 2));
     }
 }

@@ -246,15 +246,18 @@ impl Spill {
             Ok(())
         });
         self.put_back(buffer);
-        self.loads.fetch_add(stored.len() as u64, Relaxed);
         let mut trouble = self.trouble.lock();
         match &result {
             Err(error) => {
                 self.failures.fetch_add(1, Relaxed);
                 trouble.last = Some((error.to_string(), Instant::now()));
             }
-            Ok(()) if trouble.write_failed.is_none() => trouble.last = None,
-            Ok(()) => {}
+            Ok(()) => {
+                self.loads.fetch_add(stored.len() as u64, Relaxed);
+                if trouble.write_failed.is_none() {
+                    trouble.last = None;
+                }
+            }
         }
         result
     }

@@ -4,12 +4,13 @@
 //! Because ids are given in order of arrival, a view that keeps its bound answers the same question the
 //! same way however much the writer has added since. Deletions take edges out of every view.
 
+use std::ops::Range;
+
 use parking_lot::RwLockReadGuard;
 
 use super::block::{Record, Run, TemporalBlock, TimeSearch};
 use super::candidates::Candidates;
 use super::fault::{Entries, Fault};
-use super::retain::Kept;
 use super::spill::{Spill, SpillError};
 use super::store::{GraphStore, Shard};
 use crate::device::prefetch;
@@ -20,7 +21,7 @@ use crate::event::{EdgeId, EventTime, NodeId};
 pub struct GraphView<'a> {
     store: &'a GraphStore,
     bound: EdgeId,
-    kept: Kept,
+    since: EventTime,
 }
 
 /// One edge seen from one of its end points.
@@ -76,21 +77,19 @@ pub struct Horizon<'a> {
 impl<'a> GraphView<'a> {
     /// The view of `store` below `bound`; `bound` has been applied.
     pub(super) fn new(store: &'a GraphStore, bound: EdgeId) -> Self {
-        let kept = Kept { since: store.released_before(), ..Kept::default() };
-        Self { store, bound, kept }
+        Self { store, bound, since: store.released_before() }
     }
 
-    /// The same view without the edges that are not in `kept`.
+    /// The same view without the edges before `since`.
     #[must_use]
-    pub fn keeping(self, kept: Kept) -> Self {
-        let since = self.kept.since.max(kept.since);
-        Self { kept: Kept { since, first: self.kept.first.max(kept.first) }, ..self }
+    pub fn keeping(self, since: EventTime) -> Self {
+        Self { since: self.since.max(since), ..self }
     }
 
-    /// What the view was bounded by because of its age; every edge that it shows is in it.
+    /// The view shows no edge before this time because of its age.
     #[must_use]
-    pub fn kept(&self) -> Kept {
-        self.kept
+    pub fn since(&self) -> EventTime {
+        self.since
     }
 
     /// Edges with this id and above do not exist in the view.
@@ -111,22 +110,28 @@ impl<'a> GraphView<'a> {
 }
 
 impl GraphReader<'_> {
-    /// The edges of `node` that have a time in `from..before` and are kept. Nodes that the graph does not know have
-    /// none.
+    /// The edges of `node` that have a time in `times` and are kept. Nodes that the graph does not know have none.
     ///
     /// # Panics
     /// When the reader was not made for `node`.
     #[inline]
     #[must_use]
-    pub fn past(&self, node: NodeId, from: EventTime, before: EventTime) -> Past<'_> {
+    pub fn past(&self, node: NodeId, times: Range<EventTime>) -> Past<'_> {
         let (shard, index) = self.shard(node);
         let blocks = shard.blocks(index);
         let slab = Entries::new(&shard.slab, &self.fault);
-        let mut from = from.max(self.view.kept.since).0;
+        let Range { start: from, end: before } = self.seen(times);
+        Past { blocks, slab, bound: self.view.bound.0, from, before }
+    }
+
+    /// What the view shows of a range of times because of its age.
+    #[inline]
+    pub(super) fn seen(&self, times: Range<EventTime>) -> Range<i64> {
+        let (mut from, before) = (times.start.max(self.view.since).0, times.end.0);
         if let Some(retention) = self.view.store.retention {
-            from = from.max(before.0.saturating_sub(retention.age));
+            from = from.max(before.saturating_sub(retention.age));
         }
-        Past { blocks, slab, bound: self.view.bound.0, from, before: before.0 }
+        from..before
     }
 
     /// Ends the reading and makes room for what it loaded.

@@ -189,7 +189,7 @@ impl Learner {
         let kept = learner.feed.clock().kept();
         learner.shared.progress.set_kept(kept);
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
-        learner.publish_rows(kept, &(0..known).map(NodeId).collect::<Vec<_>>())?;
+        learner.publish_rows(kept.since, &(0..known).map(NodeId).collect::<Vec<_>>())?;
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
         let bytes = learner.bytes();

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use super::measure::unix_seconds;
 use super::{LearnBatch, Learner, LearnerError, LearnerOptions};
-use crate::event::{EdgeId, NodeId};
-use crate::graph::Kept;
+use crate::event::{EdgeId, EventTime, NodeId};
 use crate::log::LogError;
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
@@ -70,7 +69,7 @@ impl Learner {
             sample(&preparer, &world, batch, negatives, mode, &mut self.prepared)?;
             self.sampled = true;
         }
-        preparer.expect(|node| mailbox.pending_edge(node), &mut self.prepared);
+        preparer.expect(|node| mailbox.pending_event(node), &mut self.prepared);
         preparer.gather(&world, &mut self.prepared)
     }
 
@@ -110,11 +109,11 @@ impl Learner {
         Ok(stepped)
     }
 
-    /// Shows readers the memory of `nodes`; messages of edges that are not in `kept` have no features.
-    pub(super) fn publish_rows(&mut self, kept: Kept, nodes: &[NodeId]) -> Result<(), TrainError> {
+    /// Shows readers the memory of `nodes`; messages of events before `since` have no features.
+    pub(super) fn publish_rows(&mut self, since: EventTime, nodes: &[NodeId]) -> Result<(), TrainError> {
         let engine = &self.shared.engine;
         let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-        self.trainer.publish_rows(kept.first, &engine.edge_features, nodes, publish)
+        self.trainer.publish_rows(since, &engine.edge_features, nodes, publish)
     }
 
     /// Shows readers the memory of the nodes of the batch that was just learned.
@@ -202,7 +201,7 @@ fn take_step(
 /// What a step or a score of `batch` may see: everything before its end, as far as it is kept.
 pub(super) fn world<'a>(engine: &'a QueryEngine, batch: &LearnBatch) -> World<'a> {
     World {
-        view: engine.graph.view_at(batch.end).keeping(batch.kept),
+        view: engine.graph.view_at(batch.end).keeping(batch.kept.since),
         edge_features: &engine.edge_features,
         node_features: &engine.node_features,
     }

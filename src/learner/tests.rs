@@ -4,7 +4,7 @@ use super::*;
 use crate::device::Device;
 use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphOptions, GraphStore, Kept, NodeDictionary, Retention};
+use crate::graph::{GraphOptions, GraphStore, NodeDictionary, Retention};
 use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::model::TgnOptions;
@@ -117,7 +117,8 @@ impl Rig {
     /// Makes records durable and puts them into the graph.
     fn append(&mut self, batch: EdgeBatch, origin_unix_ms: i64) {
         let frame = self.write(batch, origin_unix_ms);
-        self.shared.engine.graph.apply(&frame.batch).unwrap();
+        let engine = &self.shared.engine;
+        engine.graph.apply_telling(&frame.batch, &mut |edge| engine.edge_features.clear(edge.0)).unwrap();
         self.shared.progress.set_indexed(frame.batch.end());
     }
 
@@ -185,7 +186,7 @@ fn a_restart_publishes_what_was_published() {
         (rows, times)
     };
     // A row is published with the weights of its step; those of the end are what a restart has.
-    learner.publish_rows(Kept::default(), &(0..32).map(NodeId).collect::<Vec<_>>()).unwrap();
+    learner.publish_rows(EventTime::MIN, &(0..32).map(NodeId).collect::<Vec<_>>()).unwrap();
     let before = published(&rig);
     assert_eq!(before.1[20], Some(EventTime(200)));
     let mut bytes = Vec::new();
@@ -196,23 +197,31 @@ fn a_restart_publishes_what_was_published() {
     assert_eq!(published(&rig), before);
 }
 
-/// What a trainer knows after 15,000 edges with features, some of them late; some nodes occur again after long.
+/// What a trainer knows after 15,000 edges with features, some of them late. Some nodes occur again after 2,400 moments
+/// only, and before half of them do, the edge of the message that waits is deleted; other edges are deleted earlier.
 /// `each` sees the rig after every third batch; the learner starts anew after half of them, if `restarts`.
 fn long_run(graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
     let mut rig = Rig::over(graph);
     let options = LearnerOptions { batch_events: 100, rank_queries: 1, ..rig.options() };
     let mut learner = rig.learner(options.clone());
+    let event = |round: u32, i: u32| {
+        let late = if i.is_multiple_of(11) { i64::from(i % 3) * 400 } else { 0 };
+        let seldom = i.is_multiple_of(199);
+        let dst = if seldom { 16 + (round * 2 + i / 199) % 16 } else { 8 + (i * 3 + round) % 8 };
+        (i % 8, dst, i64::from(round * 300 + i) - late)
+    };
     for round in 0..50 {
-        let event = |i: u32| {
-            let late = if i.is_multiple_of(11) { i64::from(i % 3) * 400 } else { 0 };
-            let again =
-                if i.is_multiple_of(97) { 16 + (round * 3 + i / 97) % 16 } else { 8 + (i * 3 + round) % 8 };
-            (i % 8, again, i64::from(round * 300 + i) - late)
-        };
         let first = rig.log.end().0;
-        rig.append(edges((0..300).map(event)), STARTED);
+        rig.append(edges((0..300).map(|i| event(round, i))), STARTED);
         let rows = &rig.shared.engine.edge_features;
         (first..first + 300).for_each(|id| rows.set(id, &[(id % 13) as f32 - 6.0]).unwrap());
+        let ago = [(2, 50), (5, 250), (6, 149), (8, 199)];
+        let before = ago.into_iter().filter_map(|(ago, i)| Some(event(round.checked_sub(ago)?, i)));
+        let mut deletions = edges(before);
+        deletions.op.fill(Op::DeleteEdge);
+        if !deletions.is_empty() {
+            rig.append(deletions, STARTED);
+        }
         learner.drain();
         each(&rig);
         if round == 25 && restarts {

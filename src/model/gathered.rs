@@ -5,6 +5,9 @@
 //! They are numbered first and fetched at once, every distinct edge one time, so that whoever keeps them may
 //! keep them anywhere, and a failure to read them comes before anything was computed.
 //!
+//! A message may wait for longer than its edge is kept. Whether the row of such an edge is there, was released or was
+//! cleared by a deletion is chance, so by rule it counts as zeros: the time of the message alone decides.
+//!
 //! Knows not where rows are kept: the caller fetches.
 
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use thiserror::Error;
 use super::limit::limit;
 use super::{EMPTY_SLOT, Mailbox};
 use crate::device::Device;
-use crate::event::{EdgeId, NodeId};
+use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureError;
 use crate::nn::Tensor;
 use crate::sampler::{MessageFlowGraph, SampleError};
@@ -35,13 +38,15 @@ pub enum GatherError {
 /// to what they need.
 #[derive(Debug, Default)]
 pub struct GatheredRows {
-    /// The distinct edges, by number.
+    /// The distinct edges, by number; [`MessageFlowGraph::NO_EDGE`] stands for those that count as zeros.
     edges: Vec<u64>,
     numbers: HashMap<u64, u32>,
     /// `[seeds * fanout]`: number of the edge in each slot.
     slots: Vec<u32>,
     /// Number of the edge of each node's pending message.
     mails: Vec<u32>,
+    /// Those edges themselves; [`MessageFlowGraph::NO_EDGE`] where nothing waits.
+    mail_edges: Vec<EdgeId>,
     /// Number of the edge of each message that the batch itself will leave.
     next_mails: Vec<u32>,
     /// `[distinct edges, edge_feature_dim]`, bounded; `None` if edges have no features.
@@ -80,6 +85,7 @@ impl GatheredRows {
         self.numbers.clear();
         self.slots.clear();
         self.mails.clear();
+        self.mail_edges.clear();
         self.next_mails.clear();
     }
 
@@ -92,21 +98,29 @@ impl GatheredRows {
         }
     }
 
-    /// Numbers the edges of the messages that wait for `nodes`; `pending` says which edge that is.
-    pub fn number_mails(&mut self, nodes: &[NodeId], pending: impl Fn(NodeId) -> Option<EdgeId>) {
+    /// Numbers the edges of the messages that wait for `nodes`; `pending` says which event left it. Messages of events
+    /// before `since` have no features.
+    pub fn number_mails(
+        &mut self,
+        nodes: &[NodeId],
+        since: EventTime,
+        pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>,
+    ) {
         self.mails.clear();
-        for &node in nodes {
-            let number = pending(node).map_or(EMPTY_SLOT, |edge| self.number(edge));
+        self.mail_edges.clear();
+        for event in nodes.iter().map(|&node| pending(node)) {
+            let number = event.map_or(EMPTY_SLOT, |event| self.number_mail(event, since));
             self.mails.push(number);
+            self.mail_edges.push(event.map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge));
         }
     }
 
-    /// Numbers `edges`, whose messages the batch will leave for its nodes, so that their memory can be shown after
-    /// the batch.
-    pub fn number_next_mails(&mut self, edges: impl Iterator<Item = EdgeId>) {
+    /// Numbers the edges of `events`, whose messages the batch will leave for its nodes, so that their memory can be
+    /// shown after the batch. Messages of events before `since` have no features.
+    pub fn number_next_mails(&mut self, since: EventTime, events: impl Iterator<Item = (EdgeId, EventTime)>) {
         self.next_mails.clear();
-        for edge in edges {
-            let number = self.number(edge);
+        for event in events {
+            let number = self.number_mail(event, since);
             self.next_mails.push(number);
         }
     }
@@ -114,12 +128,12 @@ impl GatheredRows {
     /// Whether the messages that were numbered for `nodes` are those that wait in `mailbox`.
     #[must_use]
     pub fn has_mails_of(&self, mailbox: &Mailbox, nodes: &[NodeId]) -> bool {
-        let edge = |&number: &u32| self.edges.get(number as usize).map(|&edge| EdgeId(edge));
-        self.mails.len() == nodes.len()
-            && self.mails.iter().zip(nodes).all(|(number, &node)| edge(number) == mailbox.pending_edge(node))
+        let waits = |node| mailbox.pending_event(node).map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge);
+        self.mail_edges.len() == nodes.len()
+            && self.mail_edges.iter().zip(nodes).all(|(&edge, &node)| edge == waits(node))
     }
 
-    /// The distinct edges that were numbered.
+    /// The distinct edges that were numbered; [`MessageFlowGraph::NO_EDGE`] among them if one counts as zeros.
     #[must_use]
     pub fn edges(&self) -> &[u64] {
         &self.edges
@@ -209,8 +223,12 @@ impl GatheredRows {
         let numbers = self.slots.capacity() + mails + self.node_rows.capacity();
         let rows = self.edge_rows.as_ref().map_or(0, |rows| rows.capacity());
         (numbers + rows) * size_of::<f32>()
-            + self.edges.capacity() * size_of::<u64>()
+            + (self.edges.capacity() + self.mail_edges.capacity()) * size_of::<u64>()
             + self.numbers.allocation_size()
+    }
+
+    fn number_mail(&mut self, (edge, time): (EdgeId, EventTime), since: EventTime) -> u32 {
+        self.number(if time < since { MessageFlowGraph::NO_EDGE } else { edge })
     }
 
     fn number(&mut self, edge: EdgeId) -> u32 {
@@ -244,8 +262,8 @@ mod tests {
         for _ in 0..2 {
             rows.clear();
             rows.number_slots(&sample);
-            rows.number_mails(&[1, 2, 3].map(NodeId), |NodeId(id)| {
-                (id != 2).then_some(EdgeId(4 + u64::from(id)))
+            rows.number_mails(&[1, 2, 3].map(NodeId), EventTime::MIN, |NodeId(id)| {
+                (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
             });
             assert_eq!((rows.edges(), rows.slots()), (&[5, 7][..], &[0, 1, 0, EMPTY_SLOT][..]));
             rows.fetch_edges(&Device::Cpu, 2, fetch).unwrap();
@@ -258,16 +276,45 @@ mod tests {
             );
         }
         let mut mailbox = Mailbox::new(1);
-        mailbox.post(NodeId(1), NodeId(3), EdgeId(5), crate::event::EventTime(0));
+        mailbox.post(NodeId(1), NodeId(3), EdgeId(5), EventTime(0));
         assert!(!rows.has_mails_of(&mailbox, &[1, 2, 3].map(NodeId)));
-        mailbox.post(NodeId(3), NodeId(1), EdgeId(7), crate::event::EventTime(0));
+        mailbox.post(NodeId(3), NodeId(1), EdgeId(7), EventTime(0));
         assert!(rows.has_mails_of(&mailbox, &[1, 2, 3].map(NodeId)));
+    }
+
+    #[test]
+    fn the_time_of_a_message_decides_whether_it_has_features() {
+        let mut mailbox = Mailbox::new(1);
+        for (node, time) in [(1, 49), (2, 50), (4, i64::MIN)] {
+            mailbox.post(NodeId(node), NodeId(0), EdgeId(u64::from(node)), EventTime(time));
+        }
+        let (nodes, since) = ([1, 2, 3, 4].map(NodeId), EventTime(50));
+        let mut rows = GatheredRows::default();
+        rows.number_mails(&nodes, since, |node| mailbox.pending_event(node));
+        rows.number_next_mails(since, [(EdgeId(9), EventTime(50)), (EdgeId(8), EventTime(49))].into_iter());
+        assert_eq!(rows.edges(), [u64::MAX, 2, 9], "what has no features is not asked for");
+        rows.fetch_edges(&Device::Cpu, 1, |edges, out| {
+            out.copy_from_slice(
+                &edges.iter().map(|&edge| if edge < 10 { 1.0 } else { 0.0 }).collect::<Vec<_>>(),
+            );
+            Ok::<_, ()>(())
+        })
+        .unwrap();
+        let (mails, next) = (rows.mails(), rows.next_mails());
+        assert_eq!([0, 1, 3].map(|place| mails.of(place).unwrap()[0] > 0.0), [false, true, false]);
+        assert_eq!(
+            (mails.of(2), [0, 1].map(|place| next.of(place).unwrap()[0] > 0.0)),
+            (None, [true, false])
+        );
+        assert!(rows.has_mails_of(&mailbox, &nodes), "they are the messages that wait all the same");
+        mailbox.post(NodeId(1), NodeId(0), EdgeId(7), EventTime(49));
+        assert!(!rows.has_mails_of(&mailbox, &nodes));
     }
 
     #[test]
     fn a_failed_fetch_leaves_no_rows() {
         let mut rows = GatheredRows::default();
-        rows.number_mails(&[NodeId(0)], |_| Some(EdgeId(3)));
+        rows.number_mails(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(3), EventTime(0))));
         rows.fetch_edges(&Device::Cpu, 2, fetch).unwrap();
         assert_eq!(rows.fetch_edges(&Device::Cpu, 2, |_, _| Err("disk")), Err("disk"));
         assert!(rows.edge_rows().is_none());

@@ -72,24 +72,21 @@ impl Mailbox {
     /// The message that waits for `node`, if any.
     #[must_use]
     pub fn pending(&self, node: NodeId) -> Option<PendingMessage<'_>> {
-        let edge = self.pending_edge(node)?;
-        Some(PendingMessage {
-            mail: self.mails.get(node).unwrap_or(&self.zeros),
-            edge,
-            time: self.times[node.index()],
-        })
+        let (edge, time) = self.pending_event(node)?;
+        Some(PendingMessage { mail: self.mails.get(node).unwrap_or(&self.zeros), edge, time })
     }
 
-    /// The edge of the message that waits for `node`, if any.
+    /// The event whose message waits for `node`, if any: its edge and its time.
     #[must_use]
-    pub fn pending_edge(&self, node: NodeId) -> Option<EdgeId> {
-        self.edges.get(node.index()).copied().filter(|edge| *edge != Self::EMPTY)
+    pub fn pending_event(&self, node: NodeId) -> Option<(EdgeId, EventTime)> {
+        let edge = self.edges.get(node.index()).copied().filter(|edge| *edge != Self::EMPTY)?;
+        Some((edge, self.times[node.index()]))
     }
 
     /// Whether a message waits for `node`.
     #[must_use]
     pub fn is_pending(&self, node: NodeId) -> bool {
-        self.pending_edge(node).is_some()
+        self.pending_event(node).is_some()
     }
 
     /// Makes a message of `edge` with `other` at `time` wait for `node` in place of any other, and returns the

@@ -237,4 +237,25 @@ mod tests {
         let found: Vec<u32> = out.neighbors.iter().map(|node| node.0).collect();
         assert_eq!(found, [8, 4, 3, 8, 7, 3, 7, 6, 1, 6, 5, 4]);
     }
+
+    #[test]
+    fn a_window_keeps_older_edges_on_disk() {
+        use crate::device::disk::{Fault, Faulty};
+        let options = GraphOptions { shards: 1, ..GraphOptions::default() };
+        let store = GraphStore::with_budget(options, 0, Box::new(Faulty::new(|_| Fault::Works)));
+        let mut batch = EdgeBatch::default();
+        (0..20_000).for_each(|i| batch.push_edge(NodeId(0), NodeId(1 + i), EventTime(i.into())));
+        store.apply(&batch).unwrap();
+        let seeds = Seeds { nodes: &[NodeId(0)], times: &[EventTime(19_000)] };
+        let mut out = MessageFlowGraph::new();
+        let mut loads = |window| {
+            let before = store.spill_stats().unwrap().loads;
+            let request = SampleRequest { fanout: 10_000, ..request(SamplingPolicy::Recent, window) };
+            sample(store.view(), seeds, &request, &mut out).unwrap();
+            (out.counts[0], store.spill_stats().unwrap().loads - before)
+        };
+        let (all, some) = (loads(None), loads(Some(300)));
+        assert!(all.0 == 10_000 && all.1 >= 10, "{all:?}");
+        assert!(some.0 == 300 && (1..=3).contains(&some.1), "{some:?}");
+    }
 }

@@ -41,9 +41,10 @@ impl Part<'_> {
         request: &SampleRequest,
     ) -> Result<(), SpillError> {
         let reader = view.reader(seeds.nodes);
+        let times = seeds.times.iter().map(|&time| inside(request.window, time));
         match request.policy {
-            SamplingPolicy::Recent => reader.expect_newest(seeds.nodes, seeds.times, request.fanout),
-            SamplingPolicy::Uniform => reader.expect_counts(seeds.nodes, seeds.times),
+            SamplingPolicy::Recent => reader.expect_newest(seeds.nodes, times, request.fanout),
+            SamplingPolicy::Uniform => reader.expect_counts(seeds.nodes, times),
         }
         let mut stages = Stages {
             pasts: Vec::with_capacity(GROUP_SEEDS),
@@ -197,6 +198,13 @@ impl Part<'_> {
     }
 }
 
+/// The times of edges that count for a seed at `time`.
+#[inline]
+fn inside(window: Option<i64>, time: EventTime) -> Range<EventTime> {
+    let from = window.map_or(EventTime::MIN, |window| EventTime(time.0.saturating_sub(window)));
+    from..time
+}
+
 impl<'a> Stages<'a> {
     /// Finds the horizon of each of the seeds `rows`.
     fn locate(
@@ -209,11 +217,7 @@ impl<'a> Stages<'a> {
         self.pasts.clear();
         self.horizons.clear();
         for (&node, &time) in seeds.nodes[rows.clone()].iter().zip(&seeds.times[rows]) {
-            let from = match window {
-                Some(window) => EventTime(time.0.saturating_sub(window)),
-                None => EventTime::MIN,
-            };
-            let past = reader.past(node, from, time);
+            let past = reader.past(node, inside(window, time));
             past.announce();
             self.pasts.push(past);
         }

@@ -3,7 +3,7 @@
 use super::prepare::{PreparedBatch, gather_mails, look_around};
 use super::step::forward;
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
-use crate::event::{EdgeId, EventTime, NodeId};
+use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::model::{GatherError, LinkPredictor, MailRows};
 use crate::nn::{Mode, Tape, Var};
@@ -150,21 +150,21 @@ impl Trainer {
     /// Hands `f` what serving reads of each of `nodes` (distinct nodes): its memory row after its
     /// pending message, computed with the weights as they are now, and the time of its last event. Nodes
     /// without any event and rows that are not finite are left out. The state does not change: the next
-    /// batch applies the message again, so that its loss can train the memory updater. Edges before `first` are not
-    /// kept: messages of theirs count as without features.
+    /// batch applies the message again, so that its loss can train the memory updater. Messages of events before
+    /// `since` have no features.
     ///
     /// # Errors
     /// Storage failed; some of the nodes may have been handed over.
     pub fn publish_rows(
         &mut self,
-        first: EdgeId,
+        since: EventTime,
         edge_features: &FeatureStore,
         nodes: &[NodeId],
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
         for nodes in nodes.chunks(CHUNK_ROWS) {
             let Scratch { rows, .. } = self.scratch.get_mut();
-            let rows_kept = (edge_features, first);
+            let rows_kept = (edge_features, since);
             gather_mails((&self.options.model, &self.device), rows_kept, &self.state, nodes, rows)?;
             let rows = std::mem::take(rows);
             self.publish_chunk(nodes, rows.mails(), &mut f);

@@ -18,7 +18,6 @@ use std::time::Instant;
 
 use super::prepare::{PreparedBatch, Preparer};
 use super::trainer::{StepReport, TrainError, Trainer, World};
-use crate::event::{EdgeId, NodeId};
 
 /// A thread that prepares beside a step.
 pub struct Helper {
@@ -129,14 +128,12 @@ impl Lookahead {
             };
             if !batch.is_gathered() {
                 let mailbox = &trainer.state().mailbox;
-                preparer.expect(|node| mailbox.pending_edge(node), &mut batch);
+                preparer.expect(|node| mailbox.pending_event(node), &mut batch);
                 preparer.gather(world, &mut batch)?;
             }
             if let Some(next) = self.queue.front_mut() {
                 let mailbox = &trainer.state().mailbox;
-                let pending = |node: NodeId| -> Option<EdgeId> {
-                    batch.leaves(node).or_else(|| mailbox.pending_edge(node))
-                };
+                let pending = |node| batch.leaves(node).or_else(|| mailbox.pending_event(node));
                 preparer.expect(pending, next);
             }
             let late = clock.elapsed().as_secs_f64();

@@ -27,6 +27,8 @@ pub struct PreparedBatch {
     dst: Vec<NodeId>,
     times: Vec<EventTime>,
     edges: Vec<EdgeId>,
+    /// Edges before this time are not kept for the batch.
+    since: EventTime,
     pub(super) mode: StepMode,
     pub(super) pairs: Pairs,
     pub(super) touched: Touched,
@@ -46,6 +48,7 @@ impl Default for PreparedBatch {
             dst: Vec::new(),
             times: Vec::new(),
             edges: Vec::new(),
+            since: EventTime::MIN,
             mode: StepMode::Score,
             pairs: Pairs::default(),
             touched: Touched::default(),
@@ -84,10 +87,10 @@ impl PreparedBatch {
         (&self.neighborhood, &self.rows)
     }
 
-    /// The edge that the batch leaves as the message of `node`, if the node is one of its own.
+    /// The event that the batch leaves as the message of `node`, if the node is one of its own: its edge and its time.
     #[must_use]
-    pub fn leaves(&self, node: NodeId) -> Option<EdgeId> {
-        self.touched.last(node).map(|event| self.edges[event])
+    pub fn leaves(&self, node: NodeId) -> Option<(EdgeId, EventTime)> {
+        self.touched.last(node).map(|event| (self.edges[event], self.times[event]))
     }
 
     /// Whether all stages are done.
@@ -110,7 +113,7 @@ impl PreparedBatch {
         }
     }
 
-    fn load(&mut self, positives: &Positives<'_>, mode: StepMode) {
+    fn load(&mut self, positives: &Positives<'_>, since: EventTime, mode: StepMode) {
         fn copy<T: Copy>(into: &mut Vec<T>, from: &[T]) {
             into.clear();
             into.extend_from_slice(from);
@@ -119,7 +122,7 @@ impl PreparedBatch {
         copy(&mut self.dst, positives.dst);
         copy(&mut self.times, positives.times);
         copy(&mut self.edges, positives.edges);
-        self.mode = mode;
+        (self.since, self.mode) = (since, mode);
         self.touched.build(positives);
         self.neighborhood.clear();
         self.rows.clear();
@@ -158,7 +161,7 @@ impl Preparer {
     ) -> Result<(), TrainError> {
         check(&self.model, world, positives, negatives, mode)?;
         let mut clock = Instant::now();
-        batch.load(positives, mode);
+        batch.load(positives, world.view.since(), mode);
         if mode != StepMode::Remember && !positives.src.is_empty() {
             batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
             draw(&self.model, world, &mut batch.neighborhood)?;
@@ -170,15 +173,16 @@ impl Preparer {
         }
         if self.model.edge_feature_dim > 0 && self.publishes {
             let last = batch.touched.nodes().iter().filter_map(|&node| batch.touched.last(node));
-            batch.rows.number_next_mails(last.map(|event| positives.edges[event]));
+            let events = last.map(|event| (positives.edges[event], positives.times[event]));
+            batch.rows.number_next_mails(batch.since, events);
         }
         batch.gather_seconds = lap(&mut clock);
         Ok(())
     }
 
     /// Notes which message will wait for each node of the batch when its step begins: the second stage.
-    /// `pending` says which edge left it.
-    pub fn expect(&self, pending: impl Fn(NodeId) -> Option<EdgeId>, batch: &mut PreparedBatch) {
+    /// `pending` says which event left it.
+    pub fn expect(&self, pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>, batch: &mut PreparedBatch) {
         if self.model.edge_feature_dim == 0 {
             return;
         }
@@ -188,7 +192,7 @@ impl Preparer {
             StepMode::Remember => batch.touched.nodes(),
             StepMode::Train | StepMode::Score => batch.neighborhood.nodes().nodes(),
         };
-        batch.rows.number_mails(nodes, pending);
+        batch.rows.number_mails(nodes, batch.since, pending);
         batch.gather_seconds += lap(&mut clock);
     }
 
@@ -236,7 +240,7 @@ impl Trainer {
     ) -> Result<(), TrainError> {
         let preparer = self.preparer();
         preparer.sample(world, positives, negatives, mode, batch)?;
-        preparer.expect(|node| self.state.mailbox.pending_edge(node), batch);
+        preparer.expect(|node| self.state.mailbox.pending_event(node), batch);
         preparer.gather(world, batch)
     }
 }
@@ -247,8 +251,7 @@ fn draw(model: &TgnOptions, world: &World<'_>, neighborhood: &mut Neighborhood) 
     Ok(neighborhood.sample_with(|seeds, out| sample(world.view, seeds, &request, out))?)
 }
 
-/// Fetches the rows that were numbered, and those of `nodes`. A message may have waited for longer than its edge is
-/// kept: from then on, and not only when the row is gone, its features count as zeros.
+/// Fetches the rows that were numbered, and those of `nodes`.
 fn fetch(
     model: &TgnOptions,
     device: &Device,
@@ -256,9 +259,7 @@ fn fetch(
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
-    let first = world.view.kept().first.0;
-    let fetch = |ids: &[u64], out: &mut [f32]| world.edge_features.gather_from(first, ids, out);
-    rows.fetch_edges(device, model.edge_feature_dim, fetch)?;
+    rows.fetch_edges(device, model.edge_feature_dim, |ids, out| world.edge_features.gather(ids, out))?;
     rows.fetch_nodes(nodes, model.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
     Ok(())
 }
@@ -277,25 +278,24 @@ pub(super) fn look_around(
     let nodes = neighborhood.nodes().nodes();
     if model.edge_feature_dim > 0 {
         rows.number_slots(neighborhood.sample());
-        rows.number_mails(nodes, |node| state.mailbox.pending_edge(node));
+        rows.number_mails(nodes, world.view.since(), |node| state.mailbox.pending_event(node));
     }
     fetch(model, device, world, nodes, rows)
 }
 
-/// Gathers what computing the memory of `nodes` by `state` reads; edges before `first` count as without features.
+/// Gathers what computing the memory of `nodes` by `state` reads; messages of events before `since` have no features.
 pub(super) fn gather_mails(
     (model, device): (&TgnOptions, &Device),
-    (edge_features, first): (&FeatureStore, EdgeId),
+    (edge_features, since): (&FeatureStore, EventTime),
     state: &TgnState,
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
     rows.clear();
     if model.edge_feature_dim > 0 {
-        rows.number_mails(nodes, |node| state.mailbox.pending_edge(node));
+        rows.number_mails(nodes, since, |node| state.mailbox.pending_event(node));
     }
-    let fetch = |ids: &[u64], out: &mut [f32]| edge_features.gather_from(first.0, ids, out);
-    rows.fetch_edges(device, model.edge_feature_dim, fetch)?;
+    rows.fetch_edges(device, model.edge_feature_dim, |ids, out| edge_features.gather(ids, out))?;
     Ok(())
 }
 

@@ -171,7 +171,7 @@ fn check(case: &str) {
     let publish = |node: NodeId, row: &[f32], _| {
         published[node.index() * row.len()..][..row.len()].copy_from_slice(row);
     };
-    trainer.publish_rows(EdgeId(0), &edge_features, &nodes, publish).unwrap();
+    trainer.publish_rows(EventTime::MIN, &edge_features, &nodes, publish).unwrap();
     assert_close(&format!("{case} published rows"), &published, golden.floats("published"), 1e-5);
     let later = EventTime(times.iter().max().unwrap().0 + 100);
     let embeddings = trainer.embeddings(&world(src.len()), &nodes, &vec![later; nodes.len()]).unwrap();

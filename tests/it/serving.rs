@@ -1,10 +1,11 @@
 //! Queries: the same numbers the trainer would compute from the same state, every node for itself, and no
 //! waiting for or tearing by the learner that publishes meanwhile.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use evergraph::device::disk::{Fault, Faulty};
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
@@ -40,7 +41,7 @@ fn engine(stream: &Stream) -> QueryEngine {
 fn publish(trainer: &mut Trainer, engine: &QueryEngine) {
     let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
     let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-    trainer.publish_rows(EdgeId(0), &engine.edge_features, &nodes, publish).unwrap();
+    trainer.publish_rows(EventTime::MIN, &engine.edge_features, &nodes, publish).unwrap();
     engine.publish(trainer.weights()).unwrap();
 }
 
@@ -201,7 +202,7 @@ fn queries_go_on_while_the_learner_publishes() {
         for b in 0..stream.batches() {
             let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train);
             let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-            trainer.publish_rows(EdgeId(0), &stream.edge_features, &report.touched, publish).unwrap();
+            trainer.publish_rows(EventTime::MIN, &stream.edge_features, &report.touched, publish).unwrap();
             engine.publish(trainer.weights()).unwrap();
             let end = EdgeId(stream.positives(b).edges.last().unwrap().0 + 1);
             engine.progress.set_learned(end);
@@ -213,4 +214,35 @@ fn queries_go_on_while_the_learner_publishes() {
         }
     });
     assert_eq!(engine.freshness().applied_position, stream.src.len() as u64);
+}
+
+#[test]
+fn a_question_whose_rows_are_released_meanwhile_is_asked_again() {
+    let (mut stream, armed) = (Stream::new(6), Arc::new(AtomicBool::new(false)));
+    let end = stream.src.len() as u64;
+    let rows = Arc::new(OnceLock::<Weak<FeatureStore>>::new());
+    let (graph, known, once) = (stream.graph.clone(), rows.clone(), armed.clone());
+    // All goes when first a row is read: the sample that asks for it was drawn before.
+    let disk = Faulty::new(move |operation| {
+        if !operation.writes && once.swap(false, Ordering::AcqRel) {
+            assert!((0..).take_while(|&part| graph.release_part(part, EventTime::MAX).unwrap()).count() > 0);
+            known.get().and_then(Weak::upgrade).unwrap().release_below(end);
+        }
+        Fault::Works
+    });
+    let store = Arc::new(FeatureStore::with_budget(2, 0, Box::new(disk)).unwrap());
+    assert!(rows.set(Arc::downgrade(&store)).is_ok());
+    // So many that those of the stream are on disk alone.
+    (0..2_000_000).for_each(|index| store.set(index, &[index as f32, 1.0]).unwrap());
+    stream.edge_features = store;
+    let (engine, mut trainer) = (engine(&stream), trainer());
+    publish(&mut trainer, &engine);
+    let keys = [key(0), key(SOURCES)];
+    let before = engine.embeddings(&keys, None).unwrap();
+    (0..2_000_000).for_each(|index| engine.edge_features.set(end + index, &[0.0, 1.0]).unwrap());
+    armed.store(true, Ordering::Release);
+    let during = engine.embeddings(&keys, None).unwrap();
+    assert!(!armed.load(Ordering::Acquire), "rows were read");
+    let after = engine.embeddings(&keys, None).unwrap();
+    assert!(during.embeddings == after.embeddings && during.embeddings != before.embeddings);
 }

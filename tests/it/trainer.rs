@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evergraph::device::{Device, rng};
-use evergraph::event::{EdgeId, EventTime, NodeId};
+use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::model::{Tgn, TgnOptions, TgnState, Weights, probability};
 use evergraph::train::{
@@ -311,7 +311,7 @@ fn numbers_that_are_not_finite_do_no_harm() {
     let finite = |node, row: &[f32], _| {
         assert!(row.iter().all(|value| value.is_finite()), "memory of {node:?}");
     };
-    trainer.publish_rows(EdgeId(0), &stream.edge_features, &nodes, finite).unwrap();
+    trainer.publish_rows(EventTime::MIN, &stream.edge_features, &nodes, finite).unwrap();
     assert!(stream.try_step(&mut trainer, 39, Sight::BeforeBatch, StepMode::Train).is_ok(), "it recovers");
 }
 
@@ -361,7 +361,7 @@ fn a_storage_failure_does_nothing_and_the_batch_may_be_tried_again() {
         let nodes = [NodeId(1), NodeId(2)];
         assert!(struck.embeddings(&world, &nodes, &[EventTime::MAX; 2]).is_err());
         assert!(struck.score_candidates(&world, NodeId(1), EventTime::MAX, &nodes).is_err());
-        assert!(struck.publish_rows(EdgeId(0), &fragile.edge_features, &nodes, |_, _, _| ()).is_err());
+        assert!(struck.publish_rows(EventTime::MIN, &fragile.edge_features, &nodes, |_, _, _| ()).is_err());
         assert_eq!((struck.steps(), struck.state(), weights(&struck)), (steps, &state, known));
         fault.store(false, Ordering::Release);
         let ours = fragile.step(&mut struck, b, Sight::Everything, mode);

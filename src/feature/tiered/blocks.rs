@@ -20,6 +20,26 @@ impl Cache {
         blocks
     }
 
+    /// Releases the blocks before `end` and gives the first block that had not been released before. Their checksums
+    /// go; their units go when they are cold, or when the writer comes by.
+    pub fn release_below(&mut self, end: u64) -> u64 {
+        self.sums.forget_below(end);
+        let first = self.first;
+        self.first = first.max(end);
+        first
+    }
+
+    /// Lets go of the units of a block that was released, whatever they hold.
+    pub fn let_cool(&mut self, block: u64) {
+        for unit in self.shape.units_of(block) {
+            let Some(slot) = self.find(unit) else { continue };
+            let slot = self.slot_mut(slot);
+            slot.writing = false;
+            let was_dirty = std::mem::take(&mut slot.dirty);
+            self.dirty -= usize::from(was_dirty);
+        }
+    }
+
     /// Whether a unit of `block` holds what the disk does not.
     pub fn is_dirty(&self, block: u64) -> bool {
         let mut slots = self.shape.units_of(block).filter_map(|unit| self.find(unit));
@@ -62,6 +82,9 @@ impl Cache {
 
     /// `image`, with checksum `sum`, is on disk.
     pub fn written(&mut self, block: u64, sum: u32, image: &[u8]) {
+        if block < self.first {
+            return self.let_cool(block);
+        }
         self.sums.set(block, sum);
         for unit in self.shape.units_of(block) {
             let Some(slot) = self.find(unit) else { continue };
@@ -74,6 +97,9 @@ impl Cache {
 
     /// `image` could not be written, and the disk may hold anything.
     pub fn not_written(&mut self, block: u64, image: &[u8]) {
+        if block < self.first {
+            return self.let_cool(block);
+        }
         let on_disk = self.sums.get(block).is_some();
         for unit in self.shape.units_of(block) {
             let values = self.shape.unit_in(unit, image);

@@ -60,6 +60,8 @@ pub(super) struct Cache {
     pub shape: Shape,
     pub plan: Plan,
     pub sums: Sums,
+    /// Blocks before this one were released: they are neither written nor looked for on disk.
+    pub(super) first: u64,
     pub(super) segments: Vec<Segment>,
     /// How many segments the budget pays for.
     pub(super) allowed: usize,
@@ -98,6 +100,7 @@ impl Cache {
             shape,
             plan,
             sums: Sums::default(),
+            first: 0,
             segments: Vec::new(),
             allowed,
             table: HashTable::new(),

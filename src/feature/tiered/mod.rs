@@ -49,7 +49,6 @@ mod writer;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
@@ -188,16 +187,15 @@ impl TieredRows {
     }
 
     /// Forgets the blocks whose rows are all below `index`, which nobody gathers any more. What memory holds of them
-    /// grows cold by itself. Their place on disk is given back by the next call, when no read or write that had
-    /// begun is under way.
+    /// grows cold by itself and is not written any more. Their place on disk is given back by the next call, when no
+    /// read or write that had begun is under way.
     pub fn release_below(&self, index: u64) {
-        let Shared { shape, cache, file, released, .. } = &*self.shared;
+        let Shared { shape, cache, file, .. } = &*self.shared;
         if shape.dimension == 0 || !shape.reaches(index) {
             return;
         }
         let end = shape.block_of(shape.locate(index).0);
-        cache.write().sums.forget_below(end);
-        let idle = released.swap(end, Ordering::AcqRel);
+        let idle = cache.write().release_below(end);
         if idle > 0 {
             file.discard_below(shape.extent(idle).page);
         }

@@ -31,8 +31,6 @@ pub(super) struct Shared {
     pub announced: AtomicUsize,
     /// Bytes of the lists of announcements.
     pub announced_bytes: AtomicU64,
-    /// Blocks before this one were released.
-    pub released: AtomicU64,
     buffers: Mutex<Vec<PageBuffer>>,
     buffer_bytes: AtomicU64,
 }
@@ -50,7 +48,6 @@ impl Shared {
             counters: Counters::default(),
             announced: AtomicUsize::new(0),
             announced_bytes: AtomicU64::new(0),
-            released: AtomicU64::new(0),
             buffers: Mutex::new(Vec::new()),
             buffer_bytes: AtomicU64::new(0),
         }

@@ -33,15 +33,15 @@ impl Sums {
         *place = sum;
     }
 
-    /// Forgets blocks before `block`, as many as stand together.
+    /// Forgets blocks before `block`.
     pub fn forget_below(&mut self, block: u64) {
         let written = &mut self.written;
         self.chunks.retain(|&chunk, sums| {
-            let stays = (chunk + 1) * CHUNK > block;
-            if !stays {
-                *written -= sums.iter().filter(|&&sum| sum != 0).count() as u64;
-            }
-            stays
+            let gone = block.saturating_sub(chunk * CHUNK).min(CHUNK) as usize;
+            let gone = &mut sums[..gone];
+            *written -= gone.iter().filter(|&&sum| sum != 0).count() as u64;
+            gone.fill(0);
+            (chunk + 1) * CHUNK > block
         });
     }
 
@@ -53,5 +53,25 @@ impl Sums {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         (self.chunks.len() * size_of::<[u32; CHUNK as usize]>() + self.chunks.allocation_size()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_ends_at_its_block() {
+        let mut sums = Sums::default();
+        (0..5 * CHUNK).step_by(3).for_each(|block| sums.set(block, 7));
+        let mut gone = 0;
+        for (end, chunks) in [(5, 5), (CHUNK, 4), (2 * CHUNK + 100, 3), (50, 3), (5 * CHUNK + 1, 0)] {
+            sums.forget_below(end);
+            gone = end.max(gone);
+            let left: Vec<u64> = (0..5 * CHUNK).filter(|&block| sums.get(block).is_some()).collect();
+            let expected = (0..5 * CHUNK).step_by(3).filter(|&block| block >= gone);
+            assert!(left.iter().copied().eq(expected), "below {end}");
+            assert_eq!((sums.chunks.len(), sums.written()), (chunks, left.len() as u64));
+        }
     }
 }

@@ -412,3 +412,35 @@ fn readers_announcers_and_the_writer_work_side_by_side() {
     nothing_is_left_behind(&rows);
     assert!(rows.stats().reads > 0 && rows.stats().state == RowState::Ok, "{:?}", rows.stats());
 }
+
+#[test]
+fn released_rows_are_not_written_though_the_disk_never_had_them() {
+    let refuses = Arc::new(AtomicBool::new(true));
+    let plan = Arc::clone(&refuses);
+    let file =
+        Arc::new(Faulty::new(move |operation| match operation.writes && plan.load(Ordering::Acquire) {
+            true => Fault::Fails(ErrorKind::StorageFull),
+            false => Fault::Works,
+        }));
+    let rows = rows_on(&file, 64, 0);
+    let blocks = 3_000;
+    let per_block = rows.shared.shape.units_per_block * rows.shared.shape.rows_per_unit;
+    (0..blocks * per_block).for_each(|index| rows.set(index, &row(index, 0, 64)).unwrap());
+    let (end, before) = (2_500, rows.shared.cache.read().dirty);
+    rows.release_below(end * per_block + 1);
+    refuses.store(false, Ordering::Release);
+    wait_until("what is kept is written", || rows.shared.cache.read().sums.written() == blocks - end);
+    let stats = rows.stats();
+    assert!(before as u64 >= blocks, "{before} units waited");
+    assert_eq!(stats.written_bytes, stats.disk_bytes, "each block that is kept, once");
+    nothing_is_left_behind(&rows);
+    wait_until("nothing of the others waits", || {
+        let cache = rows.shared.cache.read();
+        let mut slots = cache.segments.iter().flat_map(|segment| &segment.slots);
+        slots.all(|slot| !slot.dirty || rows.shared.shape.block_of(slot.unit) >= end)
+    });
+    let kept: Vec<u64> = (end * per_block..blocks * per_block).step_by(97).collect();
+    let mut out = vec![0.0; kept.len() * 64];
+    rows.gather(&kept, &mut out).unwrap();
+    assert!(kept.iter().zip(out.chunks(64)).all(|(&index, found)| found == row(index, 0, 64)));
+}

@@ -231,7 +231,10 @@ impl Shared {
         for blocks in blocks.chunks(BLOCKS_PER_HOLD) {
             let mut cache = self.cache.write();
             for &block in blocks {
-                if !cache.is_dirty(block) {
+                if block < cache.first {
+                    cache.let_cool(block);
+                    failed.remove(&block);
+                } else if !cache.is_dirty(block) {
                     failed.remove(&block);
                 } else if claims.claim(block) == Claim::Taken {
                     cache.queue_block(block);
