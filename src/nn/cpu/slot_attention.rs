@@ -1,5 +1,5 @@
-//! Attention over slots whose keys and values are there as rows: one pass over the slots of a seed and head,
-//! forward, then backward. Seeds are independent, so threads share them out in pieces of fixed size.
+//! Attention over slots whose keys and values are there as rows. A row of a slot is read as it lies, all heads in
+//! turn, since heads may be narrow. Seeds are independent, so threads share them out in pieces of fixed size.
 
 use rayon::prelude::*;
 
@@ -46,6 +46,12 @@ fn add_scaled<const FMA: bool>(out: &mut [f32], factor: f32, x: &[f32]) {
     out.iter_mut().zip(x).for_each(|(o, x)| *o = fma::<FMA>(factor, *x, *o));
 }
 
+/// `out = factor * x`.
+#[inline(always)]
+fn scaled(out: &mut [f32], factor: f32, x: &[f32]) {
+    out.iter_mut().zip(x).for_each(|(o, x)| *o = factor * x);
+}
+
 struct Forward<'a> {
     shape: Shape,
     first: usize,
@@ -60,32 +66,42 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let (s, i, cols) = (self.shape, self.inputs, self.shape.cols());
-        let weights = self.weights.chunks_exact_mut(s.heads * s.slots);
-        for (n, (out, weights)) in self.out.chunks_exact_mut(cols).zip(weights).enumerate() {
-            let seed = self.first + n;
+        let (rows, scale) = (s.heads * s.slots, s.scale());
+        let slots = |seed: usize| {
             let count = i.counts[seed] as usize;
-            let slots = seed * s.slots * cols..(seed * s.slots + count) * cols;
-            let (k, v) = (&i.k[slots.clone()], &i.v[slots]);
+            (count, seed * s.slots * cols..(seed * s.slots + count) * cols)
+        };
+        for (n, weights) in self.weights.chunks_exact_mut(rows).enumerate() {
+            let seed = self.first + n;
+            let (count, range) = slots(seed);
             let q = &i.q[seed * cols..][..cols];
-            for h in 0..s.heads {
-                let columns = h * s.width..(h + 1) * s.width;
-                let (weights, empty) = weights[h * s.slots..][..s.slots].split_at_mut(count);
+            for (slot, k) in i.k[range].chunks_exact(cols).enumerate() {
+                for (h, (q, k)) in q.chunks_exact(s.width).zip(k.chunks_exact(s.width)).enumerate() {
+                    weights[h * s.slots + slot] = sum([q, k], |[q, k]| q * k) * scale;
+                }
+            }
+            for weights in weights.chunks_exact_mut(s.slots) {
+                let (weights, empty) = weights.split_at_mut(count);
+                let top = weights.iter().fold(f32::NEG_INFINITY, |top, w| if *w > top { *w } else { top });
+                weights.iter_mut().for_each(|w| *w -= top);
                 empty.fill(0.0);
-                let mut top = f32::NEG_INFINITY;
-                for (w, k) in weights.iter_mut().zip(k.chunks_exact(cols)) {
-                    *w = sum([&q[columns.clone()], &k[columns.clone()]], |[q, k]| q * k) * s.scale();
-                    top = top.max(*w);
-                }
-                let mut all = 0.0;
-                for w in weights.iter_mut() {
-                    *w = exp::<FMA>(*w - top);
-                    all += *w;
-                }
-                let out = &mut out[columns.clone()];
-                out.fill(0.0);
-                for (w, v) in weights.iter_mut().zip(v.chunks_exact(cols)) {
-                    *w /= all;
-                    add_scaled::<FMA>(out, *w, &v[columns.clone()]);
+            }
+        }
+        // One long loop over all seeds: short ones of their own would leave most lanes empty.
+        self.weights.iter_mut().for_each(|w| *w = exp::<FMA>(*w));
+        let weights = self.weights.chunks_exact_mut(rows);
+        for (n, (out, weights)) in self.out.chunks_exact_mut(cols).zip(weights).enumerate() {
+            let (count, range) = slots(self.first + n);
+            for weights in weights.chunks_exact_mut(s.slots) {
+                let (weights, empty) = weights.split_at_mut(count);
+                let share = 1.0 / weights.iter().sum::<f32>();
+                weights.iter_mut().for_each(|w| *w *= share);
+                empty.fill(0.0);
+            }
+            out.fill(0.0);
+            for (slot, v) in i.v[range].chunks_exact(cols).enumerate() {
+                for (h, (out, v)) in out.chunks_exact_mut(s.width).zip(v.chunks_exact(s.width)).enumerate() {
+                    add_scaled::<FMA>(out, weights[h * s.slots + slot], v);
                 }
             }
         }
@@ -132,7 +148,7 @@ impl Kernel for Backward<'_> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let (s, i, cols) = (self.shape, self.inputs, self.shape.cols());
-        let mut scores = vec![0.0f32; s.slots];
+        let (mut scores, scale) = (vec![0.0f32; s.heads * s.slots], s.scale());
         let rows =
             self.out.dk.chunks_exact_mut(s.slots * cols).zip(self.out.dv.chunks_exact_mut(s.slots * cols));
         for (n, (dq, (dk, dv))) in self.out.dq.chunks_exact_mut(cols).zip(rows).enumerate() {
@@ -144,21 +160,25 @@ impl Kernel for Backward<'_> {
             dk[count * cols..].fill(0.0);
             dv[count * cols..].fill(0.0);
             dq.fill(0.0);
-            for h in 0..s.heads {
-                let columns = h * s.width..(h + 1) * s.width;
-                let weights = &self.weights[(seed * s.heads + h) * s.slots..][..count];
-                let (q, d, dq) = (&q[columns.clone()], &d[columns.clone()], &mut dq[columns.clone()]);
-                let mut mean = 0.0;
-                for ((ds, w), v) in scores.iter_mut().zip(weights).zip(v.chunks_exact(cols)) {
-                    *ds = sum([d, &v[columns.clone()]], |[d, v]| d * v);
-                    mean += *ds * w;
+            let weights = &self.weights[seed * s.heads * s.slots..][..s.heads * s.slots];
+            for (slot, v) in v.chunks_exact(cols).enumerate() {
+                for (h, (d, v)) in d.chunks_exact(s.width).zip(v.chunks_exact(s.width)).enumerate() {
+                    scores[h * s.slots + slot] = sum([d, v], |[d, v]| d * v);
                 }
-                let rows = dk.chunks_exact_mut(cols).zip(dv.chunks_exact_mut(cols)).zip(k.chunks_exact(cols));
-                for (((dk, dv), k), (ds, w)) in rows.zip(scores.iter().zip(weights)) {
-                    let ds = w * (ds - mean) * s.scale();
-                    add_scaled::<FMA>(dq, ds, &k[columns.clone()]);
-                    dk[columns.clone()].iter_mut().zip(q).for_each(|(dk, q)| *dk = ds * q);
-                    dv[columns.clone()].iter_mut().zip(d).for_each(|(dv, d)| *dv = w * d);
+            }
+            for (ds, w) in scores.chunks_exact_mut(s.slots).zip(weights.chunks_exact(s.slots)) {
+                let (ds, w) = (&mut ds[..count], &w[..count]);
+                let mean: f32 = ds.iter().zip(w).map(|(ds, w)| ds * w).sum();
+                ds.iter_mut().zip(w).for_each(|(ds, w)| *ds = w * (*ds - mean) * scale);
+            }
+            let rows = dk.chunks_exact_mut(cols).zip(dv.chunks_exact_mut(cols)).zip(k.chunks_exact(cols));
+            for (slot, ((dk, dv), k)) in rows.enumerate() {
+                for h in 0..s.heads {
+                    let columns = h * s.width..(h + 1) * s.width;
+                    let (ds, w) = (scores[h * s.slots + slot], weights[h * s.slots + slot]);
+                    add_scaled::<FMA>(&mut dq[columns.clone()], ds, &k[columns.clone()]);
+                    scaled(&mut dk[columns.clone()], ds, &q[columns.clone()]);
+                    scaled(&mut dv[columns.clone()], w, &d[columns]);
                 }
             }
         }

@@ -1,46 +1,38 @@
-//! Sums over vectors of any length, for use inside kernels: many accumulators, a fixed order.
+//! Sums over vectors of any length, for use inside kernels: a vector of sums, a fixed order.
 
 /// Lanes of the widest vector.
 const LANES: usize = 16;
-/// Accumulators: each addition has to wait for the one before it in the same accumulator.
-const WIDE: usize = 4 * LANES;
 
 /// `sum_i term([x[0][i], x[1][i], …])` over slices of one length. The order of additions depends on the length
 /// alone.
 #[inline(always)]
 pub fn sum<const N: usize>(x: [&[f32]; N], term: impl Fn([f32; N]) -> f32) -> f32 {
     let len = x.first().map_or(0, |x| x.len());
-    let mut wide = [0.0f32; WIDE];
+    let whole = len - len % LANES;
+    // Indexed by constants only, so that it stays in registers.
+    let mut lanes = [0.0f32; LANES];
     let mut at = 0;
-    while at + WIDE <= len {
-        let parts: [&[f32; WIDE]; N] = x.map(|x| x[at..].first_chunk().unwrap_or(&[0.0; WIDE]));
-        for l in 0..WIDE {
-            wide[l] += term(parts.map(|part| part[l]));
-        }
-        at += WIDE;
-    }
-    let mut sum = [0.0f32; LANES];
-    while at + LANES <= len {
-        let parts: [&[f32; LANES]; N] = x.map(|x| x[at..].first_chunk().unwrap_or(&[0.0; LANES]));
+    while at < whole {
+        let parts = x.map(|x| &x[at..at + LANES]);
         for l in 0..LANES {
-            sum[l] += term(parts.map(|part| part[l]));
+            lanes[l] += term(parts.map(|part| part[l]));
         }
         at += LANES;
     }
-    for part in wide.as_chunks::<LANES>().0 {
+    let rest = len - whole;
+    if rest > 0 && whole > 0 {
+        // The last vector once more, but for what was added already.
+        let parts = x.map(|x| &x[len - LANES..len]);
         for l in 0..LANES {
-            sum[l] += part[l];
+            let term = term(parts.map(|part| part[l]));
+            lanes[l] += if l >= LANES - rest { term } else { 0.0 };
         }
+    } else if rest > 0 {
+        return (0..len).map(|i| term(x.map(|x| x[i]))).sum();
     }
-    for (l, i) in (at..len).enumerate() {
-        sum[l] += term(x.map(|x| x[i]));
-    }
-    for half in [8, 4, 2, 1] {
-        for l in 0..half {
-            sum[l] += sum[l + half];
-        }
-    }
-    sum[0]
+    let halves: [f32; 8] = std::array::from_fn(|l| lanes[l] + lanes[l + 8]);
+    let quarters: [f32; 4] = std::array::from_fn(|l| halves[l] + halves[l + 4]);
+    (quarters[0] + quarters[2]) + (quarters[1] + quarters[3])
 }
 
 #[cfg(test)]
