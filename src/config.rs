@@ -18,6 +18,9 @@ use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 
 mod check;
+mod model;
+
+pub use model::ModelKind;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -100,7 +103,7 @@ section!(/// `[memory]`
     Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
 section!(/// `[model]`
 Model {
-    memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
+    kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
     fanout: usize, dropout: f32,
 });
 section!(/// `[learner]`

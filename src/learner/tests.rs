@@ -31,8 +31,9 @@ fn trainer_options() -> TrainerOptions {
         node_feature_dim: 0,
         edge_feature_dim: 1,
         dropout: 0.0,
+        ..TgnOptions::default()
     };
-    TrainerOptions { model, learning_rate: 3e-3, seed: 5 }
+    TrainerOptions { model: model.into(), learning_rate: 3e-3, seed: 5 }
 }
 
 fn trainer() -> Trainer {
@@ -62,7 +63,7 @@ impl Rig {
         let engine = QueryEngine::new(
             Arc::new(graph),
             Arc::new(keys),
-            Arc::new(NodeStates::new(trainer_options().model.memory_dim)),
+            Arc::new(NodeStates::new(trainer_options().model.needs().memory_dim)),
             Arc::new(FeatureStore::new(1)),
             Arc::new(FeatureStore::new(0)),
             progress.clone(),
@@ -178,7 +179,7 @@ fn a_restart_publishes_what_was_published() {
     let mut learner = rig.learner(rig.options());
     learner.drain();
     let published = |rig: &Rig| {
-        let mut rows = vec![0.0; 32 * trainer_options().model.memory_dim];
+        let mut rows = vec![0.0; 32 * trainer_options().model.needs().memory_dim];
         let nodes: Vec<NodeId> = (0..32).map(NodeId).collect();
         rig.shared.engine.states.gather(&nodes, &mut rows);
         let times: Vec<_> = nodes.iter().map(|&node| rig.shared.engine.states.updated(node)).collect();
@@ -447,7 +448,7 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
             stop.store(true, Ordering::Release);
             running.join().unwrap().unwrap();
         });
-        let mut rows = vec![0.0; 16 * trainer_options().model.memory_dim];
+        let mut rows = vec![0.0; 16 * trainer_options().model.needs().memory_dim];
         shared.engine.states.gather(&(0..16).map(NodeId).collect::<Vec<_>>(), &mut rows);
         (rows, shared.status.report().quality)
     };
@@ -503,7 +504,7 @@ fn quality_is_measured_without_dropout() {
     let mut rig = Rig::new();
     rig.append_edges(20, 100);
     let mut options = trainer_options();
-    options.model.dropout = 0.5;
+    options.model = options.model.with_dropout(0.5);
     let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
     let mut batch = LearnBatch::default();
     learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
