@@ -20,8 +20,6 @@ use crate::graph::Retention;
 mod check;
 mod model;
 
-pub use model::ModelKind;
-
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
 
@@ -123,6 +121,20 @@ impl Stream {
     pub fn lateness(&self) -> Option<i64> {
         (self.allowed_lateness >= 0).then_some(self.allowed_lateness)
     }
+}
+
+/// Which model is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelKind {
+    /// Memory, and attention over recent neighbors.
+    Tgn,
+    /// Memory by a plain recurrent cell, embeddings that drift with time, no neighbors.
+    Jodie,
+    /// An MLP-Mixer over the recent edges of a node, without memory.
+    Graphmixer,
+    /// Attention over recent neighbors and theirs, without memory.
+    Tgat,
 }
 
 /// How what does not fit in memory is read from disk.

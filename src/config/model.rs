@@ -1,24 +1,7 @@
 //! `[model]` as the model's options. The same keys shape every model; one that has no use for a key leaves it.
 
-use clap::ValueEnum;
-use serde::Deserialize;
-
-use super::Config;
+use super::{Config, ModelKind};
 use crate::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
-
-/// Which model is learned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModelKind {
-    /// Memory, and attention over recent neighbors.
-    Tgn,
-    /// Memory by a plain recurrent cell, embeddings that drift with time, no neighbors.
-    Jodie,
-    /// An MLP-Mixer over the recent edges of a node, without memory.
-    Graphmixer,
-    /// Attention over recent neighbors and theirs, without memory.
-    Tgat,
-}
 
 impl Config {
     /// The model that the settings describe.
@@ -45,6 +28,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     fn with(settings: &[(&str, &str)]) -> Result<Config, crate::config::ConfigError> {
@@ -64,7 +49,8 @@ mod tests {
         assert_eq!(with(&[("model.kind", "graphmixer")]).unwrap().model_options().needs().memory_dim, 0);
         let error = with(&[("model.kind", "gcn")]).unwrap_err().to_string();
         assert!(error.contains("gcn") && error.contains("model.kind"), "{error}");
-        let error = with(&[("model.kind", "jodie"), ("model.memory_dimension", "64")]).unwrap_err().to_string();
+        let error =
+            with(&[("model.kind", "jodie"), ("model.memory_dimension", "64")]).unwrap_err().to_string();
         assert!(error.starts_with("model.embedding_dimension = 100"), "{error}");
     }
 }

@@ -158,11 +158,7 @@ impl Model {
     ///
     /// # Errors
     /// The options describe no model.
-    pub fn new(
-        options: impl Into<ModelOptions>,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self, ModelError> {
+    pub fn new(options: impl Into<ModelOptions>, seed: u64, device: &Device) -> Result<Self, ModelError> {
         Self::build(options.into(), Builder::fresh(device, seed))
     }
 
@@ -171,10 +167,7 @@ impl Model {
     /// # Errors
     /// The options describe no model, a parameter is missing, superfluous or of another shape, or a
     /// value is not finite.
-    pub fn with_parameters(
-        options: impl Into<ModelOptions>,
-        given: &Parameters,
-    ) -> Result<Self, ModelError> {
+    pub fn with_parameters(options: impl Into<ModelOptions>, given: &Parameters) -> Result<Self, ModelError> {
         Self::build(options.into(), Builder::given(given))
     }
 
@@ -219,11 +212,7 @@ impl Model {
 
     /// Lets what a model keeps beside its weights, as statistics of the stream, follow a batch that it was trained on,
     /// given when each node had its last event before it.
-    pub fn follow(
-        &mut self,
-        batch: &Interactions<'_>,
-        last_event: &dyn Fn(NodeId) -> Option<EventTime>,
-    ) {
+    pub fn follow(&mut self, batch: &Interactions<'_>, last_event: &dyn Fn(NodeId) -> Option<EventTime>) {
         if let Network::Tgn(tgn) = &self.network {
             tgn.follow(&mut self.parameters, batch, last_event);
         }

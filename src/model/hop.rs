@@ -48,7 +48,8 @@ impl Neighborhood {
             // Rows of the level before are in the order of the pairs.
             _ => ((0..pairs as u32).collect(), self.next_pairs(0..depth)),
         };
-        let column = |values: fn(&MessageFlowGraph) -> &Vec<f32>| graphs().flat_map(values).copied().collect();
+        let column =
+            |values: fn(&MessageFlowGraph) -> &Vec<f32>| graphs().flat_map(values).copied().collect();
         let edge_rows = rows.edge_rows();
         let edges = if edge_rows.is_some() { rows.slots()[..slots].to_vec() } else { Vec::new() };
         Hop {

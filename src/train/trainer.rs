@@ -23,8 +23,8 @@ use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::GraphView;
 use crate::model::{
-    GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, Neighborhood, TgnOptions, TgnState,
-    Weights,
+    GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, Neighborhood, TgnOptions,
+    TgnState, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool};
 

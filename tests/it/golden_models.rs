@@ -8,9 +8,7 @@ use evergraph::device::Device;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
-use evergraph::model::{
-    GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions, Weights, probability,
-};
+use evergraph::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions, Weights, probability};
 use evergraph::nn::{Parameters, Tensor, TimeEncoder};
 use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
 use safetensors::SafeTensors;

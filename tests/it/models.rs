@@ -15,7 +15,8 @@ pub fn models() -> Vec<TrainerOptions> {
     let jodie = TgnOptions { embedding_dim: 12, ..TgnOptions::jodie() };
     let jodie = TgnOptions { memory_dim: 12, time_dim: 8, ..jodie };
     let identity = TgnOptions { embedding: evergraph::model::tgn::Embedding::Identity, ..jodie };
-    let mixer = GraphMixerOptions { embedding_dim: 10, time_dim: 8, fanout: 5, ..GraphMixerOptions::default() };
+    let mixer =
+        GraphMixerOptions { embedding_dim: 10, time_dim: 8, fanout: 5, ..GraphMixerOptions::default() };
     let tgat = TgatOptions { embedding_dim: 10, time_dim: 8, fanout: 3, ..TgatOptions::default() };
     let kinds: [ModelOptions; 5] = [tgn().into(), jodie.into(), identity.into(), mixer.into(), tgat.into()];
     let trained = |model: ModelOptions| TrainerOptions {
@@ -139,7 +140,8 @@ fn being_asked_leaves_no_trace_and_only_remembering_needs_no_sample() {
         let everyone: Vec<NodeId> = (0..SOURCES + DESTINATIONS + 4).map(NodeId).collect();
         for b in 0..5 {
             let world = stream.world(b, Sight::BeforeBatch);
-            let scores = asked.score_candidates(&world, stream.src[b * BATCH], EventTime(i64::MAX), &everyone);
+            let scores =
+                asked.score_candidates(&world, stream.src[b * BATCH], EventTime(i64::MAX), &everyone);
             assert!(scores.unwrap().iter().all(|score| score.is_finite()), "{name}");
             let mode = if b == 3 { StepMode::Remember } else { StepMode::Train };
             stream.step(&mut asked, b, Sight::BeforeBatch, mode);

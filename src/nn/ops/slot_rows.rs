@@ -54,7 +54,10 @@ impl Tape<'_> {
         );
         check_slots(&args.node, rows);
         let edges = args.edge.iter().zip(args.node.iter()).filter(|(_, node)| **node != u32::MAX);
-        assert!(edges.into_iter().all(|(edge, _)| (*edge as usize) < args.edges.rows()), "slot_rows: edge rows");
+        assert!(
+            edges.into_iter().all(|(edge, _)| (*edge as usize) < args.edges.rows()),
+            "slot_rows: edge rows"
+        );
         let parameters = self.parameters();
         let (w, b) = args.time.weights(parameters);
         let edge_cols = args.edges.cols();
