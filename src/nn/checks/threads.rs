@@ -11,6 +11,23 @@ const NODES: usize = 700;
 const SLOTS: usize = 10;
 const WIDTH: usize = 50;
 
+fn mixing(p: &mut Parameters) -> SlotMixing {
+    let mut part = |rows, cols, n| {
+        p.add(format!("mixing {n}"), init::uniform(&Device::Cpu, rows, cols, 1.0, [14, n, 0]))
+    };
+    SlotMixing {
+        gamma: part(1, 9, 0),
+        beta: part(1, 9, 1),
+        w_a: part(4, 9, 2),
+        b_a: part(1, 4, 3),
+        w_b: part(9, 4, 4),
+        b_b: part(1, 9, 5),
+        eps: 1e-5,
+        dropout: 0.1,
+        key: [15, 0, 0],
+    }
+}
+
 /// Two training steps; all weights as bits.
 fn steps() -> Vec<u32> {
     let device = Device::Cpu;
@@ -32,19 +49,7 @@ fn steps() -> Vec<u32> {
     let frequencies = init::uniform(&device, 1, WIDTH, 1.0, [8, 0, 0]);
     let phases = init::uniform(&device, 1, WIDTH, 1.0, [9, 0, 0]);
     let time = TimeEncoder::Trained { w: p.add("frequencies", frequencies), b: p.add("phases", phases) };
-    let mut part =
-        |rows, cols, n| p.add(format!("mixing {n}"), init::uniform(&device, rows, cols, 1.0, [14, n, 0]));
-    let mixing = SlotMixing {
-        gamma: part(1, 9, 0),
-        beta: part(1, 9, 1),
-        w_a: part(4, 9, 2),
-        b_a: part(1, 4, 3),
-        w_b: part(9, 4, 4),
-        b_b: part(1, 9, 5),
-        eps: 1e-5,
-        dropout: 0.1,
-        key: [15, 0, 0],
-    };
+    let mixing = mixing(&mut p);
     let mut adam = Adam::new(&device, &p, AdamOptions::default());
     let (mut gradients, mut pool) = (Gradients::new(&device, &p), TapePool::new());
     for step in 0..2u64 {
