@@ -7,7 +7,7 @@ use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, Kept, NodeDictionary, Retention};
 use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
-use crate::model::TgnOptions;
+use crate::model::{GraphMixerOptions, ModelOptions, TgnOptions};
 use crate::serving::{NodeEmbedding, NodeStates};
 use crate::train::{Negatives, Positives, TrainerOptions};
 
@@ -75,12 +75,17 @@ impl Rig {
 
     /// The same log, graph and features, with nothing published yet.
     fn restart(&mut self) {
+        self.restart_for(self.shared.engine.states.dimension());
+    }
+
+    /// The same for a model with memory rows of this width.
+    fn restart_for(&mut self, memory_dim: usize) {
         let (old, progress) = (self.shared.engine.clone(), Arc::new(Progress::new()));
         progress.set_indexed(self.log.end());
         let engine = QueryEngine::new(
             old.graph.clone(),
             old.keys.clone(),
-            Arc::new(NodeStates::new(old.states.dimension())),
+            Arc::new(NodeStates::new(memory_dim)),
             old.edge_features.clone(),
             old.node_features.clone(),
             progress.clone(),
@@ -195,6 +200,41 @@ fn a_restart_publishes_what_was_published() {
     let restored = Trainer::load(trainer_options(), &Device::Cpu, &mut bytes.as_slice()).unwrap();
     rig.learner_at(restored, EdgeId(11), rig.options());
     assert_eq!(published(&rig), before);
+}
+
+#[test]
+fn a_model_without_memory_learns_answers_forgets_and_restarts() {
+    let mixer =
+        GraphMixerOptions { embedding_dim: 6, time_dim: 4, fanout: 3, ..GraphMixerOptions::default() };
+    let options =
+        TrainerOptions { model: ModelOptions::from(mixer).with_features(1, 0), ..trainer_options() };
+    let mut rig = Rig::new();
+    rig.restart_for(0);
+    rig.append_edges(40, 100);
+    let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
+    learner.drain();
+    assert!(learner.trainer.steps() == 4 && learner.quality.mean().is_some());
+    let ask = |rig: &Rig| rig.shared.engine.embeddings(&[key(1), key(9), key(30)], None).unwrap().embeddings;
+    let cold = |answer: &[NodeEmbedding]| -> Vec<bool> {
+        answer.iter().map(|one| matches!(one, NodeEmbedding::Found { cold: true, .. })).collect()
+    };
+    let before = ask(&rig);
+    assert_eq!(cold(&before), [false, false, true]);
+    assert_ne!(before[0], before[1]);
+
+    let mut bytes = Vec::new();
+    learner.trainer.save(&mut bytes).unwrap();
+    rig.restart_for(0);
+    let restored = Trainer::load(options, &Device::Cpu, &mut &bytes[..]).unwrap();
+    let mut learner = rig.learner_at(restored, rig.log.end(), rig.options());
+    assert_eq!(ask(&rig), before);
+
+    let mut batch = EdgeBatch::default();
+    record(&mut batch, Op::DeleteNode, 9);
+    rig.append(batch, STARTED);
+    learner.drain();
+    assert_eq!(cold(&ask(&rig)), [false, true, true]);
+    assert_eq!(learner.trainer.state().last_event(NodeId(9)), None);
 }
 
 /// What a trainer knows after 15,000 edges with features, some of them late; some nodes occur again after long.
