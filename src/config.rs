@@ -18,6 +18,7 @@ use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 
 mod check;
+mod model;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -100,7 +101,7 @@ section!(/// `[memory]`
     Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
 section!(/// `[model]`
 Model {
-    memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
+    kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
     fanout: usize, dropout: f32,
 });
 section!(/// `[learner]`
@@ -120,6 +121,20 @@ impl Stream {
     pub fn lateness(&self) -> Option<i64> {
         (self.allowed_lateness >= 0).then_some(self.allowed_lateness)
     }
+}
+
+/// Which model is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelKind {
+    /// Memory, and attention over recent neighbors.
+    Tgn,
+    /// Memory by a plain recurrent cell, embeddings that drift with time, no neighbors.
+    Jodie,
+    /// An MLP-Mixer over the recent edges of a node, without memory.
+    Graphmixer,
+    /// Attention over recent neighbors and theirs, without memory.
+    Tgat,
 }
 
 /// How what does not fit in memory is read from disk.

@@ -5,6 +5,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::{Config, ConfigError, LatePolicy};
+use crate::model::OptionsError;
 
 /// Longest time between two checkpoints, a year.
 const CHECKPOINT_SECONDS_MAX: u64 = 31_536_000;
@@ -110,12 +111,19 @@ impl Config {
     }
 
     fn check_relations(&self) -> Result<(), ConfigError> {
-        let model = &self.model;
+        let (model, shape) = (&self.model, self.model_options().validate());
         require(
-            (model.memory_dimension + model.time_dimension).is_multiple_of(model.heads),
+            !matches!(shape, Err(OptionsError::Heads { .. })),
             "model.heads",
             model.heads,
-            "must divide model.memory_dimension + model.time_dimension",
+            "must divide what attention is as wide as: model.memory_dimension + model.time_dimension for tgn, \
+             model.time_dimension and model.embedding_dimension for tgat",
+        )?;
+        require(
+            !matches!(shape, Err(OptionsError::EmbeddingWidth { .. })),
+            "model.embedding_dimension",
+            model.embedding_dimension,
+            "must be model.memory_dimension for jodie",
         )?;
         let kafka = &self.ingest.kafka;
         for (key, value) in [("ingest.kafka.topic", &kafka.topic), ("ingest.kafka.group", &kafka.group)] {

@@ -46,7 +46,6 @@ use crate::event::EdgeId;
 use crate::learner::checkpoint::Checkpoint;
 use crate::learner::{Learner, LearnerOptions, LearnerStatus, Shared};
 use crate::metrics::Metrics;
-use crate::model::TgnOptions;
 use crate::serving::{NodeStates, Progress, QueryEngine};
 use crate::train::{Trainer, TrainerOptions};
 
@@ -197,7 +196,7 @@ impl Parts {
         let engine = QueryEngine::new(
             index.graph.clone(),
             index.keys.clone(),
-            Arc::new(NodeStates::new(config.model.memory_dimension)),
+            Arc::new(NodeStates::new(config.model_options().needs().memory_dim)),
             index.edge_features.clone(),
             index.node_features.clone(),
             progress.clone(),
@@ -213,26 +212,11 @@ impl Parts {
     }
 }
 
-/// The model that the settings describe.
-#[must_use]
-pub fn model_options(config: &Config) -> TgnOptions {
-    TgnOptions {
-        memory_dim: config.model.memory_dimension,
-        time_dim: config.model.time_dimension,
-        embedding_dim: config.model.embedding_dimension,
-        heads: config.model.heads,
-        fanout: config.model.fanout,
-        node_feature_dim: config.stream.node_feature_dimension,
-        edge_feature_dim: config.stream.edge_feature_dimension,
-        dropout: config.model.dropout,
-    }
-}
-
 /// How the model that the settings describe is trained.
 #[must_use]
 pub fn trainer_options(config: &Config) -> TrainerOptions {
     let learner = &config.learner;
-    TrainerOptions { model: model_options(config), learning_rate: learner.learning_rate, seed: learner.seed }
+    TrainerOptions { model: config.model_options(), learning_rate: learner.learning_rate, seed: learner.seed }
 }
 
 fn open_learner(

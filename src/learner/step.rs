@@ -175,7 +175,7 @@ fn take_step(
     first: EdgeId,
 ) -> Result<(StepReport, StepMode), TrainError> {
     let mode = batch.mode();
-    let drops = mode == StepMode::Train && trainer.options().model.dropout > 0.0;
+    let drops = mode == StepMode::Train && trainer.options().model.dropout() > 0.0;
     let undropped = if drops { Some(trainer.score_prepared(batch)?) } else { None };
     match trainer.step_prepared(batch) {
         Err(error @ TrainError::NonFinite { .. }) => {

@@ -7,7 +7,7 @@ use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, NodeDictionary, Retention};
 use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
-use crate::model::TgnOptions;
+use crate::model::{GraphMixerOptions, ModelOptions, TgnOptions};
 use crate::serving::{NodeEmbedding, NodeStates};
 use crate::train::{Negatives, Positives, TrainerOptions};
 
@@ -31,8 +31,9 @@ fn trainer_options() -> TrainerOptions {
         node_feature_dim: 0,
         edge_feature_dim: 1,
         dropout: 0.0,
+        ..TgnOptions::default()
     };
-    TrainerOptions { model, learning_rate: 3e-3, seed: 5 }
+    TrainerOptions { model: model.into(), learning_rate: 3e-3, seed: 5 }
 }
 
 fn trainer() -> Trainer {
@@ -62,7 +63,7 @@ impl Rig {
         let engine = QueryEngine::new(
             Arc::new(graph),
             Arc::new(keys),
-            Arc::new(NodeStates::new(trainer_options().model.memory_dim)),
+            Arc::new(NodeStates::new(trainer_options().model.needs().memory_dim)),
             Arc::new(FeatureStore::new(1)),
             Arc::new(FeatureStore::new(0)),
             progress.clone(),
@@ -74,12 +75,17 @@ impl Rig {
 
     /// The same log, graph and features, with nothing published yet.
     fn restart(&mut self) {
+        self.restart_for(self.shared.engine.states.dimension());
+    }
+
+    /// The same for a model with memory rows of this width.
+    fn restart_for(&mut self, memory_dim: usize) {
         let (old, progress) = (self.shared.engine.clone(), Arc::new(Progress::new()));
         progress.set_indexed(self.log.end());
         let engine = QueryEngine::new(
             old.graph.clone(),
             old.keys.clone(),
-            Arc::new(NodeStates::new(old.states.dimension())),
+            Arc::new(NodeStates::new(memory_dim)),
             old.edge_features.clone(),
             old.node_features.clone(),
             progress.clone(),
@@ -179,7 +185,7 @@ fn a_restart_publishes_what_was_published() {
     let mut learner = rig.learner(rig.options());
     learner.drain();
     let published = |rig: &Rig| {
-        let mut rows = vec![0.0; 32 * trainer_options().model.memory_dim];
+        let mut rows = vec![0.0; 32 * trainer_options().model.needs().memory_dim];
         let nodes: Vec<NodeId> = (0..32).map(NodeId).collect();
         rig.shared.engine.states.gather(&nodes, &mut rows);
         let times: Vec<_> = nodes.iter().map(|&node| rig.shared.engine.states.updated(node)).collect();
@@ -195,6 +201,41 @@ fn a_restart_publishes_what_was_published() {
     let restored = Trainer::load(trainer_options(), &Device::Cpu, &mut bytes.as_slice()).unwrap();
     rig.learner_at(restored, EdgeId(11), rig.options());
     assert_eq!(published(&rig), before);
+}
+
+#[test]
+fn a_model_without_memory_learns_answers_forgets_and_restarts() {
+    let mixer =
+        GraphMixerOptions { embedding_dim: 6, time_dim: 4, fanout: 3, ..GraphMixerOptions::default() };
+    let options =
+        TrainerOptions { model: ModelOptions::from(mixer).with_features(1, 0), ..trainer_options() };
+    let mut rig = Rig::new();
+    rig.restart_for(0);
+    rig.append_edges(40, 100);
+    let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
+    learner.drain();
+    assert!(learner.trainer.steps() == 4 && learner.quality.mean().is_some());
+    let ask = |rig: &Rig| rig.shared.engine.embeddings(&[key(1), key(9), key(30)], None).unwrap().embeddings;
+    let cold = |answer: &[NodeEmbedding]| -> Vec<bool> {
+        answer.iter().map(|one| matches!(one, NodeEmbedding::Found { cold: true, .. })).collect()
+    };
+    let before = ask(&rig);
+    assert_eq!(cold(&before), [false, false, true]);
+    assert_ne!(before[0], before[1]);
+
+    let mut bytes = Vec::new();
+    learner.trainer.save(&mut bytes).unwrap();
+    rig.restart_for(0);
+    let restored = Trainer::load(options, &Device::Cpu, &mut &bytes[..]).unwrap();
+    let mut learner = rig.learner_at(restored, rig.log.end(), rig.options());
+    assert_eq!(ask(&rig), before);
+
+    let mut batch = EdgeBatch::default();
+    record(&mut batch, Op::DeleteNode, 9);
+    rig.append(batch, STARTED);
+    learner.drain();
+    assert_eq!(cold(&ask(&rig)), [false, true, true]);
+    assert_eq!(learner.trainer.state().last_event(NodeId(9)), None);
 }
 
 /// What a trainer knows after 15,000 edges with features, some of them late. Some nodes occur again after 2,400 moments
@@ -456,7 +497,7 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
             stop.store(true, Ordering::Release);
             running.join().unwrap().unwrap();
         });
-        let mut rows = vec![0.0; 16 * trainer_options().model.memory_dim];
+        let mut rows = vec![0.0; 16 * trainer_options().model.needs().memory_dim];
         shared.engine.states.gather(&(0..16).map(NodeId).collect::<Vec<_>>(), &mut rows);
         (rows, shared.status.report().quality)
     };
@@ -512,7 +553,7 @@ fn quality_is_measured_without_dropout() {
     let mut rig = Rig::new();
     rig.append_edges(20, 100);
     let mut options = trainer_options();
-    options.model.dropout = 0.5;
+    options.model = options.model.with_dropout(0.5);
     let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
     let mut batch = LearnBatch::default();
     learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();

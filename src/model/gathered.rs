@@ -41,7 +41,7 @@ pub struct GatheredRows {
     /// The distinct edges, by number; [`MessageFlowGraph::NO_EDGE`] stands for those that count as zeros.
     edges: Vec<u64>,
     numbers: HashMap<u64, u32>,
-    /// `[seeds * fanout]`: number of the edge in each slot.
+    /// Number of the edge in each slot, layer by layer.
     slots: Vec<u32>,
     /// Number of the edge of each node's pending message.
     mails: Vec<u32>,
@@ -89,10 +89,10 @@ impl GatheredRows {
         self.next_mails.clear();
     }
 
-    /// Numbers the edges in the slots of `sample`.
-    pub fn number_slots(&mut self, sample: &MessageFlowGraph) {
+    /// Numbers the edges in the slots of a sample, layer by layer.
+    pub fn number_slots<'s>(&mut self, sample: impl Iterator<Item = &'s MessageFlowGraph>) {
         self.slots.clear();
-        for &edge in &sample.edges {
+        for &edge in sample.flat_map(|graph| &graph.edges) {
             let number = if edge == MessageFlowGraph::NO_EDGE { EMPTY_SLOT } else { self.number(edge) };
             self.slots.push(number);
         }
@@ -261,7 +261,7 @@ mod tests {
         let mut rows = GatheredRows::default();
         for _ in 0..2 {
             rows.clear();
-            rows.number_slots(&sample);
+            rows.number_slots([&sample].into_iter());
             rows.number_mails(&[1, 2, 3].map(NodeId), EventTime::MIN, |NodeId(id)| {
                 (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
             });

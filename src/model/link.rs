@@ -1,29 +1,26 @@
-//! [`LinkPredictor`]: how likely an event between two embedded nodes is.
+//! The link predictor that all models share: how likely an event between two embedded nodes is.
+//!
+//! ```text
+//! logit(u, v) = W_b relu(W_a [z_u ; z_v] + b_a) + b_b        the order of a pair matters
+//! ```
 
-use super::Tgn;
-use super::tgn::MergeParams;
-use crate::nn::{Tape, Var};
+use crate::nn::{ParamId, Tape, Var};
+
+/// Two linear layers with a ReLU between them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MergeParams {
+    pub w_a: ParamId,
+    pub b_a: ParamId,
+    pub w_b: ParamId,
+    pub b_b: ParamId,
+}
 
 impl MergeParams {
     /// `W_b relu(W_a x + b_a) + b_b`.
-    pub(super) fn apply(&self, tape: &mut Tape<'_>, x: Var) -> Var {
+    pub fn apply(&self, tape: &mut Tape<'_>, x: Var) -> Var {
         let hidden = tape.linear(x, self.w_a, Some(self.b_a));
         let hidden = tape.relu(hidden);
         tape.linear(hidden, self.w_b, Some(self.b_b))
-    }
-}
-
-/// Scores pairs of embeddings by a merge layer on `[z_u ; z_v]`. The order of a pair matters.
-#[derive(Clone, Copy, Debug)]
-pub struct LinkPredictor<'a> {
-    tgn: &'a Tgn,
-}
-
-impl<'a> LinkPredictor<'a> {
-    /// The link predictor of a model.
-    #[must_use]
-    pub fn of(tgn: &'a Tgn) -> Self {
-        Self { tgn }
     }
 
     /// Logits `[pairs, 1]` of the pairs `(src[i], dst[i])`, each a row of `embeddings`.
@@ -31,7 +28,7 @@ impl<'a> LinkPredictor<'a> {
         let sources = tape.gather(embeddings, src);
         let destinations = tape.gather(embeddings, dst);
         let pairs = tape.concat(&[sources, destinations]);
-        self.tgn.link.apply(tape, pairs)
+        self.apply(tape, pairs)
     }
 }
 

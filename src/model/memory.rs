@@ -44,7 +44,7 @@ impl NodeMemory {
     /// The row of `node`, `dimension` values; `None` means zeros, because it was never written.
     #[must_use]
     pub fn row(&self, node: NodeId) -> Option<&[f32]> {
-        self.rows.get(node)
+        if self.dimension() == 0 { Some(&[]) } else { self.rows.get(node) }
     }
 
     /// Copies the row of `node` into `out`, which has `dimension` values.
@@ -67,7 +67,9 @@ impl NodeMemory {
         if node.index() >= self.updated.len() {
             self.updated.resize(node.index() + 1, Self::NEVER);
         }
-        self.rows.get_mut(node).copy_from_slice(row);
+        if self.dimension() > 0 {
+            self.rows.get_mut(node).copy_from_slice(row);
+        }
         let updated = &mut self.updated[node.index()];
         *updated = (*updated).max(time);
     }
@@ -99,7 +101,8 @@ impl NodeMemory {
 
     /// Memory from tables of matching lengths; `None` if they do not match.
     pub(super) fn from_tables(rows: NodeRows, updated: Vec<EventTime>) -> Option<Self> {
-        (rows.len() == updated.len()).then_some(Self { rows, updated })
+        // Rows without values are not told apart.
+        (rows.dimension() == 0 || rows.len() == updated.len()).then_some(Self { rows, updated })
     }
 }
 

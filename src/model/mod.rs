@@ -1,40 +1,51 @@
 //! Floor 4: temporal graph networks in the papers' words.
 //!
-//! [`Tgn`] holds the parameters, [`TgnState`] what the model remembers of the stream: [`NodeMemory`] and
-//! the [`Mailbox`] of raw messages. A batch's seeds and sample become a [`Neighborhood`] of distinct nodes,
-//! whose feature rows are gathered ([`GatheredRows`]) and which then passes three steps, each a method that records
-//! onto a tape:
-//! [`Tgn::fresh_memory`] applies pending messages, [`Tgn::embed`] attends over recent neighbors,
-//! [`LinkPredictor`] scores pairs. [`TgnState::remember`] then writes memory back and stores the batch's
-//! messages, which the *next* batch applies: no event ever sees itself.
+//! A [`Model`] is one of a list ([`ModelOptions`]): [`tgn`] with its memory, and models that remember nothing but the
+//! graph, as [`graphmixer`] and [`tgat`]. It says in plain numbers what it [`Needs`] of a batch: what is sampled, how
+//! wide its memory is (0: it has none), which rows are gathered. A batch's seeds and sample become a [`Neighborhood`]
+//! of distinct nodes, whose feature rows are gathered ([`GatheredRows`]) and which then passes three steps, each a
+//! method that records onto a tape: [`Model::fresh_memory`] applies pending messages, [`Model::embed`] makes a row
+//! of each seed, [`Model::logits`] scores pairs.
+//!
+//! [`TgnState`] is what a model remembers of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
+//! [`TgnState::remember`] writes memory back and stores the batch's messages, which the *next* batch applies: no event
+//! ever sees itself. Of a model without memory it keeps the time of each node's last event.
 //!
 //! Reads no storage: a pass computes on what was sampled and gathered before it, and cannot fail.
 //! Knows nothing of losses, optimizers, protocols or requests.
 
-mod embedding;
+mod attention;
+mod builder;
+mod choice;
 mod gathered;
+pub mod graphmixer;
+mod hop;
 mod limit;
 mod link;
 mod mailbox;
 mod memory;
+mod needs;
 mod neighborhood;
-mod options;
 mod remember;
 mod rows;
 mod state;
 pub(crate) mod tables;
-mod tgn;
-mod updater;
+pub mod tgat;
+pub mod tgn;
 mod weights;
 
-pub use embedding::EmbeddingInput;
+pub use builder::ModelError;
+pub use choice::{EmbeddingInput, Model, ModelOptions};
 pub use gathered::{GatherError, GatheredRows, MailRows};
-pub use link::{LinkPredictor, probability};
+pub use graphmixer::GraphMixerOptions;
+pub use hop::Hop;
+pub use link::probability;
 pub use mailbox::{Mailbox, PendingMessage};
 pub use memory::NodeMemory;
+pub use needs::{Needs, OptionsError};
 pub use neighborhood::{DistinctNodes, EMPTY_SLOT, Neighborhood};
-pub use options::{OptionsError, TgnOptions};
 pub use remember::{Interactions, Touched};
 pub use state::{StateError, TgnState};
-pub use tgn::{ModelError, Tgn};
+pub use tgat::TgatOptions;
+pub use tgn::TgnOptions;
 pub use weights::Weights;

@@ -8,7 +8,7 @@
 use hashbrown::HashMap;
 
 use crate::event::{EventTime, NodeId};
-use crate::sampler::{MessageFlowGraph, Seeds};
+use crate::sampler::{Layer, Layers, MessageFlowGraph, Seeds};
 
 /// Stands in the empty places of [`Neighborhood::neighbors`].
 pub const EMPTY_SLOT: u32 = u32::MAX;
@@ -49,14 +49,16 @@ impl DistinctNodes {
     }
 }
 
-/// Seeds, what was sampled for them, and all of it as slots of distinct nodes.
+/// Seeds, what was sampled for them in one or more layers, and all of it as slots of distinct nodes. The pairs of a
+/// layer are the (node, time) pairs that it was asked about: the seeds in the first, and in each further one the
+/// distinct neighbors of the layer before, at the times of their edges.
 #[derive(Clone, Debug, Default)]
 pub struct Neighborhood {
     seed_nodes: Vec<NodeId>,
     seed_times: Vec<EventTime>,
-    sample: MessageFlowGraph,
+    layers: Layers,
     nodes: DistinctNodes,
-    seeds: Vec<u32>,
+    pairs: Vec<u32>,
     neighbors: Vec<u32>,
 }
 
@@ -83,22 +85,25 @@ impl Neighborhood {
     /// What `draw` returns; the seeds stay and may be sampled again.
     pub fn sample_with<E>(
         &mut self,
-        draw: impl FnOnce(Seeds<'_>, &mut MessageFlowGraph) -> Result<(), E>,
+        draw: impl FnOnce(Seeds<'_>, &mut Layers) -> Result<(), E>,
     ) -> Result<(), E> {
-        draw(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, &mut self.sample)
+        draw(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, &mut self.layers)
     }
 
     /// Gives every seed and sampled neighbor its slot.
     pub fn number(&mut self) {
-        self.nodes.clear();
-        self.seeds.clear();
-        self.neighbors.clear();
-        self.seeds.extend(self.seed_nodes.iter().map(|&node| self.nodes.insert(node)));
-        let slot_of = |&node: &NodeId| match node {
-            NodeId::NONE => EMPTY_SLOT,
-            node => self.nodes.insert(node),
-        };
-        self.neighbors.extend(self.sample.neighbors.iter().map(slot_of));
+        let Self { layers, nodes, pairs, neighbors, .. } = self;
+        nodes.clear();
+        pairs.clear();
+        neighbors.clear();
+        for layer in layers.layers() {
+            pairs.extend(layer.nodes.iter().map(|&node| nodes.insert(node)));
+            let slot_of = |&node: &NodeId| match node {
+                NodeId::NONE => EMPTY_SLOT,
+                node => nodes.insert(node),
+            };
+            neighbors.extend(layer.graph.neighbors.iter().map(slot_of));
+        }
     }
 
     /// Every seed and neighbor once, seeds first.
@@ -107,32 +112,47 @@ impl Neighborhood {
         &self.nodes
     }
 
-    /// The sample: time differences and edge ids of the slots.
-    #[must_use]
-    pub fn sample(&self) -> &MessageFlowGraph {
-        &self.sample
+    /// The seeds.
+    pub fn seeds(&self) -> impl Iterator<Item = (NodeId, EventTime)> {
+        self.seed_nodes.iter().copied().zip(self.seed_times.iter().copied())
     }
 
-    /// Slot of each seed.
+    /// The sample, layer by layer.
     #[must_use]
-    pub fn seeds(&self) -> &[u32] {
-        &self.seeds
+    pub fn layers(&self) -> &[Layer] {
+        self.layers.layers()
+    }
+
+    /// The sample: time differences and edge ids of the slots, layer by layer.
+    pub fn graphs(&self) -> impl Iterator<Item = &MessageFlowGraph> {
+        self.layers().iter().map(|layer| &layer.graph)
+    }
+
+    /// Slot of the node of each pair, layer by layer, the seeds first.
+    #[must_use]
+    pub fn pairs(&self) -> &[u32] {
+        &self.pairs
+    }
+
+    /// Number of pairs in the first `layers` layers.
+    #[must_use]
+    pub fn pairs_in(&self, layers: usize) -> usize {
+        self.layers().iter().take(layers).map(|layer| layer.nodes.len()).sum()
+    }
+
+    /// Slot of each neighbor, `[pairs * fanout]`; [`EMPTY_SLOT`] where there is none.
+    #[must_use]
+    pub fn neighbors(&self) -> &[u32] {
+        &self.neighbors
     }
 
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let (sample, nodes) = (&self.sample, &self.nodes);
-        let words = self.seed_nodes.capacity() + self.seeds.capacity() + self.neighbors.capacity();
-        let words = words + sample.counts.capacity() + sample.neighbors.capacity() + sample.deltas.capacity();
-        let longs = self.seed_times.capacity() + sample.edges.capacity() + sample.times.capacity();
-        (words + nodes.nodes.capacity()) * 4 + longs * 8 + nodes.slots.allocation_size()
-    }
-
-    /// Slot of each neighbor, `[seeds * fanout]`; [`EMPTY_SLOT`] where there is none.
-    #[must_use]
-    pub fn neighbors(&self) -> &[u32] {
-        &self.neighbors
+        let words = self.seed_nodes.capacity() + self.pairs.capacity() + self.neighbors.capacity();
+        let words = words + self.nodes.nodes.capacity();
+        let slots = self.nodes.slots.allocation_size();
+        words * 4 + self.seed_times.capacity() * 8 + self.layers.bytes() + slots
     }
 }
 
@@ -142,7 +162,6 @@ mod tests {
     use crate::event::EdgeBatch;
     use crate::graph::{GraphOptions, GraphStore};
     use crate::model::TgnOptions;
-    use crate::sampler::sample;
 
     #[test]
     fn slots_follow_first_appearance() {
@@ -156,11 +175,11 @@ mod tests {
         for _ in 0..2 {
             neighborhood.clear();
             neighborhood.add_seeds(&[5, 1, 5].map(NodeId), &[9, 9, 2].map(EventTime));
-            let request = TgnOptions { fanout: 2, ..TgnOptions::default() }.sample_request();
-            neighborhood.sample_with(|seeds, out| sample(graph.view(), seeds, &request, out)).unwrap();
+            let request = TgnOptions { fanout: 2, ..TgnOptions::default() }.needs().sample_request();
+            neighborhood.sample_with(|seeds, out| out.sample(graph.view(), seeds, &request, 1)).unwrap();
             neighborhood.number();
             assert_eq!(neighborhood.nodes().nodes(), [5, 1, 7, 9, 8].map(NodeId));
-            assert_eq!(neighborhood.seeds(), [0, 1, 0]);
+            assert_eq!(neighborhood.pairs(), [0, 1, 0]);
             let none = EMPTY_SLOT;
             assert_eq!(neighborhood.neighbors(), [2, 3, none, none, 4, none]);
         }

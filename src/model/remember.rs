@@ -73,7 +73,7 @@ impl TgnState {
     /// is the row of `touched.nodes()[i]` after its pending message (`memory_dim` values).
     ///
     /// A row with a value that is not finite is not written, and the node keeps the one it has. Returns
-    /// how many rows were refused.
+    /// how many rows were refused. Without memory there are only the times of the events to write.
     pub fn remember<'r>(
         &mut self,
         batch: &Interactions<'_>,
@@ -82,6 +82,12 @@ impl TgnState {
     ) -> usize {
         if self.origin.is_none() {
             self.origin = batch.times.iter().min().copied();
+        }
+        if self.memory.dimension() == 0 {
+            for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
+                self.memory.write(node, &[], batch.times[last as usize]);
+            }
+            return 0;
         }
         let mut refused = 0;
         for (i, &node) in touched.nodes().iter().enumerate() {
@@ -111,7 +117,7 @@ mod tests {
     #[test]
     fn the_last_event_by_time_then_edge_leaves_the_message() {
         let options = TgnOptions { memory_dim: 1, edge_feature_dim: 1, ..TgnOptions::default() };
-        let mut state = TgnState::new(&options);
+        let mut state = TgnState::new(&options.needs());
         let nodes = |ids: [u32; 4]| ids.map(NodeId);
         let (src, dst) = (nodes([1, 2, 1, 5]), nodes([2, 3, 4, 5]));
         let times = [20, 30, 20, 10].map(EventTime);

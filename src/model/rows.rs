@@ -84,6 +84,9 @@ impl NodeRows {
     /// Writes the rows of the first `len` nodes as one table.
     pub fn write(&self, len: usize, out: &mut impl Write) -> Result<()> {
         tables::write_u64(out, (len * self.dimension) as u64)?;
+        if self.dimension == 0 {
+            return Ok(());
+        }
         let zeros = vec![0.0_f32; self.dimension];
         // Ids of nodes have 32 bits.
         (0..len as u32).try_for_each(|node| {
@@ -95,6 +98,9 @@ impl NodeRows {
     /// bytes that arrive, whatever length the table claims.
     pub fn read(dimension: usize, stored: usize, input: &mut impl Read) -> Result<Self> {
         let values = tables::read_u64(input)?;
+        if values == 0 {
+            return Ok(Self::new(dimension));
+        }
         let rows = usize::try_from(values).ok().and_then(|values| values.checked_div(stored));
         let Some(len) = rows.filter(|rows| (*rows as u64).checked_mul(stored as u64) == Some(values)) else {
             let what = format!("a table of {values} values has no whole rows of {stored}");

@@ -1,5 +1,6 @@
-//! Everything a TGN knows about a stream besides its weights: memory, pending messages, and the time
-//! the stream began.
+//! Everything a model knows about a stream besides its weights: memory, pending messages, and the time
+//! the stream began. A model without memory has rows without values, which tell when each node had its last event, and
+//! no messages.
 //!
 //! The two halves belong together: memory without the pending messages forgets the last event of every
 //! node, so they are reset, copied and stored as one.
@@ -12,7 +13,7 @@ use std::io::{Read, Write};
 use thiserror::Error;
 
 use super::rows::NodeRows;
-use super::{Mailbox, NodeMemory, TgnOptions, tables};
+use super::{Mailbox, Needs, NodeMemory, tables};
 use crate::event::{EventTime, NodeId};
 
 /// First bytes of a stored state.
@@ -67,12 +68,12 @@ pub enum StateError {
 }
 
 impl TgnState {
-    /// The empty state of a model with these options.
+    /// The empty state of a model with these needs.
     #[must_use]
-    pub fn new(options: &TgnOptions) -> Self {
+    pub fn new(needs: &Needs) -> Self {
         Self {
-            memory: NodeMemory::new(options.memory_dim),
-            mailbox: Mailbox::new(options.memory_dim),
+            memory: NodeMemory::new(needs.memory_dim),
+            mailbox: Mailbox::new(needs.memory_dim),
             origin: None,
         }
     }
@@ -145,18 +146,18 @@ impl TgnState {
         tables::write_table(out, others)
     }
 
-    /// Reads the state of a model with these options.
+    /// Reads the state of a model with these needs.
     ///
     /// # Errors
     /// The bytes end early, are no state, or belong to a model of another shape.
-    pub fn read(input: &mut impl Read, options: &TgnOptions) -> Result<Self, StateError> {
+    pub fn read(input: &mut impl Read, needs: &Needs) -> Result<Self, StateError> {
         let found = tables::read_u64(input)?;
         let mail_dim = match found {
-            MAGIC | MAGIC_WITHOUT_OTHERS => options.memory_dim,
-            MAGIC_WITH_FEATURES => options.mail_dim(),
+            MAGIC | MAGIC_WITHOUT_OTHERS => needs.memory_dim,
+            MAGIC_WITH_FEATURES => needs.memory_dim + needs.edge_feature_dim,
             found => return Err(StateError::Magic { found }),
         };
-        let widths = [("memory", options.memory_dim), ("mailbox", mail_dim)];
+        let widths = [("memory", needs.memory_dim), ("mailbox", mail_dim)];
         for (table, expected) in widths {
             let found = tables::read_u64(input)?;
             if found != expected as u64 {
@@ -164,7 +165,7 @@ impl TgnState {
             }
         }
         let origin: Vec<EventTime> = tables::read_table(input)?;
-        let width = options.memory_dim;
+        let width = needs.memory_dim;
         let (rows, updated) = (NodeRows::read(width, width, input)?, tables::read_table(input)?);
         let memory = NodeMemory::from_tables(rows, updated).ok_or(StateError::Lengths { table: "memory" })?;
         let mails = NodeRows::read(width, mail_dim, input)?;
@@ -181,13 +182,31 @@ impl TgnState {
 mod tests {
     use super::*;
     use crate::event::EdgeId;
+    use crate::model::{GraphMixerOptions, TgnOptions};
 
-    fn options() -> TgnOptions {
-        TgnOptions { memory_dim: 3, edge_feature_dim: 2, ..TgnOptions::default() }
+    fn needs() -> Needs {
+        TgnOptions { memory_dim: 3, edge_feature_dim: 2, ..TgnOptions::default() }.needs()
+    }
+
+    #[test]
+    fn a_state_without_memory_keeps_times_alone_and_survives_bytes() {
+        let needs = GraphMixerOptions::default().needs();
+        let mut state = TgnState::new(&needs);
+        for (node, time) in [(2, 120), (700, 130), (2, 110)] {
+            state.memory.write(NodeId(node), &[], EventTime(time));
+        }
+        let mut bytes = Vec::new();
+        state.write(&mut bytes).unwrap();
+        let again = TgnState::read(&mut &bytes[..], &needs).unwrap();
+        assert_eq!(again, state);
+        assert_eq!((again.nodes(), again.last_event(NodeId(2))), (701, Some(EventTime(120))));
+        assert!(bytes.len() < 701 * 8 + 100, "{}", bytes.len());
+        assert_eq!(state.forget(&[NodeId(2)]), []);
+        assert_eq!(state.last_event(NodeId(2)), None);
     }
 
     fn sample_state() -> TgnState {
-        let mut state = TgnState::new(&options());
+        let mut state = TgnState::new(&needs());
         state.origin = Some(EventTime(100));
         state.memory.write(NodeId(2), &[1.0, -2.0, 3.5], EventTime(120));
         state.mailbox.post(NodeId(5), NodeId(2), EdgeId(9), EventTime(130)).fill(0.25);
@@ -199,17 +218,17 @@ mod tests {
         let state = sample_state();
         let mut bytes = Vec::new();
         state.write(&mut bytes).unwrap();
-        assert_eq!(TgnState::read(&mut &bytes[..], &options()).unwrap(), state);
-        let other = TgnOptions { memory_dim: 4, ..options() };
+        assert_eq!(TgnState::read(&mut &bytes[..], &needs()).unwrap(), state);
+        let other = Needs { memory_dim: 4, ..needs() };
         assert!(matches!(
             TgnState::read(&mut &bytes[..], &other),
             Err(StateError::Shape { table: "memory", found: 3, expected: 4 })
         ));
         for end in 0..bytes.len() {
-            assert!(TgnState::read(&mut &bytes[..end], &options()).is_err(), "cut at {end}");
+            assert!(TgnState::read(&mut &bytes[..end], &needs()).is_err(), "cut at {end}");
         }
         bytes[0] ^= 1;
-        assert!(matches!(TgnState::read(&mut &bytes[..], &options()), Err(StateError::Magic { .. })));
+        assert!(matches!(TgnState::read(&mut &bytes[..], &needs()), Err(StateError::Magic { .. })));
     }
 
     #[test]
@@ -234,7 +253,7 @@ mod tests {
             mails.write(edges.len(), &mut bytes).unwrap();
             tables::write_table(&mut bytes, edges).unwrap();
             tables::write_table(&mut bytes, times).unwrap();
-            assert_eq!(TgnState::read(&mut &bytes[..], &options()).unwrap(), state);
+            assert_eq!(TgnState::read(&mut &bytes[..], &needs()).unwrap(), state);
         }
     }
 
@@ -263,7 +282,7 @@ mod tests {
         assert_eq!(state.since_update(NodeId(2), EventTime(125)), 5.0);
         assert_eq!(state.since_update(NodeId(77), EventTime(125)), 25.0);
         state.reset();
-        assert_eq!(state, TgnState::new(&options()));
+        assert_eq!(state, TgnState::new(&needs()));
         assert_eq!(state.since_update(NodeId(77), EventTime(125)), 0.0);
     }
 }

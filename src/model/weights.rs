@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ModelError, Tgn, TgnOptions};
+use super::{Model, ModelError, ModelOptions};
 use crate::nn::Parameters;
 
 /// Immutable parameters of a model of known shape. Cloning is cheap.
@@ -10,39 +10,37 @@ use crate::nn::Parameters;
 pub struct Weights {
     /// Grows with every publication; 0 is "never published".
     pub version: u64,
-    tgn: Arc<Tgn>,
+    model: Arc<Model>,
 }
 
 impl Weights {
-    /// The parameters of `tgn` as they are now.
+    /// The parameters of `model` as they are now.
     #[must_use]
-    pub fn of(tgn: &Tgn, version: u64) -> Self {
-        Self { version, tgn: Arc::new(tgn.clone()) }
+    pub fn of(model: &Model, version: u64) -> Self {
+        Self { version, model: Arc::new(model.clone()) }
     }
 
     /// Weights from parameters read elsewhere.
     ///
     /// # Errors
     /// The parameters make no model of this shape.
-    pub fn new(options: TgnOptions, parameters: &Parameters, version: u64) -> Result<Self, ModelError> {
-        Ok(Self { version, tgn: Arc::new(Tgn::with_parameters(options, parameters)?) })
+    pub fn new(
+        options: impl Into<ModelOptions>,
+        parameters: &Parameters,
+        version: u64,
+    ) -> Result<Self, ModelError> {
+        Ok(Self { version, model: Arc::new(Model::with_parameters(options, parameters)?) })
     }
 
     /// The model with these weights.
     #[must_use]
-    pub fn tgn(&self) -> &Tgn {
-        &self.tgn
-    }
-
-    /// Shape of the model.
-    #[must_use]
-    pub fn options(&self) -> &TgnOptions {
-        self.tgn.options()
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// The parameters by name.
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
-        &self.tgn.parameters
+        &self.model.parameters
     }
 }

@@ -29,6 +29,7 @@ pub use ops::attention::TemporalAttention;
 pub use ops::recurrent::{GruParams, RnnParams};
 pub use ops::segment::{Groups, Reduce};
 pub use ops::slot_attention::SlotAttention;
+pub use ops::slot_mixing::SlotMixing;
 pub use ops::slot_rows::SlotRows;
 pub use ops::time::TimeEncoder;
 pub use parameters::{Gradients, ParamId, Parameters};

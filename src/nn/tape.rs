@@ -264,6 +264,10 @@ impl<'a> Walk<'a> {
         value_of(self.nodes, self.parameters, var)
     }
 
+    pub(super) fn parameters(&self) -> &'a Parameters {
+        self.parameters
+    }
+
     pub(super) fn parameter(&self, id: ParamId) -> &'a Tensor {
         self.parameters.get(id)
     }

@@ -87,6 +87,19 @@ impl Layers {
         &self.layers[..self.count]
     }
 
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let of = |layer: &Layer| {
+            let Layer { nodes, times, graph, next } = layer;
+            let words = nodes.capacity() + next.capacity() + graph.counts.capacity();
+            let slots = graph.neighbors.capacity() + graph.deltas.capacity();
+            let longs = times.capacity() + graph.edges.capacity() + graph.times.capacity();
+            (words + slots) * 4 + longs * 8
+        };
+        self.layers.iter().map(of).sum::<usize>() + self.distinct.places.capacity() * 8
+    }
+
     /// Number of edges found in all layers.
     #[must_use]
     pub fn edges(&self) -> u64 {

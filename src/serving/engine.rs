@@ -24,8 +24,7 @@ use crate::event::{EventTime, NodeId, NodeKey};
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, NodeDictionary, SpillError};
 use crate::model::{
-    DistinctNodes, EmbeddingInput, GatherError, GatheredRows, LinkPredictor, Neighborhood, TgnOptions,
-    Weights, probability,
+    DistinctNodes, EmbeddingInput, GatherError, GatheredRows, Needs, Neighborhood, Weights, probability,
 };
 use crate::nn::{Mode, Tape, TapePool};
 use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
@@ -82,11 +81,11 @@ impl QueryEngine {
     /// # Errors
     /// The model does not fit the rows that are served; the weights in use stay.
     pub fn publish(&self, weights: Weights) -> Result<(), QueryError> {
-        let options = weights.options();
+        let needs = weights.model().needs();
         let rows = [
-            ("memory", options.memory_dim, self.states.dimension()),
-            ("edge feature", options.edge_feature_dim, self.edge_features.dimension()),
-            ("node feature", options.node_feature_dim, self.node_features.dimension()),
+            ("memory", needs.memory_dim, self.states.dimension()),
+            ("edge feature", needs.edge_feature_dim, self.edge_features.dimension()),
+            ("node feature", needs.node_feature_dim, self.node_features.dimension()),
         ];
         for (what, expected, found) in rows {
             let unused = expected == 0 && what != "memory";
@@ -120,7 +119,7 @@ impl QueryEngine {
         let at = self.time_or_now(at);
         let ids: Vec<Option<NodeId>> = keys.iter().map(|key| self.keys.lookup(key)).collect();
         let asked = distinct(ids.iter().flatten().copied());
-        let dimension = weights.options().embedding_dim;
+        let dimension = weights.model().needs().embedding_dim;
         let vectors = self.embed(&weights, asked.nodes(), at)?;
         let found = |id: NodeId| {
             let vector = embedding_of(id, &asked, &vectors, dimension);
@@ -199,21 +198,22 @@ impl QueryEngine {
 
     /// Embeddings `[nodes * embedding_dim]` of `nodes` at `at`.
     fn embed(&self, weights: &Weights, nodes: &[NodeId], at: EventTime) -> Result<Vec<f32>, GatherError> {
-        let (tgn, options) = (weights.tgn(), weights.options());
-        let mut vectors = Vec::with_capacity(nodes.len() * options.embedding_dim);
+        let (model, needs) = (weights.model(), weights.model().needs());
+        let mut vectors = Vec::with_capacity(nodes.len() * needs.embedding_dim);
         let mut scratch = self.take_scratch();
         let Scratch { pool, neighborhood, rows } = &mut scratch;
         for nodes in nodes.chunks(CHUNK_ROWS) {
             neighborhood.clear();
             neighborhood.add_seeds(nodes, &vec![at; nodes.len()]);
-            self.gather(options, neighborhood, rows)?;
+            self.gather(&needs, neighborhood, rows)?;
             let mut tape = Tape::pooled(&Device::Cpu, weights.parameters(), Mode::Inference, pool);
             let nodes = neighborhood.nodes().nodes();
-            let mut memory = tape.take(nodes.len(), options.memory_dim);
+            let mut memory = tape.take(nodes.len(), needs.memory_dim);
             self.states.gather(nodes, memory.data_mut());
             let memory = tape.constant(memory);
-            let input = EmbeddingInput { neighborhood, rows, dropout: [0, 0] };
-            let embeddings = tgn.embed(&mut tape, memory, &input);
+            let last_event = &|node| self.states.updated(node);
+            let input = EmbeddingInput { neighborhood, rows, last_event, dropout: [0, 0] };
+            let embeddings = model.embed(&mut tape, memory, &input);
             vectors.extend_from_slice(tape.value(embeddings).data());
         }
         self.put_back(scratch);
@@ -223,12 +223,12 @@ impl QueryEngine {
     /// Samples and gathers until no row was released in between: by then the view shows what is kept.
     fn gather(
         &self,
-        options: &TgnOptions,
+        needs: &Needs,
         neighborhood: &mut Neighborhood,
         rows: &mut GatheredRows,
     ) -> Result<(), GatherError> {
         loop {
-            match self.gather_once(options, neighborhood, rows) {
+            match self.gather_once(needs, neighborhood, rows) {
                 Err(GatherError::Rows(FeatureError::Released { .. })) => {}
                 done => return done,
             }
@@ -238,21 +238,21 @@ impl QueryEngine {
     /// Samples the seeds of `neighborhood` and gathers the feature rows that embedding them reads.
     fn gather_once(
         &self,
-        options: &TgnOptions,
+        needs: &Needs,
         neighborhood: &mut Neighborhood,
         rows: &mut GatheredRows,
     ) -> Result<(), GatherError> {
-        let request = options.sample_request();
-        neighborhood.sample_with(|seeds, out| sample(self.graph.view(), seeds, &request, out))?;
+        let (request, view) = (needs.sample_request(), self.graph.view());
+        neighborhood.sample_with(|seeds, out| out.sample(view, seeds, &request, needs.layers))?;
         neighborhood.number();
         rows.clear();
-        if options.edge_feature_dim > 0 {
-            rows.number_slots(neighborhood.sample());
+        if needs.edge_feature_dim > 0 {
+            rows.number_slots(neighborhood.graphs());
         }
         let (edges, nodes) = (&self.edge_features, &self.node_features);
-        rows.fetch_edges(&Device::Cpu, options.edge_feature_dim, |ids, out| edges.gather(ids, out))?;
+        rows.fetch_edges(&Device::Cpu, needs.edge_feature_dim, |ids, out| edges.gather(ids, out))?;
         let distinct = neighborhood.nodes().nodes();
-        rows.fetch_nodes(distinct, options.node_feature_dim, |ids, out| nodes.gather(ids, out))?;
+        rows.fetch_nodes(distinct, needs.node_feature_dim, |ids, out| nodes.gather(ids, out))?;
         Ok(())
     }
 
@@ -264,7 +264,7 @@ impl QueryEngine {
         vectors: &[f32],
         pairs: &[(NodeId, NodeId)],
     ) -> Vec<f32> {
-        let dimension = weights.options().embedding_dim;
+        let dimension = weights.model().needs().embedding_dim;
         let mut probabilities = Vec::with_capacity(pairs.len());
         let mut scratch = self.take_scratch();
         for pairs in pairs.chunks(CHUNK_ROWS) {
@@ -278,7 +278,7 @@ impl QueryEngine {
             let ends = tape.constant(ends);
             let count = 2 * pairs.len() as u32;
             let (src, dst) = ((0..count).step_by(2).collect(), (1..count).step_by(2).collect());
-            let logits = LinkPredictor::of(weights.tgn()).logits(&mut tape, ends, src, dst);
+            let logits = weights.model().logits(&mut tape, ends, src, dst);
             probabilities.extend(tape.value(logits).data().iter().copied().map(probability));
         }
         self.put_back(scratch);

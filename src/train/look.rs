@@ -5,7 +5,7 @@ use super::step::forward;
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
-use crate::model::{GatherError, LinkPredictor, MailRows};
+use crate::model::{GatherError, MailRows};
 use crate::nn::{Mode, Tape, Var};
 
 /// Rows computed at a time where a request has no natural batch.
@@ -28,7 +28,7 @@ impl Trainer {
     ) -> Result<Vec<f32>, TrainError> {
         assert_eq!(nodes.len(), times.len(), "nodes and times of the seeds");
         let mut scratch = self.scratch.lock();
-        let mut embeddings = Vec::with_capacity(nodes.len() * self.options.model.embedding_dim);
+        let mut embeddings = Vec::with_capacity(nodes.len() * self.model.needs().embedding_dim);
         for (nodes, times) in nodes.chunks(CHUNK_ROWS).zip(times.chunks(CHUNK_ROWS)) {
             scratch.neighborhood.clear();
             scratch.neighborhood.add_seeds(nodes, times);
@@ -84,7 +84,7 @@ impl Trainer {
         }
         let mut logits = Vec::new();
         self.look(world, &mut scratch, |tape, embeddings| {
-            let scores = LinkPredictor::of(&self.tgn).logits(tape, embeddings, src, dst);
+            let scores = self.model.logits(tape, embeddings, src, dst);
             logits.extend_from_slice(tape.value(scores).data());
         })?;
         let mut rest = logits.as_slice();
@@ -108,10 +108,10 @@ impl Trainer {
             return Ok((Vec::new(), Vec::new()));
         }
         let pool = &mut self.scratch.lock().pool;
-        let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, Mode::Inference, pool);
-        let done = forward(&self.tgn, &mut tape, &self.state, batch.gathered(), [0, 0]);
+        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
+        let done = forward(&self.model, &mut tape, &self.state, batch.gathered(), [0, 0]);
         let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
-        let logits = LinkPredictor::of(&self.tgn).logits(&mut tape, done.embeddings, src, dst);
+        let logits = self.model.logits(&mut tape, done.embeddings, src, dst);
         let mut positive = tape.value(logits).data().to_vec();
         let negative = positive.split_off(batch.positives().src.len());
         Ok((positive, negative))
@@ -140,9 +140,9 @@ impl Trainer {
         then: impl FnOnce(&mut Tape<'_>, Var),
     ) -> Result<(), GatherError> {
         let Scratch { pool, neighborhood, rows, .. } = scratch;
-        look_around((&self.options.model, &self.device), world, &self.state, neighborhood, rows)?;
-        let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, Mode::Inference, pool);
-        let done = forward(&self.tgn, &mut tape, &self.state, (neighborhood, rows), [0, 0]);
+        look_around((&self.model.needs(), &self.device), world, &self.state, neighborhood, rows)?;
+        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
+        let done = forward(&self.model, &mut tape, &self.state, (neighborhood, rows), [0, 0]);
         then(&mut tape, done.embeddings);
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Trainer {
         for nodes in nodes.chunks(CHUNK_ROWS) {
             let Scratch { rows, .. } = self.scratch.get_mut();
             let rows_kept = (edge_features, since);
-            gather_mails((&self.options.model, &self.device), rows_kept, &self.state, nodes, rows)?;
+            gather_mails((&self.model.needs(), &self.device), rows_kept, &self.state, nodes, rows)?;
             let rows = std::mem::take(rows);
             self.publish_chunk(nodes, rows.mails(), &mut f);
             self.scratch.get_mut().rows = rows;
@@ -191,8 +191,8 @@ impl Trainer {
         f: &mut impl FnMut(NodeId, &[f32], EventTime),
     ) {
         let pool = &mut self.scratch.get_mut().pool;
-        let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, Mode::Inference, pool);
-        let rows = self.tgn.fresh_memory(&mut tape, &self.state, nodes, mails);
+        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
+        let rows = self.model.fresh_memory(&mut tape, &self.state, nodes, mails);
         let rows = tape.value(rows);
         for (i, &node) in nodes.iter().enumerate() {
             let Some(last) = self.state.last_event(node) else { continue };

@@ -17,8 +17,7 @@ use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World}
 use crate::device::Device;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
-use crate::model::{GatherError, GatheredRows, Interactions, Neighborhood, TgnOptions, TgnState, Touched};
-use crate::sampler::sample;
+use crate::model::{GatherError, GatheredRows, Interactions, Needs, Neighborhood, TgnState, Touched};
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
 #[derive(Debug)]
@@ -135,7 +134,7 @@ impl PreparedBatch {
 /// Prepares batches for a trainer. Needs nothing of it but its shape, so it can work beside it.
 #[derive(Clone, Debug)]
 pub struct Preparer {
-    model: TgnOptions,
+    needs: Needs,
     device: Device,
     publishes: bool,
 }
@@ -159,19 +158,19 @@ impl Preparer {
         mode: StepMode,
         batch: &mut PreparedBatch,
     ) -> Result<(), TrainError> {
-        check(&self.model, world, positives, negatives, mode)?;
+        check(&self.needs, world, positives, negatives, mode)?;
         let mut clock = Instant::now();
         batch.load(positives, world.view.since(), mode);
         if mode != StepMode::Remember && !positives.src.is_empty() {
             batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
-            draw(&self.model, world, &mut batch.neighborhood)?;
+            draw(&self.needs, world, &mut batch.neighborhood)?;
             batch.sample_seconds = lap(&mut clock);
             batch.neighborhood.number();
-            if self.model.edge_feature_dim > 0 {
-                batch.rows.number_slots(batch.neighborhood.sample());
+            if self.needs.edge_feature_dim > 0 {
+                batch.rows.number_slots(batch.neighborhood.graphs());
             }
         }
-        if self.model.edge_feature_dim > 0 && self.publishes {
+        if self.needs.reads_mails() && self.publishes {
             let last = batch.touched.nodes().iter().filter_map(|&node| batch.touched.last(node));
             let events = last.map(|event| (positives.edges[event], positives.times[event]));
             batch.rows.number_next_mails(batch.since, events);
@@ -183,7 +182,7 @@ impl Preparer {
     /// Notes which message will wait for each node of the batch when its step begins: the second stage.
     /// `pending` says which event left it.
     pub fn expect(&self, pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>, batch: &mut PreparedBatch) {
-        if self.model.edge_feature_dim == 0 {
+        if !self.needs.reads_mails() {
             return;
         }
         batch.gathered = false;
@@ -198,7 +197,7 @@ impl Preparer {
 
     /// Tells the feature stores which rows of `batch` are known to be wanted soon.
     pub fn announce(&self, world: &World<'_>, batch: &mut PreparedBatch) {
-        if self.model.edge_feature_dim > 0 {
+        if self.needs.edge_feature_dim > 0 {
             batch.announced = world.edge_features.announce(batch.rows.edges());
         }
     }
@@ -211,7 +210,7 @@ impl Preparer {
         let mut clock = Instant::now();
         let PreparedBatch { neighborhood, rows, mode, .. } = batch;
         let nodes = if *mode == StepMode::Remember { &[] } else { neighborhood.nodes().nodes() };
-        fetch(&self.model, &self.device, world, nodes, rows)?;
+        fetch(&self.needs, &self.device, world, nodes, rows)?;
         batch.gathered = true;
         batch.announced = None;
         batch.gather_seconds += lap(&mut clock);
@@ -223,7 +222,7 @@ impl Trainer {
     /// What prepares batches for this trainer.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
-        Preparer { model: self.options.model, device: self.device.clone(), publishes: false }
+        Preparer { needs: self.model.needs(), device: self.device.clone(), publishes: false }
     }
 
     /// Prepares a batch for the next step, all stages at once.
@@ -246,56 +245,59 @@ impl Trainer {
 }
 
 /// Samples the seeds of `neighborhood`.
-fn draw(model: &TgnOptions, world: &World<'_>, neighborhood: &mut Neighborhood) -> Result<(), GatherError> {
-    let request = model.sample_request();
-    Ok(neighborhood.sample_with(|seeds, out| sample(world.view, seeds, &request, out))?)
+fn draw(needs: &Needs, world: &World<'_>, neighborhood: &mut Neighborhood) -> Result<(), GatherError> {
+    let request = needs.sample_request();
+    Ok(neighborhood.sample_with(|seeds, out| out.sample(world.view, seeds, &request, needs.layers))?)
 }
 
 /// Fetches the rows that were numbered, and those of `nodes`.
 fn fetch(
-    model: &TgnOptions,
+    needs: &Needs,
     device: &Device,
     world: &World<'_>,
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
-    rows.fetch_edges(device, model.edge_feature_dim, |ids, out| world.edge_features.gather(ids, out))?;
-    rows.fetch_nodes(nodes, model.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
+    rows.fetch_edges(device, needs.edge_feature_dim, |ids, out| world.edge_features.gather(ids, out))?;
+    rows.fetch_nodes(nodes, needs.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
     Ok(())
 }
 
 /// Samples the seeds of `neighborhood` and gathers all that embedding them by `state` reads.
 pub(super) fn look_around(
-    (model, device): (&TgnOptions, &Device),
+    (needs, device): (&Needs, &Device),
     world: &World<'_>,
     state: &TgnState,
     neighborhood: &mut Neighborhood,
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
-    draw(model, world, neighborhood)?;
+    draw(needs, world, neighborhood)?;
     neighborhood.number();
     rows.clear();
     let nodes = neighborhood.nodes().nodes();
-    if model.edge_feature_dim > 0 {
-        rows.number_slots(neighborhood.sample());
+    if needs.edge_feature_dim > 0 {
+        rows.number_slots(neighborhood.graphs());
+    }
+    if needs.reads_mails() {
         rows.number_mails(nodes, world.view.since(), |node| state.mailbox.pending_event(node));
     }
-    fetch(model, device, world, nodes, rows)
+    fetch(needs, device, world, nodes, rows)
 }
 
 /// Gathers what computing the memory of `nodes` by `state` reads; messages of events before `since` have no features.
 pub(super) fn gather_mails(
-    (model, device): (&TgnOptions, &Device),
+    (needs, device): (&Needs, &Device),
     (edge_features, since): (&FeatureStore, EventTime),
     state: &TgnState,
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
     rows.clear();
-    if model.edge_feature_dim > 0 {
-        rows.number_mails(nodes, since, |node| state.mailbox.pending_event(node));
+    if !needs.reads_mails() {
+        return Ok(());
     }
-    rows.fetch_edges(device, model.edge_feature_dim, |ids, out| edge_features.gather(ids, out))?;
+    rows.number_mails(nodes, since, |node| state.mailbox.pending_event(node));
+    rows.fetch_edges(device, needs.edge_feature_dim, |ids, out| edge_features.gather(ids, out))?;
     Ok(())
 }
 
@@ -307,7 +309,7 @@ pub(super) fn lap(since: &mut Instant) -> f64 {
 
 /// Whether columns and stores fit the model.
 fn check(
-    model: &TgnOptions,
+    needs: &Needs,
     world: &World<'_>,
     positives: &Positives<'_>,
     negatives: &Negatives<'_>,
@@ -326,8 +328,8 @@ fn check(
         return Err(TrainError::Length { column, found, expected });
     }
     let stores: [(&str, &FeatureStore, usize); 2] = [
-        ("edge", world.edge_features, model.edge_feature_dim),
-        ("node", world.node_features, model.node_feature_dim),
+        ("edge", world.edge_features, needs.edge_feature_dim),
+        ("node", world.node_features, needs.node_feature_dim),
     ];
     for (store, rows, expected) in stores {
         let found = rows.dimension();

@@ -1,7 +1,7 @@
 //! A trainer as bytes: weights, optimizer, memory, pending messages and the step's number together, so
 //! that a restored trainer goes on bit for bit as if it had never stopped.
 //!
-//! Layout, little-endian: magic; model options as 64-bit floats; seed; number of steps; weights and
+//! Layout, little-endian: magic; the model's name; its options as 64-bit floats; seed; number of steps; weights and
 //! optimizer as safetensors, each behind its length; state. Nothing is checksummed here: whoever stores
 //! the bytes does that.
 
@@ -11,11 +11,14 @@ use thiserror::Error;
 
 use super::trainer::{Trainer, TrainerOptions, new_adam};
 use crate::device::Device;
-use crate::model::{ModelError, StateError, Tgn, TgnState, tables};
+use crate::model::{Model, ModelError, StateError, TgnState, tables};
 use crate::nn::{Parameters, StorageError};
 
 /// First bytes of a saved trainer.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGTRNR1");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTRNR2");
+
+/// First bytes of one that does not name its model: it is a TGN. It is read as well.
+const MAGIC_WITHOUT_NAME: u64 = u64::from_le_bytes(*b"EVGTRNR1");
 
 /// A saved trainer that cannot be used.
 #[derive(Debug, Error)]
@@ -28,6 +31,14 @@ pub enum LoadError {
     Magic {
         /// The first eight bytes.
         found: u64,
+    },
+    /// Another model was saved.
+    #[error("the saved model is {saved}, this one is {wanted}; restore the model or start a new one")]
+    Model {
+        /// Name of the saved one.
+        saved: String,
+        /// Name of this one.
+        wanted: &'static str,
     },
     /// The model was saved with another option.
     #[error(
@@ -47,7 +58,7 @@ pub enum LoadError {
     Storage(#[from] StorageError),
     /// The weights are of another model.
     #[error("the saved weights: {0}")]
-    Model(#[from] ModelError),
+    Weights(#[from] ModelError),
     /// Memory or messages are damaged.
     #[error(transparent)]
     State(#[from] StateError),
@@ -60,10 +71,12 @@ impl Trainer {
     /// What `out` reports.
     pub fn save(&self, out: &mut impl Write) -> std::io::Result<()> {
         tables::write_u64(out, MAGIC)?;
-        tables::write_table(out, &self.options.model.as_fields().map(|(_, value)| value))?;
+        tables::write_table(out, self.options.model.name().as_bytes())?;
+        let fields: Vec<f64> = self.options.model.as_fields().into_iter().map(|(_, value)| value).collect();
+        tables::write_table(out, &fields)?;
         tables::write_u64(out, self.options.seed)?;
         tables::write_u64(out, self.steps)?;
-        let parameters = &self.tgn.parameters;
+        let parameters = &self.model.parameters;
         tables::write_table(out, &parameters.to_bytes().map_err(Error::other)?)?;
         tables::write_table(out, &self.adam.to_bytes(parameters).map_err(Error::other)?)?;
         self.state.write(out)
@@ -76,12 +89,18 @@ impl Trainer {
     /// The bytes are damaged, are no trainer, or hold a model of another shape.
     pub fn load(options: TrainerOptions, device: &Device, input: &mut impl Read) -> Result<Self, LoadError> {
         let found = tables::read_u64(input)?;
-        if found != MAGIC {
-            return Err(LoadError::Magic { found });
+        let saved = match found {
+            MAGIC => tables::read_table(input)?,
+            MAGIC_WITHOUT_NAME => b"tgn".to_vec(),
+            found => return Err(LoadError::Magic { found }),
+        };
+        let wanted = options.model.name();
+        if saved != wanted.as_bytes() {
+            return Err(LoadError::Model { saved: String::from_utf8_lossy(&saved).into_owned(), wanted });
         }
         let saved: Vec<f64> = tables::read_table(input)?;
         for (i, (option, wanted)) in options.model.as_fields().into_iter().enumerate() {
-            let saved = saved.get(i).copied().unwrap_or(f64::NAN);
+            let saved = saved.get(i).copied().unwrap_or_default();
             // A dropout rate may change between runs; a shape may not.
             if saved != wanted && option != "dropout" {
                 return Err(LoadError::Option { option, saved, wanted });
@@ -90,11 +109,11 @@ impl Trainer {
         let options = TrainerOptions { seed: tables::read_u64(input)?, ..options };
         let steps = tables::read_u64(input)?;
         let weights: Vec<u8> = tables::read_table(input)?;
-        let tgn = Tgn::with_parameters(options.model, &Parameters::from_bytes(device, &weights)?)?;
-        let mut adam = new_adam(&options, device, &tgn);
+        let model = Model::with_parameters(options.model, &Parameters::from_bytes(device, &weights)?)?;
+        let mut adam = new_adam(&options, device, &model);
         let moments: Vec<u8> = tables::read_table(input)?;
-        adam.load_bytes(&tgn.parameters, &moments)?;
-        let state = TgnState::read(input, &options.model)?;
-        Ok(Self::from_parts(options, device, tgn, adam, state, steps))
+        adam.load_bytes(&model.parameters, &moments)?;
+        let state = TgnState::read(input, &model.needs())?;
+        Ok(Self::from_parts(options, device, model, adam, state, steps))
     }
 }

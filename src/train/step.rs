@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::prepare::{PreparedBatch, lap};
 use super::trainer::{Negatives, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World};
-use crate::model::{EmbeddingInput, GatheredRows, LinkPredictor, Neighborhood, Tgn, TgnState};
+use crate::model::{EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
 use crate::nn::{Gradients, Mode, Tape, Var};
 
 /// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
@@ -21,14 +21,15 @@ pub(super) struct Forward {
 }
 
 pub(super) fn forward(
-    tgn: &Tgn,
+    model: &Model,
     tape: &mut Tape<'_>,
     state: &TgnState,
     (neighborhood, rows): (&Neighborhood, &GatheredRows),
     dropout: [u64; 2],
 ) -> Forward {
-    let fresh = tgn.fresh_memory(tape, state, neighborhood.nodes().nodes(), rows.mails());
-    let embeddings = tgn.embed(tape, fresh, &EmbeddingInput { neighborhood, rows, dropout });
+    let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), rows.mails());
+    let last_event = &|node| state.last_event(node);
+    let embeddings = model.embed(tape, fresh, &EmbeddingInput { neighborhood, rows, last_event, dropout });
     Forward { fresh, embeddings }
 }
 
@@ -77,7 +78,7 @@ impl Trainer {
             StepMode::Train | StepMode::Score => self.score(batch, &mut report),
         };
         let mut clock = Instant::now();
-        let memory_dim = self.options.model.memory_dim;
+        let memory_dim = self.state.memory.dimension();
         let fresh = &self.scratch.get_mut().fresh;
         let row = |i: usize| &fresh[i * memory_dim..][..memory_dim];
         report.refused_rows = self.state.remember(&batch.positives(), &batch.touched, row);
@@ -90,7 +91,7 @@ impl Trainer {
 
     /// Whether `batch` holds the rows of just those messages that a step would apply now.
     pub(super) fn check_order(&self, batch: &PreparedBatch) -> Result<(), TrainError> {
-        let reads_rows = self.options.model.edge_feature_dim > 0;
+        let reads_rows = self.model.needs().reads_mails();
         if reads_rows && !batch.rows.has_mails_of(&self.state.mailbox, batch.nodes()) {
             return Err(TrainError::OutOfOrder { step: self.steps });
         }
@@ -105,12 +106,11 @@ impl Trainer {
         let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
-        let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, mode, pool);
+        let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
         let dropout = [self.options.seed, self.steps];
-        let done = forward(&self.tgn, &mut tape, &self.state, batch.gathered(), dropout);
-        let predictor = LinkPredictor::of(&self.tgn);
+        let done = forward(&self.model, &mut tape, &self.state, batch.gathered(), dropout);
         let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
-        let logits = predictor.logits(&mut tape, done.embeddings, src, dst);
+        let logits = self.model.logits(&mut tape, done.embeddings, src, dst);
         let n = batch.positives().src.len();
         let (happened, made_up) = (tape.rows(logits, 0..n), tape.rows(logits, n..2 * n));
         let positive_loss = tape.bce_with_logits(happened, &vec![1.0; n]);
@@ -138,6 +138,10 @@ impl Trainer {
         drop(tape);
         phases.backward = lap(&mut clock);
         let learned = self.learn();
+        if learned.is_ok() {
+            let state = &self.state;
+            self.model.follow(&batch.positives(), &|node| state.last_event(node));
+        }
         phases.optimizer = lap(&mut clock);
         learned
     }
@@ -146,33 +150,33 @@ impl Trainer {
     fn learn(&mut self) -> Result<(), String> {
         let norm = self.gradients.norm();
         if !norm.is_finite() {
-            return Err(out_of_range(&self.tgn, &self.gradients));
+            return Err(out_of_range(&self.model, &self.gradients));
         }
         if norm > GRADIENT_NORM_MAX {
             self.gradients.scale(GRADIENT_NORM_MAX / norm);
         }
-        self.adam.step(&mut self.tgn.parameters, &self.gradients);
+        self.adam.step(&mut self.model.parameters, &self.gradients);
         Ok(())
     }
 
     /// Applies the touched nodes' pending messages into the scratch buffer.
     fn refresh_touched(&mut self, batch: &PreparedBatch) {
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
-        let mut tape = Tape::pooled(&self.device, &self.tgn.parameters, Mode::Inference, pool);
+        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let mails = batch.rows.mails();
-        let rows = self.tgn.fresh_memory(&mut tape, &self.state, batch.touched(), mails);
+        let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), mails);
         fresh.clear();
         fresh.extend_from_slice(tape.value(rows).data());
     }
 }
 
 /// Names the first gradient that is not finite or, if all are, their size.
-fn out_of_range(tgn: &Tgn, gradients: &Gradients) -> String {
+fn out_of_range(model: &Model, gradients: &Gradients) -> String {
     let finite = |name: &str| {
-        let id = tgn.parameters.find(name);
+        let id = model.parameters.find(name);
         id.is_none_or(|id| gradients.get(id).data().iter().all(|value| value.is_finite()))
     };
-    match tgn.parameters.iter().find(|(name, _)| !finite(name)) {
+    match model.parameters.iter().find(|(name, _)| !finite(name)) {
         Some((name, _)) => format!("the gradient of {name}"),
         None => "the gradients' norm".to_owned(),
     }

@@ -23,7 +23,8 @@ use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::GraphView;
 use crate::model::{
-    GatherError, GatheredRows, Interactions, ModelError, Neighborhood, Tgn, TgnOptions, TgnState, Weights,
+    GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, Neighborhood, TgnOptions,
+    TgnState, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool};
 
@@ -114,8 +115,8 @@ pub struct StepReport {
 /// What a trainer is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainerOptions {
-    /// Shape of the model.
-    pub model: TgnOptions,
+    /// Which model, and its shape.
+    pub model: ModelOptions,
     /// Adam's learning rate.
     pub learning_rate: f32,
     /// Decides initial weights and dropout.
@@ -124,7 +125,7 @@ pub struct TrainerOptions {
 
 impl Default for TrainerOptions {
     fn default() -> Self {
-        Self { model: TgnOptions::default(), learning_rate: 1e-3, seed: 0 }
+        Self { model: TgnOptions::default().into(), learning_rate: 1e-3, seed: 0 }
     }
 }
 
@@ -179,7 +180,7 @@ pub enum TrainError {
 pub struct Trainer {
     pub(super) options: TrainerOptions,
     pub(super) device: Device,
-    pub(super) tgn: Tgn,
+    pub(super) model: Model,
     pub(super) adam: Adam,
     pub(super) state: TgnState,
     /// Number of steps taken, in any mode; names a step's dropout masks.
@@ -207,23 +208,23 @@ impl Trainer {
     /// # Errors
     /// The options describe no model.
     pub fn new(options: TrainerOptions, device: &Device) -> Result<Self, ModelError> {
-        let tgn = Tgn::new(options.model, options.seed, device)?;
-        let adam = new_adam(&options, device, &tgn);
-        let state = TgnState::new(&options.model);
-        Ok(Self::from_parts(options, device, tgn, adam, state, 0))
+        let model = Model::new(options.model, options.seed, device)?;
+        let adam = new_adam(&options, device, &model);
+        let state = TgnState::new(&model.needs());
+        Ok(Self::from_parts(options, device, model, adam, state, 0))
     }
 
     pub(super) fn from_parts(
         options: TrainerOptions,
         device: &Device,
-        tgn: Tgn,
+        model: Model,
         adam: Adam,
         state: TgnState,
         steps: u64,
     ) -> Self {
-        let gradients = Gradients::new(device, &tgn.parameters);
+        let gradients = Gradients::new(device, &model.parameters);
         let (batch, scratch) = (PreparedBatch::default(), Mutex::default());
-        Self { options, device: device.clone(), tgn, adam, state, steps, gradients, batch, scratch }
+        Self { options, device: device.clone(), model, adam, state, steps, gradients, batch, scratch }
     }
 
     /// What the trainer is made of.
@@ -234,8 +235,8 @@ impl Trainer {
 
     /// The model with the weights as they are now.
     #[must_use]
-    pub fn tgn(&self) -> &Tgn {
-        &self.tgn
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// Number of steps taken, in any mode.
@@ -288,7 +289,7 @@ impl Trainer {
     /// The weights as they are now; their version is the number of steps taken.
     #[must_use]
     pub fn weights(&self) -> Weights {
-        Weights::of(&self.tgn, self.steps)
+        Weights::of(&self.model, self.steps)
     }
 
     /// Replaces the weights. The optimizer starts afresh: its averages belong to the old ones.
@@ -296,14 +297,14 @@ impl Trainer {
     /// # Errors
     /// The weights are of a model of another shape.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), ModelError> {
-        self.tgn = Tgn::with_parameters(self.options.model, weights.parameters())?;
-        self.adam = new_adam(&self.options, &self.device, &self.tgn);
+        self.model = Model::with_parameters(self.options.model, weights.parameters())?;
+        self.adam = new_adam(&self.options, &self.device, &self.model);
         Ok(())
     }
 }
 
 /// An optimizer without history.
-pub(super) fn new_adam(options: &TrainerOptions, device: &Device, tgn: &Tgn) -> Adam {
+pub(super) fn new_adam(options: &TrainerOptions, device: &Device, model: &Model) -> Adam {
     let adam = AdamOptions { learning_rate: options.learning_rate, ..AdamOptions::default() };
-    Adam::new(device, &tgn.parameters, adam)
+    Adam::new(device, &model.parameters, adam)
 }

@@ -169,3 +169,16 @@ fn tgn_under_prequential_has_edgebank_beside_it() {
     assert_eq!(found["sight"], "within-batch");
     assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
 }
+
+#[test]
+fn every_model_is_measured_by_its_name_with_its_own_defaults() {
+    let folder = tempfile::tempdir().unwrap();
+    for (model, dropout) in [("tgn", 0.1), ("jodie", 0.1), ("graphmixer", 0.4), ("tgat", 0.1)] {
+        let flags = ["--model", model, "--protocol", "prequential", "--batch-size", "100"];
+        let found = eval(folder.path(), &flags).unwrap();
+        share(&found, "last15_average_precision");
+        assert_eq!((&found["model"], &found["dropout"]), (&model.into(), &dropout.into()));
+    }
+    let flags = ["--model", "graphmixer", "--dropout", "0.25", "--epochs", "1", "--batch-size", "100"];
+    assert_eq!(eval(folder.path(), &flags).unwrap()["dropout"], 0.25);
+}

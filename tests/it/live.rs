@@ -15,7 +15,7 @@ use evergraph::event::{
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary};
 use evergraph::metrics::Metrics;
-use evergraph::model::{Tgn, TgnOptions, Weights};
+use evergraph::model::{Model, TgnOptions, Weights};
 use evergraph::serving::{NodeStates, Progress, QueryEngine};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ fn with_model(engine: QueryEngine) -> QueryEngine {
         node_feature_dim: 0,
         ..TgnOptions::default()
     };
-    engine.publish(Weights::of(&Tgn::new(options, 1, &Device::Cpu).unwrap(), 1)).unwrap();
+    engine.publish(Weights::of(&Model::new(options, 1, &Device::Cpu).unwrap(), 1)).unwrap();
     engine
 }
 

@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use evergraph::device::Device;
 use evergraph::device::disk::{Fault, Faulty};
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
-use evergraph::model::probability;
+use evergraph::model::{ModelOptions, probability};
 use evergraph::serving::{NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError};
-use evergraph::train::{StepMode, Trainer};
+use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
+use crate::models::models;
 use crate::tgn_stream::{DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
 
 const NODES: u32 = SOURCES + DESTINATIONS;
@@ -23,6 +25,11 @@ fn key(node: u32) -> NodeKey {
 
 /// An engine over a stream, with keys for its nodes and two more that never interact.
 fn engine(stream: &Stream) -> QueryEngine {
+    engine_for(stream, options().model)
+}
+
+/// The same for any model.
+fn engine_for(stream: &Stream, model: ModelOptions) -> QueryEngine {
     let keys = NodeDictionary::new();
     for node in 0..NODES + 2 {
         assert_eq!(keys.intern(&key(node)), NodeId(node));
@@ -30,7 +37,7 @@ fn engine(stream: &Stream) -> QueryEngine {
     QueryEngine::new(
         stream.graph.clone(),
         Arc::new(keys),
-        Arc::new(NodeStates::new(options().model.memory_dim)),
+        Arc::new(NodeStates::new(model.needs().memory_dim)),
         stream.edge_features.clone(),
         stream.node_features.clone(),
         Arc::new(Progress::new()),
@@ -46,7 +53,10 @@ fn publish(trainer: &mut Trainer, engine: &QueryEngine) {
 }
 
 fn trained(stream: &Stream) -> Trainer {
-    let mut trainer = trainer();
+    trained_from(stream, trainer())
+}
+
+fn trained_from(stream: &Stream, mut trainer: Trainer) -> Trainer {
     for b in 0..stream.batches() {
         stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train);
     }
@@ -55,8 +65,15 @@ fn trained(stream: &Stream) -> Trainer {
 
 #[test]
 fn answers_are_the_trainers_own_numbers() {
+    for options in models() {
+        answers_are_those_of(options);
+    }
+}
+
+fn answers_are_those_of(options: TrainerOptions) {
     let stream = Stream::new(6);
-    let (engine, mut trainer) = (engine(&stream), trained(&stream));
+    let mut trainer = trained_from(&stream, Trainer::new(options, &Device::Cpu).unwrap());
+    let engine = engine_for(&stream, options.model);
     assert_eq!(engine.embeddings(&[key(0)], None), Err(QueryError::NotReady));
     publish(&mut trainer, &engine);
     engine.progress.set_learned(EdgeId(stream.src.len() as u64));
@@ -69,7 +86,7 @@ fn answers_are_the_trainers_own_numbers() {
         let expected = trainer.embeddings(&world, &nodes, &vec![time; nodes.len()]).unwrap();
         let keys: Vec<NodeKey> = (0..NODES + 2).map(key).collect();
         let answer = engine.embeddings(&keys, at).unwrap();
-        assert_eq!((answer.at, answer.dimension), (time, options().model.embedding_dim));
+        assert_eq!((answer.at, answer.dimension), (time, options.model.needs().embedding_dim));
         assert_eq!(answer.freshness.model_version, trainer.steps());
         assert_eq!(answer.freshness.applied_position, stream.src.len() as u64);
         for (node, (embedding, expected)) in

@@ -42,9 +42,9 @@ pub struct Stream {
     pub node_features: Arc<FeatureStore>,
 }
 
-/// A small model with edge features and projected node features.
-pub fn options() -> TrainerOptions {
-    let model = TgnOptions {
+/// A small TGN with edge features and projected node features.
+pub fn tgn() -> TgnOptions {
+    TgnOptions {
         memory_dim: 12,
         time_dim: 8,
         embedding_dim: 10,
@@ -53,8 +53,13 @@ pub fn options() -> TrainerOptions {
         node_feature_dim: 3,
         edge_feature_dim: 2,
         dropout: 0.1,
-    };
-    TrainerOptions { model, learning_rate: 3e-3, seed: 5 }
+        ..TgnOptions::default()
+    }
+}
+
+/// What trains it.
+pub fn options() -> TrainerOptions {
+    TrainerOptions { model: tgn().into(), learning_rate: 3e-3, seed: 5 }
 }
 
 /// A trainer with those options.

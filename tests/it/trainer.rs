@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
-use evergraph::model::{Tgn, TgnOptions, TgnState, Weights, probability};
+use evergraph::model::{Model, TgnOptions, TgnState, Weights, probability};
 use evergraph::train::{
     LoadError, Negatives, PreparedBatch, RankQuery, StepMode, TrainError, Trainer, TrainerOptions,
 };
 
-use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
+use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn, trainer};
 
 /// The weights, one after another.
 fn weights(trainer: &Trainer) -> Vec<f32> {
-    trainer.tgn().parameters.iter().flat_map(|(_, tensor)| tensor.to_vec()).collect()
+    trainer.model().parameters.iter().flat_map(|(_, tensor)| tensor.to_vec()).collect()
 }
 
 /// Runs batches and returns their scores, positives and negatives of each batch.
@@ -62,7 +62,7 @@ fn damaged_or_foreign_bytes_are_named() {
     for cut in [0, 7, 8, 100, bytes.len() / 2, bytes.len() - 1] {
         assert!(load(options(), &bytes[..cut]).is_some(), "cut at {cut} of {}", bytes.len());
     }
-    let model = TgnOptions { fanout: 7, ..options().model };
+    let model = TgnOptions { fanout: 7, ..tgn() }.into();
     let error = load(TrainerOptions { model, ..options() }, &bytes);
     assert!(matches!(error, Some(LoadError::Option { option: "fanout", .. })), "{error:?}");
     bytes[0] ^= 1;
@@ -148,12 +148,12 @@ fn scoring_leaves_no_trace() {
 #[test]
 fn sure_scores_are_still_told_apart() {
     let (stream, mut trainer) = (Stream::new(2), trainer());
-    let mut sure = trainer.tgn().parameters.clone();
+    let mut sure = trainer.model().parameters.clone();
     let (bias, slope) = (sure.find("link.b_b").unwrap(), sure.find("link.w_b").unwrap());
     sure.get_mut(bias).data_mut().fill(30.0);
     sure.get_mut(slope).data_mut().iter_mut().for_each(|weight| *weight *= 3.0);
     let model = trainer.options().model;
-    trainer.set_weights(&Weights::of(&Tgn::with_parameters(model, &sure).unwrap(), 0)).unwrap();
+    trainer.set_weights(&Weights::of(&Model::with_parameters(model, &sure).unwrap(), 0)).unwrap();
     let report = stream.step(&mut trainer, 0, Sight::Everything, StepMode::Score);
     assert!(report.positive.iter().all(|&logit| probability(logit) == 1.0), "{:?}", report.positive);
     let mut distinct = report.positive.clone();
@@ -208,8 +208,8 @@ fn negatives_and_modes_leave_the_same_state() {
 fn every_parameter_learns() {
     let (stream, mut trainer) = (Stream::new(3), trainer());
     run(&stream, &mut trainer, 0..3, Sight::Everything);
-    for (name, _) in trainer.tgn().parameters.iter() {
-        let gradient = trainer.gradients().get(trainer.tgn().parameters.find(name).unwrap());
+    for (name, _) in trainer.model().parameters.iter() {
+        let gradient = trainer.gradients().get(trainer.model().parameters.find(name).unwrap());
         assert!(gradient.data().iter().any(|value| *value != 0.0), "{name} gets no gradient");
     }
 }

@@ -46,9 +46,9 @@ impl Report {
         if let Some(candidates) = args.candidates {
             report.set("mrr_candidates", candidates);
         }
-        if args.model == ModelName::Tgn {
+        if let Some(model) = args.model_options() {
             report.set("learning_rate", args.learning_rate);
-            report.set("dropout", args.dropout);
+            report.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
             if prequential {
                 report.set("sight", name_of(args.sight));
             }
@@ -166,6 +166,11 @@ impl Report {
             fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
         }
     }
+}
+
+/// The number as it was written: 0.1 in 32 bits is 0.1, not what 64 bits make of it.
+fn shortest(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::NAN)
 }
 
 fn name_of<T: ValueEnum>(value: T) -> String {

@@ -135,8 +135,9 @@ fn rows_added_up_by_index() {
 
 #[test]
 fn slot_rows_side_by_side() {
-    let (node, edge) = (vec![1u32, 1, 0, 2, 1], vec![0u32, 1, 1, 0, 0]);
-    let deltas = vec![0.0f32, 1.5, 2.0, 7.0, 0.25];
+    let none = u32::MAX;
+    let (node, edge) = (vec![1u32, 1, none, 0, 2, none, 1], vec![0u32, 1, none, 1, 0, 0, 0]);
+    let deltas = vec![0.0f32, 1.5, 0.0, 2.0, 7.0, 3.0, 0.25];
     let edges = random(2, 3, 50);
     Check {
         name: "slot_rows",
@@ -154,7 +155,8 @@ fn slot_rows_side_by_side() {
         },
         reference: &|m| {
             let phi = time_encoding(&deltas, &m[1], &m[2]);
-            Matrix::from_fn(5, 9, |r, c| match c {
+            Matrix::from_fn(7, 9, |r, c| match c {
+                _ if node[r] == none => 0.0,
                 0..2 => m[0].at(node[r] as usize, c),
                 2..5 => edges.at(edge[r] as usize, c - 2),
                 _ => phi.at(r, c - 5),

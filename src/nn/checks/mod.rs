@@ -4,6 +4,7 @@
 mod attention;
 mod cells;
 mod groups;
+mod mixing;
 mod reference;
 mod threads;
 

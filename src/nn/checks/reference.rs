@@ -28,6 +28,17 @@ pub fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
+/// `x` times the part of a normal distribution below it, by the series of the error function; for `|x|` below 6.
+pub fn gelu(x: f64) -> f64 {
+    let z = x / std::f64::consts::SQRT_2;
+    let (mut term, mut sum) = (z, z);
+    for n in 1..150 {
+        term *= -z * z / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    x * (0.5 + sum / std::f64::consts::PI.sqrt())
+}
+
 pub fn linear(x: &Matrix, w: &Matrix, b: Option<&Matrix>) -> Matrix {
     Matrix::from_fn(x.rows, w.rows, |r, o| {
         (0..x.cols).map(|i| x.at(r, i) * w.at(o, i)).sum::<f64>() + b.map_or(0.0, |b| b.values[o])

@@ -2,7 +2,7 @@
 
 use crate::device::{Device, rng};
 use crate::nn::{
-    Adam, AdamOptions, Gradients, GruParams, Mode, Parameters, Tape, TapePool, TemporalAttention,
+    Adam, AdamOptions, Gradients, GruParams, Mode, Parameters, SlotMixing, Tape, TapePool, TemporalAttention,
     TimeEncoder, init,
 };
 
@@ -10,6 +10,23 @@ const SEEDS: usize = 333;
 const NODES: usize = 700;
 const SLOTS: usize = 10;
 const WIDTH: usize = 50;
+
+fn mixing(p: &mut Parameters) -> SlotMixing {
+    let mut part = |rows, cols, n| {
+        p.add(format!("mixing {n}"), init::uniform(&Device::Cpu, rows, cols, 1.0, [14, n, 0]))
+    };
+    SlotMixing {
+        gamma: part(1, 9, 0),
+        beta: part(1, 9, 1),
+        w_a: part(4, 9, 2),
+        b_a: part(1, 4, 3),
+        w_b: part(9, 4, 4),
+        b_b: part(1, 9, 5),
+        eps: 1e-5,
+        dropout: 0.1,
+        key: [15, 0, 0],
+    }
+}
 
 /// Two training steps; all weights as bits.
 fn steps() -> Vec<u32> {
@@ -32,6 +49,7 @@ fn steps() -> Vec<u32> {
     let frequencies = init::uniform(&device, 1, WIDTH, 1.0, [8, 0, 0]);
     let phases = init::uniform(&device, 1, WIDTH, 1.0, [9, 0, 0]);
     let time = TimeEncoder::Trained { w: p.add("frequencies", frequencies), b: p.add("phases", phases) };
+    let mixing = mixing(&mut p);
     let mut adam = Adam::new(&device, &p, AdamOptions::default());
     let (mut gradients, mut pool) = (Gradients::new(&device, &p), TapePool::new());
     for step in 0..2u64 {
@@ -60,6 +78,8 @@ fn steps() -> Vec<u32> {
             dropout: 0.1,
             key: [11, step, 0],
         });
+        let y = tape.mix_slots(y, mixing);
+        let y = tape.gelu(y, 0.1, [13, step, 0]);
         let y = tape.layer_norm(y, gamma, beta, 1e-5);
         let y = tape.dropout(y, 0.1, [12, step, 0]);
         let y = tape.linear(y, w, Some(b));

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::device::rng;
+use crate::device::simd::{Kernel, dispatch};
 
 use super::PIECE;
 
@@ -19,18 +20,51 @@ pub fn factor(p: f32, key: [u64; 3], index: u64) -> f32 {
     if (random >> (16 * (index % 4))) & 0xFFFF < drop { 0.0 } else { keep }
 }
 
+/// Random numbers that are drawn together.
+const DRAWS: usize = 32;
+
+/// Multiplies every element by its [`factor`]; the first is element `first`, a multiple of 4. For use inside kernels.
+#[inline(always)]
+pub fn mask(values: &mut [f32], first: usize, p: f32, key: [u64; 3]) {
+    debug_assert!(first.is_multiple_of(4));
+    let (drop, keep) = threshold(p);
+    if drop == 0 {
+        return;
+    }
+    let prefix = rng::prefix(key);
+    let mut shares = [0u16; 4 * DRAWS];
+    for (n, values) in values.chunks_mut(4 * DRAWS).enumerate() {
+        let from = (first / 4 + n * DRAWS) as u64;
+        for (i, four) in shares.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let random = rng::draw(prefix, from + i as u64);
+            *four = [random as u16, (random >> 16) as u16, (random >> 32) as u16, (random >> 48) as u16];
+        }
+        for (v, share) in values.iter_mut().zip(&shares) {
+            *v = if u64::from(*share) < drop { 0.0 } else { *v * keep };
+        }
+    }
+}
+
+struct Mask<'a> {
+    values: &'a mut [f32],
+    first: usize,
+    p: f32,
+    key: [u64; 3],
+}
+
+impl Kernel for Mask<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        mask(self.values, self.first, self.p, self.key);
+    }
+}
+
 /// Multiplies every element by its [`factor`].
 pub fn apply(values: &mut [f32], p: f32, key: [u64; 3]) {
-    let (drop, keep) = threshold(p);
-    values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
-        for (i, four) in values.chunks_mut(4).enumerate() {
-            let mut random = rng::random_u64([key[0], key[1], key[2], (piece * PIECE / 4 + i) as u64]);
-            for v in four {
-                *v = if random & 0xFFFF < drop { 0.0 } else { *v * keep };
-                random >>= 16;
-            }
-        }
-    });
+    let pieces = values.par_chunks_mut(PIECE).enumerate();
+    pieces.for_each(|(n, values)| dispatch(Mask { values, first: n * PIECE, p, key }));
 }
 
 #[cfg(test)]

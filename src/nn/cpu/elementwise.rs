@@ -1,4 +1,4 @@
-//! Sum, rectifier, scaling, element by element.
+//! Sum, product, rectifier, scaling, element by element.
 
 use rayon::prelude::*;
 
@@ -39,6 +39,15 @@ pub fn add(out: &mut [f32], x: &[f32], y: &[f32]) {
     out.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).zip(y.par_chunks(PIECE)).for_each(|((out, x), y)| {
         for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
             *o = x + y;
+        }
+    });
+}
+
+/// `out = x * y` (fresh) or `out += x * y`.
+pub fn mul(out: &mut [f32], x: &[f32], y: &[f32], fresh: bool) {
+    out.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).zip(y.par_chunks(PIECE)).for_each(|((out, x), y)| {
+        for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
+            *o = if fresh { x * y } else { *o + x * y };
         }
     });
 }

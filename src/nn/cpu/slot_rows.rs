@@ -48,6 +48,10 @@ impl Kernel for Join<'_> {
                 ask_for(p.nodes, *node as usize * p.node_cols, p.node_cols);
                 ask_for(p.edges, *edge as usize * p.edge_cols, p.edge_cols);
             }
+            if p.node[i] == u32::MAX {
+                out.fill(0.0);
+                continue;
+            }
             let (node, rest) = out.split_at_mut(p.node_cols);
             let (edge, time) = rest.split_at_mut(p.edge_cols);
             node.copy_from_slice(&p.nodes[p.node[i] as usize * p.node_cols..][..p.node_cols]);
@@ -57,7 +61,7 @@ impl Kernel for Join<'_> {
     }
 }
 
-/// `out[i] = [nodes[node[i]] ; edges[edge[i]] ; cos(deltas[i] * w + b)]`.
+/// `out[i] = [nodes[node[i]] ; edges[edge[i]] ; cos(deltas[i] * w + b)]`; zeros where `node[i]` is `u32::MAX`.
 pub fn join(out: &mut [f32], parts: Parts<'_>) {
     if parts.cols() == 0 {
         return;

@@ -4,7 +4,7 @@
 use crate::device::simd::fma;
 
 /// Lanes of the widest vector; rows of scratch, `u` and `y` are padded to whole ones.
-const LANES: usize = 16;
+pub const LANES: usize = 16;
 /// Values that are worked on at once where a row is long enough.
 const WIDE: usize = 4 * LANES;
 

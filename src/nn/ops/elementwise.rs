@@ -1,4 +1,4 @@
-//! Element by element: sum, rectifier, scaling.
+//! Element by element: sum, product, rectifier, scaling.
 
 use crate::device::Device;
 use crate::nn::cpu::elementwise as cpu;
@@ -6,6 +6,11 @@ use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, Var};
 
 struct Add {
+    x: Var,
+    y: Var,
+}
+
+struct Mul {
     x: Var,
     y: Var,
 }
@@ -33,6 +38,21 @@ impl Tape<'_> {
         }
         let needs = self.needs(x) || self.needs(y);
         self.push(sum, needs, needs.then(|| Box::new(Add { x, y }) as _))
+    }
+
+    /// `x * y`, of one shape.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn mul(&mut self, x: Var, y: Var) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        assert_eq!((rows, cols), self.value(y).shape(), "mul of two shapes");
+        let mut product = self.take(rows, cols);
+        match self.device() {
+            Device::Cpu => cpu::mul(product.data_mut(), self.value(x).data(), self.value(y).data(), true),
+        }
+        let needs = self.needs(x) || self.needs(y);
+        self.push(product, needs, needs.then(|| Box::new(Mul { x, y }) as _))
     }
 
     /// `max(x, 0)`; the gradient at 0 is 0.
@@ -64,6 +84,20 @@ impl Backward for Add {
             Device::Cpu => cpu::accumulate(dy.data_mut(), d.data(), fresh),
         });
         walk.flow(self.x, d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+impl Backward for Mul {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        for (var, other) in [(self.x, self.y), (self.y, self.x)] {
+            let other = walk.value(other);
+            walk.flow_with(var, |dx, fresh| match d.device() {
+                Device::Cpu => cpu::mul(dx.data_mut(), d.data(), other.data(), fresh),
+            });
+        }
+        walk.give(d);
     }
 
     fn release(self: Box<Self>, _pool: &mut TapePool) {}

@@ -92,6 +92,17 @@ pub(super) fn check(index: &[u32], rows: usize) {
     }
 }
 
+/// As [`check`], where `u32::MAX` reads nothing.
+pub(super) fn check_slots(index: &[u32], rows: usize) {
+    // One more than the greatest is 0 for those.
+    let greatest = index
+        .par_chunks(1 << 16)
+        .filter_map(|part| part.iter().map(|row| row.wrapping_add(1)).reduce(u32::max));
+    if let Some(bad) = greatest.max().filter(|beyond| *beyond as usize > rows) {
+        panic!("row {} of a value with {rows} rows", bad - 1);
+    }
+}
+
 fn unique(index: &[u32]) -> bool {
     let mut sorted = index.to_vec();
     sorted.sort_unstable();

@@ -1,5 +1,5 @@
 //! What a neighbor's slot holds, put together in one pass:
-//! `out[i] = [nodes[node[i]] ; edges[edge[i]] ; cos(deltas[i] * w + b)]`.
+//! `out[i] = [nodes[node[i]] ; edges[edge[i]] ; cos(deltas[i] * w + b)]`, or zeros in an empty slot.
 //!
 //! Backward: the first columns are added up by node, the last ones go to a learned `w` and `b`. Edge rows are data.
 
@@ -11,7 +11,7 @@ use crate::nn::cpu::slot_rows as cpu;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, TimeEncoder, Var};
 
-use super::gather::check;
+use super::gather::check_slots;
 use super::time;
 
 /// Arguments of [`Tape::slot_rows`] for `n` rows.
@@ -19,11 +19,11 @@ use super::time;
 pub struct SlotRows<'a> {
     /// Table of node rows, `[any, dn]`.
     pub nodes: Var,
-    /// Row of `nodes` for each row, `[n]`.
+    /// Row of `nodes` for each row, `[n]`; `u32::MAX` for an empty slot.
     pub node: Arc<Vec<u32>>,
     /// Table of edge rows, `[any, de]`; no gradient.
     pub edges: Arc<Tensor>,
-    /// Row of `edges` for each row, `[n]`.
+    /// Row of `edges` for each row, `[n]`; not read in an empty slot.
     pub edge: Arc<Vec<u32>>,
     /// Time differences, `[n]`.
     pub deltas: Arc<Vec<f32>>,
@@ -52,8 +52,12 @@ impl Tape<'_> {
             (n, n),
             "slot_rows: an edge and a difference per row"
         );
-        check(&args.node, rows);
-        check(&args.edge, args.edges.rows());
+        check_slots(&args.node, rows);
+        let edges = args.edge.iter().zip(args.node.iter()).filter(|(_, node)| **node != u32::MAX);
+        assert!(
+            edges.into_iter().all(|(edge, _)| (*edge as usize) < args.edges.rows()),
+            "slot_rows: edge rows"
+        );
         let parameters = self.parameters();
         let (w, b) = args.time.weights(parameters);
         let edge_cols = args.edges.cols();
@@ -81,7 +85,11 @@ impl Tape<'_> {
 }
 
 impl Backward for Rows {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
+        // An empty slot depends on nothing.
+        for (slot, _) in self.node.iter().enumerate().filter(|(_, node)| **node == u32::MAX) {
+            d.row_mut(slot).fill(0.0);
+        }
         let (stride, node_cols) = (d.cols(), walk.value(self.nodes).cols());
         walk.flow_with(self.nodes, |dn, fresh| match d.device() {
             Device::Cpu => {

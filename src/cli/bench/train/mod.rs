@@ -175,7 +175,9 @@ struct Digests {
 impl Digests {
     fn take(&mut self, batch: &PreparedBatch) {
         let (neighborhood, gathered) = batch.gathered();
-        self.samples.update(bytemuck::cast_slice(&neighborhood.sample().edges));
+        for graph in neighborhood.graphs() {
+            self.samples.update(bytemuck::cast_slice(&graph.edges));
+        }
         let Some(rows) = gathered.edge_rows() else { return };
         self.rows.update(bytemuck::cast_slice(rows.data()));
         for (row, &edge) in gathered.edges().iter().enumerate() {
@@ -239,7 +241,7 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     let no_rows = FeatureStore::new(0);
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
     let model = TgnOptions { edge_feature_dim: dimension, ..TgnOptions::default() };
-    let options = TrainerOptions { model, seed: args.seed, ..TrainerOptions::default() };
+    let options = TrainerOptions { model: model.into(), seed: args.seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, &Device::Cpu)?;
     let helper = match args.prepare {
         Prepare::Beside => Helper::new(),
@@ -339,7 +341,7 @@ fn parts(
 ) -> Parts {
     let state = trainer.state();
     // Weights, their gradients, and the two averages of the optimizer.
-    let weights = 4 * trainer.tgn().parameters.count() * size_of::<f32>();
+    let weights = 4 * trainer.model().parameters.count() * size_of::<f32>();
     Parts {
         stream_columns: columns.bytes() as u64,
         graph: graph.stats().bytes.total(),

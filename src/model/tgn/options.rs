@@ -1,12 +1,28 @@
-//! The shape of a TGN: every number that decides which parameters exist and what they mean.
-//!
-//! Two models with equal options have interchangeable weights and state; with different options they
-//! have not, which is why a checkpoint carries its options and loading compares them. Knows nothing of
+//! The shape of a TGN: every number that decides which parameters exist and what they mean. Knows nothing of
 //! learning rates or batches: those belong to the trainer.
 
-use thiserror::Error;
+use crate::model::needs::{Needs, OptionsError, check};
+use crate::sampler::SamplingPolicy;
 
-use crate::sampler::{SampleRequest, SamplingPolicy};
+/// What turns a message into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Updater {
+    /// A gated recurrent unit.
+    Gru,
+    /// A plain recurrent cell, as in JODIE and DyRep.
+    Rnn,
+}
+
+/// What turns memory into an embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Embedding {
+    /// Attention over recent neighbors.
+    Attention,
+    /// The memory row as it is.
+    Identity,
+    /// The memory row drifts with the time since the node's last event, as in JODIE.
+    Time,
+}
 
 /// Shape of a TGN. The defaults have 341,601 parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,20 +31,24 @@ pub struct TgnOptions {
     pub memory_dim: usize,
     /// Width d_T of the time encoding; at least 1. `memory_dim + time_dim` is the attention width.
     pub time_dim: usize,
-    /// Width of an embedding; at least 1.
+    /// Width of an embedding; at least 1, and `memory_dim` without attention.
     pub embedding_dim: usize,
     /// Attention heads; divides `memory_dim + time_dim`.
     pub heads: usize,
-    /// Most recent neighbors K looked at per seed; at least 1.
+    /// Most recent neighbors K looked at per seed; at least 1. Without attention none are.
     pub fanout: usize,
     /// Width of a node's feature row; 0 means nodes have none. When it differs from `memory_dim`, a
     /// learned projection maps features onto memory rows before the two are added.
     pub node_feature_dim: usize,
     /// Width d_e of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
-    /// Share of values dropped while training, on attention weights and on the attention output;
-    /// in `0.0..1.0`.
+    /// Share of values dropped while training, on attention weights and on the attention output, or on the
+    /// embedding where there is no attention; in `0.0..1.0`.
     pub dropout: f32,
+    /// What turns a message into memory.
+    pub updater: Updater,
+    /// What turns memory into an embedding.
+    pub embedding: Embedding,
 }
 
 impl Default for TgnOptions {
@@ -42,36 +62,20 @@ impl Default for TgnOptions {
             node_feature_dim: 0,
             edge_feature_dim: 0,
             dropout: 0.1,
+            updater: Updater::Gru,
+            embedding: Embedding::Attention,
         }
     }
 }
 
-/// Options that describe no model.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum OptionsError {
-    /// A width or count is 0.
-    #[error("{field} is 0; it must be at least 1")]
-    Zero {
-        /// Name of the option.
-        field: &'static str,
-    },
-    /// The heads do not divide the attention width.
-    #[error("{heads} heads do not divide the attention width {width} (memory_dim + time_dim); change either")]
-    Heads {
-        /// Number of heads.
-        heads: usize,
-        /// `memory_dim + time_dim`.
-        width: usize,
-    },
-    /// The dropout rate is no share.
-    #[error("dropout {dropout} is outside 0.0..1.0")]
-    Dropout {
-        /// The rate.
-        dropout: f32,
-    },
-}
-
 impl TgnOptions {
+    /// JODIE (Kumar et al., 2019) as TGN states it: a plain recurrent cell and an embedding that drifts with time. It
+    /// looks at no neighbors.
+    #[must_use]
+    pub fn jodie() -> Self {
+        Self { updater: Updater::Rnn, embedding: Embedding::Time, ..Self::default() }
+    }
+
     /// Width of the attention, `memory_dim + time_dim`.
     #[must_use]
     pub fn attention_dim(&self) -> usize {
@@ -90,23 +94,25 @@ impl TgnOptions {
         2 * self.memory_dim + self.edge_feature_dim + self.time_dim
     }
 
-    /// Width of the part of a raw message that its event brings: other's row and edge features.
-    #[must_use]
-    pub fn mail_dim(&self) -> usize {
-        self.memory_dim + self.edge_feature_dim
-    }
-
-    /// What the model wants sampled for each seed: its `fanout` most recent neighbors.
-    #[must_use]
-    pub fn sample_request(&self) -> SampleRequest {
-        let (policy, fanout) = (SamplingPolicy::Recent, self.fanout);
-        SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 }
-    }
-
     /// Whether node features need a projection before they are added to memory rows.
     #[must_use]
     pub fn projects_node_features(&self) -> bool {
         self.node_feature_dim != 0 && self.node_feature_dim != self.memory_dim
+    }
+
+    /// What the model wants of a batch: the most recent neighbors of each seed, and memory.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        Needs {
+            policy: SamplingPolicy::Recent,
+            fanout: if self.embedding == Embedding::Attention { self.fanout } else { 0 },
+            layers: 1,
+            window: None,
+            memory_dim: self.memory_dim,
+            node_feature_dim: self.node_feature_dim,
+            edge_feature_dim: self.edge_feature_dim,
+            embedding_dim: self.embedding_dim,
+        }
     }
 
     /// Checks that the options describe a model.
@@ -114,30 +120,28 @@ impl TgnOptions {
     /// # Errors
     /// Names the first option that is out of range.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        let at_least_one = [
+        let counts = [
             ("memory_dim", self.memory_dim),
             ("time_dim", self.time_dim),
             ("embedding_dim", self.embedding_dim),
             ("heads", self.heads),
             ("fanout", self.fanout),
         ];
-        for (field, value) in at_least_one {
-            if value == 0 {
-                return Err(OptionsError::Zero { field });
-            }
+        check(&counts, self.dropout)?;
+        let width = self.attention_dim();
+        if !width.is_multiple_of(self.heads) {
+            return Err(OptionsError::Heads { heads: self.heads, width, parts: "memory_dim + time_dim" });
         }
-        if !self.attention_dim().is_multiple_of(self.heads) {
-            return Err(OptionsError::Heads { heads: self.heads, width: self.attention_dim() });
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(OptionsError::Dropout { dropout: self.dropout });
+        let (embedding, memory) = (self.embedding_dim, self.memory_dim);
+        if self.embedding != Embedding::Attention && embedding != memory {
+            return Err(OptionsError::EmbeddingWidth { embedding, memory });
         }
         Ok(())
     }
 
-    /// The options as named numbers, in a fixed order: what a checkpoint stores and compares.
+    /// The options as named numbers.
     #[must_use]
-    pub fn as_fields(&self) -> [(&'static str, f64); 8] {
+    pub fn as_fields(&self) -> [(&'static str, f64); 10] {
         #[allow(clippy::cast_precision_loss)]
         let number = |value: usize| value as f64;
         [
@@ -149,6 +153,8 @@ impl TgnOptions {
             ("node_feature_dim", number(self.node_feature_dim)),
             ("edge_feature_dim", number(self.edge_feature_dim)),
             ("dropout", f64::from(self.dropout)),
+            ("updater", number(self.updater as usize)),
+            ("embedding", number(self.embedding as usize)),
         ]
     }
 }
@@ -160,13 +166,16 @@ mod tests {
     #[test]
     fn options_that_describe_no_model_are_named() {
         assert_eq!(TgnOptions::default().validate(), Ok(()));
+        assert_eq!(TgnOptions::jodie().validate(), Ok(()));
         let zero = TgnOptions { fanout: 0, ..TgnOptions::default() };
         assert_eq!(zero.validate(), Err(OptionsError::Zero { field: "fanout" }));
         let heads = TgnOptions { heads: 3, ..TgnOptions::default() };
-        assert_eq!(heads.validate(), Err(OptionsError::Heads { heads: 3, width: 200 }));
+        assert!(matches!(heads.validate(), Err(OptionsError::Heads { heads: 3, width: 200, .. })));
         for dropout in [1.0, -0.1, f32::NAN] {
             let options = TgnOptions { dropout, ..TgnOptions::default() };
             assert!(matches!(options.validate(), Err(OptionsError::Dropout { .. })), "{dropout}");
         }
+        let narrow = TgnOptions { embedding_dim: 7, ..TgnOptions::jodie() };
+        assert_eq!(narrow.validate(), Err(OptionsError::EmbeddingWidth { embedding: 7, memory: 100 }));
     }
 }

@@ -1,29 +1,27 @@
 //! The memory updater: what a node's memory row is once its pending message is applied.
 //!
-//! `S*` is computed on the tape, so that the loss of the batch that *reads* it trains the GRU: the raw
+//! `S*` is computed on the tape, so that the loss of the batch that *reads* it trains the cell: the raw
 //! message itself is a constant, stored one batch earlier. Only nodes with a pending message go through
-//! the GRU; the others keep their row. Writing `S*` back is the state's business, not done here.
+//! the cell; the others keep their row. Writing `S*` back is the state's business, not done here.
 //!
 //! The features of a message's edge are not in the message: the caller has gathered them.
 
-use super::{MailRows, Tgn, TgnState};
+use super::{Cell, Tgn};
 use crate::event::NodeId;
+use crate::model::{MailRows, TgnState};
 use crate::nn::{Tape, Var};
 
 impl Tgn {
     /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, the edges of
     /// which have the features `mails`.
-    ///
-    /// # Panics
-    /// If `mails` were gathered for other messages.
-    pub fn fresh_memory(
+    pub(crate) fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
         state: &TgnState,
         nodes: &[NodeId],
         mails: MailRows<'_>,
     ) -> Var {
-        let memory_dim = self.options().memory_dim;
+        let memory_dim = self.options.memory_dim;
         let mut rows = tape.take(nodes.len(), memory_dim);
         for (node, row) in nodes.iter().zip(rows.data_mut().chunks_exact_mut(memory_dim)) {
             state.memory.row_into(*node, row);
@@ -37,7 +35,10 @@ impl Tgn {
         }
         let own = tape.gather(rows, pending.clone());
         let message = self.messages(tape, own, state, (nodes, mails), &pending);
-        let updated = tape.gru_cell(message, own, &self.memory);
+        let updated = match &self.updater {
+            Cell::Gru(weights) => tape.gru_cell(message, own, weights),
+            Cell::Rnn(weights) => tape.rnn_cell(message, own, weights),
+        };
         tape.overlay_rows(rows, pending, updated)
     }
 
@@ -50,8 +51,8 @@ impl Tgn {
         (nodes, mails): (&[NodeId], MailRows<'_>),
         pending: &[u32],
     ) -> Var {
-        let memory_dim = self.options().memory_dim;
-        let mail_dim = self.options().mail_dim();
+        let memory_dim = self.options.memory_dim;
+        let mail_dim = memory_dim + self.options.edge_feature_dim;
         let mut brought = tape.take(pending.len(), mail_dim);
         let mut deltas = Vec::with_capacity(pending.len());
         for (slot, row) in pending.iter().zip(brought.data_mut().chunks_exact_mut(mail_dim)) {

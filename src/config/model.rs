@@ -1,0 +1,56 @@
+//! `[model]` as the model's options. The same keys shape every model; one that has no use for a key leaves it.
+
+use super::{Config, ModelKind};
+use crate::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
+
+impl Config {
+    /// The model that the settings describe.
+    #[must_use]
+    pub fn model_options(&self) -> ModelOptions {
+        let model = &self.model;
+        let (embedding_dim, time_dim) = (model.embedding_dimension, model.time_dimension);
+        let (heads, fanout, memory_dim) = (model.heads, model.fanout, model.memory_dimension);
+        let tgn = |kind| TgnOptions { memory_dim, time_dim, embedding_dim, heads, fanout, ..kind };
+        let options: ModelOptions = match model.kind {
+            ModelKind::Tgn => tgn(TgnOptions::default()).into(),
+            ModelKind::Jodie => tgn(TgnOptions::jodie()).into(),
+            ModelKind::Graphmixer => {
+                GraphMixerOptions { embedding_dim, time_dim, fanout, ..GraphMixerOptions::default() }.into()
+            }
+            ModelKind::Tgat => {
+                TgatOptions { embedding_dim, time_dim, heads, fanout, ..TgatOptions::default() }.into()
+            }
+        };
+        let (edge, node) = (self.stream.edge_feature_dimension, self.stream.node_feature_dimension);
+        options.with_dropout(model.dropout).with_features(edge, node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    fn with(settings: &[(&str, &str)]) -> Result<Config, crate::config::ConfigError> {
+        let flags: Vec<_> = settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        Config::from_layers(None, config::Environment::default().source(Some(config::Map::new())), &flags)
+    }
+
+    #[test]
+    fn every_kind_is_a_model_and_takes_the_keys() {
+        for kind in ModelKind::value_variants() {
+            let name = kind.to_possible_value().unwrap().get_name().to_owned();
+            let config = with(&[("model.kind", &name), ("model.dropout", "0.25")]).unwrap();
+            let options = config.model_options();
+            assert_eq!((options.validate(), options.dropout()), (Ok(()), 0.25), "{name}");
+            assert_eq!(options.needs().embedding_dim, config.model.embedding_dimension, "{name}");
+        }
+        assert_eq!(with(&[("model.kind", "graphmixer")]).unwrap().model_options().needs().memory_dim, 0);
+        let error = with(&[("model.kind", "gcn")]).unwrap_err().to_string();
+        assert!(error.contains("gcn") && error.contains("model.kind"), "{error}");
+        let error =
+            with(&[("model.kind", "jodie"), ("model.memory_dimension", "64")]).unwrap_err().to_string();
+        assert!(error.starts_with("model.embedding_dimension = 100"), "{error}");
+    }
+}

@@ -1,0 +1,105 @@
+//! The attention block of TGN and TGAT: what a node learns from its neighbors in one level.
+//!
+//! ```text
+//! q    = [h_i ; phi(0)]                    slots: [h_j ; e_ij ; phi(t - t_ij)]
+//! a    = attention(q W_Q ; slots W_K, slots W_V)       zero where there is no neighbor
+//! o    = layer_norm(dropout(a W_O + b_O) + q)
+//! z_i  = W_b relu(W_a [o ; h_i] + b_a) + b_b
+//! ```
+//! Without rows of nodes the h are left out: the block then sees times and features of edges.
+
+use super::Hop;
+use super::builder::{Builder, Fill, ModelError};
+use super::link::MergeParams;
+use crate::nn::{ParamId, Tape, TemporalAttention, TimeEncoder, Var};
+
+/// Keeps a layer norm's denominator away from 0.
+pub(super) const LAYER_NORM_EPSILON: f32 = 1e-5;
+
+/// The projections of the attention, without biases on its inputs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Projections {
+    w_q: ParamId,
+    w_k: ParamId,
+    w_v: ParamId,
+    w_o: ParamId,
+}
+
+impl Projections {
+    /// For queries of `width` values and slots of `slot` values.
+    pub fn build(b: &mut Builder<'_>, name: &str, width: usize, slot: usize) -> Result<Self, ModelError> {
+        Ok(Self {
+            w_q: b.weight(&format!("{name}.w_q"), width, width)?,
+            w_k: b.weight(&format!("{name}.w_k"), width, slot)?,
+            w_v: b.weight(&format!("{name}.w_v"), width, slot)?,
+            w_o: b.weight(&format!("{name}.w_o"), width, width)?,
+        })
+    }
+}
+
+/// What is learned of the output.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Output {
+    b_o: ParamId,
+    norm: [ParamId; 2],
+}
+
+impl Output {
+    /// For outputs of `width` values.
+    pub fn build(b: &mut Builder<'_>, name: &str, width: usize) -> Result<Self, ModelError> {
+        let b_o = b.add(&format!("{name}.b_o"), 1, width, Fill::Uniform { fan_in: width })?;
+        Ok(Self { b_o, norm: b.norm(name, width)? })
+    }
+}
+
+/// One block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AttentionBlock {
+    pub projections: Projections,
+    pub output: Output,
+    pub merge: MergeParams,
+    pub heads: usize,
+    pub dropout: f32,
+}
+
+impl AttentionBlock {
+    /// A row per pair of `hop`, given the `table` of rows that it reads. `masks` names the dropout masks, of which the
+    /// block takes two numbers.
+    pub fn apply(
+        &self,
+        tape: &mut Tape<'_>,
+        table: Var,
+        hop: Hop,
+        time: &TimeEncoder,
+        [seed, step, first]: [u64; 3],
+    ) -> Var {
+        let p = &self.projections;
+        let now = vec![0.0; hop.own.len()];
+        let own = tape.gather(table, hop.own);
+        let now = tape.time_encoding(&now, time);
+        let query = tape.concat(&[own, now]);
+        let edge_slots = hop.edge_rows.is_some().then_some(hop.edges);
+        let attended = tape.temporal_attention(TemporalAttention {
+            query,
+            nodes: table,
+            slots: hop.neighbors,
+            deltas: hop.deltas,
+            edge_rows: hop.edge_rows,
+            edge_slots,
+            w_q: p.w_q,
+            w_k: p.w_k,
+            w_v: p.w_v,
+            heads: self.heads,
+            time,
+            dropout: self.dropout,
+            key: [seed, step, first],
+        });
+        let [gamma, beta] = self.output.norm;
+        let out = tape.linear(attended, p.w_o, Some(self.output.b_o));
+        let out = tape.dropout(out, self.dropout, [seed, step, first + 1]);
+        let out = tape.add(out, query);
+        let out = tape.layer_norm(out, gamma, beta, LAYER_NORM_EPSILON);
+        let joined = tape.concat(&[out, own]);
+        self.merge.apply(tape, joined)
+    }
+}

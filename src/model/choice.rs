@@ -1,0 +1,234 @@
+//! The list of models, and [`Model`]: one of them with its parameters.
+//!
+//! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (with the
+//! fields `node_feature_dim`, `edge_feature_dim` and `dropout`, and the methods `validate`, `needs` and `as_fields`)
+//! and a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of its link
+//! predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
+
+use super::builder::{Builder, ModelError};
+use super::graphmixer::{GraphMixer, GraphMixerOptions};
+use super::link::MergeParams;
+use super::needs::{Needs, OptionsError};
+use super::tgat::{Tgat, TgatOptions};
+use super::tgn::{Tgn, TgnOptions};
+use super::{GatheredRows, Interactions, MailRows, Neighborhood, TgnState};
+use crate::device::Device;
+use crate::event::{EventTime, NodeId};
+use crate::nn::{ParamId, Parameters, Tape, Var};
+
+macro_rules! models {
+    ($($kind:ident($network:ty, $options:ty) = $name:literal),+ $(,)?) => {
+        /// Which model, and its shape. Two models with equal options have interchangeable weights and state; with
+        /// different options they have not, which is why a checkpoint carries its options and loading compares them.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum ModelOptions {
+            $(#[doc = concat!("`", $name, "`")] $kind($options),)+
+        }
+
+        #[derive(Clone, Debug)]
+        enum Network {
+            $($kind($network),)+
+        }
+
+        $(impl From<$options> for ModelOptions {
+            fn from(options: $options) -> Self {
+                Self::$kind(options)
+            }
+        })+
+
+        impl ModelOptions {
+            /// The model's name.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$kind(_) => $name,)+ }
+            }
+
+            /// Checks that the options describe a model.
+            ///
+            /// # Errors
+            /// Names the first option that is out of range.
+            pub fn validate(&self) -> Result<(), OptionsError> {
+                match self { $(Self::$kind(options) => options.validate(),)+ }
+            }
+
+            /// What the model wants of a batch.
+            #[must_use]
+            pub fn needs(&self) -> Needs {
+                match self { $(Self::$kind(options) => options.needs(),)+ }
+            }
+
+            /// The options as named numbers, in a fixed order: what a checkpoint stores and compares. New ones are
+            /// added at the end, with 0 for what was so before them.
+            #[must_use]
+            pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
+                match self { $(Self::$kind(options) => options.as_fields().to_vec(),)+ }
+            }
+
+            /// Share of values dropped while training.
+            #[must_use]
+            pub fn dropout(&self) -> f32 {
+                match self { $(Self::$kind(options) => options.dropout,)+ }
+            }
+
+            /// The same with another share of values dropped.
+            #[must_use]
+            pub fn with_dropout(mut self, dropout: f32) -> Self {
+                match &mut self { $(Self::$kind(options) => options.dropout = dropout,)+ }
+                self
+            }
+
+            /// The same for rows of features of these widths; 0 means there are none.
+            #[must_use]
+            pub fn with_features(mut self, edge: usize, node: usize) -> Self {
+                match &mut self {
+                    $(Self::$kind(options) => {
+                        (options.edge_feature_dim, options.node_feature_dim) = (edge, node);
+                    })+
+                }
+                self
+            }
+        }
+
+        impl Network {
+            fn build(options: &ModelOptions, builder: &mut Builder<'_>) -> Result<Self, ModelError> {
+                Ok(match options {
+                    $(ModelOptions::$kind(options) => Self::$kind(<$network>::build(*options, builder)?),)+
+                })
+            }
+
+            fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+                match self { $(Self::$kind(network) => network.embed(tape, memory, input),)+ }
+            }
+
+            fn link(&self) -> &MergeParams {
+                match self { $(Self::$kind(network) => &network.link,)+ }
+            }
+        }
+    };
+}
+
+models! {
+    Tgn(Tgn, TgnOptions) = "tgn",
+    GraphMixer(GraphMixer, GraphMixerOptions) = "graphmixer",
+    Tgat(Tgat, TgatOptions) = "tgat",
+}
+
+/// Seeds to embed, with their sample.
+#[derive(Clone, Copy)]
+pub struct EmbeddingInput<'a> {
+    /// Seeds and neighbors as slots of distinct nodes.
+    pub neighborhood: &'a Neighborhood,
+    /// Feature rows of its slots and nodes, of each kind that the model's options give a width.
+    pub rows: &'a GatheredRows,
+    /// When a node's memory row was last changed by an event, `None` if it never was. Models without memory do not ask.
+    pub last_event: &'a dyn Fn(NodeId) -> Option<EventTime>,
+    /// Names this step's dropout masks: seed and step number.
+    pub dropout: [u64; 2],
+}
+
+impl EmbeddingInput<'_> {
+    /// Features `[nodes, dimension]` of the distinct nodes, projected if there is a `projection`.
+    pub(super) fn node_features(
+        &self,
+        tape: &mut Tape<'_>,
+        dimension: usize,
+        projection: Option<ParamId>,
+    ) -> Var {
+        let mut features = tape.take(self.neighborhood.nodes().nodes().len(), dimension);
+        features.data_mut().copy_from_slice(self.rows.node_rows());
+        let features = tape.constant(features);
+        match projection {
+            Some(projection) => tape.linear(features, projection, None),
+            None => features,
+        }
+    }
+}
+
+/// A model: its shape, its parameters, and where each of them is.
+#[derive(Clone, Debug)]
+pub struct Model {
+    options: ModelOptions,
+    /// The weights.
+    pub parameters: Parameters,
+    network: Network,
+}
+
+impl Model {
+    /// A model with fresh weights that depend on nothing but `seed`.
+    ///
+    /// # Errors
+    /// The options describe no model.
+    pub fn new(options: impl Into<ModelOptions>, seed: u64, device: &Device) -> Result<Self, ModelError> {
+        Self::build(options.into(), Builder::fresh(device, seed))
+    }
+
+    /// A model with the given weights, whatever their order.
+    ///
+    /// # Errors
+    /// The options describe no model, a parameter is missing, superfluous or of another shape, or a
+    /// value is not finite.
+    pub fn with_parameters(options: impl Into<ModelOptions>, given: &Parameters) -> Result<Self, ModelError> {
+        Self::build(options.into(), Builder::given(given))
+    }
+
+    fn build(options: ModelOptions, mut builder: Builder<'_>) -> Result<Self, ModelError> {
+        options.validate()?;
+        let network = Network::build(&options, &mut builder)?;
+        Ok(Self { options, parameters: builder.finish()?, network })
+    }
+
+    /// Which model this is, and its shape.
+    #[must_use]
+    pub fn options(&self) -> &ModelOptions {
+        &self.options
+    }
+
+    /// What it wants of a batch.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        self.options.needs()
+    }
+
+    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, the edges of
+    /// which have the features `mails`. A model without memory has rows without values.
+    ///
+    /// # Panics
+    /// If `mails` were gathered for other messages.
+    pub fn fresh_memory(
+        &self,
+        tape: &mut Tape<'_>,
+        state: &TgnState,
+        nodes: &[NodeId],
+        mails: MailRows<'_>,
+    ) -> Var {
+        match &self.network {
+            Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, mails),
+            _ => {
+                let rows = tape.take(nodes.len(), 0);
+                tape.constant(rows)
+            }
+        }
+    }
+
+    /// Lets what a model keeps beside its weights, as statistics of the stream, follow a batch that it was trained on,
+    /// given when each node had its last event before it.
+    pub fn follow(&mut self, batch: &Interactions<'_>, last_event: &dyn Fn(NodeId) -> Option<EventTime>) {
+        if let Network::Tgn(tgn) = &self.network {
+            tgn.follow(&mut self.parameters, batch, last_event);
+        }
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`, given the memory rows `[nodes, memory_dim]` of the
+    /// neighborhood's distinct nodes.
+    ///
+    /// # Panics
+    /// If the rows were gathered for another neighborhood.
+    pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+        self.network.embed(tape, memory, input)
+    }
+
+    /// Logits `[pairs, 1]` of an event between each two of the pairs `(src[i], dst[i])`, each a row of `embeddings`.
+    pub fn logits(&self, tape: &mut Tape<'_>, embeddings: Var, src: Vec<u32>, dst: Vec<u32>) -> Var {
+        self.network.link().logits(tape, embeddings, src, dst)
+    }
+}

@@ -1,0 +1,206 @@
+//! GraphMixer: what a node did last, read by an MLP-Mixer. It has no attention and remembers nothing.
+//!
+//! The model is that of Cong et al., "Do We Really Need Complicated Model Architectures For Temporal Networks?"
+//! (2023):
+//!
+//! ```text
+//! X_ik    = W_t [e_ij ; phi(t - t_ij)] + b_t        a token for each of the K most recent edges, newest first;
+//!                                                   W_t of zeros where there is none
+//! twice     X <- X + mask(W_b mask(gelu(W_a norm(X) + b_a)) + b_b)         along the tokens, hidden K / 2
+//!           X <- X + mask(W_d mask(gelu(W_c norm(X) + b_c)) + b_d)         along the channels, hidden 4 d
+//! n_i     = x_i + mean_j x_j                         where nodes have features, over the same edges
+//! z_i     = W_o [mean_k X_ik ; n_i] + b_o
+//! ```
+//! The time encoding phi is fixed, as the paper has it. Its node encoder has a window of its own, of the last
+//! thousands of edges; ours looks at the edges that were sampled anyway.
+
+use std::sync::Arc;
+
+use super::attention::LAYER_NORM_EPSILON;
+use super::builder::{Builder, ModelError};
+use super::link::MergeParams;
+use super::needs::{Needs, OptionsError, check};
+use super::{EMPTY_SLOT, EmbeddingInput, Hop};
+use crate::nn::{Groups, ParamId, Reduce, SlotMixing, SlotRows, Tape, Tensor, TimeEncoder, Var};
+use crate::sampler::SamplingPolicy;
+
+/// Values between the two layers along the channels, per channel.
+const CHANNEL_EXPANSION: usize = 4;
+
+/// Shape of a GraphMixer. The defaults have 85,533 parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GraphMixerOptions {
+    /// Channels d of a token, and width of an embedding; at least 1.
+    pub embedding_dim: usize,
+    /// Width d_T of the time encoding; at least 1.
+    pub time_dim: usize,
+    /// Most recent edges K looked at per seed; at least 2.
+    pub fanout: usize,
+    /// Mixer blocks; at least 1.
+    pub blocks: usize,
+    /// Width of a node's feature row; 0 means nodes have none.
+    pub node_feature_dim: usize,
+    /// Width d_e of an edge's feature row; 0 means edges have none.
+    pub edge_feature_dim: usize,
+    /// Share of values dropped while training, behind each layer of a block.
+    pub dropout: f32,
+}
+
+impl Default for GraphMixerOptions {
+    fn default() -> Self {
+        Self {
+            embedding_dim: 64,
+            time_dim: 100,
+            fanout: 20,
+            blocks: 2,
+            node_feature_dim: 0,
+            edge_feature_dim: 0,
+            dropout: 0.4,
+        }
+    }
+}
+
+impl GraphMixerOptions {
+    /// What the model wants of a batch: the most recent edges of each seed.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        Needs {
+            policy: SamplingPolicy::Recent,
+            fanout: self.fanout,
+            layers: 1,
+            window: None,
+            memory_dim: 0,
+            node_feature_dim: self.node_feature_dim,
+            edge_feature_dim: self.edge_feature_dim,
+            embedding_dim: self.embedding_dim,
+        }
+    }
+
+    /// Checks that the options describe a model.
+    ///
+    /// # Errors
+    /// Names the first option that is out of range.
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        let counts = [
+            ("embedding_dim", self.embedding_dim),
+            ("time_dim", self.time_dim),
+            ("fanout", self.fanout),
+            ("blocks", self.blocks),
+        ];
+        check(&counts, self.dropout)
+    }
+
+    /// The options as named numbers.
+    #[must_use]
+    pub fn as_fields(&self) -> [(&'static str, f64); 7] {
+        #[allow(clippy::cast_precision_loss)]
+        let number = |value: usize| value as f64;
+        [
+            ("embedding_dim", number(self.embedding_dim)),
+            ("time_dim", number(self.time_dim)),
+            ("fanout", number(self.fanout)),
+            ("blocks", number(self.blocks)),
+            ("node_feature_dim", number(self.node_feature_dim)),
+            ("edge_feature_dim", number(self.edge_feature_dim)),
+            ("dropout", f64::from(self.dropout)),
+        ]
+    }
+}
+
+/// The parameters of a GraphMixer.
+#[derive(Clone, Debug)]
+pub(super) struct GraphMixer {
+    options: GraphMixerOptions,
+    time: TimeEncoder,
+    token: [ParamId; 2],
+    blocks: Vec<Block>,
+    output: [ParamId; 2],
+    pub link: MergeParams,
+}
+
+/// One mixer block.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    tokens: SlotMixing,
+    norm: [ParamId; 2],
+    expand: [ParamId; 2],
+    contract: [ParamId; 2],
+}
+
+impl Block {
+    fn build(o: &GraphMixerOptions, b: &mut Builder<'_>, name: &str) -> Result<Self, ModelError> {
+        let (tokens, channels) = (o.fanout, o.embedding_dim);
+        let (few, many) = ((tokens / 2).max(1), CHANNEL_EXPANSION * channels);
+        let [gamma, beta] = b.norm(&format!("{name}.tokens.norm"), tokens)?;
+        let [w_a, b_a] = b.linear(&format!("{name}.tokens.contract"), few, tokens)?;
+        let [w_b, b_b] = b.linear(&format!("{name}.tokens.expand"), tokens, few)?;
+        let (eps, dropout, key) = (LAYER_NORM_EPSILON, o.dropout, [0; 3]);
+        Ok(Self {
+            tokens: SlotMixing { gamma, beta, w_a, b_a, w_b, b_b, eps, dropout, key },
+            norm: b.norm(&format!("{name}.channels.norm"), channels)?,
+            expand: b.linear(&format!("{name}.channels.expand"), many, channels)?,
+            contract: b.linear(&format!("{name}.channels.contract"), channels, many)?,
+        })
+    }
+
+    /// `[seeds * K, channels]` to the same. `first` names its masks, of which there are four.
+    fn apply(&self, tape: &mut Tape<'_>, x: Var, [seed, step, first]: [u64; 3]) -> Var {
+        let x = tape.mix_slots(x, SlotMixing { key: [seed, step, first], ..self.tokens });
+        let dropout = self.tokens.dropout;
+        let norm = tape.layer_norm(x, self.norm[0], self.norm[1], LAYER_NORM_EPSILON);
+        let wide = tape.linear(norm, self.expand[0], Some(self.expand[1]));
+        let wide = tape.gelu(wide, dropout, [seed, step, first + 2]);
+        let back = tape.linear(wide, self.contract[0], Some(self.contract[1]));
+        let back = tape.dropout(back, dropout, [seed, step, first + 3]);
+        tape.add(x, back)
+    }
+}
+
+impl GraphMixer {
+    pub fn build(options: GraphMixerOptions, b: &mut Builder<'_>) -> Result<Self, ModelError> {
+        let GraphMixerOptions { embedding_dim, time_dim, node_feature_dim, edge_feature_dim, .. } = options;
+        let token = b.linear("token", embedding_dim, edge_feature_dim + time_dim)?;
+        let blocks = (1..=options.blocks).map(|n| Block::build(&options, b, &format!("block{n}")));
+        let blocks = blocks.collect::<Result<_, _>>()?;
+        let output = b.linear("output", embedding_dim, embedding_dim + node_feature_dim)?;
+        let (time, link) = (TimeEncoder::fixed(time_dim), b.link(embedding_dim)?);
+        Ok(Self { options, time, token, blocks, output, link })
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
+    pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+        let hop = input.neighborhood.hop(1, input.rows);
+        let (own, neighbors, counts) = (hop.own.clone(), hop.neighbors.clone(), hop.counts.clone());
+        let (slots, [seed, step]) = (self.options.fanout, input.dropout);
+        let mut tokens = self.tokens(tape, memory, hop);
+        for (n, block) in (0..).zip(&self.blocks) {
+            tokens = block.apply(tape, tokens, [seed, step, 4 * n]);
+        }
+        let all = Groups::Slots { slots, counts: Arc::new(vec![slots as u32; own.len()]) };
+        let mut shown = tape.reduce(tokens, &all, Reduce::Mean);
+        if self.options.node_feature_dim > 0 {
+            let features = input.node_features(tape, self.options.node_feature_dim, None);
+            let own = tape.gather(features, own);
+            let filled = Groups::Slots { slots, counts: Arc::new(counts) };
+            // Empty slots are in no group, so any row will do for them.
+            let theirs = neighbors.iter().map(|&node| if node == EMPTY_SLOT { 0 } else { node });
+            let theirs = tape.gather(features, theirs.collect::<Vec<u32>>());
+            let theirs = tape.reduce(theirs, &filled, Reduce::Mean);
+            let node = tape.add(own, theirs);
+            shown = tape.concat(&[shown, node]);
+        }
+        tape.linear(shown, self.output[0], Some(self.output[1]))
+    }
+
+    /// Tokens `[seeds * K, embedding_dim]`. They do not say who the neighbor is: `none` has no columns.
+    fn tokens(&self, tape: &mut Tape<'_>, none: Var, hop: Hop) -> Var {
+        let (edges, edge) = match hop.edge_rows {
+            Some(rows) => (rows, hop.edges),
+            None => (Arc::new(Tensor::zeros(tape.device(), 1, 0)), vec![0; hop.neighbors.len()]),
+        };
+        let (node, edge, deltas) = (hop.neighbors.into(), edge.into(), hop.deltas.into());
+        let rows = SlotRows { nodes: none, node, edges, edge, deltas, time: &self.time };
+        let rows = tape.slot_rows(rows);
+        tape.linear(rows, self.token[0], Some(self.token[1]))
+    }
+}

@@ -1,0 +1,76 @@
+//! [`Hop`]: what one level of a network reads. Level 1 is the innermost: it reads rows of distinct nodes, for every
+//! (node, time) pair of all layers of the sample. Each further level reads the rows that the level before it made, for
+//! one layer of pairs less, until the last makes a row for each seed.
+//!
+//! ```text
+//! two layers      level 1                                    level 2
+//! reads           rows of distinct nodes                     rows of level 1
+//! makes           a row per seed, then per pair of layer 1   a row per seed
+//! ```
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{GatheredRows, Neighborhood};
+use crate::nn::Tensor;
+use crate::sampler::MessageFlowGraph;
+
+/// What one level of a network reads: `n` pairs with K slots each.
+#[derive(Clone, Debug)]
+pub struct Hop {
+    /// The row of each pair itself, `[n]`.
+    pub own: Vec<u32>,
+    /// The row of the neighbor in each slot, `[n * K]`; [`EMPTY_SLOT`](super::EMPTY_SLOT) where there is none.
+    pub neighbors: Vec<u32>,
+    /// Time of the pair minus time of the edge, `[n * K]`.
+    pub deltas: Vec<f32>,
+    /// Filled slots of each pair, the first ones, `[n]`.
+    pub counts: Vec<u32>,
+    /// Rows of features of edges, if edges have any.
+    pub edge_rows: Option<Arc<Tensor>>,
+    /// Which of these belongs to each slot, `[n * K]`; empty without features.
+    pub edges: Vec<u32>,
+}
+
+impl Neighborhood {
+    /// What level `level` (1 and up) of a network with as many levels as the sample has layers reads.
+    ///
+    /// # Panics
+    /// If there are fewer layers, or the rows were gathered for another neighborhood.
+    #[must_use]
+    pub fn hop(&self, level: usize, rows: &GatheredRows) -> Hop {
+        let depth = self.layers().len() + 1 - level;
+        let graphs = || self.layers()[..depth].iter().map(|layer| &layer.graph);
+        let pairs = self.pairs_in(depth);
+        let slots: usize = graphs().map(|graph| graph.neighbors.len()).sum();
+        let (own, neighbors) = match level {
+            1 => (self.pairs().to_vec(), self.neighbors().to_vec()),
+            // Rows of the level before are in the order of the pairs.
+            _ => ((0..pairs as u32).collect(), self.next_pairs(0..depth)),
+        };
+        let column =
+            |values: fn(&MessageFlowGraph) -> &Vec<f32>| graphs().flat_map(values).copied().collect();
+        let edge_rows = rows.edge_rows();
+        let edges = if edge_rows.is_some() { rows.slots()[..slots].to_vec() } else { Vec::new() };
+        Hop {
+            own,
+            neighbors,
+            deltas: column(|graph| &graph.deltas),
+            counts: graphs().flat_map(|graph| &graph.counts).copied().collect(),
+            edge_rows,
+            edges,
+        }
+    }
+
+    /// For each slot of these layers, which pair it is, counted over all layers.
+    fn next_pairs(&self, layers: Range<usize>) -> Vec<u32> {
+        let mut places = Vec::new();
+        for layer in layers {
+            let first = self.pairs_in(layer + 1) as u32;
+            // An empty slot stays the greatest number.
+            let place = |&pair: &u32| pair.saturating_add(if pair == u32::MAX { 0 } else { first });
+            places.extend(self.layers()[layer].next.iter().map(place));
+        }
+        places
+    }
+}

@@ -1,0 +1,88 @@
+//! [`Needs`]: what a model wants of a batch and what it leaves behind, as plain numbers. Whoever samples, gathers,
+//! stores or serves for a model knows it by these and by nothing else.
+
+use thiserror::Error;
+
+use crate::sampler::{SampleRequest, SamplingPolicy};
+
+/// What a model wants of a batch, and what it leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Needs {
+    /// Which edges of a seed are sampled.
+    pub policy: SamplingPolicy,
+    /// Edges per seed and layer at most, K. With 0 there is nothing to sample.
+    pub fanout: usize,
+    /// Layers of neighbors: with 2, also the neighbors of neighbors, at the times of their edges. At least 1.
+    pub layers: usize,
+    /// Only edges of this age at most count, in the stream's unit.
+    pub window: Option<i64>,
+    /// Values of a node's memory row. With 0 the model remembers nothing of a node and leaves no messages.
+    pub memory_dim: usize,
+    /// Values of a node's feature row, 0 if the model reads none.
+    pub node_feature_dim: usize,
+    /// Values of an edge's feature row, 0 if the model reads none.
+    pub edge_feature_dim: usize,
+    /// Values of an embedding.
+    pub embedding_dim: usize,
+}
+
+impl Needs {
+    /// What is to be sampled for each seed.
+    #[must_use]
+    pub fn sample_request(&self) -> SampleRequest {
+        let Self { policy, fanout, window, .. } = *self;
+        SampleRequest { policy, fanout, window, seed: 0, batch: 0, layer: 0 }
+    }
+
+    /// Whether the features of edges are read with the messages that these left.
+    #[must_use]
+    pub fn reads_mails(&self) -> bool {
+        self.memory_dim > 0 && self.edge_feature_dim > 0
+    }
+}
+
+/// Options that describe no model.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum OptionsError {
+    /// A width or count is 0.
+    #[error("{field} is 0; it must be at least 1")]
+    Zero {
+        /// Name of the option.
+        field: &'static str,
+    },
+    /// The heads do not divide the attention width.
+    #[error("{heads} heads do not divide the attention width {width} ({parts}); change either")]
+    Heads {
+        /// Number of heads.
+        heads: usize,
+        /// The width.
+        width: usize,
+        /// What it is made of.
+        parts: &'static str,
+    },
+    /// Two widths that must be equal are not.
+    #[error("embedding_dim is {embedding} and memory_dim {memory}; without attention they must be equal")]
+    EmbeddingWidth {
+        /// The embedding's.
+        embedding: usize,
+        /// The memory's.
+        memory: usize,
+    },
+    /// The dropout rate is no share.
+    #[error("dropout {dropout} is outside 0.0..1.0")]
+    Dropout {
+        /// The rate.
+        dropout: f32,
+    },
+}
+
+/// Checks what the options of every model must hold: counts of at least 1, and a dropout rate that is a share.
+pub(super) fn check(at_least_one: &[(&'static str, usize)], dropout: f32) -> Result<(), OptionsError> {
+    if let Some(&(field, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
+        return Err(OptionsError::Zero { field });
+    }
+    if !(0.0..1.0).contains(&dropout) {
+        return Err(OptionsError::Dropout { dropout });
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! TGAT: attention over neighbors and their neighbors, with time as the position. It remembers nothing.
+//!
+//! The model is that of Xu et al., "Inductive Representation Learning on Temporal Graphs" (2020), with the attention
+//! block of [`super::attention`]:
+//!
+//! ```text
+//! h0_i       = x_i (projected), or nothing where nodes have no features
+//! hl_i(t)    = block_l(h(l-1)_i(t) ; h(l-1)_j(t_ij), e_ij, phi(t - t_ij))      over the K neighbors before t
+//! z_i(t)     = hL_i(t)
+//! ```
+//! A neighbor is seen as it was when they met: at the time of the edge. Neighbors are the most recent ones. The time
+//! encoding is fixed, for the reason that TGN's is.
+
+use super::EmbeddingInput;
+use super::attention::{AttentionBlock, Output, Projections};
+use super::builder::{Builder, ModelError};
+use super::link::MergeParams;
+use super::needs::{Needs, OptionsError, check};
+use crate::nn::{ParamId, Tape, TimeEncoder, Var};
+use crate::sampler::SamplingPolicy;
+
+/// Shape of a TGAT.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TgatOptions {
+    /// Width d of a node's row at every level; at least 1.
+    pub embedding_dim: usize,
+    /// Width d_T of the time encoding; at least 1.
+    pub time_dim: usize,
+    /// Attention heads; divides `time_dim` and `embedding_dim`.
+    pub heads: usize,
+    /// Most recent neighbors K looked at in each layer; at least 1.
+    pub fanout: usize,
+    /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
+    pub layers: usize,
+    /// Width of a node's feature row; 0 means nodes have none.
+    pub node_feature_dim: usize,
+    /// Width of an edge's feature row; 0 means edges have none.
+    pub edge_feature_dim: usize,
+    /// Share of values dropped while training, on attention weights and on the attention output.
+    pub dropout: f32,
+}
+
+impl Default for TgatOptions {
+    fn default() -> Self {
+        Self {
+            embedding_dim: 100,
+            time_dim: 100,
+            heads: 2,
+            fanout: 20,
+            layers: 2,
+            node_feature_dim: 0,
+            edge_feature_dim: 0,
+            dropout: 0.1,
+        }
+    }
+}
+
+impl TgatOptions {
+    /// What the model wants of a batch: neighbors in all layers.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        Needs {
+            policy: SamplingPolicy::Recent,
+            fanout: self.fanout,
+            layers: self.layers,
+            window: None,
+            memory_dim: 0,
+            node_feature_dim: self.node_feature_dim,
+            edge_feature_dim: self.edge_feature_dim,
+            embedding_dim: self.embedding_dim,
+        }
+    }
+
+    /// Checks that the options describe a model.
+    ///
+    /// # Errors
+    /// Names the first option that is out of range.
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        let counts = [
+            ("embedding_dim", self.embedding_dim),
+            ("time_dim", self.time_dim),
+            ("heads", self.heads),
+            ("fanout", self.fanout),
+            ("layers", self.layers),
+        ];
+        check(&counts, self.dropout)?;
+        let widths = [(self.time_dim, "time_dim"), (self.embedding_dim, "embedding_dim")];
+        match widths.into_iter().find(|(width, _)| !width.is_multiple_of(self.heads)) {
+            Some((width, parts)) => Err(OptionsError::Heads { heads: self.heads, width, parts }),
+            None => Ok(()),
+        }
+    }
+
+    /// The options as named numbers.
+    #[must_use]
+    pub fn as_fields(&self) -> [(&'static str, f64); 8] {
+        #[allow(clippy::cast_precision_loss)]
+        let number = |value: usize| value as f64;
+        [
+            ("embedding_dim", number(self.embedding_dim)),
+            ("time_dim", number(self.time_dim)),
+            ("heads", number(self.heads)),
+            ("fanout", number(self.fanout)),
+            ("layers", number(self.layers)),
+            ("node_feature_dim", number(self.node_feature_dim)),
+            ("edge_feature_dim", number(self.edge_feature_dim)),
+            ("dropout", f64::from(self.dropout)),
+        ]
+    }
+}
+
+/// The parameters of a TGAT.
+#[derive(Clone, Debug)]
+pub(super) struct Tgat {
+    options: TgatOptions,
+    time: TimeEncoder,
+    features: Option<ParamId>,
+    blocks: Vec<AttentionBlock>,
+    pub link: MergeParams,
+}
+
+impl Tgat {
+    pub fn build(options: TgatOptions, b: &mut Builder<'_>) -> Result<Self, ModelError> {
+        let TgatOptions { embedding_dim, time_dim, node_feature_dim, heads, dropout, .. } = options;
+        let features = match node_feature_dim {
+            0 => None,
+            width => Some(b.weight("features.w", embedding_dim, width)?),
+        };
+        let mut blocks = Vec::new();
+        for level in 1..=options.layers {
+            let below = if level == 1 && features.is_none() { 0 } else { embedding_dim };
+            let (width, name) = (below + time_dim, format!("level{level}"));
+            let slot = width + options.edge_feature_dim;
+            blocks.push(AttentionBlock {
+                projections: Projections::build(b, &name, width, slot)?,
+                output: Output::build(b, &name, width)?,
+                merge: b.merge(&format!("{name}.merge"), width + below, embedding_dim, embedding_dim)?,
+                heads,
+                dropout,
+            });
+        }
+        let (time, link) = (TimeEncoder::fixed(time_dim), b.link(embedding_dim)?);
+        Ok(Self { options, time, features, blocks, link })
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
+    pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+        let mut rows = match self.options.node_feature_dim {
+            0 => memory,
+            width => input.node_features(tape, width, self.features),
+        };
+        let [seed, step] = input.dropout;
+        for (level, block) in (1..).zip(&self.blocks) {
+            let hop = input.neighborhood.hop(level, input.rows);
+            rows = block.apply(tape, rows, hop, &self.time, [seed, step, 2 * level as u64]);
+        }
+        rows
+    }
+}

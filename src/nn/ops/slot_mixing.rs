@@ -1,0 +1,116 @@
+//! The token mixing block of an MLP-Mixer (Tolstikhin et al., 2021): the K slots of a seed exchange what they hold,
+//! every column for itself, with the same weights in each.
+//!
+//! ```text
+//! X [K, c] of each seed       N = norm of each column over the K slots, times gamma_k, plus beta_k
+//! Y = X + mask(W_b mask(gelu(W_a N + b_a)) + b_b)          W_a [hidden, K], W_b [K, hidden]
+//! ```
+//! Backward saves nothing but its arguments.
+
+use crate::device::Device;
+use crate::nn::cpu::elementwise::accumulate;
+use crate::nn::cpu::slot_mixing::{self as cpu, Inputs, Shape};
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};
+
+/// Arguments of [`Tape::mix_slots`] for seeds with K slots.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotMixing {
+    /// Scale of each slot after the norm, `[1, K]`.
+    pub gamma: ParamId,
+    /// Shift of each slot after the norm, `[1, K]`.
+    pub beta: ParamId,
+    /// First layer, `[hidden, K]`.
+    pub w_a: ParamId,
+    /// Its bias, `[1, hidden]`.
+    pub b_a: ParamId,
+    /// Second layer, `[K, hidden]`.
+    pub w_b: ParamId,
+    /// Its bias, `[1, K]`.
+    pub b_b: ParamId,
+    /// Added to the variance.
+    pub eps: f32,
+    /// Chance of each value behind a layer to be dropped, in `[0, 1)`.
+    pub dropout: f32,
+    /// Names the masks; the last word is that of the first layer's, and the next number that of the second's.
+    pub key: [u64; 3],
+}
+
+struct Mixing {
+    x: Var,
+    args: SlotMixing,
+}
+
+impl SlotMixing {
+    fn ids(&self) -> [ParamId; 6] {
+        [self.gamma, self.beta, self.w_a, self.b_a, self.w_b, self.b_b]
+    }
+
+    fn inputs<'a>(&self, parameters: &'a Parameters, training: bool) -> Inputs<'a> {
+        let [gamma, beta, w_a, b_a, w_b, b_b] = self.ids().map(|id| parameters.get(id).data());
+        let [seed, step, first] = self.key;
+        let keys = [[seed, step, first], [seed, step, first + 1]];
+        let dropout = if training { self.dropout } else { 0.0 };
+        Inputs { gamma, beta, w_a, b_a, w_b, b_b, eps: self.eps, dropout, keys }
+    }
+
+    /// Sizes for rows of `cols` values.
+    fn shape(&self, parameters: &Parameters, cols: usize) -> Shape {
+        let (hidden, slots) = parameters.get(self.w_a).shape();
+        Shape { slots, cols, hidden }
+    }
+
+    fn check(&self, parameters: &Parameters, rows: usize, cols: usize) -> Shape {
+        let s = self.shape(parameters, cols);
+        assert!((0.0..1.0).contains(&self.dropout), "dropout of {}", self.dropout);
+        assert_eq!(rows % s.slots.max(1), 0, "mix_slots: {rows} rows in groups of {}", s.slots);
+        assert_eq!(parameters.get(self.w_b).shape(), (s.slots, s.hidden), "mix_slots: w_b");
+        let sizes = self.ids().iter().map(|id| parameters.get(*id).data().len()).sum::<usize>();
+        assert_eq!(sizes, s.parameters(), "mix_slots: norm and biases for {} slots", s.slots);
+        s
+    }
+}
+
+impl Tape<'_> {
+    /// Mixes the K rows of each seed, `[seeds * K, c]` to the same shape; see the formula above. K is that of the
+    /// weights.
+    ///
+    /// # Panics
+    /// If the shapes do not agree, or `dropout` is outside `[0, 1)`.
+    pub fn mix_slots(&mut self, x: Var, args: SlotMixing) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        let (parameters, training) = (self.parameters(), self.training());
+        let shape = args.check(parameters, rows, cols);
+        let mut y = self.take(rows, cols);
+        match self.device() {
+            Device::Cpu => {
+                let inputs = args.inputs(parameters, training);
+                cpu::forward(shape, inputs, self.value(x).data(), y.data_mut());
+            }
+        }
+        self.push(y, training, training.then(|| Box::new(Mixing { x, args }) as _))
+    }
+}
+
+impl Backward for Mixing {
+    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
+        let Self { x, args } = *self;
+        let parameters = walk.parameters();
+        let shape = args.shape(parameters, d.cols());
+        let all = match walk.device {
+            Device::Cpu => {
+                cpu::backward(shape, args.inputs(parameters, true), walk.value(x).data(), d.data_mut())
+            }
+        };
+        let mut rest = all.as_slice();
+        for id in args.ids() {
+            let (target, fresh) = walk.gradient(id);
+            let (sum, more) = rest.split_at(target.data().len());
+            accumulate(target.data_mut(), sum, fresh);
+            rest = more;
+        }
+        walk.flow(x, d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
