@@ -101,9 +101,13 @@ fn answers_are_those_of(options: TrainerOptions) {
         let expected = trainer.score_candidates(&world, NodeId(3), time, &candidates).unwrap();
         let pairs: Vec<_> = (SOURCES..NODES).map(|dst| (key(3), key(dst))).collect();
         let answer = engine.link_scores(&pairs, at).unwrap();
-        let expected: Vec<_> =
-            expected.into_iter().map(|logit| PairScore::Found { probability: probability(logit) }).collect();
-        assert_eq!(answer.scores, expected);
+        assert_eq!(answer.scores.len(), expected.len());
+        for (score, logit) in answer.scores.iter().zip(expected) {
+            let PairScore::Found { probability: found } = score else { panic!("{score:?}") };
+            // Memory was published for all nodes at once, and matrices of other heights round differently in the last
+            // bit.
+            assert!((found - probability(logit)).abs() < 1e-6, "{found}, not {}", probability(logit));
+        }
     }
 }
 
