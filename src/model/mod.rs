@@ -8,6 +8,8 @@
 //! [`LinkPredictor`] scores pairs. [`TgnState::remember`] then writes memory back and stores the batch's
 //! messages, which the *next* batch applies: no event ever sees itself.
 //!
+//! [`walk`] is a model of its own: no sample, no messages, a few vectors per node.
+//!
 //! Reads no storage: a pass computes on what was sampled and gathered before it, and cannot fail.
 //! Knows nothing of losses, optimizers, protocols or requests.
 
@@ -25,6 +27,7 @@ mod state;
 pub(crate) mod tables;
 mod tgn;
 mod updater;
+pub mod walk;
 mod weights;
 
 pub use embedding::EmbeddingInput;

@@ -7,8 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use evergraph::cli::events::{read_nodes, read_pairs, read_stream};
-use evergraph::train::edgebank::BankRule;
-use evergraph::train::evaluate::{PartNegatives, StaticReport, bank::evaluate_bank};
+use evergraph::train::edgebank::{BankRule, EdgeBank};
+use evergraph::train::evaluate::EpochOptions;
+use evergraph::train::evaluate::dyglib::{DyglibReport, PartNegatives, evaluate_dyglib};
 use evergraph::train::protocol::{NegativeSource, Populations, draw_masked};
 use evergraph::train::stream::Stream;
 
@@ -36,6 +37,16 @@ pub struct Case {
 }
 
 impl Case {
+    /// The files called `name`, or a loud word that they are not there.
+    pub fn find(folder: &Path, name: &'static str) -> Option<Self> {
+        let events = folder.join(format!("{name}.csv.gz"));
+        if !events.is_file() {
+            crate::skip::skipped(&format!("no {}", events.display()));
+            return None;
+        }
+        Some(Self::open(folder, name))
+    }
+
     pub fn open(folder: &Path, name: &'static str) -> Self {
         let stream = read_stream(&folder.join(format!("{name}.csv.gz")), &mut |_| ()).unwrap();
         let masked = folder.join(format!("protocol/{name}-masked-nodes.csv.gz"));
@@ -56,9 +67,11 @@ impl Case {
         negatives
     }
 
-    fn run(&self, rule: BankRule, kind: &str) -> StaticReport {
-        let negatives = self.part_negatives(kind);
-        evaluate_bank(&self.stream, &self.populations, &negatives, rule, BATCH, None, &mut |_| ()).unwrap()
+    fn run(&self, rule: BankRule, kind: &str) -> DyglibReport {
+        let (negatives, mut bank) = (self.part_negatives(kind), EdgeBank::new(rule));
+        let options = EpochOptions { epochs: 1, batch_size: BATCH, seed: 0 };
+        let Self { stream, populations, .. } = self;
+        evaluate_dyglib(stream, populations, &negatives, &mut bank, &options, None, &mut |_| ()).unwrap()
     }
 
     /// Average precision and ROC-AUC of the test part, times 100, as in the table.
@@ -114,4 +127,14 @@ fn us_legis_with_twelve_distinct_times() {
     case.expect(BankRule::Unlimited, "rnd", 55.4472, 59.0267);
     case.expect(BankRule::Window, "hist", 63.3082, 67.5000);
     case.expect(BankRule::Window, "ind", 65.0076, 68.8567);
+}
+
+#[test]
+fn enron() {
+    let Some(case) = data_folder().and_then(|folder| Case::find(&folder, "enron")) else { return };
+    case.expect_populations(125_235, 184, [18, 87_664, 69_452, 18_786, 18_785]);
+    case.expect(BankRule::Window, "rnd", 83.5319, 87.0476);
+    case.expect(BankRule::Unlimited, "rnd", 80.3654, 85.3644);
+    case.expect(BankRule::RepeatInterval, "hist", 76.9004, 79.8339);
+    case.expect(BankRule::RepeatThreshold, "ind", 73.9606, 75.0234);
 }

@@ -8,12 +8,13 @@ use evergraph::device::Device;
 use evergraph::event::{EdgeEvent, EventTime, NodeKey};
 use evergraph::model::TgnOptions;
 use evergraph::train::edgebank::{BankRule, EdgeBank};
-use evergraph::train::evaluate::learned::{LearnedOptions, Sight, TestThenTrain, evaluate_learned};
+use evergraph::train::evaluate::dyglib::evaluate_dyglib;
+use evergraph::train::evaluate::learned::{Learned, Sight, TestThenTrain};
 use evergraph::train::evaluate::prequential::evaluate_prequential;
-use evergraph::train::evaluate::{Contender, Scores};
+use evergraph::train::evaluate::{Contender, EpochOptions, Scores};
 use evergraph::train::protocol::Batch;
 use evergraph::train::stream::{Stream, StreamBuilder};
-use evergraph::train::{Trainer, TrainerOptions};
+use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
 use crate::protocol_edgebank::{Case, data_folder};
 
@@ -61,7 +62,7 @@ fn scores(stream: &Stream, batches: usize, sight: Sight, curious: bool) -> Vec<V
             if curious {
                 model.score_candidates(batch.src[0], batch.times[0], &stream.dst()[..30]).unwrap();
             }
-            bits(model.score_then_observe(&batch).unwrap())
+            bits(model.take(&batch, StepMode::Train).unwrap())
         })
         .collect()
 }
@@ -88,9 +89,11 @@ fn tgn_on_uci_reaches_the_published_precision() {
     let Some(folder) = data_folder() else { return };
     let case = Case::open(&folder, "uci");
     let negatives = case.part_negatives("rnd");
-    let options = LearnedOptions { epochs: 1, batch_size: 200, seed: 0, candidates: None };
+    let options = EpochOptions { epochs: 1, batch_size: 200, seed: 0 };
+    let Case { stream, populations, .. } = &case;
+    let mut model = Learned::new(stream, populations, trainer(0)).unwrap();
     let report =
-        evaluate_learned(&case.stream, &case.populations, &negatives, trainer(0), &options, &mut |_| ());
+        evaluate_dyglib(stream, populations, &negatives, &mut model, &options, None, &mut |_| ());
     let precision = report.unwrap().test.ranking.average_precision;
     assert!((0.89..0.96).contains(&precision), "{precision}; above 0.96 something leaks");
 }

@@ -1,0 +1,272 @@
+//! [`WalkProjection`]: random projections of decayed walk counts.
+//!
+//! Let `A_l(t)[u, w]` be the weight of all walks of `l` edges from `u` to `w`, a walk counting the product of
+//! its edges' weights at `t`. Row `u` of `H_l(t) = A_l(t) P` with a random `P` of `d` columns is kept instead
+//! of row `u` of `A_l`: inner products of such rows estimate those of the long ones (Johnson and
+//! Lindenstrauss), so `H_a[u] . H_b[v]` estimates the weight of walks of `a + b` edges between `u` and `v`.
+//!
+//! ```text
+//! H_0[u]   d signs, each +-1 / sqrt(d)                       fixed
+//! event (u, v, t):  H_l[u] += H_(l-1)[v],  H_l[v] += H_(l-1)[u]   for l = k .. 1, with the rows of before
+//! from reading r to reading r':  H_l *= exp(-l (r' - r))      when the row is touched next
+//! ```
+//! A row stands at the reading of the newest event that has touched it. Both rows of an event are first
+//! brought to the newest of their readings and the event's, so no factor exceeds 1 and a late event counts
+//! as little as it would had it come in time. Vectors of signs serve as well as normal ones (Achlioptas)
+//! and have the exact length 1.
+
+use super::WalkOptions;
+use super::clock::{Clock, left};
+use super::options::{LANES, STEPS_MAX};
+use crate::device::rng;
+use crate::device::simd::{Kernel, dispatch, fma};
+use crate::event::{EventTime, NodeId};
+use crate::model::rows::NodeRows;
+
+/// Keeps the signs apart from everything else that is drawn from one seed.
+const SIGNS: u64 = 0x7761_6c6b_7369_676e;
+
+/// What each of the `k + 1` vectors of a row is multiplied by when the row is read at a later time.
+pub(super) type Weights = [f32; STEPS_MAX + 1];
+
+/// The rows `H_0 .. H_k` of every node seen.
+#[derive(Clone, Debug)]
+pub struct WalkProjection {
+    steps: usize,
+    dimension: usize,
+    clock: Clock,
+    seed: u64,
+    /// `k + 1` vectors a node, one after another.
+    rows: NodeRows,
+    /// Reading at which the row of each node stands; NaN where there is none.
+    readings: Vec<f64>,
+    zeros: Vec<f32>,
+    /// Both rows of an event as they were before it.
+    before: [Vec<f32>; 2],
+}
+
+impl WalkProjection {
+    pub(super) fn new(options: &WalkOptions) -> Self {
+        let WalkOptions { steps, dimension, decay, seed, .. } = *options;
+        let zeros = vec![0.0; (steps + 1) * dimension];
+        Self {
+            steps,
+            dimension,
+            clock: Clock::new(decay),
+            seed,
+            rows: NodeRows::new(zeros.len()),
+            readings: Vec::new(),
+            before: [zeros.clone(), zeros.clone()],
+            zeros,
+        }
+    }
+
+    pub(super) fn steps(&self) -> usize {
+        self.steps
+    }
+
+    pub(super) fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    /// The rows of `u` and `v`, zeros for a node without one, and what their vectors count at `time`.
+    pub(super) fn rows_at(&self, u: NodeId, v: NodeId, time: EventTime) -> ([&[f32]; 2], [Weights; 2]) {
+        let now = self.clock.reading(time);
+        let of = |node: NodeId| match (self.rows.get(node), self.readings.get(node.index())) {
+            (Some(row), Some(&reading)) if !reading.is_nan() => (row, powers(left(now - reading))),
+            _ => (self.zeros.as_slice(), [1.0; STEPS_MAX + 1]),
+        };
+        let ((a, a_weights), (b, b_weights)) = (of(u), of(v));
+        ([a, b], [a_weights, b_weights])
+    }
+
+    /// Takes in one event.
+    pub(super) fn observe(&mut self, u: NodeId, v: NodeId, time: EventTime) {
+        self.clock.start(time);
+        let event = self.clock.reading(time);
+        let newest = self.enter(u).max(self.enter(v)).max(event);
+        let count = left(newest - event);
+        for (node, slot) in [(u, 0), (v, 1)] {
+            let decay = powers(left(newest - self.readings[node.index()]));
+            let row = self.rows.get_mut(node);
+            for (vector, factor) in row.chunks_exact_mut(self.dimension).zip(decay) {
+                if factor != 1.0 {
+                    dispatch(Multiply { vector, factor });
+                }
+            }
+            self.readings[node.index()] = newest;
+            self.before[slot].copy_from_slice(row);
+        }
+        for (node, other) in [(u, 1), (v, 0)] {
+            let row = &mut self.rows.get_mut(node)[self.dimension..];
+            dispatch(AddTimes { row, factor: count, other: &self.before[other] });
+        }
+    }
+
+    /// The reading of a node's row, which is made if there is none.
+    fn enter(&mut self, node: NodeId) -> f64 {
+        if node.index() >= self.readings.len() {
+            self.readings.resize(node.index() + 1, f64::NAN);
+        }
+        let reading = self.readings[node.index()];
+        if !reading.is_nan() {
+            return reading;
+        }
+        self.readings[node.index()] = 0.0;
+        let size = 1.0 / (self.dimension as f32).sqrt();
+        let prefix = rng::prefix([SIGNS, self.seed, u64::from(node.0)]);
+        let row = self.rows.get_mut(node);
+        for (word, signs) in row[..self.dimension].chunks_mut(64).enumerate() {
+            let bits = rng::draw(prefix, word as u64);
+            for (i, sign) in signs.iter_mut().enumerate() {
+                *sign = if bits >> i & 1 == 0 { size } else { -size };
+            }
+        }
+        0.0
+    }
+
+    pub(super) fn forget(&mut self, nodes: &[NodeId]) {
+        for &node in nodes {
+            if let Some(reading) = self.readings.get_mut(node.index()) {
+                *reading = f64::NAN;
+                self.rows.clear(node);
+            }
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.rows.reset();
+        self.readings.clear();
+        self.clock.reset();
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.rows.bytes() + self.readings.capacity() * size_of::<f64>()
+    }
+}
+
+/// `1, x, x^2, …`
+fn powers(x: f32) -> Weights {
+    let mut powers = [1.0; STEPS_MAX + 1];
+    for l in 1..powers.len() {
+        powers[l] = powers[l - 1] * x;
+    }
+    powers
+}
+
+struct Multiply<'a> {
+    vector: &'a mut [f32],
+    factor: f32,
+}
+
+impl Kernel for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        self.vector.iter_mut().for_each(|value| *value *= self.factor);
+    }
+}
+
+/// `row += factor * other`, over the length of `row`, which is a multiple of [`LANES`].
+struct AddTimes<'a> {
+    row: &'a mut [f32],
+    factor: f32,
+    other: &'a [f32],
+}
+
+impl Kernel for AddTimes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for (row, other) in self.row.as_chunks_mut::<LANES>().0.iter_mut().zip(self.other.as_chunks::<LANES>().0) {
+            for l in 0..LANES {
+                row[l] = fma::<FMA>(self.factor, other[l], row[l]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::walk::Decay;
+
+    const NODES: usize = 12;
+
+    fn events() -> Vec<(u32, u32, i64)> {
+        let place = |i: u64, word| rng::below([3, i, word, 0], NODES as u32);
+        // Every seventh event is late, one in twelve is a loop.
+        (0..60_u64).map(|i| (place(i, 0), place(i, 1), i as i64 * 10 - i64::from(i % 7 == 0) * 25)).collect()
+    }
+
+    /// `H_l` by its definition: all weights of walks, in 64 bits, times the signs.
+    fn by_definition(options: &WalkOptions, events: &[(u32, u32, i64)], now: i64) -> Vec<Vec<f64>> {
+        let Decay::Rate(rate) = options.decay else { unreachable!("the test sets a rate") };
+        let d = options.dimension;
+        let signs = WalkProjection::new(options);
+        let mut h = vec![vec![vec![0.0; d]; NODES]; options.steps + 1];
+        let mut with_signs = signs;
+        for node in 0..NODES {
+            with_signs.enter(NodeId(node as u32));
+            let row = with_signs.rows.get(NodeId(node as u32)).unwrap();
+            h[0][node] = row[..d].iter().map(|&v| f64::from(v)).collect();
+        }
+        for &(u, v, time) in events {
+            let weight = (-rate * (now - time) as f64).exp();
+            let (u, v) = (u as usize, v as usize);
+            for l in (1..=options.steps).rev() {
+                for i in 0..d {
+                    let (a, b) = (h[l - 1][u][i], h[l - 1][v][i]);
+                    h[l][u][i] += weight * b;
+                    h[l][v][i] += weight * a;
+                }
+            }
+        }
+        (0..NODES).map(|node| h.iter().flat_map(|h| h[node].clone()).collect()).collect()
+    }
+
+    #[test]
+    fn rows_decayed_when_touched_are_those_of_the_definition() {
+        let options = WalkOptions { dimension: 32, decay: Decay::Rate(0.004), seed: 5, ..WalkOptions::default() };
+        let (events, now) = (events(), 700);
+        let mut projection = WalkProjection::new(&options);
+        for &(u, v, time) in &events {
+            projection.observe(NodeId(u), NodeId(v), EventTime(time));
+        }
+        for (node, expected) in by_definition(&options, &events, now).iter().enumerate() {
+            let node = NodeId(node as u32);
+            let ([row, _], [weights, _]) = projection.rows_at(node, node, EventTime(now));
+            for (i, (value, expected)) in row.iter().zip(expected).enumerate() {
+                let value = f64::from(value * weights[i / 32]);
+                assert!((value - expected).abs() < 1e-4 * expected.abs().max(1.0), "{node:?} {i}: {value} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn inner_products_estimate_common_neighbors() {
+        let options = WalkOptions { dimension: 1024, decay: Decay::Rate(0.0), ..WalkOptions::default() };
+        let mut projection = WalkProjection::new(&options);
+        // 1 and 2 share 20 of their 30 neighbors.
+        for i in 0..30 {
+            projection.observe(NodeId(1), NodeId(100 + i), EventTime(0));
+            projection.observe(NodeId(2), NodeId(110 + i), EventTime(0));
+        }
+        let ([a, b], _) = projection.rows_at(NodeId(1), NodeId(2), EventTime(0));
+        let one = 1024..2048;
+        let product: f32 = a[one.clone()].iter().zip(&b[one]).map(|(a, b)| a * b).sum();
+        assert!((product - 20.0).abs() < 3.0, "{product}");
+    }
+
+    #[test]
+    fn a_long_stream_overflows_nowhere() {
+        let mut projection = WalkProjection::new(&WalkOptions { decay: Decay::Rate(1.0), ..WalkOptions::default() });
+        for i in 0..2_000_i64 {
+            projection.observe(NodeId((i % 3) as u32), NodeId((i % 5) as u32), EventTime(i * 1_000_000_000));
+        }
+        let ([row, _], _) = projection.rows_at(NodeId(0), NodeId(0), EventTime(0));
+        assert!(row.iter().all(|value| value.is_finite() && value.abs() < 10.0));
+    }
+}
