@@ -76,7 +76,7 @@ pub struct EvalArgs {
     pub walk_dimension: usize,
     /// How an edge loses weight as it ages: a rate per unit of time, such as 1e-6, or span:POWER, by that
     /// power of the time since the first event, which needs no unit (walk)
-    #[arg(long, value_name = "RATE|span:POWER", default_value = "span:2", value_parser = values::decay)]
+    #[arg(long, value_name = "RATE|span:POWER", default_value = "span:10", value_parser = values::decay)]
     pub walk_decay: Decay,
     /// Events over which a destination's popularity halves (poptrack)
     #[arg(long, value_name = "EVENTS", default_value_t = 1000.0)]
@@ -107,7 +107,11 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         "--learning-rate {} is not above 0",
         args.learning_rate
     );
-    ensure!(args.half_life > 0.0 && args.half_life.is_finite(), "--half-life {} is not above 0", args.half_life);
+    ensure!(
+        args.half_life > 0.0 && args.half_life.is_finite(),
+        "--half-life {} is not above 0",
+        args.half_life
+    );
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)

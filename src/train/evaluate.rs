@@ -91,8 +91,8 @@ pub type Watch<'a> = dyn FnMut(&Progress) + 'a;
 
 #[cfg(test)]
 mod tests {
-    use super::prequential::evaluate_prequential;
     use super::dyglib::{PartNegatives, evaluate_dyglib};
+    use super::prequential::evaluate_prequential;
     use super::*;
     use crate::event::{EdgeEvent, EventTime, NodeId, NodeKey};
     use crate::train::StepMode;
@@ -200,7 +200,8 @@ mod tests {
         let run = |batch| {
             let mut bank = EdgeBank::new(BankRule::Unlimited);
             let options = EpochOptions { epochs: 3, batch_size: batch, seed: 0 };
-            evaluate_dyglib(&stream, &populations, &negatives, &mut bank, &options, None, &mut |_| ()).unwrap()
+            evaluate_dyglib(&stream, &populations, &negatives, &mut bank, &options, None, &mut |_| ())
+                .unwrap()
         };
         assert_eq!(run(50), run(50));
         let report = run(50);

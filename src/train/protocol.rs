@@ -14,9 +14,9 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::negative::{DestinationPool, shuffle_front};
-use super::trainer::{Negatives, Positives};
 use super::quantile::quantile;
 use super::stream::Stream;
+use super::trainer::{Negatives, Positives};
 use crate::device::rng;
 use crate::event::{EdgeId, EventTime, NodeId};
 

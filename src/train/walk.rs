@@ -218,12 +218,124 @@ fn new_adam(learning_rate: f32, device: &Device, network: &WalkNetwork) -> Adam 
 
 fn check(positives: &Positives<'_>, negatives: &Negatives<'_>, mode: StepMode) -> Result<(), TrainError> {
     let expected = positives.src.len();
-    let mut columns = vec![("positives.dst", positives.dst.len()), ("positives.times", positives.times.len())];
+    let mut columns =
+        vec![("positives.dst", positives.dst.len()), ("positives.times", positives.times.len())];
     if mode != StepMode::Remember {
         columns.extend([("negatives.src", negatives.src.len()), ("negatives.dst", negatives.dst.len())]);
     }
     match columns.into_iter().find(|&(_, found)| found != expected) {
         Some((column, found)) => Err(TrainError::Length { column, found, expected }),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EdgeId;
+
+    const BATCH: usize = 40;
+
+    /// Columns of a batch: 40 events between 12 sources and 9 destinations, negatives beside them.
+    struct Columns {
+        src: Vec<NodeId>,
+        dst: Vec<NodeId>,
+        times: Vec<EventTime>,
+        edges: Vec<EdgeId>,
+        other: Vec<NodeId>,
+    }
+
+    /// Batch `number`; `changed` names an event that has another destination.
+    fn columns(number: usize, changed: Option<usize>) -> Columns {
+        let range = || number * BATCH..(number + 1) * BATCH;
+        let dst = |i: usize| if changed == Some(i) { 5 } else { 100 + i * 7 % 9 };
+        Columns {
+            src: range().map(|i| NodeId((i * i % 12) as u32)).collect(),
+            dst: range().map(|i| NodeId(dst(i) as u32)).collect(),
+            times: range().map(|i| EventTime(i as i64 * 10)).collect(),
+            edges: range().map(|i| EdgeId(i as u64)).collect(),
+            other: range().map(|i| NodeId((100 + i * 5 % 9) as u32)).collect(),
+        }
+    }
+
+    fn take(trainer: &mut WalkTrainer, columns: &Columns, mode: StepMode) -> WalkReport {
+        let Columns { src, dst, times, edges, other } = columns;
+        let negatives = Negatives { src, dst: other };
+        trainer.step(&Positives { src, dst, times, edges }, &negatives, mode).unwrap()
+    }
+
+    fn trainer() -> WalkTrainer {
+        WalkTrainer::new(WalkOptions::default(), 1e-3, &Device::Cpu).unwrap()
+    }
+
+    fn run(batches: usize, changed: Option<usize>) -> Vec<WalkReport> {
+        let mut trainer = trainer();
+        (0..batches).map(|number| take(&mut trainer, &columns(number, changed), StepMode::Train)).collect()
+    }
+
+    #[test]
+    fn an_event_changes_later_scores_and_none_of_its_batch() {
+        let (reference, changed) = (run(4, None), run(4, Some(BATCH + 3)));
+        assert_eq!(reference[0], changed[0]);
+        let but_its_own = |report: &WalkReport| {
+            let scores = report.positive.iter().enumerate().filter(|(i, _)| *i != 3);
+            scores.map(|(_, score)| *score).chain(report.negative.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(but_its_own(&reference[1]), but_its_own(&changed[1]));
+        assert_ne!(reference[2], changed[2]);
+        assert!(reference[3].loss < reference[0].loss, "it learns");
+    }
+
+    #[test]
+    fn scored_candidates_leave_no_trace_and_score_as_in_a_batch() {
+        let (mut trainer, batch) = (trainer(), columns(2, None));
+        take(&mut trainer, &columns(0, None), StepMode::Train);
+        take(&mut trainer, &columns(1, None), StepMode::Train);
+        let asked = trainer.score_candidates(batch.src[0], batch.times[0], &[batch.dst[0], batch.other[0]]);
+        assert_eq!(
+            asked,
+            trainer.score_candidates(batch.src[0], batch.times[0], &[batch.dst[0], batch.other[0]])
+        );
+        let report = take(&mut trainer, &batch, StepMode::Train);
+        assert_eq!(report, run(3, None)[2]);
+        for (asked, told) in asked.iter().zip([report.positive[0], report.negative[0]]) {
+            assert!((asked - told).abs() < 1e-5, "{asked} {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_and_remembering_is_scoring_without_scores() {
+        let mut one = trainer();
+        take(&mut one, &columns(0, None), StepMode::Train);
+        let (parameters, state) = (one.parameters().clone(), one.state().clone());
+        take(&mut one, &columns(1, None), StepMode::Score);
+        let expected = take(&mut one, &columns(2, None), StepMode::Score);
+        take(&mut one, &columns(3, None), StepMode::Train);
+        one.set_parameters(parameters);
+        one.set_state(state);
+        assert_eq!(take(&mut one, &columns(1, None), StepMode::Remember), WalkReport::default());
+        assert_eq!(take(&mut one, &columns(2, None), StepMode::Score), expected);
+    }
+
+    #[test]
+    fn any_number_of_threads_learns_the_same_bits() {
+        let on = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| run(5, None))
+        };
+        assert_eq!(on(1), on(3));
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_refused() {
+        let (mut trainer, batch) = (trainer(), columns(0, None));
+        let positives =
+            Positives { src: &batch.src, dst: &batch.dst[1..], times: &batch.times, edges: &batch.edges };
+        let negatives = Negatives { src: &batch.src, dst: &batch.other };
+        let refused = trainer.step(&positives, &negatives, StepMode::Train);
+        assert!(matches!(
+            refused,
+            Err(TrainError::Length { column: "positives.dst", found: 39, expected: 40 })
+        ));
     }
 }

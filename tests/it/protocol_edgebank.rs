@@ -10,6 +10,7 @@ use evergraph::cli::events::{read_nodes, read_pairs, read_stream};
 use evergraph::train::edgebank::{BankRule, EdgeBank};
 use evergraph::train::evaluate::EpochOptions;
 use evergraph::train::evaluate::dyglib::{DyglibReport, PartNegatives, evaluate_dyglib};
+use evergraph::train::historical::PastPairs;
 use evergraph::train::protocol::{NegativeSource, Populations, draw_masked};
 use evergraph::train::stream::Stream;
 
@@ -137,4 +138,33 @@ fn enron() {
     case.expect(BankRule::Unlimited, "rnd", 80.3654, 85.3644);
     case.expect(BankRule::RepeatInterval, "hist", 76.9004, 79.8339);
     case.expect(BankRule::RepeatThreshold, "ind", 73.9606, 75.0234);
+}
+
+/// The draw of past pairs is another one than that of the files, of one definition: about the same figures.
+#[test]
+fn past_pairs_drawn_here_are_as_hard_as_those_of_the_files() {
+    let Some(folder) = data_folder() else { return };
+    for (name, rule, kind, precision) in [
+        ("uci", BankRule::Unlimited, "hist", 44.2856),
+        ("uci", BankRule::RepeatInterval, "ind", 57.4685),
+        ("wikipedia", BankRule::RepeatThreshold, "hist", 73.0904),
+        ("wikipedia", BankRule::RepeatThreshold, "ind", 80.8113),
+    ] {
+        let case = Case::open(&folder, name);
+        let Case { stream, populations, .. } = &case;
+        let (rows, part): (Vec<usize>, Vec<usize>) =
+            ((0..stream.len()).collect(), populations.test().collect());
+        let from = if kind == "ind" { populations.split.test } else { 0 };
+        let past = PastPairs { stream, rows: &rows, from, seed: 1 };
+        let mut negatives = PartNegatives::drawn(stream, populations, 0);
+        negatives.test = past.negatives(&part, BATCH);
+        let (mut bank, options) =
+            (EdgeBank::new(rule), EpochOptions { epochs: 1, batch_size: BATCH, seed: 0 });
+        let report = evaluate_dyglib(stream, populations, &negatives, &mut bank, &options, None, &mut |_| ());
+        let found = 100.0 * report.unwrap().test.ranking.average_precision;
+        assert!(
+            (found - precision).abs() < 0.5,
+            "{name} {rule:?} {kind}: {found}, the files give {precision}"
+        );
+    }
 }

@@ -197,10 +197,16 @@ impl Run<'_> {
                 Candidates::historical(stream, populations.split.validation, count, args.seed)
             }
             NegativesFlag::Inductive => {
-                anyhow::bail!("inductive negatives belong to --protocol dyglib; mrr has random, historical or a file")
+                anyhow::bail!(
+                    "inductive negatives belong to --protocol dyglib; mrr has random, historical or a file"
+                )
             }
             NegativesFlag::File(path) => {
-                ensure!(args.candidates.is_none(), "--candidates is for drawn ones; {} has its own", path.display());
+                ensure!(
+                    args.candidates.is_none(),
+                    "--candidates is for drawn ones; {} has its own",
+                    path.display()
+                );
                 let pairs = read_pairs(path, stream)?;
                 Candidates::given(stream, &pairs, part, range.start, range.len())
                     .with_context(|| format!("{} does not fit the events", path.display()))?
@@ -209,7 +215,12 @@ impl Run<'_> {
     }
 }
 
-fn given(path: &Path, stream: &Stream, part: &'static str, expected: usize) -> anyhow::Result<NegativeSource> {
+fn given(
+    path: &Path,
+    stream: &Stream,
+    part: &'static str,
+    expected: usize,
+) -> anyhow::Result<NegativeSource> {
     NegativeSource::given(&read_pairs(path, stream)?, part, expected)
         .with_context(|| format!("{} does not fit the events", path.display()))
 }

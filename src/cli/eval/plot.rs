@@ -36,7 +36,8 @@ impl Scale {
         let (low, high) = if low > high { (0.0, 100.0) } else { (low, high) };
         let rough = ((high - low) / LINES).max(0.05);
         let power = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough).unwrap_or(power);
+        let step =
+            [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough).unwrap_or(power);
         let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
         Self { low, high: if high > low { high } else { low + step }, step }
     }
@@ -104,7 +105,11 @@ fn frame(out: &mut String, scale: &Scale, points: usize, across: impl Fn(usize) 
         let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{below}\" text-anchor=\"middle\">{number}</text>");
     }
     let (x, y) = ((left + right) / 2.0, below + 16.0);
-    let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" fill=\"#555\">{}</text>", escaped(axis));
+    let _ = writeln!(
+        out,
+        "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" fill=\"#555\">{}</text>",
+        escaped(axis)
+    );
 }
 
 fn escaped(text: &str) -> String {

@@ -17,8 +17,8 @@ use crate::cli::machine;
 use crate::model::walk::Decay;
 use crate::train::evaluate::dyglib::DyglibReport;
 use crate::train::evaluate::mrr::MrrReport;
-use crate::train::evaluate::{Candidates, Fitted};
 use crate::train::evaluate::prequential::{PrequentialFigures, PrequentialReport};
+use crate::train::evaluate::{Candidates, Fitted};
 use crate::train::protocol::{Populations, Split};
 use crate::train::stream::Stream;
 

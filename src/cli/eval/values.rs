@@ -131,5 +131,8 @@ pub fn decay(text: &str) -> Result<Decay, String> {
         Some(power) => (Decay::Span, power),
         None => (Decay::Rate, text),
     };
-    number.parse().map(kind).map_err(|_| "write a rate such as 1e-6, or span: and a power such as span:2".to_owned())
+    number
+        .parse()
+        .map(kind)
+        .map_err(|_| "write a rate such as 1e-6, or span: and a power such as span:2".to_owned())
 }

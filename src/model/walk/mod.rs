@@ -32,6 +32,9 @@ use recency::Recency;
 /// Pairs whose features one thread computes at a time.
 const PIECE: usize = 50;
 
+/// Rows are at random places: those of the pair after the next are asked for ahead.
+const AHEAD: usize = 2;
+
 /// What walk projections remember of a stream.
 #[derive(Clone, Debug)]
 pub struct WalkState {
@@ -62,7 +65,10 @@ impl WalkState {
         out.par_chunks_mut(PIECE * width).enumerate().for_each(|(piece, out)| {
             for (i, out) in out.chunks_exact_mut(width).enumerate() {
                 let i = piece * PIECE + i;
-                let (Some(&u), Some(&v), Some(&time)) = (src.get(i), dst.get(i), times.get(i)) else { return };
+                let (Some(&u), Some(&v), Some(&time)) = (src.get(i), dst.get(i), times.get(i)) else {
+                    return;
+                };
+                self.expect(src, dst, i + AHEAD);
                 let (rows, weights) = self.projection.rows_at(u, v, time);
                 shape.write(&PairInputs { rows, weights, seen: self.recency.of(u, v, time) }, out);
             }
@@ -71,9 +77,16 @@ impl WalkState {
 
     /// Takes in events in their order. The columns are equally long; events may come late.
     pub fn observe(&mut self, src: &[NodeId], dst: &[NodeId], times: &[EventTime]) {
-        for ((&u, &v), &time) in src.iter().zip(dst).zip(times) {
+        for (i, ((&u, &v), &time)) in src.iter().zip(dst).zip(times).enumerate() {
+            self.expect(src, dst, i + AHEAD);
             self.projection.observe(u, v, time);
             self.recency.observe(u, v, time);
+        }
+    }
+
+    fn expect(&self, src: &[NodeId], dst: &[NodeId], i: usize) {
+        if let (Some(&u), Some(&v)) = (src.get(i), dst.get(i)) {
+            self.projection.expect(u, v);
         }
     }
 
@@ -142,7 +155,8 @@ mod tests {
     #[test]
     fn any_number_of_threads_computes_the_same_bits() {
         let state = seen();
-        let pairs = || (0..500_u32).map(|i| (NodeId(i % 13), NodeId(i * 7 % 14), EventTime(i64::from(20 + i))));
+        let pairs =
+            || (0..500_u32).map(|i| (NodeId(i % 13), NodeId(i * 7 % 14), EventTime(i64::from(20 + i))));
         let (src, (dst, times)): (Vec<_>, (Vec<_>, Vec<_>)) = pairs().map(|(u, v, t)| (u, (v, t))).unzip();
         let compute = |threads| {
             let mut out = vec![0.0; src.len() * state.feature_count()];

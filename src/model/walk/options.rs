@@ -32,7 +32,7 @@ pub struct WalkOptions {
 
 impl Default for WalkOptions {
     fn default() -> Self {
-        Self { steps: 3, dimension: 128, decay: Decay::Span(2.0), seed: 0, hidden: [128, 64] }
+        Self { steps: 3, dimension: 128, decay: Decay::Span(10.0), seed: 0, hidden: [128, 64] }
     }
 }
 
@@ -46,7 +46,9 @@ pub enum WalkOptionsError {
         steps: usize,
     },
     /// Vectors have no such length.
-    #[error("projected vectors of {dimension} values: there must be a multiple of {LANES} up to {DIMENSION_MAX}")]
+    #[error(
+        "projected vectors of {dimension} values: there must be a multiple of {LANES} up to {DIMENSION_MAX}"
+    )]
     Dimension {
         /// Values asked for.
         dimension: usize,

@@ -41,8 +41,6 @@ pub struct WalkProjection {
     /// Reading at which the row of each node stands; NaN where there is none.
     readings: Vec<f64>,
     zeros: Vec<f32>,
-    /// Both rows of an event as they were before it.
-    before: [Vec<f32>; 2],
 }
 
 impl WalkProjection {
@@ -56,7 +54,6 @@ impl WalkProjection {
             seed,
             rows: NodeRows::new(zeros.len()),
             readings: Vec::new(),
-            before: [zeros.clone(), zeros.clone()],
             zeros,
         }
     }
@@ -80,26 +77,26 @@ impl WalkProjection {
         ([a, b], [a_weights, b_weights])
     }
 
+    /// Asks the processor for the rows of an event or question that comes soon.
+    pub(super) fn expect(&self, u: NodeId, v: NodeId) {
+        self.rows.expect(u);
+        self.rows.expect(v);
+    }
+
     /// Takes in one event.
     pub(super) fn observe(&mut self, u: NodeId, v: NodeId, time: EventTime) {
         self.clock.start(time);
         let event = self.clock.reading(time);
-        let newest = self.enter(u).max(self.enter(v)).max(event);
-        let count = left(newest - event);
-        for (node, slot) in [(u, 0), (v, 1)] {
-            let decay = powers(left(newest - self.readings[node.index()]));
-            let row = self.rows.get_mut(node);
-            for (vector, factor) in row.chunks_exact_mut(self.dimension).zip(decay) {
-                if factor != 1.0 {
-                    dispatch(Multiply { vector, factor });
-                }
-            }
-            self.readings[node.index()] = newest;
-            self.before[slot].copy_from_slice(row);
+        let readings = [self.enter(u), self.enter(v)];
+        let newest = readings[0].max(readings[1]).max(event);
+        let (keep, count) = (readings.map(|reading| powers(left(newest - reading))), left(newest - event));
+        let d = self.dimension;
+        match self.rows.get_two_mut(u, v) {
+            Some(rows) => dispatch(Meet { rows, d, keep, count }),
+            None => dispatch(Loop { row: self.rows.get_mut(u), d, keep: keep[0], count }),
         }
-        for (node, other) in [(u, 1), (v, 0)] {
-            let row = &mut self.rows.get_mut(node)[self.dimension..];
-            dispatch(AddTimes { row, factor: count, other: &self.before[other] });
+        for node in [u, v] {
+            self.readings[node.index()] = newest;
         }
     }
 
@@ -154,38 +151,64 @@ fn powers(x: f32) -> Weights {
     powers
 }
 
-struct Multiply<'a> {
-    vector: &'a mut [f32],
-    factor: f32,
+/// An event of two nodes: each vector is decayed and gets the other node's vector of one step less. From the
+/// longest walks down, so that the rows of before are read where they stand.
+struct Meet<'a> {
+    rows: [&'a mut [f32]; 2],
+    d: usize,
+    keep: [Weights; 2],
+    count: f32,
 }
 
-impl Kernel for Multiply<'_> {
+impl Kernel for Meet<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        self.vector.iter_mut().for_each(|value| *value *= self.factor);
-    }
-}
-
-/// `row += factor * other`, over the length of `row`, which is a multiple of [`LANES`].
-struct AddTimes<'a> {
-    row: &'a mut [f32],
-    factor: f32,
-    other: &'a [f32],
-}
-
-impl Kernel for AddTimes<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        for (row, other) in self.row.as_chunks_mut::<LANES>().0.iter_mut().zip(self.other.as_chunks::<LANES>().0) {
-            for l in 0..LANES {
-                row[l] = fma::<FMA>(self.factor, other[l], row[l]);
+        let Self { rows: [a, b], d, keep: [keep_a, keep_b], count } = self;
+        for step in (1..a.len() / d).rev() {
+            let ((shorter_a, a), (shorter_b, b)) = (vectors(a, step, d), vectors(b, step, d));
+            let (from_a, from_b) = (count * keep_a[step - 1], count * keep_b[step - 1]);
+            for (((a, b), shorter_a), shorter_b) in a.iter_mut().zip(b).zip(shorter_a).zip(shorter_b) {
+                for l in 0..LANES {
+                    a[l] = fma::<FMA>(from_b, shorter_b[l], keep_a[step] * a[l]);
+                    b[l] = fma::<FMA>(from_a, shorter_a[l], keep_b[step] * b[l]);
+                }
             }
         }
     }
+}
+
+/// An event of a node with itself: it is both ends.
+struct Loop<'a> {
+    row: &'a mut [f32],
+    d: usize,
+    keep: Weights,
+    count: f32,
+}
+
+impl Kernel for Loop<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for step in (1..self.row.len() / self.d).rev() {
+            let (shorter, row) = vectors(self.row, step, self.d);
+            let from = 2.0 * self.count * self.keep[step - 1];
+            for (row, shorter) in row.iter_mut().zip(shorter) {
+                for l in 0..LANES {
+                    row[l] = fma::<FMA>(from, shorter[l], self.keep[step] * row[l]);
+                }
+            }
+        }
+    }
+}
+
+/// The vectors of a row for walks of `step - 1` edges and, for writing, of `step`; `d` is a multiple of [`LANES`].
+#[inline(always)]
+fn vectors(row: &mut [f32], step: usize, d: usize) -> (&[[f32; LANES]], &mut [[f32; LANES]]) {
+    let (shorter, longer) = row.split_at_mut(step * d);
+    (shorter[(step - 1) * d..].as_chunks().0, longer[..d].as_chunks_mut().0)
 }
 
 #[cfg(test)]
@@ -229,7 +252,8 @@ mod tests {
 
     #[test]
     fn rows_decayed_when_touched_are_those_of_the_definition() {
-        let options = WalkOptions { dimension: 32, decay: Decay::Rate(0.004), seed: 5, ..WalkOptions::default() };
+        let options =
+            WalkOptions { dimension: 32, decay: Decay::Rate(0.004), seed: 5, ..WalkOptions::default() };
         let (events, now) = (events(), 700);
         let mut projection = WalkProjection::new(&options);
         for &(u, v, time) in &events {
@@ -240,7 +264,10 @@ mod tests {
             let ([row, _], [weights, _]) = projection.rows_at(node, node, EventTime(now));
             for (i, (value, expected)) in row.iter().zip(expected).enumerate() {
                 let value = f64::from(value * weights[i / 32]);
-                assert!((value - expected).abs() < 1e-4 * expected.abs().max(1.0), "{node:?} {i}: {value} {expected}");
+                assert!(
+                    (value - expected).abs() < 1e-4 * expected.abs().max(1.0),
+                    "{node:?} {i}: {value} {expected}"
+                );
             }
         }
     }
@@ -262,7 +289,8 @@ mod tests {
 
     #[test]
     fn a_long_stream_overflows_nowhere() {
-        let mut projection = WalkProjection::new(&WalkOptions { decay: Decay::Rate(1.0), ..WalkOptions::default() });
+        let mut projection =
+            WalkProjection::new(&WalkOptions { decay: Decay::Rate(1.0), ..WalkOptions::default() });
         for i in 0..2_000_i64 {
             projection.observe(NodeId((i % 3) as u32), NodeId((i % 5) as u32), EventTime(i * 1_000_000_000));
         }

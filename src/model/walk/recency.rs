@@ -41,10 +41,12 @@ pub(super) struct Recency {
 impl Recency {
     /// What stands at `time`.
     pub fn of(&self, u: NodeId, v: NodeId, time: EventTime) -> Seen {
-        let node = |node: NodeId| self.nodes.get(node.index()).copied().unwrap_or(Node { last: NEVER, events: 0 });
+        let node =
+            |node: NodeId| self.nodes.get(node.index()).copied().unwrap_or(Node { last: NEVER, events: 0 });
         let (a, b) = (node(u), node(v));
         let mut ages = [a.last, b.last, NEVER, NEVER].map(|last| age(last, time));
-        if a.events > 0 && b.events > 0
+        if a.events > 0
+            && b.events > 0
             && let Some(pair) = self.pairs.get(&unordered(u, v))
         {
             let [there, here] = if u <= v { [pair.forth, pair.back] } else { [pair.back, pair.forth] };
@@ -83,7 +85,8 @@ impl Recency {
         }
         if !gone.is_empty() {
             #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
-            self.pairs.retain(|&pair, _| !gone.contains(&((pair >> 32) as u32)) && !gone.contains(&(pair as u32)));
+            self.pairs
+                .retain(|&pair, _| !gone.contains(&((pair >> 32) as u32)) && !gone.contains(&(pair as u32)));
         }
     }
 

@@ -87,7 +87,11 @@ impl Candidates {
         }
         for (place, (src, _)) in pairs.iter().enumerate() {
             if stream.src().get(first + place / count) != Some(src) {
-                return Err(ProtocolError::CandidateSource { part, row: place + 1, event: place / count + 1 });
+                return Err(ProtocolError::CandidateSource {
+                    part,
+                    row: place + 1,
+                    event: place / count + 1,
+                });
             }
         }
         Ok(Self::Given { first, count, dst: pairs.iter().map(|pair| pair.1).collect() })

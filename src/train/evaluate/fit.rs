@@ -3,7 +3,7 @@
 //! The stream is forgotten before each epoch and rolls on through validation. The epoch with the highest
 //! validation figure is kept, with what was learned and the state after validation.
 
-use super::{EvaluationError, Epoch, Trainable, Watch};
+use super::{Epoch, EvaluationError, Trainable, Watch};
 use crate::train::protocol::{Draw, NegativeSource, Populations};
 use crate::train::stream::Stream;
 
@@ -45,14 +45,21 @@ pub(super) fn fit<T: Trainable, V>(
 ) -> Result<(Fitted<V>, T::Kept), EvaluationError> {
     let epochs = if T::LEARNS { options.epochs.max(1) } else { 1 };
     let number = |epoch: usize| if T::LEARNS { epoch } else { 0 };
-    let (mut best, mut curve, mut seconds): (Option<(usize, V, T::Kept)>, Vec<f64>, f64) = (None, Vec::new(), 0.0);
+    let (mut best, mut curve, mut seconds): (Option<(usize, V, T::Kept)>, Vec<f64>, f64) =
+        (None, Vec::new(), 0.0);
     for epoch in 1..=epochs {
         contender.reset();
         let seed = Draw::Train.seed(options.seed, epoch as u64);
         let negatives = NegativeSource::drawn(stream, populations.train.iter().copied(), seed);
         let mut watch_training = |progress: &_| watch(progress);
-        let mut part =
-            Epoch::new(stream, &populations.train, &negatives, options.batch_size, epoch, &mut watch_training);
+        let mut part = Epoch::new(
+            stream,
+            &populations.train,
+            &negatives,
+            options.batch_size,
+            epoch,
+            &mut watch_training,
+        );
         contender.train(&mut part)?;
         seconds += part.record.seconds;
         let (figure, validation) = validate(contender, number(epoch), watch)?;

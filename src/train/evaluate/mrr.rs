@@ -42,7 +42,8 @@ pub fn evaluate_mrr<T: Trainable>(
         epoch,
     };
     let validate = |contender: &mut T, epoch, watch: &mut Watch<'_>| {
-        let ranks = pass(&validation_rows, validation, Stage::Validation, epoch).run_ranks(contender, watch)?;
+        let ranks =
+            pass(&validation_rows, validation, Stage::Validation, epoch).run_ranks(contender, watch)?;
         Ok((ranks.mean_reciprocal_rank, ranks))
     };
     let (fitted, kept) = fit(stream, populations, contender, options, validate, watch)?;
