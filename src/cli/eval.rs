@@ -34,10 +34,11 @@ pub struct EvalArgs {
     pub edgebank: BankName,
     /// How to measure: dyglib is the published split at the 0.70 and 0.85 time quantiles with masked
     /// nodes; mrr ranks each event among many candidates on the same split without masked nodes;
+    /// node-label trains on links and then reads the labels of events' sources out of the model;
     /// prequential tests and then trains on every batch once
     #[arg(long, value_enum, default_value_t = ProtocolName::Dyglib)]
     pub protocol: ProtocolName,
-    /// Passes over the training part (dyglib, mrr)
+    /// Passes over the training part (all but prequential)
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub epochs: u32,
     /// Seed of everything random: weights, dropout, negatives, masked nodes
@@ -138,6 +139,7 @@ fn measure(args: &EvalArgs, threads: usize) -> anyhow::Result<Report> {
     match args.protocol {
         ProtocolName::Dyglib => run.dyglib(&mut report),
         ProtocolName::Mrr => run.mrr(&mut report),
+        ProtocolName::NodeLabel => run.node_label(&mut report),
         ProtocolName::Prequential => run.prequential(&mut report),
     }?;
     Ok(report)

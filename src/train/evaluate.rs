@@ -2,7 +2,7 @@
 //!
 //! A [`Contender`] scores a batch from the state before it and then takes it in; one that is [`Trainable`]
 //! also learns over epochs. [`dyglib`] is the published protocol of average precision, [`mrr`] ranks one
-//! positive against many, [`prequential`] tests and then trains on every batch of a stream once.
+//! positive against many, [`node_label`] reads labels of nodes out of a frozen model, [`prequential`] tests and then trains on every batch of a stream once.
 //! [`baseline`], [`learned`] and [`walk`] are the contenders. Prints and reads nothing; the caller watches
 //! through a callback.
 
@@ -13,6 +13,7 @@ pub mod dyglib;
 mod fit;
 pub mod learned;
 pub mod mrr;
+pub mod node_label;
 mod pass;
 pub mod prequential;
 pub mod walk;
@@ -67,6 +68,8 @@ pub enum Stage {
     Test,
     /// Scoring the test events of new nodes.
     Inductive,
+    /// Following the stream with what was learned.
+    Encode,
     /// Testing and then training on each batch.
     Prequential,
 }

@@ -64,6 +64,19 @@ pub enum ProtocolError {
         /// Candidates given.
         found: usize,
     },
+    /// A part has not both kinds of labels.
+    #[error(
+        "the {part} part has {positive} positive and {negative} other labels and needs at least one of each; the \
+         event file's column is `label`, 1 where it is positive and 0 where it is not"
+    )]
+    Labels {
+        /// Which part.
+        part: &'static str,
+        /// Positive labels.
+        positive: usize,
+        /// Other labels.
+        negative: usize,
+    },
     /// A candidate is for another source.
     #[error(
         "row {row} of the candidates has another source than {part} event {event}, whose candidates stand there"
@@ -197,6 +210,8 @@ pub enum Draw {
     Candidates = 7,
     /// Pairs of the past as negatives.
     Past = 8,
+    /// First weights and order of learning of the network that reads labels.
+    Labels = 9,
 }
 
 impl Draw {

@@ -14,6 +14,7 @@ use crate::train::edgebank::EdgeBank;
 use crate::train::evaluate::dyglib::{PartNegatives, evaluate_dyglib};
 use crate::train::evaluate::learned::{Learned, TestThenTrain};
 use crate::train::evaluate::mrr::evaluate_mrr;
+use crate::train::evaluate::node_label::evaluate_node_label;
 use crate::train::evaluate::prequential::evaluate_prequential;
 use crate::train::evaluate::{Candidates, EpochOptions, Watch};
 use crate::train::historical::PastPairs;
@@ -109,20 +110,41 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Labels of nodes.
+    ///
+    /// # Errors
+    /// When files or flags do not fit the events, or the model diverges.
+    pub fn node_label(self, report: &mut Report) -> anyhow::Result<()> {
+        self.refuse_negatives()?;
+        let Self { args, stream, .. } = self;
+        let populations = Populations::new(stream, &[])?;
+        report.populations(&populations);
+        let (options, watch) = (self.epoch_options(), self.watch);
+        let figures = match args.model {
+            ModelName::Walk => {
+                evaluate_node_label(stream, &populations, &mut walk_trainer(args)?, &options, watch)
+            }
+            ModelName::Tgn => {
+                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
+                evaluate_node_label(stream, &populations, &mut model, &options, watch)
+            }
+            ModelName::Edgebank | ModelName::Poptrack => {
+                anyhow::bail!(
+                    "--protocol node-label needs a model that says something of a node: tgn or walk"
+                )
+            }
+        }?;
+        report.node_label_figures(&figures);
+        Ok(())
+    }
+
     /// Test-then-train.
     ///
     /// # Errors
     /// When flags do not fit, or the model diverges.
     pub fn prequential(self, report: &mut Report) -> anyhow::Result<()> {
+        self.refuse_negatives()?;
         let Self { args, stream, watch } = self;
-        for (flag, given) in [
-            ("--negatives", args.negatives != NegativesFlag::Random),
-            ("--val-negatives", args.val_negatives != NegativesFlag::Random),
-            ("--masked", args.masked.is_some()),
-            ("--candidates", args.candidates.is_some()),
-        ] {
-            ensure!(!given, "{flag} belongs to --protocol dyglib or mrr; leave it out");
-        }
         let bank = || EdgeBank::new(args.edgebank.rule());
         let (batch_size, seed) = (args.batch_size as usize, args.seed);
         let figures = match args.model {
@@ -141,6 +163,20 @@ impl Run<'_> {
         }?;
         report.split(Split::by_quantiles(stream.times()), stream.len());
         report.prequential_figures(&figures);
+        Ok(())
+    }
+
+    /// Refuses the flags of protocols that score given negatives.
+    fn refuse_negatives(&self) -> anyhow::Result<()> {
+        let args = self.args;
+        for (flag, given) in [
+            ("--negatives", args.negatives != NegativesFlag::Random),
+            ("--val-negatives", args.val_negatives != NegativesFlag::Random),
+            ("--masked", args.masked.is_some()),
+            ("--candidates", args.candidates.is_some()),
+        ] {
+            ensure!(!given, "{flag} belongs to --protocol dyglib or mrr; leave it out");
+        }
         Ok(())
     }
 

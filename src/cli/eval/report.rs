@@ -17,6 +17,7 @@ use crate::cli::machine;
 use crate::model::walk::Decay;
 use crate::train::evaluate::dyglib::DyglibReport;
 use crate::train::evaluate::mrr::MrrReport;
+use crate::train::evaluate::node_label::NodeLabelReport;
 use crate::train::evaluate::prequential::{PrequentialFigures, PrequentialReport};
 use crate::train::evaluate::{Candidates, Fitted};
 use crate::train::protocol::{Populations, Split};
@@ -135,6 +136,17 @@ impl Report {
         self.fitted(&figures.fitted, "val_mrr_by_epoch");
     }
 
+    /// Figures of labels of nodes.
+    pub fn node_label_figures(&mut self, figures: &NodeLabelReport) {
+        self.set("test_label_auc", figures.test_auc);
+        self.set("val_label_auc", figures.validation_auc);
+        self.set("val_average_precision", figures.fitted.validation.ranking.average_precision);
+        for (part, count) in ["train", "val", "test"].iter().zip(figures.positives) {
+            self.set(&format!("{part}_positive_labels_count"), count);
+        }
+        self.fitted(&figures.fitted, "val_average_precision_by_epoch");
+    }
+
     /// How training went.
     fn fitted<V>(&mut self, fitted: &Fitted<V>, curve: &str) {
         self.set_measured("train_events_per_second", fitted.train_events_per_second);
@@ -180,6 +192,8 @@ impl Report {
             ("val_average_precision", "validation average precision", 100.0),
             ("inductive_average_precision", "new nodes average precision", 100.0),
             ("inductive_pooled_average_precision", "new nodes average precision (pooled)", 100.0),
+            ("test_label_auc", "test ROC-AUC of labels (pooled)", 100.0),
+            ("val_label_auc", "validation ROC-AUC of labels (pooled)", 100.0),
             ("test_mrr", "test mean reciprocal rank", 1.0),
             ("test_hits_at_10", "test hits at 10", 1.0),
             ("val_mrr", "validation mean reciprocal rank", 1.0),

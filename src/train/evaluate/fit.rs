@@ -45,8 +45,8 @@ pub(super) fn fit<T: Trainable, V>(
 ) -> Result<(Fitted<V>, T::Kept), EvaluationError> {
     let epochs = if T::LEARNS { options.epochs.max(1) } else { 1 };
     let number = |epoch: usize| if T::LEARNS { epoch } else { 0 };
-    let (mut best, mut curve, mut seconds): (Option<(usize, V, T::Kept)>, Vec<f64>, f64) =
-        (None, Vec::new(), 0.0);
+    let mut best: Option<(usize, V, T::Kept)> = None;
+    let (mut curve, mut seconds) = (Vec::<f64>::new(), 0.0);
     for epoch in 1..=epochs {
         contender.reset();
         let seed = Draw::Train.seed(options.seed, epoch as u64);

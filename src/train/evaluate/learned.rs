@@ -4,6 +4,7 @@
 //! While training, the model's neighbors come from an index of the masked training edges; while
 //! evaluating, from an index of all edges; always strictly earlier than the event that asks.
 
+use super::node_label::Encoder;
 use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
@@ -122,6 +123,14 @@ impl Trainable for Learned {
     fn restore(&mut self, (weights, state): &Self::Kept) -> Result<(), EvaluationError> {
         self.trainer.set_weights(weights)?;
         self.trainer.set_state(state.clone());
+        Ok(())
+    }
+}
+
+impl Encoder for Learned {
+    fn encode(&self, batch: &Batch, rows: &mut Vec<f32>) -> Result<(), EvaluationError> {
+        let world = self.features.world(self.everything.view());
+        rows.extend(self.trainer.embeddings(&world, &batch.src, &batch.times)?);
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The walk model as a contender: it has no graph to look into, so one form serves all protocols.
 
+use super::node_label::Encoder;
 use super::{Contender, EvaluationError, Scores, Trainable};
 use crate::event::{EventTime, NodeId};
 use crate::model::walk::WalkState;
@@ -37,6 +38,16 @@ impl Trainable for WalkTrainer {
     fn restore(&mut self, (parameters, state): &Self::Kept) -> Result<(), EvaluationError> {
         self.set_parameters(parameters.clone());
         self.set_state(state.clone());
+        Ok(())
+    }
+}
+
+/// The row of the event's pair: where a source goes says as much about it as what it did before.
+impl Encoder for WalkTrainer {
+    fn encode(&self, batch: &Batch, rows: &mut Vec<f32>) -> Result<(), EvaluationError> {
+        let from = rows.len();
+        rows.resize(from + batch.rows.len() * self.state().feature_count(), 0.0);
+        self.state().features(&batch.src, &batch.dst, &batch.times, &mut rows[from..]);
         Ok(())
     }
 }
