@@ -2,9 +2,9 @@
 //!
 //! A [`Contender`] scores a batch from the state before it and then takes it in; one that is [`Trainable`]
 //! also learns over epochs. [`dyglib`] is the published protocol of average precision, [`mrr`] ranks one
-//! positive against many, [`node_label`] reads labels of nodes out of a frozen model, [`prequential`] tests and then trains on every batch of a stream once.
-//! [`baseline`], [`learned`] and [`walk`] are the contenders. Prints and reads nothing; the caller watches
-//! through a callback.
+//! positive against many, [`node_label`] reads labels of nodes out of a frozen model, [`prequential`]
+//! tests and then trains on every batch of a stream once. [`baseline`], [`learned`] and [`walk`] are the
+//! contenders. Prints and reads nothing; the caller watches through a callback.
 
 pub mod baseline;
 mod candidates;
