@@ -19,7 +19,7 @@ pub mod prequential;
 pub mod walk;
 
 pub use candidates::Candidates;
-pub use contender::{Contender, Epoch, Scores, Trainable};
+pub use contender::{Contender, Epoch, EpochBatches, EpochRecord, Scores, Trainable};
 pub use fit::{EpochOptions, Fitted};
 pub use pass::{Pass, PassReport};
 

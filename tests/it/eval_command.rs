@@ -301,3 +301,35 @@ fn the_learning_curve_is_an_image() {
         assert!(names.iter().all(|name| text.contains(name)), "{flags:?}: {text}");
     }
 }
+
+#[test]
+fn labels_of_nodes_are_read_out_of_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let (events, json) = (folder.path().join("events.csv"), folder.path().join("out.json"));
+    // Users who have been busy of late are labelled.
+    let mut text = String::from("src,dst,ts,label\n");
+    for t in 0..1500_u32 {
+        let user = if t % 3 == 0 { t % 5 } else { t * 7 % 60 };
+        let _ = writeln!(text, "u{user},p{},{t},{}", t * 11 % 13, u8::from(user < 5 && t % 3 == 0));
+    }
+    std::fs::write(&events, &text).unwrap();
+    let (from, to) = (events.to_str().unwrap(), json.to_str().unwrap());
+    let measure = |model| {
+        let line = ["eval", "--events", from, "--json", to, "--protocol", "node-label", "--epochs", "1"];
+        run(&Line::try_parse_from([&line[..], &["--model", model]].concat())?.args)?;
+        anyhow::Ok(timeless(serde_json::from_slice(&std::fs::read(&json)?)?))
+    };
+    for model in ["walk", "tgn"] {
+        let found = measure(model).unwrap();
+        let auc = share(&found, "test_label_auc");
+        assert!(auc > 0.6, "{model}: {auc}");
+        share(&found, "val_label_auc");
+        assert!(found["train_positive_labels_count"].as_u64().unwrap() > 100);
+        assert_eq!(found, measure(model).unwrap(), "a run follows from its flags");
+    }
+    let error = format!("{:#}", measure("edgebank").unwrap_err());
+    assert!(error.contains("tgn or walk"), "{error}");
+    std::fs::write(&events, text.replace(",1\n", ",\n")).unwrap();
+    let error = format!("{:#}", measure("walk").unwrap_err());
+    assert!(error.contains("the training part has 0 positive") && error.contains("`label`"), "{error}");
+}

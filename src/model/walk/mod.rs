@@ -32,8 +32,8 @@ use recency::Recency;
 /// Pairs whose features one thread computes at a time.
 const PIECE: usize = 50;
 
-/// Rows are at random places: those of the pair after the next are asked for ahead.
-const AHEAD: usize = 2;
+/// Rows are at random places: those of the pair so many further on are asked for ahead.
+const AHEAD: usize = 4;
 
 /// What walk projections remember of a stream.
 #[derive(Clone, Debug)]

@@ -155,3 +155,39 @@ fn all(stream: &Stream) -> DestinationPool {
     pool.extend(stream.dst());
     pool
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{EdgeEvent, EventTime, NodeKey};
+    use crate::train::stream::StreamBuilder;
+
+    #[test]
+    fn historical_candidates_are_half_own_ones_and_never_the_true_one() {
+        let mut builder = StreamBuilder::new();
+        for t in 0..400_i64 {
+            builder.push(&EdgeEvent {
+                src: NodeKey::Int(t % 4),
+                dst: NodeKey::Int(100 + t % 80),
+                time: EventTime(t),
+                edge_type: None,
+                features: vec![],
+                label: None,
+            });
+        }
+        let stream = builder.finish();
+        let (candidates, mut found) = (Candidates::historical(&stream, 200, 30, 5), Vec::new());
+        for row in 300..400 {
+            let (src, dst) = (stream.src()[row], stream.dst()[row]);
+            candidates.of(row, src, dst, &mut found);
+            assert!(!found.contains(&dst));
+            // The first half of the stream has 20 destinations a source; 15 of them stand last, each once.
+            let own: HashSet<_> = found[found.len() - 15..].iter().map(|node| node.0).collect();
+            let met = |node: u32| (0..200).any(|row| stream.src()[row] == src && stream.dst()[row].0 == node);
+            assert!(own.len() == 15 && own.iter().all(|&node| met(node)));
+        }
+        let all = Candidates::historical(&stream, 0, 30, 5);
+        all.of(399, stream.src()[399], NodeId::NONE, &mut found);
+        assert_eq!((found.len(), all.count()), (30, 30), "a source that met nobody has random ones");
+    }
+}
