@@ -3,27 +3,23 @@
 //! Progress, notes and a summary go to standard error; the figures are one JSON object. Wires the file
 //! readers to `train::evaluate` and measures nothing itself.
 
+mod measure;
+mod plot;
 mod progress;
 mod report;
+mod values;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::events::{read_nodes, read_pairs, read_stream};
-use crate::device;
-use crate::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
-use crate::train::edgebank::{BankRule, EdgeBank};
-use crate::train::evaluate::bank::evaluate_bank;
-use crate::train::evaluate::learned::{LearnedOptions, Sight, TestThenTrain, evaluate_learned};
-use crate::train::evaluate::prequential::evaluate_prequential;
-use crate::train::evaluate::{Candidates, PartNegatives, StaticReport};
-use crate::train::protocol::{NegativeSource, Populations, Split, draw_masked};
-use crate::train::stream::Stream;
-use crate::train::{Trainer, TrainerOptions};
+use super::events::read_stream;
+use crate::model::ModelOptions;
+use crate::model::walk::Decay;
 use progress::ProgressBars;
 use report::Report;
+pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName};
 
 /// Measure a model on an event file
 #[derive(Args, Clone, Debug)]
@@ -38,10 +34,12 @@ pub struct EvalArgs {
     #[arg(long, value_enum, default_value_t = BankName::Unlimited)]
     pub edgebank: BankName,
     /// How to measure: dyglib is the published split at the 0.70 and 0.85 time quantiles with masked
-    /// nodes; prequential tests and then trains on every batch once
+    /// nodes; mrr ranks each event among many candidates on the same split without masked nodes;
+    /// node-label trains on links and then reads the labels of events' sources out of the model;
+    /// prequential tests and then trains on every batch once
     #[arg(long, value_enum, default_value_t = ProtocolName::Dyglib)]
     pub protocol: ProtocolName,
-    /// Passes over the training part (dyglib)
+    /// Passes over the training part (all but prequential)
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub epochs: u32,
     /// Seed of everything random: weights, dropout, negatives, masked nodes
@@ -50,17 +48,20 @@ pub struct EvalArgs {
     /// Events a batch
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub batch_size: u32,
-    /// Negatives of the test part: columns neg_src, neg_dst, one row per test event (dyglib)
-    #[arg(long, value_name = "FILE")]
-    pub negatives: Option<PathBuf>,
-    /// Negatives of the validation part, in the same form (dyglib)
-    #[arg(long, value_name = "FILE")]
-    pub val_negatives: Option<PathBuf>,
+    /// Negatives of the test part. Drawn: random destinations; historical pairs, from before the batch;
+    /// inductive ones, of these new in the test part (dyglib); under mrr historical is half of them
+    /// destinations that the source met in training. Or a file with columns neg_src, neg_dst: one row per
+    /// test event (dyglib), or equally many rows per event, one event after another (mrr)
+    #[arg(long, value_name = "random|historical|inductive|FILE", default_value = "random")]
+    pub negatives: NegativesFlag,
+    /// Negatives of the validation part, in the same form
+    #[arg(long, value_name = "random|historical|inductive|FILE", default_value = "random")]
+    pub val_negatives: NegativesFlag,
     /// Nodes whose training edges are left out: column node (dyglib)
     #[arg(long, value_name = "FILE")]
     pub masked: Option<PathBuf>,
-    /// Rank each test event among this many drawn destinations as well, for the mean reciprocal rank
-    /// (dyglib)
+    /// Drawn candidates per event (mrr: 100 if not given); under dyglib each test event is ranked among
+    /// this many random destinations as well
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub candidates: Option<u32>,
     /// Step size of Adam
@@ -69,7 +70,20 @@ pub struct EvalArgs {
     /// Share of activations dropped while training; 0.4 for graphmixer and 0.1 for others if not given
     #[arg(long)]
     pub dropout: Option<f64>,
-    /// Which edges an event may have as neighbors (prequential)
+    /// Edges of the longest walk counted from either node, 1 to 4 (walk)
+    #[arg(long, default_value_t = 3)]
+    pub walk_steps: usize,
+    /// Length of a projected vector, a multiple of 16 (walk)
+    #[arg(long, default_value_t = 128)]
+    pub walk_dimension: usize,
+    /// How an edge loses weight as it ages: a rate per unit of time, such as 1e-6, or span:POWER, by that
+    /// power of the time since the first event, which needs no unit (walk)
+    #[arg(long, value_name = "RATE|span:POWER", default_value = "span:10", value_parser = values::decay)]
+    pub walk_decay: Decay,
+    /// Events over which a destination's popularity halves (poptrack)
+    #[arg(long, value_name = "EVENTS", default_value_t = 1000.0)]
+    pub half_life: f64,
+    /// Which edges an event may have as neighbors (models that look at neighbors, prequential)
     #[arg(long, value_enum, default_value_t = SightName::WithinBatch)]
     pub sight: SightName,
     /// Threads to compute with; all cores if not given
@@ -78,94 +92,19 @@ pub struct EvalArgs {
     /// Where the figures go as one JSON object; `-` is standard output
     #[arg(long, value_name = "OUT")]
     pub json: Option<PathBuf>,
-}
-
-/// What can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ModelName {
-    /// Temporal graph network: memory, and attention over the 10 most recent neighbors
-    Tgn,
-    /// As tgn, with a plain recurrent cell and embeddings that drift with time; looks at no neighbors
-    Jodie,
-    /// An MLP-Mixer over the 20 most recent edges of a node, without memory
-    Graphmixer,
-    /// Attention over 20 recent neighbors and 20 of each of theirs, without memory
-    Tgat,
-    /// The baseline without parameters
-    Edgebank,
-}
-
-impl ModelName {
-    /// The shape of the model; `None` where there is nothing to train.
-    fn options(self) -> Option<ModelOptions> {
-        Some(match self {
-            Self::Tgn => TgnOptions::default().into(),
-            Self::Jodie => TgnOptions::jodie().into(),
-            Self::Graphmixer => GraphMixerOptions::default().into(),
-            Self::Tgat => TgatOptions::default().into(),
-            Self::Edgebank => return None,
-        })
-    }
+    /// Where the learning curve goes as an SVG image: the validation figure of each epoch, or under
+    /// prequential the average precision of each tenth of the stream
+    #[arg(long, value_name = "OUT.svg")]
+    pub plot: Option<PathBuf>,
 }
 
 impl EvalArgs {
-    /// The model to train, but for the features of the events; `None` where there is nothing to train.
+    /// The shape of the model that learns on samples, but for the features of the events; `None` for others.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
         let options = self.model.options()?;
         Some(self.dropout.map_or(options, |dropout| options.with_dropout(dropout as f32)))
     }
-}
-
-/// Which pairs the baseline holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BankName {
-    /// Every pair seen so far
-    Unlimited,
-    /// Pairs of the newest 15 % of the events
-    Window,
-    /// Pairs within the mean repeat interval
-    RepeatInterval,
-    /// Pairs seen at least as often as the mean pair
-    RepeatThreshold,
-}
-
-impl BankName {
-    fn rule(self) -> BankRule {
-        match self {
-            Self::Unlimited => BankRule::Unlimited,
-            Self::Window => BankRule::Window,
-            Self::RepeatInterval => BankRule::RepeatInterval,
-            Self::RepeatThreshold => BankRule::RepeatThreshold,
-        }
-    }
-}
-
-/// Which edges an event may have as neighbors under the prequential protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SightName {
-    /// Edges of earlier batches
-    EarlierBatches,
-    /// Also earlier edges of the batch itself
-    WithinBatch,
-}
-
-impl From<SightName> for Sight {
-    fn from(name: SightName) -> Self {
-        match name {
-            SightName::EarlierBatches => Self::EarlierBatches,
-            SightName::WithinBatch => Self::WithinBatch,
-        }
-    }
-}
-
-/// How to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ProtocolName {
-    /// The published split of DyGLib and TGN
-    Dyglib,
-    /// Test-then-train in one pass
-    Prequential,
 }
 
 /// Runs the command.
@@ -181,6 +120,11 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         "--learning-rate {} is not above 0",
         args.learning_rate
     );
+    ensure!(
+        args.half_life > 0.0 && args.half_life.is_finite(),
+        "--half-life {} is not above 0",
+        args.half_life
+    );
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
@@ -188,6 +132,10 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         .context("cannot start the compute threads")?;
     let report = pool.install(|| measure(args, pool.current_num_threads()))?;
     eprint!("{}", report.summary());
+    if let Some(path) = &args.plot {
+        std::fs::write(path, plot::svg(&report.curves()))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     match &args.json {
         Some(path) => report.write(path),
         None => Ok(()),
@@ -197,101 +145,14 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
 fn measure(args: &EvalArgs, threads: usize) -> anyhow::Result<Report> {
     let stream = read_stream(&args.events, &mut |note| eprintln!("note: {note}"))?;
     let mut report = Report::new(args, &stream, threads);
-    match args.protocol {
-        ProtocolName::Dyglib => {
-            let (populations, negatives) = dyglib_inputs(args, &stream)?;
-            report.populations(&populations);
-            report.static_figures(&measure_static(args, &stream, &populations, &negatives)?);
-        }
-        ProtocolName::Prequential => {
-            for (flag, given) in [
-                ("--negatives", args.negatives.is_some()),
-                ("--val-negatives", args.val_negatives.is_some()),
-                ("--masked", args.masked.is_some()),
-                ("--candidates", args.candidates.is_some()),
-            ] {
-                ensure!(!given, "{flag} belongs to --protocol dyglib; leave it out");
-            }
-            measure_prequential(args, &stream, &mut report)?;
-        }
-    }
-    Ok(report)
-}
-
-fn dyglib_inputs(args: &EvalArgs, stream: &Stream) -> anyhow::Result<(Populations, PartNegatives)> {
-    let masked = match &args.masked {
-        Some(path) => read_nodes(path, stream)?,
-        None => draw_masked(stream, args.seed),
-    };
-    let populations = Populations::new(stream, &masked)?;
-    let mut negatives = PartNegatives::drawn(stream, &populations, args.seed);
-    let given = |path: &Path, part, expected| -> anyhow::Result<NegativeSource> {
-        NegativeSource::given(&read_pairs(path, stream)?, part, expected)
-            .with_context(|| format!("{} does not fit the events", path.display()))
-    };
-    if let Some(path) = &args.val_negatives {
-        negatives.validation = given(path, "validation", populations.validation().len())?;
-    }
-    if let Some(path) = &args.negatives {
-        negatives.test = given(path, "test", populations.test().len())?;
-    }
-    Ok((populations, negatives))
-}
-
-fn measure_static(
-    args: &EvalArgs,
-    stream: &Stream,
-    populations: &Populations,
-    negatives: &PartNegatives,
-) -> anyhow::Result<StaticReport> {
-    let candidates = args.candidates.map(|count| Candidates::new(stream, count as usize, args.seed));
-    let (rule, batch_size) = (args.edgebank.rule(), args.batch_size as usize);
     let mut bars = ProgressBars::new(args.epochs as usize);
     let mut watch = |progress: &_| bars.show(progress);
-    Ok(match args.model_options() {
-        None => {
-            let candidates = candidates.as_ref();
-            evaluate_bank(stream, populations, negatives, rule, batch_size, candidates, &mut watch)?
-        }
-        Some(model) => {
-            let options = LearnedOptions {
-                epochs: args.epochs as usize,
-                batch_size,
-                seed: args.seed,
-                candidates: candidates.as_ref(),
-            };
-            let trainer = trainer(args, model, stream)?;
-            evaluate_learned(stream, populations, negatives, trainer, &options, &mut watch)?
-        }
-    })
-}
-
-#[allow(clippy::cast_possible_truncation)]
-fn trainer(args: &EvalArgs, model: ModelOptions, stream: &Stream) -> anyhow::Result<Trainer> {
-    let probe = device::probe();
-    eprintln!("{}", probe.reason);
-    let model = model.with_features(stream.feature_dimension(), 0);
-    let options = TrainerOptions { model, learning_rate: args.learning_rate as f32, seed: args.seed };
-    Ok(Trainer::new(options, &probe.chosen)?)
-}
-
-fn measure_prequential(args: &EvalArgs, stream: &Stream, report: &mut Report) -> anyhow::Result<()> {
-    let mut bars = ProgressBars::new(1);
-    let mut watch = |progress: &_| bars.show(progress);
-    let (rule, batch_size, seed) = (args.edgebank.rule(), args.batch_size as usize, args.seed);
-    let figures = match args.model_options() {
-        None => {
-            let mut bank = EdgeBank::new(rule);
-            evaluate_prequential(stream, &mut bank, None, batch_size, seed, &mut watch)?
-        }
-        Some(model) => {
-            let trainer = trainer(args, model, stream)?;
-            let mut model = TestThenTrain::new(stream, trainer, args.sight.into())?;
-            let bank = Some(EdgeBank::new(rule));
-            evaluate_prequential(stream, &mut model, bank, batch_size, seed, &mut watch)?
-        }
-    };
-    report.split(Split::by_quantiles(stream.times()), stream.len());
-    report.prequential_figures(&figures);
-    Ok(())
+    let run = measure::Run { args, stream: &stream, watch: &mut watch };
+    match args.protocol {
+        ProtocolName::Dyglib => run.dyglib(&mut report),
+        ProtocolName::Mrr => run.mrr(&mut report),
+        ProtocolName::NodeLabel => run.node_label(&mut report),
+        ProtocolName::Prequential => run.prequential(&mut report),
+    }?;
+    Ok(report)
 }

@@ -11,6 +11,8 @@
 //! [`TgnState::remember`] writes memory back and stores the batch's messages, which the *next* batch applies: no event
 //! ever sees itself. Of a model without memory it keeps the time of each node's last event.
 //!
+//! [`walk`] is a model of its own: no sample, no messages, a few vectors per node.
+//!
 //! Reads no storage: a pass computes on what was sampled and gathered before it, and cannot fail.
 //! Knows nothing of losses, optimizers, protocols or requests.
 
@@ -32,6 +34,7 @@ mod state;
 pub(crate) mod tables;
 pub mod tgat;
 pub mod tgn;
+pub mod walk;
 mod weights;
 
 pub use builder::ModelError;

@@ -25,6 +25,7 @@ mod tape;
 mod tensor;
 
 pub use adam::{Adam, AdamOptions};
+pub use cpu::elementwise::log_scale;
 pub use ops::attention::TemporalAttention;
 pub use ops::recurrent::{GruParams, RnnParams};
 pub use ops::segment::{Groups, Reduce};

@@ -80,6 +80,12 @@ impl EdgeBank {
         }
     }
 
+    /// Which pairs count.
+    #[must_use]
+    pub fn rule(&self) -> BankRule {
+        self.rule
+    }
+
     /// Scores the pair: 1 if it is held, else 0.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]

@@ -1,23 +1,32 @@
-//! Evaluation runs: what is measured, and the loop they share, which scores a batch from the state
-//! before it and then lets the contender take it in.
+//! Evaluation runs: what is measured, and the loops that every contender shares.
 //!
-//! [`bank`] runs the EdgeBank baseline under the published protocol, [`learned`] a trained model, and
-//! [`prequential`] tests and then trains on every batch of a stream once. Prints and reads nothing;
-//! the caller watches through a callback.
+//! A [`Contender`] scores a batch from the state before it and then takes it in; one that is [`Trainable`]
+//! also learns over epochs. [`dyglib`] is the published protocol of average precision, [`mrr`] ranks one
+//! positive against many, [`node_label`] reads labels of nodes out of a frozen model, [`prequential`]
+//! tests and then trains on every batch of a stream once. [`baseline`], [`learned`] and [`walk`] are the
+//! contenders. Prints and reads nothing; the caller watches through a callback.
 
-pub mod bank;
+pub mod baseline;
+mod candidates;
+mod contender;
+pub mod dyglib;
+mod fit;
 pub mod learned;
+pub mod mrr;
+pub mod node_label;
+mod pass;
 pub mod prequential;
+pub mod walk;
+
+pub use candidates::Candidates;
+pub use contender::{Contender, Epoch, EpochBatches, EpochRecord, Scores, Trainable};
+pub use fit::{EpochOptions, Fitted};
+pub use pass::{Pass, PassReport};
 
 use thiserror::Error;
 
 use super::TrainError;
-use super::edgebank::EdgeBank;
-use super::negative::DestinationPool;
-use super::protocol::{Batch, Draw, NegativeSource, Populations, ProtocolError};
-use super::ranking::{RankingMeter, RankingSummary, reciprocal_rank};
-use super::stream::Stream;
-use crate::event::{EventTime, NodeId};
+use super::protocol::ProtocolError;
 use crate::feature::FeatureError;
 use crate::graph::SpillError;
 use crate::model::ModelError;
@@ -59,6 +68,8 @@ pub enum Stage {
     Test,
     /// Scoring the test events of new nodes.
     Inductive,
+    /// Following the stream with what was learned.
+    Encode,
     /// Testing and then training on each batch.
     Prequential,
 }
@@ -81,206 +92,16 @@ pub struct Progress {
 /// Hears after every batch where the run stands.
 pub type Watch<'a> = dyn FnMut(&Progress) + 'a;
 
-/// Scores of one batch: one positive and one negative per event, the higher the likelier.
-pub struct Scores {
-    /// Scores of the events.
-    pub positive: Vec<f32>,
-    /// Scores of the negatives beside them.
-    pub negative: Vec<f32>,
-}
-
-/// Something that scores events before it knows them.
-pub trait Contender {
-    /// Scores the positives and negatives of `batch` from the state before it, then takes in its
-    /// positives.
-    ///
-    /// # Errors
-    /// When the contender can no longer score.
-    fn score_then_observe(&mut self, batch: &Batch) -> Result<Scores, EvaluationError>;
-
-    /// Scores an event from `src` to each of `candidates` at `time`; changes nothing.
-    ///
-    /// # Errors
-    /// When the contender cannot read what it scores by.
-    fn score_candidates(
-        &self,
-        src: NodeId,
-        time: EventTime,
-        candidates: &[NodeId],
-    ) -> Result<Vec<f32>, EvaluationError>;
-}
-
-impl Contender for EdgeBank {
-    fn score_then_observe(&mut self, batch: &Batch) -> Result<Scores, EvaluationError> {
-        let positive = self.scores(&batch.src, &batch.dst);
-        let negative = self.scores(&batch.negative_src, &batch.negative_dst);
-        self.observe(&batch.src, &batch.dst, &batch.times);
-        Ok(Scores { positive, negative })
-    }
-
-    fn score_candidates(
-        &self,
-        src: NodeId,
-        _time: EventTime,
-        candidates: &[NodeId],
-    ) -> Result<Vec<f32>, EvaluationError> {
-        Ok(candidates.iter().map(|&dst| self.score(src, dst)).collect())
-    }
-}
-
-/// Figures of one rolling pass.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PassReport {
-    /// Average precision and ROC-AUC.
-    pub ranking: RankingSummary,
-    /// Mean reciprocal rank among drawn candidates, if it was asked for.
-    pub mean_reciprocal_rank: Option<f64>,
-}
-
-/// Figures under the published protocol.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StaticReport {
-    /// The validation part, at the epoch that was chosen.
-    pub validation: PassReport,
-    /// The test part: all of its events.
-    pub test: PassReport,
-    /// Test events of new nodes; `None` if there are none.
-    pub inductive: Option<PassReport>,
-    /// Epochs trained; 0 for a contender that is not trained.
-    pub epochs: usize,
-    /// The epoch with the highest validation average precision, counted from 1; 0 if there was none.
-    pub best_epoch: usize,
-    /// Events trained on per second of training time, all epochs together.
-    pub train_events_per_second: Option<f64>,
-}
-
-/// The negatives of each part that is scored.
-pub struct PartNegatives {
-    /// Of the validation part.
-    pub validation: NegativeSource,
-    /// Of the test part.
-    pub test: NegativeSource,
-    /// Of the inductive test.
-    pub inductive: NegativeSource,
-}
-
-impl PartNegatives {
-    /// Negatives drawn by `seed`: from all distinct destinations of the stream, and for the inductive
-    /// test from the destinations of its events.
-    #[must_use]
-    pub fn drawn(stream: &Stream, populations: &Populations, seed: u64) -> Self {
-        let all = |draw: Draw| NegativeSource::drawn(stream, 0..stream.len(), draw.seed(seed, 0));
-        let subset = populations.inductive.iter().copied();
-        Self {
-            validation: all(Draw::Validation),
-            test: all(Draw::Test),
-            inductive: NegativeSource::drawn(stream, subset, Draw::Inductive.seed(seed, 0)),
-        }
-    }
-}
-
-/// One rolling pass over a part of the stream.
-pub struct Pass<'a> {
-    /// The stream.
-    pub stream: &'a Stream,
-    /// Rows of the part, ascending.
-    pub rows: &'a [usize],
-    /// Its negatives.
-    pub negatives: &'a NegativeSource,
-    /// Events a batch, at least 1.
-    pub batch_size: usize,
-    /// Candidates for the mean reciprocal rank, if it is wanted.
-    pub candidates: Option<&'a Candidates>,
-    /// Which part it is.
-    pub stage: Stage,
-    /// Epoch, counted from 1; 0 outside of epochs.
-    pub epoch: usize,
-}
-
-impl Pass<'_> {
-    /// Lets `contender` score the part batch by batch, each from the state before it.
-    ///
-    /// # Errors
-    /// When the contender fails or there is nothing to score.
-    pub fn run(
-        &self,
-        contender: &mut dyn Contender,
-        watch: &mut Watch<'_>,
-    ) -> Result<PassReport, EvaluationError> {
-        let (mut batch, mut meter, mut ranks) = (Batch::default(), RankingMeter::default(), 0.0);
-        let mut done = 0;
-        for (number, rows) in self.rows.chunks(self.batch_size.max(1)).enumerate() {
-            batch.load(self.stream, rows.iter().copied());
-            batch.load_negatives(self.negatives, number, done);
-            if let Some(candidates) = self.candidates {
-                ranks += candidates.reciprocal_ranks(contender, &batch)?;
-            }
-            let scores = contender.score_then_observe(&batch)?;
-            meter.push(&scores.positive, &scores.negative);
-            done += rows.len();
-            watch(&Progress {
-                stage: self.stage,
-                epoch: self.epoch,
-                done,
-                total: self.rows.len(),
-                average_precision: meter.average_precision(),
-            });
-        }
-        let part = match self.stage {
-            Stage::Validation => "validation",
-            Stage::Inductive => "inductive",
-            _ => "test",
-        };
-        let ranking = meter.summary().ok_or(EvaluationError::NothingScored { part })?;
-        let mean_reciprocal_rank = self.candidates.map(|_| ranks / self.rows.len() as f64);
-        Ok(PassReport { ranking, mean_reciprocal_rank })
-    }
-}
-
-/// Draws the destinations that an event's true destination is ranked among.
-#[derive(Debug)]
-pub struct Candidates {
-    pool: DestinationPool,
-    count: usize,
-    seed: u64,
-}
-
-impl Candidates {
-    /// `count` candidates per event, drawn by `seed` uniformly from the distinct destinations of the
-    /// stream.
-    #[must_use]
-    pub fn new(stream: &Stream, count: usize, seed: u64) -> Self {
-        let mut pool = DestinationPool::new();
-        pool.extend(stream.dst());
-        Self { pool, count, seed: Draw::Candidates.seed(seed, 0) }
-    }
-
-    /// Sum of the reciprocal ranks of the batch's events, scored from the state before the batch.
-    fn reciprocal_ranks(&self, contender: &dyn Contender, batch: &Batch) -> Result<f64, EvaluationError> {
-        let (mut sum, mut drawn, mut asked) = (0.0, Vec::new(), Vec::new());
-        for (((&row, &src), &dst), &time) in
-            batch.rows.iter().zip(&batch.src).zip(&batch.dst).zip(&batch.times)
-        {
-            self.pool.draw(self.seed, row as u64, self.count, &mut drawn);
-            asked.clear();
-            asked.push(dst);
-            asked.extend(drawn.iter().filter(|&&other| other != dst));
-            let scores = contender.score_candidates(src, time, &asked)?;
-            if let Some((&positive, others)) = scores.split_first() {
-                sum += reciprocal_rank(positive, others);
-            }
-        }
-        Ok(sum)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::dyglib::{PartNegatives, evaluate_dyglib};
     use super::prequential::evaluate_prequential;
     use super::*;
-    use crate::event::{EdgeEvent, NodeKey};
-    use crate::train::edgebank::BankRule;
-    use crate::train::stream::StreamBuilder;
+    use crate::event::{EdgeEvent, EventTime, NodeId, NodeKey};
+    use crate::train::StepMode;
+    use crate::train::edgebank::{BankRule, EdgeBank};
+    use crate::train::protocol::{Batch, NegativeSource, Populations};
+    use crate::train::stream::{Stream, StreamBuilder};
 
     fn stream(events: impl IntoIterator<Item = (i64, i64)>) -> Stream {
         let mut builder = StreamBuilder::new();
@@ -306,7 +127,7 @@ mod tests {
     }
 
     impl Contender for Recorder {
-        fn score_then_observe(&mut self, batch: &Batch) -> Result<Scores, EvaluationError> {
+        fn take(&mut self, batch: &Batch, _: StepMode) -> Result<Scores, EvaluationError> {
             assert_eq!(batch.rows.first(), Some(&self.observed), "batches follow one another");
             self.observed += batch.rows.len();
             self.batches.push(batch.rows.len());
@@ -355,7 +176,7 @@ mod tests {
         let stream = stream((0..1000).map(|t| (t % 10, 10 + t * 7919 % 500)));
         let rows: Vec<usize> = (0..1000).collect();
         let negatives = NegativeSource::drawn(&stream, 0..1000, 1);
-        let candidates = Candidates::new(&stream, 9, 0);
+        let candidates = Candidates::drawn(&stream, 9, 0);
         let pass = Pass {
             stream: &stream,
             rows: &rows,
@@ -366,7 +187,7 @@ mod tests {
             epoch: 0,
         };
         let report = pass.run(&mut Recorder::default(), &mut |_| ()).unwrap();
-        let mrr = report.mean_reciprocal_rank.unwrap();
+        let mrr = report.ranks.unwrap().mean_reciprocal_rank;
         // Nine candidates, now and then one fewer because it is the true destination.
         assert!((mrr - 2.0 / 11.0).abs() < 2e-3, "{mrr}");
         assert_eq!(report.ranking.batches, 16);
@@ -380,13 +201,16 @@ mod tests {
         let populations = Populations::new(&stream, &[NodeId(0), NodeId(5)]).unwrap();
         let negatives = PartNegatives::drawn(&stream, &populations, 9);
         let run = |batch| {
-            let rule = BankRule::Unlimited;
-            bank::evaluate_bank(&stream, &populations, &negatives, rule, batch, None, &mut |_| ()).unwrap()
+            let mut bank = EdgeBank::new(BankRule::Unlimited);
+            let options = EpochOptions { epochs: 3, batch_size: batch, seed: 0 };
+            evaluate_dyglib(&stream, &populations, &negatives, &mut bank, &options, None, &mut |_| ())
+                .unwrap()
         };
         assert_eq!(run(50), run(50));
         let report = run(50);
         assert_eq!(report.test.ranking.events, populations.test().len());
         assert_eq!(report.inductive.unwrap().ranking.events, populations.inductive.len());
-        assert_eq!(report.validation.ranking.events, populations.validation().len());
+        assert_eq!(report.fitted.validation.ranking.events, populations.validation().len());
+        assert_eq!((report.fitted.epochs, report.fitted.best_epoch), (0, 0), "nothing to learn");
     }
 }

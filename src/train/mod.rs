@@ -3,14 +3,17 @@
 //! [`Trainer`] scores, learns from and remembers one batch at a time, which was prepared before
 //! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`DestinationPool`] is where its
 //! random negatives come from.
-//! [`ranking`], [`edgebank`], [`protocol`] and [`evaluate`] measure models the
+//! [`WalkTrainer`] is the same for the model that samples nothing.
+//! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
 pub mod edgebank;
 pub mod evaluate;
+pub mod historical;
 mod look;
 pub mod lookahead;
 mod negative;
+pub mod popularity;
 mod prepare;
 pub mod protocol;
 pub mod quantile;
@@ -19,6 +22,7 @@ mod save;
 mod step;
 pub mod stream;
 mod trainer;
+mod walk;
 
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
@@ -27,3 +31,4 @@ pub use trainer::{
     Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError, Trainer, TrainerOptions,
     World,
 };
+pub use walk::{WalkReport, WalkTrainer};

@@ -3,7 +3,7 @@
 //! A draw is a function of (seed, batch, place in the batch) and of the pool, never of what was drawn
 //! before, so a restored or replayed run draws the same negatives. A drawn pair may happen to be a true
 //! edge; that is the custom of the field and is left as it is. Historical and inductive negatives belong
-//! to evaluation protocols, not to training.
+//! to evaluation protocols, not to training ([`historical`](super::historical)).
 
 use crate::device::rng;
 use crate::event::NodeId;
@@ -89,6 +89,15 @@ impl DestinationPool {
         out.extend(
             (0..count as u64).map(|i| self.nodes[rng::below([STREAM, seed, batch, i], size) as usize]),
         );
+    }
+}
+
+/// Moves `count` of `items`, drawn without replacement, to the front.
+pub(super) fn shuffle_front<T>(items: &mut [T], count: usize, key: [u64; 3]) {
+    let prefix = rng::prefix(key);
+    for i in 0..count.min(items.len()) {
+        let rest = u32::try_from(items.len() - i).unwrap_or(u32::MAX);
+        items.swap(i, i + rng::scale(rng::draw(prefix, i as u64), rest) as usize);
     }
 }
 

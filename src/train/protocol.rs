@@ -13,9 +13,10 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::negative::DestinationPool;
+use super::negative::{DestinationPool, shuffle_front};
 use super::quantile::quantile;
 use super::stream::Stream;
+use super::trainer::{Negatives, Positives};
 use crate::device::rng;
 use crate::event::{EdgeId, EventTime, NodeId};
 
@@ -49,6 +50,44 @@ pub enum ProtocolError {
         expected: usize,
         /// Negatives given.
         found: usize,
+    },
+    /// Events have not equally many candidates.
+    #[error(
+        "{found} candidates were given for {events} {part} events; there must be equally many for each event, at \
+         least one, those of one event after another"
+    )]
+    CandidateCount {
+        /// Which part.
+        part: &'static str,
+        /// Events of the part.
+        events: usize,
+        /// Candidates given.
+        found: usize,
+    },
+    /// A part has not both kinds of labels.
+    #[error(
+        "the {part} part has {positive} positive and {negative} other labels and needs at least one of each; the \
+         event file's column is `label`, 1 where it is positive and 0 where it is not"
+    )]
+    Labels {
+        /// Which part.
+        part: &'static str,
+        /// Positive labels.
+        positive: usize,
+        /// Other labels.
+        negative: usize,
+    },
+    /// A candidate is for another source.
+    #[error(
+        "row {row} of the candidates has another source than {part} event {event}, whose candidates stand there"
+    )]
+    CandidateSource {
+        /// Which part.
+        part: &'static str,
+        /// Row of the candidates, from 1.
+        row: usize,
+        /// Event of the part, from 1.
+        event: usize,
     },
 }
 
@@ -147,11 +186,7 @@ pub fn draw_masked(stream: &Stream, seed: u64) -> Vec<NodeId> {
     pool.extend(&stream.dst()[from..]);
     let mut nodes = pool.nodes().to_vec();
     let count = (stream.nodes() / MASKED_ONE_IN).min(nodes.len());
-    for i in 0..count {
-        let rest = u32::try_from(nodes.len() - i).unwrap_or(u32::MAX);
-        let pick = i + rng::below([Draw::Masked as u64, seed, 0, i as u64], rest) as usize;
-        nodes.swap(i, pick);
-    }
+    shuffle_front(&mut nodes, count, [Draw::Masked as u64, seed, 0]);
     nodes.truncate(count);
     nodes
 }
@@ -173,6 +208,10 @@ pub enum Draw {
     Prequential = 6,
     /// Candidates of ranking.
     Candidates = 7,
+    /// Pairs of the past as negatives.
+    Past = 8,
+    /// First weights and order of learning of the network that reads labels.
+    Labels = 9,
 }
 
 impl Draw {
@@ -282,6 +321,18 @@ impl Batch {
         self.times.extend(self.rows.iter().map(|&row| stream.times()[row]));
         self.edges.clear();
         self.edges.extend(self.rows.iter().map(|&row| EdgeId(row as u64)));
+    }
+
+    /// The events.
+    #[must_use]
+    pub fn positives(&self) -> Positives<'_> {
+        Positives { src: &self.src, dst: &self.dst, times: &self.times, edges: &self.edges }
+    }
+
+    /// The negatives beside them.
+    #[must_use]
+    pub fn negatives(&self) -> Negatives<'_> {
+        Negatives { src: &self.negative_src, dst: &self.negative_dst }
     }
 
     /// Takes in the negatives of batch number `batch`, whose positives stand at `first..` in their part.

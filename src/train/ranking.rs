@@ -39,13 +39,61 @@ pub fn roc_auc(positive: &[f32], negative: &[f32]) -> Option<f64> {
     Some(sum / (positive.len() as f64 * negative.len() as f64))
 }
 
-/// One over the rank of `positive` among `candidates`, `0..=1`. A candidate with the same score counts
-/// as half a place (the rule of the Temporal Graph Benchmark).
+/// The rank of `positive` among `candidates`, from 1: the mean of the rank if it stood before all candidates of
+/// its score and of the rank if it stood behind them (the rule of the Temporal Graph Benchmark).
 #[must_use]
-pub fn reciprocal_rank(positive: f32, candidates: &[f32]) -> f64 {
+pub fn rank(positive: f32, candidates: &[f32]) -> f64 {
     let above = candidates.iter().filter(|score| score.total_cmp(&positive).is_gt()).count();
     let not_below = candidates.iter().filter(|score| score.total_cmp(&positive).is_ge()).count();
-    1.0 / (1.0 + 0.5 * (above + not_below) as f64)
+    1.0 + 0.5 * (above + not_below) as f64
+}
+
+/// One over the [`rank`], `0..=1`.
+#[must_use]
+pub fn reciprocal_rank(positive: f32, candidates: &[f32]) -> f64 {
+    rank(positive, candidates).recip()
+}
+
+/// Ranks up to this one are hits.
+const HIT: f64 = 10.0;
+
+/// Collects ranks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RankMeter {
+    reciprocal_sum: f64,
+    hits: usize,
+    events: usize,
+}
+
+/// Figures over many ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RankSummary {
+    /// Mean of one over the rank, `0..=1`.
+    pub mean_reciprocal_rank: f64,
+    /// Share of events with a rank of at most 10.
+    pub hits_at_10: f64,
+    /// Number of events.
+    pub events: usize,
+}
+
+impl RankMeter {
+    /// Adds a [`rank`].
+    pub fn push(&mut self, rank: f64) {
+        self.reciprocal_sum += rank.recip();
+        self.hits += usize::from(rank <= HIT);
+        self.events += 1;
+    }
+
+    /// The figures; `None` before the first rank.
+    #[must_use]
+    pub fn summary(&self) -> Option<RankSummary> {
+        let share = |sum: f64| sum / self.events as f64;
+        (self.events > 0).then(|| RankSummary {
+            mean_reciprocal_rank: share(self.reciprocal_sum),
+            hits_at_10: share(self.hits as f64),
+            events: self.events,
+        })
+    }
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -109,6 +157,8 @@ pub struct RankingSummary {
     pub auc: f64,
     /// Average precision over all scores at once, `0..=1`.
     pub pooled_average_precision: f64,
+    /// ROC-AUC over all scores at once, `0..=1`.
+    pub pooled_auc: f64,
     /// Number of batches.
     pub batches: usize,
     /// Number of positives.
@@ -141,6 +191,7 @@ impl RankingMeter {
             average_precision: self.average_precision()?,
             auc: self.auc_sum / self.batches as f64,
             pooled_average_precision: average_precision(&self.positive, &self.negative)?,
+            pooled_auc: roc_auc(&self.positive, &self.negative)?,
             batches: self.batches,
             events: self.positive.len(),
         })

@@ -1,8 +1,8 @@
 //! A whole event stream in memory, column by column and in order of time, for evaluation.
 //!
 //! Row numbers serve as edge ids. Events with equal times keep the order of the file; a file that is
-//! not in order is sorted, and how many events had to move is told. Labels and edge types are left
-//! out: no link protocol uses them. Reads no files; the caller pushes events.
+//! not in order is sorted, and how many events had to move is told. Edge types are left out: no
+//! protocol uses them. Reads no files; the caller pushes events.
 
 use std::ops::Range;
 
@@ -16,6 +16,8 @@ pub struct Stream {
     src: Vec<NodeId>,
     dst: Vec<NodeId>,
     times: Vec<EventTime>,
+    /// NaN where there is none.
+    labels: Vec<f32>,
     feature_ends: Vec<usize>,
     feature_values: Vec<f32>,
     feature_dimension: usize,
@@ -44,6 +46,7 @@ impl StreamBuilder {
             src: Vec::new(),
             dst: Vec::new(),
             times: Vec::new(),
+            labels: Vec::new(),
             feature_ends: Vec::new(),
             feature_values: Vec::new(),
             feature_dimension: 0,
@@ -60,6 +63,7 @@ impl StreamBuilder {
         stream.src.push(src);
         stream.dst.push(dst);
         stream.times.push(event.time);
+        stream.labels.push(event.label.unwrap_or(f32::NAN));
         stream.feature_values.extend_from_slice(&event.features);
         stream.feature_ends.push(stream.feature_values.len());
         stream.feature_dimension = stream.feature_dimension.max(event.features.len());
@@ -80,6 +84,7 @@ impl StreamBuilder {
             src: order.iter().map(|&row| stream.src[row]).collect(),
             dst: order.iter().map(|&row| stream.dst[row]).collect(),
             times: order.iter().map(|&row| stream.times[row]).collect(),
+            labels: order.iter().map(|&row| stream.labels[row]).collect(),
             feature_ends: Vec::with_capacity(stream.len()),
             feature_values: Vec::with_capacity(stream.feature_values.len()),
             ..stream
@@ -139,6 +144,12 @@ impl Stream {
     #[must_use]
     pub fn times(&self) -> &[EventTime] {
         &self.times
+    }
+
+    /// The label of event `row`, if it has one.
+    #[must_use]
+    pub fn label(&self, row: usize) -> Option<f32> {
+        self.labels.get(row).copied().filter(|label| !label.is_nan())
     }
 
     /// Length of the longest feature row.

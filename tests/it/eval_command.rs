@@ -118,10 +118,20 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--model", "edgebank", "--learning-rate=-1"], "--learning-rate -1 is not above 0"),
         (
             &["--model", "edgebank", "--protocol", "prequential", "--masked", "x.csv"],
-            "--masked belongs to --protocol dyglib",
+            "--masked belongs to --protocol dyglib or mrr",
         ),
         (&["--model", "edgebank", "--negatives", "/nonexistent.csv"], "cannot open /nonexistent.csv"),
         (&["--model", "nonsense"], "'nonsense' for '--model"),
+        (&["--model", "walk", "--walk-dimension", "100"], "100 values: there must be a multiple of 16"),
+        (&["--model", "walk", "--walk-steps", "9"], "9 steps: there must be 1 to 4"),
+        (&["--model", "walk", "--walk-decay=-1"], "a decay of -1: it must be a finite number"),
+        (&["--model", "walk", "--walk-decay", "fast"], "write a rate such as 1e-6"),
+        (&["--model", "poptrack", "--half-life", "0"], "--half-life 0 is not above 0"),
+        (
+            &["--model", "poptrack", "--protocol", "mrr", "--negatives", "inductive"],
+            "belong to --protocol dyglib",
+        ),
+        (&["--model", "edgebank", "--protocol", "mrr", "--masked", "x.csv"], "belongs to --protocol dyglib"),
     ] {
         let error = format!("{:#}", eval(folder.path(), flags).unwrap_err());
         assert!(error.contains(said), "{flags:?}: {error}");
@@ -181,4 +191,158 @@ fn every_model_is_measured_by_its_name_with_its_own_defaults() {
     }
     let flags = ["--model", "graphmixer", "--dropout", "0.25", "--epochs", "1", "--batch-size", "100"];
     assert_eq!(eval(folder.path(), &flags).unwrap()["dropout"], 0.25);
+}
+
+#[test]
+fn walk_under_every_protocol_writes_the_promised_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags =
+        ["--model", "walk", "--epochs", "3", "--batch-size", "20", "--candidates", "4", "--threads", "2"];
+    let found = timeless(eval(folder.path(), &flags).unwrap());
+    for part in ["test", "val", "inductive"] {
+        for key in ["average_precision", "auc", "pooled_average_precision", "pooled_auc"] {
+            share(&found, &format!("{part}_{key}"));
+        }
+    }
+    share(&found, "test_mrr");
+    share(&found, "test_hits_at_10");
+    assert_eq!(found["val_average_precision_by_epoch"].as_array().unwrap().len(), 3);
+    assert_eq!((&found["walk_steps"], &found["walk_decay_span_power"]), (&3.into(), &10.0.into()));
+    let one = [&flags[..9], &["1"]].concat();
+    let mut other = timeless(eval(folder.path(), &one).unwrap());
+    other["machine"]["threads"] = 2.into();
+    assert_eq!(found, other, "any number of threads computes the same");
+
+    let flags =
+        ["--model", "walk", "--protocol", "prequential", "--batch-size", "20", "--walk-decay", "0.01"];
+    let found = timeless(eval(folder.path(), &flags).unwrap());
+    for key in ["mean_average_precision", "last15_average_precision"] {
+        share(&found, key);
+        share(&found, &format!("edgebank_{key}"));
+    }
+    assert_eq!(found["walk_decay_rate"], 0.01);
+    let learned = share(&found, "last15_average_precision");
+    assert!(learned > 0.7, "the stream repeats itself, and yet {learned}");
+}
+
+#[test]
+fn mrr_ranks_among_drawn_and_given_candidates() {
+    let folder = tempfile::tempdir().unwrap();
+    for model in ["edgebank", "poptrack", "walk", "tgn"] {
+        let flags = ["--model", model, "--protocol", "mrr", "--epochs", "1", "--negatives", "historical"];
+        let found = eval(folder.path(), &flags).unwrap();
+        for part in ["test", "val"] {
+            assert!(share(&found, &format!("{part}_mrr")) > 0.0);
+            share(&found, &format!("{part}_hits_at_10"));
+        }
+        assert_eq!((&found["mrr_candidates"], &found["negatives"]), (&100.into(), &"historical".into()));
+        assert_eq!(found["masked_nodes_count"], 0);
+        assert!(found.get("test_average_precision").is_none(), "protocols are not mixed");
+    }
+    // Two candidates for each event: one that never scores, and the true destination, which does not count.
+    let candidates = folder.path().join("candidates.csv");
+    let mut text = String::from("neg_src,neg_dst\n");
+    for t in 340..400_u32 {
+        let (src, dst) = (t * 7 % 20, (t * 7 % 20 + t / 40 % 3) % 15);
+        let _ = writeln!(text, "u{src},u{src}\nu{src},p{dst}");
+    }
+    std::fs::write(&candidates, &text).unwrap();
+    let file = candidates.to_str().unwrap();
+    let flags = ["--model", "edgebank", "--protocol", "mrr", "--batch-size", "1", "--negatives", file];
+    let found = eval(folder.path(), &flags).unwrap();
+    assert_eq!((&found["mrr_candidates"], &found["negatives"]), (&2.into(), &"candidates.csv".into()));
+    let mrr = share(&found, "test_mrr");
+    // A pair that the bank holds ranks first, another one shares the first two places.
+    assert!((2.0 / 3.0..=1.0).contains(&mrr), "{mrr}");
+
+    std::fs::write(&candidates, text.replacen("u0,", "u1,", 1)).unwrap();
+    let error = format!("{:#}", eval(folder.path(), &flags).unwrap_err());
+    assert!(error.contains("candidates.csv") && error.contains("another source than test event"), "{error}");
+    std::fs::write(&candidates, "neg_src,neg_dst\nu1,p1\n").unwrap();
+    let error = format!("{:#}", eval(folder.path(), &flags).unwrap_err());
+    assert!(error.contains("1 candidates were given for 60 test events"), "{error}");
+}
+
+#[test]
+fn drawn_past_negatives_are_harder_than_random_ones_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let precision = |kind| {
+        let flags = ["--model", "edgebank", "--batch-size", "20", "--negatives", kind];
+        let found = eval(folder.path(), &flags).unwrap();
+        (share(&found, "test_average_precision"), found["negatives"].as_str().unwrap().to_owned())
+    };
+    let (random, historical, inductive) =
+        (precision("random"), precision("historical"), precision("inductive"));
+    assert!(historical.0 < random.0 - 0.1, "{historical:?} {random:?}");
+    assert_eq!(
+        (random.1.as_str(), historical.1.as_str(), inductive.1.as_str()),
+        ("drawn", "historical", "inductive")
+    );
+}
+
+#[test]
+fn poptrack_scores_what_is_popular() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags =
+        ["--model", "poptrack", "--half-life", "50", "--batch-size", "20", "--protocol", "prequential"];
+    let found = eval(folder.path(), &flags).unwrap();
+    assert!(share(&found, "mean_auc") > 0.0);
+    assert_eq!(found["half_life_events"], 50.0);
+    assert_eq!(found, {
+        let mut again = eval(folder.path(), &flags).unwrap();
+        again["train_events_per_second"] = found["train_events_per_second"].clone();
+        again
+    });
+}
+
+#[test]
+fn the_learning_curve_is_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("curve.svg");
+    let plot = ["--plot", image.to_str().unwrap()];
+    for (flags, names) in [
+        (&["--model", "walk", "--epochs", "2"][..], &["walk: validation AP", ">epoch<"][..]),
+        (&["--model", "walk", "--protocol", "mrr", "--epochs", "2"], &["walk: validation MRR"]),
+        (
+            &["--model", "walk", "--protocol", "prequential"],
+            &["walk: AP", "edgebank: AP", "tenth of the stream"],
+        ),
+    ] {
+        eval(folder.path(), &[flags, &plot].concat()).unwrap();
+        let text = std::fs::read_to_string(&image).unwrap();
+        assert!(text.starts_with("<svg") && text.contains("<circle"), "{flags:?}");
+        assert!(names.iter().all(|name| text.contains(name)), "{flags:?}: {text}");
+    }
+}
+
+#[test]
+fn labels_of_nodes_are_read_out_of_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let (events, json) = (folder.path().join("events.csv"), folder.path().join("out.json"));
+    // Users who have been busy of late are labelled.
+    let mut text = String::from("src,dst,ts,label\n");
+    for t in 0..1500_u32 {
+        let user = if t % 3 == 0 { t % 5 } else { t * 7 % 60 };
+        let _ = writeln!(text, "u{user},p{},{t},{}", t * 11 % 13, u8::from(user < 5 && t % 3 == 0));
+    }
+    std::fs::write(&events, &text).unwrap();
+    let (from, to) = (events.to_str().unwrap(), json.to_str().unwrap());
+    let measure = |model| {
+        let line = ["eval", "--events", from, "--json", to, "--protocol", "node-label", "--epochs", "1"];
+        run(&Line::try_parse_from([&line[..], &["--model", model]].concat())?.args)?;
+        anyhow::Ok(timeless(serde_json::from_slice(&std::fs::read(&json)?)?))
+    };
+    for model in ["walk", "tgn"] {
+        let found = measure(model).unwrap();
+        let auc = share(&found, "test_label_auc");
+        assert!(auc > 0.6, "{model}: {auc}");
+        share(&found, "val_label_auc");
+        assert!(found["train_positive_labels_count"].as_u64().unwrap() > 100);
+        assert_eq!(found, measure(model).unwrap(), "a run follows from its flags");
+    }
+    let error = format!("{:#}", measure("edgebank").unwrap_err());
+    assert!(error.contains("such as tgn or walk"), "{error}");
+    std::fs::write(&events, text.replace(",1\n", ",\n")).unwrap();
+    let error = format!("{:#}", measure("walk").unwrap_err());
+    assert!(error.contains("the training part has 0 positive") && error.contains("`label`"), "{error}");
 }

@@ -7,8 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use evergraph::cli::events::{read_nodes, read_pairs, read_stream};
-use evergraph::train::edgebank::BankRule;
-use evergraph::train::evaluate::{PartNegatives, StaticReport, bank::evaluate_bank};
+use evergraph::train::edgebank::{BankRule, EdgeBank};
+use evergraph::train::evaluate::EpochOptions;
+use evergraph::train::evaluate::dyglib::{DyglibReport, PartNegatives, evaluate_dyglib};
+use evergraph::train::historical::PastPairs;
 use evergraph::train::protocol::{NegativeSource, Populations, draw_masked};
 use evergraph::train::stream::Stream;
 
@@ -36,6 +38,16 @@ pub struct Case {
 }
 
 impl Case {
+    /// The files called `name`, or a loud word that they are not there.
+    pub fn find(folder: &Path, name: &'static str) -> Option<Self> {
+        let events = folder.join(format!("{name}.csv.gz"));
+        if !events.is_file() {
+            crate::skip::skipped(&format!("no {}", events.display()));
+            return None;
+        }
+        Some(Self::open(folder, name))
+    }
+
     pub fn open(folder: &Path, name: &'static str) -> Self {
         let stream = read_stream(&folder.join(format!("{name}.csv.gz")), &mut |_| ()).unwrap();
         let masked = folder.join(format!("protocol/{name}-masked-nodes.csv.gz"));
@@ -56,9 +68,11 @@ impl Case {
         negatives
     }
 
-    fn run(&self, rule: BankRule, kind: &str) -> StaticReport {
-        let negatives = self.part_negatives(kind);
-        evaluate_bank(&self.stream, &self.populations, &negatives, rule, BATCH, None, &mut |_| ()).unwrap()
+    fn run(&self, rule: BankRule, kind: &str) -> DyglibReport {
+        let (negatives, mut bank) = (self.part_negatives(kind), EdgeBank::new(rule));
+        let options = EpochOptions { epochs: 1, batch_size: BATCH, seed: 0 };
+        let Self { stream, populations, .. } = self;
+        evaluate_dyglib(stream, populations, &negatives, &mut bank, &options, None, &mut |_| ()).unwrap()
     }
 
     /// Average precision and ROC-AUC of the test part, times 100, as in the table.
@@ -114,4 +128,43 @@ fn us_legis_with_twelve_distinct_times() {
     case.expect(BankRule::Unlimited, "rnd", 55.4472, 59.0267);
     case.expect(BankRule::Window, "hist", 63.3082, 67.5000);
     case.expect(BankRule::Window, "ind", 65.0076, 68.8567);
+}
+
+#[test]
+fn enron() {
+    let Some(case) = data_folder().and_then(|folder| Case::find(&folder, "enron")) else { return };
+    case.expect_populations(125_235, 184, [18, 87_664, 69_452, 18_786, 18_785]);
+    case.expect(BankRule::Window, "rnd", 83.5319, 87.0476);
+    case.expect(BankRule::Unlimited, "rnd", 80.3654, 85.3644);
+    case.expect(BankRule::RepeatInterval, "hist", 76.9004, 79.8339);
+    case.expect(BankRule::RepeatThreshold, "ind", 73.9606, 75.0234);
+}
+
+/// The draw of past pairs is another one than that of the files, of one definition: about the same figures.
+#[test]
+fn past_pairs_drawn_here_are_as_hard_as_those_of_the_files() {
+    let Some(folder) = data_folder() else { return };
+    for (name, rule, kind, precision) in [
+        ("uci", BankRule::Unlimited, "hist", 44.2856),
+        ("uci", BankRule::RepeatInterval, "ind", 57.4685),
+        ("wikipedia", BankRule::RepeatThreshold, "hist", 73.0904),
+        ("wikipedia", BankRule::RepeatThreshold, "ind", 80.8113),
+    ] {
+        let case = Case::open(&folder, name);
+        let Case { stream, populations, .. } = &case;
+        let (rows, part): (Vec<usize>, Vec<usize>) =
+            ((0..stream.len()).collect(), populations.test().collect());
+        let from = if kind == "ind" { populations.split.test } else { 0 };
+        let past = PastPairs { stream, rows: &rows, from, seed: 1 };
+        let mut negatives = PartNegatives::drawn(stream, populations, 0);
+        negatives.test = past.negatives(&part, BATCH);
+        let (mut bank, options) =
+            (EdgeBank::new(rule), EpochOptions { epochs: 1, batch_size: BATCH, seed: 0 });
+        let report = evaluate_dyglib(stream, populations, &negatives, &mut bank, &options, None, &mut |_| ());
+        let found = 100.0 * report.unwrap().test.ranking.average_precision;
+        assert!(
+            (found - precision).abs() < 0.5,
+            "{name} {rule:?} {kind}: {found}, the files give {precision}"
+        );
+    }
 }

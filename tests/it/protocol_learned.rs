@@ -4,16 +4,19 @@
 //! The accuracy tests train for a minute or more in a release build, so they run only when asked for
 //! (`cargo test --release -- --ignored`).
 
+use evergraph::cli::events::read_stream;
 use evergraph::device::Device;
 use evergraph::event::{EdgeEvent, EventTime, NodeKey};
+use evergraph::model::walk::WalkOptions;
 use evergraph::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
 use evergraph::train::edgebank::{BankRule, EdgeBank};
-use evergraph::train::evaluate::learned::{LearnedOptions, Sight, TestThenTrain, evaluate_learned};
+use evergraph::train::evaluate::dyglib::evaluate_dyglib;
+use evergraph::train::evaluate::learned::{Learned, Sight, TestThenTrain};
 use evergraph::train::evaluate::prequential::evaluate_prequential;
-use evergraph::train::evaluate::{Contender, Scores};
+use evergraph::train::evaluate::{Contender, EpochOptions, Scores};
 use evergraph::train::protocol::Batch;
 use evergraph::train::stream::{Stream, StreamBuilder};
-use evergraph::train::{Trainer, TrainerOptions};
+use evergraph::train::{StepMode, Trainer, TrainerOptions, WalkTrainer};
 
 use crate::protocol_edgebank::{Case, data_folder};
 
@@ -64,7 +67,7 @@ fn scores(stream: &Stream, batches: usize, sight: Sight, curious: bool) -> Vec<V
             if curious {
                 model.score_candidates(batch.src[0], batch.times[0], &stream.dst()[..30]).unwrap();
             }
-            bits(model.score_then_observe(&batch).unwrap())
+            bits(model.take(&batch, StepMode::Train).unwrap())
         })
         .collect()
 }
@@ -89,10 +92,10 @@ fn no_score_depends_on_later_events_on_itself_or_on_being_asked() {
 fn uci_precision(model: impl Into<ModelOptions>, epochs: usize) -> Option<f64> {
     let case = Case::open(&data_folder()?, "uci");
     let negatives = case.part_negatives("rnd");
-    let options = LearnedOptions { epochs, batch_size: 200, seed: 0, candidates: None };
-    let trainer = trainer_of(model.into());
-    let report =
-        evaluate_learned(&case.stream, &case.populations, &negatives, trainer, &options, &mut |_| ());
+    let options = EpochOptions { epochs, batch_size: 200, seed: 0 };
+    let Case { stream, populations, .. } = &case;
+    let mut model = Learned::new(stream, populations, trainer_of(model.into())).unwrap();
+    let report = evaluate_dyglib(stream, populations, &negatives, &mut model, &options, None, &mut |_| ());
     Some(report.unwrap().test.ranking.average_precision)
 }
 
@@ -123,4 +126,42 @@ fn continuous_training_on_uci_beats_the_static_split() {
     let report = evaluate_prequential(&stream, &mut model, bank, 200, 0, &mut |_| ()).unwrap();
     let last15 = report.contender.last15.unwrap().average_precision;
     assert!((0.94..0.98).contains(&last15), "{last15}");
+}
+
+/// The walk model's test average precision, at the best of `epochs` epochs.
+fn walk_precision(case: &Case, epochs: usize) -> f64 {
+    let mut model = WalkTrainer::new(WalkOptions::default(), 1e-3, &Device::Cpu).unwrap();
+    let options = EpochOptions { epochs, batch_size: 200, seed: 0 };
+    let Case { stream, populations, .. } = case;
+    let negatives = case.part_negatives("rnd");
+    let report = evaluate_dyglib(stream, populations, &negatives, &mut model, &options, None, &mut |_| ());
+    report.unwrap().test.ranking.average_precision
+}
+
+#[test]
+fn walk_on_uci_beats_the_published_precision_of_tgn() {
+    let Some(folder) = data_folder() else { return };
+    let precision = walk_precision(&Case::open(&folder, "uci"), 2);
+    assert!((0.935..0.975).contains(&precision), "{precision}; above 0.975 something leaks");
+}
+
+#[test]
+#[ignore = "trains for ten seconds in a release build"]
+fn walk_on_wikipedia_reaches_its_precision_from_edges_alone() {
+    let Some(folder) = data_folder() else { return };
+    let precision = walk_precision(&Case::open(&folder, "wikipedia"), 3);
+    assert!((0.973..0.993).contains(&precision), "{precision}");
+}
+
+#[test]
+#[ignore = "measures the last 15 % of two streams in a release build"]
+fn walk_keeps_up_with_streams_while_it_trains() {
+    let Some(folder) = data_folder() else { return };
+    for (name, least) in [("wikipedia", 0.978), ("email-eu", 0.975)] {
+        let stream = read_stream(&folder.join(format!("{name}.csv.gz")), &mut |_| ()).unwrap();
+        let mut model = WalkTrainer::new(WalkOptions::default(), 1e-3, &Device::Cpu).unwrap();
+        let report = evaluate_prequential(&stream, &mut model, None, 200, 0, &mut |_| ()).unwrap();
+        let last15 = report.contender.last15.unwrap().average_precision;
+        assert!((least..0.995).contains(&last15), "{name}: {last15}");
+    }
 }

@@ -57,6 +57,7 @@ fn title(progress: &Progress, epochs: usize) -> String {
         Stage::Validation => "validation",
         Stage::Test => "test",
         Stage::Inductive => "new nodes",
+        Stage::Encode => "all events",
         Stage::Prequential => "test-then-train",
     };
     if progress.epoch == 0 { stage.to_owned() } else { format!("epoch {}/{epochs} {stage}", progress.epoch) }

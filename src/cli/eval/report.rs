@@ -10,10 +10,16 @@ use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
+use super::plot::Curve;
+use super::values::file_name;
 use super::{BankName, EvalArgs, ModelName, ProtocolName};
 use crate::cli::machine;
-use crate::train::evaluate::StaticReport;
+use crate::model::walk::Decay;
+use crate::train::evaluate::dyglib::DyglibReport;
+use crate::train::evaluate::mrr::MrrReport;
+use crate::train::evaluate::node_label::NodeLabelReport;
 use crate::train::evaluate::prequential::{PrequentialFigures, PrequentialReport};
+use crate::train::evaluate::{Candidates, Fitted};
 use crate::train::protocol::{Populations, Split};
 use crate::train::stream::Stream;
 
@@ -34,27 +40,45 @@ impl Report {
         report.set("nodes_count", stream.nodes());
         report.set("batch_size", args.batch_size);
         report.set("seed", args.seed);
-        report.set("negatives", file_or_drawn(args.negatives.as_deref()));
+        report.set("negatives", args.negatives.name());
         let prequential = args.protocol == ProtocolName::Prequential;
         if args.model == ModelName::Edgebank || prequential {
             report.set("edgebank", name_of::<BankName>(args.edgebank));
         }
         if !prequential {
-            report.set("val_negatives", file_or_drawn(args.val_negatives.as_deref()));
-            report.set("masked", file_or_drawn(args.masked.as_deref()));
+            report.set("val_negatives", args.val_negatives.name());
         }
-        if let Some(candidates) = args.candidates {
-            report.set("mrr_candidates", candidates);
+        if args.protocol == ProtocolName::Dyglib {
+            report.set("masked", args.masked.as_deref().map_or_else(|| "drawn".to_owned(), file_name));
+            report.set_measured("mrr_candidates", args.candidates);
         }
-        if let Some(model) = args.model_options() {
-            report.set("learning_rate", args.learning_rate);
-            report.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
-            if prequential {
-                report.set("sight", name_of(args.sight));
-            }
-        }
+        report.model(args, prequential);
         report.set("machine", machine::facts(threads));
         report
+    }
+
+    /// What the model was made of.
+    fn model(&mut self, args: &EvalArgs, prequential: bool) {
+        if let Some(model) = args.model_options() {
+            self.set("learning_rate", args.learning_rate);
+            self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
+            if prequential {
+                self.set("sight", name_of(args.sight));
+            }
+        }
+        match args.model {
+            ModelName::Walk => {
+                self.set("learning_rate", args.learning_rate);
+                self.set("walk_steps", args.walk_steps);
+                self.set("walk_dimension", args.walk_dimension);
+                match args.walk_decay {
+                    Decay::Rate(rate) => self.set("walk_decay_rate", rate),
+                    Decay::Span(power) => self.set("walk_decay_span_power", power),
+                }
+            }
+            ModelName::Poptrack => self.set("half_life_events", args.half_life),
+            _ => {}
+        }
     }
 
     fn set(&mut self, key: &str, value: impl Into<Value>) {
@@ -82,23 +106,54 @@ impl Report {
     }
 
     /// Figures under the published protocol.
-    pub fn static_figures(&mut self, figures: &StaticReport) {
-        let test = &figures.test.ranking;
-        self.set("test_average_precision", test.average_precision);
-        self.set("test_auc", test.auc);
-        self.set("test_pooled_average_precision", test.pooled_average_precision);
-        self.set("val_average_precision", figures.validation.ranking.average_precision);
-        self.set("val_auc", figures.validation.ranking.auc);
-        self.set_measured(
-            "inductive_average_precision",
-            figures.inductive.map(|p| p.ranking.average_precision),
-        );
-        self.set_measured("inductive_auc", figures.inductive.map(|p| p.ranking.auc));
-        self.set_measured("test_mrr", figures.test.mean_reciprocal_rank);
-        self.set_measured("train_events_per_second", figures.train_events_per_second);
-        if figures.epochs > 0 {
-            self.set("epochs", figures.epochs);
-            self.set("best_epoch", figures.best_epoch);
+    pub fn dyglib_figures(&mut self, figures: &DyglibReport) {
+        let (test, validation) = (&figures.test.ranking, &figures.fitted.validation.ranking);
+        let inductive = figures.inductive.map(|part| part.ranking);
+        for (part, summary) in [("test", Some(*test)), ("val", Some(*validation)), ("inductive", inductive)] {
+            let Some(summary) = summary else { continue };
+            self.set(&format!("{part}_average_precision"), summary.average_precision);
+            self.set(&format!("{part}_auc"), summary.auc);
+            self.set(&format!("{part}_pooled_average_precision"), summary.pooled_average_precision);
+            self.set(&format!("{part}_pooled_auc"), summary.pooled_auc);
+        }
+        self.set_measured("test_mrr", figures.test.ranks.map(|ranks| ranks.mean_reciprocal_rank));
+        self.set_measured("test_hits_at_10", figures.test.ranks.map(|ranks| ranks.hits_at_10));
+        self.fitted(&figures.fitted, "val_average_precision_by_epoch");
+    }
+
+    /// Candidates per event.
+    pub fn candidates(&mut self, validation: &Candidates, test: &Candidates) {
+        self.set("val_mrr_candidates", validation.count());
+        self.set("mrr_candidates", test.count());
+    }
+
+    /// Figures of one positive against many.
+    pub fn mrr_figures(&mut self, figures: &MrrReport) {
+        for (part, ranks) in [("test", &figures.test), ("val", &figures.fitted.validation)] {
+            self.set(&format!("{part}_mrr"), ranks.mean_reciprocal_rank);
+            self.set(&format!("{part}_hits_at_10"), ranks.hits_at_10);
+        }
+        self.fitted(&figures.fitted, "val_mrr_by_epoch");
+    }
+
+    /// Figures of labels of nodes.
+    pub fn node_label_figures(&mut self, figures: &NodeLabelReport) {
+        self.set("test_label_auc", figures.test_auc);
+        self.set("val_label_auc", figures.validation_auc);
+        self.set("val_average_precision", figures.fitted.validation.ranking.average_precision);
+        for (part, count) in ["train", "val", "test"].iter().zip(figures.positives) {
+            self.set(&format!("{part}_positive_labels_count"), count);
+        }
+        self.fitted(&figures.fitted, "val_average_precision_by_epoch");
+    }
+
+    /// How training went.
+    fn fitted<V>(&mut self, fitted: &Fitted<V>, curve: &str) {
+        self.set_measured("train_events_per_second", fitted.train_events_per_second);
+        if fitted.epochs > 0 {
+            self.set("epochs", fitted.epochs);
+            self.set("best_epoch", fitted.best_epoch);
+            self.set(curve, json!(fitted.curve));
         }
     }
 
@@ -127,13 +182,21 @@ impl Report {
     pub fn summary(&self) -> String {
         let text = |key: &str| self.values.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut out = format!("\n{} on {}, protocol {}\n", text("model"), text("events"), text("protocol"));
+        let number = |key: &str| self.values.get(key).map(Value::to_string).unwrap_or_default();
+        let (negatives, batch, seed) = (text("negatives"), number("batch_size"), number("seed"));
+        let _ = writeln!(out, "  negatives {negatives}, batches of {batch}, seed {seed}");
         for (key, label, scale) in [
             ("test_average_precision", "test average precision (mean over batches)", 100.0),
             ("test_auc", "test ROC-AUC (mean over batches)", 100.0),
             ("test_pooled_average_precision", "test average precision (pooled)", 100.0),
             ("val_average_precision", "validation average precision", 100.0),
             ("inductive_average_precision", "new nodes average precision", 100.0),
+            ("inductive_pooled_average_precision", "new nodes average precision (pooled)", 100.0),
+            ("test_label_auc", "test ROC-AUC of labels (pooled)", 100.0),
+            ("val_label_auc", "validation ROC-AUC of labels (pooled)", 100.0),
             ("test_mrr", "test mean reciprocal rank", 1.0),
+            ("test_hits_at_10", "test hits at 10", 1.0),
+            ("val_mrr", "validation mean reciprocal rank", 1.0),
             ("mean_average_precision", "average precision over the whole stream", 100.0),
             ("last15_average_precision", "average precision over the last 15 %", 100.0),
             ("edgebank_mean_average_precision", "EdgeBank over the whole stream", 100.0),
@@ -151,6 +214,25 @@ impl Report {
             let _ = writeln!(out, "  {label:<44} {shown:>10}");
         }
         out
+    }
+
+    /// The learning curves, in percent: one of the run and, where a baseline ran beside, one of that.
+    #[must_use]
+    pub fn curves(&self) -> Vec<Curve> {
+        let model = self.values.get("model").and_then(Value::as_str).unwrap_or_default();
+        let of = |key: &str, name: String, axis: &'static str| {
+            let values = self.values.get(key)?.as_array()?;
+            let percent = values.iter().map(|value| value.as_f64().map(|value| 100.0 * value)).collect();
+            Some(Curve { name, axis, values: percent })
+        };
+        let tenth = "tenth of the stream";
+        let curves = [
+            of("val_average_precision_by_epoch", format!("{model}: validation AP"), "epoch"),
+            of("val_mrr_by_epoch", format!("{model}: validation MRR"), "epoch"),
+            of("deciles_average_precision", format!("{model}: AP"), tenth),
+            of("edgebank_deciles_average_precision", "edgebank: AP".to_owned(), tenth),
+        ];
+        curves.into_iter().flatten().collect()
     }
 
     /// Writes the JSON object to `path`; `-` is standard output.
@@ -175,9 +257,4 @@ fn shortest(value: f32) -> f64 {
 
 fn name_of<T: ValueEnum>(value: T) -> String {
     value.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned())
-}
-
-fn file_or_drawn(path: Option<&Path>) -> String {
-    let name = path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_else(|| "drawn".to_owned())
 }

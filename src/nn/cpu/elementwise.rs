@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::device::simd::{Kernel, dispatch};
 
-use super::PIECE;
+use super::{PIECE, math};
 
 /// `change(out, x)` for every pair of elements.
 struct Each<'a, F> {
@@ -32,6 +32,22 @@ fn each(out: &mut [f32], x: &[f32], change: impl Fn(&mut f32, f32) + Copy + Sync
     }
     let pieces = out.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE));
     pieces.for_each(|(out, x)| dispatch(Each { out, x, change }));
+}
+
+struct LogScale<'a>(&'a mut [f32]);
+
+impl Kernel for LogScale<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        self.0.iter_mut().for_each(|value| *value = math::ln_1p::<FMA>(*value));
+    }
+}
+
+/// `ln(1 + max(x, 0))` of every value, in place, with an error of about 1e-7.
+pub fn log_scale(values: &mut [f32]) {
+    dispatch(LogScale(values));
 }
 
 /// `out = x + y`.

@@ -68,6 +68,24 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
 }
 
+/// `ln(1 + max(x, 0))`, with an error below 2e-7 plus 2e-7 of the result for any finite `x`.
+#[inline(always)]
+pub fn ln_1p<const FMA: bool>(x: f32) -> f32 {
+    let y = 1.0 + if x > 0.0 { x } else { 0.0 };
+    // y = 2^n (1 + r) with 1 + r in [sqrt(1/2), sqrt(2)): the offset carries into the exponent above that.
+    let bits = y.to_bits().wrapping_sub(SQRT_HALF_BITS);
+    let n = (bits.cast_signed() >> 23) as f32;
+    let r = f32::from_bits((bits & 0x007F_FFFF).wrapping_add(SQRT_HALF_BITS)) - 1.0;
+    // ln(1 + r) = 2 artanh(r / (2 + r)), a series in the square of the quotient.
+    let q = r / (2.0 + r);
+    let s = q * q;
+    let mut p = fma::<FMA>(s, 2.0 / 9.0, 2.0 / 7.0);
+    p = fma::<FMA>(s, p, 2.0 / 5.0);
+    p = fma::<FMA>(s, p, 2.0 / 3.0);
+    p = fma::<FMA>(s, p, 2.0);
+    fma::<FMA>(n, std::f32::consts::LN_2, q * p)
+}
+
 /// Logistic function.
 #[inline(always)]
 pub fn sigmoid<const FMA: bool>(x: f32) -> f32 {
@@ -116,6 +134,8 @@ pub fn gelu_slope<const FMA: bool>(x: f32) -> f32 {
 }
 
 const NORMAL: [f32; 5] = [0.254_829_6, -0.284_496_72, 1.421_413_8, -1.453_152_1, 1.061_405_4];
+/// Bits of `sqrt(1/2)`.
+const SQRT_HALF_BITS: u32 = 0x3F35_04F3;
 const SIN: [f32; 6] = [std::f32::consts::TAU, -41.341_7, 81.605_23, -76.704_285, 42.009_83, -14.394_304];
 const EXP: [f32; 7] = [1.0, 1.0, 0.5, 0.166_664_15, 0.041_666_083, 0.008_375_135, 0.001_395_605_4];
 const TANH: [f32; 6] = [1.0, -0.333_332_85, 0.133_317_29, -0.053_771_846, 0.020_763_578, -0.005_863_209];
@@ -154,6 +174,18 @@ mod tests {
             assert!(sin::<true>(x).abs() <= 1.0001, "{x}");
         }
         assert!(cos::<true>(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn logarithms_hold_their_bounds() {
+        let error = worst(1e30, |x| {
+            let exact = f64::from(x).max(0.0).ln_1p();
+            let error = |found: f32| ((f64::from(found) - exact).abs() - 2e-7).max(0.0) / exact.max(1e-30);
+            error(ln_1p::<true>(x)).max(error(ln_1p::<false>(x)))
+        });
+        assert!(error < 2e-7, "{error}");
+        assert_eq!((ln_1p::<true>(0.0), ln_1p::<true>(-5.0), ln_1p::<false>(-0.0)), (0.0, 0.0, 0.0));
+        assert!(ln_1p::<true>(f32::MAX) > 88.0);
     }
 
     #[test]

@@ -1,24 +1,19 @@
-//! A trained model under the published protocol, and as a contender of test-then-train.
+//! A model that samples neighbors as a contender: [`Learned`] under protocols with a training part,
+//! [`TestThenTrain`] where every batch is tested and then trained on.
 //!
 //! While training, the model's neighbors come from an index of the masked training edges; while
-//! evaluating, from an index of all edges; always strictly earlier than the event that asks. State is
-//! forgotten before each epoch and rolls on through validation and test. The epoch with the highest
-//! validation average precision is kept with its weights and the state it had after validation; test
-//! and inductive test each start from those.
+//! evaluating, from an index of all edges; always strictly earlier than the event that asks.
 
-use super::{
-    Candidates, Contender, EvaluationError, PartNegatives, Pass, PassReport, Progress, Scores, Stage,
-    StaticReport, Watch,
-};
+use super::node_label::Encoder;
+use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, GraphView};
 use crate::model::{TgnState, Weights};
 use crate::train::lookahead::{Helper, Lookahead};
-use crate::train::protocol::{Batch, Draw, NegativeSource, Populations};
-use crate::train::ranking::RankingMeter;
+use crate::train::protocol::{Batch, Populations};
 use crate::train::stream::Stream;
-use crate::train::{Negatives, Positives, PreparedBatch, Preparer, StepMode, Trainer, World};
+use crate::train::{PreparedBatch, Preparer, StepMode, Trainer, World};
 
 /// Feature rows of a stream, by edge id and by node id.
 pub struct StreamFeatures {
@@ -47,148 +42,42 @@ impl StreamFeatures {
     }
 }
 
-/// How a model is trained and measured.
-#[derive(Clone, Copy, Debug)]
-pub struct LearnedOptions<'a> {
-    /// Passes over the training part, at least 1.
-    pub epochs: usize,
-    /// Events a batch, at least 1.
-    pub batch_size: usize,
-    /// Seed of the negatives of training.
-    pub seed: u64,
-    /// Candidates for the mean reciprocal rank, if it is wanted.
-    pub candidates: Option<&'a Candidates>,
+/// A model under a protocol with a training part.
+pub struct Learned {
+    trainer: Trainer,
+    features: StreamFeatures,
+    /// The edges that are trained on.
+    training: GraphStore,
+    /// All edges of the stream.
+    everything: GraphStore,
+    lookahead: Lookahead,
 }
 
-/// The best epoch so far.
-struct Best {
-    epoch: usize,
-    validation: PassReport,
-    weights: Weights,
-    state: TgnState,
-}
-
-/// Trains `trainer` and scores validation, test and inductive test.
-///
-/// # Errors
-/// When a number goes out of range, features do not fit, or a part has nothing to score.
-pub fn evaluate_learned(
-    stream: &Stream,
-    populations: &Populations,
-    negatives: &PartNegatives,
-    mut trainer: Trainer,
-    options: &LearnedOptions<'_>,
-    watch: &mut Watch<'_>,
-) -> Result<StaticReport, EvaluationError> {
-    let features = StreamFeatures::new(stream)?;
-    let training = GraphStore::new(GraphOptions::default());
-    training.apply(&stream.edge_batch(0..populations.split.validation, |row| populations.is_train(row)))?;
-    let everything = GraphStore::new(GraphOptions::default());
-    everything.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
-    let (masked, everything) = (features.world(training.view()), features.world(everything.view()));
-    let mut lookahead = Lookahead::new(Helper::new());
-
-    let parts = [populations.validation().collect(), populations.test().collect()];
-    let [validation_rows, test_rows]: [Vec<usize>; 2] = parts;
-    let pass = |rows, negatives, stage, epoch| {
-        let candidates = if stage == Stage::Test { options.candidates } else { None };
-        Pass { stream, rows, negatives, batch_size: options.batch_size, candidates, stage, epoch }
-    };
-    let (mut best, mut seconds): (Option<Best>, f64) = (None, 0.0);
-    for epoch in 1..=options.epochs.max(1) {
-        let training = (&mut trainer, &mut lookahead);
-        seconds += train_epoch(training, &masked, stream, populations, options, epoch, watch)?;
-        let mut rolling = Rolling { trainer: &mut trainer, world: everything };
-        let pass = pass(&validation_rows, &negatives.validation, Stage::Validation, epoch);
-        let validation = pass.run(&mut rolling, watch)?;
-        let precision = validation.ranking.average_precision;
-        if best.as_ref().is_none_or(|best| precision > best.validation.ranking.average_precision) {
-            let (weights, state) = (trainer.weights(), trainer.state().clone());
-            best = Some(Best { epoch, validation, weights, state });
-        }
+impl Learned {
+    /// A model that is to learn from the training part of `populations`.
+    ///
+    /// # Errors
+    /// When feature rows of the stream have different lengths.
+    pub fn new(
+        stream: &Stream,
+        populations: &Populations,
+        trainer: Trainer,
+    ) -> Result<Self, EvaluationError> {
+        let features = StreamFeatures::new(stream)?;
+        let training = GraphStore::new(GraphOptions::default());
+        let rows = 0..populations.split.validation;
+        training.apply(&stream.edge_batch(rows, |row| populations.is_train(row)))?;
+        let everything = GraphStore::new(GraphOptions::default());
+        everything.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
+        Ok(Self { trainer, features, training, everything, lookahead: Lookahead::new(Helper::new()) })
     }
-    let Some(best) = best else { return Err(EvaluationError::NothingScored { part: "validation" }) };
-    trainer.set_weights(&best.weights)?;
-    let mut from_best = |rows, negatives, stage| {
-        trainer.set_state(best.state.clone());
-        let mut rolling = Rolling { trainer: &mut trainer, world: everything };
-        pass(rows, negatives, stage, 0).run(&mut rolling, watch)
-    };
-    let test = from_best(&test_rows, &negatives.test, Stage::Test)?;
-    let inductive = match populations.inductive.as_slice() {
-        [] => None,
-        rows => Some(from_best(rows, &negatives.inductive, Stage::Inductive)?),
-    };
-    let trained = options.epochs.max(1) * populations.train.len();
-    Ok(StaticReport {
-        validation: best.validation,
-        test,
-        inductive,
-        epochs: options.epochs.max(1),
-        best_epoch: best.epoch,
-        train_events_per_second: Some(trained as f64 / seconds.max(f64::MIN_POSITIVE)),
-    })
 }
 
-/// Trains one epoch from an empty state and says how many seconds the steps took.
-fn train_epoch(
-    (trainer, lookahead): (&mut Trainer, &mut Lookahead),
-    world: &World<'_>,
-    stream: &Stream,
-    populations: &Populations,
-    options: &LearnedOptions<'_>,
-    epoch: usize,
-    watch: &mut Watch<'_>,
-) -> Result<f64, EvaluationError> {
-    trainer.reset_state();
-    let seed = Draw::Train.seed(options.seed, epoch as u64);
-    let negatives = NegativeSource::drawn(stream, populations.train.iter().copied(), seed);
-    let (mut batch, mut meter) = (Batch::default(), RankingMeter::default());
-    let (mut taken, mut done, mut seconds) = (0, 0, 0.0);
-    let mut parts = populations.train.chunks(options.batch_size.max(1)).enumerate();
-    let source = |preparer: &Preparer, prepared: &mut PreparedBatch| {
-        let Some((number, rows)) = parts.next() else { return Ok(false) };
-        batch.load(stream, rows.iter().copied());
-        batch.load_negatives(&negatives, number, taken);
-        taken += rows.len();
-        let (positives, negatives) = (positives(&batch), batch_negatives(&batch));
-        preparer.sample(world, &positives, &negatives, StepMode::Train, prepared)?;
-        Ok(true)
-    };
-    lookahead.run(trainer, world, source, |turn| {
-        seconds += turn.seconds;
-        meter.push(&turn.report.positive, &turn.report.negative);
-        done += turn.batch.positives().src.len();
-        watch(&Progress {
-            stage: Stage::Train,
-            epoch,
-            done,
-            total: populations.train.len(),
-            average_precision: meter.average_precision(),
-        });
-        Ok::<_, EvaluationError>(())
-    })?;
-    Ok(seconds)
-}
-
-fn positives(batch: &Batch) -> Positives<'_> {
-    Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges }
-}
-
-fn batch_negatives(batch: &Batch) -> Negatives<'_> {
-    Negatives { src: &batch.negative_src, dst: &batch.negative_dst }
-}
-
-/// A trained model whose weights stay and whose state rolls on.
-struct Rolling<'a> {
-    trainer: &'a mut Trainer,
-    world: World<'a>,
-}
-
-impl Contender for Rolling<'_> {
-    fn score_then_observe(&mut self, batch: &Batch) -> Result<Scores, EvaluationError> {
-        let negatives = batch_negatives(batch);
-        let report = self.trainer.step(&self.world, &positives(batch), &negatives, StepMode::Score)?;
+impl Contender for Learned {
+    fn take(&mut self, batch: &Batch, mode: StepMode) -> Result<Scores, EvaluationError> {
+        let graph = if mode == StepMode::Train { &self.training } else { &self.everything };
+        let world = self.features.world(graph.view());
+        let report = self.trainer.step(&world, &batch.positives(), &batch.negatives(), mode)?;
         Ok(Scores { positive: report.positive, negative: report.negative })
     }
 
@@ -198,7 +87,51 @@ impl Contender for Rolling<'_> {
         time: EventTime,
         candidates: &[NodeId],
     ) -> Result<Vec<f32>, EvaluationError> {
-        Ok(self.trainer.score_candidates(&self.world, src, time, candidates)?)
+        let world = self.features.world(self.everything.view());
+        Ok(self.trainer.score_candidates(&world, src, time, candidates)?)
+    }
+}
+
+impl Trainable for Learned {
+    type Kept = (Weights, TgnState);
+
+    fn reset(&mut self) {
+        self.trainer.reset_state();
+    }
+
+    fn train(&mut self, epoch: &mut Epoch<'_>) -> Result<(), EvaluationError> {
+        let world = &self.features.world(self.training.view());
+        let (batches, record) = (&mut epoch.batches, &mut epoch.record);
+        let mut batch = Batch::default();
+        let source = |preparer: &Preparer, prepared: &mut PreparedBatch| {
+            if !batches.load(&mut batch) {
+                return Ok(false);
+            }
+            preparer.sample(world, &batch.positives(), &batch.negatives(), StepMode::Train, prepared)?;
+            Ok(true)
+        };
+        self.lookahead.run(&mut self.trainer, world, source, |turn| {
+            record.push(&turn.report.positive, &turn.report.negative, turn.seconds);
+            Ok::<_, EvaluationError>(())
+        })
+    }
+
+    fn keep(&self) -> Self::Kept {
+        (self.trainer.weights(), self.trainer.state().clone())
+    }
+
+    fn restore(&mut self, (weights, state): &Self::Kept) -> Result<(), EvaluationError> {
+        self.trainer.set_weights(weights)?;
+        self.trainer.set_state(state.clone());
+        Ok(())
+    }
+}
+
+impl Encoder for Learned {
+    fn encode(&self, batch: &Batch, rows: &mut Vec<f32>) -> Result<(), EvaluationError> {
+        let world = self.features.world(self.everything.view());
+        rows.extend(self.trainer.embeddings(&world, &batch.src, &batch.times)?);
+        Ok(())
     }
 }
 
@@ -235,18 +168,20 @@ impl<'a> TestThenTrain<'a> {
 }
 
 impl Contender for TestThenTrain<'_> {
-    fn score_then_observe(&mut self, batch: &Batch) -> Result<Scores, EvaluationError> {
+    fn take(&mut self, batch: &Batch, mode: StepMode) -> Result<Scores, EvaluationError> {
         let (Some(&first), Some(&last)) = (batch.rows.first(), batch.rows.last()) else {
-            return Ok(Scores { positive: Vec::new(), negative: Vec::new() });
+            return Ok(Scores::default());
         };
         let edges = self.stream.edge_batch(first..last + 1, |_| true);
         if self.sight == Sight::WithinBatch {
             self.graph.apply(&edges)?;
         }
         let world = self.features.world(self.graph.view());
-        let (positives, negatives) = (positives(batch), batch_negatives(batch));
-        self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.batch)?;
-        let (positive, negative) = self.trainer.score_prepared(&self.batch)?;
+        self.trainer.prepare(&world, &batch.positives(), &batch.negatives(), mode, &mut self.batch)?;
+        let (positive, negative) = match mode {
+            StepMode::Remember => (Vec::new(), Vec::new()),
+            StepMode::Train | StepMode::Score => self.trainer.score_prepared(&self.batch)?,
+        };
         self.trainer.step_prepared(&self.batch)?;
         self.graph.apply(&edges)?;
         Ok(Scores { positive, negative })

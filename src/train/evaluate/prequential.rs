@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use super::{Contender, EvaluationError, Progress, Stage, Watch};
+use crate::train::StepMode;
 use crate::train::edgebank::EdgeBank;
 use crate::train::negative::DestinationPool;
 use crate::train::protocol::{Batch, Draw, Split};
@@ -96,11 +97,11 @@ pub fn evaluate_prequential(
         pool.draw(seed, number, batch.src.len(), &mut batch.negative_dst);
         let decile = start * DECILES / stream.len();
         let clock = Instant::now();
-        let scores = contender.score_then_observe(&batch)?;
+        let scores = contender.take(&batch, StepMode::Train)?;
         seconds += clock.elapsed().as_secs_f64();
         own.push(&scores, decile, start >= last15);
         if let Some(bank) = &mut baseline {
-            others.push(&bank.score_then_observe(&batch)?, decile, start >= last15);
+            others.push(&bank.take(&batch, StepMode::Train)?, decile, start >= last15);
         }
         pool.extend(&batch.dst);
         (start, number) = (end, number + 1);

@@ -1,0 +1,285 @@
+//! Wires one run: contender, protocol and negatives, as the flags say.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+
+use super::report::Report;
+use super::{EvalArgs, ModelName, NegativesFlag};
+use crate::cli::events::{read_nodes, read_pairs};
+use crate::device;
+use crate::model::walk::WalkOptions;
+use crate::train::edgebank::EdgeBank;
+use crate::train::evaluate::dyglib::{PartNegatives, evaluate_dyglib};
+use crate::train::evaluate::learned::{Learned, TestThenTrain};
+use crate::train::evaluate::mrr::evaluate_mrr;
+use crate::train::evaluate::node_label::evaluate_node_label;
+use crate::train::evaluate::prequential::evaluate_prequential;
+use crate::train::evaluate::{Candidates, EpochOptions, Watch};
+use crate::train::historical::PastPairs;
+use crate::train::popularity::Popularity;
+use crate::train::protocol::{Draw, NegativeSource, Populations, Split, draw_masked};
+use crate::train::stream::Stream;
+use crate::train::{Trainer, TrainerOptions, WalkTrainer};
+
+/// Candidates per event under mrr if nothing is said.
+const CANDIDATES: usize = 100;
+
+/// One run and what it needs.
+pub struct Run<'a> {
+    /// The flags.
+    pub args: &'a EvalArgs,
+    /// The events.
+    pub stream: &'a Stream,
+    /// Who hears where the run stands.
+    pub watch: &'a mut Watch<'a>,
+}
+
+impl Run<'_> {
+    /// Average precision under the published protocol.
+    ///
+    /// # Errors
+    /// When files or flags do not fit the events, or the model diverges.
+    pub fn dyglib(self, report: &mut Report) -> anyhow::Result<()> {
+        let Self { args, stream, .. } = self;
+        let masked = match &args.masked {
+            Some(path) => read_nodes(path, stream)?,
+            None => draw_masked(stream, args.seed),
+        };
+        let populations = Populations::new(stream, &masked)?;
+        report.populations(&populations);
+        let negatives = self.part_negatives(&populations)?;
+        let candidates = args.candidates.map(|count| Candidates::drawn(stream, count as usize, args.seed));
+        let (candidates, options, watch) = (candidates.as_ref(), self.epoch_options(), self.watch);
+        let figures = match args.model {
+            ModelName::Edgebank => {
+                let mut bank = EdgeBank::new(args.edgebank.rule());
+                evaluate_dyglib(stream, &populations, &negatives, &mut bank, &options, candidates, watch)
+            }
+            ModelName::Poptrack => {
+                let mut counts = Popularity::new(args.half_life);
+                evaluate_dyglib(stream, &populations, &negatives, &mut counts, &options, candidates, watch)
+            }
+            ModelName::Walk => {
+                let mut model = walk_trainer(args)?;
+                evaluate_dyglib(stream, &populations, &negatives, &mut model, &options, candidates, watch)
+            }
+            ModelName::Tgn | ModelName::Jodie | ModelName::Graphmixer | ModelName::Tgat => {
+                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
+                evaluate_dyglib(stream, &populations, &negatives, &mut model, &options, candidates, watch)
+            }
+        }?;
+        report.dyglib_figures(&figures);
+        Ok(())
+    }
+
+    /// One positive against many.
+    ///
+    /// # Errors
+    /// When files or flags do not fit the events, or the model diverges.
+    pub fn mrr(self, report: &mut Report) -> anyhow::Result<()> {
+        let Self { args, stream, .. } = self;
+        ensure!(args.masked.is_none(), "--masked belongs to --protocol dyglib; leave it out");
+        let populations = Populations::new(stream, &[])?;
+        report.populations(&populations);
+        let (validation, test) = (populations.validation(), populations.test());
+        let of = |flag, part, range: std::ops::Range<usize>| self.candidates(flag, part, range, &populations);
+        let validation = of(&args.val_negatives, "validation", validation)?;
+        let test = of(&args.negatives, "test", test)?;
+        report.candidates(&validation, &test);
+        let (parts, options, watch) = ([&validation, &test], self.epoch_options(), self.watch);
+        let figures = match args.model {
+            ModelName::Edgebank => {
+                let mut bank = EdgeBank::new(args.edgebank.rule());
+                evaluate_mrr(stream, &populations, parts, &mut bank, &options, watch)
+            }
+            ModelName::Poptrack => {
+                let mut counts = Popularity::new(args.half_life);
+                evaluate_mrr(stream, &populations, parts, &mut counts, &options, watch)
+            }
+            ModelName::Walk => {
+                evaluate_mrr(stream, &populations, parts, &mut walk_trainer(args)?, &options, watch)
+            }
+            ModelName::Tgn | ModelName::Jodie | ModelName::Graphmixer | ModelName::Tgat => {
+                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
+                evaluate_mrr(stream, &populations, parts, &mut model, &options, watch)
+            }
+        }?;
+        report.mrr_figures(&figures);
+        Ok(())
+    }
+
+    /// Labels of nodes.
+    ///
+    /// # Errors
+    /// When files or flags do not fit the events, or the model diverges.
+    pub fn node_label(self, report: &mut Report) -> anyhow::Result<()> {
+        self.refuse_negatives()?;
+        let Self { args, stream, .. } = self;
+        let populations = Populations::new(stream, &[])?;
+        report.populations(&populations);
+        let (options, watch) = (self.epoch_options(), self.watch);
+        let figures = match args.model {
+            ModelName::Walk => {
+                evaluate_node_label(stream, &populations, &mut walk_trainer(args)?, &options, watch)
+            }
+            ModelName::Tgn | ModelName::Jodie | ModelName::Graphmixer | ModelName::Tgat => {
+                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
+                evaluate_node_label(stream, &populations, &mut model, &options, watch)
+            }
+            ModelName::Edgebank | ModelName::Poptrack => {
+                anyhow::bail!(
+                    "--protocol node-label needs a model that says something of a node, such as tgn or walk"
+                )
+            }
+        }?;
+        report.node_label_figures(&figures);
+        Ok(())
+    }
+
+    /// Test-then-train.
+    ///
+    /// # Errors
+    /// When flags do not fit, or the model diverges.
+    pub fn prequential(self, report: &mut Report) -> anyhow::Result<()> {
+        self.refuse_negatives()?;
+        let Self { args, stream, watch } = self;
+        let bank = || EdgeBank::new(args.edgebank.rule());
+        let (batch_size, seed) = (args.batch_size as usize, args.seed);
+        let figures = match args.model {
+            ModelName::Edgebank => evaluate_prequential(stream, &mut bank(), None, batch_size, seed, watch),
+            ModelName::Poptrack => {
+                let mut counts = Popularity::new(args.half_life);
+                evaluate_prequential(stream, &mut counts, Some(bank()), batch_size, seed, watch)
+            }
+            ModelName::Walk => {
+                evaluate_prequential(stream, &mut walk_trainer(args)?, Some(bank()), batch_size, seed, watch)
+            }
+            ModelName::Tgn | ModelName::Jodie | ModelName::Graphmixer | ModelName::Tgat => {
+                let mut model = TestThenTrain::new(stream, trainer(args, stream)?, args.sight.into())?;
+                evaluate_prequential(stream, &mut model, Some(bank()), batch_size, seed, watch)
+            }
+        }?;
+        report.split(Split::by_quantiles(stream.times()), stream.len());
+        report.prequential_figures(&figures);
+        Ok(())
+    }
+
+    /// Refuses the flags of protocols that score given negatives.
+    fn refuse_negatives(&self) -> anyhow::Result<()> {
+        let args = self.args;
+        for (flag, given) in [
+            ("--negatives", args.negatives != NegativesFlag::Random),
+            ("--val-negatives", args.val_negatives != NegativesFlag::Random),
+            ("--masked", args.masked.is_some()),
+            ("--candidates", args.candidates.is_some()),
+        ] {
+            ensure!(!given, "{flag} belongs to --protocol dyglib or mrr; leave it out");
+        }
+        Ok(())
+    }
+
+    fn epoch_options(&self) -> EpochOptions {
+        let EvalArgs { epochs, batch_size, seed, .. } = *self.args;
+        EpochOptions { epochs: epochs as usize, batch_size: batch_size as usize, seed }
+    }
+
+    /// The negatives of all parts; those of the inductive test are random unless pairs of the past are asked for.
+    fn part_negatives(&self, populations: &Populations) -> anyhow::Result<PartNegatives> {
+        let Self { args, stream, .. } = self;
+        let mut negatives = PartNegatives::drawn(stream, populations, args.seed);
+        let all: Vec<usize> = (0..stream.len()).collect();
+        let parts = [
+            ("validation", &args.val_negatives, populations.validation(), &mut negatives.validation),
+            ("test", &args.negatives, populations.test(), &mut negatives.test),
+        ];
+        for (part, flag, range, source) in parts {
+            let rows = &all[range.clone()];
+            match flag {
+                NegativesFlag::Random => {}
+                NegativesFlag::File(path) => *source = given(path, stream, part, rows.len())?,
+                NegativesFlag::Historical => *source = self.past(&all, 0, rows),
+                NegativesFlag::Inductive => *source = self.past(&all, range.start, rows),
+            }
+        }
+        let (new, test) = (&populations.inductive, populations.split.test);
+        match args.negatives {
+            NegativesFlag::Historical => negatives.inductive = self.past(new, 0, new),
+            NegativesFlag::Inductive => negatives.inductive = self.past(new, test, new),
+            NegativesFlag::Random | NegativesFlag::File(_) => {}
+        }
+        Ok(negatives)
+    }
+
+    /// Negatives from pairs of `rows`, not seen before row `from`.
+    fn past(&self, rows: &[usize], from: usize, part: &[usize]) -> NegativeSource {
+        let seed = Draw::Past.seed(self.args.seed, part.first().map_or(0, |&row| row as u64));
+        PastPairs { stream: self.stream, rows, from, seed }.negatives(part, self.args.batch_size as usize)
+    }
+
+    fn candidates(
+        &self,
+        flag: &NegativesFlag,
+        part: &'static str,
+        range: std::ops::Range<usize>,
+        populations: &Populations,
+    ) -> anyhow::Result<Candidates> {
+        let Self { args, stream, .. } = self;
+        let count = args.candidates.map_or(CANDIDATES, |count| count as usize);
+        Ok(match flag {
+            NegativesFlag::Random => Candidates::drawn(stream, count, args.seed),
+            NegativesFlag::Historical => {
+                Candidates::historical(stream, populations.split.validation, count, args.seed)
+            }
+            NegativesFlag::Inductive => {
+                anyhow::bail!(
+                    "inductive negatives belong to --protocol dyglib; mrr has random, historical or a file"
+                )
+            }
+            NegativesFlag::File(path) => {
+                ensure!(
+                    args.candidates.is_none(),
+                    "--candidates is for drawn ones; {} has its own",
+                    path.display()
+                );
+                let pairs = read_pairs(path, stream)?;
+                Candidates::given(stream, &pairs, part, range.start, range.len())
+                    .with_context(|| format!("{} does not fit the events", path.display()))?
+            }
+        })
+    }
+}
+
+fn given(
+    path: &Path,
+    stream: &Stream,
+    part: &'static str,
+    expected: usize,
+) -> anyhow::Result<NegativeSource> {
+    NegativeSource::given(&read_pairs(path, stream)?, part, expected)
+        .with_context(|| format!("{} does not fit the events", path.display()))
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn trainer(args: &EvalArgs, stream: &Stream) -> anyhow::Result<Trainer> {
+    let probe = device::probe();
+    eprintln!("{}", probe.reason);
+    let model = args.model_options().context("the model does not learn on samples of neighbors")?;
+    let model = model.with_features(stream.feature_dimension(), 0);
+    let options = TrainerOptions { model, learning_rate: args.learning_rate as f32, seed: args.seed };
+    Ok(Trainer::new(options, &probe.chosen)?)
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn walk_trainer(args: &EvalArgs) -> anyhow::Result<WalkTrainer> {
+    let probe = device::probe();
+    eprintln!("{}", probe.reason);
+    let options = WalkOptions {
+        steps: args.walk_steps,
+        dimension: args.walk_dimension,
+        decay: args.walk_decay,
+        seed: args.seed,
+        ..WalkOptions::default()
+    };
+    Ok(WalkTrainer::new(options, args.learning_rate as f32, &probe.chosen)?)
+}

@@ -1,0 +1,161 @@
+//! Values of the flags of `evergraph eval` that are names, and what the names stand for.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+
+use crate::model::walk::Decay;
+use crate::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
+use crate::train::edgebank::BankRule;
+use crate::train::evaluate::learned::Sight;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModelName {
+    /// Temporal graph network: memory, and attention over the 10 most recent neighbors
+    Tgn,
+    /// As tgn, with a plain recurrent cell and embeddings that drift with time; looks at no neighbors
+    Jodie,
+    /// An MLP-Mixer over the 20 most recent edges of a node, without memory
+    Graphmixer,
+    /// Attention over 20 recent neighbors and 20 of each of theirs, without memory
+    Tgat,
+    /// Projected walk counts and a small network; samples no neighbors
+    Walk,
+    /// The baseline that remembers pairs
+    Edgebank,
+    /// The baseline of decayed popularity of destinations
+    Poptrack,
+}
+
+impl ModelName {
+    /// The shape of a model that learns on samples of neighbors; `None` for others.
+    #[must_use]
+    pub fn options(self) -> Option<ModelOptions> {
+        Some(match self {
+            Self::Tgn => TgnOptions::default().into(),
+            Self::Jodie => TgnOptions::jodie().into(),
+            Self::Graphmixer => GraphMixerOptions::default().into(),
+            Self::Tgat => TgatOptions::default().into(),
+            Self::Walk | Self::Edgebank | Self::Poptrack => return None,
+        })
+    }
+}
+
+/// Which pairs the baseline holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BankName {
+    /// Every pair seen so far
+    Unlimited,
+    /// Pairs of the newest 15 % of the events
+    Window,
+    /// Pairs within the mean repeat interval
+    RepeatInterval,
+    /// Pairs seen at least as often as the mean pair
+    RepeatThreshold,
+}
+
+impl BankName {
+    /// What the name stands for.
+    #[must_use]
+    pub fn rule(self) -> BankRule {
+        match self {
+            Self::Unlimited => BankRule::Unlimited,
+            Self::Window => BankRule::Window,
+            Self::RepeatInterval => BankRule::RepeatInterval,
+            Self::RepeatThreshold => BankRule::RepeatThreshold,
+        }
+    }
+}
+
+/// Which edges an event may have as neighbors under the prequential protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SightName {
+    /// Edges of earlier batches
+    EarlierBatches,
+    /// Also earlier edges of the batch itself
+    WithinBatch,
+}
+
+impl From<SightName> for Sight {
+    fn from(name: SightName) -> Self {
+        match name {
+            SightName::EarlierBatches => Self::EarlierBatches,
+            SightName::WithinBatch => Self::WithinBatch,
+        }
+    }
+}
+
+/// How to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProtocolName {
+    /// The published split of DyGLib and TGN
+    Dyglib,
+    /// One positive against many, as the Temporal Graph Benchmark ranks
+    Mrr,
+    /// Labels of nodes, read out of a model trained on links
+    NodeLabel,
+    /// Test-then-train in one pass
+    Prequential,
+}
+
+/// Where negatives come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NegativesFlag {
+    /// Random destinations, drawn.
+    Random,
+    /// Pairs of the past, drawn.
+    Historical,
+    /// Pairs of the past that first happened in the part itself, drawn.
+    Inductive,
+    /// Given.
+    File(PathBuf),
+}
+
+impl FromStr for NegativesFlag {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "random" => Self::Random,
+            "historical" => Self::Historical,
+            "inductive" => Self::Inductive,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl NegativesFlag {
+    /// What is told of them beside the figures.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Random => "drawn".to_owned(),
+            Self::Historical => "historical".to_owned(),
+            Self::Inductive => "inductive".to_owned(),
+            Self::File(path) => file_name(path),
+        }
+    }
+}
+
+/// The last part of a path.
+pub fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Reads `RATE` or `span:POWER`.
+///
+/// # Errors
+/// The text is neither.
+pub fn decay(text: &str) -> Result<Decay, String> {
+    let (kind, number): (fn(f64) -> Decay, _) = match text.strip_prefix("span:") {
+        Some(power) => (Decay::Span, power),
+        None => (Decay::Rate, text),
+    };
+    number
+        .parse()
+        .map(kind)
+        .map_err(|_| "write a rate such as 1e-6, or span: and a power such as span:2".to_owned())
+}

@@ -1,0 +1,110 @@
+//! The shape of the walk model, and how fast it lets the past fade.
+
+use thiserror::Error;
+
+use super::Decay;
+
+/// Vectors are a whole number of these many values long: what one instruction works on.
+pub(super) const LANES: usize = 16;
+
+/// Longest vector.
+const DIMENSION_MAX: usize = 1024;
+
+/// Longest walk.
+pub(super) const STEPS_MAX: usize = 4;
+
+/// Shape of the walk model. The defaults have 14,337 parameters and 2 KiB of state per node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WalkOptions {
+    /// Edges `k` of the longest walk counted from either node of a pair; 1 to 4.
+    pub steps: usize,
+    /// Length `d_R` of a projected vector: a multiple of 16 up to 1024. Inner products are off by about
+    /// `1 / sqrt(d_R)` of the lengths multiplied; the paper takes ten times the logarithm of twice the
+    /// number of edges, which for a hundred thousand of them is 122.
+    pub dimension: usize,
+    /// How the weight of an edge falls with its age.
+    pub decay: Decay,
+    /// Decides the signs of the projection.
+    pub seed: u64,
+    /// Widths of the network's two hidden layers; at least 1.
+    pub hidden: [usize; 2],
+}
+
+impl Default for WalkOptions {
+    fn default() -> Self {
+        Self { steps: 3, dimension: 128, decay: Decay::Span(10.0), seed: 0, hidden: [128, 64] }
+    }
+}
+
+/// Options that describe no model.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum WalkOptionsError {
+    /// Walks are too long or have no edge.
+    #[error("walks of {steps} steps: there must be 1 to {STEPS_MAX}")]
+    Steps {
+        /// Edges asked for.
+        steps: usize,
+    },
+    /// Vectors have no such length.
+    #[error(
+        "projected vectors of {dimension} values: there must be a multiple of {LANES} up to {DIMENSION_MAX}"
+    )]
+    Dimension {
+        /// Values asked for.
+        dimension: usize,
+    },
+    /// The decay is no number or would make the past grow.
+    #[error("a decay of {strength}: it must be a finite number and not below 0")]
+    Decay {
+        /// Strength asked for.
+        strength: f64,
+    },
+    /// A hidden layer has no width.
+    #[error("a hidden layer of width 0; it must be at least 1")]
+    Hidden,
+}
+
+impl WalkOptions {
+    /// # Errors
+    /// The options describe no model.
+    pub(super) fn check(&self) -> Result<(), WalkOptionsError> {
+        let Self { steps, dimension, decay, hidden, .. } = *self;
+        if !(1..=STEPS_MAX).contains(&steps) {
+            return Err(WalkOptionsError::Steps { steps });
+        }
+        if !(LANES..=DIMENSION_MAX).contains(&dimension) || !dimension.is_multiple_of(LANES) {
+            return Err(WalkOptionsError::Dimension { dimension });
+        }
+        let strength = decay.strength();
+        if !strength.is_finite() || strength < 0.0 {
+            return Err(WalkOptionsError::Decay { strength });
+        }
+        if hidden.contains(&0) {
+            return Err(WalkOptionsError::Hidden);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_describe_no_model_are_refused() {
+        let good = WalkOptions::default();
+        assert_eq!(good.check(), Ok(()));
+        for bad in [
+            WalkOptions { steps: 0, ..good },
+            WalkOptions { steps: 5, ..good },
+            WalkOptions { dimension: 0, ..good },
+            WalkOptions { dimension: 100, ..good },
+            WalkOptions { dimension: 2048, ..good },
+            WalkOptions { decay: Decay::Rate(-1.0), ..good },
+            WalkOptions { decay: Decay::Span(f64::NAN), ..good },
+            WalkOptions { hidden: [64, 0], ..good },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! [`Candidates`]: the destinations that an event's true destination is ranked among.
+
+use hashbrown::HashSet;
+
+use super::{Contender, EvaluationError};
+use crate::event::NodeId;
+use crate::train::negative::{DestinationPool, shuffle_front};
+use crate::train::protocol::{Batch, Draw, ProtocolError};
+use crate::train::ranking::{RankMeter, rank};
+use crate::train::stream::Stream;
+
+/// Keeps the draw among a source's own destinations apart from that among all.
+const HISTORICAL: u64 = 0x6869_7374_6f72_6963;
+
+/// Where the candidates of an event come from. Its true destination is never one of them.
+#[derive(Clone, Debug)]
+pub enum Candidates {
+    /// Drawn uniformly, with replacement, from the distinct destinations of the stream.
+    Drawn {
+        /// The destinations.
+        pool: DestinationPool,
+        /// Candidates per event.
+        count: usize,
+        /// Seed of the draw.
+        seed: u64,
+    },
+    /// Half of them destinations that the source has met in the training part, without replacement and as
+    /// far as there are any; the others drawn from all.
+    Historical {
+        /// The distinct destinations of each source, by its id, in the training part.
+        met: Vec<Vec<NodeId>>,
+        /// All destinations.
+        pool: DestinationPool,
+        /// Candidates per event.
+        count: usize,
+        /// Seed of the draw.
+        seed: u64,
+    },
+    /// Given, equally many for every event of a part.
+    Given {
+        /// First row of the part.
+        first: usize,
+        /// Candidates per event.
+        count: usize,
+        /// The candidates of one event after another.
+        dst: Vec<NodeId>,
+    },
+}
+
+impl Candidates {
+    /// `count` candidates per event, drawn by `seed` uniformly from the distinct destinations of the
+    /// stream.
+    #[must_use]
+    pub fn drawn(stream: &Stream, count: usize, seed: u64) -> Self {
+        Self::Drawn { pool: all(stream), count, seed: Draw::Candidates.seed(seed, 0) }
+    }
+
+    /// `count` candidates per event, drawn by `seed`: half of them destinations that the event's source has
+    /// met in the first `train` rows of the stream.
+    #[must_use]
+    pub fn historical(stream: &Stream, train: usize, count: usize, seed: u64) -> Self {
+        let mut met = vec![Vec::new(); stream.nodes()];
+        let mut seen = HashSet::new();
+        for (src, &dst) in stream.src().iter().zip(stream.dst()).take(train) {
+            if seen.insert((src.0, dst.0)) {
+                met[src.index()].push(dst);
+            }
+        }
+        Self::Historical { met, pool: all(stream), count, seed: Draw::Candidates.seed(seed, 0) }
+    }
+
+    /// The candidates of the events of rows `first..first + events`, the part called `part`, one event after
+    /// another: a pair of the event's source and a candidate each.
+    ///
+    /// # Errors
+    /// When events have not equally many candidates, or a pair has another source than its event.
+    pub fn given(
+        stream: &Stream,
+        pairs: &[(NodeId, NodeId)],
+        part: &'static str,
+        first: usize,
+        events: usize,
+    ) -> Result<Self, ProtocolError> {
+        let count = pairs.len() / events.max(1);
+        if count == 0 || count * events != pairs.len() {
+            return Err(ProtocolError::CandidateCount { part, events, found: pairs.len() });
+        }
+        for (place, (src, _)) in pairs.iter().enumerate() {
+            if stream.src().get(first + place / count) != Some(src) {
+                return Err(ProtocolError::CandidateSource {
+                    part,
+                    row: place + 1,
+                    event: place / count + 1,
+                });
+            }
+        }
+        Ok(Self::Given { first, count, dst: pairs.iter().map(|pair| pair.1).collect() })
+    }
+
+    /// Candidates per event.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Drawn { count, .. } | Self::Historical { count, .. } | Self::Given { count, .. } => *count,
+        }
+    }
+
+    /// Fills `out` with the candidates of the event of row `row`, from `src` to `dst`.
+    fn of(&self, row: usize, src: NodeId, dst: NodeId, out: &mut Vec<NodeId>) {
+        match self {
+            Self::Drawn { pool, count, seed } => pool.draw(*seed, row as u64, *count, out),
+            Self::Historical { met, pool, count, seed } => {
+                let mut own: Vec<NodeId> = met.get(src.index()).cloned().unwrap_or_default();
+                own.retain(|&other| other != dst);
+                let half = own.len().min(count / 2);
+                shuffle_front(&mut own, half, [HISTORICAL, *seed, row as u64]);
+                pool.draw(*seed, row as u64, count - half, out);
+                out.extend_from_slice(&own[..half]);
+            }
+            Self::Given { first, count, dst } => {
+                out.clear();
+                let start = row.saturating_sub(*first) * count;
+                out.extend_from_slice(dst.get(start..start + count).unwrap_or_default());
+            }
+        }
+        out.retain(|&other| other != dst);
+    }
+
+    /// Ranks the batch's events, scored from the state before the batch.
+    pub(super) fn rank(
+        &self,
+        contender: &dyn Contender,
+        batch: &Batch,
+        ranks: &mut RankMeter,
+    ) -> Result<(), EvaluationError> {
+        let (mut others, mut asked) = (Vec::new(), Vec::new());
+        for (((&row, &src), &dst), &time) in
+            batch.rows.iter().zip(&batch.src).zip(&batch.dst).zip(&batch.times)
+        {
+            self.of(row, src, dst, &mut others);
+            asked.clear();
+            asked.push(dst);
+            asked.extend_from_slice(&others);
+            let scores = contender.score_candidates(src, time, &asked)?;
+            if let Some((&positive, others)) = scores.split_first() {
+                ranks.push(rank(positive, others));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn all(stream: &Stream) -> DestinationPool {
+    let mut pool = DestinationPool::new();
+    pool.extend(stream.dst());
+    pool
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{EdgeEvent, EventTime, NodeKey};
+    use crate::train::stream::StreamBuilder;
+
+    #[test]
+    fn historical_candidates_are_half_own_ones_and_never_the_true_one() {
+        let mut builder = StreamBuilder::new();
+        for t in 0..400_i64 {
+            builder.push(&EdgeEvent {
+                src: NodeKey::Int(t % 4),
+                dst: NodeKey::Int(100 + t % 80),
+                time: EventTime(t),
+                edge_type: None,
+                features: vec![],
+                label: None,
+            });
+        }
+        let stream = builder.finish();
+        let (candidates, mut found) = (Candidates::historical(&stream, 200, 30, 5), Vec::new());
+        for row in 300..400 {
+            let (src, dst) = (stream.src()[row], stream.dst()[row]);
+            candidates.of(row, src, dst, &mut found);
+            assert!(!found.contains(&dst));
+            // The first half of the stream has 20 destinations a source; 15 of them stand last, each once.
+            let own: HashSet<_> = found[found.len() - 15..].iter().map(|node| node.0).collect();
+            let met = |node: u32| (0..200).any(|row| stream.src()[row] == src && stream.dst()[row].0 == node);
+            assert!(own.len() == 15 && own.iter().all(|&node| met(node)));
+        }
+        let all = Candidates::historical(&stream, 0, 30, 5);
+        all.of(399, stream.src()[399], NodeId::NONE, &mut found);
+        assert_eq!((found.len(), all.count()), (30, 30), "a source that met nobody has random ones");
+    }
+}
