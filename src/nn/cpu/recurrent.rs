@@ -39,15 +39,14 @@ impl Kernel for Gru<'_> {
         for (((out, gates), hidden), h) in
             rows.zip(self.hidden.chunks_exact(3 * w)).zip(self.h.chunks_exact(w))
         {
-            let (r, rest) = gates.split_at_mut(w);
-            let (z, n) = rest.split_at_mut(w);
-            let (hr, hz, hn) = (&hidden[..w], &hidden[w..2 * w], &hidden[2 * w..]);
-            let (out, h) = (&mut out[..w], &h[..w]);
-            for i in 0..w {
-                r[i] = sigmoid::<FMA>(r[i] + hr[i]);
-                z[i] = sigmoid::<FMA>(z[i] + hz[i]);
-                n[i] = tanh::<FMA>(n[i] + r[i] * hn[i]);
-                out[i] = (1.0 - z[i]) * n[i] + z[i] * h[i];
+            // Loops of few slices each: of many, they are not vectorised.
+            let (rz, n) = gates.split_at_mut(2 * w);
+            let (hidden_rz, hidden_n) = hidden.split_at(2 * w);
+            rz.iter_mut().zip(hidden_rz).for_each(|(gate, hidden)| *gate = sigmoid::<FMA>(*gate + hidden));
+            let (r, z) = rz.split_at(w);
+            n.iter_mut().zip(r).zip(hidden_n).for_each(|((n, r), hidden)| *n = tanh::<FMA>(*n + r * hidden));
+            for (((out, z), n), h) in out.iter_mut().zip(z).zip(&*n).zip(h) {
+                *out = (1.0 - z) * n + z * h;
             }
         }
     }
