@@ -8,7 +8,7 @@
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
 use super::tables;
-use crate::device::{Device, DeviceBuffer, prefetch_near};
+use crate::device::{Device, DeviceBuffer, prefetch};
 use crate::event::NodeId;
 
 /// Rows of a chunk.
@@ -53,7 +53,7 @@ impl NodeRows {
     /// Asks the processor for the row of `node`, which will be read soon. Changes nothing but time.
     pub fn expect(&self, node: NodeId) {
         if let Some(row) = self.get(node) {
-            row.chunks(LINE_VALUES).for_each(prefetch_near);
+            row.chunks(LINE_VALUES).for_each(prefetch);
         }
     }
 

@@ -33,7 +33,7 @@ use recency::Recency;
 const PIECE: usize = 50;
 
 /// Rows are at random places: those of the pair so many further on are asked for ahead.
-const AHEAD: usize = 4;
+const AHEAD: usize = 2;
 
 /// What walk projections remember of a stream.
 #[derive(Clone, Debug)]
