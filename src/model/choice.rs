@@ -61,7 +61,7 @@ macro_rules! models {
             /// added at the end, with 0 for what was so before them.
             #[must_use]
             pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
-                match self { $(Self::$kind(options) => options.as_fields().to_vec(),)+ }
+                match self { $(Self::$kind(options) => options.as_fields(),)+ }
             }
 
             /// Share of values dropped while training.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::attention::LAYER_NORM_EPSILON;
 use super::builder::{Builder, ModelError};
 use super::link::MergeParams;
-use super::needs::{Needs, OptionsError, check};
+use super::needs::{Needs, OptionsError, check, fields};
 use super::{EMPTY_SLOT, EmbeddingInput, Hop};
 use crate::nn::{Groups, ParamId, Reduce, SlotMixing, SlotRows, Tape, Tensor, TimeEncoder, Var};
 use crate::sampler::SamplingPolicy;
@@ -81,28 +81,22 @@ impl GraphMixerOptions {
     /// # Errors
     /// Names the first option that is out of range.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        let counts = [
-            ("embedding_dim", self.embedding_dim),
-            ("time_dim", self.time_dim),
-            ("fanout", self.fanout),
-            ("blocks", self.blocks),
-        ];
-        check(&counts, self.dropout)
+        check(&self.counts(), self.dropout)
     }
 
     /// The options as named numbers.
     #[must_use]
-    pub fn as_fields(&self) -> [(&'static str, f64); 7] {
-        #[allow(clippy::cast_precision_loss)]
-        let number = |value: usize| value as f64;
+    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
+        fields(&self.counts(), [self.node_feature_dim, self.edge_feature_dim], self.dropout, &[])
+    }
+
+    /// What must be at least 1.
+    fn counts(&self) -> [(&'static str, usize); 4] {
         [
-            ("embedding_dim", number(self.embedding_dim)),
-            ("time_dim", number(self.time_dim)),
-            ("fanout", number(self.fanout)),
-            ("blocks", number(self.blocks)),
-            ("node_feature_dim", number(self.node_feature_dim)),
-            ("edge_feature_dim", number(self.edge_feature_dim)),
-            ("dropout", f64::from(self.dropout)),
+            ("embedding_dim", self.embedding_dim),
+            ("time_dim", self.time_dim),
+            ("fanout", self.fanout),
+            ("blocks", self.blocks),
         ]
     }
 }

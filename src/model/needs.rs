@@ -76,6 +76,22 @@ pub enum OptionsError {
     },
 }
 
+/// The options of a model as named numbers: its counts, what all models have, and what more it has.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn fields(
+    counts: &[(&'static str, usize)],
+    [node_feature_dim, edge_feature_dim]: [usize; 2],
+    dropout: f32,
+    more: &[(&'static str, usize)],
+) -> Vec<(&'static str, f64)> {
+    let number = |&(name, value): &(&'static str, usize)| (name, value as f64);
+    let features = [("node_feature_dim", node_feature_dim), ("edge_feature_dim", edge_feature_dim)];
+    let mut fields: Vec<_> = counts.iter().chain(&features).map(number).collect();
+    fields.push(("dropout", f64::from(dropout)));
+    fields.extend(more.iter().map(number));
+    fields
+}
+
 /// Checks what the options of every model must hold: counts of at least 1, and a dropout rate that is a share.
 pub(super) fn check(at_least_one: &[(&'static str, usize)], dropout: f32) -> Result<(), OptionsError> {
     if let Some(&(field, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {

@@ -15,7 +15,7 @@ use super::EmbeddingInput;
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, ModelError};
 use super::link::MergeParams;
-use super::needs::{Needs, OptionsError, check};
+use super::needs::{Needs, OptionsError, check, fields};
 use crate::nn::{ParamId, Tape, TimeEncoder, Var};
 use crate::sampler::SamplingPolicy;
 
@@ -76,14 +76,7 @@ impl TgatOptions {
     /// # Errors
     /// Names the first option that is out of range.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        let counts = [
-            ("embedding_dim", self.embedding_dim),
-            ("time_dim", self.time_dim),
-            ("heads", self.heads),
-            ("fanout", self.fanout),
-            ("layers", self.layers),
-        ];
-        check(&counts, self.dropout)?;
+        check(&self.counts(), self.dropout)?;
         let widths = [(self.time_dim, "time_dim"), (self.embedding_dim, "embedding_dim")];
         match widths.into_iter().find(|(width, _)| !width.is_multiple_of(self.heads)) {
             Some((width, parts)) => Err(OptionsError::Heads { heads: self.heads, width, parts }),
@@ -93,18 +86,18 @@ impl TgatOptions {
 
     /// The options as named numbers.
     #[must_use]
-    pub fn as_fields(&self) -> [(&'static str, f64); 8] {
-        #[allow(clippy::cast_precision_loss)]
-        let number = |value: usize| value as f64;
+    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
+        fields(&self.counts(), [self.node_feature_dim, self.edge_feature_dim], self.dropout, &[])
+    }
+
+    /// What must be at least 1.
+    fn counts(&self) -> [(&'static str, usize); 5] {
         [
-            ("embedding_dim", number(self.embedding_dim)),
-            ("time_dim", number(self.time_dim)),
-            ("heads", number(self.heads)),
-            ("fanout", number(self.fanout)),
-            ("layers", number(self.layers)),
-            ("node_feature_dim", number(self.node_feature_dim)),
-            ("edge_feature_dim", number(self.edge_feature_dim)),
-            ("dropout", f64::from(self.dropout)),
+            ("embedding_dim", self.embedding_dim),
+            ("time_dim", self.time_dim),
+            ("heads", self.heads),
+            ("fanout", self.fanout),
+            ("layers", self.layers),
         ]
     }
 }

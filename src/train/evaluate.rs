@@ -97,25 +97,14 @@ mod tests {
     use super::dyglib::{PartNegatives, evaluate_dyglib};
     use super::prequential::evaluate_prequential;
     use super::*;
-    use crate::event::{EdgeEvent, EventTime, NodeId, NodeKey};
+    use crate::event::{EventTime, NodeId};
     use crate::train::StepMode;
     use crate::train::edgebank::{BankRule, EdgeBank};
     use crate::train::protocol::{Batch, NegativeSource, Populations};
-    use crate::train::stream::{Stream, StreamBuilder};
+    use crate::train::stream::{Stream, of_events};
 
     fn stream(events: impl IntoIterator<Item = (i64, i64)>) -> Stream {
-        let mut builder = StreamBuilder::new();
-        for (time, (src, dst)) in events.into_iter().enumerate() {
-            builder.push(&EdgeEvent {
-                src: NodeKey::Int(src),
-                dst: NodeKey::Int(dst),
-                time: EventTime(time as i64),
-                edge_type: None,
-                features: vec![],
-                label: None,
-            });
-        }
-        builder.finish()
+        of_events((0..).zip(events).map(|(time, (src, dst))| (src, dst, time)))
     }
 
     /// Knows the last event taken in; checks that it is never asked about an event it has taken in.

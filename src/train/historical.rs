@@ -100,23 +100,7 @@ fn outside(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{EdgeEvent, NodeKey};
-    use crate::train::stream::StreamBuilder;
-
-    fn stream(events: impl IntoIterator<Item = (i64, i64, i64)>) -> Stream {
-        let mut builder = StreamBuilder::new();
-        for (src, dst, time) in events {
-            builder.push(&EdgeEvent {
-                src: NodeKey::Int(src),
-                dst: NodeKey::Int(dst),
-                time: EventTime(time),
-                edge_type: None,
-                features: vec![],
-                label: None,
-            });
-        }
-        builder.finish()
-    }
+    use crate::train::stream::of_events as stream;
 
     fn drawn(stream: &Stream, from: usize, part: &[usize], batch: usize) -> Vec<(NodeId, NodeId)> {
         let rows: Vec<usize> = (0..stream.len()).collect();

@@ -344,23 +344,8 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{EdgeEvent, NodeKey};
-    use crate::train::stream::StreamBuilder;
-
-    fn stream(events: impl IntoIterator<Item = (i64, i64, i64)>) -> Stream {
-        let mut builder = StreamBuilder::new();
-        for (src, dst, time) in events {
-            builder.push(&EdgeEvent {
-                src: NodeKey::Int(src),
-                dst: NodeKey::Int(dst),
-                time: EventTime(time),
-                edge_type: None,
-                features: vec![],
-                label: None,
-            });
-        }
-        builder.finish()
-    }
+    use crate::event::NodeKey;
+    use crate::train::stream::of_events as stream;
 
     #[test]
     fn masked_and_unseen_nodes_are_new_and_only_training_edges_are_left_out() {

@@ -186,6 +186,24 @@ impl Stream {
     }
 }
 
+/// The stream of `(source, destination, time)`, for tests.
+#[cfg(test)]
+pub(super) fn of_events(events: impl IntoIterator<Item = (i64, i64, i64)>) -> Stream {
+    use crate::event::NodeKey;
+    let mut builder = StreamBuilder::new();
+    for (src, dst, time) in events {
+        builder.push(&EdgeEvent {
+            src: NodeKey::Int(src),
+            dst: NodeKey::Int(dst),
+            time: EventTime(time),
+            edge_type: None,
+            features: vec![],
+            label: None,
+        });
+    }
+    builder.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

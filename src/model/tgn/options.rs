@@ -1,7 +1,7 @@
 //! The shape of a TGN: every number that decides which parameters exist and what they mean. Knows nothing of
 //! learning rates or batches: those belong to the trainer.
 
-use crate::model::needs::{Needs, OptionsError, check};
+use crate::model::needs::{Needs, OptionsError, check, fields};
 use crate::sampler::SamplingPolicy;
 
 /// What turns a message into memory.
@@ -120,14 +120,7 @@ impl TgnOptions {
     /// # Errors
     /// Names the first option that is out of range.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        let counts = [
-            ("memory_dim", self.memory_dim),
-            ("time_dim", self.time_dim),
-            ("embedding_dim", self.embedding_dim),
-            ("heads", self.heads),
-            ("fanout", self.fanout),
-        ];
-        check(&counts, self.dropout)?;
+        check(&self.counts(), self.dropout)?;
         let width = self.attention_dim();
         if !width.is_multiple_of(self.heads) {
             return Err(OptionsError::Heads { heads: self.heads, width, parts: "memory_dim + time_dim" });
@@ -141,20 +134,23 @@ impl TgnOptions {
 
     /// The options as named numbers.
     #[must_use]
-    pub fn as_fields(&self) -> [(&'static str, f64); 10] {
-        #[allow(clippy::cast_precision_loss)]
-        let number = |value: usize| value as f64;
+    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
+        fields(
+            &self.counts(),
+            [self.node_feature_dim, self.edge_feature_dim],
+            self.dropout,
+            &[("updater", self.updater as usize), ("embedding", self.embedding as usize)],
+        )
+    }
+
+    /// What must be at least 1.
+    fn counts(&self) -> [(&'static str, usize); 5] {
         [
-            ("memory_dim", number(self.memory_dim)),
-            ("time_dim", number(self.time_dim)),
-            ("embedding_dim", number(self.embedding_dim)),
-            ("heads", number(self.heads)),
-            ("fanout", number(self.fanout)),
-            ("node_feature_dim", number(self.node_feature_dim)),
-            ("edge_feature_dim", number(self.edge_feature_dim)),
-            ("dropout", f64::from(self.dropout)),
-            ("updater", number(self.updater as usize)),
-            ("embedding", number(self.embedding as usize)),
+            ("memory_dim", self.memory_dim),
+            ("time_dim", self.time_dim),
+            ("embedding_dim", self.embedding_dim),
+            ("heads", self.heads),
+            ("fanout", self.fanout),
         ]
     }
 }

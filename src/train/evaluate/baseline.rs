@@ -7,6 +7,38 @@ use crate::train::edgebank::EdgeBank;
 use crate::train::popularity::Popularity;
 use crate::train::protocol::Batch;
 
+/// A contender that has seen what it has seen, and learns nothing.
+pub trait Baseline: Contender + Clone {
+    /// Forgets the stream.
+    fn forget(&mut self);
+}
+
+impl<T: Baseline> Trainable for T {
+    const LEARNS: bool = false;
+    type Kept = Self;
+
+    fn reset(&mut self) {
+        self.forget();
+    }
+
+    fn train(&mut self, epoch: &mut Epoch<'_>) -> Result<(), EvaluationError> {
+        let mut batch = Batch::default();
+        while epoch.batches.load(&mut batch) {
+            self.take(&batch, StepMode::Remember)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&self) -> Self {
+        self.clone()
+    }
+
+    fn restore(&mut self, kept: &Self) -> Result<(), EvaluationError> {
+        self.clone_from(kept);
+        Ok(())
+    }
+}
+
 impl Contender for EdgeBank {
     fn take(&mut self, batch: &Batch, mode: StepMode) -> Result<Scores, EvaluationError> {
         let scores = match mode {
@@ -30,25 +62,9 @@ impl Contender for EdgeBank {
     }
 }
 
-impl Trainable for EdgeBank {
-    const LEARNS: bool = false;
-    type Kept = Self;
-
-    fn reset(&mut self) {
+impl Baseline for EdgeBank {
+    fn forget(&mut self) {
         *self = Self::new(self.rule());
-    }
-
-    fn train(&mut self, epoch: &mut Epoch<'_>) -> Result<(), EvaluationError> {
-        remember(self, epoch)
-    }
-
-    fn keep(&self) -> Self {
-        self.clone()
-    }
-
-    fn restore(&mut self, kept: &Self) -> Result<(), EvaluationError> {
-        self.clone_from(kept);
-        Ok(())
     }
 }
 
@@ -75,33 +91,8 @@ impl Contender for Popularity {
     }
 }
 
-impl Trainable for Popularity {
-    const LEARNS: bool = false;
-    type Kept = Self;
-
-    fn reset(&mut self) {
-        Self::reset(self);
+impl Baseline for Popularity {
+    fn forget(&mut self) {
+        self.reset();
     }
-
-    fn train(&mut self, epoch: &mut Epoch<'_>) -> Result<(), EvaluationError> {
-        remember(self, epoch)
-    }
-
-    fn keep(&self) -> Self {
-        self.clone()
-    }
-
-    fn restore(&mut self, kept: &Self) -> Result<(), EvaluationError> {
-        self.clone_from(kept);
-        Ok(())
-    }
-}
-
-/// Takes in every batch of `epoch` unscored.
-fn remember(contender: &mut impl Contender, epoch: &mut Epoch<'_>) -> Result<(), EvaluationError> {
-    let mut batch = Batch::default();
-    while epoch.batches.load(&mut batch) {
-        contender.take(&batch, StepMode::Remember)?;
-    }
-    Ok(())
 }

@@ -159,23 +159,11 @@ fn all(stream: &Stream) -> DestinationPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{EdgeEvent, EventTime, NodeKey};
-    use crate::train::stream::StreamBuilder;
+    use crate::train::stream::of_events;
 
     #[test]
     fn historical_candidates_are_half_own_ones_and_never_the_true_one() {
-        let mut builder = StreamBuilder::new();
-        for t in 0..400_i64 {
-            builder.push(&EdgeEvent {
-                src: NodeKey::Int(t % 4),
-                dst: NodeKey::Int(100 + t % 80),
-                time: EventTime(t),
-                edge_type: None,
-                features: vec![],
-                label: None,
-            });
-        }
-        let stream = builder.finish();
+        let stream = of_events((0..400).map(|t| (t % 4, 100 + t % 80, t)));
         let (candidates, mut found) = (Candidates::historical(&stream, 200, 30, 5), Vec::new());
         for row in 300..400 {
             let (src, dst) = (stream.src()[row], stream.dst()[row]);
