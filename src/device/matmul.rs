@@ -2,14 +2,23 @@
 //! [`ViewMut`] carry shape and strides, so that heads, transposes and padded rows cost no copies.
 //!
 //! The product of one element is summed in an order that does not depend on the number of threads, so
-//! results are bit-identical at any thread count; `nn`'s tests hold that.
+//! results are bit-identical at any thread count; `nn`'s tests hold that. A gradient of weights is a small matrix
+//! whose elements are sums over all rows of a batch: such sums are cut into pieces, so that threads have something to
+//! share without dividing the small matrix.
 
 #![allow(unsafe_code)]
 
 use gemm::Parallelism;
+use rayon::prelude::*;
 
 /// Products with fewer multiply-adds than this run on the calling thread: waking others costs more.
 const PARALLEL_FROM: usize = 1 << 19;
+
+/// Sums of fewer products than twice this are not cut into pieces.
+const PIECE: usize = 256;
+
+/// A sum is cut into at most this many pieces: each costs a matrix to add up.
+const PIECES_MAX: usize = 4;
 
 /// A matrix read in place: element `(r, c)` is `data[r * row_stride + c * column_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +64,12 @@ impl<'a> View<'a> {
             "a {rows}x{columns} view needs more than it was given"
         );
         Self { data, rows, columns, row_stride: stride, column_stride: 1 }
+    }
+
+    /// Columns `from..to`.
+    fn columns(self, from: usize, to: usize) -> Self {
+        let data = self.data.get(from * self.column_stride..).unwrap_or_default();
+        Self { data, columns: to - from, ..self }
     }
 
     /// The same matrix with rows and columns exchanged.
@@ -128,10 +143,62 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
         destination.rows,
         destination.columns
     );
+    let pieces = pieces(m, n, k);
+    if pieces > 1 {
+        return sum_of_pieces(destination, into, scale, a, b, pieces);
+    }
+    let parallelism = if m * n * k < PARALLEL_FROM { Parallelism::None } else { Parallelism::Rayon(0) };
+    product(destination, into, scale, a, b, parallelism);
+}
+
+/// Into how many pieces the sums of an `m x n` product over `k` are cut.
+fn pieces(m: usize, n: usize, k: usize) -> usize {
+    let is_long = k >= 2 * m.max(n) && m * n * k >= PARALLEL_FROM;
+    if is_long { (k / PIECE).clamp(1, PIECES_MAX) } else { 1 }
+}
+
+/// The product as the sum, in order, of those of `pieces` runs of columns of `a` with their rows of `b`.
+fn sum_of_pieces(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: View<'_>, pieces: usize) {
+    let (m, n, k) = (a.rows, b.columns, a.columns);
+    let run = |piece: usize| {
+        let (from, to) = (k * piece / pieces, k * (piece + 1) / pieces);
+        (a.columns(from, to), b.t().columns(from, to).t())
+    };
+    let ViewMut { data, stride, .. } = destination;
+    let first = || {
+        let (a, b) = run(0);
+        product(ViewMut::strided(data, m, n, stride), into, scale, a, b, Parallelism::None);
+    };
+    let others = || -> Vec<Vec<f32>> {
+        let part = |piece| {
+            let (a, b) = run(piece);
+            let mut part = vec![0.0; m * n];
+            product(ViewMut::new(&mut part, m, n), Into::Replace, scale, a, b, Parallelism::None);
+            part
+        };
+        (1..pieces).into_par_iter().map(part).collect()
+    };
+    let ((), others) = rayon::join(first, others);
+    for (r, row) in data.chunks_mut(stride).take(m).enumerate() {
+        for part in &others {
+            row.iter_mut().zip(&part[r * n..(r + 1) * n]).for_each(|(sum, value)| *sum += value);
+        }
+    }
+}
+
+/// One product on the calling thread, or shared out as `parallelism` says.
+fn product(
+    destination: ViewMut<'_>,
+    into: Into,
+    scale: f32,
+    a: View<'_>,
+    b: View<'_>,
+    parallelism: Parallelism,
+) {
+    let (m, n, k) = (a.rows, b.columns, a.columns);
     if m == 0 || n == 0 {
         return;
     }
-    let parallelism = if m * n * k < PARALLEL_FROM { Parallelism::None } else { Parallelism::Rayon(0) };
     let stride = |s: usize| s as isize;
     // SAFETY: the constructors checked that every element of the three views lies inside its slice, and
     // `destination` is borrowed mutably, so it overlaps neither `a` nor `b`. With `read_dst` false the
@@ -175,7 +242,9 @@ mod tests {
 
     #[test]
     fn agrees_with_the_definition_in_all_orientations() {
-        for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 33, 9), (64, 1, 50), (1, 64, 50), (4, 4, 0)] {
+        for (m, n, k) in
+            [(1, 1, 1), (3, 5, 7), (17, 33, 9), (64, 1, 50), (1, 64, 50), (4, 4, 0), (19, 23, 1301)]
+        {
             let (a, b) = (values(m * k, 1), values(k * n, 2));
             let (at, bt) = (values(k * m, 1), values(n * k, 2));
             let mut plain = vec![f32::NAN; m * n];
