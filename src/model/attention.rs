@@ -74,13 +74,15 @@ impl AttentionBlock {
         [seed, step, first]: [u64; 3],
     ) -> Var {
         let p = &self.projections;
-        let now = vec![0.0; hop.own.len()];
-        let own = tape.gather(table, hop.own);
+        // Of a node that is asked about many times the query is the same.
+        let own = tape.gather_distinct(table, hop.own);
+        let now = vec![0.0; tape.value(own.x).rows()];
         let now = tape.time_encoding(&now, time);
-        let query = tape.concat(&[own, now]);
+        let query = tape.concat(&[own.x, now]);
         let edge_slots = hop.edge_rows.is_some().then_some(hop.edges);
         let attended = tape.temporal_attention(TemporalAttention {
             query,
+            queries: own.rows.clone(),
             nodes: table,
             slots: hop.neighbors,
             deltas: hop.deltas,
@@ -97,9 +99,11 @@ impl AttentionBlock {
         let [gamma, beta] = self.output.norm;
         let out = tape.linear(attended, p.w_o, Some(self.output.b_o));
         let out = tape.dropout(out, self.dropout, [seed, step, first + 1]);
-        let out = tape.add(out, query);
+        let out = match &own.rows {
+            Some(rows) => tape.add_gathered(out, query, rows.clone()),
+            None => tape.add(out, query),
+        };
         let out = tape.layer_norm(out, gamma, beta, LAYER_NORM_EPSILON);
-        let joined = tape.concat(&[out, own]);
-        self.merge.apply(tape, joined)
+        self.merge.apply(tape, vec![out.into(), own])
     }
 }

@@ -4,7 +4,7 @@
 //! logit(u, v) = W_b relu(W_a [z_u ; z_v] + b_a) + b_b        the order of a pair matters
 //! ```
 
-use crate::nn::{ParamId, Tape, Var};
+use crate::nn::{Columns, ParamId, Tape, Var};
 
 /// Two linear layers with a ReLU between them.
 #[derive(Clone, Copy, Debug)]
@@ -16,19 +16,17 @@ pub(super) struct MergeParams {
 }
 
 impl MergeParams {
-    /// `W_b relu(W_a x + b_a) + b_b`.
-    pub fn apply(&self, tape: &mut Tape<'_>, x: Var) -> Var {
-        let hidden = tape.linear(x, self.w_a, Some(self.b_a));
+    /// `W_b relu(W_a x + b_a) + b_b`, x being the `parts` side by side.
+    pub fn apply(&self, tape: &mut Tape<'_>, parts: Vec<Columns>) -> Var {
+        let hidden = tape.linear_joined(parts, self.w_a, self.b_a);
         let hidden = tape.relu(hidden);
         tape.linear(hidden, self.w_b, Some(self.b_b))
     }
 
     /// Logits `[pairs, 1]` of the pairs `(src[i], dst[i])`, each a row of `embeddings`.
     pub fn logits(&self, tape: &mut Tape<'_>, embeddings: Var, src: Vec<u32>, dst: Vec<u32>) -> Var {
-        let sources = tape.gather(embeddings, src);
-        let destinations = tape.gather(embeddings, dst);
-        let pairs = tape.concat(&[sources, destinations]);
-        self.apply(tape, pairs)
+        let ends = [src, dst].map(|rows| tape.gather_distinct(embeddings, rows));
+        self.apply(tape, ends.into())
     }
 }
 

@@ -27,6 +27,7 @@ mod tensor;
 pub use adam::{Adam, AdamOptions};
 pub use cpu::elementwise::log_scale;
 pub use ops::attention::TemporalAttention;
+pub use ops::joined::Columns;
 pub use ops::recurrent::{GruParams, RnnParams};
 pub use ops::segment::{Groups, Reduce};
 pub use ops::slot_attention::SlotAttention;

@@ -113,6 +113,7 @@ fn attention() {
         let (query, nodes) = (tape.param(id("query")), tape.param(id("nodes")));
         tape.temporal_attention(TemporalAttention {
             query,
+            queries: None,
             nodes,
             // -1 as bits is the mark of an empty slot.
             slots: golden.words("attention.in.slots").to_vec(),

@@ -8,6 +8,7 @@ use crate::nn::{Gradients, Mode, ParamId, Parameters, Tape, TemporalAttention, T
 const NONE: u32 = u32::MAX;
 
 struct Layer {
+    queries: Option<Vec<u32>>,
     slots: Vec<u32>,
     deltas: Vec<f32>,
     edges: Option<Matrix>,
@@ -22,6 +23,7 @@ impl Layer {
         let (query, nodes) = (tape.param(p[0]), tape.param(p[1]));
         tape.temporal_attention(TemporalAttention {
             query,
+            queries: self.queries.clone().map(Into::into),
             nodes,
             slots: self.slots.clone(),
             deltas: self.deltas.clone(),
@@ -46,17 +48,21 @@ impl Layer {
             heads: self.heads,
             dropout: (self.dropout, [7, 8, 9]),
         };
-        reference::attention(&m[0], &m[1], [&m[2], &m[3], &m[4]], (&m[5], &m[6]), &slots)
+        let query = match &self.queries {
+            Some(of) => Matrix::from_fn(of.len(), m[0].cols, |r, c| m[0].at(of[r] as usize, c)),
+            None => m[0].clone(),
+        };
+        reference::attention(&query, &m[1], [&m[2], &m[3], &m[4]], (&m[5], &m[6]), &slots)
     }
 
     /// Checks with `model` columns, queries of 3, node rows of `node` and encodings of `time` columns.
-    fn check(&self, name: &str, seeds: usize, model: usize, node: usize, time: usize) {
+    fn check(&self, name: &str, queries: usize, model: usize, node: usize, time: usize) {
         let rows = self.slots.iter().filter(|s| **s != NONE).max().map_or(1, |s| *s as usize + 2);
         let width = node + time + self.edges.as_ref().map_or(0, |e| e.cols);
         Check {
             name,
             inputs: &[
-                (seeds, 3),
+                (queries, 3),
                 (rows, node),
                 (model, 3),
                 (model, width),
@@ -78,7 +84,15 @@ fn deltas(n: usize) -> Vec<f32> {
 #[test]
 fn full_and_partly_empty_slots() {
     let slots = vec![0, 1, 2, NONE, 2, NONE, NONE, NONE, NONE, 3, 3, 0];
-    let plain = Layer { slots, deltas: deltas(12), edges: None, edge_slots: None, heads: 2, dropout: 0.0 };
+    let plain = Layer {
+        queries: None,
+        slots,
+        deltas: deltas(12),
+        edges: None,
+        edge_slots: None,
+        heads: 2,
+        dropout: 0.0,
+    };
     plain.check("attention without edges", 4, 4, 2, 3);
     let edges = Some(random(12, 2, 77));
     let with_edges = Layer { edges, ..plain };
@@ -89,12 +103,21 @@ fn full_and_partly_empty_slots() {
     shared.check("attention with shared edge rows", 4, 4, 14, 2);
     let dropping = Layer { heads: 3, dropout: 0.4, ..shared };
     dropping.check("attention with dropout", 4, 6, 2, 3);
+    let shared = Layer { queries: Some(vec![1, 0, 1, 1]), heads: 2, dropout: 0.0, ..dropping };
+    shared.check("attention of seeds that share queries", 3, 6, 2, 3);
 }
 
 #[test]
 fn one_seed_one_slot_one_column() {
-    let one =
-        Layer { slots: vec![0], deltas: vec![2.0], edges: None, edge_slots: None, heads: 1, dropout: 0.0 };
+    let one = Layer {
+        queries: None,
+        slots: vec![0],
+        deltas: vec![2.0],
+        edges: None,
+        edge_slots: None,
+        heads: 1,
+        dropout: 0.0,
+    };
     one.check("attention over one slot", 1, 1, 1, 1);
     let many = Layer { slots: vec![1; 40], deltas: deltas(40), ..one };
     many.check("attention of 40 seeds over one slot each", 40, 2, 3, 1);
@@ -103,6 +126,7 @@ fn one_seed_one_slot_one_column() {
 #[test]
 fn seeds_without_neighbors_get_zeros_and_give_no_gradient() {
     let none = Layer {
+        queries: None,
         slots: vec![NONE; 6],
         deltas: vec![f32::NAN; 6],
         edges: None,
@@ -119,8 +143,14 @@ fn seeds_without_neighbors_get_zeros_and_give_no_gradient() {
         .collect();
     let mut gradients = Gradients::new(&Device::Cpu, &parameters);
     for slots in [vec![NONE; 6], vec![]] {
-        let none =
-            Layer { deltas: vec![f32::NAN; slots.len()], slots, edges: None, edge_slots: None, ..none };
+        let none = Layer {
+            queries: None,
+            deltas: vec![f32::NAN; slots.len()],
+            slots,
+            edges: None,
+            edge_slots: None,
+            ..none
+        };
         let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
         let y = none.ours(&mut tape, &ids);
         assert!(tape.value(y).data().iter().all(|v| *v == 0.0));
@@ -136,7 +166,15 @@ fn no_seeds_at_all() {
     let shapes = [(0, 3), (1, 2), (4, 3), (4, 4), (4, 4), (1, 2), (1, 2)];
     let add = |(i, s): (usize, &(usize, usize))| parameters.add(i, Tensor::zeros(&Device::Cpu, s.0, s.1));
     let ids: Vec<ParamId> = shapes.iter().enumerate().map(add).collect();
-    let none = Layer { slots: vec![], deltas: vec![], edges: None, edge_slots: None, heads: 2, dropout: 0.0 };
+    let none = Layer {
+        queries: None,
+        slots: vec![],
+        deltas: vec![],
+        edges: None,
+        edge_slots: None,
+        heads: 2,
+        dropout: 0.0,
+    };
     let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Inference);
     let y = none.ours(&mut tape, &ids);
     assert_eq!(tape.value(y).shape(), (0, 4));

@@ -134,6 +134,57 @@ fn rows_by_index() {
 }
 
 #[test]
+fn rows_that_many_places_share() {
+    let index = vec![3u32, 0, 3, 3, 1];
+    Check {
+        name: "add_gathered",
+        inputs: &[(5, 3), (4, 3)],
+        ours: &|t, p| {
+            let (x, table) = (t.param(p[0]), t.param(p[1]));
+            t.add_gathered(x, table, index.clone().into())
+        },
+        reference: &|m| Matrix::from_fn(5, 3, |r, c| m[0].at(r, c) + m[1].at(index[r] as usize, c)),
+    }
+    .run();
+    // Once with rows that come twice, once with rows that come once each.
+    for other in [vec![2u32, 2, 0, 2, 0], vec![4, 3, 2, 1, 0]] {
+        Check {
+            name: "linear_joined",
+            inputs: &[(4, 3), (5, 2), (5, 4), (6, 9), (1, 6)],
+            ours: &|t, p| {
+                let (x, y, z) = (t.param(p[0]), t.param(p[1]), t.param(p[2]));
+                let parts =
+                    vec![t.gather_distinct(x, index.clone()), y.into(), t.gather_distinct(z, other.clone())];
+                t.linear_joined(parts, p[3], p[4])
+            },
+            reference: &|m| {
+                let joined = Matrix::from_fn(5, 9, |r, c| match c {
+                    0..3 => m[0].at(index[r] as usize, c),
+                    3..5 => m[1].at(r, c - 3),
+                    _ => m[2].at(other[r] as usize, c - 5),
+                });
+                reference::linear(&joined, &m[3], Some(&m[4]))
+            },
+        }
+        .run();
+    }
+}
+
+#[test]
+fn distinct_rows_stand_in_order_of_first_appearance() {
+    let parameters = Parameters::new();
+    let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Inference);
+    let x = tape.constant(Tensor::from_vec(&Device::Cpu, 3, 1, vec![5.0, 6.0, 7.0]));
+    let twice = tape.gather_distinct(x, vec![2, 0, 2]);
+    assert_eq!(tape.value(twice.x).data(), &[7.0, 5.0]);
+    assert_eq!(twice.rows.as_deref(), Some(&vec![0, 1, 0]));
+    let once = tape.gather_distinct(x, vec![2, 0]);
+    assert_eq!((tape.value(once.x).data(), once.rows), (&[7.0, 5.0][..], None));
+    let none = tape.gather_distinct(x, vec![]);
+    assert_eq!((tape.value(none.x).shape(), none.rows), ((0, 1), None));
+}
+
+#[test]
 fn overlay_over_a_constant_and_nothing() {
     let mut parameters = Parameters::new();
     let rows = parameters.add("rows", Tensor::from_vec(&Device::Cpu, 1, 2, vec![5.0, 6.0]));

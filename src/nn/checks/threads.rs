@@ -44,7 +44,7 @@ fn steps() -> Vec<u32> {
         .map(|i| p.add(format!("w{i}"), init::xavier_uniform(&device, 100, qkv[i], [2, i as u64, 0])));
     let gamma = p.add("gamma", init::uniform(&device, 1, 100, 1.0, [6, 0, 0]));
     let beta = p.add("beta", init::uniform(&device, 1, 100, 1.0, [7, 0, 0]));
-    let (w, b) = init::torch_linear(&device, 1, 100, [3, 0, 0]);
+    let (w, b) = init::torch_linear(&device, 1, 100 + WIDTH, [3, 0, 0]);
     let (w, b) = (p.add("w", w), p.add("b", b));
     let frequencies = init::uniform(&device, 1, WIDTH, 1.0, [8, 0, 0]);
     let phases = init::uniform(&device, 1, WIDTH, 1.0, [9, 0, 0]);
@@ -62,9 +62,10 @@ fn steps() -> Vec<u32> {
             n if n < NODES as u32 => n,
             _ => u32::MAX,
         };
-        let query = tape.gather(nodes, (0..SEEDS).map(|i| i as u32 % 50).collect::<Vec<u32>>());
+        let query = tape.gather_distinct(nodes, (0..SEEDS).map(|i| i as u32 % 50).collect());
         let y = tape.temporal_attention(TemporalAttention {
-            query,
+            query: query.x,
+            queries: query.rows.clone(),
             nodes,
             slots: (0..SEEDS * SLOTS).map(slot).collect(),
             deltas: (0..SEEDS * SLOTS).map(|i| i as f32).collect(),
@@ -82,7 +83,7 @@ fn steps() -> Vec<u32> {
         let y = tape.gelu(y, 0.1, [13, step, 0]);
         let y = tape.layer_norm(y, gamma, beta, 1e-5);
         let y = tape.dropout(y, 0.1, [12, step, 0]);
-        let y = tape.linear(y, w, Some(b));
+        let y = tape.linear_joined(vec![y.into(), query], w, b);
         let targets: Vec<f32> = (0..SEEDS).map(|i| (i % 2) as f32).collect();
         let loss = tape.bce_with_logits(y, &targets);
         tape.backward(loss, &mut gradients);

@@ -78,8 +78,9 @@ impl Kernel for ForwardKernel<'_> {
     fn run<const FMA: bool>(self) {
         let (s, clock) = (self.shape, self.clock);
         let mut scratch = Scratch::new(&s);
-        for i in 0..self.u.len() / (s.heads * s.padded) {
+        for i in 0..self.out.y.len() / (s.heads * s.padded) {
             let seed = self.first + i;
+            let query = self.source.query(seed);
             scratch.occupy(&self.source.slots[seed * s.slots..][..s.slots]);
             let phi = &mut self.out.phi[i * s.slots * s.time..][..s.slots * s.time];
             for k in scratch.slots.iter().copied() {
@@ -91,7 +92,7 @@ impl Kernel for ForwardKernel<'_> {
             for h in 0..s.heads {
                 let block = (i * s.heads + h) * s.padded..(i * s.heads + h + 1) * s.padded;
                 let weights = &mut self.out.weights[(i * s.heads + h) * s.slots..][..s.slots];
-                let u = &self.u[block.clone()];
+                let u = &self.u[(query * s.heads + h) * s.padded..][..s.padded];
                 let scores = &mut scratch.scores[..n];
                 for (score, row) in scores.iter_mut().zip(scratch.rows.chunks_exact(s.padded)) {
                     *score = dot::<FMA>(u, row);
@@ -108,7 +109,7 @@ impl Kernel for ForwardKernel<'_> {
     }
 }
 
-/// Scores, weights and weighted sums of all seeds; `u` is `[seeds, heads * padded]` with zero padding.
+/// Scores, weights and weighted sums of all seeds; `u` is `[queries, heads * padded]` with zero padding.
 pub fn forward(
     shape: &Shape,
     source: &Source<'_>,
@@ -125,28 +126,17 @@ pub fn forward(
         out.y.fill(0.0);
         return;
     }
-    let phi = (SEEDS * shape.slots * shape.time).max(1);
-    let pieces = out.y.par_chunks_mut(blocks).zip(u.par_chunks(blocks)).enumerate();
-    let weights = out.weights.par_chunks_mut(SEEDS * shape.heads * shape.slots);
-    if shape.time == 0 {
-        pieces.zip(weights).for_each(|((piece, (y, u)), weights)| {
-            let out = Forward { y, weights, phi: &mut [] };
-            dispatch(ForwardKernel {
-                shape: *shape,
-                source: *source,
-                clock,
-                mask,
-                first: piece * SEEDS,
-                u,
-                out,
-            });
-        });
-        return;
-    }
-    pieces.zip(weights).zip(out.phi.par_chunks_mut(phi)).for_each(|(((piece, (y, u)), weights), phi)| {
+    let kernel = |piece: usize, y: &mut [f32], weights: &mut [f32], phi: &mut [f32]| {
         let out = Forward { y, weights, phi };
         dispatch(ForwardKernel { shape: *shape, source: *source, clock, mask, first: piece * SEEDS, u, out });
-    });
+    };
+    let pieces = out.y.par_chunks_mut(blocks);
+    let pieces = pieces.zip(out.weights.par_chunks_mut(SEEDS * shape.heads * shape.slots)).enumerate();
+    if shape.time == 0 {
+        return pieces.for_each(|(piece, (y, weights))| kernel(piece, y, weights, &mut []));
+    }
+    let pieces = pieces.zip(out.phi.par_chunks_mut(SEEDS * shape.slots * shape.time));
+    pieces.for_each(|((piece, (y, weights)), phi)| kernel(piece, y, weights, phi));
 }
 
 /// Which columns of a slot row get a gradient, and where they stand: the node row first, then the encoding.
@@ -204,13 +194,14 @@ impl Kernel for BackwardKernel<'_> {
         let span = if columns.time > 0 { s.padded } else { columns.node };
         for i in 0..self.out.du.len() / (s.heads * s.padded) {
             let seed = self.first + i;
+            let query = self.source.query(seed);
             scratch.occupy(&self.source.slots[seed * s.slots..][..s.slots]);
             let phi = &self.saved.phi[seed * s.slots * s.time..][..s.slots * s.time];
             scratch.fill(&s, &self.source, seed, phi);
             for h in 0..s.heads {
                 let at = seed * s.heads + h;
-                let (u, dy) = (&self.saved.u[at * s.padded..][..s.padded], &self.saved.dy[at * s.padded..]);
-                let dy = &dy[..s.padded];
+                let u = &self.saved.u[(query * s.heads + h) * s.padded..][..s.padded];
+                let dy = &self.saved.dy[at * s.padded..][..s.padded];
                 let weights = &self.saved.weights[at * s.slots..][..s.slots];
                 score_gradients::<FMA>(&mut scratch, s.padded, dy, weights, |k| {
                     self.mask.factor(at * s.slots + k)

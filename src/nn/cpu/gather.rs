@@ -134,6 +134,21 @@ pub fn gather_add(out: &mut [f32], x: &[f32], cols: usize, index: &[u32], fresh:
     });
 }
 
+/// `out[i] = x[i] + table[index[i]]`.
+pub fn sum_gathered(out: &mut [f32], x: &[f32], table: &[f32], cols: usize, index: &[u32]) {
+    if cols == 0 {
+        return;
+    }
+    let rows = piece_rows(cols);
+    let pieces = out.par_chunks_mut(rows * cols).zip(x.par_chunks(rows * cols)).zip(index.par_chunks(rows));
+    pieces.for_each(|((out, x), index)| {
+        for ((out, x), i) in out.chunks_exact_mut(cols).zip(x.chunks_exact(cols)).zip(index) {
+            let row = &table[*i as usize * cols..][..cols];
+            out.iter_mut().zip(x).zip(row).for_each(|((o, x), t)| *o = x + t);
+        }
+    });
+}
+
 /// `out[index[i]] = x[i]`.
 pub fn put_rows(out: &mut [f32], cols: usize, index: &[u32], x: &[f32]) {
     if cols == 0 {

@@ -50,12 +50,22 @@ impl Shape {
 /// Where slot rows come from.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
+    /// Row of the queries per seed, or row i for seed i.
+    pub queries: Option<&'a [u32]>,
     /// Row of `nodes` per slot, `u32::MAX` for none.
     pub slots: &'a [u32],
     pub nodes: &'a [f32],
     pub edges: &'a [f32],
     /// Row of `edges` per slot, or row i for slot i.
     pub edge_slots: Option<&'a [u32]>,
+}
+
+impl Source<'_> {
+    /// The query of a seed.
+    #[inline(always)]
+    pub fn query(&self, seed: usize) -> usize {
+        self.queries.map_or(seed, |of| of[seed] as usize)
+    }
 }
 
 /// `sum[l] += a[l] * b[l]` for every lane.

@@ -24,8 +24,10 @@ use super::time;
 
 /// Arguments of [`Tape::temporal_attention`] for `S` seeds with `K` slots each.
 pub struct TemporalAttention<'a> {
-    /// `[S, dq]`.
+    /// `[Q, dq]`.
     pub query: Var,
+    /// `[S]`: the row of `query` for each seed; `None` means row i for seed i.
+    pub queries: Option<Arc<Vec<u32>>>,
     /// Rows of the nodes in the slots, `[U, dn]`; usually one per different node.
     pub nodes: Var,
     /// `[S * K]`: the row of `nodes` in each slot; `u32::MAX` marks an empty slot.
@@ -55,6 +57,7 @@ pub struct TemporalAttention<'a> {
 
 struct Attention {
     query: Var,
+    queries: Option<Arc<Vec<u32>>>,
     nodes: Var,
     w_q: ParamId,
     w_k: ParamId,
@@ -67,9 +70,9 @@ struct Attention {
     deltas: Vec<f32>,
     edge_rows: Option<Arc<Tensor>>,
     edge_slots: Option<Vec<u32>>,
-    /// `[S, D]`.
+    /// `[Q, D]`.
     q: Tensor,
-    /// `[S, heads * padded]`.
+    /// `[Q, heads * padded]`.
     u: Tensor,
     /// `[S, heads * padded]`.
     y: Tensor,
@@ -90,14 +93,15 @@ impl Tape<'_> {
         // Empty slots get the gradient 0, which must not meet a NaN in a product.
         let slots = args.deltas.iter_mut().zip(&args.slots);
         slots.filter(|(_, slot)| **slot == u32::MAX).for_each(|(delta, _)| *delta = 0.0);
-        let seeds = shape.seeds;
+        let (queries, seeds) = (self.value(args.query).rows(), shape.seeds);
         let mut saved = Attention {
-            q: self.take(seeds, shape.model),
-            u: self.take(seeds, shape.heads * shape.padded),
+            q: self.take(queries, shape.model),
+            u: self.take(queries, shape.heads * shape.padded),
             y: self.take(seeds, shape.heads * shape.padded),
             weights: self.take(seeds, shape.heads * shape.slots),
             phi: self.take(seeds * shape.slots, shape.time),
             query: args.query,
+            queries: args.queries,
             nodes: args.nodes,
             w_q: args.w_q,
             w_k: args.w_k,
@@ -126,7 +130,11 @@ impl Tape<'_> {
 
     fn attention_shape(&self, args: &TemporalAttention<'_>) -> Shape {
         let parameters = self.parameters();
-        let (seeds, dq) = self.value(args.query).shape();
+        let (queries, dq) = self.value(args.query).shape();
+        let seeds = args.queries.as_ref().map_or(queries, |of| of.len());
+        if let Some(of) = &args.queries {
+            super::gather::check(of, queries);
+        }
         let (rows, node) = self.value(args.nodes).shape();
         let edge = args.edge_rows.as_ref().map_or(0, |rows| rows.cols());
         let time = args.time.dim(parameters);
@@ -170,6 +178,7 @@ impl Tape<'_> {
 impl Attention {
     fn source<'a>(&'a self, nodes: &'a Tensor) -> cpu::Source<'a> {
         cpu::Source {
+            queries: self.queries.as_deref().map(Vec::as_slice),
             slots: &self.slots,
             nodes: nodes.data(),
             edges: self.edge_rows.as_ref().map_or(&[], |rows| rows.data()),
@@ -193,6 +202,7 @@ impl Attention {
         let (w, b) = self.time.weights(tape.parameters());
         let nodes = tape.value(self.nodes);
         let source = cpu::Source {
+            queries: self.queries.as_deref().map(Vec::as_slice),
             slots: &self.slots,
             nodes: nodes.data(),
             edges: self.edge_rows.as_ref().map_or(&[], |rows| rows.data()),
@@ -229,11 +239,20 @@ impl Attention {
         dy
     }
 
+    /// The gradient of `u`, given that by seed.
+    fn by_query(&self, du: Tensor, walk: &mut Walk<'_>) -> Tensor {
+        let Some(of) = &self.queries else { return du };
+        let mut sums = walk.take(self.u.rows(), du.cols());
+        super::gather::add_up(&mut sums, true, of, &du);
+        walk.give(du);
+        sums
+    }
+
     /// Adds to the gradients of `w_k`, `w_q` and the query, given the gradient of `u`.
     fn backward_query(&self, du: &Tensor, walk: &mut Walk<'_>) {
         let s = self.shape;
         let (w_q, w_k, query) = (walk.parameter(self.w_q), walk.parameter(self.w_k), walk.value(self.query));
-        let mut dq = walk.take(s.seeds, s.model);
+        let mut dq = walk.take(query.rows(), s.model);
         let (dw, fresh) = walk.gradient(self.w_k);
         for h in 0..s.heads {
             let dw = s.weight_mut(dw.data_mut(), h);
@@ -267,6 +286,7 @@ impl Backward for Attention {
                 let mask = cpu::Mask { p: self.dropout, key: self.key };
                 let mut results = cpu::Gradients { du: du.data_mut(), dx: dx.data_mut(), columns };
                 cpu::backward(&s, &self.source(walk.value(self.nodes)), mask, &saved, &mut results);
+                let du = self.by_query(du, walk);
                 self.backward_query(&du, walk);
                 walk.flow_with(self.nodes, |dn, fresh| {
                     let users = Users::new(&self.slots, dn.rows());
@@ -301,23 +321,25 @@ impl Shape {
     }
 
     fn head<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
-        let width = self.head_width();
-        View::strided(&data[(h * width).min(data.len())..], self.seeds, width, self.model)
+        let (width, rows) = (self.head_width(), rows(data, self.model));
+        View::strided(&data[(h * width).min(data.len())..], rows, width, self.model)
     }
 
     fn head_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
-        let (width, from) = (self.head_width(), (h * self.head_width()).min(data.len()));
-        ViewMut::strided(&mut data[from..], self.seeds, width, self.model)
+        let (width, rows) = (self.head_width(), rows(data, self.model));
+        let from = (h * width).min(data.len());
+        ViewMut::strided(&mut data[from..], rows, width, self.model)
     }
 
     fn block<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
-        let from = (h * self.padded).min(data.len());
-        View::strided(&data[from..], self.seeds, self.width, self.heads * self.padded)
+        let (from, stride) = ((h * self.padded).min(data.len()), self.heads * self.padded);
+        View::strided(&data[from..], rows(data, stride), self.width, stride)
     }
 
     fn block_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
-        let from = (h * self.padded).min(data.len());
-        ViewMut::strided(&mut data[from..], self.seeds, self.width, self.heads * self.padded)
+        let (from, stride) = ((h * self.padded).min(data.len()), self.heads * self.padded);
+        let rows = rows(data, stride);
+        ViewMut::strided(&mut data[from..], rows, self.width, stride)
     }
 
     fn weight<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
@@ -327,4 +349,9 @@ impl Shape {
     fn weight_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
         ViewMut::new(&mut data[h * self.head_width() * self.width..], self.head_width(), self.width)
     }
+}
+
+/// Rows of `cols` in `data`.
+fn rows(data: &[f32], cols: usize) -> usize {
+    data.len().checked_div(cols).unwrap_or(0)
 }

@@ -1,4 +1,5 @@
-//! Rows by index: reading them (backward adds them up again), adding them up, and laying new rows over a matrix.
+//! Rows by index: reading them (backward adds them up again), adding them to others, adding them up, and laying new
+//! rows over a matrix.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use rayon::prelude::*;
 use crate::device::Device;
 use crate::nn::cpu::gather as cpu;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
+use crate::nn::{Columns, Tape, TapePool, Tensor, Var};
 
 struct Gather {
     x: Var,
@@ -16,6 +17,12 @@ struct Gather {
 
 struct ScatterAdd {
     x: Var,
+    index: Arc<Vec<u32>>,
+}
+
+struct AddGathered {
+    x: Var,
+    table: Var,
     index: Arc<Vec<u32>>,
 }
 
@@ -40,6 +47,39 @@ impl Tape<'_> {
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Gather { x, index }) as _))
+    }
+
+    /// The rows of `x` that `index` names, each once, in order of first appearance, as columns of a row per place of
+    /// `index`.
+    ///
+    /// # Panics
+    /// If an index is not a row of `x`.
+    pub fn gather_distinct(&mut self, x: Var, index: Vec<u32>) -> Columns {
+        check(&index, self.value(x).rows());
+        let (distinct, places) = distinct(&index, self.value(x).rows());
+        if distinct.len() == index.len() {
+            return self.gather(x, index).into();
+        }
+        Columns { x: self.gather(x, distinct), rows: Some(Arc::new(places)) }
+    }
+
+    /// `x[i] + table[index[i]]`.
+    ///
+    /// # Panics
+    /// If the shapes do not agree or an index is not a row of `table`.
+    pub fn add_gathered(&mut self, x: Var, table: Var, index: Arc<Vec<u32>>) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        let (n, width) = self.value(table).shape();
+        assert_eq!((index.len(), width), (rows, cols), "add_gathered: rows and columns to add");
+        check(&index, n);
+        let mut y = self.take(rows, cols);
+        match self.device() {
+            Device::Cpu => {
+                cpu::sum_gathered(y.data_mut(), self.value(x).data(), self.value(table).data(), cols, &index);
+            }
+        }
+        let needs = self.needs(x) || self.needs(table);
+        self.push(y, needs, needs.then(|| Box::new(AddGathered { x, table, index }) as _))
     }
 
     /// Row `r` of the result is the sum of the rows `i` of `x` with `index[i] = r`, in their order, zero if there are
@@ -84,6 +124,23 @@ impl Tape<'_> {
     }
 }
 
+/// The different numbers of `index`, all below `below`, in order of first appearance, and the place of each among them.
+fn distinct(index: &[u32], below: usize) -> (Vec<u32>, Vec<u32>) {
+    const NONE: u32 = u32::MAX;
+    let mut place_of = vec![NONE; below];
+    let mut distinct = Vec::new();
+    let place = |&row: &u32| {
+        let place = &mut place_of[row as usize];
+        if *place == NONE {
+            *place = distinct.len() as u32;
+            distinct.push(row);
+        }
+        *place
+    };
+    let places = index.iter().map(place).collect();
+    (distinct, places)
+}
+
 pub(super) fn check(index: &[u32], rows: usize) {
     // The greatest is found without branches, and by several threads where that takes long.
     let greatest = index.par_chunks(1 << 16).filter_map(|part| part.iter().copied().reduce(u32::max)).max();
@@ -109,16 +166,29 @@ fn unique(index: &[u32]) -> bool {
     sorted.windows(2).all(|w| w[0] != w[1])
 }
 
+/// Adds the rows of `d` to those of `dx` that they came from.
+pub(super) fn add_up(dx: &mut Tensor, fresh: bool, index: &[u32], d: &Tensor) {
+    match d.device() {
+        Device::Cpu => {
+            let users = cpu::Users::new(index, dx.rows());
+            cpu::scatter_add(dx.data_mut(), d.cols(), fresh, &users, d.data(), d.cols());
+        }
+    }
+}
+
 impl Backward for Gather {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.x, |dx, fresh| match d.device() {
-            Device::Cpu => {
-                let users = cpu::Users::new(&self.index, dx.rows());
-                let cols = dx.cols();
-                cpu::scatter_add(dx.data_mut(), cols, fresh, &users, d.data(), d.cols());
-            }
-        });
+        walk.flow_with(self.x, |dx, fresh| add_up(dx, fresh, &self.index, &d));
         walk.give(d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+impl Backward for AddGathered {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        walk.flow_with(self.table, |dt, fresh| add_up(dt, fresh, &self.index, &d));
+        walk.flow(self.x, d);
     }
 
     fn release(self: Box<Self>, _pool: &mut TapePool) {}

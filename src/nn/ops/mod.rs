@@ -6,6 +6,7 @@ mod dropout;
 mod elementwise;
 mod gather;
 mod gelu;
+pub mod joined;
 mod layer_norm;
 mod linear;
 mod loss;

@@ -100,6 +100,7 @@ impl ReferenceStep {
         let query = tape.concat(&[own, now]);
         let attended = tape.temporal_attention(TemporalAttention {
             query,
+            queries: None,
             nodes: memory,
             slots: named.numbers("neighbor")?.to_vec(),
             deltas: named.floats("dt")?.to_vec(),

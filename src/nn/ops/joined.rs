@@ -1,0 +1,149 @@
+//! The linear layer over matrices side by side, without putting them there:
+//!
+//! ```text
+//! y = [x_1 ; x_2 ; ..] Wᵀ + b = x_1 W_1ᵀ + x_2 W_2ᵀ + .. + b         W_i: the columns of W that x_i meets
+//! ```
+//! Rows that many rows of the result read are multiplied once, forward and backward: `(x W_iᵀ)[rows]` in place of
+//! `x[rows] W_iᵀ`.
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::device::matmul::{Into, View, ViewMut, matmul};
+use crate::nn::cpu::gather::gather_add;
+use crate::nn::cpu::linear as cpu;
+use crate::nn::tape::{Backward, Walk};
+use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
+
+use super::gather;
+
+/// Some columns of the input of a linear layer.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    /// Their values.
+    pub x: Var,
+    /// The row of `x` for each row of the result; `None` means row i for row i.
+    pub rows: Option<Arc<Vec<u32>>>,
+}
+
+impl From<Var> for Columns {
+    fn from(x: Var) -> Self {
+        Self { x, rows: None }
+    }
+}
+
+struct Joined {
+    parts: Vec<Columns>,
+    weight: ParamId,
+    bias: ParamId,
+}
+
+/// `y = x wᵀ`, or adds it.
+fn product(y: &mut Tensor, into: Into, x: &Tensor, w: View<'_>) {
+    match y.device() {
+        Device::Cpu => matmul(y.view_mut(), into, 1.0, x.view(), w.t()),
+    }
+}
+
+impl Tape<'_> {
+    /// `[x_1 ; x_2 ; ..] Wᵀ + b` over `parts` side by side: `[n, out]`, with `weight` `[out, sum of columns]` and
+    /// `bias` `[1, out]`.
+    ///
+    /// # Panics
+    /// If the shapes do not agree, there are no parts, or a part names a row that is not there.
+    pub fn linear_joined(&mut self, parts: Vec<Columns>, weight: ParamId, bias: ParamId) -> Var {
+        let (w, b) = (self.parameters().get(weight), self.parameters().get(bias));
+        let n = parts.first().map_or(0, |part| self.rows_of(part));
+        let columns: usize = parts.iter().map(|part| self.value(part.x).cols()).sum();
+        assert!(
+            !parts.is_empty() && columns == w.cols() && b.data().len() == w.rows(),
+            "linear_joined: {columns} columns of {} parts, weight {:?}, bias {:?}",
+            parts.len(),
+            w.shape(),
+            b.shape()
+        );
+        let mut y = self.take(n, w.rows());
+        match self.device() {
+            Device::Cpu => cpu::fill_rows(y.data_mut(), b.data()),
+        }
+        let mut from = 0;
+        for part in &parts {
+            assert_eq!(self.rows_of(part), n, "linear_joined: parts of different numbers of rows");
+            let width = self.value(part.x).cols();
+            match &part.rows {
+                None => product(&mut y, Into::Add, self.value(part.x), columns_of(w, from, width)),
+                Some(rows) => {
+                    gather::check(rows, self.value(part.x).rows());
+                    let mut once = self.take(self.value(part.x).rows(), w.rows());
+                    product(&mut once, Into::Replace, self.value(part.x), columns_of(w, from, width));
+                    match self.device() {
+                        Device::Cpu => gather_add(y.data_mut(), once.data(), w.rows(), rows, false),
+                    }
+                    self.give(once);
+                }
+            }
+            from += width;
+        }
+        let training = self.training();
+        self.push(y, training, training.then(|| Box::new(Joined { parts, weight, bias }) as _))
+    }
+
+    fn rows_of(&self, part: &Columns) -> usize {
+        part.rows.as_ref().map_or_else(|| self.value(part.x).rows(), |rows| rows.len())
+    }
+}
+
+/// Columns `from..from + width` of a weight.
+fn columns_of(w: &Tensor, from: usize, width: usize) -> View<'_> {
+    View::strided(&w.data()[from.min(w.data().len())..], w.rows(), width, w.cols())
+}
+
+impl Joined {
+    /// What flows back through one part, which met the columns of the weight from `from` on, given the gradient `d`
+    /// of its product.
+    fn part(&self, x: Var, (from, fresh): (usize, bool), d: &Tensor, walk: &mut Walk<'_>) {
+        let (value, w) = (walk.value(x), walk.parameter(self.weight));
+        match walk.device {
+            Device::Cpu => {
+                let dw = walk.gradient(self.weight).0.data_mut();
+                let from_here = from.min(dw.len());
+                let dw = ViewMut::strided(&mut dw[from_here..], w.rows(), value.cols(), w.cols());
+                matmul(dw, Into::over(fresh), 1.0, d.view().t(), value.view());
+            }
+        }
+        let w = columns_of(w, from, value.cols());
+        walk.flow_with(x, |dx, fresh| match d.device() {
+            Device::Cpu => matmul(dx.view_mut(), Into::over(fresh), 1.0, d.view(), w),
+        });
+    }
+}
+
+impl Backward for Joined {
+    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        match walk.device {
+            Device::Cpu => {
+                let (db, fresh) = walk.gradient(self.bias);
+                cpu::column_sums(db.data_mut(), d.data(), fresh);
+            }
+        }
+        // Each part writes columns of its own.
+        let fresh = walk.gradient(self.weight).1;
+        let mut from = 0;
+        for Columns { x, rows } in &self.parts {
+            let (n, width) = walk.value(*x).shape();
+            match rows {
+                None => self.part(*x, (from, fresh), &d, walk),
+                Some(rows) => {
+                    let mut once = walk.take(n, d.cols());
+                    gather::add_up(&mut once, true, rows, &d);
+                    self.part(*x, (from, fresh), &once, walk);
+                    walk.give(once);
+                }
+            }
+            from += width;
+        }
+        walk.give(d);
+    }
+
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
