@@ -31,7 +31,8 @@ const NOT_FINITE: &str = "not_finite";
 
 /// Embeddings of nodes as of now, or of a time in the past.
 ///
-/// Nodes that the graph does not know are told one by one; they do not fail the request.
+/// Nodes that the graph does not know are told one by one, or answered by the model's prior; they do not fail the
+/// request.
 #[utoipa::path(
     post, path = "/v1/embeddings", tag = "query",
     request_body = EmbeddingsRequest,
@@ -59,7 +60,7 @@ pub(super) async fn embeddings(
     let answer = blocking(Some(permit), limits.request_timeout, move || {
         let engine = &app.state.engine;
         let keys: Vec<NodeKey> = request.nodes.into_iter().map(|Key(key)| key).collect();
-        let answer = engine.embeddings(&keys, request.at.map(EventTime))?;
+        let answer = engine.embeddings(&keys, request.at.map(EventTime), request.unknown.into())?;
         let embeddings = keys.into_iter().zip(answer.embeddings).map(node_embedding).collect();
         Ok::<_, ApiError>(EmbeddingsAnswer {
             at: answer.at.0,
@@ -83,7 +84,8 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
 
 /// How likely links between pairs of nodes are, now or at a time in the past.
 ///
-/// Pairs with a node that the graph does not know are told one by one; they do not fail the request.
+/// Pairs with a node that the graph does not know are told one by one, or scored by the model's prior; they do not fail
+/// the request.
 #[utoipa::path(
     post, path = "/v1/links/score", tag = "query",
     request_body = ScoresRequest,
@@ -112,7 +114,7 @@ pub(super) async fn link_scores(
         let engine = &app.state.engine;
         let keys: Vec<(NodeKey, NodeKey)> =
             request.pairs.iter().map(|pair| (pair.src.0.clone(), pair.dst.0.clone())).collect();
-        let answer = engine.link_scores(&keys, request.at.map(EventTime))?;
+        let answer = engine.link_scores(&keys, request.at.map(EventTime), request.unknown.into())?;
         let scores = request.pairs.into_iter().zip(answer.scores).map(pair_score).collect();
         Ok::<_, ApiError>(ScoresAnswer { at: answer.at.0, scores, freshness: answer.freshness.into() })
     });
@@ -121,7 +123,9 @@ pub(super) async fn link_scores(
 
 fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairScore {
     match found {
-        serving::PairScore::Found { probability } => PairScore::Scored { src, dst, score: probability },
+        serving::PairScore::Found { probability, cold } => {
+            PairScore::Scored { src, dst, score: probability, cold }
+        }
         serving::PairScore::Unknown { src: no_src, dst: no_dst } => {
             let unknown = [no_src.then(|| src.clone()), no_dst.then(|| dst.clone())];
             PairScore::Missing { src, dst, error: UNKNOWN, unknown: unknown.into_iter().flatten().collect() }

@@ -104,6 +104,26 @@ pub struct Wait {
     pub wait_ms: Option<u64>,
 }
 
+/// What is answered for a node that the graph does not know.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownNodes {
+    /// The error `unknown_node`.
+    #[default]
+    Error,
+    /// What the model makes of a node without events, marked `cold`: the same for all of them.
+    Prior,
+}
+
+impl From<UnknownNodes> for serving::UnknownKeys {
+    fn from(from: UnknownNodes) -> Self {
+        match from {
+            UnknownNodes::Error => Self::Told,
+            UnknownNodes::Prior => Self::Prior,
+        }
+    }
+}
+
 /// Asks for embeddings.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -115,6 +135,10 @@ pub struct EmbeddingsRequest {
     /// after the latest event. With `graph.retention`, a question about a past time finds those neighbors only that
     /// are not released yet.
     pub at: Option<i64>,
+    /// What is answered for nodes that the graph does not know; default `error`.
+    #[serde(default)]
+    #[schema(inline)]
+    pub unknown: UnknownNodes,
     /// Answer only once `applied_position` is at least this.
     pub after: Option<u64>,
     /// How long to wait for that, milliseconds.
@@ -125,7 +149,7 @@ pub struct EmbeddingsRequest {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum NodeEmbedding {
-    /// The node is known.
+    /// The node is known, or was answered by the prior.
     Found {
         /// The node.
         node: Key,
@@ -134,7 +158,7 @@ pub enum NodeEmbedding {
         /// Event time of its latest event; null if it never had one.
         last_event: Option<i64>,
         /// Whether the model has learned nothing about this node yet: the embedding then comes from its
-        /// neighbors and features alone.
+        /// neighbors and features alone, and of a node that the graph does not know from nothing at all.
         cold: bool,
     },
     /// The node is not known, or has no usable embedding.
@@ -179,6 +203,10 @@ pub struct ScoresRequest {
     /// after the latest event. With `graph.retention`, a question about a past time finds those neighbors only that
     /// are not released yet.
     pub at: Option<i64>,
+    /// What is answered for nodes that the graph does not know; default `error`.
+    #[serde(default)]
+    #[schema(inline)]
+    pub unknown: UnknownNodes,
     /// Answer only once `applied_position` is at least this.
     pub after: Option<u64>,
     /// How long to wait for that, milliseconds.
@@ -189,7 +217,7 @@ pub struct ScoresRequest {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum PairScore {
-    /// Both nodes are known.
+    /// Both nodes are known, or were answered by the prior.
     Scored {
         /// Source node.
         src: Key,
@@ -198,6 +226,8 @@ pub enum PairScore {
         /// Probability of an edge from `src` to `dst` at the time asked about.
         #[schema(minimum = 0, maximum = 1)]
         score: f32,
+        /// Whether the model has learned nothing yet about at least one of the two.
+        cold: bool,
     },
     /// A node is not known, or the pair has no usable score.
     Missing {

@@ -8,7 +8,7 @@ use crate::graph::{GraphOptions, GraphStore, NodeDictionary, Retention};
 use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::model::{GraphMixerOptions, ModelOptions, TgnOptions};
-use crate::serving::{NodeEmbedding, NodeStates};
+use crate::serving::{NodeEmbedding, NodeStates, UnknownKeys};
 use crate::train::{Negatives, Positives, TrainerOptions};
 
 /// When the learner was started, Unix milliseconds.
@@ -215,7 +215,9 @@ fn a_model_without_memory_learns_answers_forgets_and_restarts() {
     let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
     learner.drain();
     assert!(learner.trainer.steps() == 4 && learner.quality.mean().is_some());
-    let ask = |rig: &Rig| rig.shared.engine.embeddings(&[key(1), key(9), key(30)], None).unwrap().embeddings;
+    let ask = |rig: &Rig| {
+        rig.shared.engine.embeddings(&[key(1), key(9), key(30)], None, UnknownKeys::Told).unwrap().embeddings
+    };
     let cold = |answer: &[NodeEmbedding]| -> Vec<bool> {
         answer.iter().map(|one| matches!(one, NodeEmbedding::Found { cold: true, .. })).collect()
     };
@@ -345,7 +347,7 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
     assert_eq!(memory(1), [0.0; 6]);
     assert!(!learner.pool.nodes().contains(&NodeId(9)));
-    let answer = rig.shared.engine.embeddings(&[key(9), key(1)], None).unwrap();
+    let answer = rig.shared.engine.embeddings(&[key(9), key(1)], None, UnknownKeys::Told).unwrap();
     let cold = |i: usize| matches!(answer.embeddings[i], NodeEmbedding::Found { cold: true, .. });
     assert_eq!((cold(0), cold(1)), (true, false));
     let mut row = [9.0; 6];

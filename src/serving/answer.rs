@@ -19,10 +19,21 @@ pub struct EmbeddingAnswer {
     pub freshness: Freshness,
 }
 
+/// What is answered for a key that no event ever named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownKeys {
+    /// That it is unknown.
+    #[default]
+    Told,
+    /// What the model makes of a node that has no event, no neighbor and no features: its prior. It has learned from
+    /// the first events of many nodes what such a node is likely to do.
+    Prior,
+}
+
 /// The embedding of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeEmbedding {
-    /// The node is known.
+    /// The node is known, or is answered by the prior.
     Found {
         /// Its embedding.
         vector: Vec<f32>,
@@ -51,11 +62,13 @@ pub struct ScoreAnswer {
 /// The score of one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PairScore {
-    /// Both nodes are known.
+    /// Both nodes are known, or are answered by the prior.
     Found {
         /// How likely an event from the first to the second is, in `0.0..=1.0`; 0.5 and more means the
         /// model takes it for an event rather than for a random pair.
         probability: f32,
+        /// Whether the model has learned of neither or only one of the two.
+        cold: bool,
     },
     /// At least one key is unknown.
     Unknown {

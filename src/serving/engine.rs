@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::{
     EmbeddingAnswer, Freshness, NodeAnswer, NodeEmbedding, NodeNeighbor, NodeStates, PairScore, Progress,
-    QueryError, ScoreAnswer,
+    QueryError, ScoreAnswer, UnknownKeys,
 };
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
@@ -113,11 +113,16 @@ impl QueryEngine {
     ///
     /// # Errors
     /// No weights were published yet, or storage failed.
-    pub fn embeddings(&self, keys: &[NodeKey], at: Option<EventTime>) -> Result<EmbeddingAnswer, QueryError> {
+    pub fn embeddings(
+        &self,
+        keys: &[NodeKey],
+        at: Option<EventTime>,
+        unknown: UnknownKeys,
+    ) -> Result<EmbeddingAnswer, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
         let at = self.time_or_now(at);
-        let ids: Vec<Option<NodeId>> = keys.iter().map(|key| self.keys.lookup(key)).collect();
+        let ids: Vec<Option<NodeId>> = keys.iter().map(|key| self.lookup(key, unknown)).collect();
         let asked = distinct(ids.iter().flatten().copied());
         let dimension = weights.model().needs().embedding_dim;
         let vectors = self.embed(&weights, asked.nodes(), at)?;
@@ -143,19 +148,23 @@ impl QueryEngine {
         &self,
         pairs: &[(NodeKey, NodeKey)],
         at: Option<EventTime>,
+        unknown: UnknownKeys,
     ) -> Result<ScoreAnswer, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
         let at = self.time_or_now(at);
-        let lookup = |(src, dst): &(NodeKey, NodeKey)| (self.keys.lookup(src), self.keys.lookup(dst));
+        let lookup = |(src, dst): &(NodeKey, NodeKey)| (self.lookup(src, unknown), self.lookup(dst, unknown));
         let ids: Vec<_> = pairs.iter().map(lookup).collect();
         let known: Vec<_> = ids.iter().filter_map(|&(src, dst)| src.zip(dst)).collect();
         let asked = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
         let vectors = self.embed(&weights, asked.nodes(), at)?;
         let mut probabilities = self.score(&weights, &asked, &vectors, &known).into_iter();
         let score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
-            Some(_) => match probabilities.next().filter(|probability| probability.is_finite()) {
-                Some(probability) => PairScore::Found { probability },
+            Some((src, dst)) => match probabilities.next().filter(|probability| probability.is_finite()) {
+                Some(probability) => {
+                    let cold = !self.states.has(src) || !self.states.has(dst);
+                    PairScore::Found { probability, cold }
+                }
                 None => PairScore::NotFinite,
             },
             None => PairScore::Unknown { src: src.is_none(), dst: dst.is_none() },
@@ -189,6 +198,11 @@ impl QueryEngine {
             neighbors: found.filled(0).filter_map(neighbor).collect(),
             freshness,
         }))
+    }
+
+    /// The node of a key. The model sees a node without an id as one that has neither events nor features.
+    fn lookup(&self, key: &NodeKey, unknown: UnknownKeys) -> Option<NodeId> {
+        self.keys.lookup(key).or((unknown == UnknownKeys::Prior).then_some(NodeId::NONE))
     }
 
     fn time_or_now(&self, at: Option<EventTime>) -> EventTime {

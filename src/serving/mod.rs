@@ -10,7 +10,7 @@ mod progress;
 mod states;
 
 pub use answer::{
-    EmbeddingAnswer, NodeAnswer, NodeEmbedding, NodeNeighbor, PairScore, QueryError, ScoreAnswer,
+    EmbeddingAnswer, NodeAnswer, NodeEmbedding, NodeNeighbor, PairScore, QueryError, ScoreAnswer, UnknownKeys,
 };
 pub use engine::QueryEngine;
 pub use progress::{Freshness, Progress};

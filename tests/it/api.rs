@@ -39,6 +39,13 @@ fn embeddings_are_answered_node_by_node() {
         assert!(entry["cold"].is_boolean(), "{entry}");
     }
     assert_eq!(entries[3], json!({ "node": "nobody", "error": "unknown_node" }));
+    let prior =
+        live.post("/v1/embeddings", &json!({ "nodes": ["nobody", "else"], "unknown": "prior" })).json();
+    let [nobody, other] = [0, 1].map(|i| &prior["embeddings"][i]);
+    assert_eq!((&nobody["cold"], &nobody["last_event"]), (&json!(true), &json!(null)), "{prior}");
+    assert_eq!(nobody["embedding"], other["embedding"], "all that is unknown is alike");
+    let odd = live.post("/v1/embeddings", &json!({ "nodes": ["nobody"], "unknown": "guess" }));
+    assert_eq!(odd.status, 422, "{}", odd.text());
     let past = live.post("/v1/embeddings", &json!({ "nodes": ["alice"], "at": 15 }));
     assert_eq!((past.status, &past.json()["at"]), (200, &json!(15)), "{}", past.text());
     assert_ne!(past.json()["embeddings"], json!([entries[0]]), "other neighbors, another embedding");
@@ -67,6 +74,11 @@ fn links_are_scored_pair_by_pair() {
     assert!((0.0..=1.0).contains(&score), "{body}");
     let missing = json!({ "src": "x", "dst": 7, "error": "unknown_node", "unknown": ["x"] });
     assert_eq!(body["scores"][1], missing);
+    let mut asked = pairs.clone();
+    asked["unknown"] = json!("prior");
+    let prior = live.post("/v1/links/score", &asked).json();
+    assert!(prior["scores"][1]["score"].is_f64(), "{prior}");
+    assert_eq!(prior["scores"][1]["cold"], json!(true));
     assert_eq!(body["scores"][2]["unknown"], json!([1, 2]));
 }
 

@@ -157,6 +157,28 @@ fn train_reads_the_same_from_disk_as_from_memory() {
 }
 
 #[test]
+fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path());
+    let short = ["serve", "--events-per-second", "500", "--warm-up", "3", "--seconds", "1", "--data", "."];
+    for more in [&[][..], &["--events", "events.csv"]] {
+        let args =
+            [&short[..], more, &["--requests-per-second", "100", "--batch", "7", "--json", "-"]].concat();
+        let figures = figures(folder.path(), &args);
+        let number = |key: &str| figures[key].as_f64().unwrap_or_else(|| panic!("{key} in {figures}"));
+        assert!(
+            number("p50_seconds") <= number("p99_seconds") && number("p99_seconds") <= number("p999_seconds")
+        );
+        assert!(number("single_per_second") > 0.0 && number("batched_embeddings_per_second") > 7.0);
+        assert!(number("applied_events_per_second") > 100.0, "{figures}");
+        assert_eq!(number("failed_requests"), 0.0);
+        assert!(number("freshness_p99_seconds") > 0.0);
+    }
+    let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["events.csv"], "the daemon's data is gone");
+}
+
+#[test]
 fn what_cannot_be_measured_is_told() {
     let folder = tempfile::tempdir().unwrap();
     events(folder.path());
@@ -164,6 +186,8 @@ fn what_cannot_be_measured_is_told() {
         (vec!["ingest", "--events", "nowhere.csv"], "nowhere.csv"),
         (vec!["ingest", "--events", "events.csv", "--runs", "0"], "--runs"),
         (vec!["sample"], "--events"),
+        (vec!["serve", "--events-per-second", "0"], "--events-per-second"),
+        (vec!["serve", "--set", "graph.retentoin=3"], "retentoin"),
         (vec!["train", "--events", "events.csv", "--topology-budget", "lots"], "`lots` is no budget"),
         (vec!["sample", "--events", "events.csv", "--json", "no/such/folder"], "--json no/such/folder"),
     ] {

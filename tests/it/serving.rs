@@ -11,7 +11,9 @@ use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
 use evergraph::model::{ModelOptions, probability};
-use evergraph::serving::{NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError};
+use evergraph::serving::{
+    NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError, UnknownKeys,
+};
 use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
 use crate::models::models;
@@ -74,7 +76,7 @@ fn answers_are_those_of(options: TrainerOptions) {
     let stream = Stream::new(6);
     let mut trainer = trained_from(&stream, Trainer::new(options, &Device::Cpu).unwrap());
     let engine = engine_for(&stream, options.model);
-    assert_eq!(engine.embeddings(&[key(0)], None), Err(QueryError::NotReady));
+    assert_eq!(engine.embeddings(&[key(0)], None, UnknownKeys::Told), Err(QueryError::NotReady));
     publish(&mut trainer, &engine);
     engine.progress.set_learned(EdgeId(stream.src.len() as u64));
 
@@ -85,7 +87,7 @@ fn answers_are_those_of(options: TrainerOptions) {
         let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
         let expected = trainer.embeddings(&world, &nodes, &vec![time; nodes.len()]).unwrap();
         let keys: Vec<NodeKey> = (0..NODES + 2).map(key).collect();
-        let answer = engine.embeddings(&keys, at).unwrap();
+        let answer = engine.embeddings(&keys, at, UnknownKeys::Told).unwrap();
         assert_eq!((answer.at, answer.dimension), (time, options.model.needs().embedding_dim));
         assert_eq!(answer.freshness.model_version, trainer.steps());
         assert_eq!(answer.freshness.applied_position, stream.src.len() as u64);
@@ -100,10 +102,10 @@ fn answers_are_those_of(options: TrainerOptions) {
         let candidates: Vec<NodeId> = (SOURCES..NODES).map(NodeId).collect();
         let expected = trainer.score_candidates(&world, NodeId(3), time, &candidates).unwrap();
         let pairs: Vec<_> = (SOURCES..NODES).map(|dst| (key(3), key(dst))).collect();
-        let answer = engine.link_scores(&pairs, at).unwrap();
+        let answer = engine.link_scores(&pairs, at, UnknownKeys::Told).unwrap();
         assert_eq!(answer.scores.len(), expected.len());
         for (score, logit) in answer.scores.iter().zip(expected) {
-            let PairScore::Found { probability: found } = score else { panic!("{score:?}") };
+            let PairScore::Found { probability: found, .. } = score else { panic!("{score:?}") };
             // Memory was published for all nodes at once, and matrices of other heights round differently in the last
             // bit.
             assert!((found - probability(logit)).abs() < 1e-6, "{found}, not {}", probability(logit));
@@ -117,19 +119,39 @@ fn unknown_keys_stand_for_themselves() {
     let (engine, mut trainer) = (engine(&stream), trained(&stream));
     publish(&mut trainer, &engine);
     let (known, unknown) = (key(1), NodeKey::from_text("nobody"));
-    let alone = engine.embeddings(std::slice::from_ref(&known), None).unwrap();
-    let mixed = engine.embeddings(&[unknown.clone(), known.clone(), known.clone()], None).unwrap();
+    let alone = engine.embeddings(std::slice::from_ref(&known), None, UnknownKeys::Told).unwrap();
+    let mixed =
+        engine.embeddings(&[unknown.clone(), known.clone(), known.clone()], None, UnknownKeys::Told).unwrap();
     assert_eq!(mixed.embeddings[0], NodeEmbedding::Unknown);
     assert_eq!(mixed.embeddings[1], alone.embeddings[0]);
     assert_eq!(mixed.embeddings[2], alone.embeddings[0]);
     let pairs =
         [(known.clone(), unknown.clone()), (unknown.clone(), unknown.clone()), (known.clone(), key(20))];
-    let scores = engine.link_scores(&pairs, None).unwrap().scores;
+    let scores = engine.link_scores(&pairs, None, UnknownKeys::Told).unwrap().scores;
     assert_eq!(scores[0], PairScore::Unknown { src: false, dst: true });
     assert_eq!(scores[1], PairScore::Unknown { src: true, dst: true });
-    assert!(matches!(scores[2], PairScore::Found { probability } if (0.0..=1.0).contains(&probability)));
-    assert!(engine.embeddings(&[], None).unwrap().embeddings.is_empty());
+    assert!(matches!(scores[2], PairScore::Found { probability, .. } if (0.0..=1.0).contains(&probability)));
+    assert!(engine.embeddings(&[], None, UnknownKeys::Told).unwrap().embeddings.is_empty());
     assert_eq!(engine.node(&unknown, 5), Ok(None));
+}
+
+#[test]
+fn unknown_keys_are_answered_as_a_node_that_never_had_an_event() {
+    let stream = Stream::new(2);
+    let (engine, mut trainer) = (engine(&stream), trained(&stream));
+    publish(&mut trainer, &engine);
+    let (known, lonely, nobody) = (key(1), key(NODES), NodeKey::from_text("nobody"));
+    let keys = [nobody.clone(), lonely.clone(), known.clone()];
+    let answer = engine.embeddings(&keys, None, UnknownKeys::Prior).unwrap().embeddings;
+    assert_eq!(answer[0], answer[1]);
+    let cold =
+        |found: &NodeEmbedding| matches!(found, NodeEmbedding::Found { cold: true, last_event: None, .. });
+    assert_eq!([&answer[0], &answer[2]].map(cold), [true, false]);
+    let pairs = [&nobody, &lonely, &known].map(|dst| (known.clone(), dst.clone()));
+    let scores = engine.link_scores(&pairs, None, UnknownKeys::Prior).unwrap().scores;
+    assert_eq!(scores[0], scores[1]);
+    let cold = |score: &PairScore| matches!(score, PairScore::Found { cold: true, .. });
+    assert_eq!([&scores[0], &scores[2]].map(cold), [true, false]);
 }
 
 #[test]
@@ -140,13 +162,13 @@ fn numbers_that_are_not_finite_are_told_node_by_node() {
     let node = stream.src[0].0;
     stream.node_features.set(u64::from(node), &[f32::NAN; 3]).unwrap();
     let lonely = NODES + 1;
-    let answer = engine.embeddings(&[key(node), key(lonely)], None).unwrap();
+    let answer = engine.embeddings(&[key(node), key(lonely)], None, UnknownKeys::Told).unwrap();
     assert_eq!(answer.embeddings[0], NodeEmbedding::NotFinite);
     assert!(matches!(&answer.embeddings[1], NodeEmbedding::Found { .. }));
     let pairs = [(key(lonely), key(node)), (key(lonely), key(NODES))];
-    let scores = engine.link_scores(&pairs, None).unwrap().scores;
+    let scores = engine.link_scores(&pairs, None, UnknownKeys::Told).unwrap().scores;
     assert_eq!(scores[0], PairScore::NotFinite);
-    assert!(matches!(scores[1], PairScore::Found { probability } if (0.0..=1.0).contains(&probability)));
+    assert!(matches!(scores[1], PairScore::Found { probability, .. } if (0.0..=1.0).contains(&probability)));
 }
 
 #[test]
@@ -187,12 +209,12 @@ fn rows_that_cannot_be_read_are_an_error_and_never_zeros() {
     let fault = Arc::new(AtomicBool::new(true));
     engine.edge_features = Arc::new(FeatureStore::with_fault(2, fault.clone()));
     let nodes = [key(0), key(1)];
-    assert!(matches!(engine.embeddings(&nodes, None), Err(QueryError::Storage(_))));
+    assert!(matches!(engine.embeddings(&nodes, None, UnknownKeys::Told), Err(QueryError::Storage(_))));
     let pair = [(key(0), key(1))];
-    assert!(matches!(engine.link_scores(&pair, None), Err(QueryError::Storage(_))));
+    assert!(matches!(engine.link_scores(&pair, None, UnknownKeys::Told), Err(QueryError::Storage(_))));
     assert!(engine.node(&key(0), 3).unwrap().is_some(), "adjacency needs no rows");
     fault.store(false, Ordering::Release);
-    assert_eq!(engine.embeddings(&nodes, None).unwrap().embeddings.len(), 2);
+    assert_eq!(engine.embeddings(&nodes, None, UnknownKeys::Told).unwrap().embeddings.len(), 2);
 }
 
 #[test]
@@ -207,14 +229,17 @@ fn queries_go_on_while_the_learner_publishes() {
             let keys: Vec<NodeKey> = (0..NODES + 3).map(key).collect();
             let pairs: Vec<_> = (0..SOURCES).map(|src| (key(src), key(src + SOURCES))).collect();
             while !done.load(Ordering::Acquire) || asked == 0 {
-                let answer = engine.embeddings(&keys, None).unwrap();
+                let answer = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
                 for embedding in &answer.embeddings[..NODES as usize] {
                     let NodeEmbedding::Found { vector, .. } = embedding else { panic!("{embedding:?}") };
                     assert!(vector.iter().all(|value| value.is_finite()));
                 }
                 assert!(answer.freshness.model_version >= version, "versions only grow");
                 version = answer.freshness.model_version;
-                assert_eq!(engine.link_scores(&pairs, None).unwrap().scores.len(), pairs.len());
+                assert_eq!(
+                    engine.link_scores(&pairs, None, UnknownKeys::Told).unwrap().scores.len(),
+                    pairs.len()
+                );
                 assert!(engine.node(&key(0), 10).unwrap().is_some());
                 asked += 1;
             }
@@ -259,11 +284,11 @@ fn a_question_whose_rows_are_released_meanwhile_is_asked_again() {
     let (engine, mut trainer) = (engine(&stream), trainer());
     publish(&mut trainer, &engine);
     let keys = [key(0), key(SOURCES)];
-    let before = engine.embeddings(&keys, None).unwrap();
+    let before = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
     (0..2_000_000).for_each(|index| engine.edge_features.set(end + index, &[0.0, 1.0]).unwrap());
     armed.store(true, Ordering::Release);
-    let during = engine.embeddings(&keys, None).unwrap();
+    let during = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
     assert!(!armed.load(Ordering::Acquire), "rows were read");
-    let after = engine.embeddings(&keys, None).unwrap();
+    let after = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
     assert!(during.embeddings == after.embeddings && during.embeddings != before.embeddings);
 }

@@ -14,6 +14,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::source::Source;
+use super::folder::Folder;
 use super::{Common, Spread, deliver, per_second, percentile, seconds};
 use crate::cli::events::read_stream;
 use crate::cli::output;
@@ -97,7 +98,7 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     // The first store is measured for memory: later ones reuse what the allocator kept.
     let filled: Vec<Filled> =
         (0..args.common.runs).map(|_| into_memory(&source, &mut batch)).collect::<anyhow::Result<_>>()?;
-    let folder = LogFolder::new(args.data.as_deref())?;
+    let folder = Folder::new(args.data.as_deref())?;
     let durable: Vec<f64> = (0..args.common.runs)
         .map(|_| durably(&source, &mut batch, folder.path()))
         .collect::<anyhow::Result<_>>()?;
@@ -219,27 +220,4 @@ fn fresh_log(folder: &Path) -> anyhow::Result<Log> {
         std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     Ok(Log::open(LogOptions { dir: folder.to_path_buf(), segment_bytes: 256 << 20 })?.0)
-}
-
-/// A folder of this run alone, removed at its end.
-struct LogFolder(PathBuf);
-
-impl LogFolder {
-    fn new(parent: Option<&Path>) -> anyhow::Result<Self> {
-        let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
-        let folder = parent.join(format!("evergraph-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).with_context(|| format!("--data {}", parent.display()))?;
-        Ok(Self(folder))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for LogFolder {
-    fn drop(&mut self) {
-        // What cannot be removed is in the way of nothing.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -5,10 +5,12 @@
 //! Measures what the daemon runs, through the same calls; times nothing that a run does only here (files
 //! are read and batches are made before the clock starts).
 
+mod folder;
 mod ingest;
 mod ops;
 mod questions;
 mod sample;
+mod serve;
 mod train;
 
 use std::ops::Range;
@@ -43,6 +45,8 @@ enum Part {
     Questions(questions::QuestionsArgs),
     /// Training epochs, by phase, and what they cost in memory
     Train(train::TrainArgs),
+    /// Questions to a daemon that takes events in and learns from them meanwhile: how many, how soon, how fresh
+    Serve(serve::ServeArgs),
     /// Every operation of a temporal graph network, forward and backward, beside what the machine can do at most
     Ops(ops::OpsArgs),
 }
@@ -68,6 +72,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Sample(args) => sample::run(args),
         Part::Questions(args) => questions::run(args),
         Part::Train(args) => train::run(args),
+        Part::Serve(args) => serve::run(args),
         Part::Ops(args) => ops::run(args),
     }
 }

@@ -1,6 +1,9 @@
 //! Recurrent cells with the layout of `torch.nn.GRUCell` and `torch.nn.RNNCell`.
 
 use crate::device::Device;
+use crate::device::matmul::{Into, View, ViewMut, matmul};
+use crate::nn::cpu::elementwise::accumulate;
+use crate::nn::cpu::linear::column_sums;
 use crate::nn::cpu::recurrent as cpu;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
@@ -39,7 +42,8 @@ struct Gru {
     p: GruParams,
     /// `[rows, 3h]`: r, z, n after their nonlinearities.
     gates: Tensor,
-    /// `[rows, 3h]`: `W_hh h + b_hh`; only the last block is read again.
+    /// `[rows, h]`: the block n of `W_hh h + b_hh`. The blocks r and z are only ever added to those of `W_ih x + b_ih`,
+    /// and have the same gradient.
     hidden: Tensor,
 }
 
@@ -60,13 +64,17 @@ impl Tape<'_> {
         let parameters = self.parameters();
         assert_eq!(parameters.get(p.w_hh).shape(), (3 * width, width), "gru_cell: w_hh for {width} columns");
         assert_eq!(self.value(x).rows(), rows, "gru_cell: x and h of different numbers of rows");
-        let (mut gates, mut hidden) = (self.take(rows, 3 * width), self.take(rows, 3 * width));
+        let (mut gates, mut hidden) = (self.take(rows, 3 * width), self.take(rows, width));
         let mut y = self.take(rows, width);
         linear::forward(&mut gates, self.value(x), parameters.get(p.w_ih), Some(parameters.get(p.b_ih)));
-        linear::forward(&mut hidden, self.value(h), parameters.get(p.w_hh), Some(parameters.get(p.b_hh)));
+        let bias = parameters.get(p.b_hh).data();
+        let (w_hh, h_value) = (Blocks::of(parameters.get(p.w_hh)), self.value(h));
         match self.device() {
             Device::Cpu => {
-                cpu::gru(y.data_mut(), gates.data_mut(), hidden.data(), self.value(h).data(), width);
+                let both = ViewMut::strided(gates.data_mut(), rows, 2 * width, 3 * width);
+                matmul(both, Into::Add, 1.0, h_value.view(), w_hh.both.t());
+                matmul(hidden.view_mut(), Into::Replace, 1.0, h_value.view(), w_hh.new.t());
+                cpu::gru(y.data_mut(), gates.data_mut(), hidden.data_mut(), (h_value.data(), bias), width);
             }
         }
         if !self.training() {
@@ -111,11 +119,18 @@ impl Backward for Gru {
             ),
         }
         linear::backward_parameters(walk, &gates, walk.value(x), p.w_ih, Some(p.b_ih));
-        linear::backward_parameters(walk, &hidden, walk.value(h), p.w_hh, Some(p.b_hh));
-        let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
+        let (w_ih, w_hh) = (walk.parameter(p.w_ih), Blocks::of(walk.parameter(p.w_hh)));
+        match walk.device {
+            Device::Cpu => backward_hidden(walk, &p, (&gates, &hidden), walk.value(h)),
+        }
         walk.flow_with(x, |dx, fresh| linear::backward_input(dx, fresh, &gates, w_ih));
         if walk.needs(h) {
-            linear::backward_input(&mut d, false, &hidden, w_hh);
+            match walk.device {
+                Device::Cpu => {
+                    matmul(d.view_mut(), Into::Add, 1.0, both_of(&gates), w_hh.both);
+                    matmul(d.view_mut(), Into::Add, 1.0, hidden.view(), w_hh.new);
+                }
+            }
             walk.flow(h, d);
         } else {
             walk.give(d);
@@ -128,6 +143,40 @@ impl Backward for Gru {
         pool.give(self.gates);
         pool.give(self.hidden);
     }
+}
+
+/// The blocks r and z of `W_hh` together, and the block n.
+struct Blocks<'a> {
+    both: View<'a>,
+    new: View<'a>,
+}
+
+impl<'a> Blocks<'a> {
+    fn of(w_hh: &'a Tensor) -> Self {
+        let width = w_hh.cols();
+        let (both, new) = w_hh.data().split_at(2 * width * width);
+        Self { both: View::new(both, 2 * width, width), new: View::new(new, width, width) }
+    }
+}
+
+/// The blocks r and z of the gates.
+fn both_of(gates: &Tensor) -> View<'_> {
+    let (rows, cols) = gates.shape();
+    View::strided(gates.data(), rows, cols / 3 * 2, cols)
+}
+
+/// Adds to the gradients of `W_hh` and `b_hh`, given those of the gates and of the block n of `W_hh h + b_hh`.
+fn backward_hidden(walk: &mut Walk<'_>, p: &GruParams, (gates, hidden): (&Tensor, &Tensor), h: &Tensor) {
+    let width = h.cols();
+    let (dw, fresh) = walk.gradient(p.w_hh);
+    let (both, new) = dw.data_mut().split_at_mut(2 * width * width);
+    matmul(ViewMut::new(both, 2 * width, width), Into::over(fresh), 1.0, both_of(gates).t(), h.view());
+    matmul(ViewMut::new(new, width, width), Into::over(fresh), 1.0, hidden.view().t(), h.view());
+    let mut sums = vec![0.0; 3 * width];
+    column_sums(&mut sums, gates.data(), true);
+    column_sums(&mut sums[2 * width..], hidden.data(), true);
+    let (db, fresh) = walk.gradient(p.b_hh);
+    accumulate(db.data_mut(), &sums, fresh);
 }
 
 impl Backward for Rnn {

@@ -1,0 +1,329 @@
+//! `evergraph bench serve`: questions to a daemon that takes events in and learns from them meanwhile.
+//!
+//! The daemon is the one that `serve` runs, in this process, with settings as delivered and a data folder of its own;
+//! the questions come over HTTP, from connections in this process too: what asking costs is in the figures. Three parts
+//! follow one another:
+//!
+//! ```text
+//! single      one node a request, each connection as fast as it is answered      -> requests a second
+//! batched     many nodes a request, likewise                                     -> embeddings a second
+//! scheduled   one node a request, at a fixed pace whatever the answers take      -> times
+//! ```
+//! Times of the last part count from when a request was due, so that a slow answer is also charged for the requests
+//! that it kept from being sent.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use super::folder::Folder;
+use super::{deliver, percentile};
+use crate::cli::{ConfigArgs, output};
+use crate::daemon::{Daemon, GeneratedOptions, StatusDocument};
+use crate::device::rng;
+use crate::ingest::csv::CsvReader;
+use crate::ingest::generated::{FEATURE_DIMENSION, GeneratedWorld};
+use crate::ingest::produce::{HttpTarget, ProduceOptions, ProduceTarget, produce};
+
+/// Names that are asked about are those of this many first events.
+const EVENTS_NAMED: u64 = 20_000;
+
+/// An answer that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to ask.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Event file that is pushed over HTTP meanwhile: CSV or CSV.gz with columns src, dst, ts; the stream of `demo` if
+    /// not given
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+    /// Events a second that are taken in and learned from meanwhile
+    #[arg(long, value_name = "RATE", default_value_t = 5000.0, value_parser = rate)]
+    events_per_second: f64,
+    /// Seconds of events before the first question
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    warm_up: u64,
+    /// Seconds of each part
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Connections that ask at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: u32,
+    /// Nodes of a batched request
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    batch: u32,
+    /// Requests a second of the scheduled part
+    #[arg(long, value_name = "RATE", default_value_t = 2000.0, value_parser = rate)]
+    requests_per_second: f64,
+    /// Where the daemon keeps its data; the system's folder for temporary files if not given
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Any setting of the daemon, for example --set learner.batch_events=100
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// Where the figures go as one JSON object; `-` is standard output
+    #[arg(long, value_name = "OUT")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    single_per_second: f64,
+    single_p99_seconds: f64,
+    batched_embeddings_per_second: f64,
+    batched_p99_seconds: f64,
+    batch: u32,
+    /// Of the scheduled part.
+    requests_per_second: f64,
+    p50_seconds: f64,
+    p99_seconds: f64,
+    p999_seconds: f64,
+    failed_requests: u64,
+    connections: u32,
+    asked_events_per_second: f64,
+    applied_events_per_second: f64,
+    trained_events_per_second: f64,
+    skipped_events: u64,
+    events_behind: u64,
+    freshness_p50_seconds: Option<f64>,
+    freshness_p99_seconds: Option<f64>,
+}
+
+/// Runs the benchmark.
+pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let folder = Folder::new(args.data.as_deref())?;
+    let daemon = start(args, folder.path())?;
+    let keys = names(args.events.as_deref())?;
+    if let Some(events) = &args.events {
+        push(events.clone(), args.events_per_second, &url(&daemon));
+    }
+    output::tell(&format!("{} s of events before the first question …", args.warm_up));
+    std::thread::sleep(Duration::from_secs(args.warm_up));
+    let begun = (Instant::now(), daemon.status());
+    ensure!(
+        begun.1.learner.applied_position > 0,
+        "no event was learned from within --warm-up {}",
+        args.warm_up
+    );
+
+    let asking = Asking { url: url(&daemon), keys, connections: args.connections, seconds: args.seconds };
+    let single = asking.part("single", 1, None)?;
+    let batched = asking.part("batched", args.batch as usize, None)?;
+    let scheduled = asking.part("scheduled", 1, Some(args.requests_per_second))?;
+    let figures =
+        figures(args, [&single, &batched, &scheduled], (begun.0.elapsed(), &begun.1), &daemon.status());
+    daemon.stop()?;
+    output::tell(&format!(
+        "beside {:.0} events/s applied and {:.0} trained: fresh after p50 {}, p99 {}",
+        figures.applied_events_per_second,
+        figures.trained_events_per_second,
+        milliseconds(figures.freshness_p50_seconds),
+        milliseconds(figures.freshness_p99_seconds),
+    ));
+    deliver(args.json.as_deref(), "serve", rayon::current_num_threads(), &figures)?;
+    let failed = figures.failed_requests;
+    ensure!(failed == 0, "{failed} requests were not answered with 200; the daemon's log says why");
+    Ok(())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if f64::is_finite(rate) && rate > 0.0 => Ok(rate),
+        _ => Err("must be a positive number".to_owned()),
+    }
+}
+
+fn start(args: &ServeArgs, data: &Path) -> anyhow::Result<Daemon> {
+    let dimension = if args.events.is_none() { FEATURE_DIMENSION } else { 0 };
+    let mut set = vec![
+        "ingest.kafka.brokers=".to_owned(),
+        "ingest.file.path=".to_owned(),
+        "output.level=warn".to_owned(),
+        format!("stream.edge_feature_dimension={dimension}"),
+    ];
+    set.extend_from_slice(&args.set);
+    let config = ConfigArgs {
+        listen: Some("127.0.0.1:0".to_owned()),
+        data: Some(data.display().to_string()),
+        set,
+        ..ConfigArgs::default()
+    }
+    .load()?;
+    output::start_log(&config.output)?;
+    let generated = GeneratedOptions { seed: 0, events_per_second: args.events_per_second };
+    let generated = args.events.is_none().then_some(generated);
+    Daemon::start(&config, generated, &AtomicBool::new(false))
+}
+
+fn url(daemon: &Daemon) -> String {
+    format!("http://{}", daemon.address())
+}
+
+/// Names of nodes as JSON, as often as events name them.
+fn names(events: Option<&Path>) -> anyhow::Result<Vec<String>> {
+    let mut keys = Vec::new();
+    match events {
+        None => {
+            let world = GeneratedWorld { seed: 0 };
+            for event in (0..EVENTS_NAMED).map(|i| world.event(i)) {
+                keys.extend([event.src, event.dst].map(|key| json!(key.to_string()).to_string()));
+            }
+        }
+        Some(path) => {
+            for event in CsvReader::open(path)?.take(EVENTS_NAMED as usize) {
+                let event = event.with_context(|| path.display().to_string())?;
+                keys.extend([event.src, event.dst].map(|key| json!(key.to_string()).to_string()));
+            }
+        }
+    }
+    ensure!(!keys.is_empty(), "no events to ask about");
+    Ok(keys)
+}
+
+/// Pushes the file at this pace, on a thread that ends with the file or with the daemon.
+fn push(events: PathBuf, events_per_second: f64, url: &str) {
+    let target = HttpTarget { give_up_after: Duration::ZERO, ..HttpTarget::new(url) };
+    let mut options = ProduceOptions::new(events, ProduceTarget::Http(target));
+    options.events_per_second = Some(events_per_second);
+    options.batch_events = ((events_per_second / 100.0) as usize).clamp(1, 1000);
+    std::thread::spawn(move || {
+        if let Err(error) = produce(&options, &mut |_| {}) {
+            tracing::debug!(%error, "the push ended");
+        }
+    });
+}
+
+/// What is asked, whom, and how long.
+struct Asking {
+    url: String,
+    keys: Vec<String>,
+    connections: u32,
+    seconds: u64,
+}
+
+/// What came of one part.
+struct Part {
+    /// Ascending.
+    seconds: Vec<f64>,
+    failed: u64,
+    took: f64,
+}
+
+impl Asking {
+    /// Asks from all connections, `nodes` a request; with a `pace`, so many requests a second between them.
+    fn part(&self, name: &str, nodes: usize, pace: Option<f64>) -> anyhow::Result<Part> {
+        let begun = Instant::now();
+        let connection = |number: u32| self.connection(begun, number, nodes, pace);
+        let (mut seconds, mut failed) = (Vec::new(), 0);
+        std::thread::scope(|scope| {
+            let all: Vec<_> =
+                (0..self.connections).map(|number| scope.spawn(move || connection(number))).collect();
+            for one in all {
+                let (times, wrong) = one.join().unwrap_or_default();
+                seconds.extend(times);
+                failed += wrong;
+            }
+        });
+        ensure!(!seconds.is_empty(), "the {name} part: no request was answered within {} s", self.seconds);
+        seconds.sort_by(f64::total_cmp);
+        let part = Part { seconds, failed, took: begun.elapsed().as_secs_f64() };
+        output::tell(&format!(
+            "{name}: {:.0} requests/s, {:.0} embeddings/s, p50 {}, p99 {}",
+            part.per_second(),
+            part.per_second() * nodes as f64,
+            milliseconds(Some(percentile(&part.seconds, 50))),
+            milliseconds(Some(percentile(&part.seconds, 99))),
+        ));
+        Ok(part)
+    }
+
+    /// One connection's answered requests, in seconds, and how many failed.
+    fn connection(&self, begun: Instant, number: u32, nodes: usize, pace: Option<f64>) -> (Vec<f64>, u64) {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(PATIENCE))
+            .build()
+            .into();
+        let url = format!("{}/v1/embeddings", self.url);
+        let end = begun + Duration::from_secs(self.seconds);
+        let (mut seconds, mut failed) = (Vec::new(), 0);
+        for turn in 0_u64.. {
+            let due = match pace {
+                None => Instant::now(),
+                Some(pace) => {
+                    let place = turn as f64 * f64::from(self.connections) + f64::from(number);
+                    begun + Duration::from_secs_f64(place / pace)
+                }
+            };
+            if due >= end {
+                break;
+            }
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if self.ask(&agent, &url, [u64::from(number), turn], nodes) {
+                seconds.push(due.elapsed().as_secs_f64());
+            } else {
+                failed += 1;
+            }
+        }
+        (seconds, failed)
+    }
+
+    /// Whether a question about nodes drawn by `key` was answered.
+    fn ask(&self, agent: &ureq::Agent, url: &str, key: [u64; 2], nodes: usize) -> bool {
+        let draw = |i: u64| rng::below([key[0], key[1], i, 0], self.keys.len() as u32) as usize;
+        let names: Vec<&str> = (0..nodes as u64).map(|i| self.keys[draw(i)].as_str()).collect();
+        let body = format!("{{\"nodes\":[{}]}}", names.join(","));
+        let answer = agent.post(url).header("content-type", "application/json").send(body);
+        let Ok(mut answer) = answer else { return false };
+        let read = answer.body_mut().read_to_vec();
+        answer.status() == 200 && read.is_ok()
+    }
+}
+
+impl Part {
+    fn per_second(&self) -> f64 {
+        self.seconds.len() as f64 / self.took
+    }
+}
+
+fn figures(
+    args: &ServeArgs,
+    [single, batched, scheduled]: [&Part; 3],
+    (took, before): (Duration, &StatusDocument),
+    after: &StatusDocument,
+) -> Figures {
+    let per_second = |then: u64, now: u64| now.saturating_sub(then) as f64 / took.as_secs_f64();
+    let (then, now) = (&before.learner, &after.learner);
+    // In a thousand.
+    let rank = (scheduled.seconds.len() * 999).div_ceil(1000).saturating_sub(1);
+    Figures {
+        single_per_second: single.per_second(),
+        single_p99_seconds: percentile(&single.seconds, 99),
+        batched_embeddings_per_second: batched.per_second() * f64::from(args.batch),
+        batched_p99_seconds: percentile(&batched.seconds, 99),
+        batch: args.batch,
+        requests_per_second: args.requests_per_second,
+        p50_seconds: percentile(&scheduled.seconds, 50),
+        p99_seconds: percentile(&scheduled.seconds, 99),
+        p999_seconds: scheduled.seconds.get(rank).copied().unwrap_or(f64::NAN),
+        failed_requests: [single, batched, scheduled].iter().map(|part| part.failed).sum(),
+        connections: args.connections,
+        asked_events_per_second: args.events_per_second,
+        applied_events_per_second: per_second(then.applied_position, now.applied_position),
+        trained_events_per_second: per_second(then.trained_events, now.trained_events),
+        skipped_events: now.skipped_events.saturating_sub(then.skipped_events),
+        events_behind: now.events_behind,
+        freshness_p50_seconds: now.event_to_visible_p50_seconds,
+        freshness_p99_seconds: now.event_to_visible_p99_seconds,
+    }
+}
+
+fn milliseconds(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.2} ms", seconds * 1000.0))
+}
