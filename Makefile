@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check fmt peers ops-peers
+.PHONY: help demo test check fmt peers ops-peers learn-peers
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -42,3 +42,7 @@ peers: ## measure beside other temporal samplers; DATA=folder of event files, 12
 ops-peers: ## measure every operation beside torch, PyG and burn; 5.4 GB of Python packages
 	@scripts/setup.sh
 	benches/ops/run.sh
+
+learn-peers: ## train beside PyG's TGN and torch's GraphMixer; DATA=folder of event files, 5.4 GB of Python packages
+	@scripts/setup.sh
+	benches/learn/run.sh --data "$(DATA)"

@@ -19,7 +19,7 @@ use crate::model::ModelOptions;
 use crate::model::walk::Decay;
 use progress::ProgressBars;
 use report::Report;
-pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName};
+pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
 
 /// Measure a model on an event file
 #[derive(Args, Clone, Debug)]
@@ -70,6 +70,9 @@ pub struct EvalArgs {
     /// Share of activations dropped while training; 0.4 for graphmixer and 0.1 for others if not given
     #[arg(long)]
     pub dropout: Option<f64>,
+    /// Width of the embeddings; 64 for graphmixer and 100 for others if not given (models that look at neighbors)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub embedding_dim: Option<u32>,
     /// Edges of the longest walk counted from either node, 1 to 4 (walk)
     #[arg(long, default_value_t = 3)]
     pub walk_steps: usize,
@@ -102,7 +105,7 @@ impl EvalArgs {
     /// The shape of the model that learns on samples, but for the features of the events; `None` for others.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
-        let options = self.model.options()?;
+        let options = self.model.shaped(self.embedding_dim)?;
         Some(self.dropout.map_or(options, |dropout| options.with_dropout(dropout as f32)))
     }
 }

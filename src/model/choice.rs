@@ -1,9 +1,9 @@
 //! The list of models, and [`Model`]: one of them with its parameters.
 //!
 //! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (with the
-//! fields `node_feature_dim`, `edge_feature_dim` and `dropout`, and the methods `validate`, `needs` and `as_fields`)
-//! and a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of its link
-//! predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
+//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim` and `dropout`, and the methods `validate`, `needs`
+//! and `as_fields`) and a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of
+//! its link predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
 
 use super::builder::{Builder, ModelError};
 use super::graphmixer::{GraphMixer, GraphMixerOptions};
@@ -74,6 +74,13 @@ macro_rules! models {
             #[must_use]
             pub fn with_dropout(mut self, dropout: f32) -> Self {
                 match &mut self { $(Self::$kind(options) => options.dropout = dropout,)+ }
+                self
+            }
+
+            /// The same with embeddings of another width.
+            #[must_use]
+            pub fn with_embedding_dim(mut self, width: usize) -> Self {
+                match &mut self { $(Self::$kind(options) => options.embedding_dim = width,)+ }
                 self
             }
 

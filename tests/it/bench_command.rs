@@ -134,6 +134,29 @@ fn train_reads_the_same_however_it_is_prepared_and_on_any_number_of_threads() {
 }
 
 #[test]
+fn train_tells_which_model_it_trained_and_how_each_epoch_went() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path());
+    let run = |model: &str| {
+        let common = ["train", "--events", "events.csv", "--events-max", "600", "--row-dimension", "0"];
+        let more = ["--model", model, "--embedding-dim", "20", "--epochs", "2", "--json", "-"];
+        figures(folder.path(), &[&common[..], &more].concat())
+    };
+    let (mixer, tgat) = (run("graphmixer"), run("tgat"));
+    for (figures, model) in [(&mixer, "graphmixer"), (&tgat, "tgat")] {
+        assert_eq!((&figures["model"], &figures["embedding_dim"]), (&model.into(), &20.into()));
+        let epochs = figures["each_epoch"].as_array().unwrap();
+        assert_eq!((epochs.len(), &epochs[1]["loss"]), (2, &figures["loss"]));
+        assert!(epochs.iter().all(|epoch| epoch["phase_seconds"]["backward"].as_f64() > Some(0.0)));
+        let seconds = [0, 1].map(|number: usize| epochs[number]["seconds"].as_f64());
+        assert!(seconds.contains(&figures["epoch_seconds"].as_f64()), "{figures}");
+    }
+    assert_ne!(mixer["loss"], tgat["loss"]);
+    let weights = |figures: &Value| figures["parts_bytes"]["weights_and_optimizer"].as_u64();
+    assert!(weights(&mixer) < weights(&tgat), "a mixer of this width has fewer");
+}
+
+#[test]
 fn train_reads_the_same_from_disk_as_from_memory() {
     let folder = tempfile::tempdir().unwrap();
     let line = |i: u64| format!("{},{},{}\n", i * i % 400, 400 + i * 7 % (i % 900 + 1), i / 2);
@@ -189,6 +212,10 @@ fn what_cannot_be_measured_is_told() {
         (vec!["serve", "--events-per-second", "0"], "--events-per-second"),
         (vec!["serve", "--set", "graph.retentoin=3"], "retentoin"),
         (vec!["train", "--events", "events.csv", "--topology-budget", "lots"], "`lots` is no budget"),
+        (
+            vec!["train", "--events", "events.csv", "--model", "walk"],
+            "--model walk learns no batches of samples",
+        ),
         (vec!["sample", "--events", "events.csv", "--json", "no/such/folder"], "--json no/such/folder"),
     ] {
         let output = bench(folder.path(), &args);

@@ -7,11 +7,10 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context;
-use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
 use super::plot::Curve;
-use super::values::file_name;
+use super::values::{file_name, name_of};
 use super::{BankName, EvalArgs, ModelName, ProtocolName};
 use crate::cli::machine;
 use crate::model::walk::Decay;
@@ -61,6 +60,7 @@ impl Report {
     fn model(&mut self, args: &EvalArgs, prequential: bool) {
         if let Some(model) = args.model_options() {
             self.set("learning_rate", args.learning_rate);
+            self.set("embedding_dim", model.needs().embedding_dim);
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
             if prequential {
                 self.set("sight", name_of(args.sight));
@@ -253,8 +253,4 @@ impl Report {
 /// The number as it was written: 0.1 in 32 bits is 0.1, not what 64 bits make of it.
 fn shortest(value: f32) -> f64 {
     value.to_string().parse().unwrap_or(f64::NAN)
-}
-
-fn name_of<T: ValueEnum>(value: T) -> String {
-    value.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned())
 }

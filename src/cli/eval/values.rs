@@ -42,6 +42,13 @@ impl ModelName {
             Self::Walk | Self::Edgebank | Self::Poptrack => return None,
         })
     }
+
+    /// The same with embeddings of `width` values, if one is given.
+    #[must_use]
+    pub fn shaped(self, width: Option<u32>) -> Option<ModelOptions> {
+        let options = self.options()?;
+        Some(width.map_or(options, |width| options.with_embedding_dim(width as usize)))
+    }
 }
 
 /// Which pairs the baseline holds.
@@ -99,6 +106,11 @@ pub enum ProtocolName {
     NodeLabel,
     /// Test-then-train in one pass
     Prequential,
+}
+
+/// The name of a value, as the flag takes it.
+pub fn name_of<T: ValueEnum>(value: T) -> String {
+    value.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned())
 }
 
 /// Where negatives come from.

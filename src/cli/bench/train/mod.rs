@@ -1,4 +1,4 @@
-//! `evergraph bench train`: epochs of TGN training over a whole stream, as `eval` trains: batches in order of
+//! `evergraph bench train`: epochs of training a model over a whole stream, as `eval` trains: batches in order of
 //! time, one random destination a positive, neighbors strictly earlier, prepared ahead.
 //!
 //! Every epoch starts from an empty state and goes on with the weights; each is one measurement. Nothing is held
@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 use self::budget::Budget;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
+use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
 use crate::daemon::TierStatus;
@@ -24,7 +25,7 @@ use crate::device::{Device, keep_pages_small};
 use crate::event::EdgeId;
 use crate::feature::FeatureStore;
 use crate::graph::GraphStore;
-use crate::model::TgnOptions;
+use crate::model::ModelOptions;
 use crate::train::lookahead::{Helper, Lookahead, Turn};
 use crate::train::{
     DestinationPool, Negatives, PhaseSeconds, Positives, PreparedBatch, Preparer, StepMode, TrainError,
@@ -37,6 +38,12 @@ pub(super) struct TrainArgs {
     /// Event file: CSV or CSV.gz with columns src, dst, ts
     #[arg(long, value_name = "FILE")]
     events: PathBuf,
+    /// What to train: a model that learns on batches of samples
+    #[arg(long, value_enum, default_value_t = ModelName::Tgn)]
+    model: ModelName,
+    /// Width of the embeddings; 64 for graphmixer and 100 for others if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    embedding_dim: Option<u32>,
     /// Epochs, each of which is one measurement
     #[arg(long, alias = "runs", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     epochs: u32,
@@ -78,6 +85,15 @@ pub(super) struct TrainArgs {
     json: Option<PathBuf>,
 }
 
+impl TrainArgs {
+    /// The shape of the model, but for the features of the events.
+    fn model(&self) -> anyhow::Result<ModelOptions> {
+        let name = name_of(self.model);
+        let wrong = || format!("--model {name} learns no batches of samples; `evergraph eval` times it too");
+        self.model.shaped(self.embedding_dim).with_context(wrong)
+    }
+}
+
 /// Where the next batches are prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Prepare {
@@ -89,6 +105,8 @@ enum Prepare {
 
 #[derive(Serialize)]
 struct Figures {
+    model: String,
+    embedding_dim: usize,
     events: usize,
     nodes: usize,
     epochs: u32,
@@ -101,6 +119,8 @@ struct Figures {
     epoch_seconds: f64,
     /// Mean over the batches of the last epoch.
     loss: f64,
+    /// In order; the first one also fills caches and buffers.
+    each_epoch: Vec<Epoch>,
     peak_resident_bytes: u64,
     parts_bytes: Parts,
     rows_gathered: u64,
@@ -156,11 +176,13 @@ struct Verified {
 }
 
 /// What one epoch showed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Epoch {
     seconds: f64,
+    #[serde(rename = "phase_seconds")]
     phases: Phases,
     loss: f64,
+    #[serde(rename = "rows_gathered")]
     rows: u64,
 }
 
@@ -230,6 +252,7 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     }
     let columns = Columns::read(&args.events, args.events_max.map_or(usize::MAX, |most| most as usize))?;
     let dimension = args.row_dimension as usize;
+    let model = args.model()?.with_features(dimension, 0);
     let folder = args.data.clone().unwrap_or_else(std::env::temp_dir);
     let limits = Limits {
         rows: args.rows_budget,
@@ -240,8 +263,7 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     let (graph, rows) = build(&columns, dimension, limits)?;
     let no_rows = FeatureStore::new(0);
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
-    let model = TgnOptions { edge_feature_dim: dimension, ..TgnOptions::default() };
-    let options = TrainerOptions { model: model.into(), seed: args.seed, ..TrainerOptions::default() };
+    let options = TrainerOptions { model, seed: args.seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, &Device::Cpu)?;
     let helper = match args.prepare {
         Prepare::Beside => Helper::new(),
@@ -266,9 +288,12 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     let parts = parts(&columns, &graph, &rows, &trainer, &lookahead);
     let rates = Spread::of(epochs.iter().map(|epoch| per_second(columns.len(), epoch.seconds)));
     let last = epochs.last().copied().unwrap_or_default();
-    epochs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    let middle = epochs.get(epochs.len() / 2).copied().unwrap_or_default();
+    let mut by_time = epochs.clone();
+    by_time.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let middle = by_time.get(by_time.len() / 2).copied().unwrap_or_default();
     Ok(Figures {
+        model: name_of(args.model),
+        embedding_dim: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
         epochs: args.epochs,
@@ -279,6 +304,7 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
         phase_seconds: middle.phases,
         epoch_seconds: middle.seconds,
         loss: last.loss,
+        each_epoch: epochs,
         peak_resident_bytes: machine::peak_resident_bytes().unwrap_or(0),
         parts_bytes: parts,
         rows_gathered: middle.rows,

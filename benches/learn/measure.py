@@ -1,0 +1,235 @@
+"""Trains evergraph's models and their peers in turn, and writes docs/benchmarks/learn.json and what report.py makes of
+it; a trial is written to .cache/learn/trial.
+
+In each round everybody trains on the same events, evergraph's models each followed by its peer, in the next round the
+other way around, so that a slow minute of the machine meets all. A figure is the median of the rounds. A peer is a
+process that learns on from round to round and is stopped between; after an epoch it scores validation and test. What
+accuracy evergraph's models have after as many epochs is told by `evergraph eval`. Needs the standard library.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+import report
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / ".cache" / "learn"
+EVERGRAPH = ROOT / "target" / "release" / "evergraph"
+PYTHON = ROOT / ".cache" / "ops" / "peers" / "bin" / "python"
+LEARNING_RATE, WIDTH, SEED = 1e-3, 100, 0
+# Who is beside whom. `warm` are epochs before those that are timed. A round is an epoch of the peer, or one of so many
+# `turns` of it: a GraphMixer's is long, and there is no state that it would fill.
+PAIRS = {
+    "tgn-200": {"model": "tgn", "batch": 200, "peer": "pyg_tgn", "warm": 1, "turns": 1},
+    "tgn-600": {"model": "tgn", "batch": 600, "peer": "pyg_tgn", "warm": 1, "turns": 1},
+    "graphmixer-200": {"model": "graphmixer", "batch": 200, "peer": "torch_graphmixer", "warm": 0, "turns": 3},
+}
+ROUNDS = 3
+# As in benches/ops: glibc keeps what it has, instead of giving large blocks back after each use.
+KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 28)}
+
+
+def main():
+    arguments = parse()
+    if arguments.rounds % 3:
+        sys.exit("learn: --rounds is a multiple of 3: so many rounds are an epoch of GraphMixer")
+    trial = bool(arguments.pair or arguments.events != "wikipedia")
+    target = CACHE / "trial" if trial else ROOT / "docs" / "benchmarks"
+    for folder in (target, CACHE):
+        folder.mkdir(parents=True, exist_ok=True)
+    load = os.getloadavg()[0]
+    run([PYTHON, "-B", HERE / "stream.py", arguments.data, arguments.events, CACHE / "train.csv"])
+    with ExitStack() as stack:
+        pairs = [Pair(name, arguments, stack) for name in arguments.pair or PAIRS]
+        for number in range(arguments.rounds):
+            for pair in pairs if number % 2 == 0 else reversed(pairs):
+                pair.round(ours_first=number % 2 == 0)
+        rows = [pair.row() for pair in pairs]
+    document = {
+        "measured": datetime.date.today().isoformat(),
+        "trial": trial,
+        "load_average_before": round(load, 2),
+        "machine": {name: value for name, value in pairs[0].machine.items() if name != "threads"},
+        "threads": arguments.threads,
+        "rounds": arguments.rounds,
+        "stream": {"name": arguments.events} | pairs[0].stream(),
+        "learning_rate": LEARNING_RATE,
+        "width": WIDTH,
+        "rows": rows,
+    }
+    (target / "learn.json").write_text(json.dumps(document, indent=1) + "\n")
+    report.write(target)
+    tell(f"wrote {target.relative_to(ROOT)}/learn.json and learn.md")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description="Trains evergraph's models and their peers in turn.")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the event files")
+    parser.add_argument("--events", default="wikipedia", help="name of the event file")
+    parser.add_argument("--threads", type=int, default=2, help="threads of everybody")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of which the median counts")
+    parser.add_argument("--pair", action="append", choices=list(PAIRS), help="only this one; may be given again")
+    return parser.parse_args()
+
+
+class Pair:
+    """A model of ours and its peer: what both told so far."""
+
+    def __init__(self, name, arguments, stack):
+        self.name, self.arguments, self.settings = name, arguments, PAIRS[name]
+        self.peer = stack.enter_context(Peer(self.settings, arguments))
+        self.facts = self.peer.ask("facts")
+        self.ours, self.theirs, self.scored, self.trained = [], [], [], 0
+        for _ in range(self.settings["warm"]):
+            self.learn()
+
+    def learn(self):
+        """A turn of the peer; after an epoch its accuracy counts, even where its time does not."""
+        told = self.peer.ask("train")
+        self.trained += told["events"]
+        if self.trained % self.facts["train_events"] == 0:
+            self.scored.append(self.peer.ask("test"))
+        return told
+
+    def round(self, ours_first):
+        turns = [lambda: self.ours.append(self.train()), lambda: self.theirs.append(self.learn())]
+        for turn in turns if ours_first else turns[::-1]:
+            turn()
+        ours, theirs = (speed(side[-1]) for side in (self.ours, self.theirs))
+        tell(f"{self.name}: {ours:,.0f} events/s beside {theirs:,.0f}")
+
+    def train(self):
+        """The epochs of ours, of which the last counts."""
+        figures = self.evergraph("bench", "train", "--events", CACHE / "train.csv", "--row-dimension", "0",
+                                 "--batch-events", self.settings["batch"], "--epochs", self.settings["warm"] + 1)
+        self.machine, epoch = figures["machine"], figures["each_epoch"][-1]
+        if figures["events"] != self.facts["train_events"]:
+            sys.exit(f"learn: {self.name}: {figures['events']} events, the peer has {self.facts['train_events']}")
+        # Four numbers of 4 bytes for each parameter.
+        self.parameters = figures["parts_bytes"]["weights_and_optimizer"] // 16
+        return {"events": figures["events"]} | epoch
+
+    def evergraph(self, *words):
+        out = CACHE / "ours.json"
+        command = [EVERGRAPH, *words, "--model", self.settings["model"], "--embedding-dim", WIDTH]
+        run([*command, "--threads", self.arguments.threads, "--seed", SEED, "--json", out])
+        return json.loads(out.read_text())
+
+    def row(self):
+        """All that is known of the pair. Accuracy of both is that of the epoch with the best validation."""
+        best = max(self.scored, key=lambda epoch: epoch["val"]["average_precision"])
+        ours = self.evaluate()
+        theirs = {
+            "version": self.facts["version"],
+            "parameters": self.facts["parameters"],
+            "average_precision": best["test"]["average_precision"],
+            "pooled_average_precision": best["test"]["pooled_average_precision"],
+            "val_average_precision_by_epoch": [epoch["val"]["average_precision"] for epoch in self.scored],
+            "best_epoch": best["epoch"],
+        }
+        return {
+            "name": self.name,
+            "model": self.settings["model"],
+            "batch": self.settings["batch"],
+            "peer": self.settings["peer"],
+            "epochs": len(self.scored),
+            "warm": self.settings["warm"],
+            "turns": self.settings["turns"],
+            "ours": rates(self.ours) | {"parameters": self.parameters} | ours,
+            "theirs": rates(self.theirs) | theirs,
+        }
+
+    def evaluate(self):
+        """The accuracy of ours, with the peer's split, negatives and number of epochs."""
+        data, name = self.arguments.data, self.arguments.events
+        given = lambda what: data / "protocol" / f"{name}-{what}.csv.gz"
+        tell(f"{self.name}: accuracy")
+        figures = self.evergraph(
+            "eval", "--events", data / f"{name}.csv.gz", "--masked", given("masked-nodes"), "--protocol", "dyglib",
+            "--negatives", given("test-rnd"), "--val-negatives", given("val-rnd"), "--epochs", len(self.scored),
+            "--batch-size", self.settings["batch"], "--learning-rate", LEARNING_RATE,
+        )
+        for part in ("train", "val", "test"):
+            if figures[f"{part}_events_count"] != self.facts[f"{part}_events"]:
+                sys.exit(f"learn: {self.name}: evergraph and the peer do not split {name} in the same way")
+        return {
+            "average_precision": figures["test_average_precision"],
+            "pooled_average_precision": figures["test_pooled_average_precision"],
+            "val_average_precision_by_epoch": figures["val_average_precision_by_epoch"],
+            "best_epoch": figures["best_epoch"],
+        }
+
+    def stream(self):
+        return {name: value for name, value in self.facts.items() if name == "nodes" or name.endswith("_events")}
+
+
+class Peer:
+    """A process of one of the peers; while it is not asked it is stopped, so that it takes nothing from others."""
+
+    def __init__(self, settings, arguments):
+        command = [PYTHON, "-B", "-W", "ignore", HERE / f"peer_{settings['peer']}.py", "--data", arguments.data]
+        command += ["--events", arguments.events, "--batch", settings["batch"], "--threads", arguments.threads]
+        command += ["--learning-rate", LEARNING_RATE, "--seed", SEED, "--turns", settings["turns"]]
+        environment = os.environ | KEPT | {"OMP_NUM_THREADS": str(arguments.threads)}
+        self.log = CACHE / f"{settings['peer']}-{settings['batch']}.log"
+        with open(self.log, "w") as log:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+            self.process = subprocess.Popen(list(map(str, command)), env=environment, **pipes)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, word):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"learn: a peer did not answer `{word}`:\n{self.log.read_text()}")
+        self.process.send_signal(signal.SIGSTOP)
+        return json.loads(answer)
+
+
+def rates(rounds):
+    """Events per second of the rounds, and where the time of the middle one went, in seconds per event."""
+    middle = sorted(rounds, key=speed)[len(rounds) // 2]
+    return {
+        "events_per_second": median(map(speed, rounds)),
+        "events_per_second_of_rounds": [speed(told) for told in rounds],
+        "seconds_per_event": middle["seconds"] / middle["events"],
+        "phase_seconds_per_event": {
+            phase: seconds / middle["events"] for phase, seconds in middle["phase_seconds"].items()
+        },
+    }
+
+
+def speed(told):
+    return told["events"] / told["seconds"]
+
+
+def run(command):
+    """What a program says is shown only if it fails."""
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.exit(f"learn: {' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout.decode()}")
+
+
+def tell(text):
+    print(f"learn: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
