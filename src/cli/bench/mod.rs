@@ -5,6 +5,7 @@
 //! Measures what the daemon runs, through the same calls; times nothing that a run does only here (files
 //! are read and batches are made before the clock starts).
 
+mod drift;
 mod ingest;
 mod ops;
 mod questions;
@@ -43,6 +44,8 @@ enum Part {
     Questions(questions::QuestionsArgs),
     /// Training epochs, by phase, and what they cost in memory
     Train(train::TrainArgs),
+    /// Average precision over a stream that drifts: weights frozen after its first part, trained on, and with replay
+    Drift(drift::DriftArgs),
     /// Every operation of a temporal graph network, forward and backward, beside what the machine can do at most
     Ops(ops::OpsArgs),
 }
@@ -68,6 +71,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Sample(args) => sample::run(args),
         Part::Questions(args) => questions::run(args),
         Part::Train(args) => train::run(args),
+        Part::Drift(args) => drift::run(args),
         Part::Ops(args) => ops::run(args),
     }
 }
