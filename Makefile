@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check fmt peers ops-peers learn-peers
+.PHONY: help demo test check fmt peers ops-peers learn-peers drift
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -34,6 +34,12 @@ check: ## formatting, lints and the house rules, before every commit
 fmt: ## format the sources
 	@scripts/setup.sh check
 	cargo fmt
+
+drift: ## measure training without an end on a stream that drifts, and write its page and plot
+	@scripts/setup.sh
+	cargo build --release --locked
+	@target/release/evergraph bench drift --json docs/benchmarks/drift.json --plot docs/benchmarks/drift.svg \
+		--page docs/benchmarks/drift.md
 
 peers: ## measure beside other temporal samplers; DATA=folder of event files, 12 GB of Python packages
 	@scripts/setup.sh

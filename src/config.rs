@@ -18,6 +18,7 @@ use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 
 mod check;
+mod learner;
 mod model;
 
 /// The default settings, with their documentation.
@@ -108,7 +109,16 @@ section!(/// `[learner]`
 Learner {
     train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
     lag_events_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
-    rank_candidates: usize, threads: usize,
+    rank_candidates: usize, threads: usize, schedule: Schedule, replay: Replay, gate: Gate,
+});
+section!(/// `[learner.schedule]`
+    Schedule { warmup_steps: u64, decay: DecayKind, decay_steps: u64, floor: f32 });
+section!(/// `[learner.replay]`
+    Replay { ratio: f64, policy: ReplayKind });
+section!(/// `[learner.gate]`
+Gate {
+    enabled: bool, every_batches: u64, window_batches: u64, tolerance: f64, edgebank_tolerance: f64,
+    rollback_windows: u64,
 });
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize });
@@ -135,6 +145,28 @@ pub enum ModelKind {
     Graphmixer,
     /// Attention over recent neighbors and theirs, without memory.
     Tgat,
+}
+
+/// What the learning rate does after its rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecayKind {
+    /// It stays.
+    Constant,
+    /// It falls ever more slowly.
+    InverseSquareRoot,
+    /// It falls in waves.
+    Cosine,
+}
+
+/// Which old events are trained on again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplayKind {
+    /// All alike.
+    Uniform,
+    /// The younger the likelier.
+    Recent,
 }
 
 /// How what does not fit in memory is read from disk.

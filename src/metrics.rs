@@ -11,12 +11,15 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Registry, TextEncoder,
 };
+
+use self::handle::{Handle, Spec};
+
+mod handle;
 
 /// Content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -32,55 +35,6 @@ pub struct MetricInfo {
     pub labels: &'static [&'static str],
     /// Help text.
     pub help: &'static str,
-}
-
-/// Name, help and labels of a metric about to be registered.
-struct Spec<'a> {
-    registry: &'a Registry,
-    info: MetricInfo,
-    buckets: &'a [f64],
-}
-
-/// A handle that can be made from its description. Fails only on a name that is malformed or taken,
-/// which no input can cause.
-trait Handle: Collector + Clone + 'static {
-    fn create(spec: &Spec<'_>) -> prometheus::Result<Self>;
-
-    fn register(spec: &Spec<'_>) -> prometheus::Result<Self> {
-        let handle = Self::create(spec)?;
-        spec.registry.register(Box::new(handle.clone()))?;
-        Ok(handle)
-    }
-}
-
-macro_rules! plain_handle {
-    ($($scalar:ident $vector:ident),*) => { $(
-        impl Handle for $scalar {
-            fn create(spec: &Spec<'_>) -> prometheus::Result<Self> {
-                Self::with_opts(Opts::new(spec.info.name, spec.info.help))
-            }
-        }
-        impl Handle for $vector {
-            fn create(spec: &Spec<'_>) -> prometheus::Result<Self> {
-                Self::new(Opts::new(spec.info.name, spec.info.help), spec.info.labels)
-            }
-        }
-    )* };
-}
-plain_handle!(IntCounter IntCounterVec, IntGauge IntGaugeVec, Gauge GaugeVec);
-
-impl Handle for Histogram {
-    fn create(spec: &Spec<'_>) -> prometheus::Result<Self> {
-        let options = HistogramOpts::new(spec.info.name, spec.info.help);
-        Self::with_opts(options.buckets(spec.buckets.to_vec()))
-    }
-}
-
-impl Handle for HistogramVec {
-    fn create(spec: &Spec<'_>) -> prometheus::Result<Self> {
-        let options = HistogramOpts::new(spec.info.name, spec.info.help);
-        Self::new(options.buckets(spec.buckets.to_vec()), spec.info.labels)
-    }
 }
 
 /// The [`MetricInfo`] of one line of a group.
@@ -200,6 +154,9 @@ group! {
         "Events that updated node memory without a gradient step: the learner lagged, or a step was refused.";
     step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
         "Time of one step by phase: sample, gather, forward, backward, optimizer, memory.";
+    replay_steps: IntCounterVec ["result"] = "train_replay_steps_total"
+        "Gradient steps on old events; result is trained or skipped (the learner lagged, or the step was refused).";
+    learning_rate: Gauge = "train_learning_rate" "Learning rate of the next gradient step.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
     events_behind: IntGauge = "train_events_behind" "Durable records that the learner has not seen yet.";
     storage_failures: IntCounter = "train_storage_failures_total"
@@ -217,6 +174,15 @@ group! {
     mrr: Gauge = "eval_mrr" "Mean reciprocal rank of the true destination, over a sliding window.";
     baseline_average_precision: GaugeVec ["baseline"] = "eval_baseline_average_precision"
         "Average precision of a baseline on the same window; baseline is edgebank.";
+}
+
+group! {
+    /// The gate between the weights that are trained and those that are served.
+    GateMetrics, GATE;
+    decisions: IntCounterVec ["verdict"] = "gate_decisions_total"
+        "Decisions of the promotion gate; verdict is promoted, held or rolled_back.";
+    average_precision: GaugeVec ["of"] = "gate_average_precision"
+        "Average precision over the gate's last window, of candidate, published, kept (if any) and edgebank.";
 }
 
 group! {
@@ -259,8 +225,8 @@ group! {
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
-pub const INVENTORY: [&[MetricInfo]; 10] =
-    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, MODEL, CHECKPOINT, HTTP, BUILD];
+pub const INVENTORY: [&[MetricInfo]; 11] =
+    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, HTTP, BUILD];
 
 /// Names of the process collector's metrics.
 pub const PROCESS_METRICS: [&str; 7] = [
@@ -290,6 +256,8 @@ pub struct Metrics {
     pub train: TrainMetrics,
     /// Quality on events not seen yet.
     pub eval: EvalMetrics,
+    /// The gate before the published model.
+    pub gate: GateMetrics,
     /// The published model.
     pub model: ModelMetrics,
     /// Checkpoints.
@@ -324,6 +292,7 @@ impl Metrics {
             spill: SpillMetrics::register(&registry)?,
             train: TrainMetrics::register(&registry)?,
             eval: EvalMetrics::register(&registry)?,
+            gate: GateMetrics::register(&registry)?,
             model: ModelMetrics::register(&registry)?,
             checkpoint: CheckpointMetrics::register(&registry)?,
             http: HttpMetrics::register(&registry)?,
@@ -340,6 +309,12 @@ impl Metrics {
     fn start_closed_lists(&self) {
         for mode in ["train", "remember"] {
             self.train.steps.with_label_values(&[mode]);
+        }
+        for result in ["trained", "skipped"] {
+            self.train.replay_steps.with_label_values(&[result]);
+        }
+        for verdict in ["promoted", "held", "rolled_back"] {
+            self.gate.decisions.with_label_values(&[verdict]);
         }
         for action in ["accept", "drop", "dead_letter"] {
             self.ingest.late_events.with_label_values(&[action]);

@@ -1,13 +1,17 @@
 //! The catalog: what the daemon knows about itself, in SQLite beside the event log. It records
-//! checkpoints and the settings that are fixed for the life of a data directory. Its schema is the
-//! numbered SQL under `migrations/`, compiled in and applied at open.
+//! checkpoints, decisions of the promotion gate, and the settings that are fixed for the life of a data directory.
+//! Its schema is the numbered SQL under `migrations/`, compiled in and applied at open.
 //!
 //! Knows neither the model nor the stream; a checkpoint is a file name with its facts.
+
+mod decisions;
 
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thiserror::Error;
+
+pub use decisions::DecisionRow;
 
 mod schema {
     refinery::embed_migrations!("migrations");

@@ -4,7 +4,7 @@
 //! readers to `train::evaluate` and measures nothing itself.
 
 mod measure;
-mod plot;
+pub(super) mod plot;
 mod progress;
 mod report;
 mod values;
@@ -136,7 +136,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     let report = pool.install(|| measure(args, pool.current_num_threads()))?;
     eprint!("{}", report.summary());
     if let Some(path) = &args.plot {
-        std::fs::write(path, plot::svg(&report.curves()))
+        std::fs::write(path, plot::svg(&report.curves(), &[]))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     match &args.json {

@@ -149,7 +149,7 @@ pub(super) fn checkpoints(args: &CheckpointArgs) -> Result<()> {
     }
 }
 
-fn open_catalog(data: &std::path::Path) -> Result<Catalog> {
+pub(super) fn open_catalog(data: &std::path::Path) -> Result<Catalog> {
     let path = data.join("catalog.sqlite");
     anyhow::ensure!(path.exists(), "{} is no data directory: it has no catalog.sqlite", data.display());
     Ok(Catalog::open(&path)?)

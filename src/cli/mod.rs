@@ -11,6 +11,7 @@ pub mod events;
 mod ingest;
 mod inspect;
 pub mod machine;
+mod model;
 mod output;
 mod serve;
 
@@ -49,6 +50,8 @@ enum Command {
     Log(inspect::LogArgs),
     /// Checkpoints of a data directory
     Checkpoint(inspect::CheckpointArgs),
+    /// Versions of the weights: what was promoted, held back and rolled back
+    Model(model::ModelArgs),
     /// Print the OpenAPI document of the HTTP interface
     Openapi,
     /// Print a completion script for a shell
@@ -108,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => inspect::status(&args),
         Command::Log(args) => inspect::log(&args),
         Command::Checkpoint(args) => inspect::checkpoints(&args),
+        Command::Model(args) => model::run(&args),
         Command::Openapi => {
             crate::api::openapi_json().map_err(Into::into).and_then(|text| output::print(&text))
         }

@@ -28,7 +28,7 @@ impl Config {
     fn check_least(&self) -> Result<(), ConfigError> {
         let wide = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
         let (api, model, learner) = (&self.api, &self.model, &self.learner);
-        let at_least_one: [(&'static str, u64); 20] = [
+        let at_least_one: [(&'static str, u64); 24] = [
             ("api.body_bytes_max", wide(api.body_bytes_max)),
             ("api.batch_items_max", wide(api.batch_items_max)),
             ("api.concurrent_requests_max", wide(api.concurrent_requests_max)),
@@ -48,6 +48,10 @@ impl Config {
             ("learner.lag_events_max", learner.lag_events_max),
             ("learner.quality_window_batches", wide(learner.quality_window_batches)),
             ("learner.rank_candidates", wide(learner.rank_candidates)),
+            ("learner.schedule.decay_steps", learner.schedule.decay_steps),
+            ("learner.gate.every_batches", learner.gate.every_batches),
+            ("learner.gate.window_batches", learner.gate.window_batches),
+            ("learner.gate.rollback_windows", learner.gate.rollback_windows),
             ("checkpoint.keep", wide(self.checkpoint.keep)),
         ];
         for (key, value) in at_least_one {
@@ -64,6 +68,16 @@ impl Config {
         require((0.0..1.0).contains(&dropout), "model.dropout", dropout, "must be at least 0 and below 1")?;
         let rate = self.learner.learning_rate;
         require(rate.is_finite() && rate > 0.0, "learner.learning_rate", rate, "must be a positive number")?;
+        let ratio = self.learner.replay.ratio;
+        let allowed = "must be at least 0 and at most 100";
+        require((0.0..=100.0).contains(&ratio), "learner.replay.ratio", ratio, allowed)?;
+        for (key, value) in [
+            ("learner.schedule.floor", f64::from(self.learner.schedule.floor)),
+            ("learner.gate.tolerance", self.learner.gate.tolerance),
+            ("learner.gate.edgebank_tolerance", self.learner.gate.edgebank_tolerance),
+        ] {
+            require((0.0..=1.0).contains(&value), key, value, "must be at least 0 and at most 1")?;
+        }
         let speed = self.ingest.file.events_per_second;
         let possible = speed.is_finite() && speed >= 0.0;
         require(possible, "ingest.file.events_per_second", speed, "must not be negative")?;
@@ -210,6 +224,12 @@ mod tests {
             ("learner.batch_wait_ms", "18446744073709551615", "at most 86400000"),
             ("ingest.kafka.batch_wait_ms", "86400001", "at most 86400000"),
             ("learner.quality_window_batches", "0", "at least 1"),
+            ("learner.schedule.floor", "-0.1", "at least 0 and at most 1"),
+            ("learner.schedule.decay_steps", "0", "at least 1"),
+            ("learner.replay.ratio", "101", "at least 0 and at most 100"),
+            ("learner.gate.window_batches", "0", "at least 1"),
+            ("learner.gate.tolerance", "1.5", "at least 0 and at most 1"),
+            ("learner.gate.edgebank_tolerance", "nan", "at least 0 and at most 1"),
             ("checkpoint.interval_seconds", "0", "at least 1 and at most 31536000"),
             ("checkpoint.interval_seconds", "9223372036854775807", "at least 1 and at most 31536000"),
             ("stream.allowed_lateness", "-7", "-1, which means any distance"),

@@ -15,9 +15,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 
-use crate::catalog::{Catalog, CheckpointRow};
+use crate::catalog::{Catalog, CheckpointRow, DecisionRow};
 use crate::learner::checkpoint::{self, Checkpoint, SUFFIX, UNFINISHED_SUFFIX};
-use crate::learner::{BatchQuality, CheckpointFile, CheckpointRecorder};
+use crate::learner::{
+    BatchQuality, CheckpointFile, CheckpointRecorder, Decision, DecisionRecorder, Recorders,
+};
 use crate::log::LogReaders;
 
 /// The folder and its rows in the catalog.
@@ -113,10 +115,26 @@ impl Checkpoints {
         Ok(self.catalog.lock().forget_checkpoint(&found.file.name)?)
     }
 
+    /// Records what the learner is to keep beside the log, and at most `keep` checkpoints of it.
+    #[must_use]
+    pub fn recorders(&self, keep: usize) -> Recorders {
+        Recorders { checkpoint: self.recorder(keep), decision: self.decision_recorder() }
+    }
+
+    /// Records decisions in the catalog. One that it does not take is in the daemon's own log only.
+    fn decision_recorder(&self) -> DecisionRecorder {
+        let catalog = self.catalog.clone();
+        Box::new(move |decision| {
+            let row = decision_row(decision, SystemTime::now());
+            if let Err(error) = catalog.lock().add_decision(&row) {
+                tracing::error!(%error, position = row.position, "a decision of the gate is not recorded");
+            }
+        })
+    }
+
     /// Records checkpoints in the catalog and removes all but the last `keep`. What the catalog does not
     /// take is tried again with the next one, and found by the next start at the latest.
-    #[must_use]
-    pub fn recorder(&self, keep: usize) -> CheckpointRecorder {
+    fn recorder(&self, keep: usize) -> CheckpointRecorder {
         let (catalog, dir) = (self.catalog.clone(), self.dir.clone());
         let mut unrecorded = Vec::new();
         Box::new(move |file, quality| {
@@ -132,8 +150,29 @@ impl Checkpoints {
     }
 }
 
+/// Milliseconds since the Unix epoch.
+fn unix_ms(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn decision_row(decision: &Decision, decided: SystemTime) -> DecisionRow {
+    let figures = decision.figures;
+    DecisionRow {
+        position: decision.position,
+        verdict: decision.verdict.name().to_owned(),
+        candidate: decision.candidate,
+        published: decision.published,
+        kept: decision.kept,
+        candidate_ap: figures.candidate,
+        published_ap: figures.published,
+        kept_ap: figures.kept,
+        edgebank_ap: figures.edgebank,
+        created_unix_ms: unix_ms(decided),
+    }
+}
+
 fn row(file: &CheckpointFile, written: SystemTime, quality: Option<BatchQuality>) -> CheckpointRow {
-    let created = written.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     CheckpointRow {
         position: file.head.position.0,
         model_version: file.head.model_version,
@@ -142,7 +181,7 @@ fn row(file: &CheckpointFile, written: SystemTime, quality: Option<BatchQuality>
         crc32c: file.crc32c,
         average_precision: quality.map(|quality| quality.average_precision),
         baseline: quality.map(|quality| quality.baseline),
-        created_unix_ms: i64::try_from(created).unwrap_or(i64::MAX),
+        created_unix_ms: unix_ms(written),
     }
 }
 
@@ -172,6 +211,7 @@ mod tests {
     use super::*;
     use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
     use crate::learner::checkpoint::CheckpointHead;
+    use crate::learner::gate::{Figures, Verdict};
     use crate::log::{Frame, Log, LogOptions};
 
     /// A data directory; `salt` tells one history of the log from another.
@@ -288,6 +328,27 @@ mod tests {
         std::fs::remove_file(folder.join("00000000000000000030.checkpoint")).unwrap();
         assert_eq!(newest(&checkpoints, &log), Some(20));
         assert_eq!(checkpoints.rows().unwrap().len(), 2, "a row without its file is forgotten");
+    }
+
+    #[test]
+    fn decisions_are_recorded_with_all_their_figures() {
+        let data = Data::new();
+        let checkpoints = data.checkpoints();
+        let mut record = checkpoints.recorders(1).decision;
+        let figures = Figures { candidate: 0.5, published: Some(0.6), kept: Some(0.9), edgebank: 0.7 };
+        let (published, kept) = (Some(20), Some(10));
+        for verdict in [Verdict::Promoted, Verdict::Held, Verdict::RolledBack] {
+            record(&Decision { verdict, figures, candidate: 30, published, kept, position: 4 });
+        }
+        drop((checkpoints, record));
+        let rows = data.checkpoints().catalog.lock().decisions(9).unwrap();
+        let told: Vec<_> = rows.iter().map(|row| (row.verdict.as_str(), row.served())).collect();
+        assert_eq!(told, [("rolled_back", 10), ("held", 20), ("promoted", 30)]);
+        let row = &rows[0];
+        assert_eq!((row.position, row.candidate, row.published, row.kept), (4, 30, published, kept));
+        assert_eq!((row.candidate_ap, row.published_ap), (0.5, Some(0.6)));
+        assert_eq!((row.kept_ap, row.edgebank_ap), (Some(0.9), 0.7));
+        assert!(row.created_unix_ms > 1_600_000_000_000);
     }
 
     #[test]

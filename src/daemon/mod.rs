@@ -41,13 +41,13 @@ use self::supervise::Supervisor;
 use crate::api::{Health, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::config::Config;
-use crate::device::Probe;
+use crate::device::{Device, Probe};
 use crate::event::EdgeId;
 use crate::learner::checkpoint::Checkpoint;
-use crate::learner::{Learner, LearnerOptions, LearnerStatus, Shared};
+use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Shared};
 use crate::metrics::Metrics;
 use crate::serving::{NodeStates, Progress, QueryEngine};
-use crate::train::{Trainer, TrainerOptions};
+use crate::train::{LoadError, Trainer, TrainerOptions};
 
 /// A loop that has not turned for this long is stuck.
 const PULSE_LIMIT: Duration = Duration::from_secs(60);
@@ -216,7 +216,8 @@ impl Parts {
 #[must_use]
 pub fn trainer_options(config: &Config) -> TrainerOptions {
     let learner = &config.learner;
-    TrainerOptions { model: config.model_options(), learning_rate: learner.learning_rate, seed: learner.seed }
+    let (model, schedule) = (config.model_options(), config.schedule());
+    TrainerOptions { model, learning_rate: learner.learning_rate, schedule, seed: learner.seed }
 }
 
 fn open_learner(
@@ -229,17 +230,20 @@ fn open_learner(
 ) -> Result<Learner> {
     let learner = &config.learner;
     let options = trainer_options(config);
-    let (trainer, position) = match learned {
-        None => (Trainer::new(options, &probe.chosen)?, EdgeId(0)),
-        Some(mut learned) => {
-            let (file, position) = (learned.file.name, learned.file.head.position);
-            let trainer = Trainer::load(options, &probe.chosen, &mut learned.payload).with_context(|| {
-                let path = store.checkpoints.dir().join(&file);
+    let learned = match learned {
+        None => {
+            let gate = config.gate_options().map(Gate::new);
+            Learned { trainer: Trainer::new(options, &probe.chosen)?, gate, position: EdgeId(0) }
+        }
+        Some(found) => {
+            let path = store.checkpoints.dir().join(&found.file.name);
+            let learned = restore(config, &probe.chosen, found).with_context(|| {
                 let path = path.display();
                 format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
             })?;
-            tracing::info!(position = position.0, steps = trainer.steps(), "restored what was learned");
-            (trainer, position)
+            let (position, steps) = (learned.position.0, learned.trainer.steps());
+            tracing::info!(position, steps, "restored what was learned");
+            learned
         }
     };
     let options = LearnerOptions {
@@ -251,6 +255,7 @@ fn open_learner(
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,
+        replay: config.replay_options(),
         seed: learner.seed,
         threads: learner.threads,
         checkpoint_dir: store.checkpoints.dir().to_path_buf(),
@@ -264,11 +269,20 @@ fn open_learner(
     };
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
-    let recorder = store.checkpoints.recorder(config.checkpoint.keep);
-    let proceed = starting.proceed("reading the log up to the checkpoint", position);
+    let recorders = store.checkpoints.recorders(config.checkpoint.keep);
+    let proceed = starting.proceed("reading the log up to the checkpoint", learned.position);
     let log = store.log.readers();
-    let learner = Learner::new(trainer, position, log, shared, options, recorder, proceed)?;
+    let learner = Learner::new(learned, log, shared, options, recorders, proceed)?;
     learner.ok_or_else(|| Interrupted.into())
+}
+
+/// What a checkpoint holds, for a learner with these settings.
+fn restore(config: &Config, device: &Device, mut found: Checkpoint) -> Result<Learned, LoadError> {
+    let options = trainer_options(config);
+    let trainer = Trainer::load(options, device, &mut found.payload)?;
+    let gate = config.gate_options();
+    let load = |gate| Gate::load(gate, options.model, device, &mut found.payload);
+    Ok(Learned { trainer, gate: gate.map(load).transpose()?, position: found.file.head.position })
 }
 
 /// Milliseconds since the Unix epoch.

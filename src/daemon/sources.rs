@@ -174,7 +174,7 @@ impl Sources {
     fn start_generated(&self, options: GeneratedOptions, wiring: &SourceWiring) -> Result<Running> {
         let stats = Arc::new(IngestStats::default());
         let (counters, stop, wiring) = (stats.clone(), self.0.stop.clone(), wiring.clone());
-        let world = GeneratedWorld { seed: options.seed };
+        let world = GeneratedWorld { seed: options.seed, era_events: 0 };
         let thread = super::spawn("generated-source", move || {
             let (queue, positions) = (&wiring.submissions, &*wiring.positions);
             generated::run(world, options.events_per_second, positions, queue, &counters, &stop);

@@ -16,7 +16,7 @@ use crate::device::Probe;
 use crate::event::SourcePosition;
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, NodeDictionary};
-use crate::learner::LearnerStatus;
+use crate::learner::{Decision, GateReport, LearnerStatus};
 use crate::serving::{NodeStates, Progress};
 
 /// What the daemon is doing.
@@ -101,9 +101,62 @@ pub struct LearnerDocument {
     pub edgebank_average_precision: Option<f64>,
     pub event_to_visible_p50_seconds: Option<f64>,
     pub event_to_visible_p99_seconds: Option<f64>,
+    /// The gate between the weights that are trained and those that are served; `None` where there is none.
+    pub gate: Option<GateDocument>,
     pub node_state_bytes: u64,
     /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives.
     pub bytes: BTreeMap<&'static str, u64>,
+}
+
+/// The promotion gate: what it decided since the start, and its latest decision.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct GateDocument {
+    pub promoted: u64,
+    pub held: u64,
+    pub rolled_back: u64,
+    /// Version that a roll-back would serve.
+    pub kept_version: Option<u64>,
+    pub last: Option<DecisionDocument>,
+}
+
+/// One decision of the gate, with average precision over its window.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct DecisionDocument {
+    pub verdict: &'static str,
+    pub position: u64,
+    pub candidate_version: u64,
+    pub published_version: Option<u64>,
+    pub kept_version: Option<u64>,
+    pub candidate_average_precision: f64,
+    pub published_average_precision: Option<f64>,
+    pub kept_average_precision: Option<f64>,
+    pub edgebank_average_precision: f64,
+}
+
+impl From<GateReport> for GateDocument {
+    fn from(report: GateReport) -> Self {
+        let GateReport { promoted, held, rolled_back, last, kept } = report;
+        Self { promoted, held, rolled_back, kept_version: kept, last: last.map(DecisionDocument::from) }
+    }
+}
+
+impl From<Decision> for DecisionDocument {
+    fn from(decision: Decision) -> Self {
+        let figures = decision.figures;
+        Self {
+            verdict: decision.verdict.name(),
+            position: decision.position,
+            candidate_version: decision.candidate,
+            published_version: decision.published,
+            kept_version: decision.kept,
+            candidate_average_precision: figures.candidate,
+            published_average_precision: figures.published,
+            kept_average_precision: figures.kept,
+            edgebank_average_precision: figures.edgebank,
+        }
+    }
 }
 
 /// Makes the document whenever it is asked for.
@@ -114,6 +167,7 @@ struct Inputs {
     started: Instant,
     device: String,
     queue_batches_max: usize,
+    gated: bool,
     graph: Arc<GraphStore>,
     keys: Arc<NodeDictionary>,
     edge_features: Arc<FeatureStore>,
@@ -138,6 +192,7 @@ impl StatusSource {
             started: Instant::now(),
             device: probe.reason.clone(),
             queue_batches_max: config.ingest.queue_batches_max,
+            gated: config.learner.gate.enabled,
             graph: store.index.graph.clone(),
             keys: store.index.keys.clone(),
             edge_features: store.index.edge_features.clone(),
@@ -239,6 +294,7 @@ impl Inputs {
             edgebank_average_precision: report.quality.map(|quality| quality.baseline),
             event_to_visible_p50_seconds: freshness.map(|(p50, _)| p50),
             event_to_visible_p99_seconds: freshness.map(|(_, p99)| p99),
+            gate: self.gated.then(|| report.gate.into()),
             node_state_bytes: self.states.bytes() as u64,
             bytes: BTreeMap::from([
                 ("memory", report.bytes.memory),

@@ -6,6 +6,9 @@
 //! - Users come in waves: a few are active for a while, then others. User 1 is in every wave, and the first
 //!   event is between user 1 and item 1, so that there is someone to ask about from the start.
 //!
+//! - Where it is asked for, the whole catalogue re-forms at known points: in another era every item belongs to another
+//!   genre, and genres look different. Eras come back, so there is something to remember too.
+//!
 //! Event `i` is a pure function of (seed, i), so a restarted source goes on at the next event without
 //! having kept anything.
 
@@ -29,6 +32,8 @@ pub const FEATURE_DIMENSION: usize = 8;
 const USERS: u64 = 1_000;
 const ITEMS: u64 = 1_200;
 const GENRES: u64 = 12;
+/// Catalogues of a world with eras, in turn.
+const ERAS: u64 = 3;
 /// The user who is in every wave, at place 0 of it, and the item that is visited first.
 const REGULAR_USER: u64 = 1;
 const FIRST_ITEM: u64 = 1;
@@ -47,6 +52,8 @@ const WANDERING_PERCENT: u64 = 8;
 pub struct GeneratedWorld {
     /// Picks one world of many.
     pub seed: u64,
+    /// Events of an era; 0 is a catalogue that never changes.
+    pub era_events: u64,
 }
 
 /// What a random number is drawn for; keeps the draws of one event apart.
@@ -60,6 +67,7 @@ enum Draw {
     Item,
     Genre,
     Noise,
+    Catalogue,
 }
 
 impl GeneratedWorld {
@@ -78,7 +86,7 @@ impl GeneratedWorld {
             (user, self.item(genre, i), genre)
         };
         let features = (0..FEATURE_DIMENSION as u64)
-            .map(|k| self.describe(genre, k) + 0.3 * self.signed(Draw::Noise, i, k))
+            .map(|k| self.describe(genre, self.era(i), k) + 0.3 * self.signed(Draw::Noise, i, k))
             .collect();
         EdgeEvent {
             src: NodeKey::Text(format!("user-{user}").into()),
@@ -104,16 +112,29 @@ impl GeneratedWorld {
         self.draw(Draw::Taste, user, period) % GENRES
     }
 
+    /// Which catalogue holds when event `i` happens.
+    fn era(&self, i: u64) -> u64 {
+        i.checked_div(self.era_events).unwrap_or(0) % ERAS
+    }
+
     /// An item of a genre; the first ones are the popular ones.
     fn item(&self, genre: u64, i: u64) -> u64 {
+        let era = self.era(i);
+        if era > 0 {
+            let of = |item: u64| self.draw(Draw::Catalogue, item, era) % GENRES;
+            let two = |k: u64| [0, 1].map(|half| self.draw(Draw::Item, i, 2 * k + half) % ITEMS);
+            // One in twelve is of the genre, so this ends soon.
+            let mut tried = (0..).map(|k| two(k).into_iter().fold(ITEMS, u64::min));
+            return tried.find(|&item| of(item) == genre).unwrap_or(FIRST_ITEM);
+        }
         let of_genre = ITEMS / GENRES;
         let (a, b) = (self.draw(Draw::Item, i, 0) % of_genre, self.draw(Draw::Item, i, 1) % of_genre);
         a.min(b) * GENRES + genre
     }
 
     /// Feature `k` of a genre, the same for all its items.
-    fn describe(&self, genre: u64, k: u64) -> f32 {
-        self.signed(Draw::Genre, genre, k)
+    fn describe(&self, genre: u64, era: u64, k: u64) -> f32 {
+        self.signed(Draw::Genre, genre + era * GENRES, k)
     }
 
     fn draw(&self, what: Draw, a: u64, b: u64) -> u64 {
@@ -227,19 +248,19 @@ mod tests {
 
     #[test]
     fn the_same_event_comes_out_every_time_and_time_grows() {
-        let world = GeneratedWorld { seed: 7 };
+        let world = GeneratedWorld { seed: 7, era_events: 0 };
         for i in [0, 1, 2_999, 3_000, 1_000_000] {
             assert_eq!(world.event(i), world.event(i));
             assert!(world.event(i).time < world.event(i + 1).time);
             assert!(world.event(i).features.iter().all(|x| x.abs() <= 1.3));
         }
-        assert_ne!(world.event(5), GeneratedWorld { seed: 8 }.event(5));
+        assert_ne!(world.event(5), GeneratedWorld { seed: 8, era_events: 0 }.event(5));
     }
 
     #[test]
     fn user_1_and_item_1_are_there_from_the_first_event_and_user_1_stays() {
         for seed in [0, 7] {
-            let world = GeneratedWorld { seed };
+            let world = GeneratedWorld { seed, era_events: 0 };
             let first = world.event(0);
             assert_eq!((&first.src, &first.dst), (&NodeKey::from("user-1"), &NodeKey::from("item-1")));
             let late = 50 * WAVE_EVENTS;
@@ -258,7 +279,7 @@ mod tests {
         }
         let (queue, silent) = crossbeam_channel::bounded(1);
         let (stats, stop) = (IngestStats::default(), AtomicBool::new(false));
-        let world = GeneratedWorld { seed: 1 };
+        let world = GeneratedWorld { seed: 1, era_events: 0 };
         std::thread::scope(|scope| {
             let running = scope.spawn(|| run(world, 1e4, &Nothing, &queue, &stats, &stop));
             while silent.is_empty() {
@@ -271,8 +292,23 @@ mod tests {
     }
 
     #[test]
+    fn a_catalogue_re_forms_at_known_points_and_comes_back() {
+        let (plain, world) =
+            (GeneratedWorld { seed: 3, era_events: 0 }, GeneratedWorld { seed: 3, era_events: 100 });
+        for i in [0, 50, 99, 300, 399] {
+            assert_eq!(world.event(i), plain.event(i), "the first catalogue is that of a world without eras");
+        }
+        let kept = (100..200).filter(|&i| world.event(i).features == plain.event(i).features).count();
+        assert_eq!(kept, 0, "genres look different");
+        let item = |key: &NodeKey| key.to_string().trim_start_matches("item-").parse::<u64>().unwrap();
+        let same =
+            (100..300).filter(|&i| item(&world.event(i).dst) % GENRES == item(&plain.event(i).dst) % GENRES);
+        assert!(same.count() < 40, "items belong to other genres");
+    }
+
+    #[test]
     fn tastes_hold_for_a_while_and_then_drift() {
-        let world = GeneratedWorld { seed: 1 };
+        let world = GeneratedWorld { seed: 1, era_events: 0 };
         let changes =
             (0..USERS).filter(|&user| world.taste(user, 0) != world.taste(user, TASTE_EVENTS)).count();
         let kept = (0..USERS).filter(|&user| world.taste(user, 0) == world.taste(user, 200)).count();

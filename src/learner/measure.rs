@@ -70,6 +70,7 @@ impl Learner {
             metrics.train.steps.with_label_values(&["train"]).inc();
             metrics.train.events.inc_by(events);
             metrics.train.loss.set(f64::from(report.loss));
+            metrics.train.learning_rate.set(f64::from(self.trainer.learning_rate()));
         }
         for (phase, seconds) in phases(&report.phases) {
             metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);

@@ -1,20 +1,25 @@
 //! Floor 7: the loop that learns. For each batch of the log, in this order: score it (so that quality is
 //! measured on events the model has not seen), train on it, update node memory, publish. It never
-//! stops for readers, and they never wait for it.
+//! stops for readers, and they never wait for it. Readers see node memory after every batch, and weights that have
+//! passed the [`gate`].
 //!
 //! Events from before the daemon's start are history, and history is always trained on, however long it
 //! takes: a model is to learn from the past it is given. When the learner lags behind live events by more
 //! than a set number, it skips their gradient steps, never memory updates, and says how many events it
-//! skipped. A step whose loss is not finite is skipped the same way. A batch whose rows cannot be read waits until
-//! they can.
+//! skipped; replays of old events go before that. A step whose loss is not finite is skipped the same way. A batch
+//! whose rows cannot be read waits until they can.
 //!
 //! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
 
 pub mod checkpoint;
 mod feed;
+pub mod gate;
 mod measure;
+mod options;
+mod publish;
 mod quality;
+mod replay;
 mod status;
 mod step;
 #[cfg(test)]
@@ -22,7 +27,6 @@ mod tests;
 
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,17 +35,17 @@ use thiserror::Error;
 
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use feed::{Feed, LearnBatch};
+pub use gate::{Decision, Gate, GateOptions, Verdict};
+pub use options::{CheckpointRecorder, DecisionRecorder, Learned, LearnerOptions, Recorders, Shared};
 pub use quality::{BatchQuality, QualityWindow};
-pub use status::{LearnerBytes, LearnerReport, LearnerStatus};
+pub use status::{GateReport, LearnerBytes, LearnerReport, LearnerStatus};
 
 use self::measure::unix_seconds;
 use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
 use crate::graph::RetentionClock;
 use crate::log::{LogError, LogReaders};
-use crate::metrics::Metrics;
 use crate::model::NodeMemory;
-use crate::serving::{Progress, QueryEngine};
 use crate::train::edgebank::{BankRule, EdgeBank};
 use crate::train::lookahead::Helper;
 use crate::train::{DestinationPool, PreparedBatch, StepMode, TrainError, Trainer};
@@ -71,59 +75,15 @@ pub enum LearnerError {
     },
 }
 
-/// The loop's settings.
-#[derive(Clone, Debug)]
-pub struct LearnerOptions {
-    /// Whether weights are trained at all.
-    pub train: bool,
-    /// Most edges of one batch.
-    pub batch_events: usize,
-    /// How long a batch that is not full waits for more.
-    pub batch_wait: Duration,
-    /// Records behind the log's end past which the gradient steps of live events are skipped.
-    pub lag_events_max: u64,
-    /// When the daemon started, Unix milliseconds: what was produced earlier is history.
-    pub started_unix_ms: i64,
-    /// Batches over which quality is averaged.
-    pub quality_window_batches: usize,
-    /// Positives of a batch that are ranked against candidates.
-    pub rank_queries: usize,
-    /// Candidates per ranked positive.
-    pub rank_candidates: usize,
-    /// Picks the negatives.
-    pub seed: u64,
-    /// Threads that compute steps, apart from those of queries; 0 is half of the cores, two at least.
-    pub threads: usize,
-    /// Folder of the checkpoints.
-    pub checkpoint_dir: PathBuf,
-    /// Time between two checkpoints.
-    pub checkpoint_interval: Duration,
-}
-
-/// What the loop reads and publishes to; all shared with readers.
-#[derive(Clone)]
-pub struct Shared {
-    /// The graph and rows to learn from, and where states and weights are published.
-    pub engine: Arc<QueryEngine>,
-    /// Positions of the loops.
-    pub progress: Arc<Progress>,
-    /// What the loop says of itself.
-    pub status: Arc<LearnerStatus>,
-    /// Metrics.
-    pub metrics: Arc<Metrics>,
-}
-
-/// Hears of every written checkpoint, with the quality at that moment.
-pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, Option<BatchQuality>) + Send>;
-
 /// The loop and all that it owns.
 pub struct Learner {
     trainer: Trainer,
+    gate: Option<Gate>,
     feed: Feed,
     log: LogReaders,
     shared: Shared,
     options: LearnerOptions,
-    record: CheckpointRecorder,
+    record: Recorders,
     pool: DestinationPool,
     bank: EdgeBank,
     /// Nodes whose pairs are to leave the bank at the next checkpoint.
@@ -131,11 +91,14 @@ pub struct Learner {
     quality: QualityWindow,
     threads: Arc<rayon::ThreadPool>,
     prepared: PreparedBatch,
+    /// A batch of old events.
+    replayed: PreparedBatch,
     /// Whether `prepared` holds the sample of the batch at hand.
     sampled: bool,
     ahead: Ahead,
     /// Samples ahead of the steps while the loop runs.
     helper: Option<Helper>,
+    /// Of the weights that are served.
     version: u64,
     /// One past the last record that was learned.
     learned: EdgeId,
@@ -144,26 +107,25 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// A loop that goes on at `position`, where `trainer` stands. Reads the log up to there for what is
-    /// rebuilt from it, and publishes the states of all nodes. `proceed` hears how far the reading is and may
-    /// end it; then there is no loop.
+    /// A loop that goes on from what was learned. Reads the log up to there for what is rebuilt from it, and
+    /// publishes the states of all nodes. `proceed` hears how far the reading is and may end it; then there is no
+    /// loop.
     ///
     /// # Errors
     /// When the log cannot be read or threads cannot be started.
     pub fn new(
-        trainer: Trainer,
-        position: EdgeId,
+        Learned { trainer, gate, position }: Learned,
         log: LogReaders,
         shared: Shared,
         options: LearnerOptions,
-        record: CheckpointRecorder,
+        record: Recorders,
         proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<Option<Self>, LearnerError> {
         let clock = RetentionClock::new(shared.engine.graph.retention());
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, clock);
-        let trainer_version = trainer.weights().version;
         let mut learner = Self {
             trainer,
+            gate,
             feed,
             log,
             pool: DestinationPool::new(),
@@ -172,10 +134,11 @@ impl Learner {
             quality: QualityWindow::new(options.quality_window_batches),
             threads: Arc::new(step_threads(options.threads)?),
             prepared: PreparedBatch::default(),
+            replayed: PreparedBatch::default(),
             sampled: false,
             ahead: Ahead::default(),
             helper: None,
-            version: trainer_version,
+            version: 0,
             learned: position,
             checkpointed: position,
             checkpoint_due: Instant::now() + options.checkpoint_interval,
@@ -192,11 +155,13 @@ impl Learner {
         learner.publish_rows(kept.since, &(0..known).map(NodeId).collect::<Vec<_>>())?;
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
-        let bytes = learner.bytes();
+        let (bytes, version) = (learner.bytes(), learner.version);
+        let kept = learner.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
         learner.shared.status.update(|report| {
             report.bytes = bytes;
             report.position = position;
-            report.model_version = trainer_version;
+            report.model_version = version;
+            report.gate.kept = kept;
         });
         Ok(Some(learner))
     }
@@ -287,11 +252,12 @@ impl Learner {
             // What the next batch draws from, which may be drawn beside this one's step.
             self.pool.extend(&batch.dst);
             self.pool.remove(&batch.deleted);
-            let (report, mode) = self.step(batch.first, behind)?;
-            self.measure(batch, baseline, &report, mode, rank);
+            let taken = self.step(batch.first, behind)?;
+            self.measure(batch, baseline, &taken.report, taken.mode, rank);
+            self.promote(batch, &taken, baseline);
             self.publish_batch();
-            if mode == StepMode::Train {
-                self.publish_weights();
+            if taken.mode == StepMode::Train {
+                self.replay(batch, behind)?;
             }
         }
         self.forget(&batch.deleted);
@@ -322,6 +288,12 @@ impl Learner {
         }
     }
 
+    /// Writes what a checkpoint holds: the trainer, then the gate, if there is one.
+    fn save(&self, out: &mut impl io::Write) -> io::Result<()> {
+        self.trainer.save(out)?;
+        self.gate.as_ref().map_or(Ok(()), |gate| gate.save(out))
+    }
+
     /// Writes a checkpoint if anything was learned since the last one. A failure is counted and said,
     /// and tried again at the next interval: the log still has everything.
     fn checkpoint(&mut self, pulse: &dyn Fn()) {
@@ -337,7 +309,7 @@ impl Learner {
         let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
         let written = self.log.history(position).map_err(failed).and_then(|history| {
             let head = CheckpointHead { position, history, model_version: self.version };
-            checkpoint::write(dir, head, pulse, |sink| self.trainer.save(sink))
+            checkpoint::write(dir, head, pulse, |sink| self.save(sink))
         });
         let metrics = &self.shared.metrics.checkpoint;
         match written {
@@ -346,7 +318,7 @@ impl Learner {
                 metrics.last_success_timestamp.set(unix_seconds());
                 metrics.bytes.set(file.bytes.cast_signed());
                 self.checkpointed = position;
-                (self.record)(&file, self.quality.mean());
+                (self.record.checkpoint)(&file, self.quality.mean());
             }
             Err(error) => {
                 metrics.failures.inc();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::BatchQuality;
+use super::{BatchQuality, Decision, Verdict};
 use crate::event::EdgeId;
 
 /// Observations over which freshness is summed up.
@@ -21,6 +21,31 @@ pub struct LearnerBytes {
     pub edgebank: u64,
     /// Destinations that negatives are drawn from.
     pub destinations: u64,
+}
+
+/// What the gate decided since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GateReport {
+    /// Candidates that were published.
+    pub promoted: u64,
+    /// Windows after which the published version stayed.
+    pub held: u64,
+    /// Times that the kept version was published again.
+    pub rolled_back: u64,
+    /// The latest decision.
+    pub last: Option<Decision>,
+    /// Version that can be published again.
+    pub kept: Option<u64>,
+}
+
+impl GateReport {
+    pub(super) fn count(&mut self, verdict: Verdict) -> &mut u64 {
+        match verdict {
+            Verdict::Promoted => &mut self.promoted,
+            Verdict::Held => &mut self.held,
+            Verdict::RolledBack => &mut self.rolled_back,
+        }
+    }
 }
 
 /// One look at the learner.
@@ -46,6 +71,8 @@ pub struct LearnerReport {
     pub loss: Option<f32>,
     /// Mean quality over the window.
     pub quality: Option<BatchQuality>,
+    /// What the gate decided.
+    pub gate: GateReport,
 }
 
 /// The latest report, shared.

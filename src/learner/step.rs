@@ -1,5 +1,4 @@
-//! One batch of the loop: how much of a step it gets, its negatives, what it reads, the step itself, and what
-//! readers see of it afterwards.
+//! One batch of the loop: how much of a step it gets, its negatives, what it reads, and the step itself.
 //!
 //! All that can fail because storage does comes first and changes nothing, so such a batch is simply tried again.
 //!
@@ -8,9 +7,8 @@
 
 use std::time::Duration;
 
-use super::measure::unix_seconds;
-use super::{LearnBatch, Learner, LearnerError, LearnerOptions};
-use crate::event::{EdgeId, EventTime, NodeId};
+use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions};
+use crate::event::{EdgeId, NodeId};
 use crate::log::LogError;
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
@@ -28,6 +26,15 @@ pub(super) struct Ahead {
     /// Whether the feed has handed it out.
     pub filled: bool,
     pub sampled: bool,
+}
+
+/// A step that was taken.
+pub(super) struct Taken {
+    pub report: StepReport,
+    /// How much of it was done.
+    pub mode: StepMode,
+    /// What published and kept version made of the batch before it was learned, if it is judged.
+    pub rivals: Option<[Option<f64>; 2]>,
 }
 
 impl Learner {
@@ -73,16 +80,12 @@ impl Learner {
         preparer.gather(&world, &mut self.prepared)
     }
 
-    /// The step of the prepared batch, which begins at `first`, and how much of it was done. If `behind` more
-    /// records fill a batch, that one is sampled beside the step.
-    pub(super) fn step(
-        &mut self,
-        first: EdgeId,
-        behind: u64,
-    ) -> Result<(StepReport, StepMode), LearnerError> {
-        let Self { trainer, shared, options, feed, pool, prepared, ahead, helper, .. } = self;
+    /// The step of the prepared batch, which begins at `first`. If `behind` more records fill a batch, that one is
+    /// sampled beside the step.
+    pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
+        let Self { trainer, shared, options, feed, pool, prepared, ahead, helper, gate, .. } = self;
         let preparer = trainer.preparer().publishing();
-        let mut step = || take_step(trainer, &shared.metrics, prepared, first);
+        let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
         let known = behind >= options.batch_events as u64 && !ahead.filled;
         let Some(helper) = helper.as_ref().filter(|_| known) else { return Ok(step()?) };
         let (engine, progress) = (&shared.engine, &shared.progress);
@@ -107,30 +110,6 @@ impl Learner {
         let stepped = stepped?;
         looked?;
         Ok(stepped)
-    }
-
-    /// Shows readers the memory of `nodes`; messages of events before `since` have no features.
-    pub(super) fn publish_rows(&mut self, since: EventTime, nodes: &[NodeId]) -> Result<(), TrainError> {
-        let engine = &self.shared.engine;
-        let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-        self.trainer.publish_rows(since, &engine.edge_features, nodes, publish)
-    }
-
-    /// Shows readers the memory of the nodes of the batch that was just learned.
-    pub(super) fn publish_batch(&mut self) {
-        let states = &self.shared.engine.states;
-        self.trainer
-            .publish_prepared(&self.prepared, |node, row, updated| states.publish(node, row, updated));
-    }
-
-    pub(super) fn publish_weights(&mut self) {
-        let weights = self.trainer.weights();
-        self.version = weights.version;
-        if let Err(error) = self.shared.engine.publish(weights) {
-            tracing::error!(%error, "weights could not be published");
-        }
-        self.shared.metrics.model.version.set(self.version.cast_signed());
-        self.shared.metrics.model.published_timestamp.set(unix_seconds());
     }
 }
 
@@ -166,22 +145,27 @@ fn sample(
     preparer.sample(world, &positives, &negatives, mode, into)
 }
 
-/// The trainer's step, and how much of it was done: a step whose numbers are not finite only remembers. Its scores
-/// are those of the model that readers have: without dropout.
+/// The trainer's step: one whose numbers are not finite only remembers. Its scores are those of the model that readers
+/// have: without dropout.
 fn take_step(
     trainer: &mut Trainer,
+    gate: Option<&Gate>,
     metrics: &Metrics,
     batch: &PreparedBatch,
     first: EdgeId,
-) -> Result<(StepReport, StepMode), TrainError> {
+) -> Result<Taken, TrainError> {
     let mode = batch.mode();
+    let rivals = match gate.filter(|_| mode == StepMode::Train) {
+        Some(gate) => gate.rivals(trainer, batch)?,
+        None => None,
+    };
     let drops = mode == StepMode::Train && trainer.options().model.dropout() > 0.0;
     let undropped = if drops { Some(trainer.score_prepared(batch)?) } else { None };
     match trainer.step_prepared(batch) {
         Err(error @ TrainError::NonFinite { .. }) => {
             metrics.train.nonfinite.inc();
             tracing::warn!(%error, position = first.0, "a gradient step was skipped");
-            Ok((StepReport::default(), StepMode::Remember))
+            Ok(Taken { report: StepReport::default(), mode: StepMode::Remember, rivals })
         }
         done => {
             let mut report = done?;
@@ -193,7 +177,7 @@ fn take_step(
                 let (rows, position) = (report.refused_rows, first.0);
                 tracing::warn!(rows, position, "memory that is not finite was refused; nodes keep theirs");
             }
-            Ok((report, mode))
+            Ok(Taken { report, mode, rivals })
         }
     }
 }

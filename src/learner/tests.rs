@@ -1,5 +1,7 @@
 //! The loop over a real log and a real graph, batch by batch, on a stream that is made up.
 
+use std::path::PathBuf;
+
 use super::*;
 use crate::device::Device;
 use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
@@ -7,9 +9,14 @@ use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, NodeDictionary, Retention};
 use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
+use crate::metrics::Metrics;
 use crate::model::{GraphMixerOptions, ModelOptions, TgnOptions};
-use crate::serving::{NodeEmbedding, NodeStates, UnknownKeys};
+use crate::serving::{NodeEmbedding, NodeStates, Progress, QueryEngine, UnknownKeys};
+use crate::train::replay::ReplayOptions;
 use crate::train::{Negatives, Positives, TrainerOptions};
+
+mod gate;
+mod replay;
 
 /// When the learner was started, Unix milliseconds.
 const STARTED: i64 = 1_000;
@@ -33,7 +40,7 @@ fn trainer_options() -> TrainerOptions {
         dropout: 0.0,
         ..TgnOptions::default()
     };
-    TrainerOptions { model: model.into(), learning_rate: 3e-3, seed: 5 }
+    TrainerOptions { model: model.into(), learning_rate: 3e-3, seed: 5, ..TrainerOptions::default() }
 }
 
 fn trainer() -> Trainer {
@@ -104,6 +111,7 @@ impl Rig {
             quality_window_batches: 100,
             rank_queries: 2,
             rank_candidates: 5,
+            replay: ReplayOptions::default(),
             seed: 3,
             threads: 2,
             checkpoint_dir: self.folder.path().to_path_buf(),
@@ -138,9 +146,13 @@ impl Rig {
     }
 
     fn learner_at(&self, trainer: Trainer, position: EdgeId, options: LearnerOptions) -> Learner {
-        let record: CheckpointRecorder = Box::new(|_, _| ());
+        self.learner_from(Learned { trainer, gate: None, position }, options, Box::new(|_| ()))
+    }
+
+    fn learner_from(&self, from: Learned, options: LearnerOptions, decision: DecisionRecorder) -> Learner {
+        let record = Recorders { checkpoint: Box::new(|_, _| ()), decision };
         let (log, proceed) = (self.log.readers(), |_| ControlFlow::Continue(()));
-        Learner::new(trainer, position, log, self.shared.clone(), options, record, proceed).unwrap().unwrap()
+        Learner::new(from, log, self.shared.clone(), options, record, proceed).unwrap().unwrap()
     }
 }
 
@@ -245,8 +257,11 @@ fn a_model_without_memory_learns_answers_forgets_and_restarts() {
 /// `each` sees the rig after every third batch; the learner starts anew after half of them, if `restarts`.
 fn long_run(graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
     let mut rig = Rig::over(graph);
-    let options = LearnerOptions { batch_events: 100, rank_queries: 1, ..rig.options() };
-    let mut learner = rig.learner(options.clone());
+    let replay = ReplayOptions { ratio: 0.5, ..ReplayOptions::default() };
+    let options = LearnerOptions { batch_events: 100, rank_queries: 1, replay, ..rig.options() };
+    let gate = || Some(Gate::new(gate::options()));
+    let from = Learned { trainer: trainer(), gate: gate(), position: EdgeId(0) };
+    let mut learner = rig.learner_from(from, options.clone(), Box::new(|_| ()));
     let event = |round: u32, i: u32| {
         let late = if i.is_multiple_of(11) { i64::from(i % 3) * 400 } else { 0 };
         let seldom = i.is_multiple_of(199);
@@ -268,15 +283,13 @@ fn long_run(graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
         learner.drain();
         each(&rig);
         if round == 25 && restarts {
-            let mut bytes = Vec::new();
-            learner.trainer.save(&mut bytes).unwrap();
+            let from = gate::restored(&learner, trainer_options());
             rig.restart();
-            let restored = Trainer::load(trainer_options(), &Device::Cpu, &mut bytes.as_slice()).unwrap();
-            learner = rig.learner_at(restored, rig.log.end(), options.clone());
+            learner = rig.learner_from(from, options.clone(), Box::new(|_| ()));
         }
     }
     let mut bytes = Vec::new();
-    learner.trainer.save(&mut bytes).unwrap();
+    learner.save(&mut bytes).unwrap();
     bytes
 }
 
@@ -568,9 +581,9 @@ fn quality_is_measured_without_dropout() {
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
     learner.prepare(&batch, &against, StepMode::Train).unwrap();
-    let (report, mode) = learner.step(batch.first, 0).unwrap();
-    assert_eq!(mode, StepMode::Train);
-    assert_eq!((report.positive, report.negative), expected);
+    let taken = learner.step(batch.first, 0).unwrap();
+    assert_eq!(taken.mode, StepMode::Train);
+    assert_eq!((taken.report.positive, taken.report.negative), expected);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use super::step::forward;
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
-use crate::model::{GatherError, MailRows};
-use crate::nn::{Mode, Tape, Var};
+use crate::model::{GatherError, MailRows, Model};
+use crate::nn::{Mode, Tape, TapePool, Var};
 
 /// Rows computed at a time where a request has no natural batch.
 const CHUNK_ROWS: usize = 1024;
@@ -102,16 +102,31 @@ impl Trainer {
     /// # Panics
     /// If the batch was prepared to be remembered only.
     pub fn score_prepared(&self, batch: &PreparedBatch) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
+        self.score_prepared_by(&self.model, batch)
+    }
+
+    /// As [`Self::score_prepared`], by other weights of the same shape on the same state.
+    ///
+    /// # Errors
+    /// The batch was prepared for another state.
+    ///
+    /// # Panics
+    /// If the batch was prepared to be remembered only, or the model has another shape.
+    pub fn score_prepared_by(
+        &self,
+        model: &Model,
+        batch: &PreparedBatch,
+    ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
         assert_ne!(batch.mode, StepMode::Remember, "a batch without a sample has no scores");
         self.check_order(batch)?;
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
         let pool = &mut self.scratch.lock().pool;
-        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let done = forward(&self.model, &mut tape, &self.state, batch.gathered(), [0, 0]);
+        let mut tape = Tape::pooled(&self.device, &model.parameters, Mode::Inference, pool);
+        let done = forward(model, &mut tape, &self.state, batch.gathered(), [0, 0]);
         let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
-        let logits = self.model.logits(&mut tape, done.embeddings, src, dst);
+        let logits = model.logits(&mut tape, done.embeddings, src, dst);
         let mut positive = tape.value(logits).data().to_vec();
         let negative = positive.split_off(batch.positives().src.len());
         Ok((positive, negative))
@@ -156,43 +171,63 @@ impl Trainer {
     /// # Errors
     /// Storage failed; some of the nodes may have been handed over.
     pub fn publish_rows(
-        &mut self,
+        &self,
+        since: EventTime,
+        edge_features: &FeatureStore,
+        nodes: &[NodeId],
+        f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        self.publish_rows_by(&self.model, since, edge_features, nodes, f)
+    }
+
+    /// As [`Self::publish_rows`], by other weights of the same shape.
+    ///
+    /// # Errors
+    /// Storage failed; some of the nodes may have been handed over.
+    pub fn publish_rows_by(
+        &self,
+        model: &Model,
         since: EventTime,
         edge_features: &FeatureStore,
         nodes: &[NodeId],
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
+        let Scratch { pool, rows, .. } = &mut *self.scratch.lock();
         for nodes in nodes.chunks(CHUNK_ROWS) {
-            let Scratch { rows, .. } = self.scratch.get_mut();
-            let rows_kept = (edge_features, since);
-            gather_mails((&self.model.needs(), &self.device), rows_kept, &self.state, nodes, rows)?;
-            let rows = std::mem::take(rows);
-            self.publish_chunk(nodes, rows.mails(), &mut f);
-            self.scratch.get_mut().rows = rows;
+            let kept = (edge_features, since);
+            gather_mails((&self.model.needs(), &self.device), kept, &self.state, nodes, rows)?;
+            self.publish_chunk(model, pool, nodes, rows.mails(), &mut f);
         }
         Ok(())
     }
 
-    /// As [`Self::publish_rows`], for the nodes of a batch whose step was just taken. It reads nothing that was
+    /// As [`Self::publish_rows_by`], for the nodes of a batch whose step was just taken. It reads nothing that was
     /// not prepared, so it cannot fail.
     ///
     /// # Panics
     /// If the batch was not prepared to be published.
-    pub fn publish_prepared(&mut self, batch: &PreparedBatch, mut f: impl FnMut(NodeId, &[f32], EventTime)) {
+    pub fn publish_prepared(
+        &self,
+        model: &Model,
+        batch: &PreparedBatch,
+        mut f: impl FnMut(NodeId, &[f32], EventTime),
+    ) {
+        let pool = &mut self.scratch.lock().pool;
         for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
-            self.publish_chunk(nodes, batch.rows.next_mails().from(chunk * CHUNK_ROWS), &mut f);
+            self.publish_chunk(model, pool, nodes, batch.rows.next_mails().from(chunk * CHUNK_ROWS), &mut f);
         }
     }
 
     fn publish_chunk(
-        &mut self,
+        &self,
+        model: &Model,
+        pool: &mut TapePool,
         nodes: &[NodeId],
         mails: MailRows<'_>,
         f: &mut impl FnMut(NodeId, &[f32], EventTime),
     ) {
-        let pool = &mut self.scratch.get_mut().pool;
-        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let rows = self.model.fresh_memory(&mut tape, &self.state, nodes, mails);
+        let mut tape = Tape::pooled(&self.device, &model.parameters, Mode::Inference, pool);
+        let rows = model.fresh_memory(&mut tape, &self.state, nodes, mails);
         let rows = tape.value(rows);
         for (i, &node) in nodes.iter().enumerate() {
             let Some(last) = self.state.last_event(node) else { continue };

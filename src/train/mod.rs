@@ -3,6 +3,7 @@
 //! [`Trainer`] scores, learns from and remembers one batch at a time, which was prepared before
 //! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`DestinationPool`] is where its
 //! random negatives come from.
+//! [`schedule`] is the course of its step size, [`replay`] what it trains on again.
 //! [`WalkTrainer`] is the same for the model that samples nothing.
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
@@ -18,7 +19,9 @@ mod prepare;
 pub mod protocol;
 pub mod quantile;
 pub mod ranking;
+pub mod replay;
 mod save;
+pub mod schedule;
 mod step;
 pub mod stream;
 mod trainer;

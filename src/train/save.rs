@@ -82,8 +82,9 @@ impl Trainer {
         self.state.write(out)
     }
 
-    /// A trainer from saved bytes. The model's shape must be that of `options`; the learning rate is
-    /// taken from `options`, the seed from the bytes, because the saved run's randomness goes on.
+    /// A trainer from saved bytes. The model's shape must be that of `options`; the learning rate and its
+    /// schedule are taken from `options`; how far the schedule is and the seed from the bytes, because the saved run
+    /// goes on.
     ///
     /// # Errors
     /// The bytes are damaged, are no trainer, or hold a model of another shape.

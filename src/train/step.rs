@@ -75,7 +75,14 @@ impl Trainer {
                 self.refresh_touched(batch);
                 Ok(())
             }
-            StepMode::Train | StepMode::Score => self.score(batch, &mut report),
+            StepMode::Train | StepMode::Score => {
+                let scored = self.score(batch, &mut report, [self.options.seed, step + 1]);
+                if scored.is_ok() && batch.mode == StepMode::Train {
+                    let state = &self.state;
+                    self.model.follow(&batch.positives(), &|node| state.last_event(node));
+                }
+                scored
+            }
         };
         let mut clock = Instant::now();
         let memory_dim = self.state.memory.dimension();
@@ -99,15 +106,19 @@ impl Trainer {
     }
 
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
-    /// fresh memory in the scratch buffer. The error says what was not finite.
-    fn score(&mut self, batch: &PreparedBatch, report: &mut StepReport) -> Result<(), String> {
+    /// fresh memory in the scratch buffer. `dropout` is the key of its masks. The error says what was not finite.
+    pub(super) fn score(
+        &mut self,
+        batch: &PreparedBatch,
+        report: &mut StepReport,
+        dropout: [u64; 2],
+    ) -> Result<(), String> {
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let phases = &mut report.phases;
         let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
-        let dropout = [self.options.seed, self.steps];
         let done = forward(&self.model, &mut tape, &self.state, batch.gathered(), dropout);
         let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
         let logits = self.model.logits(&mut tape, done.embeddings, src, dst);
@@ -138,10 +149,6 @@ impl Trainer {
         drop(tape);
         phases.backward = lap(&mut clock);
         let learned = self.learn();
-        if learned.is_ok() {
-            let state = &self.state;
-            self.model.follow(&batch.positives(), &|node| state.last_event(node));
-        }
         phases.optimizer = lap(&mut clock);
         learned
     }
@@ -155,6 +162,7 @@ impl Trainer {
         if norm > GRADIENT_NORM_MAX {
             self.gradients.scale(GRADIENT_NORM_MAX / norm);
         }
+        self.adam.options.learning_rate = self.learning_rate();
         self.adam.step(&mut self.model.parameters, &self.gradients);
         Ok(())
     }

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::prepare::PreparedBatch;
+use super::schedule::Schedule;
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
@@ -119,13 +120,16 @@ pub struct TrainerOptions {
     pub model: ModelOptions,
     /// Adam's learning rate.
     pub learning_rate: f32,
+    /// How it goes over the steps.
+    pub schedule: Schedule,
     /// Decides initial weights and dropout.
     pub seed: u64,
 }
 
 impl Default for TrainerOptions {
     fn default() -> Self {
-        Self { model: TgnOptions::default().into(), learning_rate: 1e-3, seed: 0 }
+        let (model, schedule) = (TgnOptions::default().into(), Schedule::default());
+        Self { model, learning_rate: 1e-3, schedule, seed: 0 }
     }
 }
 
@@ -245,6 +249,12 @@ impl Trainer {
         self.steps
     }
 
+    /// Learning rate of the next gradient step.
+    #[must_use]
+    pub fn learning_rate(&self) -> f32 {
+        self.options.learning_rate * self.options.schedule.factor(self.adam.steps())
+    }
+
     /// Gradients of the last [`StepMode::Train`] step; zeros before the first.
     #[must_use]
     pub fn gradients(&self) -> &Gradients {
@@ -292,7 +302,8 @@ impl Trainer {
         Weights::of(&self.model, self.steps)
     }
 
-    /// Replaces the weights. The optimizer starts afresh: its averages belong to the old ones.
+    /// Replaces the weights. The optimizer starts afresh: its averages belong to the old ones. So does the schedule of
+    /// the learning rate.
     ///
     /// # Errors
     /// The weights are of a model of another shape.

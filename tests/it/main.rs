@@ -14,6 +14,7 @@ mod daemon;
 mod demo;
 mod eval_command;
 mod forget;
+mod gate;
 mod golden_models;
 mod golden_ops;
 mod graph_model;

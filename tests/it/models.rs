@@ -23,6 +23,7 @@ pub fn models() -> Vec<TrainerOptions> {
         model: model.with_features(2, 3).with_dropout(0.1),
         learning_rate: 3e-3,
         seed: 5,
+        ..TrainerOptions::default()
     };
     kinds.into_iter().map(trained).collect()
 }

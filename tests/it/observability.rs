@@ -230,6 +230,9 @@ impl AtWork {
             .set("checkpoint.interval_seconds=1")
             .set("api.body_bytes_max=100000")
             .set("memory.graph_bytes_max=1048576")
+            .set("learner.gate.every_batches=1")
+            .set("learner.gate.window_batches=1")
+            .set("learner.replay.ratio=1")
             .ready();
         let at_work = Self { daemon, time: Cell::new(1_000), _data: data };
         at_work.push_good_events();

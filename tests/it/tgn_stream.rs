@@ -59,7 +59,7 @@ pub fn tgn() -> TgnOptions {
 
 /// What trains it.
 pub fn options() -> TrainerOptions {
-    TrainerOptions { model: tgn().into(), learning_rate: 3e-3, seed: 5 }
+    TrainerOptions { model: tgn().into(), learning_rate: 3e-3, seed: 5, ..TrainerOptions::default() }
 }
 
 /// A trainer with those options.

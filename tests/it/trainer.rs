@@ -9,6 +9,7 @@ use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::model::{Model, TgnOptions, TgnState, Weights, probability};
+use evergraph::train::schedule::{Decay, Schedule};
 use evergraph::train::{
     LoadError, Negatives, PreparedBatch, RankQuery, StepMode, TrainError, Trainer, TrainerOptions,
 };
@@ -50,6 +51,28 @@ fn a_restored_trainer_goes_on_bit_for_bit() {
     assert_eq!(weights(&straight), weights(&restored));
     assert_eq!(straight.state(), restored.state());
     assert_eq!(straight.steps(), restored.steps());
+}
+
+#[test]
+fn a_restored_trainer_goes_on_in_its_schedule_and_other_weights_begin_it_again() {
+    let schedule = Schedule { warmup_steps: 4, decay: Decay::Cosine, decay_steps: 50, floor: 0.1 };
+    let scheduled = TrainerOptions { schedule, ..options() };
+    let fresh = || Trainer::new(scheduled, &Device::Cpu).unwrap();
+    let stream = Stream::new(6);
+    let (mut straight, mut stopped, mut constant) = (fresh(), fresh(), trainer());
+    run(&stream, &mut straight, 0..6, Sight::BeforeBatch);
+    run(&stream, &mut stopped, 0..3, Sight::BeforeBatch);
+    run(&stream, &mut constant, 0..6, Sight::BeforeBatch);
+    let mut bytes = Vec::new();
+    stopped.save(&mut bytes).unwrap();
+    let mut restored = Trainer::load(scheduled, &Device::Cpu, &mut &bytes[..]).unwrap();
+    assert_eq!(restored.learning_rate(), options().learning_rate);
+    run(&stream, &mut restored, 3..6, Sight::BeforeBatch);
+    assert_eq!(weights(&straight), weights(&restored));
+    assert_ne!(weights(&straight), weights(&constant), "the schedule is of consequence");
+    assert!(restored.learning_rate() < options().learning_rate);
+    restored.set_weights(&straight.weights()).unwrap();
+    assert_eq!(restored.learning_rate(), options().learning_rate / 4.0);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! are read and batches are made before the clock starts).
 
 mod folder;
+mod drift;
 mod ingest;
 mod ops;
 mod questions;
@@ -47,6 +48,8 @@ enum Part {
     Train(train::TrainArgs),
     /// Questions to a daemon that takes events in and learns from them meanwhile: how many, how soon, how fresh
     Serve(serve::ServeArgs),
+    /// Average precision over a stream that drifts: weights frozen after its first part, trained on, and with replay
+    Drift(drift::DriftArgs),
     /// Every operation of a temporal graph network, forward and backward, beside what the machine can do at most
     Ops(ops::OpsArgs),
 }
@@ -73,6 +76,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Questions(args) => questions::run(args),
         Part::Train(args) => train::run(args),
         Part::Serve(args) => serve::run(args),
+        Part::Drift(args) => drift::run(args),
         Part::Ops(args) => ops::run(args),
     }
 }

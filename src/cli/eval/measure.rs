@@ -266,7 +266,12 @@ fn trainer(args: &EvalArgs, stream: &Stream) -> anyhow::Result<Trainer> {
     eprintln!("{}", probe.reason);
     let model = args.model_options().context("the model does not learn on samples of neighbors")?;
     let model = model.with_features(stream.feature_dimension(), 0);
-    let options = TrainerOptions { model, learning_rate: args.learning_rate as f32, seed: args.seed };
+    let options = TrainerOptions {
+        model,
+        learning_rate: args.learning_rate as f32,
+        seed: args.seed,
+        ..TrainerOptions::default()
+    };
     Ok(Trainer::new(options, &probe.chosen)?)
 }
 

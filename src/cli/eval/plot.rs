@@ -48,9 +48,9 @@ impl Scale {
     }
 }
 
-/// The image.
+/// The image; `marks` are points that a vertical line stands at.
 #[must_use]
-pub fn svg(curves: &[Curve]) -> String {
+pub fn svg(curves: &[Curve], marks: &[usize]) -> String {
     let points = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0);
     let scale = Scale::around(curves.iter().flat_map(|curve| curve.values.iter().copied().flatten()));
     let across = |point: usize| {
@@ -64,6 +64,12 @@ pub fn svg(curves: &[Curve]) -> String {
         h = SIZE.1,
     );
     frame(&mut out, &scale, points, across, curves.first().map_or("", |curve| curve.axis));
+    for &mark in marks {
+        let (x, top, bottom) = (across(mark), SPACE.1, SIZE.1 - SPACE.3);
+        let _ =
+            writeln!(out, "<path d=\"M{x:.1} {top}V{bottom}\" stroke=\"#999\" stroke-dasharray=\"4 4\"/>");
+    }
+    let radius = if points > 40 { 1.5 } else { 3.0 };
     for (i, curve) in curves.iter().enumerate() {
         let color = COLORS[i % COLORS.len()];
         let at = |(point, value): (usize, &Option<f64>)| value.map(|v| (across(point), scale.height(v)));
@@ -77,9 +83,9 @@ pub fn svg(curves: &[Curve]) -> String {
             );
         }
         for (x, y) in places.iter().flatten() {
-            let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{color}\"/>");
+            let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{color}\"/>");
         }
-        let x = SPACE.0 + i as f64 * (SIZE.0 - SPACE.0) / 2.0;
+        let x = SPACE.0 + i as f64 * (SIZE.0 - SPACE.0) / curves.len().max(2) as f64;
         let (y, name) = (SIZE.1 - 12.0, escaped(&curve.name));
         let _ = writeln!(out, "<text x=\"{x:.0}\" y=\"{y:.0}\" fill=\"{color}\">{name}</text>");
     }
@@ -123,10 +129,14 @@ mod tests {
     #[test]
     fn curves_lie_inside_and_higher_values_stand_higher() {
         let values = vec![Some(91.5), None, Some(93.25), Some(97.0)];
-        let image = svg(&[
-            Curve { name: "a<b".to_owned(), axis: "epoch", values },
-            Curve { name: "flat".to_owned(), axis: "epoch", values: vec![Some(92.0); 4] },
-        ]);
+        let image = svg(
+            &[
+                Curve { name: "a<b".to_owned(), axis: "epoch", values },
+                Curve { name: "flat".to_owned(), axis: "epoch", values: vec![Some(92.0); 4] },
+            ],
+            &[2],
+        );
+        assert_eq!(image.matches("stroke-dasharray").count(), 1);
         assert!(image.starts_with("<svg ") && image.ends_with("</svg>\n"));
         assert!(image.contains("a&lt;b") && image.contains(">epoch<") && image.contains(">flat<"));
         let circles: Vec<(f64, f64)> = image
@@ -156,6 +166,6 @@ mod tests {
             let expected = [expected.0, expected.1, expected.2];
             assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{found:?} {expected:?}");
         }
-        assert!(svg(&[]).contains("</svg>"));
+        assert!(svg(&[], &[]).contains("</svg>"));
     }
 }

@@ -12,8 +12,9 @@ use crate::graph::{GraphOptions, GraphStore, GraphView};
 use crate::model::{TgnState, Weights};
 use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::protocol::{Batch, Populations};
+use crate::train::replay::{self, ReplayOptions};
 use crate::train::stream::Stream;
-use crate::train::{PreparedBatch, Preparer, StepMode, Trainer, World};
+use crate::train::{DestinationPool, PreparedBatch, Preparer, StepMode, Trainer, World};
 
 /// Feature rows of a stream, by edge id and by node id.
 pub struct StreamFeatures {
@@ -154,6 +155,11 @@ pub struct TestThenTrain<'a> {
     graph: GraphStore,
     sight: Sight,
     batch: PreparedBatch,
+    replays: ReplayOptions,
+    /// Where the negatives of replayed events come from.
+    pool: DestinationPool,
+    old: Batch,
+    replayed: PreparedBatch,
 }
 
 impl<'a> TestThenTrain<'a> {
@@ -163,7 +169,33 @@ impl<'a> TestThenTrain<'a> {
     /// When feature rows of the stream have different lengths.
     pub fn new(stream: &'a Stream, trainer: Trainer, sight: Sight) -> Result<Self, EvaluationError> {
         let (features, graph) = (StreamFeatures::new(stream)?, GraphStore::new(GraphOptions::default()));
-        Ok(Self { stream, trainer, features, graph, sight, batch: PreparedBatch::default() })
+        let (batch, replayed) = (PreparedBatch::default(), PreparedBatch::default());
+        let (replays, pool, old) = (ReplayOptions::default(), DestinationPool::new(), Batch::default());
+        Ok(Self { stream, trainer, features, graph, sight, batch, replays, pool, old, replayed })
+    }
+
+    /// The same, which trains on old events again too.
+    #[must_use]
+    pub fn replaying(self, replays: ReplayOptions) -> Self {
+        Self { replays, ..self }
+    }
+
+    /// The replays that are due with the step of a batch that begins at row `first`.
+    fn replay(&mut self, first: usize, length: usize) -> Result<(), EvaluationError> {
+        let (now, seed) = (first as u64, self.trainer.options().seed);
+        for number in 0..self.replays.due(self.trainer.steps()) {
+            let history = 0..now;
+            let Some(start) = self.replays.draw([seed, now, number], &history, length as u64) else { break };
+            let start = start as usize;
+            self.old.load(self.stream, start..start + length);
+            self.old.negative_src.clone_from(&self.old.src);
+            self.pool.draw(seed ^ replay::STREAM ^ number, now, length, &mut self.old.negative_dst);
+            let world = self.features.world(self.graph.view());
+            let (positives, negatives) = (self.old.positives(), self.old.negatives());
+            self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.replayed)?;
+            self.trainer.replay_prepared(&self.replayed, now.wrapping_add(number << 48))?;
+        }
+        Ok(())
     }
 }
 
@@ -184,6 +216,10 @@ impl Contender for TestThenTrain<'_> {
         };
         self.trainer.step_prepared(&self.batch)?;
         self.graph.apply(&edges)?;
+        self.pool.extend(&batch.dst);
+        if mode == StepMode::Train {
+            self.replay(first, batch.rows.len())?;
+        }
         Ok(Scores { positive, negative })
     }
 

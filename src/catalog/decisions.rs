@@ -1,0 +1,165 @@
+//! Decisions of the promotion gate. Rows are added and never changed; the oldest go. A daemon that crashed decides anew
+//! about what it had not kept in a checkpoint, and both decisions were in effect.
+
+use rusqlite::{Row, params};
+
+use super::{Catalog, CatalogError};
+
+/// Decisions that are kept; older ones go.
+const KEPT: i64 = 100_000;
+
+/// One decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecisionRow {
+    /// One past the last log record that was learned.
+    pub position: u64,
+    /// `promoted`, `held` or `rolled_back`.
+    pub verdict: String,
+    /// Version of the weights that were trained.
+    pub candidate: u64,
+    /// Version that was served until then.
+    pub published: Option<u64>,
+    /// Version that was served before that one.
+    pub kept: Option<u64>,
+    /// Average precision of the candidate.
+    pub candidate_ap: f64,
+    /// Average precision of the published version.
+    pub published_ap: Option<f64>,
+    /// Average precision of the kept version.
+    pub kept_ap: Option<f64>,
+    /// Average precision of EdgeBank.
+    pub edgebank_ap: f64,
+    /// When it was decided, milliseconds since the Unix epoch.
+    pub created_unix_ms: i64,
+}
+
+impl DecisionRow {
+    /// Version that was served from then on.
+    #[must_use]
+    pub fn served(&self) -> u64 {
+        match self.verdict.as_str() {
+            "rolled_back" => self.kept,
+            "held" => self.published,
+            _ => None,
+        }
+        .unwrap_or(self.candidate)
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let version = |at| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(i64::cast_unsigned));
+        Ok(Self {
+            position: row.get::<_, i64>(0)?.cast_unsigned(),
+            verdict: row.get(1)?,
+            candidate: row.get::<_, i64>(2)?.cast_unsigned(),
+            published: version(3)?,
+            kept: version(4)?,
+            candidate_ap: row.get(5)?,
+            published_ap: row.get(6)?,
+            kept_ap: row.get(7)?,
+            edgebank_ap: row.get(8)?,
+            created_unix_ms: row.get(9)?,
+        })
+    }
+}
+
+impl Catalog {
+    /// Records a decision, and lets the oldest go.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn add_decision(&self, row: &DecisionRow) -> Result<(), CatalogError> {
+        let add = || {
+            self.connection.execute(
+                "INSERT INTO decision (position, verdict, candidate, published, kept, candidate_ap, published_ap,
+                                       kept_ap, edgebank_ap, created_unix_ms)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                params![
+                    row.position.cast_signed(),
+                    row.verdict,
+                    row.candidate.cast_signed(),
+                    row.published.map(u64::cast_signed),
+                    row.kept.map(u64::cast_signed),
+                    row.candidate_ap,
+                    row.published_ap,
+                    row.kept_ap,
+                    row.edgebank_ap,
+                    row.created_unix_ms
+                ],
+            )?;
+            let last = self.connection.last_insert_rowid();
+            self.connection.execute("DELETE FROM decision WHERE id <= ?1", [last - KEPT])
+        };
+        add().map(drop).map_err(|error| self.fail(error))
+    }
+
+    /// The latest decisions, `most` at most, the latest first.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn decisions(&self, most: u32) -> Result<Vec<DecisionRow>, CatalogError> {
+        let read = || {
+            let mut statement = self.connection.prepare(
+                "SELECT position, verdict, candidate, published, kept, candidate_ap, published_ap, kept_ap,
+                        edgebank_ap, created_unix_ms
+                 FROM decision ORDER BY id DESC LIMIT ?1",
+            )?;
+            statement.query_map([most], DecisionRow::read)?.collect::<Result<Vec<_>, _>>()
+        };
+        read().map_err(|error| self.fail(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(position: u64, verdict: &str) -> DecisionRow {
+        DecisionRow {
+            position,
+            verdict: verdict.to_owned(),
+            candidate: 30,
+            published: Some(20),
+            kept: Some(10),
+            candidate_ap: 0.9,
+            published_ap: Some(0.8),
+            kept_ap: None,
+            edgebank_ap: 0.7,
+            created_unix_ms: 1,
+        }
+    }
+
+    #[test]
+    fn decisions_survive_reopening_and_say_what_was_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.sqlite");
+        let catalog = Catalog::open(&path).unwrap();
+        let cold = DecisionRow { published: None, kept: None, ..row(1, "held") };
+        let rows = [cold, row(2, "promoted"), row(3, "held"), row(4, "rolled_back")];
+        rows.iter().for_each(|row| catalog.add_decision(row).unwrap());
+        assert_eq!(rows.each_ref().map(DecisionRow::served), [30, 30, 20, 10]);
+        drop(catalog);
+        let catalog = Catalog::open(&path).unwrap();
+        assert_eq!(catalog.decisions(2).unwrap(), [rows[3].clone(), rows[2].clone()]);
+        assert_eq!(catalog.decisions(100).unwrap().len(), 4);
+        assert!(catalog.add_decision(&row(5, "guessed")).is_err(), "verdicts are a closed list");
+    }
+
+    #[test]
+    fn the_oldest_decisions_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
+        catalog.add_decision(&row(1, "held")).unwrap();
+        catalog.connection.execute("UPDATE decision SET id = 1 - ?1", [KEPT]).unwrap();
+        catalog
+            .connection
+            .execute(
+                "INSERT INTO decision SELECT 1, 2, verdict, candidate, published, kept,
+            candidate_ap, published_ap, kept_ap, edgebank_ap, 1 FROM decision",
+                [],
+            )
+            .unwrap();
+        catalog.add_decision(&row(3, "held")).unwrap();
+        let left: Vec<u64> = catalog.decisions(9).unwrap().iter().map(|row| row.position).collect();
+        assert_eq!(left, [3, 2]);
+    }
+}

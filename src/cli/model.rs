@@ -1,0 +1,117 @@
+//! `evergraph model`: which versions of the weights were served, and why.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{inspect, output};
+use crate::catalog::DecisionRow;
+
+/// `evergraph model`
+#[derive(Debug, Args)]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    command: ModelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ModelCommand {
+    /// List what the promotion gate decided, latest first: versions, average precision of each, what is served
+    List {
+        /// Data directory of the daemon (data.dir); it may be running
+        #[arg(long, value_name = "DIR", visible_alias = "data-dir")]
+        data: PathBuf,
+        /// Most decisions to list
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        last: u32,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs the command.
+pub(super) fn run(args: &ModelArgs) -> Result<()> {
+    let ModelCommand::List { data, last, json } = &args.command;
+    let rows = inspect::open_catalog(data)?.decisions(*last)?;
+    if *json {
+        let rows: Vec<_> = rows.iter().map(document).collect();
+        return output::print(&format!("{:#}", json!(rows)));
+    }
+    if rows.is_empty() {
+        output::tell("no decision yet: the weights are served as they are trained");
+        return Ok(());
+    }
+    output::print(table(&rows).trim_end())
+}
+
+fn document(row: &DecisionRow) -> serde_json::Value {
+    json!({
+        "verdict": row.verdict,
+        "position": row.position,
+        "served_version": row.served(),
+        "candidate_version": row.candidate,
+        "published_version": row.published,
+        "kept_version": row.kept,
+        "candidate_average_precision": row.candidate_ap,
+        "published_average_precision": row.published_ap,
+        "kept_average_precision": row.kept_ap,
+        "edgebank_average_precision": row.edgebank_ap,
+        "created_unix_ms": row.created_unix_ms,
+    })
+}
+
+/// A line for each decision: a version, and in brackets its average precision.
+fn table(rows: &[DecisionRow]) -> String {
+    let mut out = format!(
+        "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9}\n",
+        "verdict", "position", "serves", "candidate", "published", "kept", "edgebank"
+    );
+    for row in rows {
+        let of = |version: Option<u64>, ap: Option<f64>| match (version, ap) {
+            (Some(version), Some(ap)) => format!("{version} ({ap:.4})"),
+            (Some(version), None) => version.to_string(),
+            _ => "-".to_owned(),
+        };
+        let _ = writeln!(
+            out,
+            "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9.4}",
+            row.verdict,
+            row.position,
+            row.served(),
+            of(Some(row.candidate), Some(row.candidate_ap)),
+            of(row.published, row.published_ap),
+            of(row.kept, row.kept_ap),
+            row.edgebank_ap,
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_versions_and_figures() {
+        let row = DecisionRow {
+            position: 12_800,
+            verdict: "held".to_owned(),
+            candidate: 64,
+            published: Some(32),
+            kept: None,
+            candidate_ap: 0.5,
+            published_ap: Some(0.91),
+            kept_ap: None,
+            edgebank_ap: 0.7,
+            created_unix_ms: 1,
+        };
+        let text = table(std::slice::from_ref(&row));
+        let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(words, ["held", "12800", "32", "64", "(0.5000)", "32", "(0.9100)", "-", "0.7000"]);
+        assert_eq!(document(&row)["served_version"], 32);
+    }
+}

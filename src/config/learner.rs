@@ -1,0 +1,78 @@
+//! `[learner]` as the options of what keeps a learner going: its schedule, its replays, and its gate.
+
+use super::{Config, DecayKind, ReplayKind};
+use crate::learner::GateOptions;
+use crate::train::replay::{ReplayOptions, ReplayPolicy};
+use crate::train::schedule::{Decay, Schedule};
+
+impl Config {
+    /// The course of the learning rate.
+    #[must_use]
+    pub fn schedule(&self) -> Schedule {
+        let schedule = &self.learner.schedule;
+        let decay = match schedule.decay {
+            DecayKind::Constant => Decay::Constant,
+            DecayKind::InverseSquareRoot => Decay::InverseSquareRoot,
+            DecayKind::Cosine => Decay::Cosine,
+        };
+        let (warmup_steps, decay_steps) = (schedule.warmup_steps, schedule.decay_steps);
+        Schedule { warmup_steps, decay, decay_steps, floor: schedule.floor }
+    }
+
+    /// What is trained on again.
+    #[must_use]
+    pub fn replay_options(&self) -> ReplayOptions {
+        let replay = &self.learner.replay;
+        ReplayOptions { ratio: replay.ratio, policy: replay.policy.into() }
+    }
+
+    /// The gate before the served weights; `None` where the settings want none.
+    #[must_use]
+    pub fn gate_options(&self) -> Option<GateOptions> {
+        let gate = &self.learner.gate;
+        gate.enabled.then_some(GateOptions {
+            every_batches: gate.every_batches,
+            window_batches: gate.window_batches,
+            tolerance: gate.tolerance,
+            edgebank_tolerance: gate.edgebank_tolerance,
+            rollback_windows: gate.rollback_windows,
+        })
+    }
+}
+
+impl From<ReplayKind> for ReplayPolicy {
+    fn from(kind: ReplayKind) -> Self {
+        match kind {
+            ReplayKind::Uniform => Self::Uniform,
+            ReplayKind::Recent => Self::Recent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_reach_the_options_and_a_gate_can_be_left_out() {
+        let config = |settings: &[(&str, &str)]| {
+            let flags: Vec<_> =
+                settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+            let none = config::Environment::default().source(Some(config::Map::new()));
+            Config::from_layers(None, none, &flags).unwrap()
+        };
+        let plain = config(&[]);
+        assert_eq!((plain.schedule().decay, plain.replay_options().ratio), (Decay::Constant, 0.0));
+        assert_eq!(plain.gate_options().map(|gate| (gate.every_batches, gate.tolerance)), Some((8, 0.01)));
+        let other = config(&[
+            ("learner.schedule.decay", "inverse-square-root"),
+            ("learner.schedule.floor", "0.5"),
+            ("learner.replay.policy", "recent"),
+            ("learner.replay.ratio", "0.25"),
+            ("learner.gate.enabled", "false"),
+        ]);
+        assert_eq!((other.schedule().decay, other.schedule().floor), (Decay::InverseSquareRoot, 0.5));
+        assert_eq!(other.replay_options(), ReplayOptions { ratio: 0.25, policy: ReplayPolicy::Recent });
+        assert_eq!(other.gate_options(), None);
+    }
+}

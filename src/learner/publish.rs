@@ -1,0 +1,132 @@
+//! What readers see: rows of node memory, weights, and what a verdict of the gate leads to.
+
+use super::gate::{Decision, Figures, Verdict, finite_precision};
+use super::measure::unix_seconds;
+use super::step::Taken;
+use super::{Gate, LearnBatch, Learner};
+use crate::event::{EventTime, NodeId};
+use crate::model::Weights;
+use crate::train::{StepMode, TrainError};
+
+impl Learner {
+    /// The weights that are served: the published version, or the candidate while there is none.
+    pub(super) fn served(&self) -> Weights {
+        let published = self.gate.as_ref().and_then(Gate::published);
+        published.cloned().unwrap_or_else(|| self.trainer.weights())
+    }
+
+    /// Shows readers the memory of `nodes`; messages of events before `since` have no features.
+    pub(super) fn publish_rows(&self, since: EventTime, nodes: &[NodeId]) -> Result<(), TrainError> {
+        let engine = &self.shared.engine;
+        let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
+        let published = self.gate.as_ref().and_then(Gate::published);
+        let model = published.map_or(self.trainer.model(), Weights::model);
+        self.trainer.publish_rows_by(model, since, &engine.edge_features, nodes, publish)
+    }
+
+    /// Shows readers the memory of the nodes of the batch that was just learned.
+    pub(super) fn publish_batch(&self) {
+        let states = &self.shared.engine.states;
+        let publish = |node, row: &[f32], updated| states.publish(node, row, updated);
+        let published = self.gate.as_ref().and_then(Gate::published);
+        let model = published.map_or(self.trainer.model(), Weights::model);
+        self.trainer.publish_prepared(model, &self.prepared, publish);
+    }
+
+    /// Makes the weights that are to be served answer questions.
+    pub(super) fn publish_weights(&mut self) {
+        let weights = self.served();
+        self.version = weights.version;
+        if let Err(error) = self.shared.engine.publish(weights) {
+            tracing::error!(%error, "weights could not be published");
+        }
+        self.shared.metrics.model.version.set(self.version.cast_signed());
+        self.shared.metrics.model.published_timestamp.set(unix_seconds());
+    }
+
+    /// Publishes what the step of `batch` calls for: the trained weights where no gate stands before them, or the
+    /// weights of its verdict.
+    pub(super) fn promote(&mut self, batch: &LearnBatch, taken: &Taken, edgebank: Option<f64>) {
+        let Some(gate) = &mut self.gate else {
+            if taken.mode == StepMode::Train {
+                self.publish_weights();
+            }
+            return;
+        };
+        let cold = gate.published().is_none();
+        let decision = judged(taken, edgebank).and_then(|figures| gate.hear(&figures));
+        if let Some((verdict, figures)) = decision {
+            self.carry_out(batch, verdict, figures);
+        } else if cold && taken.mode == StepMode::Train {
+            self.publish_weights();
+        }
+    }
+
+    fn carry_out(&mut self, batch: &LearnBatch, verdict: Verdict, figures: Figures) {
+        let Some(gate) = &mut self.gate else { return };
+        let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
+        let decision = Decision {
+            verdict,
+            figures,
+            candidate: self.trainer.steps(),
+            published: version(gate.published()),
+            kept: version(gate.kept()),
+            position: batch.end.0,
+        };
+        match verdict {
+            Verdict::Promoted => gate.promote(self.trainer.weights()),
+            Verdict::Held => {}
+            Verdict::RolledBack => {
+                if let Some(Err(error)) = gate.roll_back().map(|kept| self.trainer.set_weights(kept)) {
+                    tracing::error!(%error, "the candidate could not go back to the kept weights");
+                }
+            }
+        }
+        if verdict != Verdict::Held || decision.published.is_none() {
+            self.publish_weights();
+        }
+        self.tell(&decision);
+        (self.record.decision)(&decision);
+    }
+
+    fn tell(&self, decision: &Decision) {
+        let Decision { verdict, figures, candidate, published, kept, position } = *decision;
+        let metrics = &self.shared.metrics.gate;
+        metrics.decisions.with_label_values(&[verdict.name()]).inc();
+        let known = [
+            ("candidate", Some(figures.candidate)),
+            ("published", figures.published),
+            ("kept", figures.kept),
+            ("edgebank", Some(figures.edgebank)),
+        ];
+        for (of, value) in known {
+            match value {
+                Some(value) => metrics.average_precision.with_label_values(&[of]).set(value),
+                // One that never had a value has none to lose.
+                None => drop(metrics.average_precision.remove_label_values(&[of])),
+            }
+        }
+        let name = verdict.name();
+        match verdict {
+            Verdict::RolledBack => {
+                tracing::warn!(position, candidate, ?published, ?kept, ?figures, "gate: {name}")
+            }
+            _ => tracing::info!(position, candidate, ?published, ?kept, ?figures, "gate: {name}"),
+        }
+        let kept = self.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
+        self.shared.status.update(|report| {
+            *report.gate.count(verdict) += 1;
+            report.gate.kept = kept;
+            report.gate.last = Some(*decision);
+        });
+    }
+}
+
+/// What a judged batch says of everybody; `None` for a batch that is not judged or says nothing.
+fn judged(taken: &Taken, edgebank: Option<f64>) -> Option<Figures> {
+    let [published, kept] = taken.rivals?;
+    let own = finite_precision(&taken.report.positive, &taken.report.negative);
+    // Where others have finite scores and the candidate has none, that is its fault.
+    let candidate = own.or(published.map(|_| 0.0))?;
+    Some(Figures { candidate, published, kept, edgebank: edgebank? })
+}

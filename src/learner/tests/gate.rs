@@ -1,0 +1,192 @@
+//! The gate in the loop: what is served, what is taken back, and that a restart changes none of it.
+
+use super::*;
+use crate::learner::gate::Figures;
+use crate::model::{Model, Weights};
+
+/// Every batch is judged, and four of them make a window.
+pub(super) fn options() -> GateOptions {
+    GateOptions {
+        every_batches: 1,
+        window_batches: 4,
+        tolerance: 0.05,
+        edgebank_tolerance: 0.5,
+        rollback_windows: 2,
+    }
+}
+
+/// A model that is large enough to learn from what little there is.
+fn able() -> TrainerOptions {
+    let shape = TgnOptions { memory_dim: 16, time_dim: 16, embedding_dim: 16, ..TgnOptions::default() };
+    let model = ModelOptions::from(shape).with_features(1, 0);
+    TrainerOptions { model, learning_rate: 5e-3, seed: 2, ..TrainerOptions::default() }
+}
+
+/// What a restart of `learner` begins with.
+pub(super) fn restored(learner: &Learner, trainer: TrainerOptions) -> Learned {
+    let mut bytes = Vec::new();
+    learner.save(&mut bytes).unwrap();
+    let mut input = bytes.as_slice();
+    let loaded = Trainer::load(trainer, &Device::Cpu, &mut input).unwrap();
+    let gate = Gate::load(options(), trainer.model, &Device::Cpu, &mut input).unwrap();
+    assert!(input.is_empty());
+    Learned { trainer: loaded, gate: Some(gate), position: learner.learned }
+}
+
+/// A gated learner, what it decides, and where the stream is.
+struct Gated {
+    rig: Rig,
+    learner: Learner,
+    decisions: Arc<parking_lot::Mutex<Vec<Decision>>>,
+    time: i64,
+}
+
+impl Gated {
+    fn new() -> Self {
+        let mut rig = Rig::new();
+        rig.restart_for(16);
+        let trainer = Trainer::new(able(), &Device::Cpu).unwrap();
+        let from = Learned { trainer, gate: Some(Gate::new(options())), position: EdgeId(0) };
+        let decisions = Arc::default();
+        let learner = rig.learner_from(from, rig.options(), told(&decisions));
+        Self { rig, learner, decisions, time: 0 }
+    }
+
+    /// Learns whole windows of a stream in which everybody meets two of many destinations, and says what was decided.
+    fn windows(&mut self, count: u32) -> Vec<Verdict> {
+        let before = self.decisions.lock().len();
+        for _ in 0..count * 4 {
+            let dst = |at: i64| if at < 48 { 8 + at as u32 % 24 } else { 8 + at as u32 % 2 };
+            let event = |i: i64| ((self.time + i) as u32 % 8, dst(self.time + i), self.time + i);
+            self.rig.append(edges((0..10).map(event)), STARTED);
+            self.time += 10;
+        }
+        self.learner.drain();
+        self.decisions.lock()[before..].iter().map(|decision| decision.verdict).collect()
+    }
+
+    /// Goes on as after a restart, with another step size.
+    fn restart(&mut self, learning_rate: f32) {
+        let from = restored(&self.learner, TrainerOptions { learning_rate, ..able() });
+        self.rig.restart();
+        self.learner = self.rig.learner_from(from, self.rig.options(), told(&self.decisions));
+    }
+
+    fn last(&self) -> Decision {
+        *self.decisions.lock().last().unwrap()
+    }
+
+    fn served(&self) -> Arc<Weights> {
+        self.rig.shared.engine.model().unwrap()
+    }
+
+    fn status(&self) -> GateReport {
+        self.rig.shared.status.report().gate
+    }
+}
+
+fn told(decisions: &Arc<parking_lot::Mutex<Vec<Decision>>>) -> DecisionRecorder {
+    let decisions = decisions.clone();
+    Box::new(move |decision| decisions.lock().push(*decision))
+}
+
+/// The weights of a step later with all signs turned: what was likely is unlikely.
+fn damaged(weights: &Weights) -> Weights {
+    let mut model: Model = weights.model().clone();
+    let names: Vec<String> = model.parameters.iter().map(|(name, _)| name.to_owned()).collect();
+    for name in names {
+        let id = model.parameters.find(&name).unwrap();
+        model.parameters.get_mut(id).data_mut().iter_mut().for_each(|value| *value = -*value);
+    }
+    Weights::of(&model, weights.version + 1)
+}
+
+/// As many windows as it takes until everybody has learned whom the sources meet.
+fn learned() -> Gated {
+    let mut gated = Gated::new();
+    for _ in 0..60 {
+        let verdict = gated.windows(1)[0];
+        let Figures { candidate, published, kept, .. } = gated.last().figures;
+        let all = [Some(candidate), published, kept].into_iter().all(|ap| ap > Some(0.85));
+        if all && verdict == Verdict::Promoted {
+            return gated;
+        }
+    }
+    panic!("nothing was learned: {:?}", gated.last());
+}
+
+#[test]
+fn a_candidate_is_served_step_by_step_until_the_first_is_promoted() {
+    let mut gated = Gated::new();
+    gated.rig.append_edges(10, 0);
+    gated.learner.drain();
+    assert_eq!((gated.served().version, gated.decisions.lock().len()), (1, 0));
+    gated.rig.append_edges(30, 10);
+    gated.learner.drain();
+    assert_eq!((gated.last().verdict, gated.served().version), (Verdict::Promoted, 4));
+    gated.rig.append_edges(30, 50);
+    gated.learner.drain();
+    assert_eq!(gated.served().version, 4, "between two windows what is served stays");
+    assert_eq!(gated.rig.shared.status.report().model_version, 4);
+}
+
+#[test]
+fn a_damaged_candidate_is_held_back() {
+    let mut gated = learned();
+    gated.restart(1e-9);
+    let (served, good) = (gated.served(), gated.learner.trainer.weights());
+    gated.learner.trainer.set_weights(&damaged(&good)).unwrap();
+    assert_eq!(gated.windows(2), [Verdict::Held; 2], "{:?}", gated.last());
+    assert_eq!(gated.served().version, served.version);
+    let (status, last) = (gated.status(), gated.last());
+    assert_eq!((status.promoted, status.held, status.last), (0, 2, Some(last)));
+    assert_eq!((last.published, last.position), (Some(served.version), gated.learner.learned.0));
+    assert!(last.figures.published.unwrap() > last.figures.candidate + 0.05, "{last:?}");
+    let counted = gated.rig.shared.metrics.gate.decisions.with_label_values(&["held"]).get();
+    assert_eq!(counted, 2);
+}
+
+#[test]
+fn a_candidate_that_blows_up_is_held_back() {
+    let mut gated = learned();
+    gated.restart(1e3);
+    let served = gated.served().version;
+    assert_eq!(gated.windows(3), [Verdict::Held; 3], "{:?}", gated.last());
+    assert_eq!(gated.served().version, served);
+}
+
+#[test]
+fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_the_kept_one() {
+    let mut gated = learned();
+    gated.restart(1e-9);
+    let good = gated.served();
+    let bad = damaged(&gated.learner.trainer.weights());
+    gated.learner.trainer.set_weights(&bad).unwrap();
+    gated.learner.gate.as_mut().unwrap().promote(bad);
+    gated.learner.publish_weights();
+    assert_ne!(gated.served().version, good.version);
+    assert_eq!(gated.windows(2), [Verdict::Held, Verdict::RolledBack], "{:?}", gated.last());
+    assert_eq!(gated.served().version, good.version);
+    let bytes = |weights: &Weights| weights.parameters().to_bytes().unwrap();
+    assert!(bytes(&gated.learner.trainer.weights()) == bytes(&good), "the candidate goes on from it");
+    assert_eq!((gated.status().rolled_back, gated.status().kept), (1, None));
+    gated.restart(able().learning_rate);
+    assert_eq!(gated.served().version, good.version, "after a restart too");
+    assert!(gated.windows(2).contains(&Verdict::Promoted), "{:?}", gated.last());
+    assert_eq!(gated.status().kept, Some(good.version));
+}
+
+#[test]
+fn without_a_gate_in_the_settings_a_saved_one_is_left_alone_and_where_none_was_saved_one_begins() {
+    let gated = learned();
+    let mut bytes = Vec::new();
+    gated.learner.trainer.save(&mut bytes).unwrap();
+    let none: &[u8] = &[];
+    let fresh = Gate::load(options(), able().model, &Device::Cpu, &mut { none }).unwrap();
+    assert!(fresh.published().is_none());
+    let wrong = Gate::load(options(), able().model, &Device::Cpu, &mut &bytes[..]);
+    assert!(wrong.unwrap_err().to_string().contains("a saved gate begins with"));
+    let restored = Trainer::load(able(), &Device::Cpu, &mut &bytes[..]).unwrap();
+    let ungated = gated.rig.learner_at(restored, gated.learner.learned, gated.rig.options());
+    assert_eq!(ungated.served().version, gated.learner.trainer.steps(), "the candidate is served");
+}
