@@ -5,8 +5,8 @@
 //! Measures what the daemon runs, through the same calls; times nothing that a run does only here (files
 //! are read and batches are made before the clock starts).
 
-mod folder;
 mod drift;
+mod folder;
 mod ingest;
 mod ops;
 mod questions;

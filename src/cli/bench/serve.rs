@@ -170,7 +170,7 @@ fn names(events: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let mut keys = Vec::new();
     match events {
         None => {
-            let world = GeneratedWorld { seed: 0 };
+            let world = GeneratedWorld { seed: 0, era_events: 0 };
             for event in (0..EVENTS_NAMED).map(|i| world.event(i)) {
                 keys.extend([event.src, event.dst].map(|key| json!(key.to_string()).to_string()));
             }
