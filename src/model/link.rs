@@ -1,7 +1,10 @@
 //! The link predictor that all models share: how likely an event between two embedded nodes is.
 //!
 //! ```text
-//! logit(u, v) = W_b relu(W_a [z_u ; z_v] + b_a) + b_b        the order of a pair matters
+//! logit(u, v) = W_b relu(W_a x_uv + b_a) + b_b        the order of a pair matters
+//! x_uv        = [z_u ; z_v]                           of models that know a node by what it did
+//!               [z_u ; z_v ; z_u * z_v]               of models that know it by whom it met: the sum of the
+//!                                                     products says how far two nodes met the same ones
 //! ```
 
 use crate::nn::{ParamId, Tape, Var};
@@ -22,13 +25,27 @@ impl MergeParams {
         let hidden = tape.relu(hidden);
         tape.linear(hidden, self.w_b, Some(self.b_b))
     }
+}
 
+/// The link predictor of a model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkPredictor {
+    pub merge: MergeParams,
+    /// Whether it reads the products of the two rows.
+    pub products: bool,
+}
+
+impl LinkPredictor {
     /// Logits `[pairs, 1]` of the pairs `(src[i], dst[i])`, each a row of `embeddings`.
     pub fn logits(&self, tape: &mut Tape<'_>, embeddings: Var, src: Vec<u32>, dst: Vec<u32>) -> Var {
         let sources = tape.gather(embeddings, src);
         let destinations = tape.gather(embeddings, dst);
-        let pairs = tape.concat(&[sources, destinations]);
-        self.apply(tape, pairs)
+        let mut parts = vec![sources, destinations];
+        if self.products {
+            parts.push(tape.mul(sources, destinations));
+        }
+        let pairs = tape.concat(&parts);
+        self.merge.apply(tape, pairs)
     }
 }
 
