@@ -103,7 +103,7 @@ section!(/// `[memory]`
 section!(/// `[model]`
 Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
-    fanout: usize, dropout: f32,
+    fanout: usize, snapshots: usize, snapshot_width: usize, dropout: f32,
 });
 section!(/// `[learner]`
 Learner {
@@ -145,6 +145,12 @@ pub enum ModelKind {
     Graphmixer,
     /// Attention over recent neighbors and theirs, without memory.
     Tgat,
+    /// The mean over recent neighbors, without time or memory.
+    Graphsage,
+    /// Attention over recent neighbors, without time or memory.
+    Gat,
+    /// Attention over neighbors in each of the last windows of time, and over the windows, without memory.
+    Dysat,
 }
 
 /// What the learning rate does after its rise.

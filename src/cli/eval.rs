@@ -73,6 +73,12 @@ pub struct EvalArgs {
     /// Width of the embeddings; 64 for graphmixer and 100 for others if not given (models that look at neighbors)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub embedding_dim: Option<u32>,
+    /// Windows of time looked at (dysat)
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub snapshots: u32,
+    /// How long each of them is, in the unit of the events' times (dysat)
+    #[arg(long, value_name = "TIME", default_value_t = 604_800, value_parser = clap::value_parser!(u64).range(1..))]
+    pub snapshot_width: u64,
     /// Edges of the longest walk counted from either node, 1 to 4 (walk)
     #[arg(long, default_value_t = 3)]
     pub walk_steps: usize,
@@ -105,7 +111,11 @@ impl EvalArgs {
     /// The shape of the model that learns on samples, but for the features of the events; `None` for others.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
-        let options = self.model.shaped(self.embedding_dim)?;
+        let mut options = self.model.shaped(self.embedding_dim)?;
+        if let ModelOptions::Dysat(dysat) = &mut options {
+            dysat.snapshots = self.snapshots as usize;
+            dysat.snapshot_width = self.snapshot_width as usize;
+        }
         Some(self.dropout.map_or(options, |dropout| options.with_dropout(dropout as f32)))
     }
 }

@@ -28,7 +28,7 @@ impl Config {
     fn check_least(&self) -> Result<(), ConfigError> {
         let wide = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
         let (api, model, learner) = (&self.api, &self.model, &self.learner);
-        let at_least_one: [(&'static str, u64); 24] = [
+        let at_least_one: [(&'static str, u64); 26] = [
             ("api.body_bytes_max", wide(api.body_bytes_max)),
             ("api.batch_items_max", wide(api.batch_items_max)),
             ("api.concurrent_requests_max", wide(api.concurrent_requests_max)),
@@ -44,6 +44,8 @@ impl Config {
             ("model.embedding_dimension", wide(model.embedding_dimension)),
             ("model.heads", wide(model.heads)),
             ("model.fanout", wide(model.fanout)),
+            ("model.snapshots", wide(model.snapshots)),
+            ("model.snapshot_width", wide(model.snapshot_width)),
             ("learner.batch_events", wide(learner.batch_events)),
             ("learner.lag_events_max", learner.lag_events_max),
             ("learner.quality_window_batches", wide(learner.quality_window_batches)),
@@ -131,7 +133,7 @@ impl Config {
             "model.heads",
             model.heads,
             "must divide what attention is as wide as: model.memory_dimension + model.time_dimension for tgn, \
-             model.time_dimension and model.embedding_dimension for tgat",
+             model.time_dimension and model.embedding_dimension for tgat, model.embedding_dimension for gat and dysat",
         )?;
         require(
             !matches!(shape, Err(OptionsError::EmbeddingWidth { .. })),
@@ -217,6 +219,7 @@ mod tests {
             ("memory.rows_bytes_max", "1", "must be 0"),
             ("model.heads", "3", "must divide"),
             ("model.heads", "0", "at least 1"),
+            ("model.snapshot_width", "0", "at least 1"),
             ("model.dropout", "1", "below 1"),
             ("api.request_timeout_ms", "0", "at least 1"),
             ("api.concurrent_requests_max", "10001", "at most 10000"),

@@ -1,7 +1,9 @@
 //! `[model]` as the model's options. The same keys shape every model; one that has no use for a key leaves it.
 
 use super::{Config, ModelKind};
-use crate::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
+use crate::model::{
+    DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
+};
 
 impl Config {
     /// The model that the settings describe.
@@ -19,6 +21,16 @@ impl Config {
             }
             ModelKind::Tgat => {
                 TgatOptions { embedding_dim, time_dim, heads, fanout, ..TgatOptions::default() }.into()
+            }
+            ModelKind::Graphsage => {
+                GraphSageOptions { embedding_dim, fanout, ..GraphSageOptions::default() }.into()
+            }
+            ModelKind::Gat => GatOptions { embedding_dim, heads, fanout, ..GatOptions::default() }.into(),
+            ModelKind::Dysat => {
+                let (snapshots, snapshot_width) = (model.snapshots, model.snapshot_width);
+                let shape =
+                    DysatOptions { embedding_dim, time_dim, heads, fanout, ..DysatOptions::default() };
+                DysatOptions { snapshots, snapshot_width, ..shape }.into()
             }
         };
         let (edge, node) = (self.stream.edge_feature_dimension, self.stream.node_feature_dimension);
@@ -47,6 +59,9 @@ mod tests {
             assert_eq!(options.needs().embedding_dim, config.model.embedding_dimension, "{name}");
         }
         assert_eq!(with(&[("model.kind", "graphmixer")]).unwrap().model_options().needs().memory_dim, 0);
+        let dysat = [("model.kind", "dysat"), ("model.snapshots", "3"), ("model.snapshot_width", "3600")];
+        let needs = with(&dysat).unwrap().model_options().needs();
+        assert_eq!((needs.snapshots, needs.window), (3, Some(3600)));
         let error = with(&[("model.kind", "gcn")]).unwrap_err().to_string();
         assert!(error.contains("gcn") && error.contains("model.kind"), "{error}");
         let error =

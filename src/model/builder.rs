@@ -6,7 +6,7 @@
 use thiserror::Error;
 
 use super::OptionsError;
-use super::link::MergeParams;
+use super::link::{LinkPredictor, MergeParams};
 use crate::device::Device;
 use crate::nn::{ParamId, Parameters, Tensor, init};
 
@@ -159,12 +159,20 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The link predictor of embeddings of `dimension` values.
+    /// The link predictor of embeddings of `dimension` values, of rows side by side.
     ///
     /// # Errors
     /// As [`Self::add`].
-    pub fn link(&mut self, dimension: usize) -> Result<MergeParams, ModelError> {
-        self.merge("link", 2 * dimension, dimension, 1)
+    pub fn link(&mut self, dimension: usize) -> Result<LinkPredictor, ModelError> {
+        Ok(LinkPredictor { merge: self.merge("link", 2 * dimension, dimension, 1)?, products: false })
+    }
+
+    /// The same, of rows side by side and their products.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn product_link(&mut self, dimension: usize) -> Result<LinkPredictor, ModelError> {
+        Ok(LinkPredictor { merge: self.merge("link", 3 * dimension, dimension, 1)?, products: true })
     }
 
     /// All that was asked for.

@@ -6,8 +6,11 @@
 //! its link predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
 
 use super::builder::{Builder, ModelError};
+use super::dysat::{Dysat, DysatOptions};
+use super::gat::{Gat, GatOptions};
 use super::graphmixer::{GraphMixer, GraphMixerOptions};
-use super::link::MergeParams;
+use super::graphsage::{GraphSage, GraphSageOptions};
+use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
@@ -107,7 +110,7 @@ macro_rules! models {
                 match self { $(Self::$kind(network) => network.embed(tape, memory, input),)+ }
             }
 
-            fn link(&self) -> &MergeParams {
+            fn link(&self) -> &LinkPredictor {
                 match self { $(Self::$kind(network) => &network.link,)+ }
             }
         }
@@ -118,6 +121,9 @@ models! {
     Tgn(Tgn, TgnOptions) = "tgn",
     GraphMixer(GraphMixer, GraphMixerOptions) = "graphmixer",
     Tgat(Tgat, TgatOptions) = "tgat",
+    GraphSage(GraphSage, GraphSageOptions) = "graphsage",
+    Gat(Gat, GatOptions) = "gat",
+    Dysat(Dysat, DysatOptions) = "dysat",
 }
 
 /// Seeds to embed, with their sample.

@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use super::attention::LAYER_NORM_EPSILON;
 use super::builder::{Builder, ModelError};
-use super::link::MergeParams;
+use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, check, fields};
 use super::{EMPTY_SLOT, EmbeddingInput, Hop};
-use crate::nn::{Groups, ParamId, Reduce, SlotMixing, SlotRows, Tape, Tensor, TimeEncoder, Var};
+use crate::nn::{Groups, ParamId, Reduce, SlotMixing, Tape, TimeEncoder, Var};
 use crate::sampler::SamplingPolicy;
 
 /// Values between the two layers along the channels, per channel.
@@ -69,6 +69,7 @@ impl GraphMixerOptions {
             fanout: self.fanout,
             layers: 1,
             window: None,
+            snapshots: 1,
             memory_dim: 0,
             node_feature_dim: self.node_feature_dim,
             edge_feature_dim: self.edge_feature_dim,
@@ -109,7 +110,7 @@ pub(super) struct GraphMixer {
     token: [ParamId; 2],
     blocks: Vec<Block>,
     output: [ParamId; 2],
-    pub link: MergeParams,
+    pub link: LinkPredictor,
 }
 
 /// One mixer block.
@@ -188,13 +189,7 @@ impl GraphMixer {
 
     /// Tokens `[seeds * K, embedding_dim]`. They do not say who the neighbor is: `none` has no columns.
     fn tokens(&self, tape: &mut Tape<'_>, none: Var, hop: Hop) -> Var {
-        let (edges, edge) = match hop.edge_rows {
-            Some(rows) => (rows, hop.edges),
-            None => (Arc::new(Tensor::zeros(tape.device(), 1, 0)), vec![0; hop.neighbors.len()]),
-        };
-        let (node, edge, deltas) = (hop.neighbors.into(), edge.into(), hop.deltas.into());
-        let rows = SlotRows { nodes: none, node, edges, edge, deltas, time: &self.time };
-        let rows = tape.slot_rows(rows);
+        let rows = hop.slot_rows(tape, none, &self.time);
         tape.linear(rows, self.token[0], Some(self.token[1]))
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{GatheredRows, Neighborhood};
-use crate::nn::Tensor;
+use crate::nn::{SlotRows, Tape, Tensor, TimeEncoder, Var};
 use crate::sampler::MessageFlowGraph;
 
 /// What one level of a network reads: `n` pairs with K slots each.
@@ -30,6 +30,19 @@ pub struct Hop {
     pub edge_rows: Option<Arc<Tensor>>,
     /// Which of these belongs to each slot, `[n * K]`; empty without features.
     pub edges: Vec<u32>,
+}
+
+impl Hop {
+    /// What is in each slot, `[n * K, node columns + edge_feature_dim + time_dim]`: the neighbor's row of `table`, the
+    /// features of the edge and the encoding of the time since then. Empty slots are zeros.
+    pub(super) fn slot_rows(self, tape: &mut Tape<'_>, table: Var, time: &TimeEncoder) -> Var {
+        let (edges, edge) = match self.edge_rows {
+            Some(rows) => (rows, self.edges),
+            None => (Arc::new(Tensor::zeros(tape.device(), 1, 0)), vec![0; self.neighbors.len()]),
+        };
+        let (node, edge, deltas) = (self.neighbors.into(), edge.into(), self.deltas.into());
+        tape.slot_rows(SlotRows { nodes: table, node, edges, edge, deltas, time })
+    }
 }
 
 impl Neighborhood {

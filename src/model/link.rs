@@ -1,7 +1,10 @@
 //! The link predictor that all models share: how likely an event between two embedded nodes is.
 //!
 //! ```text
-//! logit(u, v) = W_b relu(W_a [z_u ; z_v] + b_a) + b_b        the order of a pair matters
+//! logit(u, v) = W_b relu(W_a x_uv + b_a) + b_b        the order of a pair matters
+//! x_uv        = [z_u ; z_v]                           of models that know a node by what it did
+//!               [z_u ; z_v ; z_u * z_v]               of models that know it by whom it met: the sum of the
+//!                                                     products says how far two nodes met the same ones
 //! ```
 
 use crate::nn::{Columns, ParamId, Tape, Var};
@@ -22,11 +25,26 @@ impl MergeParams {
         let hidden = tape.relu(hidden);
         tape.linear(hidden, self.w_b, Some(self.b_b))
     }
+}
 
+/// The link predictor of a model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkPredictor {
+    pub merge: MergeParams,
+    /// Whether it reads the products of the two rows.
+    pub products: bool,
+}
+
+impl LinkPredictor {
     /// Logits `[pairs, 1]` of the pairs `(src[i], dst[i])`, each a row of `embeddings`.
     pub fn logits(&self, tape: &mut Tape<'_>, embeddings: Var, src: Vec<u32>, dst: Vec<u32>) -> Var {
-        let ends = [src, dst].map(|rows| tape.gather_distinct(embeddings, rows));
-        self.apply(tape, ends.into())
+        if !self.products {
+            let ends = [src, dst].map(|rows| tape.gather_distinct(embeddings, rows));
+            return self.merge.apply(tape, ends.into());
+        }
+        let [sources, destinations] = [src, dst].map(|rows| tape.gather(embeddings, rows));
+        let products = tape.mul(sources, destinations);
+        self.merge.apply(tape, [sources, destinations, products].map(Into::into).into())
     }
 }
 

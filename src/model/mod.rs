@@ -1,11 +1,12 @@
 //! Floor 4: temporal graph networks in the papers' words.
 //!
 //! A [`Model`] is one of a list ([`ModelOptions`]): [`tgn`] with its memory, and models that remember nothing but the
-//! graph, as [`graphmixer`] and [`tgat`]. It says in plain numbers what it [`Needs`] of a batch: what is sampled, how
-//! wide its memory is (0: it has none), which rows are gathered. A batch's seeds and sample become a [`Neighborhood`]
-//! of distinct nodes, whose feature rows are gathered ([`GatheredRows`]) and which then passes three steps, each a
-//! method that records onto a tape: [`Model::fresh_memory`] applies pending messages, [`Model::embed`] makes a row
-//! of each seed, [`Model::logits`] scores pairs.
+//! graph: [`graphmixer`] and [`tgat`], which know a node by what it did when, and [`graphsage`], [`gat`] and [`dysat`],
+//! which know it by whom it met. It says in plain numbers what it [`Needs`] of a batch: what is sampled, how wide its
+//! memory is (0: it has none), which rows are gathered. A batch's seeds and sample become a [`Neighborhood`] of
+//! distinct nodes, whose feature rows are gathered ([`GatheredRows`]) and which then passes three steps, each a method
+//! that records onto a tape: [`Model::fresh_memory`] applies pending messages, [`Model::embed`] makes a row of each
+//! seed, [`Model::logits`] scores pairs.
 //!
 //! [`TgnState`] is what a model remembers of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
 //! [`TgnState::remember`] writes memory back and stores the batch's messages, which the *next* batch applies: no event
@@ -19,8 +20,12 @@
 mod attention;
 mod builder;
 mod choice;
+pub mod dysat;
+pub mod gat;
 mod gathered;
+mod graph_attention;
 pub mod graphmixer;
+pub mod graphsage;
 mod hop;
 mod limit;
 mod link;
@@ -30,6 +35,7 @@ mod needs;
 mod neighborhood;
 mod remember;
 mod rows;
+mod signature;
 mod state;
 pub(crate) mod tables;
 pub mod tgat;
@@ -39,8 +45,11 @@ mod weights;
 
 pub use builder::ModelError;
 pub use choice::{EmbeddingInput, Model, ModelOptions};
+pub use dysat::DysatOptions;
+pub use gat::GatOptions;
 pub use gathered::{GatherError, GatheredRows, MailRows};
 pub use graphmixer::GraphMixerOptions;
+pub use graphsage::GraphSageOptions;
 pub use hop::Hop;
 pub use link::probability;
 pub use mailbox::{Mailbox, PendingMessage};

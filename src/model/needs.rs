@@ -16,6 +16,9 @@ pub struct Needs {
     pub layers: usize,
     /// Only edges of this age at most count, in the stream's unit.
     pub window: Option<i64>,
+    /// Windows one behind the other that are sampled for each seed, each with its own K edges; 1 unless there is a
+    /// `window` that says how long each is.
+    pub snapshots: usize,
     /// Values of a node's memory row. With 0 the model remembers nothing of a node and leaves no messages.
     pub memory_dim: usize,
     /// Values of a node's feature row, 0 if the model reads none.
@@ -101,4 +104,12 @@ pub(super) fn check(at_least_one: &[(&'static str, usize)], dropout: f32) -> Res
         return Err(OptionsError::Dropout { dropout });
     }
     Ok(())
+}
+
+/// Checks that `heads`, at least 1, divides each of these widths.
+pub(super) fn check_heads(heads: usize, widths: &[(usize, &'static str)]) -> Result<(), OptionsError> {
+    match widths.iter().find(|(width, _)| !width.is_multiple_of(heads)) {
+        Some(&(width, parts)) => Err(OptionsError::Heads { heads, width, parts }),
+        None => Ok(()),
+    }
 }

@@ -7,6 +7,7 @@
 
 use hashbrown::HashMap;
 
+use super::Needs;
 use crate::event::{EventTime, NodeId};
 use crate::sampler::{Layer, Layers, MessageFlowGraph, Seeds};
 
@@ -56,6 +57,8 @@ impl DistinctNodes {
 pub struct Neighborhood {
     seed_nodes: Vec<NodeId>,
     seed_times: Vec<EventTime>,
+    /// What is asked of the sampler where that is more than the seeds: every seed again for each further snapshot.
+    asked: (Vec<NodeId>, Vec<EventTime>),
     layers: Layers,
     nodes: DistinctNodes,
     pairs: Vec<u32>,
@@ -79,15 +82,28 @@ impl Neighborhood {
         self.seed_times.extend_from_slice(times);
     }
 
-    /// Lets `draw` sample the seeds into the neighborhood's own buffers.
+    /// Lets `draw` sample the seeds into the neighborhood's own buffers, as a model with these needs wants them. Where
+    /// it wants snapshots the first layer has all seeds at their times, then all of them a window earlier, and so on.
     ///
     /// # Errors
     /// What `draw` returns; the seeds stay and may be sampled again.
     pub fn sample_with<E>(
         &mut self,
+        needs: &Needs,
         draw: impl FnOnce(Seeds<'_>, &mut Layers) -> Result<(), E>,
     ) -> Result<(), E> {
-        draw(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, &mut self.layers)
+        let Self { seed_nodes, seed_times, asked: (nodes, times), layers, .. } = self;
+        let (2.., Some(width)) = (needs.snapshots, needs.window) else {
+            return draw(Seeds { nodes: seed_nodes, times: seed_times }, layers);
+        };
+        nodes.clear();
+        times.clear();
+        for back in (0..).take(needs.snapshots) {
+            let before = width.saturating_mul(back);
+            nodes.extend_from_slice(seed_nodes);
+            times.extend(seed_times.iter().map(|time| EventTime(time.0.saturating_sub(before))));
+        }
+        draw(Seeds { nodes, times }, layers)
     }
 
     /// Gives every seed and sampled neighbor its slot.
@@ -152,7 +168,9 @@ impl Neighborhood {
         let words = self.seed_nodes.capacity() + self.pairs.capacity() + self.neighbors.capacity();
         let words = words + self.nodes.nodes.capacity();
         let slots = self.nodes.slots.allocation_size();
-        words * 4 + self.seed_times.capacity() * 8 + self.layers.bytes() + slots
+        let words = words + self.asked.0.capacity();
+        let times = self.seed_times.capacity() + self.asked.1.capacity();
+        words * 4 + times * 8 + self.layers.bytes() + slots
     }
 }
 
@@ -161,7 +179,7 @@ mod tests {
     use super::*;
     use crate::event::EdgeBatch;
     use crate::graph::{GraphOptions, GraphStore};
-    use crate::model::TgnOptions;
+    use crate::model::{DysatOptions, TgnOptions};
 
     #[test]
     fn slots_follow_first_appearance() {
@@ -175,8 +193,11 @@ mod tests {
         for _ in 0..2 {
             neighborhood.clear();
             neighborhood.add_seeds(&[5, 1, 5].map(NodeId), &[9, 9, 2].map(EventTime));
-            let request = TgnOptions { fanout: 2, ..TgnOptions::default() }.needs().sample_request();
-            neighborhood.sample_with(|seeds, out| out.sample(graph.view(), seeds, &request, 1)).unwrap();
+            let needs = TgnOptions { fanout: 2, ..TgnOptions::default() }.needs();
+            let request = needs.sample_request();
+            neighborhood
+                .sample_with(&needs, |seeds, out| out.sample(graph.view(), seeds, &request, 1))
+                .unwrap();
             neighborhood.number();
             assert_eq!(neighborhood.nodes().nodes(), [5, 1, 7, 9, 8].map(NodeId));
             assert_eq!(neighborhood.pairs(), [0, 1, 0]);
@@ -185,5 +206,32 @@ mod tests {
         }
         assert_eq!(neighborhood.nodes().slot(NodeId(9)), Some(3));
         assert_eq!(neighborhood.nodes().slot(NodeId(3)), None);
+    }
+
+    #[test]
+    fn snapshots_are_windows_one_behind_the_other() {
+        let mut batch = EdgeBatch::default();
+        for time in [0, 10, 11, 19, 20, 29, 30, 35] {
+            batch.push_edge(NodeId(1), NodeId(time), EventTime(i64::from(time)));
+        }
+        let graph = GraphStore::new(GraphOptions::default());
+        graph.apply(&batch).unwrap();
+        let shape = DysatOptions { snapshots: 3, snapshot_width: 10, fanout: 2, ..DysatOptions::default() };
+        let (needs, mut neighborhood) = (shape.needs(), Neighborhood::default());
+        let request = needs.sample_request();
+        for _ in 0..2 {
+            neighborhood.clear();
+            neighborhood.add_seeds(&[1, 35].map(NodeId), &[30, 36].map(EventTime));
+            let draw = |seeds: Seeds<'_>, out: &mut Layers| out.sample(graph.view(), seeds, &request, 1);
+            neighborhood.sample_with(&needs, draw).unwrap();
+            neighborhood.number();
+        }
+        let layer = &neighborhood.layers()[0];
+        assert_eq!(layer.times, [30, 36, 20, 26, 10, 16].map(EventTime));
+        assert_eq!(layer.graph.counts, [2, 1, 2, 0, 1, 0]);
+        let none = NodeId::NONE;
+        let found = [[NodeId(29), NodeId(20)], [NodeId(1), none], [NodeId(19), NodeId(11)]].concat();
+        assert_eq!(layer.graph.neighbors[..6], found);
+        assert_eq!((neighborhood.pairs(), neighborhood.seeds().count()), (&[0, 1, 0, 1, 0, 1][..], 2));
     }
 }

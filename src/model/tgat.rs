@@ -14,8 +14,8 @@
 use super::EmbeddingInput;
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, ModelError};
-use super::link::MergeParams;
-use super::needs::{Needs, OptionsError, check, fields};
+use super::link::LinkPredictor;
+use super::needs::{Needs, OptionsError, check, check_heads, fields};
 use crate::nn::{ParamId, Tape, TimeEncoder, Var};
 use crate::sampler::SamplingPolicy;
 
@@ -64,6 +64,7 @@ impl TgatOptions {
             fanout: self.fanout,
             layers: self.layers,
             window: None,
+            snapshots: 1,
             memory_dim: 0,
             node_feature_dim: self.node_feature_dim,
             edge_feature_dim: self.edge_feature_dim,
@@ -78,10 +79,7 @@ impl TgatOptions {
     pub fn validate(&self) -> Result<(), OptionsError> {
         check(&self.counts(), self.dropout)?;
         let widths = [(self.time_dim, "time_dim"), (self.embedding_dim, "embedding_dim")];
-        match widths.into_iter().find(|(width, _)| !width.is_multiple_of(self.heads)) {
-            Some((width, parts)) => Err(OptionsError::Heads { heads: self.heads, width, parts }),
-            None => Ok(()),
-        }
+        check_heads(self.heads, &widths)
     }
 
     /// The options as named numbers.
@@ -109,7 +107,7 @@ pub(super) struct Tgat {
     time: TimeEncoder,
     features: Option<ParamId>,
     blocks: Vec<AttentionBlock>,
-    pub link: MergeParams,
+    pub link: LinkPredictor,
 }
 
 impl Tgat {

@@ -257,7 +257,7 @@ impl QueryEngine {
         rows: &mut GatheredRows,
     ) -> Result<(), GatherError> {
         let (request, view) = (needs.sample_request(), self.graph.view());
-        neighborhood.sample_with(|seeds, out| out.sample(view, seeds, &request, needs.layers))?;
+        neighborhood.sample_with(needs, |seeds, out| out.sample(view, seeds, &request, needs.layers))?;
         neighborhood.number();
         rows.clear();
         if needs.edge_feature_dim > 0 {

@@ -247,7 +247,7 @@ impl Trainer {
 /// Samples the seeds of `neighborhood`.
 fn draw(needs: &Needs, world: &World<'_>, neighborhood: &mut Neighborhood) -> Result<(), GatherError> {
     let request = needs.sample_request();
-    Ok(neighborhood.sample_with(|seeds, out| out.sample(world.view, seeds, &request, needs.layers))?)
+    Ok(neighborhood.sample_with(needs, |seeds, out| out.sample(world.view, seeds, &request, needs.layers))?)
 }
 
 /// Fetches the rows that were numbered, and those of `nodes`.

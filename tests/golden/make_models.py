@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
-"""Writes models.safetensors: what plain PyTorch versions of GraphMixer, TGAT and JODIE do with a small stream.
+"""Writes models.safetensors: what plain PyTorch versions of the models beside TGN do with a small stream.
 
     pip install torch numpy safetensors && python3 tests/golden/make_models.py
 
 As make_tgn.py does it: every seed on its own, with autograd in 64 bits, layers of torch.nn where there are any.
 """
 
-import pathlib
-
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 from torch.nn import functional as F
 
-from make_tgn import BATCHES, EVENTS, NODES, Tgn, stream
+from make_tgn import NODES, Tgn, linear, merge, norm, run, write
 
 CASES = {
     "graphmixer": dict(kind="graphmixer", d=6, dt=8, k=5, blocks=2, de=0, dn=0),
@@ -22,19 +19,13 @@ CASES = {
     "tgat_features": dict(kind="tgat", d=4, dt=6, k=2, heads=2, layers=3, de=3, dn=2),
     "jodie": dict(kind="jodie", dm=8, d=8, dt=6, k=1, heads=1, de=0, dn=0),
     "jodie_features": dict(kind="jodie", dm=6, d=6, dt=4, k=1, heads=1, de=3, dn=2),
+    "graphsage": dict(kind="graphsage", d=6, dr=7, k=3, layers=1, de=0, dn=0),
+    "graphsage_features": dict(kind="graphsage", d=5, dr=6, k=2, layers=2, de=3, dn=2),
+    "gat": dict(kind="gat", d=6, dr=7, k=3, heads=2, layers=1, de=0, dn=0),
+    "gat_features": dict(kind="gat", d=6, dr=6, k=3, heads=2, layers=2, de=3, dn=2),
+    "dysat": dict(kind="dysat", d=6, dr=7, dt=5, k=3, heads=2, snapshots=3, width=50000, de=0, dn=0),
+    "dysat_features": dict(kind="dysat", d=4, dr=6, dt=3, k=2, heads=1, snapshots=4, width=3000, de=3, dn=2),
 }
-
-
-def linear(name, rows, cols):
-    return {f"{name}.w": (rows, cols), f"{name}.b": (1, rows)}
-
-
-def norm(name, cols):
-    return {f"{name}.gamma": (1, cols), f"{name}.beta": (1, cols)}
-
-
-def merge(name, cols, hidden, rows):
-    return {f"{name}.w_a": (hidden, cols), f"{name}.b_a": (1, hidden), f"{name}.w_b": (rows, hidden), f"{name}.b_b": (1, rows)}
 
 
 class Stateless:
@@ -44,10 +35,13 @@ class Stateless:
         self.c, self.w = case, weights
         self.xe, self.xn = edge_features, node_features
         self.src, self.dst, self.time = events
-        j = np.arange(case["dt"])
-        self.omega = (10.0 ** (-9.0 * j / (case["dt"] - 1))).astype(np.float32)
+        j = np.arange(case.get("dt", 0))
+        self.omega = (10.0 ** (-9.0 * j / (len(j) - 1))).astype(np.float32)
 
-    phi, link, neighbors = Tgn.phi, Tgn.link, Tgn.neighbors
+    phi, link, neighbors, learned = Tgn.phi, Tgn.link, Tgn.neighbors, Tgn.learned
+
+    def state(self):
+        return {}
 
     def affine(self, name, x):
         return F.linear(x, self.w[f"{name}.w"], self.w[f"{name}.b"][0])
@@ -56,9 +50,6 @@ class Stateless:
         return F.layer_norm(x, (x.shape[-1],), self.w[f"{name}.gamma"][0], self.w[f"{name}.beta"][0], 1e-5)
 
     def remember(self, batch):
-        pass
-
-    def learned(self, batch):
         pass
 
 
@@ -167,65 +158,112 @@ class Jodie(Tgn):
                 self.last[n] = max(times)
 
 
-KINDS = {"graphmixer": GraphMixer, "tgat": Tgat, "jodie": Jodie}
+def mix(x):
+    """The output function of SplitMix64."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ x >> shift) * factor % 2**64
+    return x ^ x >> 31
 
 
-def initial(rng, shapes):
-    weights = {}
-    for name, shape in shapes.items():
-        value = rng.uniform(-1, 1, shape) / np.sqrt(shape[1]) + (1 if name.endswith("gamma") else 0)
-        value = value * (0 if name.endswith("statistics") else 1)
-        weights[name] = torch.tensor(value.astype(np.float32).astype(np.float64), requires_grad=True)
-    return weights
+def signature(node, width):
+    """Signs of a node: the bits of a number drawn with the key (stream, node, 0, 0), lowest first, 1 for minus."""
+    state = 0x243F6A8885A308D3
+    for word in (0x7369676E61747572, node, 0, 0):
+        state = mix((state + (word + 1) * 0x9E3779B97F4A7C15) % 2**64)
+    size = float(np.float32(1) / np.sqrt(np.float32(width)))
+    return torch.tensor([-size if state >> bit & 1 else size for bit in range(width)])
 
 
-def run(name, case, rng):
-    src, dst, time, negative = stream(rng)
-    count, kind = BATCHES * EVENTS, KINDS[case["kind"]]
-    edge_features = torch.tensor(rng.normal(size=(count, case["de"])).astype(np.float32).astype(np.float64))
-    node_features = torch.tensor(rng.normal(size=(NODES, case["dn"])).astype(np.float32).astype(np.float64))
-    weights = initial(rng, kind.shapes(case))
-    out = {f"initial.{n}": w.detach().numpy().copy() for n, w in weights.items()}
-    model = kind(case, weights, edge_features, node_features, (src, dst, time))
-    optimizer = torch.optim.Adam(weights.values(), lr=1e-3)
-    positive_scores, negative_scores, losses = [], [], []
-    for b in range(BATCHES):
-        batch, bound = range(b * EVENTS, (b + 1) * EVENTS), (b + 1) * EVENTS
-        z = lambda node, e: model.embed(int(node), time[e], bound)
-        positive = torch.stack([model.link(z(src[e], e), z(dst[e], e)) for e in batch])
-        against = torch.stack([model.link(z(src[e], e), z(negative[e], e)) for e in batch])
-        bce = F.binary_cross_entropy_with_logits
-        loss = bce(positive, torch.ones(EVENTS)) + bce(against, torch.zeros(EVENTS))
-        for w in weights.values():
-            w.grad = torch.zeros_like(w)
-        loss.backward()
-        gradients = {f"gradient.{n}": w.grad.numpy().copy() for n, w in weights.items()}
-        model.learned(batch)
-        model.remember(batch)
-        optimizer.step()
-        positive_scores.append(torch.sigmoid(positive).detach().numpy())
-        negative_scores.append(torch.sigmoid(against).detach().numpy())
-        losses.append(loss.item())
-    out |= gradients | {f"final.{n}": w.detach().numpy().copy() for n, w in weights.items()}
-    with torch.no_grad():
-        if isinstance(model, Tgn):
-            out["memory"] = model.memory.numpy().copy()
-            out["published"] = torch.stack([model.fresh(n) for n in range(NODES)]).numpy()
-        out["embeddings"] = torch.stack([model.embed(n, time.max() + 100, count) for n in range(NODES)]).numpy()
-    out |= {"positive": np.stack(positive_scores), "negative": np.stack(negative_scores), "loss": np.array(losses)}
-    out |= {"edge_features": edge_features.numpy(), "node_features": node_features.numpy(), "omega": model.omega}
-    out = {n: np.asarray(v).astype(np.float32) for n, v in out.items()}
-    integers = {"src": src, "dst": dst, "time": time, "against": negative}
-    integers |= {f"case.{n}": np.array([v]) for n, v in case.items() if n != "kind"}
-    out |= {n: v.astype(np.int64) for n, v in integers.items()}
-    return {f"{name}.{n}": np.ascontiguousarray(v) for n, v in out.items()}
+class Signed(Stateless):
+    """What models that know nodes by signatures share."""
+
+    def row(self, node):
+        return torch.cat([self.xn[node], signature(int(node), self.c["dr"])])
+
+    def link(self, zu, zv):
+        hidden = torch.relu(F.linear(torch.cat([zu, zv, zu * zv]), self.w["link.w_a"], self.w["link.b_a"][0]))
+        return F.linear(hidden, self.w["link.w_b"], self.w["link.b_b"][0])[0]
+
+    def embed(self, node, time, bound, level=None):
+        level = self.c["layers"] if level is None else level
+        if level == 0:
+            return self.row(node)
+        found = self.neighbors(node, time, bound)
+        slots = [torch.cat([self.embed(j, t, bound, level - 1), self.xe[e]]) for t, e, j in found]
+        z = self.layer(f"level{level}", self.embed(node, time, bound, level - 1), slots)
+        return torch.relu(z) if level < self.c["layers"] else z
+
+
+class GraphSage(Signed):
+    @staticmethod
+    def shapes(c):
+        shapes, below = {}, c["dn"] + c["dr"]
+        for level in range(1, c["layers"] + 1):
+            shapes |= linear(f"level{level}", c["d"], 2 * below + c["de"])
+            below = c["d"]
+        return shapes | merge("link", 3 * c["d"], c["d"], 1)
+
+    def layer(self, name, own, slots):
+        met = torch.stack(slots).mean(0) if slots else torch.zeros(len(own) + self.c["de"])
+        return self.affine(name, torch.cat([own, met]))
+
+
+class Gat(Signed):
+    @staticmethod
+    def layer_shapes(c, name, below):
+        shapes = {f"{name}.w_v": (c["d"], below + c["de"]), f"{name}.w_q": (c["d"], below), f"{name}.a": (c["d"], 1)}
+        return shapes | linear(f"{name}.own", c["d"], below)
+
+    @classmethod
+    def shapes(cls, c):
+        shapes, below = {}, c["dn"] + c["dr"]
+        for level in range(1, c["layers"] + 1):
+            shapes |= cls.layer_shapes(c, f"level{level}", below)
+            below = c["d"]
+        return shapes | merge("link", 3 * c["d"], c["d"], 1)
+
+    def layer(self, name, own, slots):
+        z = self.affine(f"{name}.own", own)
+        if not slots:
+            return z
+        heads = lambda x: x.reshape(-1, self.c["heads"], self.c["d"] // self.c["heads"])
+        v = torch.stack(slots) @ self.w[f"{name}.w_v"].T
+        inside = F.leaky_relu(v + F.linear(own, self.w[f"{name}.w_q"]), 0.2)
+        # The scale is that of dot products; it might as well be part of a.
+        score = (heads(inside) * heads(self.w[f"{name}.a"][:, 0])).sum(-1) / np.sqrt(self.c["d"] // self.c["heads"])
+        return z + (torch.softmax(score, 0)[..., None] * heads(v)).sum(0).reshape(-1)
+
+
+class Dysat(Gat):
+    @classmethod
+    def shapes(cls, c):
+        shapes = cls.layer_shapes(c, "structure", c["dn"] + c["dr"]) | {"snapshots.w_q": (c["d"], c["d"])}
+        shapes |= {f"snapshots.w_{x}": (c["d"], c["d"] + c["dt"]) for x in "kv"}
+        return shapes | merge("link", 3 * c["d"], c["d"], 1)
+
+    def embed(self, node, time, bound):
+        rows, found_in = [], []
+        for s in range(self.c["snapshots"]):
+            end = time - s * self.c["width"]
+            # The newest before the end of the snapshot, of those the ones after its start.
+            found = [(t, e, j) for t, e, j in self.neighbors(node, end, bound) if t >= end - self.c["width"]]
+            slots = [torch.cat([self.row(j), self.xe[e]]) for _, e, j in found]
+            rows.append(self.layer("structure", self.row(node), slots))
+            found_in += [s] if found else []
+        if not found_in:
+            return rows[0]
+        heads = lambda x: x.reshape(-1, self.c["heads"], self.c["d"] // self.c["heads"]).transpose(0, 1)
+        slots = torch.stack([torch.cat([rows[s], self.phi(s)]) for s in found_in])
+        q, k, v = F.linear(rows[0], self.w["snapshots.w_q"]), slots @ self.w["snapshots.w_k"].T, slots @ self.w["snapshots.w_v"].T
+        return rows[0] + F.scaled_dot_product_attention(heads(q), heads(k), heads(v)).reshape(-1)
+
+
+KINDS = {"graphmixer": GraphMixer, "tgat": Tgat, "jodie": Jodie, "graphsage": GraphSage, "gat": Gat, "dysat": Dysat}
 
 
 if __name__ == "__main__":
-    torch.set_default_dtype(torch.float64)
     tensors = {}
     for seed, (name, case) in enumerate(CASES.items()):
-        tensors |= run(name, case, np.random.default_rng(100 + seed))
-    path = pathlib.Path(__file__).with_name("models.safetensors")
-    save_file(tensors, path)
-    print(path, path.stat().st_size, "bytes")
+        told = lambda model: {f"case.{n}": np.array([v]) for n, v in case.items() if n != "kind"}
+        tensors |= run(name, KINDS[case["kind"]], case, np.random.default_rng(100 + seed), told)
+    write("models.safetensors", tensors)

@@ -14,6 +14,7 @@ import pathlib
 import numpy as np
 import torch
 from safetensors.numpy import save_file
+from torch.nn import functional as F
 
 torch.set_default_dtype(torch.float64)
 NODES, BATCHES, EVENTS, ORIGIN = 12, 5, 6, 1_600_000_000
@@ -37,43 +38,40 @@ def stream(rng):
     return src, dst, time, negative
 
 
-def initial(rng, c):
+def linear(name, rows, cols):
+    return {f"{name}.w": (rows, cols), f"{name}.b": (1, rows)}
+
+
+def norm(name, cols):
+    return {f"{name}.gamma": (1, cols), f"{name}.beta": (1, cols)}
+
+
+def merge(name, cols, hidden, rows):
+    return {f"{name}.w_a": (hidden, cols), f"{name}.b_a": (1, hidden), f"{name}.w_b": (rows, hidden), f"{name}.b_b": (1, rows)}
+
+
+def initial(rng, shapes):
     """Weights by name; sizes as torch.nn would give them."""
-    width, slot = c["dm"] + c["dt"], c["dm"] + c["de"] + c["dt"]
-    message = 2 * c["dm"] + c["de"] + c["dt"]
-    shapes = {
-        "memory.w_ih": (3 * c["dm"], message),
-        "memory.w_hh": (3 * c["dm"], c["dm"]),
-        "memory.b_ih": (1, 3 * c["dm"]),
-        "memory.b_hh": (1, 3 * c["dm"]),
-        "attention.w_q": (width, width),
-        "attention.w_k": (width, slot),
-        "attention.w_v": (width, slot),
-        "attention.w_o": (width, width),
-        "attention.b_o": (1, width),
-        "attention.gamma": (1, width),
-        "attention.beta": (1, width),
-        "merge.w_a": (c["d"], width + c["dm"]),
-        "merge.b_a": (1, c["d"]),
-        "merge.w_b": (c["d"], c["d"]),
-        "merge.b_b": (1, c["d"]),
-        "link.w_a": (c["d"], 2 * c["d"]),
-        "link.b_a": (1, c["d"]),
-        "link.w_b": (1, c["d"]),
-        "link.b_b": (1, 1),
-    }
-    if c["dn"] not in (0, c["dm"]):
-        shapes["features.w"] = (c["dm"], c["dn"])
     weights = {}
     for name, shape in shapes.items():
-        value = rng.uniform(-1, 1, shape) / np.sqrt(shape[1])
-        if name == "attention.gamma":
-            value = 1 + value
+        value = rng.uniform(-1, 1, shape) / np.sqrt(shape[1]) + (1 if name.endswith("gamma") else 0)
+        value = value * (0 if name.endswith("statistics") else 1)
         weights[name] = torch.tensor(value.astype(np.float32).astype(np.float64), requires_grad=True)
     return weights
 
 
 class Tgn:
+    @staticmethod
+    def shapes(c):
+        width, slot = c["dm"] + c["dt"], c["dm"] + c["de"] + c["dt"]
+        message = 2 * c["dm"] + c["de"] + c["dt"]
+        shapes = {"memory.w_ih": (3 * c["dm"], message), "memory.w_hh": (3 * c["dm"], c["dm"])}
+        shapes |= {"memory.b_ih": (1, 3 * c["dm"]), "memory.b_hh": (1, 3 * c["dm"])}
+        shapes |= {"attention.w_q": (width, width), "attention.w_k": (width, slot), "attention.w_v": (width, slot)}
+        shapes |= {"attention.w_o": (width, width), "attention.b_o": (1, width)} | norm("attention", width)
+        shapes |= merge("merge", width + c["dm"], c["d"], c["d"]) | merge("link", 2 * c["d"], c["d"], 1)
+        return shapes | ({"features.w": (c["dm"], c["dn"])} if c["dn"] not in (0, c["dm"]) else {})
+
     def __init__(self, case, weights, edge_features, node_features, events):
         self.c, self.w = case, weights
         self.xe, self.xn = edge_features, node_features
@@ -139,7 +137,7 @@ class Tgn:
             scores = torch.einsum("hd,khd->hk", q, keys) / np.sqrt(size)
             attended = torch.einsum("hk,khd->hd", torch.softmax(scores, 1), values).reshape(-1)
         out = self.w["attention.w_o"] @ attended + self.w["attention.b_o"][0] + residual
-        out = torch.nn.functional.layer_norm(
+        out = F.layer_norm(
             out, (width,), self.w["attention.gamma"][0], self.w["attention.beta"][0], 1e-5
         )
         hidden = torch.relu(self.w["merge.w_a"] @ torch.cat([out, own]) + self.w["merge.b_a"][0])
@@ -148,6 +146,12 @@ class Tgn:
     def link(self, zu, zv):
         hidden = torch.relu(self.w["link.w_a"] @ torch.cat([zu, zv]) + self.w["link.b_a"][0])
         return (self.w["link.w_b"] @ hidden + self.w["link.b_b"][0])[0]
+
+    def learned(self, batch):
+        """What follows the stream without a gradient: nothing."""
+
+    def state(self):
+        return {"memory": self.memory, "published": torch.stack([self.fresh(n) for n in range(NODES)])}
 
     def remember(self, batch):
         """Writes memory of the batch's nodes, then stores the last raw message of each."""
@@ -164,54 +168,57 @@ class Tgn:
             self.mail[v] = (self.memory[u].clone(), e, self.time[e])
 
 
-def run(name, case, rng):
+def run(name, kind, case, rng, told):
+    """Five batches with Adam. `told` makes whole numbers of the finished model that are told besides the events."""
     src, dst, time, negative = stream(rng)
     count = BATCHES * EVENTS
     edge_features = torch.tensor(rng.normal(size=(count, case["de"])).astype(np.float32).astype(np.float64))
     node_features = torch.tensor(rng.normal(size=(NODES, case["dn"])).astype(np.float32).astype(np.float64))
-    weights = initial(rng, case)
+    weights = initial(rng, kind.shapes(case))
     out = {f"initial.{n}": w.detach().numpy().copy() for n, w in weights.items()}
-    model = Tgn(case, weights, edge_features, node_features, (src, dst, time))
+    model = kind(case, weights, edge_features, node_features, (src, dst, time))
     optimizer = torch.optim.Adam(weights.values(), lr=1e-3)
     positive_scores, negative_scores, losses = [], [], []
     for b in range(BATCHES):
-        batch = range(b * EVENTS, (b + 1) * EVENTS)
-        bound = (b + 1) * EVENTS
+        batch, bound = range(b * EVENTS, (b + 1) * EVENTS), (b + 1) * EVENTS
         z = lambda node, e: model.embed(int(node), time[e], bound)
         positive = torch.stack([model.link(z(src[e], e), z(dst[e], e)) for e in batch])
         against = torch.stack([model.link(z(src[e], e), z(negative[e], e)) for e in batch])
-        bce = torch.nn.functional.binary_cross_entropy_with_logits
+        bce = F.binary_cross_entropy_with_logits
         loss = bce(positive, torch.ones(EVENTS)) + bce(against, torch.zeros(EVENTS))
         # Zeros, not None: every parameter's Adam counts the first batch, in which no memory is pending.
         for w in weights.values():
             w.grad = torch.zeros_like(w)
         loss.backward()
         gradients = {f"gradient.{n}": w.grad.numpy().copy() for n, w in weights.items()}
+        model.learned(batch)
         model.remember(batch)
         optimizer.step()
         positive_scores.append(torch.sigmoid(positive).detach().numpy())
         negative_scores.append(torch.sigmoid(against).detach().numpy())
         losses.append(loss.item())
     out |= gradients | {f"final.{n}": w.detach().numpy().copy() for n, w in weights.items()}
-    out["memory"] = model.memory.numpy().copy()
     with torch.no_grad():
-        out["published"] = torch.stack([model.fresh(n) for n in range(NODES)]).numpy()
-        later = time.max() + 100
-        out["embeddings"] = torch.stack([model.embed(n, later, count) for n in range(NODES)]).numpy()
+        out |= {n: v.numpy().copy() for n, v in model.state().items()}
+        out["embeddings"] = torch.stack([model.embed(n, time.max() + 100, count) for n in range(NODES)]).numpy()
     out |= {"positive": np.stack(positive_scores), "negative": np.stack(negative_scores), "loss": np.array(losses)}
-    out = {n: v.astype(np.float32) for n, v in out.items()}
-    out |= {"edge_features": edge_features.numpy().astype(np.float32)}
-    out |= {"node_features": node_features.numpy().astype(np.float32), "omega": model.omega}
-    events = {"src": src, "dst": dst, "time": time, "against": negative, "updated": np.array(model.updated)}
-    events["shape"] = np.array([case[k] for k in ("dm", "dt", "d", "heads", "k", "de", "dn")])
-    out |= {n: v.astype(np.int64) for n, v in events.items()}
+    out |= {"edge_features": edge_features.numpy(), "node_features": node_features.numpy(), "omega": model.omega}
+    out = {n: np.asarray(v).astype(np.float32) for n, v in out.items()}
+    integers = {"src": src, "dst": dst, "time": time, "against": negative} | told(model)
+    out |= {n: v.astype(np.int64) for n, v in integers.items()}
     return {f"{name}.{n}": np.ascontiguousarray(v) for n, v in out.items()}
+
+
+def write(name, tensors):
+    path = pathlib.Path(__file__).with_name(name)
+    save_file(tensors, path)
+    print(path, path.stat().st_size, "bytes")
 
 
 if __name__ == "__main__":
     tensors = {}
     for seed, (name, case) in enumerate(CASES.items()):
-        tensors |= run(name, case, np.random.default_rng(seed))
-    path = pathlib.Path(__file__).with_name("tgn.safetensors")
-    save_file(tensors, path)
-    print(path, path.stat().st_size, "bytes")
+        shape = np.array([case[k] for k in ("dm", "dt", "d", "heads", "k", "de", "dn")])
+        told = lambda model: {"updated": np.array(model.updated), "shape": shape}
+        tensors |= run(name, Tgn, case, np.random.default_rng(seed), told)
+    write("tgn.safetensors", tensors)

@@ -183,7 +183,10 @@ fn tgn_under_prequential_has_edgebank_beside_it() {
 #[test]
 fn every_model_is_measured_by_its_name_with_its_own_defaults() {
     let folder = tempfile::tempdir().unwrap();
-    for (model, dropout) in [("tgn", 0.1), ("jodie", 0.1), ("graphmixer", 0.4), ("tgat", 0.1)] {
+    for (model, dropout) in [("tgn", 0.1), ("jodie", 0.1), ("graphmixer", 0.4), ("tgat", 0.1)]
+        .into_iter()
+        .chain(["graphsage", "gat", "dysat"].map(|model| (model, 0.1)))
+    {
         let flags = ["--model", model, "--protocol", "prequential", "--batch-size", "100"];
         let found = eval(folder.path(), &flags).unwrap();
         share(&found, "last15_average_precision");

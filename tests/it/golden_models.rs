@@ -8,7 +8,10 @@ use evergraph::device::Device;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
-use evergraph::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions, Weights, probability};
+use evergraph::model::{
+    DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
+    Weights, probability,
+};
 use evergraph::nn::{Parameters, Tensor, TimeEncoder};
 use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
 use safetensors::SafeTensors;
@@ -249,6 +252,58 @@ fn jodie_as_pytorch() {
                 embedding_dim: golden.number("d"),
                 time_dim: golden.number("dt"),
                 ..TgnOptions::jodie()
+            };
+            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+        });
+    }
+}
+
+#[test]
+fn graphsage_as_pytorch() {
+    for case in ["graphsage", "graphsage_features"] {
+        check("models", case, |golden| {
+            let options = GraphSageOptions {
+                embedding_dim: golden.number("d"),
+                signature_dim: golden.number("dr"),
+                fanout: golden.number("k"),
+                layers: golden.number("layers"),
+                ..GraphSageOptions::default()
+            };
+            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+        });
+    }
+}
+
+#[test]
+fn gat_as_pytorch() {
+    for case in ["gat", "gat_features"] {
+        check("models", case, |golden| {
+            let options = GatOptions {
+                embedding_dim: golden.number("d"),
+                signature_dim: golden.number("dr"),
+                heads: golden.number("heads"),
+                fanout: golden.number("k"),
+                layers: golden.number("layers"),
+                ..GatOptions::default()
+            };
+            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+        });
+    }
+}
+
+#[test]
+fn dysat_as_pytorch() {
+    for case in ["dysat", "dysat_features"] {
+        check("models", case, |golden| {
+            let options = DysatOptions {
+                embedding_dim: golden.number("d"),
+                signature_dim: golden.number("dr"),
+                time_dim: golden.number("dt"),
+                heads: golden.number("heads"),
+                fanout: golden.number("k"),
+                snapshots: golden.number("snapshots"),
+                snapshot_width: golden.number("width"),
+                ..DysatOptions::default()
             };
             ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
         });

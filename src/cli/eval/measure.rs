@@ -64,7 +64,7 @@ impl Run<'_> {
                 let mut model = walk_trainer(args)?;
                 evaluate_dyglib(stream, &populations, &negatives, &mut model, &options, candidates, watch)
             }
-            ModelName::Tgn | ModelName::Jodie | ModelName::Graphmixer | ModelName::Tgat => {
+            _ => {
                 let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
                 evaluate_dyglib(stream, &populations, &negatives, &mut model, &options, candidates, watch)
             }
@@ -100,7 +100,7 @@ impl Run<'_> {
             ModelName::Walk => {
                 evaluate_mrr(stream, &populations, parts, &mut walk_trainer(args)?, &options, watch)
             }
-            ModelName::Tgn | ModelName::Jodie | ModelName::Graphmixer | ModelName::Tgat => {
+            _ => {
                 let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
                 evaluate_mrr(stream, &populations, parts, &mut model, &options, watch)
             }
@@ -123,14 +123,14 @@ impl Run<'_> {
             ModelName::Walk => {
                 evaluate_node_label(stream, &populations, &mut walk_trainer(args)?, &options, watch)
             }
-            ModelName::Tgn | ModelName::Jodie | ModelName::Graphmixer | ModelName::Tgat => {
-                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
-                evaluate_node_label(stream, &populations, &mut model, &options, watch)
-            }
             ModelName::Edgebank | ModelName::Poptrack => {
                 anyhow::bail!(
                     "--protocol node-label needs a model that says something of a node, such as tgn or walk"
                 )
+            }
+            _ => {
+                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
+                evaluate_node_label(stream, &populations, &mut model, &options, watch)
             }
         }?;
         report.node_label_figures(&figures);
@@ -155,7 +155,7 @@ impl Run<'_> {
             ModelName::Walk => {
                 evaluate_prequential(stream, &mut walk_trainer(args)?, Some(bank()), batch_size, seed, watch)
             }
-            ModelName::Tgn | ModelName::Jodie | ModelName::Graphmixer | ModelName::Tgat => {
+            _ => {
                 let mut model = TestThenTrain::new(stream, trainer(args, stream)?, args.sight.into())?;
                 evaluate_prequential(stream, &mut model, Some(bank()), batch_size, seed, watch)
             }

@@ -76,6 +76,10 @@ impl Report {
                     Decay::Span(power) => self.set("walk_decay_span_power", power),
                 }
             }
+            ModelName::Dysat => {
+                self.set("snapshots", args.snapshots);
+                self.set("snapshot_width", args.snapshot_width);
+            }
             ModelName::Poptrack => self.set("half_life_events", args.half_life),
             _ => {}
         }

@@ -7,7 +7,9 @@ use std::str::FromStr;
 use clap::ValueEnum;
 
 use crate::model::walk::Decay;
-use crate::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
+use crate::model::{
+    DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
+};
 use crate::train::edgebank::BankRule;
 use crate::train::evaluate::learned::Sight;
 
@@ -22,6 +24,12 @@ pub enum ModelName {
     Graphmixer,
     /// Attention over 20 recent neighbors and 20 of each of theirs, without memory
     Tgat,
+    /// The mean over the 10 most recent neighbors, without time or memory
+    Graphsage,
+    /// Attention over the 10 most recent neighbors, without time or memory
+    Gat,
+    /// Attention over 10 neighbors in each of the last few windows of time, and over the windows; without memory
+    Dysat,
     /// Projected walk counts and a small network; samples no neighbors
     Walk,
     /// The baseline that remembers pairs
@@ -39,6 +47,9 @@ impl ModelName {
             Self::Jodie => TgnOptions::jodie().into(),
             Self::Graphmixer => GraphMixerOptions::default().into(),
             Self::Tgat => TgatOptions::default().into(),
+            Self::Graphsage => GraphSageOptions::default().into(),
+            Self::Gat => GatOptions::default().into(),
+            Self::Dysat => DysatOptions::default().into(),
             Self::Walk | Self::Edgebank | Self::Poptrack => return None,
         })
     }

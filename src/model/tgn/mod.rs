@@ -17,7 +17,7 @@ pub use options::{Embedding, TgnOptions, Updater};
 
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, Fill, ModelError};
-use super::link::MergeParams;
+use super::link::LinkPredictor;
 use crate::nn::{GruParams, ParamId, RnnParams, TimeEncoder};
 use embedding::Gaps;
 
@@ -29,7 +29,7 @@ pub(super) struct Tgn {
     updater: Cell,
     features: Option<ParamId>,
     embedding: Module,
-    pub link: MergeParams,
+    pub link: LinkPredictor,
 }
 
 /// What turns a message into memory.

@@ -1,7 +1,7 @@
 //! The shape of a TGN: every number that decides which parameters exist and what they mean. Knows nothing of
 //! learning rates or batches: those belong to the trainer.
 
-use crate::model::needs::{Needs, OptionsError, check, fields};
+use crate::model::needs::{Needs, OptionsError, check, check_heads, fields};
 use crate::sampler::SamplingPolicy;
 
 /// What turns a message into memory.
@@ -108,6 +108,7 @@ impl TgnOptions {
             fanout: if self.embedding == Embedding::Attention { self.fanout } else { 0 },
             layers: 1,
             window: None,
+            snapshots: 1,
             memory_dim: self.memory_dim,
             node_feature_dim: self.node_feature_dim,
             edge_feature_dim: self.edge_feature_dim,
@@ -121,10 +122,7 @@ impl TgnOptions {
     /// Names the first option that is out of range.
     pub fn validate(&self) -> Result<(), OptionsError> {
         check(&self.counts(), self.dropout)?;
-        let width = self.attention_dim();
-        if !width.is_multiple_of(self.heads) {
-            return Err(OptionsError::Heads { heads: self.heads, width, parts: "memory_dim + time_dim" });
-        }
+        check_heads(self.heads, &[(self.attention_dim(), "memory_dim + time_dim")])?;
         let (embedding, memory) = (self.embedding_dim, self.memory_dim);
         if self.embedding != Embedding::Attention && embedding != memory {
             return Err(OptionsError::EmbeddingWidth { embedding, memory });

@@ -1,0 +1,177 @@
+//! DySAT: whom a node met in each of the last few windows of time, and attention over the windows. It remembers
+//! nothing.
+//!
+//! The model is that of Sankar et al., "DySAT: Deep Neural Representation Learning on Dynamic Graphs via Self-Attention
+//! Networks" (2020):
+//!
+//! ```text
+//! snapshot s      the edges with time in [t - (s + 1) W, t - s W), s = 0 .. S - 1; of each node the K most recent
+//! h0_i            = [x_i ; r_i]                    features, where nodes have any, and signature (see `signature`)
+//! h_is            = mask(layer(h0_i ; h0_j, e_ij))                    structure: over the neighbors in snapshot s
+//! z_i             = h_i0 + attention(h_i0 W_Q ; [h_is ; phi(s)] W_K, [h_is ; phi(s)] W_V)
+//!                                                  time: over the snapshots in which the node met anybody
+//! ```
+//! The layer of the structure is that of `graph_attention`, phi says which snapshot it is. Snapshots are counted back
+//! from the moment that is asked about, not along a calendar, so that a question never falls into a half-filled one;
+//! and only the row of the newest is asked for, so nothing has to be masked. The sum with `h_i0` keeps what the
+//! structure said: with a linear layer over both instead, Wikipedia edits came to an average precision of 0.911 in
+//! place of 0.947 (8 snapshots of 3 days, 3 epochs). Pairs are scored with the products of their rows, for the reason
+//! that GraphSAGE has.
+
+use super::builder::{Builder, ModelError};
+use super::graph_attention::GraphAttention;
+use super::link::LinkPredictor;
+use super::needs::{Needs, OptionsError, check, check_heads, fields};
+use super::signature::SIGNATURE_DIM;
+use super::{EMPTY_SLOT, EmbeddingInput};
+use crate::nn::{ParamId, Tape, TemporalAttention, TimeEncoder, Var};
+use crate::sampler::SamplingPolicy;
+
+/// Shape of a DySAT. The defaults have 99,601 parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DysatOptions {
+    /// Width d of a node's row; at least 1.
+    pub embedding_dim: usize,
+    /// Width d_r of a signature; at least 1.
+    pub signature_dim: usize,
+    /// Width d_T of the encoding of a snapshot's place; at least 1.
+    pub time_dim: usize,
+    /// Attention heads; divides `embedding_dim`.
+    pub heads: usize,
+    /// Most recent neighbors K looked at in each snapshot; at least 1.
+    pub fanout: usize,
+    /// Snapshots S; at least 1.
+    pub snapshots: usize,
+    /// How long a snapshot is, in the stream's unit of time; at least 1.
+    pub snapshot_width: usize,
+    /// Width of a node's feature row; 0 means nodes have none.
+    pub node_feature_dim: usize,
+    /// Width of an edge's feature row; 0 means edges have none.
+    pub edge_feature_dim: usize,
+    /// Share of values dropped while training.
+    pub dropout: f32,
+}
+
+impl Default for DysatOptions {
+    fn default() -> Self {
+        Self {
+            embedding_dim: 100,
+            signature_dim: SIGNATURE_DIM,
+            time_dim: 100,
+            heads: 2,
+            fanout: 10,
+            snapshots: 4,
+            snapshot_width: 604_800,
+            node_feature_dim: 0,
+            edge_feature_dim: 0,
+            dropout: 0.1,
+        }
+    }
+}
+
+impl DysatOptions {
+    /// What the model wants of a batch: neighbors in every snapshot.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        Needs {
+            policy: SamplingPolicy::Recent,
+            fanout: self.fanout,
+            layers: 1,
+            window: Some(i64::try_from(self.snapshot_width).unwrap_or(i64::MAX)),
+            snapshots: self.snapshots,
+            memory_dim: 0,
+            node_feature_dim: self.node_feature_dim,
+            edge_feature_dim: self.edge_feature_dim,
+            embedding_dim: self.embedding_dim,
+        }
+    }
+
+    /// Checks that the options describe a model.
+    ///
+    /// # Errors
+    /// Names the first option that is out of range.
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        check(&self.counts(), self.dropout)?;
+        check_heads(self.heads, &[(self.embedding_dim, "embedding_dim")])
+    }
+
+    /// The options as named numbers.
+    #[must_use]
+    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
+        fields(&self.counts(), [self.node_feature_dim, self.edge_feature_dim], self.dropout, &[])
+    }
+
+    /// What must be at least 1.
+    fn counts(&self) -> [(&'static str, usize); 7] {
+        [
+            ("embedding_dim", self.embedding_dim),
+            ("signature_dim", self.signature_dim),
+            ("time_dim", self.time_dim),
+            ("heads", self.heads),
+            ("fanout", self.fanout),
+            ("snapshots", self.snapshots),
+            ("snapshot_width", self.snapshot_width),
+        ]
+    }
+}
+
+/// The parameters of a DySAT.
+#[derive(Clone, Debug)]
+pub(super) struct Dysat {
+    options: DysatOptions,
+    place: TimeEncoder,
+    structure: GraphAttention,
+    w_q: ParamId,
+    w_k: ParamId,
+    w_v: ParamId,
+    pub link: LinkPredictor,
+}
+
+impl Dysat {
+    pub fn build(options: DysatOptions, b: &mut Builder<'_>) -> Result<Self, ModelError> {
+        let DysatOptions { embedding_dim: d, node_feature_dim, edge_feature_dim, time_dim, .. } = options;
+        let widths = [node_feature_dim + options.signature_dim, edge_feature_dim, d];
+        Ok(Self {
+            options,
+            place: TimeEncoder::fixed(time_dim),
+            structure: GraphAttention::build(b, "structure", widths, options.heads)?,
+            w_q: b.weight("snapshots.w_q", d, d)?,
+            w_k: b.weight("snapshots.w_k", d, d + time_dim)?,
+            w_v: b.weight("snapshots.w_v", d, d + time_dim)?,
+            link: b.product_link(d)?,
+        })
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
+    pub fn embed(&self, tape: &mut Tape<'_>, _memory: Var, input: &EmbeddingInput<'_>) -> Var {
+        let DysatOptions { node_feature_dim, signature_dim, snapshots, heads, dropout, .. } = self.options;
+        let rows = input.signed_rows(tape, node_feature_dim, signature_dim);
+        let [seed, step] = input.dropout;
+        let hop = input.neighborhood.hop(1, input.rows);
+        let (seeds, met) = (hop.own.len() / snapshots, hop.counts.clone());
+        // Snapshot by snapshot, all seeds in each.
+        let structure = self.structure.apply(tape, rows, hop);
+        let structure = tape.dropout(structure, dropout, [seed, step, 0]);
+        let newest = tape.rows(structure, 0..seeds);
+        let places =
+            move || (0..seeds).flat_map(move |seed| (0..snapshots).map(move |s| (s, s * seeds + seed)));
+        let slot = |(_, row): (usize, usize)| if met[row] > 0 { row as u32 } else { EMPTY_SLOT };
+        let over_time = tape.temporal_attention(TemporalAttention {
+            query: newest,
+            queries: None,
+            nodes: structure,
+            slots: places().map(slot).collect(),
+            deltas: places().map(|(s, _)| s as f32).collect(),
+            edge_rows: None,
+            edge_slots: None,
+            w_q: self.w_q,
+            w_k: self.w_k,
+            w_v: self.w_v,
+            heads,
+            time: &self.place,
+            dropout,
+            key: [seed, step, 1],
+        });
+        tape.add(newest, over_time)
+    }
+}

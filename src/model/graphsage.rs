@@ -1,0 +1,144 @@
+//! GraphSAGE: a node is what it is and the mean of whom it met last. It has no time and remembers nothing.
+//!
+//! The model is that of Hamilton et al., "Inductive Representation Learning on Large Graphs" (2017), with the mean for
+//! an aggregator:
+//!
+//! ```text
+//! h0_i  = [x_i ; r_i]                        features, where nodes have any, and signature (see `signature`)
+//! hl_i  = mask(W_l [h(l-1)_i ; mean_j [h(l-1)_j ; e_ij]] + b_l)      over the K neighbors; relu between levels
+//! z_i   = hL_i
+//! ```
+//! Neighbors are the most recent ones, where the paper draws any; rows are not normalized. One level is the default,
+//! where the paper has two: with nothing but signatures to see, neighbors of neighbors blur more than they tell
+//! (average precision of two levels against one, 5 epochs: Wikipedia edits 0.961 and 0.964, UCI messages 0.706 and
+//! 0.864). Pairs are scored with the products of their rows (see `link`), as who met whom shows in these: without
+//! them Wikipedia comes to 0.912.
+
+use std::sync::Arc;
+
+use super::EmbeddingInput;
+use super::builder::{Builder, ModelError};
+use super::link::LinkPredictor;
+use super::needs::{Needs, OptionsError, check, fields};
+use super::signature::SIGNATURE_DIM;
+use crate::nn::{Groups, ParamId, Reduce, Tape, TimeEncoder, Var};
+use crate::sampler::SamplingPolicy;
+
+/// Shape of a GraphSAGE. The defaults have 43,101 parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GraphSageOptions {
+    /// Width d of a node's row at every level; at least 1.
+    pub embedding_dim: usize,
+    /// Width d_r of a signature; at least 1.
+    pub signature_dim: usize,
+    /// Most recent neighbors K looked at in each layer; at least 1.
+    pub fanout: usize,
+    /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
+    pub layers: usize,
+    /// Width of a node's feature row; 0 means nodes have none.
+    pub node_feature_dim: usize,
+    /// Width of an edge's feature row; 0 means edges have none.
+    pub edge_feature_dim: usize,
+    /// Share of values dropped while training, behind each level.
+    pub dropout: f32,
+}
+
+impl Default for GraphSageOptions {
+    fn default() -> Self {
+        Self {
+            embedding_dim: 100,
+            signature_dim: SIGNATURE_DIM,
+            fanout: 10,
+            layers: 1,
+            node_feature_dim: 0,
+            edge_feature_dim: 0,
+            dropout: 0.1,
+        }
+    }
+}
+
+impl GraphSageOptions {
+    /// What the model wants of a batch: neighbors in all layers.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        Needs {
+            policy: SamplingPolicy::Recent,
+            fanout: self.fanout,
+            layers: self.layers,
+            window: None,
+            snapshots: 1,
+            memory_dim: 0,
+            node_feature_dim: self.node_feature_dim,
+            edge_feature_dim: self.edge_feature_dim,
+            embedding_dim: self.embedding_dim,
+        }
+    }
+
+    /// Checks that the options describe a model.
+    ///
+    /// # Errors
+    /// Names the first option that is out of range.
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        check(&self.counts(), self.dropout)
+    }
+
+    /// The options as named numbers.
+    #[must_use]
+    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
+        fields(&self.counts(), [self.node_feature_dim, self.edge_feature_dim], self.dropout, &[])
+    }
+
+    /// What must be at least 1.
+    fn counts(&self) -> [(&'static str, usize); 4] {
+        [
+            ("embedding_dim", self.embedding_dim),
+            ("signature_dim", self.signature_dim),
+            ("fanout", self.fanout),
+            ("layers", self.layers),
+        ]
+    }
+}
+
+/// The parameters of a GraphSAGE.
+#[derive(Clone, Debug)]
+pub(super) struct GraphSage {
+    options: GraphSageOptions,
+    no_time: TimeEncoder,
+    levels: Vec<[ParamId; 2]>,
+    pub link: LinkPredictor,
+}
+
+impl GraphSage {
+    pub fn build(options: GraphSageOptions, b: &mut Builder<'_>) -> Result<Self, ModelError> {
+        let GraphSageOptions { embedding_dim, signature_dim, node_feature_dim, edge_feature_dim, .. } =
+            options;
+        let level = |level| {
+            let below = if level == 1 { node_feature_dim + signature_dim } else { embedding_dim };
+            b.linear(&format!("level{level}"), embedding_dim, 2 * below + edge_feature_dim)
+        };
+        let levels = (1..=options.layers).map(level).collect::<Result<_, _>>()?;
+        let (no_time, link) = (TimeEncoder::fixed(0), b.product_link(embedding_dim)?);
+        Ok(Self { options, no_time, levels, link })
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
+    pub fn embed(&self, tape: &mut Tape<'_>, _memory: Var, input: &EmbeddingInput<'_>) -> Var {
+        let GraphSageOptions { node_feature_dim, signature_dim, dropout, layers, fanout, .. } = self.options;
+        let mut rows = input.signed_rows(tape, node_feature_dim, signature_dim);
+        let [seed, step] = input.dropout;
+        for (level, &[w, b]) in (1..).zip(&self.levels) {
+            let mut hop = input.neighborhood.hop(level, input.rows);
+            let filled = Groups::Slots { slots: fanout, counts: Arc::new(std::mem::take(&mut hop.counts)) };
+            let own = tape.gather(rows, std::mem::take(&mut hop.own));
+            let met = hop.slot_rows(tape, rows, &self.no_time);
+            let met = tape.reduce(met, &filled, Reduce::Mean);
+            let both = tape.concat(&[own, met]);
+            rows = tape.linear(both, w, Some(b));
+            if level < layers {
+                rows = tape.relu(rows);
+            }
+            rows = tape.dropout(rows, dropout, [seed, step, level as u64]);
+        }
+        rows
+    }
+}
