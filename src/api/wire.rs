@@ -104,7 +104,7 @@ pub struct Wait {
     pub wait_ms: Option<u64>,
 }
 
-/// What is answered for a node that the graph does not know.
+/// What is answered for nodes that the graph does not know; default `error`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownNodes {
@@ -135,9 +135,8 @@ pub struct EmbeddingsRequest {
     /// after the latest event. With `graph.retention`, a question about a past time finds those neighbors only that
     /// are not released yet.
     pub at: Option<i64>,
-    /// What is answered for nodes that the graph does not know; default `error`.
     #[serde(default)]
-    #[schema(inline)]
+    #[allow(missing_docs)] // words beside a reference would be a second schema
     pub unknown: UnknownNodes,
     /// Answer only once `applied_position` is at least this.
     pub after: Option<u64>,
@@ -203,9 +202,8 @@ pub struct ScoresRequest {
     /// after the latest event. With `graph.retention`, a question about a past time finds those neighbors only that
     /// are not released yet.
     pub at: Option<i64>,
-    /// What is answered for nodes that the graph does not know; default `error`.
     #[serde(default)]
-    #[schema(inline)]
+    #[allow(missing_docs)] // words beside a reference would be a second schema
     pub unknown: UnknownNodes,
     /// Answer only once `applied_position` is at least this.
     pub after: Option<u64>,

@@ -14,6 +14,9 @@ use rayon::prelude::*;
 /// Products with fewer multiply-adds than this run on the calling thread: waking others costs more.
 const PARALLEL_FROM: usize = 1 << 19;
 
+/// Values of a product from which on there is enough of it for any number of threads to share.
+const SMALL: usize = 1 << 18;
+
 /// Sums of fewer products than twice this are not cut into pieces.
 const PIECE: usize = 256;
 
@@ -153,7 +156,7 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
 
 /// Into how many pieces the sums of an `m x n` product over `k` are cut.
 fn pieces(m: usize, n: usize, k: usize) -> usize {
-    let is_long = k >= 2 * m.max(n) && m * n * k >= PARALLEL_FROM;
+    let is_long = k >= 2 * m.max(n) && m * n <= SMALL && m * n * k >= PARALLEL_FROM;
     if is_long { (k / PIECE).clamp(1, PIECES_MAX) } else { 1 }
 }
 

@@ -125,13 +125,14 @@ impl QueryEngine {
         let ids: Vec<Option<NodeId>> = keys.iter().map(|key| self.lookup(key, unknown)).collect();
         let asked = distinct(ids.iter().flatten().copied());
         let dimension = weights.model().needs().embedding_dim;
+        let cold = self.cold(&asked);
         let vectors = self.embed(&weights, asked.nodes(), at)?;
         let found = |id: NodeId| {
             let vector = embedding_of(id, &asked, &vectors, dimension);
             if !vector.iter().all(|value| value.is_finite()) {
                 return Ok(NodeEmbedding::NotFinite);
             }
-            let (last_event, cold) = (self.graph.last_event(id)?, !self.states.has(id));
+            let (last_event, cold) = (self.graph.last_event(id)?, is_cold(id, &asked, &cold));
             Ok::<_, SpillError>(NodeEmbedding::Found { vector: vector.to_vec(), last_event, cold })
         };
         let embeddings = ids.into_iter().map(|id| id.map_or(Ok(NodeEmbedding::Unknown), found));
@@ -157,12 +158,13 @@ impl QueryEngine {
         let ids: Vec<_> = pairs.iter().map(lookup).collect();
         let known: Vec<_> = ids.iter().filter_map(|&(src, dst)| src.zip(dst)).collect();
         let asked = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
+        let cold_ones = self.cold(&asked);
         let vectors = self.embed(&weights, asked.nodes(), at)?;
         let mut probabilities = self.score(&weights, &asked, &vectors, &known).into_iter();
         let score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
             Some((src, dst)) => match probabilities.next().filter(|probability| probability.is_finite()) {
                 Some(probability) => {
-                    let cold = !self.states.has(src) || !self.states.has(dst);
+                    let cold = [src, dst].iter().any(|&end| is_cold(end, &asked, &cold_ones));
                     PairScore::Found { probability, cold }
                 }
                 None => PairScore::NotFinite,
@@ -198,6 +200,12 @@ impl QueryEngine {
             neighbors: found.filled(0).filter_map(neighbor).collect(),
             freshness,
         }))
+    }
+
+    /// Which of the asked nodes the model has learned nothing about, by slot; asked before they are embedded, so that
+    /// no answer counts as warm that was made from zeros.
+    fn cold(&self, asked: &DistinctNodes) -> Vec<bool> {
+        asked.nodes().iter().map(|&id| !self.states.has(id)).collect()
     }
 
     /// The node of a key. The model sees a node without an id as one that has neither events nor features.
@@ -318,6 +326,11 @@ fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
         nodes.insert(id);
     }
     nodes
+}
+
+/// Whether an asked node is cold.
+fn is_cold(node: NodeId, asked: &DistinctNodes, cold: &[bool]) -> bool {
+    asked.slot(node).and_then(|slot| cold.get(slot as usize).copied()).unwrap_or(true)
 }
 
 /// The embedding of an asked node among those of all asked nodes.

@@ -95,6 +95,7 @@ pub type Watch<'a> = dyn FnMut(&Progress) + 'a;
 #[cfg(test)]
 mod tests {
     use super::dyglib::{PartNegatives, evaluate_dyglib};
+    use super::learned::Sight;
     use super::prequential::evaluate_prequential;
     use super::*;
     use crate::event::{EventTime, NodeId};
@@ -139,7 +140,7 @@ mod tests {
         let stream = stream((0..100).map(|t| (t % 3, 10 + t)));
         let mut recorder = Recorder::default();
         let mut done = Vec::new();
-        let bank = Some(EdgeBank::new(BankRule::Unlimited));
+        let bank = Some((EdgeBank::new(BankRule::Unlimited), Sight::EarlierBatches));
         let report =
             evaluate_prequential(&stream, &mut recorder, bank, 30, 0, &mut |p| done.push(p.done)).unwrap();
         // The 0.85 quantile of 0..=99 is 84.15: 85 events stand before the last part.

@@ -144,7 +144,7 @@ fn continuous_training_on_uci_beats_the_static_split() {
     let Some(folder) = data_folder() else { return };
     let stream = Case::open(&folder, "uci").stream;
     let mut model = TestThenTrain::new(&stream, trainer(0), Sight::WithinBatch).unwrap();
-    let bank = Some(EdgeBank::new(BankRule::Unlimited));
+    let bank = Some((EdgeBank::new(BankRule::Unlimited), Sight::WithinBatch));
     let report = evaluate_prequential(&stream, &mut model, bank, 200, 0, &mut |_| ()).unwrap();
     let last15 = report.contender.last15.unwrap().average_precision;
     assert!((0.94..0.98).contains(&last15), "{last15}");

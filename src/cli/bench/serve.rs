@@ -14,6 +14,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -28,9 +29,12 @@ use crate::daemon::{Daemon, GeneratedOptions, StatusDocument};
 use crate::device::rng;
 use crate::ingest::csv::CsvReader;
 use crate::ingest::generated::{FEATURE_DIMENSION, GeneratedWorld};
-use crate::ingest::produce::{HttpTarget, ProduceOptions, ProduceTarget, produce};
+use crate::ingest::produce::{
+    HttpTarget, ProduceError, ProduceOptions, ProduceReport, ProduceTarget, produce,
+};
 
-/// Names that are asked about are those of this many first events.
+/// Names that are asked about are those of the events that were taken in before the first question, of this many at
+/// most.
 const EVENTS_NAMED: u64 = 20_000;
 
 /// An answer that takes longer has failed.
@@ -80,6 +84,7 @@ struct Figures {
     batched_p99_seconds: f64,
     batch: u32,
     /// Of the scheduled part.
+    asked_requests_per_second: f64,
     requests_per_second: f64,
     p50_seconds: f64,
     p99_seconds: f64,
@@ -99,10 +104,7 @@ struct Figures {
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let folder = Folder::new(args.data.as_deref())?;
     let daemon = start(args, folder.path())?;
-    let keys = names(args.events.as_deref())?;
-    if let Some(events) = &args.events {
-        push(events.clone(), args.events_per_second, &url(&daemon));
-    }
+    let pushing = args.events.as_ref().map(|events| push(events, args.events_per_second, &url(&daemon)));
     output::tell(&format!("{} s of events before the first question …", args.warm_up));
     std::thread::sleep(Duration::from_secs(args.warm_up));
     let begun = (Instant::now(), daemon.status());
@@ -112,10 +114,14 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         args.warm_up
     );
 
+    let keys = names(args.events.as_deref(), begun.1.learner.applied_position.min(EVENTS_NAMED))?;
     let asking = Asking { url: url(&daemon), keys, connections: args.connections, seconds: args.seconds };
     let single = asking.part("single", 1, None)?;
     let batched = asking.part("batched", args.batch as usize, None)?;
     let scheduled = asking.part("scheduled", 1, Some(args.requests_per_second))?;
+    if let Some(pushing) = pushing {
+        ensure_pushing(pushing)?;
+    }
     let figures =
         figures(args, [&single, &batched, &scheduled], (begun.0.elapsed(), &begun.1), &daemon.status());
     daemon.stop()?;
@@ -165,18 +171,18 @@ fn url(daemon: &Daemon) -> String {
     format!("http://{}", daemon.address())
 }
 
-/// Names of nodes as JSON, as often as events name them.
-fn names(events: Option<&Path>) -> anyhow::Result<Vec<String>> {
+/// Names of the nodes of the first `count` events as JSON, as often as events name them.
+fn names(events: Option<&Path>, count: u64) -> anyhow::Result<Vec<String>> {
     let mut keys = Vec::new();
     match events {
         None => {
             let world = GeneratedWorld { seed: 0, era_events: 0 };
-            for event in (0..EVENTS_NAMED).map(|i| world.event(i)) {
+            for event in (0..count).map(|i| world.event(i)) {
                 keys.extend([event.src, event.dst].map(|key| json!(key.to_string()).to_string()));
             }
         }
         Some(path) => {
-            for event in CsvReader::open(path)?.take(EVENTS_NAMED as usize) {
+            for event in CsvReader::open(path)?.take(count as usize) {
                 let event = event.with_context(|| path.display().to_string())?;
                 keys.extend([event.src, event.dst].map(|key| json!(key.to_string()).to_string()));
             }
@@ -186,17 +192,28 @@ fn names(events: Option<&Path>) -> anyhow::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Pushes the file at this pace, on a thread that ends with the file or with the daemon.
-fn push(events: PathBuf, events_per_second: f64, url: &str) {
-    let target = HttpTarget { give_up_after: Duration::ZERO, ..HttpTarget::new(url) };
+type Pushing = JoinHandle<Result<ProduceReport, ProduceError>>;
+
+/// Pushes the file at this pace, on a thread that ends with the file or some seconds after the daemon.
+fn push(events: &Path, events_per_second: f64, url: &str) -> Pushing {
+    let target = HttpTarget { give_up_after: PATIENCE, ..HttpTarget::new(url) };
     let mut options = ProduceOptions::new(events, ProduceTarget::Http(target));
     options.events_per_second = Some(events_per_second);
     options.batch_events = ((events_per_second / 100.0) as usize).clamp(1, 1000);
-    std::thread::spawn(move || {
-        if let Err(error) = produce(&options, &mut |_| {}) {
-            tracing::debug!(%error, "the push ended");
-        }
-    });
+    std::thread::spawn(move || produce(&options, &mut |_| {}))
+}
+
+/// Fails if there were no events any more beside the questions.
+fn ensure_pushing(pushing: Pushing) -> anyhow::Result<()> {
+    if !pushing.is_finished() {
+        return Ok(());
+    }
+    match pushing.join() {
+        Ok(Err(error)) => Err(error).context("the push of --events ended before the questions"),
+        _ => anyhow::bail!(
+            "--events ended before the questions; ask for fewer --seconds or --events-per-second, or give a longer file"
+        ),
+    }
 }
 
 /// What is asked, whom, and how long.
@@ -281,8 +298,9 @@ impl Asking {
         let body = format!("{{\"nodes\":[{}]}}", names.join(","));
         let answer = agent.post(url).header("content-type", "application/json").send(body);
         let Ok(mut answer) = answer else { return false };
-        let read = answer.body_mut().read_to_vec();
-        answer.status() == 200 && read.is_ok()
+        let read = answer.body_mut().read_to_string();
+        // A node that was not answered stands there with an error.
+        answer.status() == 200 && read.is_ok_and(|text| !text.contains("\"error\""))
     }
 }
 
@@ -308,7 +326,8 @@ fn figures(
         batched_embeddings_per_second: batched.per_second() * f64::from(args.batch),
         batched_p99_seconds: percentile(&batched.seconds, 99),
         batch: args.batch,
-        requests_per_second: args.requests_per_second,
+        asked_requests_per_second: args.requests_per_second,
+        requests_per_second: scheduled.per_second(),
         p50_seconds: percentile(&scheduled.seconds, 50),
         p99_seconds: percentile(&scheduled.seconds, 99),
         p999_seconds: scheduled.seconds.get(rank).copied().unwrap_or(f64::NAN),

@@ -11,7 +11,7 @@ use crate::device;
 use crate::model::walk::WalkOptions;
 use crate::train::edgebank::EdgeBank;
 use crate::train::evaluate::dyglib::{PartNegatives, evaluate_dyglib};
-use crate::train::evaluate::learned::{Learned, TestThenTrain};
+use crate::train::evaluate::learned::{Learned, Sight, TestThenTrain};
 use crate::train::evaluate::mrr::evaluate_mrr;
 use crate::train::evaluate::node_label::evaluate_node_label;
 use crate::train::evaluate::prequential::evaluate_prequential;
@@ -145,19 +145,21 @@ impl Run<'_> {
         self.refuse_negatives()?;
         let Self { args, stream, watch } = self;
         let bank = || EdgeBank::new(args.edgebank.rule());
+        let blind = || Some((bank(), Sight::EarlierBatches));
         let (batch_size, seed) = (args.batch_size as usize, args.seed);
         let figures = match args.model {
             ModelName::Edgebank => evaluate_prequential(stream, &mut bank(), None, batch_size, seed, watch),
             ModelName::Poptrack => {
                 let mut counts = Popularity::new(args.half_life);
-                evaluate_prequential(stream, &mut counts, Some(bank()), batch_size, seed, watch)
+                evaluate_prequential(stream, &mut counts, blind(), batch_size, seed, watch)
             }
             ModelName::Walk => {
-                evaluate_prequential(stream, &mut walk_trainer(args)?, Some(bank()), batch_size, seed, watch)
+                evaluate_prequential(stream, &mut walk_trainer(args)?, blind(), batch_size, seed, watch)
             }
             _ => {
-                let mut model = TestThenTrain::new(stream, trainer(args, stream)?, args.sight.into())?;
-                evaluate_prequential(stream, &mut model, Some(bank()), batch_size, seed, watch)
+                let sight: Sight = args.sight.into();
+                let mut model = TestThenTrain::new(stream, trainer(args, stream)?, sight)?;
+                evaluate_prequential(stream, &mut model, Some((bank(), sight)), batch_size, seed, watch)
             }
         }?;
         report.split(Split::by_quantiles(stream.times()), stream.len());

@@ -6,7 +6,8 @@
 
 use std::time::Instant;
 
-use super::{Contender, EvaluationError, Progress, Stage, Watch};
+use super::learned::Sight;
+use super::{Contender, EvaluationError, Progress, Scores, Stage, Watch};
 use crate::train::StepMode;
 use crate::train::edgebank::EdgeBank;
 use crate::train::negative::DestinationPool;
@@ -48,7 +49,7 @@ struct Meters {
 }
 
 impl Meters {
-    fn push(&mut self, scores: &super::Scores, decile: usize, in_last15: bool) {
+    fn push(&mut self, scores: &Scores, decile: usize, in_last15: bool) {
         self.all.push(&scores.positive, &scores.negative);
         if let Some(meter) = self.deciles.get_mut(decile) {
             meter.push(&scores.positive, &scores.negative);
@@ -67,14 +68,15 @@ impl Meters {
     }
 }
 
-/// Runs `contender`, and `baseline` beside it, over the whole stream once.
+/// Runs `contender`, and `baseline` beside it, over the whole stream once. The baseline sees of a batch what the
+/// contender's sight shows of it.
 ///
 /// # Errors
 /// When the stream is empty or the contender fails.
 pub fn evaluate_prequential(
     stream: &Stream,
     contender: &mut dyn Contender,
-    mut baseline: Option<EdgeBank>,
+    mut baseline: Option<(EdgeBank, Sight)>,
     batch_size: usize,
     seed: u64,
     watch: &mut Watch<'_>,
@@ -100,8 +102,16 @@ pub fn evaluate_prequential(
         let scores = contender.take(&batch, StepMode::Train)?;
         seconds += clock.elapsed().as_secs_f64();
         own.push(&scores, decile, start >= last15);
-        if let Some(bank) = &mut baseline {
-            others.push(&bank.take(&batch, StepMode::Train)?, decile, start >= last15);
+        if let Some((bank, sight)) = &mut baseline {
+            let scores = match sight {
+                Sight::EarlierBatches => bank.take(&batch, StepMode::Train)?,
+                Sight::WithinBatch => {
+                    let (src, dst, other) = (&batch.src, &batch.dst, &batch.negative_dst);
+                    let (positive, negative) = bank.score_in_time(src, dst, other, &batch.times);
+                    Scores { positive, negative }
+                }
+            };
+            others.push(&scores, decile, start >= last15);
         }
         pool.extend(&batch.dst);
         (start, number) = (end, number + 1);
