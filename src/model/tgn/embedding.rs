@@ -39,19 +39,15 @@ impl Gaps {
         Ok(Self { w, b: bias, statistics: b.add("drift.statistics", 1, 3, Fill::Constant(0.0))? })
     }
 
-    /// `h * (1 + w g + b)`; g is 0 without a gap.
-    fn drift(&self, tape: &mut Tape<'_>, h: Var, gaps: impl Iterator<Item = Option<f32>>) -> Var {
+    /// `h * (1 + w g + b)`.
+    fn drift(&self, tape: &mut Tape<'_>, h: Var, gaps: impl Iterator<Item = f32>) -> Var {
         let (mean, deviation) = match *tape.parameters().get(self.statistics).data() {
             [mean, variance, _] if variance > 0.0 => (mean, variance.sqrt()),
             _ => (0.0, f32::INFINITY),
         };
         let rows = tape.value(h).rows();
         let mut column = tape.take(rows, 1);
-        column
-            .data_mut()
-            .iter_mut()
-            .zip(gaps)
-            .for_each(|(g, gap)| *g = gap.map_or(0.0, |gap| (gap - mean) / deviation));
+        column.data_mut().iter_mut().zip(gaps).for_each(|(g, gap)| *g = (gap - mean) / deviation);
         let column = tape.constant(column);
         let factor = tape.linear(column, self.w, Some(self.b));
         let moved = tape.mul(h, factor);
@@ -91,7 +87,8 @@ impl Tgn {
             Module::Identity => tape.gather(rows, input.neighborhood.pairs().to_vec()),
             Module::Time(gaps) => {
                 let own = tape.gather(rows, input.neighborhood.pairs().to_vec());
-                let gap = |(node, time)| (input.last_event)(node).map(|last| gap(last, time));
+                // Without an event there is no memory that could drift.
+                let gap = |(node, time)| (input.last_event)(node).map_or(0.0, |last| gap(last, time));
                 gaps.drift(tape, own, input.neighborhood.seeds().map(gap))
             }
         };
