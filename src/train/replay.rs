@@ -51,7 +51,7 @@ impl ReplayOptions {
         let places = last.checked_sub(history.start)? + 1;
         let random = rng::random_u64([STREAM, key[0], key[1], key[2]]);
         let back = match self.policy {
-            ReplayPolicy::Uniform => (u128::from(random) * u128::from(places) >> 64) as u64,
+            ReplayPolicy::Uniform => ((u128::from(random) * u128::from(places)) >> 64) as u64,
             // The logarithm of the age is uniform.
             ReplayPolicy::Recent => {
                 let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
