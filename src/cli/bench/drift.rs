@@ -2,8 +2,8 @@
 //!
 //! The same model goes over the same stream several times side by side: with weights that are frozen after a first
 //! part, trained on to the end, and trained on with replays of old events; node memory goes on in all of them, and
-//! EdgeBank stands beside. Every batch is scored by each before any is trained on it, with the same negatives, drawn from the
-//! destinations seen so far.
+//! EdgeBank stands beside. Every batch is scored by each before any is trained on it, with the same negatives, drawn
+//! from the destinations seen so far.
 
 use std::path::PathBuf;
 
