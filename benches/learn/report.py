@@ -70,6 +70,8 @@ Of the middle round. Evergraph samples and gathers beside a step; what of it a s
 
 ## What differs
 
+- **Threads.** Evergraph samples and gathers the next batches on one thread more, beside those that compute a step; how long
+  that takes is in the columns above.
 - **PyG's TGN** is made of its `TGNMemory`, `IdentityMessage`, `LastAggregator`, `LastNeighborLoader` and
   `TransformerConv` as its TGN example has them: memory, time encoding and embedding of {width}, 10 neighbors, two
   heads, dropout 0.1. Its attention adds the projected row of the node and ends there; Evergraph's goes on with an
