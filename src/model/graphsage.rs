@@ -11,8 +11,8 @@
 //! Neighbors are the most recent ones, where the paper draws any; rows are not normalized. One level is the default,
 //! where the paper has two: with nothing but signatures to see, neighbors of neighbors blur more than they tell
 //! (average precision of two levels against one, 5 epochs: Wikipedia edits 0.961 and 0.964, UCI messages 0.706 and
-//! 0.864). Pairs are scored with the products of their rows (see `link`), as who met whom shows in these: without
-//! them Wikipedia comes to 0.912.
+//! 0.864). Pairs are scored with the products of their rows (see `link`), as who met whom shows in these: with 20
+//! neighbors and 128 signs Wikipedia came to 0.912 without them in 4 epochs, and to 0.936 with them in one.
 
 use std::sync::Arc;
 
