@@ -1,8 +1,8 @@
 //! The list of models, and [`Model`]: one of them with its parameters.
 //!
 //! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (with the
-//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim` and `dropout`, and the methods `validate`, `needs`
-//! and `as_fields`) and a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of
+//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim` and `dropout`, the method `needs`, and a [`Shape`]) and
+//! a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of
 //! its link predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
 
 use super::builder::{Builder, ModelError};
@@ -11,7 +11,7 @@ use super::gat::{Gat, GatOptions};
 use super::graphmixer::{GraphMixer, GraphMixerOptions};
 use super::graphsage::{GraphSage, GraphSageOptions};
 use super::link::LinkPredictor;
-use super::needs::{Needs, OptionsError};
+use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
 use super::{GatheredRows, Interactions, MailRows, Neighborhood, TgnState};
@@ -51,7 +51,12 @@ macro_rules! models {
             /// # Errors
             /// Names the first option that is out of range.
             pub fn validate(&self) -> Result<(), OptionsError> {
-                match self { $(Self::$kind(options) => options.validate(),)+ }
+                match self {
+                    $(Self::$kind(options) => {
+                        check(&options.counts(), options.dropout)?;
+                        options.check_widths()
+                    })+
+                }
             }
 
             /// What the model wants of a batch.
@@ -64,7 +69,12 @@ macro_rules! models {
             /// added at the end, with 0 for what was so before them.
             #[must_use]
             pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
-                match self { $(Self::$kind(options) => options.as_fields(),)+ }
+                match self {
+                    $(Self::$kind(options) => {
+                        let features = [options.node_feature_dim, options.edge_feature_dim];
+                        fields(&options.counts(), features, options.dropout, &options.choices())
+                    })+
+                }
             }
 
             /// Share of values dropped while training.

@@ -21,11 +21,10 @@
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
 use super::link::LinkPredictor;
-use super::needs::{Needs, OptionsError, check, check_heads, fields};
+use super::needs::{Needs, OptionsError, Shape, check_heads};
 use super::signature::SIGNATURE_DIM;
 use super::{EMPTY_SLOT, EmbeddingInput};
 use crate::nn::{ParamId, Tape, TemporalAttention, TimeEncoder, Var};
-use crate::sampler::SamplingPolicy;
 
 /// Shape of a DySAT. The defaults have 99,601 parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,36 +73,21 @@ impl DysatOptions {
     #[must_use]
     pub fn needs(&self) -> Needs {
         Needs {
-            policy: SamplingPolicy::Recent,
-            fanout: self.fanout,
-            layers: 1,
             window: Some(i64::try_from(self.snapshot_width).unwrap_or(i64::MAX)),
             snapshots: self.snapshots,
-            memory_dim: 0,
-            node_feature_dim: self.node_feature_dim,
-            edge_feature_dim: self.edge_feature_dim,
-            embedding_dim: self.embedding_dim,
+            ..Needs::recent(
+                self.fanout,
+                1,
+                [self.node_feature_dim, self.edge_feature_dim],
+                self.embedding_dim,
+            )
         }
     }
+}
 
-    /// Checks that the options describe a model.
-    ///
-    /// # Errors
-    /// Names the first option that is out of range.
-    pub fn validate(&self) -> Result<(), OptionsError> {
-        check(&self.counts(), self.dropout)?;
-        check_heads(self.heads, &[(self.embedding_dim, "embedding_dim")])
-    }
-
-    /// The options as named numbers.
-    #[must_use]
-    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
-        fields(&self.counts(), [self.node_feature_dim, self.edge_feature_dim], self.dropout, &[])
-    }
-
-    /// What must be at least 1.
-    fn counts(&self) -> [(&'static str, usize); 7] {
-        [
+impl Shape for DysatOptions {
+    fn counts(&self) -> Vec<(&'static str, usize)> {
+        vec![
             ("embedding_dim", self.embedding_dim),
             ("signature_dim", self.signature_dim),
             ("time_dim", self.time_dim),
@@ -112,6 +96,10 @@ impl DysatOptions {
             ("snapshots", self.snapshots),
             ("snapshot_width", self.snapshot_width),
         ]
+    }
+
+    fn check_widths(&self) -> Result<(), OptionsError> {
+        check_heads(self.heads, &[(self.embedding_dim, "embedding_dim")])
     }
 }
 

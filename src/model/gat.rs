@@ -13,10 +13,9 @@ use super::EmbeddingInput;
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
 use super::link::LinkPredictor;
-use super::needs::{Needs, OptionsError, check, check_heads, fields};
+use super::needs::{Needs, OptionsError, Shape, check_heads};
 use super::signature::SIGNATURE_DIM;
 use crate::nn::{Tape, Var};
-use crate::sampler::SamplingPolicy;
 
 /// Shape of a GAT. The defaults have 49,601 parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,43 +57,28 @@ impl GatOptions {
     /// What the model wants of a batch: neighbors in all layers.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        Needs {
-            policy: SamplingPolicy::Recent,
-            fanout: self.fanout,
-            layers: self.layers,
-            window: None,
-            snapshots: 1,
-            memory_dim: 0,
-            node_feature_dim: self.node_feature_dim,
-            edge_feature_dim: self.edge_feature_dim,
-            embedding_dim: self.embedding_dim,
-        }
+        Needs::recent(
+            self.fanout,
+            self.layers,
+            [self.node_feature_dim, self.edge_feature_dim],
+            self.embedding_dim,
+        )
     }
+}
 
-    /// Checks that the options describe a model.
-    ///
-    /// # Errors
-    /// Names the first option that is out of range.
-    pub fn validate(&self) -> Result<(), OptionsError> {
-        check(&self.counts(), self.dropout)?;
-        check_heads(self.heads, &[(self.embedding_dim, "embedding_dim")])
-    }
-
-    /// The options as named numbers.
-    #[must_use]
-    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
-        fields(&self.counts(), [self.node_feature_dim, self.edge_feature_dim], self.dropout, &[])
-    }
-
-    /// What must be at least 1.
-    fn counts(&self) -> [(&'static str, usize); 5] {
-        [
+impl Shape for GatOptions {
+    fn counts(&self) -> Vec<(&'static str, usize)> {
+        vec![
             ("embedding_dim", self.embedding_dim),
             ("signature_dim", self.signature_dim),
             ("heads", self.heads),
             ("fanout", self.fanout),
             ("layers", self.layers),
         ]
+    }
+
+    fn check_widths(&self) -> Result<(), OptionsError> {
+        check_heads(self.heads, &[(self.embedding_dim, "embedding_dim")])
     }
 }
 

@@ -19,10 +19,9 @@ use std::sync::Arc;
 use super::attention::LAYER_NORM_EPSILON;
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
-use super::needs::{Needs, OptionsError, check, fields};
+use super::needs::{Needs, Shape};
 use super::{EMPTY_SLOT, EmbeddingInput, Hop};
 use crate::nn::{Groups, ParamId, Reduce, SlotMixing, Tape, TimeEncoder, Var};
-use crate::sampler::SamplingPolicy;
 
 /// Values between the two layers along the channels, per channel.
 const CHANNEL_EXPANSION: usize = 4;
@@ -64,36 +63,13 @@ impl GraphMixerOptions {
     /// What the model wants of a batch: the most recent edges of each seed.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        Needs {
-            policy: SamplingPolicy::Recent,
-            fanout: self.fanout,
-            layers: 1,
-            window: None,
-            snapshots: 1,
-            memory_dim: 0,
-            node_feature_dim: self.node_feature_dim,
-            edge_feature_dim: self.edge_feature_dim,
-            embedding_dim: self.embedding_dim,
-        }
+        Needs::recent(self.fanout, 1, [self.node_feature_dim, self.edge_feature_dim], self.embedding_dim)
     }
+}
 
-    /// Checks that the options describe a model.
-    ///
-    /// # Errors
-    /// Names the first option that is out of range.
-    pub fn validate(&self) -> Result<(), OptionsError> {
-        check(&self.counts(), self.dropout)
-    }
-
-    /// The options as named numbers.
-    #[must_use]
-    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
-        fields(&self.counts(), [self.node_feature_dim, self.edge_feature_dim], self.dropout, &[])
-    }
-
-    /// What must be at least 1.
-    fn counts(&self) -> [(&'static str, usize); 4] {
-        [
+impl Shape for GraphMixerOptions {
+    fn counts(&self) -> Vec<(&'static str, usize)> {
+        vec![
             ("embedding_dim", self.embedding_dim),
             ("time_dim", self.time_dim),
             ("fanout", self.fanout),

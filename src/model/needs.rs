@@ -30,6 +30,27 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// The `fanout` most recent neighbors in each of `layers` layers, rows of features of these widths by node and by
+    /// edge, and no memory.
+    pub(super) fn recent(
+        fanout: usize,
+        layers: usize,
+        [node_feature_dim, edge_feature_dim]: [usize; 2],
+        embedding_dim: usize,
+    ) -> Self {
+        Self {
+            policy: SamplingPolicy::Recent,
+            fanout,
+            layers,
+            window: None,
+            snapshots: 1,
+            memory_dim: 0,
+            node_feature_dim,
+            edge_feature_dim,
+            embedding_dim,
+        }
+    }
+
     /// What is to be sampled for each seed.
     #[must_use]
     pub fn sample_request(&self) -> SampleRequest {
@@ -41,6 +62,22 @@ impl Needs {
     #[must_use]
     pub fn reads_mails(&self) -> bool {
         self.memory_dim > 0 && self.edge_feature_dim > 0
+    }
+}
+
+/// What the options of one model have beside those that all models have.
+pub(super) trait Shape {
+    /// What must be at least 1.
+    fn counts(&self) -> Vec<(&'static str, usize)>;
+
+    /// Checks how widths must fit one another, once all counts are at least 1.
+    fn check_widths(&self) -> Result<(), OptionsError> {
+        Ok(())
+    }
+
+    /// Choices among variants of the model, as numbers.
+    fn choices(&self) -> Vec<(&'static str, usize)> {
+        Vec::new()
     }
 }
 

@@ -15,9 +15,8 @@ use super::EmbeddingInput;
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
-use super::needs::{Needs, OptionsError, check, check_heads, fields};
+use super::needs::{Needs, OptionsError, Shape, check_heads};
 use crate::nn::{ParamId, Tape, TimeEncoder, Var};
-use crate::sampler::SamplingPolicy;
 
 /// Shape of a TGAT.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,44 +58,29 @@ impl TgatOptions {
     /// What the model wants of a batch: neighbors in all layers.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        Needs {
-            policy: SamplingPolicy::Recent,
-            fanout: self.fanout,
-            layers: self.layers,
-            window: None,
-            snapshots: 1,
-            memory_dim: 0,
-            node_feature_dim: self.node_feature_dim,
-            edge_feature_dim: self.edge_feature_dim,
-            embedding_dim: self.embedding_dim,
-        }
+        Needs::recent(
+            self.fanout,
+            self.layers,
+            [self.node_feature_dim, self.edge_feature_dim],
+            self.embedding_dim,
+        )
     }
+}
 
-    /// Checks that the options describe a model.
-    ///
-    /// # Errors
-    /// Names the first option that is out of range.
-    pub fn validate(&self) -> Result<(), OptionsError> {
-        check(&self.counts(), self.dropout)?;
-        let widths = [(self.time_dim, "time_dim"), (self.embedding_dim, "embedding_dim")];
-        check_heads(self.heads, &widths)
-    }
-
-    /// The options as named numbers.
-    #[must_use]
-    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
-        fields(&self.counts(), [self.node_feature_dim, self.edge_feature_dim], self.dropout, &[])
-    }
-
-    /// What must be at least 1.
-    fn counts(&self) -> [(&'static str, usize); 5] {
-        [
+impl Shape for TgatOptions {
+    fn counts(&self) -> Vec<(&'static str, usize)> {
+        vec![
             ("embedding_dim", self.embedding_dim),
             ("time_dim", self.time_dim),
             ("heads", self.heads),
             ("fanout", self.fanout),
             ("layers", self.layers),
         ]
+    }
+
+    fn check_widths(&self) -> Result<(), OptionsError> {
+        let widths = [(self.time_dim, "time_dim"), (self.embedding_dim, "embedding_dim")];
+        check_heads(self.heads, &widths)
     }
 }
 

@@ -1,8 +1,7 @@
 //! The shape of a TGN: every number that decides which parameters exist and what they mean. Knows nothing of
 //! learning rates or batches: those belong to the trainer.
 
-use crate::model::needs::{Needs, OptionsError, check, check_heads, fields};
-use crate::sampler::SamplingPolicy;
+use crate::model::needs::{Needs, OptionsError, Shape, check_heads};
 
 /// What turns a message into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,25 +102,24 @@ impl TgnOptions {
     /// What the model wants of a batch: the most recent neighbors of each seed, and memory.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        Needs {
-            policy: SamplingPolicy::Recent,
-            fanout: if self.embedding == Embedding::Attention { self.fanout } else { 0 },
-            layers: 1,
-            window: None,
-            snapshots: 1,
-            memory_dim: self.memory_dim,
-            node_feature_dim: self.node_feature_dim,
-            edge_feature_dim: self.edge_feature_dim,
-            embedding_dim: self.embedding_dim,
-        }
+        let fanout = if self.embedding == Embedding::Attention { self.fanout } else { 0 };
+        let features = [self.node_feature_dim, self.edge_feature_dim];
+        Needs { memory_dim: self.memory_dim, ..Needs::recent(fanout, 1, features, self.embedding_dim) }
+    }
+}
+
+impl Shape for TgnOptions {
+    fn counts(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("memory_dim", self.memory_dim),
+            ("time_dim", self.time_dim),
+            ("embedding_dim", self.embedding_dim),
+            ("heads", self.heads),
+            ("fanout", self.fanout),
+        ]
     }
 
-    /// Checks that the options describe a model.
-    ///
-    /// # Errors
-    /// Names the first option that is out of range.
-    pub fn validate(&self) -> Result<(), OptionsError> {
-        check(&self.counts(), self.dropout)?;
+    fn check_widths(&self) -> Result<(), OptionsError> {
         check_heads(self.heads, &[(self.attention_dim(), "memory_dim + time_dim")])?;
         let (embedding, memory) = (self.embedding_dim, self.memory_dim);
         if self.embedding != Embedding::Attention && embedding != memory {
@@ -130,46 +128,38 @@ impl TgnOptions {
         Ok(())
     }
 
-    /// The options as named numbers.
-    #[must_use]
-    pub fn as_fields(&self) -> Vec<(&'static str, f64)> {
-        fields(
-            &self.counts(),
-            [self.node_feature_dim, self.edge_feature_dim],
-            self.dropout,
-            &[("updater", self.updater as usize), ("embedding", self.embedding as usize)],
-        )
-    }
-
-    /// What must be at least 1.
-    fn counts(&self) -> [(&'static str, usize); 5] {
-        [
-            ("memory_dim", self.memory_dim),
-            ("time_dim", self.time_dim),
-            ("embedding_dim", self.embedding_dim),
-            ("heads", self.heads),
-            ("fanout", self.fanout),
-        ]
+    fn choices(&self) -> Vec<(&'static str, usize)> {
+        vec![("updater", self.updater as usize), ("embedding", self.embedding as usize)]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ModelOptions;
 
     #[test]
     fn options_that_describe_no_model_are_named() {
-        assert_eq!(TgnOptions::default().validate(), Ok(()));
-        assert_eq!(TgnOptions::jodie().validate(), Ok(()));
+        assert_eq!(ModelOptions::from(TgnOptions::default()).validate(), Ok(()));
+        assert_eq!(ModelOptions::from(TgnOptions::jodie()).validate(), Ok(()));
         let zero = TgnOptions { fanout: 0, ..TgnOptions::default() };
-        assert_eq!(zero.validate(), Err(OptionsError::Zero { field: "fanout" }));
+        assert_eq!(ModelOptions::from(zero).validate(), Err(OptionsError::Zero { field: "fanout" }));
         let heads = TgnOptions { heads: 3, ..TgnOptions::default() };
-        assert!(matches!(heads.validate(), Err(OptionsError::Heads { heads: 3, width: 200, .. })));
+        assert!(matches!(
+            ModelOptions::from(heads).validate(),
+            Err(OptionsError::Heads { heads: 3, width: 200, .. })
+        ));
         for dropout in [1.0, -0.1, f32::NAN] {
             let options = TgnOptions { dropout, ..TgnOptions::default() };
-            assert!(matches!(options.validate(), Err(OptionsError::Dropout { .. })), "{dropout}");
+            assert!(
+                matches!(ModelOptions::from(options).validate(), Err(OptionsError::Dropout { .. })),
+                "{dropout}"
+            );
         }
         let narrow = TgnOptions { embedding_dim: 7, ..TgnOptions::jodie() };
-        assert_eq!(narrow.validate(), Err(OptionsError::EmbeddingWidth { embedding: 7, memory: 100 }));
+        assert_eq!(
+            ModelOptions::from(narrow).validate(),
+            Err(OptionsError::EmbeddingWidth { embedding: 7, memory: 100 })
+        );
     }
 }
