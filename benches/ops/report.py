@@ -222,21 +222,36 @@ def by_operation(rows):
             yield line(cells)
 
 
+def reason(row, peer, reasons):
+    """Why a peer is faster: what reasons.json says of the operation, or that the rounds do not tell the two apart."""
+    known = reasons.get(f"{row['op']} {row['direction']}") or reasons.get(row["op"])
+    if known:
+        return known
+    ours, its = row["ours"]["seconds_of_rounds"], row["peers"][peer]["seconds_of_rounds"]
+    if len(ours) > 1 and min(ours) < max(its):
+        return f"no difference seen: rounds from {spread(ours)}, the peer's from {spread(its)}"
+    return "not known"
+
+
+def spread(seconds):
+    return f"{duration(min(seconds))} to {duration(max(seconds))}"
+
+
 def slower(rows):
     reasons = json.loads((HERE / "reasons.json").read_text())
-    found = sorted(
-        (number, peer, direction, row["id"], row["peers"][peer]["way"], row["op"])
+    found = [
+        (number, peer, direction, row)
         for peer in PEERS
         for direction in DIRECTIONS
         for number, row in compared(rows, peer, direction)
         if number < 1
-    )
+    ]
     if not found:
         return "None."
     lines = ["| point | direction | peer | ratio | the peer's way | reason |", "|---|---|---|--:|---|---|"]
-    for number, peer, direction, identity, its_way, op in found:
-        reason = reasons.get(f"{op} {direction}") or reasons.get(op) or "not known"
-        cells = [f"`{identity}`", direction, PEERS[peer], digits(number), its_way, reason]
+    for number, peer, direction, row in sorted(found, key=lambda each: (each[0], each[1], each[3]["id"])):
+        its_way = row["peers"][peer]["way"]
+        cells = [f"`{row['id']}`", direction, PEERS[peer], digits(number), its_way, reason(row, peer, reasons)]
         lines.append(line(cells))
     return "\n".join(lines)
 

@@ -45,6 +45,13 @@ class Page(unittest.TestCase):
         self.assertIn("| `gather_rows/rows=1,cache=warm` | backward | torch | 0.5 | index_select |", page)
         self.assertIn("The largest difference found is 2e-07.", page)
 
+    def test_a_slow_point_has_a_reason_where_one_is_known_or_seen(self):
+        apart = [told(None, seconds) for seconds in (2e-3, 3e-3)] + [told("torch", 1e-3), told("torch", 1e-3)]
+        self.assertIn("| 0.4 | index_select | not known |", report.page(document(apart)))
+        mixed = [told(None, seconds) for seconds in (2e-3, 4e-3)] + [told("torch", s) for s in (1e-3, 3e-3)]
+        said = "no difference seen: rounds from 2 ms to 4 ms, the peer's from 1 ms to 3 ms |"
+        self.assertIn(said, report.page(document(mixed)))
+
     def test_where_nothing_is_slower_the_page_says_so(self):
         page = report.page(document([told(None, 1e-3), told("torch", 4e-3), told("pyg", 8e-3)]))
         self.assertIn("## Slower than a peer\n\nNone.", page)

@@ -16,9 +16,9 @@ pub use super::users::Users;
 /// Values of a table from which on its rows are asked for ahead: less stays in the second-level cache.
 const FAR_FROM: usize = 1 << 18;
 /// Values of a result from which on it is written past the caches.
-pub const STREAM_FROM: usize = 6 << 20;
+const STREAM_FROM: usize = 6 << 20;
 /// Values that are put together before they are written past the caches.
-pub const BLOCK: usize = 2048;
+const BLOCK: usize = 2048;
 /// Values of one cache line.
 const LINE: usize = 16;
 

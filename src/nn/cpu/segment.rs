@@ -2,7 +2,8 @@
 //! ([`Csr`]), the first few of a fixed number of slots ([`Slots`]), or a list ([`Users`](super::users::Users)).
 //!
 //! One group is summed by one thread in the order of its members; groups are shared out in pieces of about equal
-//! work that depend on the shapes alone. Narrow rows are summed in registers, a block of columns at a time.
+//! work that depend on the shapes alone. Narrow rows are summed in registers, a block of columns at a time or, for the
+//! common widths, whole.
 
 use rayon::prelude::*;
 
@@ -10,6 +11,9 @@ use crate::device::simd::{Kernel, dispatch};
 
 use super::PIECE;
 use super::gather::{ahead, ask_for};
+
+/// Columns from which on a row is summed where it lies: fewer are summed in registers.
+const WIDE: usize = 512;
 
 /// Which rows belong to which group.
 pub trait Members: Sync {
@@ -93,6 +97,69 @@ impl<M: Members> Sum<'_, M> {
         sum
     }
 
+    /// Asks for rows that are read some way behind this group.
+    #[inline(always)]
+    fn ask_ahead(&self, group: usize, count: usize, ahead: usize) {
+        for nth in 0..if ahead > 0 { count } else { 0 } {
+            if let Some(row) = self.members.later(group, nth + ahead) {
+                ask_for(self.x, row * self.stride, self.cols);
+            }
+        }
+    }
+
+    /// Rows of a width that is known while compiling: each is read once, from front to back.
+    #[inline(always)]
+    fn whole<const COLS: usize>(mut self) {
+        let ahead = ahead(self.x.len(), COLS);
+        let out = std::mem::take(&mut self.out);
+        for (group, out) in (self.first..).zip(out.as_chunks_mut::<COLS>().0) {
+            let count = self.members.count(group);
+            self.ask_ahead(group, count, ahead);
+            *out = self.block(group, count, 0, out);
+        }
+    }
+
+    /// Rows of any width, a block of columns at a time.
+    #[inline(always)]
+    fn narrow(mut self) {
+        let ahead = ahead(self.x.len(), self.cols);
+        let out = std::mem::take(&mut self.out);
+        for (group, out) in (self.first..).zip(out.chunks_exact_mut(self.cols)) {
+            let count = self.members.count(group);
+            self.ask_ahead(group, count, ahead);
+            let mut at = 0;
+            self.blocks::<256>(group, count, &mut at, out);
+            self.blocks::<64>(group, count, &mut at, out);
+            self.blocks::<32>(group, count, &mut at, out);
+            self.blocks::<16>(group, count, &mut at, out);
+            self.blocks::<4>(group, count, &mut at, out);
+            self.blocks::<1>(group, count, &mut at, out);
+        }
+    }
+
+    /// Rows that follow one another and are too wide for the registers, added up in place: the sum stays in the
+    /// nearest cache, and the rows are read from front to back.
+    #[inline(always)]
+    fn wide(mut self) {
+        let ahead = ahead(self.x.len(), self.cols);
+        let out = std::mem::take(&mut self.out);
+        for (group, out) in (self.first..).zip(out.chunks_exact_mut(self.cols)) {
+            let count = self.members.count(group);
+            self.ask_ahead(group, count, ahead);
+            if self.fresh {
+                out.fill(0.0);
+            }
+            for nth in 0..count {
+                let row = &self.x[self.members.member(group, nth) * self.stride..][..self.cols];
+                out.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            }
+            if self.mean && count > 0 {
+                let by = count as f32;
+                out.iter_mut().for_each(|sum| *sum /= by);
+            }
+        }
+    }
+
     #[inline(always)]
     fn blocks<const N: usize>(&self, group: usize, count: usize, at: &mut usize, out: &mut [f32]) {
         let (blocks, _) = out[*at..].as_chunks_mut::<N>();
@@ -107,26 +174,12 @@ impl<M: Members> Kernel for Sum<'_, M> {
     type Output = ();
 
     #[inline(always)]
-    fn run<const FMA: bool>(mut self) {
-        let (cols, ahead) = (self.cols, ahead(self.x.len(), self.cols));
-        let out = std::mem::take(&mut self.out);
-        for (r, out) in out.chunks_exact_mut(cols).enumerate() {
-            let group = self.first + r;
-            let count = self.members.count(group);
-            if ahead > 0 {
-                for nth in 0..count {
-                    if let Some(row) = self.members.later(group, nth + ahead) {
-                        ask_for(self.x, row * self.stride, cols);
-                    }
-                }
-            }
-            let mut at = 0;
-            self.blocks::<256>(group, count, &mut at, out);
-            self.blocks::<64>(group, count, &mut at, out);
-            self.blocks::<32>(group, count, &mut at, out);
-            self.blocks::<16>(group, count, &mut at, out);
-            self.blocks::<4>(group, count, &mut at, out);
-            self.blocks::<1>(group, count, &mut at, out);
+    fn run<const FMA: bool>(self) {
+        match self.cols {
+            4 => self.whole::<4>(),
+            100 => self.whole::<100>(),
+            WIDE.. if self.members.later(self.first, 0).is_none() => self.wide(),
+            _ => self.narrow(),
         }
     }
 }
@@ -199,13 +252,24 @@ impl<M: Members> Max<'_, M> {
             *at += N;
         }
     }
-}
 
-impl<M: Members> Kernel for Max<'_, M> {
-    type Output = ();
-
+    /// Rows of a width that is known while compiling: each is read once, from front to back.
     #[inline(always)]
-    fn run<const FMA: bool>(mut self) {
+    fn whole<const COLS: usize>(mut self) {
+        let (out, which) = (std::mem::take(&mut self.out), std::mem::take(&mut self.which));
+        let mut which = which.as_chunks_mut::<COLS>().0.iter_mut();
+        for (group, out) in (self.first..).zip(out.as_chunks_mut::<COLS>().0) {
+            let (top, greatest) = self.block::<COLS>(group, self.members.count(group), 0);
+            *out = top;
+            if let Some(which) = which.next() {
+                *which = greatest;
+            }
+        }
+    }
+
+    /// Rows of any width, a block of columns at a time.
+    #[inline(always)]
+    fn narrow(mut self) {
         let cols = self.cols;
         let (out, which) = (std::mem::take(&mut self.out), std::mem::take(&mut self.which));
         for (r, out) in out.chunks_exact_mut(cols).enumerate() {
@@ -217,6 +281,18 @@ impl<M: Members> Kernel for Max<'_, M> {
             self.blocks::<16>(group, count, &mut at, out, which);
             self.blocks::<4>(group, count, &mut at, out, which);
             self.blocks::<1>(group, count, &mut at, out, which);
+        }
+    }
+}
+
+impl<M: Members> Kernel for Max<'_, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        match self.cols {
+            100 => self.whole::<100>(),
+            _ => self.narrow(),
         }
     }
 }

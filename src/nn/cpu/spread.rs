@@ -8,9 +8,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::device::simd::{Kernel, dispatch};
-use crate::device::stream;
 
-use super::gather::{BLOCK, STREAM_FROM};
 use super::segment::{Csr, Members, Slots, piece_groups};
 
 /// Groups that are runs of rows, with or without rows behind them that belong to nobody.
@@ -67,19 +65,18 @@ struct Spread<'a, R> {
     which: &'a [u32],
     cols: usize,
     mean: bool,
-    far: bool,
 }
 
 impl<R: Runs> Spread<'_, R> {
-    /// The rows from member `nth` on of a group of `count` members.
+    /// The rows of a group.
     #[inline(always)]
-    fn rows(&self, out: &mut [f32], group: usize, nth: usize, count: usize) {
-        let cols = self.cols;
-        let (members, nobody) = out.split_at_mut(out.len().min(count.saturating_sub(nth) * cols));
+    fn rows(&self, out: &mut [f32], group: usize) {
+        let (cols, count) = (self.cols, self.runs.count(group));
+        let (members, nobody) = out.split_at_mut(count * cols);
         nobody.fill(0.0);
         let d = &self.d[group * cols..][..cols];
         if let Some(which) = self.which.get(group * cols..).and_then(|rest| rest.get(..cols)) {
-            for (nth, out) in (nth as u32..).zip(members.chunks_exact_mut(cols)) {
+            for (nth, out) in (0..).zip(members.chunks_exact_mut(cols)) {
                 for ((o, d), which) in out.iter_mut().zip(d).zip(which) {
                     *o = if *which == nth { *d } else { 0.0 };
                 }
@@ -91,6 +88,7 @@ impl<R: Runs> Spread<'_, R> {
             4 => Self::copies::<4>(members, d, share),
             16 => Self::copies::<16>(members, d, share),
             64 => Self::copies::<64>(members, d, share),
+            100 => Self::copies::<100>(members, d, share),
             _ => {
                 for out in members.chunks_exact_mut(cols) {
                     out.iter_mut().zip(d).for_each(|(o, d)| *o = d * share);
@@ -114,29 +112,10 @@ impl<R: Runs> Kernel for Spread<'_, R> {
     #[inline(always)]
     fn run<const FMA: bool>(mut self) {
         let dx = std::mem::take(&mut self.dx);
-        let (cols, base) = (self.cols, self.runs.begin(self.groups.start));
-        let mut block = [0.0f32; BLOCK];
-        let (mut filled, mut written) = (0, 0);
+        let base = self.runs.begin(self.groups.start);
         for group in self.groups.clone() {
-            let (begin, end) = (self.runs.begin(group), self.runs.begin(group + 1));
-            let count = self.runs.count(group);
-            if !self.far {
-                self.rows(&mut dx[(begin - base) * cols..(end - base) * cols], group, 0, count);
-                continue;
-            }
-            let mut nth = 0;
-            while nth < end - begin {
-                if filled + cols > BLOCK {
-                    stream::copy(&mut dx[written..written + filled], &block[..filled]);
-                    (written, filled) = (written + filled, 0);
-                }
-                let some = ((BLOCK - filled) / cols).min(end - begin - nth);
-                self.rows(&mut block[filled..filled + some * cols], group, nth, count);
-                (filled, nth) = (filled + some * cols, nth + some);
-            }
-        }
-        if self.far {
-            stream::copy(&mut dx[written..written + filled], &block[..filled]);
+            let rows = self.runs.begin(group) - base..self.runs.begin(group + 1) - base;
+            self.rows(&mut dx[rows.start * self.cols..rows.end * self.cols], group);
         }
     }
 }
@@ -147,8 +126,7 @@ pub fn spread<R: Runs>(dx: &mut [f32], runs: &R, d: &[f32], which: &[u32], cols:
     if cols == 0 {
         return;
     }
-    let far = dx.len() >= STREAM_FROM && cols <= BLOCK;
     cut(runs, dx, cols).into_par_iter().for_each(|(groups, dx)| {
-        dispatch(Spread { runs, groups, dx, d, which, cols, mean, far });
+        dispatch(Spread { runs, groups, dx, d, which, cols, mean });
     });
 }

@@ -22,7 +22,7 @@ impl Users {
     /// Inverts `index` (place to row); `u32::MAX` reads nothing. In linear time; an index that is sorted already
     /// is only counted, since then the places of a row follow one another.
     pub fn new(index: &[u32], rows: usize) -> Self {
-        if index.is_sorted() && index.last().is_none_or(|last| *last != u32::MAX) {
+        if is_sorted(index) && index.last().is_none_or(|last| *last != u32::MAX) {
             return Self { starts: sorted_starts(index, rows), places: None };
         }
         let parts = rayon::current_num_threads().min(PARTS_MAX).min(4 * index.len() / rows.max(1));
@@ -83,15 +83,26 @@ impl Users {
     }
 }
 
+/// Whether no row stands before a smaller one.
+fn is_sorted(index: &[u32]) -> bool {
+    let part = |first: usize| index[first..].iter().take(PARALLEL_FROM + 1).is_sorted();
+    (0..index.len()).into_par_iter().step_by(PARALLEL_FROM).all(part)
+}
+
 /// Where each row begins in a sorted index.
 fn sorted_starts(index: &[u32], rows: usize) -> Vec<u32> {
-    let mut starts = Vec::with_capacity(rows + 2);
-    for (place, row) in index.iter().enumerate() {
-        if starts.len() <= *row as usize {
-            starts.resize(*row as usize + 1, place as u32);
+    let mut starts = vec![0; rows + 2];
+    let parts = starts.par_chunks_mut(PARALLEL_FROM / 4).enumerate();
+    parts.for_each(|(part, starts)| {
+        let rows = part * (PARALLEL_FROM / 4)..;
+        let mut place = index.partition_point(|row| (*row as usize) < rows.start);
+        for (start, row) in starts.iter_mut().zip(rows) {
+            while index.get(place).is_some_and(|read| (*read as usize) < row) {
+                place += 1;
+            }
+            *start = place as u32;
         }
-    }
-    starts.resize(rows + 2, index.len() as u32);
+    });
     starts
 }
 
