@@ -11,14 +11,15 @@ import argparse
 import datetime
 import json
 import os
-import signal
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 import report
+
+sys.path.append(str(Path(__file__).parent.parent))
+from peer_process import PeerProcess, run
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -34,8 +35,6 @@ PAIRS = {
     "graphmixer-200": {"model": "graphmixer", "batch": 200, "peer": "torch_graphmixer", "warm": 0, "turns": 3},
 }
 ROUNDS = 3
-# As in benches/ops: glibc keeps what it has, instead of giving large blocks back after each use.
-KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 28)}
 
 
 def main():
@@ -86,7 +85,7 @@ class Pair:
 
     def __init__(self, name, arguments, stack):
         self.name, self.arguments, self.settings = name, arguments, PAIRS[name]
-        self.peer = stack.enter_context(Peer(self.settings, arguments))
+        self.peer = stack.enter_context(start(self.settings, arguments))
         self.facts = self.peer.ask("facts")
         self.ours, self.theirs, self.scored, self.trained = [], [], [], 0
         for _ in range(self.settings["warm"]):
@@ -172,35 +171,13 @@ class Pair:
         return {name: value for name, value in self.facts.items() if name == "nodes" or name.endswith("_events")}
 
 
-class Peer:
-    """A process of one of the peers; while it is not asked it is stopped, so that it takes nothing from others."""
-
-    def __init__(self, settings, arguments):
-        command = [PYTHON, "-B", "-W", "ignore", HERE / f"peer_{settings['peer']}.py", "--data", arguments.data]
-        command += ["--events", arguments.events, "--batch", settings["batch"], "--threads", arguments.threads]
-        command += ["--learning-rate", LEARNING_RATE, "--seed", SEED, "--turns", settings["turns"]]
-        environment = os.environ | KEPT | {"OMP_NUM_THREADS": str(arguments.threads)}
-        self.log = CACHE / f"{settings['peer']}-{settings['batch']}.log"
-        with open(self.log, "w") as log:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-            self.process = subprocess.Popen(list(map(str, command)), env=environment, **pipes)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-
-    def ask(self, word):
-        self.process.send_signal(signal.SIGCONT)
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            sys.exit(f"learn: a peer did not answer `{word}`:\n{self.log.read_text()}")
-        self.process.send_signal(signal.SIGSTOP)
-        return json.loads(answer)
+def start(settings, arguments):
+    """The process of a peer."""
+    command = [PYTHON, "-B", "-W", "ignore", HERE / f"peer_{settings['peer']}.py", "--data", arguments.data]
+    command += ["--events", arguments.events, "--batch", settings["batch"], "--threads", arguments.threads]
+    command += ["--learning-rate", LEARNING_RATE, "--seed", SEED, "--turns", settings["turns"]]
+    log = CACHE / f"{settings['peer']}-{settings['batch']}.log"
+    return PeerProcess(settings["peer"], command, arguments.threads, log)
 
 
 def rates(rounds):
@@ -218,13 +195,6 @@ def rates(rounds):
 
 def speed(told):
     return told["events"] / told["seconds"]
-
-
-def run(command):
-    """What a program says is shown only if it fails."""
-    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
-        sys.exit(f"learn: {' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout.decode()}")
 
 
 def tell(text):

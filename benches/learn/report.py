@@ -9,7 +9,10 @@ import sys
 from html import escape
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).parent.parent.parent / "docs" / "benchmarks"
+sys.path.append(str(Path(__file__).parent.parent))
+import pages
+from pages import digits
+
 MODELS = {"tgn": "TGN", "graphmixer": "GraphMixer"}
 PEERS = {"pyg_tgn": "PyG", "torch_graphmixer": "torch"}
 # What we set out for: events a second, times the peer's, and in any case no worse accuracy.
@@ -191,11 +194,6 @@ def line(cells):
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def digits(number):
-    """Three digits that count, and no exponent."""
-    return f"{float(f'{number:.3g}'):,.10g}"
-
-
 LABELS, WIDTH, BAR, TOP, RIGHT = 230, 480, 22, 44, 90
 STYLE = (
     "text{font:12px sans-serif;fill:#24292f}.title{font-size:14px;font-weight:bold}.axis{fill:#57606a}"
@@ -236,20 +234,8 @@ def files(folder):
 
 
 def write(folder):
-    for target, made in files(folder):
-        target.write_text(made)
-
-
-def main():
-    folders = [Path(word) for word in sys.argv[1:] if not word.startswith("--")]
-    folder = folders[0] if folders else BENCHMARKS
-    if "--check" not in sys.argv:
-        write(folder)
-        return
-    for target, made in files(folder):
-        if not target.exists() or target.read_text() != made:
-            sys.exit(f"{target.name} is not what benches/learn/report.py makes of learn.json: run it")
+    pages.write(files(folder))
 
 
 if __name__ == "__main__":
-    main()
+    pages.main("benches/learn/report.py", files)

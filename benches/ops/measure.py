@@ -12,8 +12,6 @@ import datetime
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -22,15 +20,14 @@ from statistics import median
 
 import report
 
+sys.path.append(str(Path(__file__).parent.parent))
+from peer_process import PeerProcess, run
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "ops"
 EVERGRAPH = ROOT / "target" / "release" / "evergraph"
 PYG_OPERATIONS = {"segment_sum", "segment_mean", "segment_max", "scatter_add", "edge_softmax"}
-# By default glibc gives large blocks back to the system and asks for new ones, which have to be zeroed and mapped page
-# by page; of a large result this can be most of what torch takes. With these settings it keeps what it has: the peers
-# at their best.
-KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 28)}
 # Steps of burn that are timed in a round.
 BURN_RUNS = 30
 # What of a row of ours depends on the round.
@@ -105,16 +102,8 @@ def evergraph(arguments, names, *more):
     command += ["--runs", str(arguments.runs)] if arguments.runs else []
     out = CACHE / "ours.json"
     out.unlink(missing_ok=True)
-    run([*command, *more, "--json", out], os.environ)
+    run([*command, *more, "--json", out])
     return json.loads(out.read_text()) if out.exists() else None
-
-
-def run(command, environment):
-    """What a program says is shown only if it fails."""
-    done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
-        sys.exit(f"ops: {' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout.decode()}")
-    return done.stdout.decode()
 
 
 class Players:
@@ -122,13 +111,23 @@ class Players:
 
     def __init__(self, arguments, stack):
         self.arguments = arguments
-        self.torch, self.pyg = (stack.enter_context(Server(arguments, peer)) for peer in ("torch", "pyg"))
+        self.torch, self.pyg = (self.peer(name, stack) for name in ("torch", "pyg"))
 
     def of(self, name):
         players = [self.ours, self.torch]
         players += [self.pyg] if name in PYG_OPERATIONS else []
         players += [self.burn] if name == "reference_step" else []
         return players
+
+    def peer(self, peer, stack):
+        """A process of `peer_torch.py`, which is asked for the rounds of an operation."""
+        arguments = self.arguments
+        command = [CACHE / "peers" / "bin" / "python", "-B", HERE / "peer_torch.py", CACHE / "cases", "--peer", peer]
+        command += ["--threads", arguments.threads, "--device", arguments.device]
+        command += ["--compile"] if arguments.compile else []
+        command += ["--runs", arguments.runs] if arguments.runs else []
+        process = stack.enter_context(PeerProcess(peer, command, arguments.threads, CACHE / f"{peer}.log"))
+        return lambda name: [process.ask(name) | {"peer": peer}]
 
     def ours(self, name):
         return [evergraph(self.arguments, [name]) | {"peer": None}]
@@ -140,43 +139,10 @@ class Players:
             if point["op"] == name:
                 threads = point["params"].get("threads", self.arguments.threads)
                 command = [CACHE / "burn" / "release" / "ops-burn", threads, self.arguments.runs or BURN_RUNS]
-                document = json.loads(run(command, os.environ))
+                document = json.loads(run(command))
                 document["rows"][0]["id"] = point["id"]
                 told.append(document)
         return told
-
-
-class Server:
-    """A process of `peer_torch.py`, which is asked for rounds; between them it is stopped, so that it takes nothing
-    from those who are measured."""
-
-    def __init__(self, arguments, peer):
-        command = [CACHE / "peers" / "bin" / "python", "-B", HERE / "peer_torch.py", CACHE / "cases", "--peer", peer]
-        command += ["--threads", arguments.threads, "--device", arguments.device]
-        command += ["--compile"] if arguments.compile else []
-        command += ["--runs", arguments.runs] if arguments.runs else []
-        environment = os.environ | KEPT | {"OMP_NUM_THREADS": str(arguments.threads)}
-        self.peer, self.log = peer, CACHE / f"{peer}.log"
-        with open(self.log, "w") as log:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-            self.process = subprocess.Popen(list(map(str, command)), env=environment, **pipes)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-
-    def __call__(self, name):
-        self.process.send_signal(signal.SIGCONT)
-        self.process.stdin.write(name + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            sys.exit(f"ops: {self.peer} told nothing of {name}:\n{self.log.read_text()}")
-        self.process.send_signal(signal.SIGSTOP)
-        return [json.loads(answer) | {"peer": self.peer}]
 
 
 def merge(told):

@@ -12,7 +12,10 @@ from pathlib import Path
 import plots
 
 HERE = Path(__file__).parent
-BENCHMARKS = HERE.parent.parent / "docs" / "benchmarks"
+sys.path.append(str(HERE.parent))
+import pages
+from pages import digits
+
 DIRECTIONS = ("forward", "backward")
 PEERS = {"torch": "torch", "pyg": "PyG", "burn": "burn"}
 # What to know of an operation beside its figures.
@@ -314,11 +317,6 @@ def percent(share):
     return f"{100 * share:.0f} %"
 
 
-def digits(number):
-    """Three digits that count, and no exponent."""
-    return f"{float(f'{number:.3g}'):,.10g}"
-
-
 def plot_ratio(rows):
     found = [(row["op"], row["direction"], ratio(row)) for row in single(rows) if ratio(row)]
     caption = "torch's time by Evergraph's, one mark per point: right of the line Evergraph is faster"
@@ -341,20 +339,8 @@ def files(folder):
 
 
 def write(folder):
-    for target, made in files(folder):
-        target.write_text(made)
-
-
-def main():
-    folders = [Path(word) for word in sys.argv[1:] if not word.startswith("--")]
-    folder = folders[0] if folders else BENCHMARKS
-    if "--check" not in sys.argv:
-        write(folder)
-        return
-    for target, made in files(folder):
-        if not target.exists() or target.read_text() != made:
-            sys.exit(f"{target.name} is not what benches/ops/report.py makes of ops.json: run it")
+    pages.write(files(folder))
 
 
 if __name__ == "__main__":
-    main()
+    pages.main("benches/ops/report.py", files)
