@@ -5,21 +5,22 @@
 //! layer must be known; an unknown one is an error that names its layer and suggests the nearest known key.
 //! Values of the environment and of flags are text, read as what their key is: a password `007` stays one.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use config::{Environment, File, FileFormat, Source};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use thiserror::Error;
 
 use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 
+mod address;
 mod check;
 mod learner;
 mod model;
+mod property_map;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -70,7 +71,9 @@ section!(/// `[data]`
     Data { dir: PathBuf });
 section!(/// `[api]`
 Api {
-    #[serde(deserialize_with = "address")] listen: SocketAddr,
+    #[serde(deserialize_with = "address::one")] listen: SocketAddr,
+    #[serde(deserialize_with = "address::maybe")] operations_listen: Option<SocketAddr>,
+    keys_file: PathBuf,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
     request_timeout_ms: u64,
 });
@@ -226,53 +229,6 @@ pub enum OutputFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-/// `HOST:PORT`, where the host may be a name. A name with addresses of both kinds means the IPv4 one, which
-/// is what `localhost` is taken for.
-fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let refuse = |why: &str| {
-        let allowed = "write HOST:PORT, for example 127.0.0.1:8080 or localhost:8080";
-        D::Error::custom(format!("{text:?} is no address to listen on: {why}; {allowed}"))
-    };
-    let found: Vec<SocketAddr> =
-        text.to_socket_addrs().map_err(|error| refuse(&error.to_string()))?.collect();
-    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    chosen.copied().ok_or_else(|| refuse("the name has no address"))
-}
-
-/// Properties passed through to a library under dotted names.
-mod property_map {
-    use std::collections::BTreeMap;
-
-    use serde::{Deserialize, Deserializer};
-
-    /// Dotted property names and their values, as text.
-    #[derive(Clone, Debug, Default)]
-    pub struct Properties(pub BTreeMap<String, String>);
-
-    impl<'de> Deserialize<'de> for Properties {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            let mut flat = BTreeMap::new();
-            flatten("", serde_json::Value::deserialize(deserializer)?, &mut flat);
-            Ok(Self(flat))
-        }
-    }
-
-    /// `security.protocol` may be written as a quoted key or as nested tables; both mean the same.
-    fn flatten(prefix: &str, value: serde_json::Value, flat: &mut BTreeMap<String, String>) {
-        match value {
-            serde_json::Value::Object(map) => {
-                for (key, inner) in map {
-                    let name = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
-                    flatten(&name, inner, flat);
-                }
-            }
-            serde_json::Value::String(text) => drop(flat.insert(prefix.to_owned(), text)),
-            other => drop(flat.insert(prefix.to_owned(), other.to_string())),
-        }
-    }
 }
 
 impl Config {

@@ -1,6 +1,9 @@
 //! The OpenAPI document and the page that shows it, both from the binary: nothing is fetched from elsewhere.
 
-use utoipa::OpenApi;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, ContentBuilder, OpenApi as Written, Ref, ResponseBuilder};
+use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::{ops, push, query};
@@ -13,6 +16,7 @@ use super::{ops, push, query};
             Every `/v1` answer carries `freshness`. Push events, take `end_position` from the answer and pass it \
             as `after` to read your own write. Errors have one shape, `ErrorBody`; programs look at `error_type`."
     ),
+    modifiers(&Guarded),
     paths(
         query::embeddings,
         query::link_scores,
@@ -32,6 +36,36 @@ use super::{ops, push, query};
     )
 )]
 struct Document;
+
+/// Routes whose users need a key where the daemon has keys.
+const GUARDED: [&str; 6] =
+    ["/v1/embeddings", "/v1/links/score", "/v1/nodes/{key}", "/v1/events", "/v1/status", "/info"];
+
+/// Says of the routes that ask for a key that they do.
+struct Guarded;
+
+impl Modify for Guarded {
+    fn modify(&self, document: &mut Written) {
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
+            "A key of the daemon's `api.keys_file`; without that file no key is asked for.",
+        ));
+        let components = document.components.get_or_insert_with(Components::new);
+        components.add_security_scheme("key", SecurityScheme::Http(scheme.build()));
+        for path in GUARDED {
+            let Some(item) = document.paths.paths.get_mut(path) else { continue };
+            item.get.iter_mut().chain(item.post.iter_mut()).for_each(guard);
+        }
+    }
+}
+
+fn guard(operation: &mut Operation) {
+    operation.security = Some(vec![SecurityRequirement::new("key", Vec::<String>::new())]);
+    for (status, description) in [("401", "No key, or an unknown one"), ("403", "The key has another role")] {
+        let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+        let response = ResponseBuilder::new().description(description).content("application/json", body);
+        operation.responses.responses.insert(status.to_owned(), response.build().into());
+    }
+}
 
 /// The OpenAPI document as indented JSON.
 ///

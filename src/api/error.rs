@@ -5,7 +5,7 @@
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::http::header::RETRY_AFTER;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -115,6 +115,25 @@ pub enum ApiError {
     /// Every event of a body was rejected.
     #[error("none of the {} events could be accepted; see details.rejected", .0.len())]
     AllRejected(Vec<Rejected>),
+    /// The request names nobody who may ask.
+    #[error(
+        "{}; send the header `Authorization: Bearer KEY` with a key of this daemon's api.keys_file",
+        if *.sent { "the key is none of this daemon's" } else { "the request has no key" }
+    )]
+    Unauthenticated {
+        /// Whether there was a key at all.
+        sent: bool,
+    },
+    /// The key is known and may not do this.
+    #[error("the key {name:?} may {role} and not {needed}; use one whose role is {needed} or admin")]
+    Forbidden {
+        /// Name of the key.
+        name: String,
+        /// Its role.
+        role: &'static str,
+        /// The role that the route needs.
+        needed: &'static str,
+    },
     /// Too many requests are being answered.
     #[error("too many requests at a time; ask again in a moment")]
     Overloaded,
@@ -161,6 +180,8 @@ impl ApiError {
             Self::NotYetVisible { .. } => (StatusCode::PRECONDITION_FAILED, "not_yet_visible", None),
             Self::PushDisabled => (StatusCode::NOT_FOUND, "push_disabled", None),
             Self::AllRejected(_) => (StatusCode::UNPROCESSABLE_ENTITY, "all_rejected", None),
+            Self::Unauthenticated { .. } => (StatusCode::UNAUTHORIZED, "unauthenticated", None),
+            Self::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden", None),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", Some(1)),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full", Some(1)),
             Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_model", Some(5)),
@@ -196,6 +217,7 @@ impl ApiError {
             }
             Self::UnknownNode { key, freshness } => json!({ "node": key, "freshness": freshness }),
             Self::NotYetVisible { after, freshness } => json!({ "after": after, "freshness": freshness }),
+            Self::Forbidden { role, needed, .. } => json!({ "role": role, "needed": needed }),
             Self::AllRejected(rejected) => json!({ "rejected": rejected }),
             _ => json!({}),
         }
@@ -208,6 +230,9 @@ impl IntoResponse for ApiError {
         let mut response = status.into_response();
         if let Some(seconds) = retry {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.extensions_mut().insert(self);
         response

@@ -2,7 +2,8 @@
 //! [`Intake`] without looking inside.
 //!
 //! A request passes, from the outside in: its id is taken or made; [`envelope`] measures it and
-//! writes errors; a panic becomes a 500; for `/v1` data routes a permit is taken or the request is refused
+//! writes errors; a panic becomes a 500; where there are [`Keys`], its key must have the route's role;
+//! for `/v1` data routes a permit is taken or the request is refused
 //! at once, so that the work waiting here is bounded; a wait for `after` is a task and holds no thread; the
 //! handler runs what blocks or computes on the blocking pool, where it keeps its permit even if the client
 //! goes away.
@@ -15,6 +16,7 @@ mod docs;
 mod envelope;
 mod error;
 mod health;
+mod keys;
 mod linger;
 mod ops;
 mod push;
@@ -44,6 +46,7 @@ use crate::serving::QueryEngine;
 
 pub use docs::openapi_json;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
+pub use keys::{Keys, KeysError, Role};
 
 /// Makes the document behind `GET /v1/status`. Called on the blocking pool.
 pub type StatusSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
@@ -59,6 +62,8 @@ pub struct ApiState {
     pub metrics: Arc<Metrics>,
     /// The daemon's health.
     pub health: Arc<Health>,
+    /// Who may ask; without it everybody may.
+    pub keys: Option<Arc<Keys>>,
     /// How much is answered at a time.
     pub limits: ApiLimits,
     /// What runs.
@@ -149,49 +154,78 @@ impl Shared {
     }
 }
 
-/// The whole interface.
+/// The interface, in two parts that may be served apart.
 ///
 /// Needs a running tokio runtime to answer, not to be built.
-pub fn router(state: ApiState) -> Router {
-    let (tell, learned) = watch::channel(EdgeId(0));
-    state.engine.progress.on_learned(move |passed| {
-        tell.send_replace(passed);
-    });
-    let app: App = Arc::new(Shared {
-        learned,
-        queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
-        pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
-        state,
-    });
-    let queries = Router::new()
-        .route("/v1/embeddings", post(query::embeddings))
-        .route("/v1/links/score", post(query::link_scores))
-        .route("/v1/nodes/{key}", get(query::node))
-        .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_query));
-    let pushes = Router::new()
-        .route("/v1/events", post(push::events))
-        .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_push));
-    let operations = Router::new()
-        .route("/v1/status", get(ops::status))
-        .route("/livez", get(ops::livez))
-        .route("/readyz", get(ops::readyz))
-        .route("/healthz", get(ops::healthz))
-        .route("/metrics", get(ops::metrics))
-        .route("/info", get(ops::info));
-    queries
-        .merge(pushes)
-        .merge(operations)
-        .merge(docs::swagger_ui())
+pub struct Routes {
+    app: App,
+    data: Router<App>,
+    operations: Router<App>,
+}
+
+impl Routes {
+    /// The routes over `state`.
+    #[must_use]
+    pub fn new(state: ApiState) -> Self {
+        let (tell, learned) = watch::channel(EdgeId(0));
+        state.engine.progress.on_learned(move |passed| {
+            tell.send_replace(passed);
+        });
+        let app: App = Arc::new(Shared {
+            learned,
+            queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
+            pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
+            state,
+        });
+        // A request without a key takes nobody's place: it is asked for its key first.
+        let may = |role| from_fn_with_state((app.state.keys.clone(), role), keys::authorize);
+        let queries = Router::new()
+            .route("/v1/embeddings", post(query::embeddings))
+            .route("/v1/links/score", post(query::link_scores))
+            .route("/v1/nodes/{key}", get(query::node))
+            .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_query))
+            .route_layer(may(Role::Read));
+        let pushes = Router::new()
+            .route("/v1/events", post(push::events))
+            .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_push))
+            .route_layer(may(Role::Write));
+        let about = Router::new()
+            .route("/v1/status", get(ops::status))
+            .route("/info", get(ops::info))
+            .route_layer(may(Role::Read));
+        let data = queries.merge(pushes).merge(about).merge(docs::swagger_ui());
+        let operations = Router::new()
+            .route("/livez", get(ops::livez))
+            .route("/readyz", get(ops::readyz))
+            .route("/healthz", get(ops::healthz))
+            .route("/metrics", get(ops::metrics));
+        Self { app, data, operations }
+    }
+
+    /// All routes behind one address.
+    pub fn together(self) -> Router {
+        dress(&self.app, self.data.merge(self.operations))
+    }
+
+    /// The routes for users, and those for health checks and scrapers, which ask for no key.
+    pub fn apart(self) -> (Router, Router) {
+        (dress(&self.app, self.data), dress(&self.app, self.operations))
+    }
+}
+
+/// What every route has around it.
+fn dress(app: &App, routes: Router<App>) -> Router {
+    routes
         .fallback(envelope::unknown_route)
         .method_not_allowed_fallback(envelope::method_not_allowed)
         .layer(DefaultBodyLimit::max(app.state.limits.body_bytes))
         .layer(CatchPanicLayer::custom(envelope::panicked))
         .layer(from_fn(linger::linger))
-        .layer(from_fn_with_state(Arc::clone(&app), envelope::envelope))
+        .layer(from_fn_with_state(Arc::clone(app), envelope::envelope))
         .layer(PropagateRequestIdLayer::x_request_id())
         .layer(from_fn(envelope::drop_odd_request_id))
         .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
-        .with_state(app)
+        .with_state(Arc::clone(app))
 }
 
 /// How long open requests may take to finish once the shutdown began.

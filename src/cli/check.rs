@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::{ConfigArgs, output};
+use crate::api::Keys;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::daemon::sources::kafka_options;
@@ -41,6 +42,10 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     tell("catalog", catalog(&config))?;
     tell("checkpoint", newest_checkpoint(&config, &probe))?;
     tell("api", listen(&config))?;
+    if config.api.keys_file != Path::new("") {
+        let keys = Keys::open(&config.api.keys_file).map_err(|error| error.to_string());
+        tell("keys", keys.map(|keys| format!("{} keys may ask", keys.count())))?;
+    }
     if config.ingest.file.path != Path::new("") {
         tell("file", event_file(&config))?;
     }

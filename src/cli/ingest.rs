@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{HumanCount, ProgressBar};
 
+use super::client::DaemonArgs;
 use super::output;
 use crate::ingest::kafka::KafkaClientOptions;
 use crate::ingest::produce::{
@@ -35,9 +36,8 @@ pub(crate) struct IngestArgs {
     /// Any librdkafka property, for example --property security.protocol=SASL_SSL
     #[arg(long, value_name = "NAME=VALUE")]
     property: Vec<String>,
-    /// Address of the daemon's HTTP interface
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    url: String,
+    #[command(flatten)]
+    daemon: DaemonArgs,
     /// Events per second; as fast as the target takes them if not given
     #[arg(long, value_name = "RATE")]
     rate: Option<f64>,
@@ -79,7 +79,10 @@ pub(super) fn run(args: &IngestArgs) -> Result<()> {
 
 fn target(args: &IngestArgs) -> Result<ProduceTarget> {
     match args.to {
-        Target::Http => Ok(ProduceTarget::Http(HttpTarget::new(&args.url))),
+        Target::Http => {
+            let token = args.daemon.key()?;
+            Ok(ProduceTarget::Http(HttpTarget { token, ..HttpTarget::new(&args.daemon.url) }))
+        }
         Target::Kafka => {
             let mut properties = BTreeMap::new();
             for pair in &args.property {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::client::DaemonArgs;
 use super::output;
 use crate::appender::Index;
 use crate::catalog::Catalog;
@@ -21,9 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// `evergraph status`
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Address of the daemon's HTTP interface
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    url: String,
+    #[command(flatten)]
+    daemon: DaemonArgs,
     /// Only ask whether it is ready for requests: show the checks, and exit with 1 if it is not
     #[arg(long)]
     ready: bool,
@@ -63,14 +63,17 @@ enum CheckpointCommand {
 /// Prints the status document of a running daemon, or its readiness.
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
     let path = if args.ready { "/readyz" } else { "/v1/status" };
-    let url = format!("{}{path}", args.url.trim_end_matches('/'));
+    let url = format!("{}{path}", args.daemon.url.trim_end_matches('/'));
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(PATIENCE))
         .build()
         .into();
-    let mut answer = agent
-        .get(&url)
+    let mut request = agent.get(&url);
+    if let Some(key) = args.daemon.key()? {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    let mut answer = request
         .call()
         .with_context(|| format!("no daemon answers at {url}; is it running, and is --url right?"))?;
     let text = answer.body_mut().read_to_string().with_context(|| format!("{url}: the answer broke off"))?;
@@ -79,6 +82,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
     output::print(&format!("{document:#}"))?;
     let status = answer.status();
     anyhow::ensure!(!args.ready || status.is_success(), "not ready: {url} answered {status}");
+    anyhow::ensure!(status != 401 && status != 403, "{url} answered {status}; see --key-file");
     anyhow::ensure!(status.is_success(), "{url} answered {status}");
     Ok(())
 }

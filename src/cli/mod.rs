@@ -5,6 +5,7 @@
 
 mod bench;
 mod check;
+mod client;
 mod demo;
 pub mod eval;
 pub mod events;

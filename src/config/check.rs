@@ -153,7 +153,14 @@ impl Config {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        let stream = &self.stream;
+        let (stream, api) = (&self.stream, &self.api);
+        if !api.listen.ip().is_loopback() && api.keys_file.as_os_str().is_empty() {
+            warnings.push(format!(
+                "api.listen = {} can be reached from other machines and anybody may ask and push; set api.keys_file, \
+                 or keep others out in another way",
+                api.listen
+            ));
+        }
         if stream.allowed_lateness == -1 && stream.late_policy != LatePolicy::Accept {
             warnings.push(
                 "stream.late_policy never decides, because stream.allowed_lateness = -1 allows any distance; \

@@ -1,9 +1,19 @@
 //! `[model]` as the model's options. The same keys shape every model; one that has no use for a key leaves it.
 
+use clap::ValueEnum;
+
 use super::{Config, ModelKind};
 use crate::model::{
     DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
 };
+
+impl ModelKind {
+    /// The word for it in the settings.
+    #[must_use]
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
 
 impl Config {
     /// The model that the settings describe.
@@ -40,8 +50,6 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
-
     use super::*;
 
     fn with(settings: &[(&str, &str)]) -> Result<Config, crate::config::ConfigError> {

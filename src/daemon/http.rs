@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use axum::Router;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -12,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::sources::Sources;
 use super::{Parts, StatusSource, unix_ms};
-use crate::api::{self, ApiLimits, ApiState, Info};
+use crate::api::{self, ApiLimits, ApiState, Info, Keys, Routes};
 use crate::config::Config;
 use crate::device::Probe;
 
@@ -23,8 +24,31 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Server {
     runtime: Runtime,
     address: SocketAddr,
+    keys: Option<Arc<Keys>>,
+    doors: Vec<Door>,
+}
+
+/// One address that is served.
+struct Door {
+    address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<std::io::Result<()>>,
+}
+
+impl Door {
+    fn open(runtime: &Runtime, key: &str, listen: SocketAddr, routes: Router) -> Result<Self> {
+        let listener = runtime
+            .block_on(TcpListener::bind(listen))
+            .with_context(|| format!("cannot listen on {listen}; set {key} to a free address"))?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move {
+            // A dropped sender means the daemon is gone: the same as a signal.
+            let _ = stopped.await;
+        };
+        let served = runtime.spawn(api::serve(listener, routes, shutdown));
+        Ok(Self { address, stop, served })
+    }
 }
 
 impl Server {
@@ -36,7 +60,9 @@ impl Server {
         status: &StatusSource,
         probe: &Probe,
     ) -> Result<Self> {
-        let state = state(config, parts, sources, status, probe);
+        let keys = &config.api.keys_file;
+        let keys = (!keys.as_os_str().is_empty()).then(|| Keys::open(keys).map(Arc::new)).transpose()?;
+        let state = ApiState { keys: keys.clone(), ..state(config, parts, sources, status, probe) };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(state.limits.blocking_threads())
@@ -44,19 +70,24 @@ impl Server {
             .enable_all()
             .build()
             .context("cannot start the HTTP threads")?;
-        let listen = config.api.listen;
-        let listener = runtime.block_on(TcpListener::bind(listen)).with_context(|| {
-            format!("cannot listen on {listen}; set api.listen or --listen to a free address")
-        })?;
-        let address = listener.local_addr()?;
-        let router = api::router(state);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let shutdown = async move {
-            // A dropped sender means the daemon is gone: the same as a signal.
-            let _ = stopped.await;
+        let (routes, listen) = (Routes::new(state), config.api.listen);
+        let open = |key, listen, routes| Door::open(&runtime, key, listen, routes);
+        let doors = match config.api.operations_listen {
+            None => vec![open("api.listen or --listen", listen, routes.together())?],
+            Some(apart) => {
+                let (data, operations) = routes.apart();
+                let data = open("api.listen or --listen", listen, data)?;
+                let operations = open("api.operations_listen", apart, operations)?;
+                tracing::info!(address = %operations.address, "health checks and metrics have an address of their own");
+                vec![data, operations]
+            }
         };
-        let served = runtime.spawn(api::serve(listener, router, shutdown));
-        Ok(Self { runtime, address, stop, served })
+        Ok(Self { runtime, address: doors[0].address, keys, doors })
+    }
+
+    /// Who may ask, if not everybody.
+    pub(super) fn keys(&self) -> Option<Arc<Keys>> {
+        self.keys.clone()
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -65,13 +96,26 @@ impl Server {
 
     /// Takes no new connections, finishes the requests of open ones as far as they end in time, and ends.
     pub(super) fn stop(self) {
-        // The receiver is gone only if the server has ended already.
-        let _ = self.stop.send(());
-        match self.runtime.block_on(async { tokio::time::timeout(STOP_LIMIT, self.served).await }) {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => tracing::error!(%error, "the HTTP interface ended with an error"),
-            Ok(Err(error)) => tracing::error!(%error, "the HTTP interface panicked"),
-            Err(_) => tracing::warn!("connections that did not end in time were cut"),
+        let served: Vec<_> = self
+            .doors
+            .into_iter()
+            .map(|door| {
+                // The receiver is gone only if the server has ended already.
+                let _ = door.stop.send(());
+                door.served
+            })
+            .collect();
+        let all_served = async {
+            for door in served {
+                match door.await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::error!(%error, "the HTTP interface ended with an error"),
+                    Err(error) => tracing::error!(%error, "the HTTP interface panicked"),
+                }
+            }
+        };
+        if self.runtime.block_on(async { tokio::time::timeout(STOP_LIMIT, all_served).await }).is_err() {
+            tracing::warn!("connections that did not end in time were cut");
         }
         self.runtime.shutdown_timeout(Duration::from_secs(2));
     }
@@ -98,12 +142,13 @@ fn state(
         intake: sources.intake(),
         metrics: parts.metrics.clone(),
         health: parts.health.clone(),
+        keys: None,
         limits,
         info: Info {
             name: "evergraph".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             device: probe.reason.clone(),
-            model: "tgn".to_owned(),
+            model: config.model.kind.name(),
             embedding_dimension: config.model.embedding_dimension,
             started_unix_ms: unix_ms(),
         },

@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::service::{self, Watchdog};
 use super::sources::Sources;
 use super::{Parts, Stop, Supervisor, tiers};
-use crate::api::{Health, State};
+use crate::api::{Health, Keys, State};
 use crate::appender::AppenderStatus;
 use crate::serving::{Progress, QueryEngine};
 
@@ -21,6 +21,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 pub(super) fn watch(
     parts: &Parts,
     sources: &Sources,
+    keys: Option<Arc<Keys>>,
     supervisor: &Supervisor,
     stop: &Stop,
 ) -> Result<JoinHandle<()>> {
@@ -30,6 +31,7 @@ pub(super) fn watch(
         progress: parts.progress.clone(),
         engine: parts.engine.clone(),
         sources: sources.clone(),
+        keys,
         supervisor: supervisor.clone(),
         draining: stop.draining.clone(),
     };
@@ -49,6 +51,7 @@ struct Watcher {
     progress: Arc<Progress>,
     engine: Arc<QueryEngine>,
     sources: Sources,
+    keys: Option<Arc<Keys>>,
     supervisor: Supervisor,
     draining: Arc<AtomicBool>,
 }
@@ -81,6 +84,7 @@ impl Watcher {
             None => self.health.set("learner", State::Ok, format!("{behind} events behind")),
         }
         self.look_at_disk();
+        self.look_at_keys();
         let troubled: Vec<String> = self
             .sources
             .reports()
@@ -92,6 +96,22 @@ impl Watcher {
             self.health.set("sources", State::Ok, "all running");
         } else {
             self.health.set("sources", State::Degraded, troubled.join("; "));
+        }
+    }
+
+    /// Whether the keys of the HTTP interface were changed.
+    fn look_at_keys(&self) {
+        let Some(keys) = &self.keys else { return };
+        match keys.refresh() {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!(keys = keys.count(), "the keys of the HTTP interface were read again");
+                self.health.set("keys", State::Ok, "as in their file");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the keys of the HTTP interface stay as they were");
+                self.health.set("keys", State::Degraded, error.to_string());
+            }
         }
     }
 

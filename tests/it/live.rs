@@ -188,6 +188,7 @@ impl Live {
             intake: Some(Arc::clone(&intake) as Arc<dyn Intake>),
             metrics: Metrics::new(),
             health,
+            keys: None,
             limits: ApiLimits::default(),
             info: Info {
                 name: "evergraph".into(),
@@ -206,7 +207,7 @@ impl Live {
     fn serve(state: ApiState, intake: Arc<ScriptedIntake>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
-        let router = api::router(state.clone());
+        let router = api::Routes::new(state.clone()).together();
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
             let builder = builder.worker_threads(2).max_blocking_threads(BLOCKING_THREADS);

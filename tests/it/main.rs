@@ -23,6 +23,7 @@ mod graph_scrub;
 mod graph_spill;
 mod kafka_daemon;
 mod kafka_ingest;
+mod keys;
 mod live;
 mod log;
 mod models;

@@ -59,11 +59,7 @@ impl Start {
     /// Starts it and waits until it is ready.
     pub fn ready(&self) -> Process {
         let mut process = self.spawn();
-        let line = process.wait_for_line("\"ready\"").unwrap_or_else(|| {
-            panic!("the daemon did not get ready:\n{}", process.seen.join("\n"));
-        });
-        let line: Value = serde_json::from_str(&line).unwrap();
-        process.address = line["address"].as_str().unwrap().to_owned();
+        process.wait_until_ready();
         process
     }
 
@@ -94,6 +90,15 @@ impl Process {
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits until it is ready, and learns where it listens.
+    pub fn wait_until_ready(&mut self) {
+        let line = self.wait_for_line("\"ready\"").unwrap_or_else(|| {
+            panic!("the daemon did not get ready:\n{}", self.seen.join("\n"));
+        });
+        let line: Value = serde_json::from_str(&line).unwrap();
+        self.address = line["address"].as_str().unwrap().to_owned();
     }
 
     /// The next line of its log that holds `text`; `None` if it ends or takes too long.

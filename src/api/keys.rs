@@ -1,0 +1,286 @@
+//! Who may ask for what: bearer keys, each with a name and a [`Role`], read from a file.
+//!
+//! One key a line, `role name key`; empty lines and those that begin with `#` do not count:
+//!
+//! ```text
+//! read   dashboard  GqTUVFbPpfCPRqQN0zY1JJQ7
+//! write  checkout   o2mD6Wm1u0FPd2q7mBqXlYbE
+//! ```
+//!
+//! A key is changed without a gap by adding the new one, moving its users, and removing the old one: the file is
+//! read again while the daemon runs, and a file that cannot be used leaves the keys as they are. What was sent is
+//! compared with every key in a time that depends on their lengths alone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+
+use super::error::ApiError;
+
+/// Shortest key that is accepted, in bytes.
+const KEY_BYTES_MIN: usize = 16;
+
+/// What a key may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Questions about nodes and links, and the status.
+    Read,
+    /// Pushing events.
+    Write,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    /// The word for it, as in the file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        [Self::Read, Self::Write, Self::Admin].into_iter().find(|role| role.name() == name)
+    }
+
+    fn covers(self, needed: Self) -> bool {
+        self == Self::Admin || self == needed
+    }
+}
+
+/// Why a file of keys cannot be used. Never names a key.
+#[derive(Debug, Error)]
+pub enum KeysError {
+    /// It cannot be read.
+    #[error("the keys of the HTTP interface cannot be read from {path}: {reason}; see api.keys_file")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: std::io::Error,
+    },
+    /// A line is no key.
+    #[error("{path}, line {line}: {reason}; write `role name key`, one key a line")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no key in it, so that nobody could ask anything.
+    #[error("{path} holds no key; write `role name key`, one key a line, or leave api.keys_file empty")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+struct Key {
+    role: Role,
+    name: String,
+    secret: String,
+}
+
+/// When a file was written, and how long it is.
+type Stamp = (Option<SystemTime>, u64);
+
+/// The keys of a file, which may change while requests are answered.
+pub struct Keys {
+    path: PathBuf,
+    held: ArcSwap<Vec<Key>>,
+    seen: Mutex<Option<Stamp>>,
+}
+
+impl Keys {
+    /// Reads a file of keys.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line is no key.
+    pub fn open(path: &Path) -> Result<Self, KeysError> {
+        let seen = Mutex::new(stamp(path));
+        Ok(Self { path: path.to_path_buf(), held: ArcSwap::from_pointee(read(path)?), seen })
+    }
+
+    /// Reads the file again if it was written since; whether it was. A file that cannot be used changes nothing, and
+    /// is told once.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn refresh(&self) -> Result<bool, KeysError> {
+        let found = stamp(&self.path);
+        if std::mem::replace(&mut *self.seen.lock(), found) == found {
+            return Ok(false);
+        }
+        self.held.store(Arc::new(read(&self.path)?));
+        Ok(true)
+    }
+
+    /// Number of keys.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.held.load().len()
+    }
+
+    /// Whether what was sent may be used for `needed`.
+    fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<(), ApiError> {
+        let Some(sent) = sent else { return Err(ApiError::Unauthenticated { sent: false }) };
+        let mut known = None;
+        for key in self.held.load().iter() {
+            if bool::from(key.secret.as_bytes().ct_eq(sent)) {
+                known = Some((key.role, key.name.clone()));
+            }
+        }
+        match known {
+            None => Err(ApiError::Unauthenticated { sent: true }),
+            Some((role, _)) if role.covers(needed) => Ok(()),
+            Some((role, name)) => Err(ApiError::Forbidden { name, role: role.name(), needed: needed.name() }),
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.modified().ok(), found.len()))
+}
+
+fn read(path: &Path) -> Result<Vec<Key>, KeysError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|reason| KeysError::Unreadable { path: path.to_path_buf(), reason })?;
+    let mut keys: Vec<Key> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim().is_empty() || line.trim_start().starts_with('#') {
+            continue;
+        }
+        let refuse = |reason: String| KeysError::Line { path: path.to_path_buf(), line: number, reason };
+        let key = parse(line).map_err(refuse)?;
+        if keys.iter().any(|other| other.secret == key.secret) {
+            return Err(refuse("the key stands in an earlier line, too".to_owned()));
+        }
+        keys.push(key);
+    }
+    if keys.is_empty() { Err(KeysError::Empty { path: path.to_path_buf() }) } else { Ok(keys) }
+}
+
+fn parse(line: &str) -> Result<Key, String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [role, name, secret] = words[..] else {
+        return Err(format!("{} words, there must be 3", words.len()));
+    };
+    let role = Role::of_name(role).ok_or("the role must be read, write or admin")?;
+    if secret.len() < KEY_BYTES_MIN {
+        return Err(format!("the key has {} bytes, at least {KEY_BYTES_MIN} are needed", secret.len()));
+    }
+    if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a key is of printable ASCII characters".to_owned());
+    }
+    Ok(Key { role, name: name.to_owned(), secret: secret.to_owned() })
+}
+
+/// What stands behind `Bearer` in the request.
+fn bearer(request: &Request) -> Option<&[u8]> {
+    let sent = request.headers().get(AUTHORIZATION)?.as_bytes();
+    let (scheme, key) = sent.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
+}
+
+/// Lets a request pass whose key has the role; every request where there are no keys.
+pub(super) async fn authorize(
+    State((keys, needed)): State<(Option<Arc<Keys>>, Role)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if let Some(keys) = keys
+        && let Err(refused) = keys.admit(bearer(&request), needed)
+    {
+        return refused.into_response();
+    }
+    next.run(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: &str = "# who\n\nread dashboard aaaaaaaaaaaaaaaa\n write  shop bbbbbbbbbbbbbbbb \nadmin me cccccccccccccccc\n";
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        std::fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_key_may_what_its_role_may() {
+        let (_folder, path) = file(KEYS);
+        let keys = Keys::open(&path).unwrap();
+        assert_eq!(keys.count(), 3);
+        let may = |secret: &str, role| keys.admit(Some(secret.as_bytes()), role);
+        for (secret, read, write) in [
+            ("aaaaaaaaaaaaaaaa", true, false),
+            ("bbbbbbbbbbbbbbbb", false, true),
+            ("cccccccccccccccc", true, true),
+        ] {
+            assert_eq!((may(secret, Role::Read).is_ok(), may(secret, Role::Write).is_ok()), (read, write));
+        }
+        let refused = may("aaaaaaaaaaaaaaaa", Role::Write).unwrap_err().to_string();
+        assert!(refused.contains("dashboard") && !refused.contains("aaaa"), "{refused}");
+        for wrong in ["", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaab", "aaaaaaaaaaaaaaaaa", "dashboard"] {
+            assert!(matches!(may(wrong, Role::Read), Err(ApiError::Unauthenticated { sent: true })));
+        }
+        assert!(matches!(keys.admit(None, Role::Read), Err(ApiError::Unauthenticated { sent: false })));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_names_its_line_and_no_key() {
+        for (text, said) in [
+            ("root me aaaaaaaaaaaaaaaa", "line 1: the role must be read, write or admin"),
+            ("\nread aaaaaaaaaaaaaaaa", "line 2: 2 words"),
+            ("read me short-aaaa", "line 1: the key has 10 bytes"),
+            ("read me aaaaaaaaaaaaaaaä", "printable ASCII"),
+            (
+                "read a aaaaaaaaaaaaaaaa\nwrite b aaaaaaaaaaaaaaaa",
+                "line 2: the key stands in an earlier line",
+            ),
+            ("# nobody\n", "holds no key"),
+        ] {
+            let (_folder, path) = file(text);
+            let said_so = Keys::open(&path).err().unwrap().to_string();
+            assert!(said_so.contains(said) && !said_so.contains("aaaa"), "{said_so}");
+        }
+        let gone = Keys::open(Path::new("/nowhere/keys")).err().unwrap().to_string();
+        assert!(gone.contains("/nowhere/keys") && gone.contains("api.keys_file"), "{gone}");
+    }
+
+    #[test]
+    fn a_changed_file_counts_and_a_spoiled_one_does_not() {
+        let (_folder, path) = file(KEYS);
+        let keys = Keys::open(&path).unwrap();
+        assert!(!keys.refresh().unwrap());
+        std::fs::write(&path, "read dashboard dddddddddddddddd\n").unwrap();
+        assert!(keys.refresh().unwrap());
+        let may = |secret: &str| keys.admit(Some(secret.as_bytes()), Role::Read).is_ok();
+        assert!(may("dddddddddddddddd") && !may("aaaaaaaaaaaaaaaa"));
+        std::fs::write(&path, "nonsense\n").unwrap();
+        assert!(keys.refresh().is_err());
+        assert!(!keys.refresh().unwrap(), "told once");
+        assert!(may("dddddddddddddddd"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(keys.refresh().is_err());
+        assert!(may("dddddddddddddddd"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Who may ask for what: keys with roles, at the interface and with a daemon whose keys are changed while it runs.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use evergraph::api::Keys;
+use serde_json::{Value, json};
+
+use crate::live::Live;
+use crate::process::{Process, Start};
+
+const READER: &str = "reader-0123456789abcdef";
+const WRITER: &str = "writer-0123456789abcdef";
+const ADMIN: &str = "admin-00123456789abcdef";
+
+fn write_keys(path: &Path, lines: &[(&str, &str, &str)]) {
+    let lines: Vec<String> = lines.iter().map(|(role, name, key)| format!("{role} {name} {key}\n")).collect();
+    std::fs::write(path, lines.concat()).unwrap();
+}
+
+#[test]
+fn every_route_asks_for_its_role() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    write_keys(&path, &[("read", "r", READER), ("write", "w", WRITER), ("admin", "a", ADMIN)]);
+    let live = Live::with(|state| state.keys = Some(Arc::new(Keys::open(&path).unwrap())));
+    let nodes = json!({ "nodes": ["alice"] }).to_string();
+    let pairs = json!({ "pairs": [{ "src": "alice", "dst": 7 }] }).to_string();
+    let routes = [
+        ("POST", "/v1/embeddings", nodes.as_str(), "read"),
+        ("POST", "/v1/links/score", pairs.as_str(), "read"),
+        ("GET", "/v1/nodes/alice", "", "read"),
+        ("GET", "/v1/status", "", "read"),
+        ("GET", "/info", "", "read"),
+        ("POST", "/v1/events", "", "write"),
+    ];
+    for (method, route, body, needed) in routes {
+        let ask = |key: Option<&str>| {
+            let bearer = key.map(|key| format!("Bearer {key}"));
+            let mut headers = vec![("content-type", "application/json")];
+            headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
+            live.request(method, route, &headers, body.as_bytes())
+        };
+        let nobody = ask(None);
+        assert_eq!((nobody.status, nobody.error_type().as_str()), (401, "unauthenticated"), "{route}");
+        assert_eq!(nobody.headers["www-authenticate"], "Bearer");
+        assert_eq!(ask(Some("guessed-0123456789abcdef")).status, 401, "{route}");
+        for (role, key) in [("read", READER), ("write", WRITER), ("admin", ADMIN)] {
+            let answer = ask(Some(key));
+            let expected = if role == needed || role == "admin" { 200 } else { 403 };
+            assert_eq!(answer.status, expected, "{route} as {role}: {}", answer.text());
+            if expected == 403 {
+                assert_eq!(answer.json()["details"], json!({ "role": role, "needed": needed }));
+            }
+            assert!(!answer.text().contains(key), "an answer repeats a key");
+        }
+    }
+    for open in ["/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"] {
+        assert_eq!(live.get(open).status, 200, "{open}");
+    }
+    for odd in ["Basic abc", "Bearer", "bearer  reader-0123456789abcdef ", "\u{7f}"] {
+        let expected = if odd.contains("reader") { 200 } else { 401 };
+        let headers = [("authorization", odd)];
+        if ureq::http::HeaderValue::from_str(odd).is_ok() {
+            assert_eq!(live.request("GET", "/v1/status", &headers, b"").status, expected, "{odd:?}");
+        }
+    }
+}
+
+#[test]
+fn who_has_no_key_takes_nobodys_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    write_keys(&path, &[("read", "r", READER)]);
+    let live = Live::with(|state| {
+        state.keys = Some(Arc::new(Keys::open(&path).unwrap()));
+        state.limits.concurrent_queries = 0;
+    });
+    assert_eq!(live.get("/v1/nodes/alice").status, 401, "not 503");
+    let bearer = format!("Bearer {READER}");
+    assert_eq!(live.request("GET", "/v1/nodes/alice", &[("authorization", &bearer)], b"").status, 503);
+}
+
+fn status_of(process: &Process, key: &Path) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+    let output =
+        command.args(["status", "--url", &process.url("")]).arg("--key-file").arg(key).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The operations address of a daemon, which its log names.
+fn operations(process: &mut Process) -> String {
+    let line = process.wait_for_line("address of their own").unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    line["address"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keys, key) = (folder.path().join("keys"), folder.path().join("key"));
+    write_keys(&keys, &[("read", "old", READER)]);
+    std::fs::write(&key, format!("{READER}\n")).unwrap();
+    let start = Start::in_dir(&folder.path().join("data"))
+        .set(&format!("api.keys_file={}", keys.display()))
+        .set("api.operations_listen=127.0.0.1:0");
+    let mut process = start.spawn();
+    let apart = format!("http://{}", operations(&mut process));
+    process.wait_until_ready();
+
+    let (done, said) = status_of(&process, &key);
+    assert!(done, "{said}");
+    assert_eq!(process.get("/v1/status").unwrap().0, 401);
+    assert_eq!(process.get("/metrics").unwrap().0, 404, "metrics are on the other address");
+    for path in ["/metrics", "/readyz", "/livez", "/healthz"] {
+        assert_eq!(ureq::get(format!("{apart}{path}")).call().unwrap().status(), 200, "{path}");
+    }
+
+    write_keys(&keys, &[("read", "new", ADMIN)]);
+    process.wait_for_line("were read again").unwrap();
+    let (done, said) = status_of(&process, &key);
+    assert!(!done && said.contains("--key-file"), "{said}");
+    std::fs::write(&keys, "nonsense\n").unwrap();
+    process.wait_for_line("stay as they were").unwrap();
+    std::fs::write(&key, ADMIN).unwrap();
+    let (done, said) = status_of(&process, &key);
+    assert!(done, "{said}");
+    let health = ureq::get(format!("{apart}/healthz")).call().unwrap().body_mut().read_to_string().unwrap();
+    let health: Value = serde_json::from_str(&health).unwrap();
+    assert_eq!(health["checks"]["keys"]["state"], "degraded", "{health}");
+    assert!(health["checks"]["keys"]["detail"].as_str().unwrap().contains("line 1"), "{health}");
+
+    drop(process);
+    let said = start.fails();
+    assert!(said.contains("line 1"), "a daemon does not start with keys that cannot be used: {said}");
+}
