@@ -13,18 +13,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use arc_swap::ArcSwap;
 use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 use super::error::ApiError;
+use super::reload::Reloaded;
 
 /// Shortest key that is accepted, in bytes.
 const KEY_BYTES_MIN: usize = 16;
@@ -95,15 +93,8 @@ struct Key {
     secret: String,
 }
 
-/// When a file was written, and how long it is.
-type Stamp = (Option<SystemTime>, u64);
-
 /// The keys of a file, which may change while requests are answered.
-pub struct Keys {
-    path: PathBuf,
-    held: ArcSwap<Vec<Key>>,
-    seen: Mutex<Option<Stamp>>,
-}
+pub struct Keys(Reloaded<Vec<Key>, 1>);
 
 impl Keys {
     /// Reads a file of keys.
@@ -111,8 +102,7 @@ impl Keys {
     /// # Errors
     /// The file cannot be read, or a line is no key.
     pub fn open(path: &Path) -> Result<Self, KeysError> {
-        let seen = Mutex::new(stamp(path));
-        Ok(Self { path: path.to_path_buf(), held: ArcSwap::from_pointee(read(path)?), seen })
+        Reloaded::open([path.to_path_buf()], read).map(Self)
     }
 
     /// Reads the file again if it was written since; whether it was. A file that cannot be used changes nothing, and
@@ -121,25 +111,20 @@ impl Keys {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn refresh(&self) -> Result<bool, KeysError> {
-        let found = stamp(&self.path);
-        if std::mem::replace(&mut *self.seen.lock(), found) == found {
-            return Ok(false);
-        }
-        self.held.store(Arc::new(read(&self.path)?));
-        Ok(true)
+        self.0.refresh(read)
     }
 
     /// Number of keys.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.held.load().len()
+        self.0.get().len()
     }
 
     /// Whether what was sent may be used for `needed`.
     fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<(), ApiError> {
         let Some(sent) = sent else { return Err(ApiError::Unauthenticated { sent: false }) };
         let mut known = None;
-        for key in self.held.load().iter() {
+        for key in self.0.get().iter() {
             if bool::from(key.secret.as_bytes().ct_eq(sent)) {
                 known = Some((key.role, key.name.clone()));
             }
@@ -152,27 +137,22 @@ impl Keys {
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.modified().ok(), found.len()))
-}
-
-fn read(path: &Path) -> Result<Vec<Key>, KeysError> {
+fn read([path]: &[PathBuf; 1]) -> Result<Vec<Key>, KeysError> {
     let text = std::fs::read_to_string(path)
-        .map_err(|reason| KeysError::Unreadable { path: path.to_path_buf(), reason })?;
+        .map_err(|reason| KeysError::Unreadable { path: path.clone(), reason })?;
     let mut keys: Vec<Key> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
             continue;
         }
-        let refuse = |reason: String| KeysError::Line { path: path.to_path_buf(), line: number, reason };
+        let refuse = |reason: String| KeysError::Line { path: path.clone(), line: number, reason };
         let key = parse(line).map_err(refuse)?;
         if keys.iter().any(|other| other.secret == key.secret) {
             return Err(refuse("the key stands in an earlier line, too".to_owned()));
         }
         keys.push(key);
     }
-    if keys.is_empty() { Err(KeysError::Empty { path: path.to_path_buf() }) } else { Ok(keys) }
+    if keys.is_empty() { Err(KeysError::Empty { path: path.clone() }) } else { Ok(keys) }
 }
 
 fn parse(line: &str) -> Result<Key, String> {
@@ -215,7 +195,11 @@ pub(super) async fn authorize(
 mod tests {
     use super::*;
 
-    const KEYS: &str = "# who\n\nread dashboard aaaaaaaaaaaaaaaa\n write  shop bbbbbbbbbbbbbbbb \nadmin me cccccccccccccccc\n";
+    const KEYS: &str = concat!(
+        "# who\n\nread dashboard aaaaaaaaaaaaaaaa\n",
+        " write  shop bbbbbbbbbbbbbbbb \n",
+        "admin me cccccccccccccccc\n",
+    );
 
     fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();

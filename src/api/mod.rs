@@ -21,10 +21,13 @@ mod linger;
 mod ops;
 mod push;
 mod query;
+mod reload;
+mod tls;
 mod wire;
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,9 +35,9 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
+use axum::serve::{Listener, ListenerExt};
 use serde::Serialize;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
@@ -47,6 +50,7 @@ use crate::serving::QueryEngine;
 pub use docs::openapi_json;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
 pub use keys::{Keys, KeysError, Role};
+pub use tls::{Tls, TlsError, TlsListener};
 
 /// Makes the document behind `GET /v1/status`. Called on the blocking pool.
 pub type StatusSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
@@ -228,6 +232,19 @@ fn dress(app: &App, routes: Router<App>) -> Router {
         .with_state(Arc::clone(app))
 }
 
+/// Listens for HTTP without TLS.
+#[must_use]
+pub fn plain(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
+    listener.tap_io(|stream| send_at_once(stream))
+}
+
+/// Small answers leave at once instead of waiting for more to send.
+fn send_at_once(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set on a connection");
+    }
+}
+
 /// How long open requests may take to finish once the shutdown began.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
 
@@ -237,7 +254,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(20);
 /// # Errors
 /// If the listener cannot accept connections any more.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Listener<Addr = SocketAddr>,
     router: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
@@ -246,12 +263,6 @@ pub async fn serve(
         shutdown.await;
         draining.send_replace(true);
     };
-    // Small answers leave at once instead of waiting for more to send.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set on a connection");
-        }
-    });
     let server = axum::serve(listener, router).with_graceful_shutdown(signal);
     let expired = async move {
         // The sender lives as long as the server: an error means that the server is gone.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::{ConfigArgs, output};
-use crate::api::Keys;
+use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::daemon::sources::kafka_options;
@@ -45,6 +45,10 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     if config.api.keys_file != Path::new("") {
         let keys = Keys::open(&config.api.keys_file).map_err(|error| error.to_string());
         tell("keys", keys.map(|keys| format!("{} keys may ask", keys.count())))?;
+    }
+    if config.api.tls_certificate != Path::new("") {
+        let tls = Tls::open(&config.api.tls_certificate, &config.api.tls_key);
+        tell("certificate", tls.map(|_| "goes with its key".to_owned()).map_err(|error| error.to_string()))?;
     }
     if config.ingest.file.path != Path::new("") {
         tell("file", event_file(&config))?;

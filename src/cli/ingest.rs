@@ -80,8 +80,8 @@ pub(super) fn run(args: &IngestArgs) -> Result<()> {
 fn target(args: &IngestArgs) -> Result<ProduceTarget> {
     match args.to {
         Target::Http => {
-            let token = args.daemon.key()?;
-            Ok(ProduceTarget::Http(HttpTarget { token, ..HttpTarget::new(&args.daemon.url) }))
+            let (token, roots) = (args.daemon.key()?, args.daemon.roots()?);
+            Ok(ProduceTarget::Http(HttpTarget { token, roots, ..HttpTarget::new(&args.daemon.url) }))
         }
         Target::Kafka => {
             let mut properties = BTreeMap::new();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
+use ureq::tls::TlsConfig;
 
 use super::client::DaemonArgs;
 use super::output;
@@ -66,6 +67,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
     let url = format!("{}{path}", args.daemon.url.trim_end_matches('/'));
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
+        .tls_config(TlsConfig::builder().root_certs(args.daemon.roots()?).build())
         .timeout_global(Some(PATIENCE))
         .build()
         .into();

@@ -127,6 +127,9 @@ impl Config {
     }
 
     fn check_relations(&self) -> Result<(), ConfigError> {
+        let (certificate, key) = (&self.api.tls_certificate, &self.api.tls_key);
+        let both = certificate.as_os_str().is_empty() == key.as_os_str().is_empty();
+        require(both, "api.tls_key", key.display(), "must be set together with api.tls_certificate")?;
         let (model, shape) = (&self.model, self.model_options().validate());
         require(
             !matches!(shape, Err(OptionsError::Heads { .. })),

@@ -1,6 +1,7 @@
 //! The HTTP interface on a runtime of its own, the only async code of the daemon.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::sources::Sources;
 use super::{Parts, StatusSource, unix_ms};
-use crate::api::{self, ApiLimits, ApiState, Info, Keys, Routes};
+use crate::api::{self, ApiLimits, ApiState, Info, Keys, Routes, Tls};
 use crate::config::Config;
 use crate::device::Probe;
 
@@ -24,8 +25,27 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Server {
     runtime: Runtime,
     address: SocketAddr,
-    keys: Option<Arc<Keys>>,
+    secrets: Secrets,
     doors: Vec<Door>,
+}
+
+/// What the interface reads from files that may change.
+#[derive(Clone, Default)]
+pub(super) struct Secrets {
+    /// Who may ask, if not everybody.
+    pub keys: Option<Arc<Keys>>,
+    /// Its certificate, if it speaks HTTPS.
+    pub tls: Option<Arc<Tls>>,
+}
+
+impl Secrets {
+    fn open(config: &Config) -> Result<Self> {
+        let given = |path: &Path| !path.as_os_str().is_empty();
+        let api = &config.api;
+        let keys = given(&api.keys_file).then(|| Keys::open(&api.keys_file).map(Arc::new)).transpose()?;
+        let tls = || Tls::open(&api.tls_certificate, &api.tls_key).map(Arc::new);
+        Ok(Self { keys, tls: given(&api.tls_certificate).then(tls).transpose()? })
+    }
 }
 
 /// One address that is served.
@@ -36,7 +56,13 @@ struct Door {
 }
 
 impl Door {
-    fn open(runtime: &Runtime, key: &str, listen: SocketAddr, routes: Router) -> Result<Self> {
+    fn open(
+        runtime: &Runtime,
+        key: &str,
+        listen: SocketAddr,
+        tls: Option<Arc<Tls>>,
+        routes: Router,
+    ) -> Result<Self> {
         let listener = runtime
             .block_on(TcpListener::bind(listen))
             .with_context(|| format!("cannot listen on {listen}; set {key} to a free address"))?;
@@ -46,7 +72,10 @@ impl Door {
             // A dropped sender means the daemon is gone: the same as a signal.
             let _ = stopped.await;
         };
-        let served = runtime.spawn(api::serve(listener, routes, shutdown));
+        let served = match tls {
+            Some(tls) => runtime.spawn(api::serve(tls.listen(listener), routes, shutdown)),
+            None => runtime.spawn(api::serve(api::plain(listener), routes, shutdown)),
+        };
         Ok(Self { address, stop, served })
     }
 }
@@ -60,9 +89,9 @@ impl Server {
         status: &StatusSource,
         probe: &Probe,
     ) -> Result<Self> {
-        let keys = &config.api.keys_file;
-        let keys = (!keys.as_os_str().is_empty()).then(|| Keys::open(keys).map(Arc::new)).transpose()?;
-        let state = ApiState { keys: keys.clone(), ..state(config, parts, sources, status, probe) };
+        let secrets = Secrets::open(config)?;
+        let keys = secrets.keys.clone();
+        let state = ApiState { keys, ..state(config, parts, sources, status, probe) };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(state.limits.blocking_threads())
@@ -71,23 +100,24 @@ impl Server {
             .build()
             .context("cannot start the HTTP threads")?;
         let (routes, listen) = (Routes::new(state), config.api.listen);
-        let open = |key, listen, routes| Door::open(&runtime, key, listen, routes);
+        let data =
+            |routes| Door::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), routes);
         let doors = match config.api.operations_listen {
-            None => vec![open("api.listen or --listen", listen, routes.together())?],
+            None => vec![data(routes.together())?],
             Some(apart) => {
-                let (data, operations) = routes.apart();
-                let data = open("api.listen or --listen", listen, data)?;
-                let operations = open("api.operations_listen", apart, operations)?;
+                let (routes, operations) = routes.apart();
+                let data = data(routes)?;
+                let operations = Door::open(&runtime, "api.operations_listen", apart, None, operations)?;
                 tracing::info!(address = %operations.address, "health checks and metrics have an address of their own");
                 vec![data, operations]
             }
         };
-        Ok(Self { runtime, address: doors[0].address, keys, doors })
+        Ok(Self { runtime, address: doors[0].address, secrets, doors })
     }
 
-    /// Who may ask, if not everybody.
-    pub(super) fn keys(&self) -> Option<Arc<Keys>> {
-        self.keys.clone()
+    /// What is read again while it runs.
+    pub(super) fn secrets(&self) -> Secrets {
+        self.secrets.clone()
     }
 
     pub(super) fn address(&self) -> SocketAddr {

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Result;
-
+use super::http::Secrets;
 use super::service::{self, Watchdog};
 use super::sources::Sources;
 use super::{Parts, Stop, Supervisor, tiers};
-use crate::api::{Health, Keys, State};
+use crate::api::{Health, State};
 use crate::appender::AppenderStatus;
 use crate::serving::{Progress, QueryEngine};
 
@@ -21,17 +20,17 @@ const PERIOD: Duration = Duration::from_millis(250);
 pub(super) fn watch(
     parts: &Parts,
     sources: &Sources,
-    keys: Option<Arc<Keys>>,
+    secrets: Secrets,
     supervisor: &Supervisor,
     stop: &Stop,
-) -> Result<JoinHandle<()>> {
+) -> anyhow::Result<JoinHandle<()>> {
     let watcher = Watcher {
         health: parts.health.clone(),
         appender: parts.appender.clone(),
         progress: parts.progress.clone(),
         engine: parts.engine.clone(),
         sources: sources.clone(),
-        keys,
+        secrets,
         supervisor: supervisor.clone(),
         draining: stop.draining.clone(),
     };
@@ -51,7 +50,7 @@ struct Watcher {
     progress: Arc<Progress>,
     engine: Arc<QueryEngine>,
     sources: Sources,
-    keys: Option<Arc<Keys>>,
+    secrets: Secrets,
     supervisor: Supervisor,
     draining: Arc<AtomicBool>,
 }
@@ -84,7 +83,7 @@ impl Watcher {
             None => self.health.set("learner", State::Ok, format!("{behind} events behind")),
         }
         self.look_at_disk();
-        self.look_at_keys();
+        self.look_at_secrets();
         let troubled: Vec<String> = self
             .sources
             .reports()
@@ -99,18 +98,27 @@ impl Watcher {
         }
     }
 
-    /// Whether the keys of the HTTP interface were changed.
-    fn look_at_keys(&self) {
-        let Some(keys) = &self.keys else { return };
-        match keys.refresh() {
+    /// Whether keys and certificate were changed.
+    fn look_at_secrets(&self) {
+        let Secrets { keys, tls } = &self.secrets;
+        if let Some(keys) = keys {
+            self.read_again("keys", keys.refresh().map_err(|error| error.to_string()));
+        }
+        if let Some(tls) = tls {
+            self.read_again("certificate", tls.refresh().map_err(|error| error.to_string()));
+        }
+    }
+
+    fn read_again(&self, what: &'static str, outcome: Result<bool, String>) {
+        match outcome {
             Ok(false) => {}
             Ok(true) => {
-                tracing::info!(keys = keys.count(), "the keys of the HTTP interface were read again");
-                self.health.set("keys", State::Ok, "as in their file");
+                tracing::info!(what, "a file of the HTTP interface was read again");
+                self.health.set(what, State::Ok, "as in the file");
             }
             Err(error) => {
-                tracing::error!(%error, "the keys of the HTTP interface stay as they were");
-                self.health.set("keys", State::Degraded, error.to_string());
+                tracing::error!(what, error, "what the HTTP interface uses stays as it was");
+                self.health.set(what, State::Degraded, error);
             }
         }
     }

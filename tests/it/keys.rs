@@ -119,11 +119,11 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
     }
 
     write_keys(&keys, &[("read", "new", ADMIN)]);
-    process.wait_for_line("were read again").unwrap();
+    process.wait_for_line("was read again").unwrap();
     let (done, said) = status_of(&process, &key);
     assert!(!done && said.contains("--key-file"), "{said}");
     std::fs::write(&keys, "nonsense\n").unwrap();
-    process.wait_for_line("stay as they were").unwrap();
+    process.wait_for_line("stays as it was").unwrap();
     std::fs::write(&key, ADMIN).unwrap();
     let (done, said) = status_of(&process, &key);
     assert!(done, "{said}");

@@ -215,7 +215,7 @@ impl Live {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
-                api::serve(listener, router, async { drop(stopped.await) }).await.unwrap();
+                api::serve(api::plain(listener), router, async { drop(stopped.await) }).await.unwrap();
             });
         });
         Self { address: told.recv().unwrap(), state, intake, stop: Some(stop), thread: Some(thread) }

@@ -35,4 +35,5 @@ mod serving;
 mod skip;
 mod tgn_stream;
 mod tiered_rows;
+mod tls;
 mod trainer;

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use ureq::tls::{RootCerts, TlsConfig};
 
 use super::{ProduceError, ProduceOptions, ProduceReport, Rows};
 
@@ -18,6 +19,8 @@ pub struct HttpTarget {
     pub url: String,
     /// Bearer token, if the daemon asks for one.
     pub token: Option<String>,
+    /// Whom to believe about who the daemon is, for https.
+    pub roots: RootCerts,
     /// The push ends when a body was not taken for so long.
     pub give_up_after: Duration,
 }
@@ -26,7 +29,12 @@ impl HttpTarget {
     /// A daemon at this address; gives up after two minutes.
     #[must_use]
     pub fn new(url: &str) -> Self {
-        Self { url: url.trim_end_matches('/').into(), token: None, give_up_after: Duration::from_secs(120) }
+        Self {
+            url: url.trim_end_matches('/').into(),
+            token: None,
+            roots: RootCerts::WebPki,
+            give_up_after: Duration::from_secs(120),
+        }
     }
 }
 
@@ -74,6 +82,7 @@ impl HttpTarget {
         // ureq follows no body twice; a kept-alive connection that the daemon closed counts as lost.
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            .tls_config(TlsConfig::builder().root_certs(self.roots.clone()).build())
             .timeout_global(Some(REQUEST_TIMEOUT))
             .build()
             .into();

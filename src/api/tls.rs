@@ -1,0 +1,153 @@
+//! HTTPS: a certificate and its key from files, and the listener that shakes hands.
+//!
+//! Hands are shaken beside accepting, each in a task of its own within [`HANDSHAKE_MAX`], so that a client that says
+//! nothing keeps nobody waiting; [`HANDSHAKES_MAX`] of them may go on at a time. A certificate that is renewed counts
+//! for connections from then on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::Listener;
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{Error as RustlsError, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+use super::reload::Reloaded;
+
+/// Longest time for a handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Most handshakes at a time; more connections wait to be accepted.
+const HANDSHAKES_MAX: usize = 512;
+
+/// Why HTTPS cannot be spoken.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A file holds no certificates or no key.
+    #[error("{path} cannot be used: {reason}; it must be PEM, see api.tls_certificate and api.tls_key")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: PemError,
+    },
+    /// Certificate and key do not go together, or are of a kind that is not supported.
+    #[error("the certificate {certificate} cannot be served with the key {key}: {reason}")]
+    Refused {
+        /// File of the certificate.
+        certificate: PathBuf,
+        /// File of its key.
+        key: PathBuf,
+        /// What is wrong.
+        reason: RustlsError,
+    },
+}
+
+/// A certificate with its chain, and its key.
+pub struct Tls(Reloaded<Arc<ServerConfig>, 2>);
+
+impl Tls {
+    /// Reads certificate and key.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the two do not go together.
+    pub fn open(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        Reloaded::open([certificate.to_path_buf(), key.to_path_buf()], read).map(Self)
+    }
+
+    /// Reads both again if one was written since; whether one was. What cannot be used leaves things as they are, and
+    /// is told once.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn refresh(&self) -> Result<bool, TlsError> {
+        self.0.refresh(read)
+    }
+
+    /// Speaks HTTPS on a listener.
+    #[must_use]
+    pub fn listen(self: Arc<Self>, listener: TcpListener) -> TlsListener {
+        TlsListener { tls: self, listener, shaking: JoinSet::new() }
+    }
+}
+
+fn read([certificate, key]: &[PathBuf; 2]) -> Result<Arc<ServerConfig>, TlsError> {
+    let refuse = |path: &PathBuf| {
+        let path = path.clone();
+        move |reason| TlsError::Pem { path, reason }
+    };
+    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain =
+        chain.and_then(|chain| if chain.is_empty() { Err(PemError::NoItemsFound) } else { Ok(chain) });
+    let chain = chain.map_err(refuse(certificate))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(refuse(key))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret));
+    let mut config = config.map_err(|reason| {
+        let (certificate, key) = (certificate.clone(), key.clone());
+        TlsError::Refused { certificate, key, reason }
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+type Shaken = Option<(TlsStream<TcpStream>, SocketAddr)>;
+
+/// Accepts connections whose handshake is over.
+pub struct TlsListener {
+    tls: Arc<Tls>,
+    listener: TcpListener,
+    shaking: JoinSet<Shaken>,
+}
+
+impl TlsListener {
+    fn shake(&mut self, stream: TcpStream, address: SocketAddr) {
+        super::send_at_once(&stream);
+        let acceptor = TlsAcceptor::from(Arc::clone(&**self.tls.0.get()));
+        self.shaking.spawn(async move {
+            match tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => Some((stream, address)),
+                Ok(Err(error)) => {
+                    tracing::debug!(%address, %error, "a TLS handshake failed");
+                    None
+                }
+                Err(_) => {
+                    tracing::debug!(%address, "a TLS handshake took too long");
+                    None
+                }
+            }
+        });
+    }
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            tokio::select! {
+                (stream, address) = Listener::accept(&mut self.listener),
+                    if self.shaking.len() < HANDSHAKES_MAX => self.shake(stream, address),
+                Some(shaken) = self.shaking.join_next(), if !self.shaking.is_empty() => {
+                    if let Ok(Some(shaken)) = shaken {
+                        return shaken;
+                    }
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
