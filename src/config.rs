@@ -74,6 +74,7 @@ Api {
     #[serde(deserialize_with = "address::one")] listen: SocketAddr,
     #[serde(deserialize_with = "address::maybe")] operations_listen: Option<SocketAddr>,
     keys_file: PathBuf, tls_certificate: PathBuf, tls_key: PathBuf,
+    connections_max: usize, head_timeout_ms: u64,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
     request_timeout_ms: u64,
 });

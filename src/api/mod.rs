@@ -12,6 +12,7 @@
 //! those in as an [`Intake`], a status closure and the checks of [`Health`].
 
 mod body;
+mod connections;
 mod docs;
 mod envelope;
 mod error;
@@ -25,9 +26,6 @@ mod reload;
 mod tls;
 mod wire;
 
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,9 +33,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
-use axum::serve::{Listener, ListenerExt};
 use serde::Serialize;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
@@ -47,6 +43,7 @@ use crate::event::{EdgeId, Intake};
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
 
+pub use connections::{plain, serve};
 pub use docs::openapi_json;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
 pub use keys::{Keys, KeysError, Role};
@@ -79,6 +76,10 @@ pub struct ApiState {
 /// How much is answered at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ApiLimits {
+    /// Connections at a time, for each address; more wait to be accepted.
+    pub connections: usize,
+    /// Longest time for the head of a request to arrive, counted from when the connection is ready for it.
+    pub head: Duration,
     /// Queries answered at a time, waiting ones included; more are refused with 503. Waiting ones hold no
     /// thread.
     pub concurrent_queries: usize,
@@ -109,6 +110,8 @@ impl ApiLimits {
 impl Default for ApiLimits {
     fn default() -> Self {
         Self {
+            connections: 1024,
+            head: Duration::from_secs(30),
             concurrent_queries: 64,
             concurrent_pushes: 16,
             body_bytes: 8 << 20,
@@ -230,52 +233,4 @@ fn dress(app: &App, routes: Router<App>) -> Router {
         .layer(from_fn(envelope::drop_odd_request_id))
         .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
         .with_state(Arc::clone(app))
-}
-
-/// Listens for HTTP without TLS.
-#[must_use]
-pub fn plain(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
-    listener.tap_io(|stream| send_at_once(stream))
-}
-
-/// Small answers leave at once instead of waiting for more to send.
-fn send_at_once(stream: &TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set on a connection");
-    }
-}
-
-/// How long open requests may take to finish once the shutdown began.
-const DRAIN_LIMIT: Duration = Duration::from_secs(20);
-
-/// Serves `router` on `listener` until `shutdown` resolves; then takes no new connections, finishes the open
-/// requests within 20 seconds and returns.
-///
-/// # Errors
-/// If the listener cannot accept connections any more.
-pub async fn serve(
-    listener: impl Listener<Addr = SocketAddr>,
-    router: Router,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let (draining, mut drains) = watch::channel(false);
-    let signal = async move {
-        shutdown.await;
-        draining.send_replace(true);
-    };
-    let server = axum::serve(listener, router).with_graceful_shutdown(signal);
-    let expired = async move {
-        // The sender lives as long as the server: an error means that the server is gone.
-        if drains.wait_for(|draining| *draining).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(DRAIN_LIMIT).await;
-    };
-    tokio::select! {
-        served = server => served,
-        () = expired => {
-            tracing::warn!(limit_seconds = DRAIN_LIMIT.as_secs(), "open HTTP requests were cut off at shutdown");
-            Ok(())
-        }
-    }
 }

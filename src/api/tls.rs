@@ -21,6 +21,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{Error as RustlsError, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
+use super::connections::send_at_once;
 use super::reload::Reloaded;
 
 /// Longest time for a handshake.
@@ -111,7 +112,7 @@ pub struct TlsListener {
 
 impl TlsListener {
     fn shake(&mut self, stream: TcpStream, address: SocketAddr) {
-        super::send_at_once(&stream);
+        send_at_once(&stream);
         let acceptor = TlsAcceptor::from(Arc::clone(&**self.tls.0.get()));
         self.shaking.spawn(async move {
             match tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {

@@ -28,7 +28,9 @@ impl Config {
     fn check_least(&self) -> Result<(), ConfigError> {
         let wide = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
         let (api, model, learner) = (&self.api, &self.model, &self.learner);
-        let at_least_one: [(&'static str, u64); 26] = [
+        let at_least_one: [(&'static str, u64); 28] = [
+            ("api.connections_max", wide(api.connections_max)),
+            ("api.head_timeout_ms", api.head_timeout_ms),
             ("api.body_bytes_max", wide(api.body_bytes_max)),
             ("api.batch_items_max", wide(api.batch_items_max)),
             ("api.concurrent_requests_max", wide(api.concurrent_requests_max)),

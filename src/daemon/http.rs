@@ -52,7 +52,7 @@ impl Secrets {
 struct Door {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
-    served: JoinHandle<std::io::Result<()>>,
+    served: JoinHandle<()>,
 }
 
 impl Door {
@@ -61,7 +61,7 @@ impl Door {
         key: &str,
         listen: SocketAddr,
         tls: Option<Arc<Tls>>,
-        routes: Router,
+        (routes, limits): (Router, ApiLimits),
     ) -> Result<Self> {
         let listener = runtime
             .block_on(TcpListener::bind(listen))
@@ -73,8 +73,8 @@ impl Door {
             let _ = stopped.await;
         };
         let served = match tls {
-            Some(tls) => runtime.spawn(api::serve(tls.listen(listener), routes, shutdown)),
-            None => runtime.spawn(api::serve(api::plain(listener), routes, shutdown)),
+            Some(tls) => runtime.spawn(api::serve(tls.listen(listener), routes, limits, shutdown)),
+            None => runtime.spawn(api::serve(api::plain(listener), routes, limits, shutdown)),
         };
         Ok(Self { address, stop, served })
     }
@@ -99,15 +99,18 @@ impl Server {
             .enable_all()
             .build()
             .context("cannot start the HTTP threads")?;
-        let (routes, listen) = (Routes::new(state), config.api.listen);
-        let data =
-            |routes| Door::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), routes);
+        let (limits, listen) = (state.limits, config.api.listen);
+        let routes = Routes::new(state);
+        let data = |routes| {
+            Door::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), (routes, limits))
+        };
         let doors = match config.api.operations_listen {
             None => vec![data(routes.together())?],
             Some(apart) => {
                 let (routes, operations) = routes.apart();
                 let data = data(routes)?;
-                let operations = Door::open(&runtime, "api.operations_listen", apart, None, operations)?;
+                let operations =
+                    Door::open(&runtime, "api.operations_listen", apart, None, (operations, limits))?;
                 tracing::info!(address = %operations.address, "health checks and metrics have an address of their own");
                 vec![data, operations]
             }
@@ -137,10 +140,8 @@ impl Server {
             .collect();
         let all_served = async {
             for door in served {
-                match door.await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::error!(%error, "the HTTP interface ended with an error"),
-                    Err(error) => tracing::error!(%error, "the HTTP interface panicked"),
+                if let Err(error) = door.await {
+                    tracing::error!(%error, "the HTTP interface panicked");
                 }
             }
         };
@@ -159,6 +160,8 @@ fn state(
     probe: &Probe,
 ) -> ApiState {
     let limits = ApiLimits {
+        connections: config.api.connections_max,
+        head: Duration::from_millis(config.api.head_timeout_ms),
         concurrent_queries: config.api.concurrent_requests_max,
         concurrent_pushes: config.api.concurrent_requests_max,
         body_bytes: config.api.body_bytes_max,

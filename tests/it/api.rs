@@ -557,3 +557,36 @@ fn in_a_path() -> impl Strategy<Value = String> {
 fn parameter() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["neighbors", "after", "wait_ms", "at", "", "neighbors%00"])
 }
+
+#[test]
+fn who_dribbles_a_head_is_cut_off_and_keeps_nobody_waiting() {
+    let live = Live::with(|state| {
+        state.limits.connections = 8;
+        state.limits.head = Duration::from_millis(300);
+    });
+    let started = Instant::now();
+    let mut slow: Vec<TcpStream> = (0..30).map(|_| TcpStream::connect(live.address).unwrap()).collect();
+    for stream in &mut slow {
+        stream.write_all(b"GET /livez HTTP/1.1\r\nx-slow: ").unwrap();
+    }
+    // Four times the places there are: the request comes after three rounds of closing at the latest.
+    assert_eq!(live.get("/livez").status, 200);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    for stream in &mut slow {
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut rest = Vec::new();
+        // Closed by the other side, orderly or not.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
+    }
+    assert_eq!(live.get("/livez").status, 200);
+}
+
+#[test]
+fn connections_that_say_nothing_leave_room_for_one_that_does() {
+    let live = Live::start();
+    let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(live.address).unwrap()).collect();
+    assert_eq!(live.get("/v1/nodes/alice").status, 200);
+    drop(silent);
+    assert_eq!(live.get("/v1/nodes/alice").status, 200);
+}

@@ -207,7 +207,7 @@ impl Live {
     fn serve(state: ApiState, intake: Arc<ScriptedIntake>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
-        let router = api::Routes::new(state.clone()).together();
+        let (router, limits) = (api::Routes::new(state.clone()).together(), state.limits);
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
             let builder = builder.worker_threads(2).max_blocking_threads(BLOCKING_THREADS);
@@ -215,7 +215,7 @@ impl Live {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
-                api::serve(api::plain(listener), router, async { drop(stopped.await) }).await.unwrap();
+                api::serve(api::plain(listener), router, limits, async { drop(stopped.await) }).await;
             });
         });
         Self { address: told.recv().unwrap(), state, intake, stop: Some(stop), thread: Some(thread) }

@@ -1,0 +1,75 @@
+//! Connections: how many there are at a time, how long one may take to say what it wants, and how all of them end.
+//!
+//! A connection that does not send the whole head of its next request within [`ApiLimits::head`] is closed, whether it
+//! dribbles or idles, so that nobody holds one of [`ApiLimits::connections`] places for nothing. Beyond these, connections
+//! wait to be accepted.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::{Listener, ListenerExt};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::ApiLimits;
+
+/// How long open requests may take to finish once the shutdown began.
+const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// Listens for HTTP without TLS.
+#[must_use]
+pub fn plain(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
+    listener.tap_io(|stream| send_at_once(stream))
+}
+
+/// Small answers leave at once instead of waiting for more to send.
+pub(super) fn send_at_once(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set on a connection");
+    }
+}
+
+/// Serves `router` on `listener` until `shutdown` resolves; then takes no new connections, finishes the open
+/// requests within 20 seconds and returns.
+pub async fn serve(
+    mut listener: impl Listener<Addr = SocketAddr>,
+    router: Router,
+    limits: ApiLimits,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let open = GracefulShutdown::new();
+    tokio::pin!(shutdown);
+    loop {
+        let next = async {
+            // Never closed, so there is always a permit in the end.
+            let place = Arc::clone(&room).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, (stream, address)) = tokio::select! {
+            next = next => next,
+            () = &mut shutdown => break,
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%address, %error, "a connection broke off");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN_LIMIT, open.shutdown()).await.is_err() {
+        tracing::warn!(limit_seconds = DRAIN_LIMIT.as_secs(), "open HTTP requests were cut off at shutdown");
+    }
+}
