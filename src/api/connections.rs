@@ -1,8 +1,8 @@
 //! Connections: how many there are at a time, how long one may take to say what it wants, and how all of them end.
 //!
 //! A connection that does not send the whole head of its next request within [`ApiLimits::head`] is closed, whether it
-//! dribbles or idles, so that nobody holds one of [`ApiLimits::connections`] places for nothing. Beyond these, connections
-//! wait to be accepted.
+//! dribbles or idles, so that nobody holds one of [`ApiLimits::connections`] places for nothing. Beyond these,
+//! connections wait to be accepted.
 
 use std::future::Future;
 use std::net::SocketAddr;
