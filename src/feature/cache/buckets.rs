@@ -3,8 +3,8 @@
 //! An entry stands in one of two buckets that follow from its id, [`Buckets::homes`], anywhere in it. Who looks for an
 //! id compares these 16 entries at most and never follows a chain, so neither a taken place nor an emptied one ever
 //! makes a search longer. An entry goes to its first bucket while that is not more than half full, where most searches
-//! end, and else to the emptier one: with two places per entry, on average, hardly ever are both full. Then the entry is
-//! refused, and the caller does without.
+//! end, and else to the emptier one: with two places per entry, on average, hardly ever are both full. Then the entry
+//! is refused, and the caller does without.
 //!
 //! What the two words mean, and which entries are void, is the caller's.
 

@@ -227,8 +227,8 @@ impl CacheDirectory {
     }
 
     /// Ends the current round: `placed` says which of its misses are kept, and where; no slot is named twice. What is
-    /// wanted soonest is kept, among the rows of the round and those that were there before; of what no known round wants,
-    /// what was used last.
+    /// wanted soonest is kept, among the rows of the round and those that were there before; of what no known round
+    /// wants, what was used last.
     ///
     /// # Panics
     /// When `found` is not of the current round as it is.
@@ -272,8 +272,8 @@ impl CacheDirectory {
         self.table.find(id, self.table.homes(id))
     }
 
-    /// The table, for a device that is to search it itself: the bytes of its buckets, and a generation per slot. The layout
-    /// is that of `table.rs`.
+    /// The table, for a device that is to search it itself: the bytes of its buckets, and a generation per slot. The
+    /// layout is that of `table.rs`.
     #[must_use]
     pub fn table(&self) -> (&[u8], &[u32]) {
         self.table.raw()

@@ -22,13 +22,13 @@
 //!
 //! # What is never wrong
 //!
-//! A row that is taken has the bytes of its source, or of the last [`write`](RowCache::write) of it. Who changes a row in
-//! its source says so, by [`write`](RowCache::write) or [`invalidate`](RowCache::invalidate), before the next step. That
-//! a slot is never taken for that of the row before is held by the table's layout ([`table`]). When the source fails,
-//! the step fails with its error and nothing was changed; it can be tried again.
+//! A row that is taken has the bytes of its source, or of the last [`write`](RowCache::write) of it. Who changes a row
+//! in its source says so, by [`write`](RowCache::write) or [`invalidate`](RowCache::invalidate), before the next step.
+//! That a slot is never taken for that of the row before is held by the table's layout ([`table`]). When the source
+//! fails, the step fails with its error and nothing was changed; it can be tried again.
 //!
-//! The same rounds give the same slots, at any number of threads: there is no randomness and no clock. A step costs time
-//! in proportion to the rows of its round, whatever the number of slots.
+//! The same rounds give the same slots, at any number of threads: there is no randomness and no clock. A step costs
+//! time in proportion to the rows of its round, whatever the number of slots.
 //!
 //! Rows are in host memory, as they are where the processor is the device. Knows nothing of what an id stands for.
 

@@ -98,8 +98,8 @@ impl Order {
         (slot != NONE).then_some(slot)
     }
 
-    /// The slot that is wanted last, and when; of the same round the one that was filed last, of those of unknown use the
-    /// one that was filed first.
+    /// The slot that is wanted last, and when; of the same round the one that was filed last, of those of unknown use
+    /// the one that was filed first.
     pub fn last_wanted(&mut self) -> Option<(u32, NextUse)> {
         let unknown = self.lists[UNKNOWN as usize];
         if unknown.len > 0 {

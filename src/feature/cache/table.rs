@@ -15,8 +15,8 @@
 //! ```
 //!
 //! An id stands in one of two buckets: with `h` the 64-bit hash of the id (`rng::draw(HASH_STATE, id)`) and `n` the
-//! number of buckets, `((h >> 32) * n) >> 32` and `((h & 0xffffffff) * n) >> 32`, or, if these are the same, that one and
-//! the one after it, cyclically. A search compares the 16 entries there, and nothing else.
+//! number of buckets, `((h >> 32) * n) >> 32` and `((h & 0xffffffff) * n) >> 32`, or, if these are the same, that one
+//! and the one after it, cyclically. A search compares the 16 entries there, and nothing else.
 //!
 //! # Why nothing stale is ever found
 //!

@@ -207,7 +207,8 @@ fn rows_without_values_and_rows_that_stand_for_nothing_are_taken_too() {
     assert_eq!((cache.counts().hits, cache.directory.order.vacancies()), (4, 3), "twice the two of row 7");
 }
 
-/// The policy as one would write it down: the known rounds are searched for every row, and all rows for the last wanted.
+/// The policy as one would write it down: the known rounds are searched for every row, and all rows for the last
+/// wanted.
 struct Model {
     slots: usize,
     /// From the current one on.
@@ -238,7 +239,8 @@ impl Model {
         self.rounds.push_back(ids.to_vec());
     }
 
-    /// Gives up the row that is wanted last if it is wanted later than `next`, or is of unknown use and older than `since`.
+    /// Gives up the row that is wanted last if it is wanted later than `next`, or is of unknown use and older than
+    /// `since`.
     fn room(&mut self, next: usize, since: u64, from: usize) -> bool {
         if self.held.len() < self.slots {
             return true;
