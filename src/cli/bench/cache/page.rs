@@ -27,7 +27,8 @@ pub fn page(figures: &Figures) -> String {
          would take from memory to memory on the same machine, in rows of {row_dimension} values; and the speed\n\
          of a link (GB/s) below which the decision takes less time than the copies it avoids. To decide needs no\n\
          device, so the host can do it for the next round while the device works on this one. Medians of one run,\n\
-         one thread.\n{streams}\n\
+         one thread, by the clock on the wall: where the machine does other work too they are too long, and most\n\
+         so where a round takes some milliseconds. Hit rates do not depend on it.\n{streams}\n\
          All figures, by epoch too, are in [cache.json](cache.json).\n"
     )
 }
