@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check fmt peers ops-peers learn-peers drift
+.PHONY: help demo test check fmt peers ops-peers learn-peers drift cache-bench
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -52,3 +52,11 @@ ops-peers: ## measure every operation beside torch, PyG and burn; 5.4 GB of Pyth
 learn-peers: ## train beside PyG's TGN and torch's GraphMixer; DATA=folder of event files, 5.4 GB of Python packages
 	@scripts/setup.sh
 	benches/learn/run.sh --data "$(DATA)"
+
+cache-bench: ## replay what training reads through caches of rows, and write page and figures; DATA=folder of event files
+	@for name in wikipedia oss-commits; do [ -e "$(DATA)/$$name.csv.gz" ] || { \
+		echo "cache-bench: SKIPPED, nothing was measured: there is no $(DATA)/$$name.csv.gz" >&2; exit 1; }; done
+	@scripts/setup.sh
+	cargo build --release --locked
+	@target/release/evergraph bench cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
+		--events-max 200000 --json docs/benchmarks/cache.json --page docs/benchmarks/cache.md

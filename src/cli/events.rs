@@ -13,12 +13,20 @@ use crate::train::stream::{Stream, StreamBuilder};
 /// # Errors
 /// When the file cannot be read, a row is bad, or there is no event.
 pub fn read_stream(path: &Path, note: &mut dyn FnMut(&str)) -> anyhow::Result<Stream> {
+    read_first(path, usize::MAX, note)
+}
+
+/// As [`read_stream`], of the first `events_max` events.
+///
+/// # Errors
+/// As [`read_stream`].
+pub fn read_first(path: &Path, events_max: usize, note: &mut dyn FnMut(&str)) -> anyhow::Result<Stream> {
     let reader = CsvReader::open(path)?;
     if let Some(warning) = reader.warning() {
         note(&warning);
     }
     let mut builder = StreamBuilder::new();
-    for event in reader {
+    for event in reader.take(events_max) {
         builder.push(&event?);
     }
     let stream = builder.finish();

@@ -10,6 +10,7 @@
 //!
 //! Knows nothing of what an index stands for.
 
+pub mod cache;
 mod resident;
 mod tiered;
 

@@ -31,6 +31,7 @@ mod observability;
 mod process;
 mod protocol_edgebank;
 mod protocol_learned;
+mod row_cache_kernel;
 mod serving;
 mod skip;
 mod tgn_stream;

@@ -5,6 +5,7 @@
 //! Measures what the daemon runs, through the same calls; times nothing that a run does only here (files
 //! are read and batches are made before the clock starts).
 
+mod cache;
 mod drift;
 mod folder;
 mod ingest;
@@ -50,6 +51,8 @@ enum Part {
     Serve(serve::ServeArgs),
     /// Average precision over a stream that drifts: weights frozen after its first part, trained on, and with replay
     Drift(drift::DriftArgs),
+    /// Copies of rows that a cache on the device avoids, beside other ways to choose what it keeps
+    Cache(cache::CacheArgs),
     /// Every operation of a temporal graph network, forward and backward, beside what the machine can do at most
     Ops(ops::OpsArgs),
 }
@@ -77,6 +80,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Train(args) => train::run(args),
         Part::Serve(args) => serve::run(args),
         Part::Drift(args) => drift::run(args),
+        Part::Cache(args) => cache::run(args),
         Part::Ops(args) => ops::run(args),
     }
 }
@@ -91,11 +95,11 @@ fn request(policy: SamplingPolicy, batch: u64) -> SampleRequest {
 }
 
 /// The nodes that a batch asks about: the sources of its events, their destinations, and for each event the
-/// destination of a random one.
-fn batch_nodes(stream: &Stream, rows: Range<usize>) -> Vec<NodeId> {
+/// destination of a random one, which is another in every epoch.
+fn batch_nodes(stream: &Stream, rows: Range<usize>, epoch: u64) -> Vec<NodeId> {
     let mut nodes = [&stream.src()[rows.clone()], &stream.dst()[rows.clone()]].concat();
     let length = u32::try_from(stream.len()).unwrap_or(u32::MAX);
-    nodes.extend(rows.map(|row| stream.dst()[rng::below([0, row as u64, 0, 0], length) as usize]));
+    nodes.extend(rows.map(|row| stream.dst()[rng::below([epoch, row as u64, 0, 0], length) as usize]));
     nodes
 }
 

@@ -168,7 +168,7 @@ fn rows(number: usize) -> Range<usize> {
 fn batch(stream: &Stream, ask: Ask, number: usize) -> Batch {
     let rows = rows(number);
     let times = &stream.times()[rows.clone()];
-    let mut nodes = batch_nodes(stream, rows.clone());
+    let mut nodes = batch_nodes(stream, rows.clone(), 0);
     if ask == Ask::Newest {
         nodes.sort_unstable();
         nodes.dedup();

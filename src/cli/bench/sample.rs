@@ -131,7 +131,7 @@ fn seeds(stream: &Stream) -> Vec<(Vec<NodeId>, Vec<EventTime>)> {
     let mut batches = Vec::new();
     for first in (0..stream.len() / BATCH_EVENTS * BATCH_EVENTS).step_by(BATCH_EVENTS) {
         let rows = first..first + BATCH_EVENTS;
-        let (nodes, times) = (batch_nodes(stream, rows.clone()), &stream.times()[rows]);
+        let (nodes, times) = (batch_nodes(stream, rows.clone(), 0), &stream.times()[rows]);
         batches.push((nodes, times.repeat(3)));
     }
     batches

@@ -1,0 +1,338 @@
+//! [`CacheDirectory`]: which rows are in which slots, and which are to be, without the rows themselves. It decides;
+//! [`RowCache`](super::RowCache) moves rows accordingly.
+
+use super::buckets::Homes;
+use super::order::{NextUse, Order};
+use super::ranks::Ranks;
+use super::table::SlotTable;
+use super::window::{CHUNK_IDS, Window};
+
+/// What was done with the rows of rounds; each row of a round counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Rows that were asked for.
+    pub rows: u64,
+    /// Those that were in the cache.
+    pub hits: u64,
+    /// Those that were not.
+    pub misses: u64,
+    /// Misses that got no slot, since the rows there are wanted sooner.
+    pub bypassed: u64,
+    /// Rows that were brought in before their round.
+    pub restored: u64,
+    /// Rows that gave their slot to another.
+    pub evicted: u64,
+    /// Rows that were given up because they changed.
+    pub invalidated: u64,
+}
+
+impl CacheCounts {
+    /// Rows that did not have to be copied because they were in the cache from earlier on: a row that was restored was
+    /// copied as one that was missed is, only sooner.
+    #[must_use]
+    pub fn copies_avoided(&self) -> u64 {
+        self.hits.saturating_sub(self.restored)
+    }
+}
+
+/// A row of a round and its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Place of the row in its round.
+    pub row: u32,
+    /// Where it belongs.
+    pub slot: u32,
+}
+
+/// Where the rows of the current round are.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    slots: Vec<u32>,
+    misses: Vec<u32>,
+    /// What it was found in; see [`CacheDirectory::changes`].
+    changes: Option<u64>,
+}
+
+impl Found {
+    /// Stands for "in no slot".
+    pub const MISS: u32 = u32::MAX;
+
+    /// The slot of each row, or [`Self::MISS`].
+    #[must_use]
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+
+    /// Places in the round of the rows that are in no slot, ascending.
+    #[must_use]
+    pub fn misses(&self) -> &[u32] {
+        &self.misses
+    }
+}
+
+/// Slots by row, and the order in which they are given up.
+pub struct CacheDirectory {
+    table: SlotTable,
+    /// The row in each slot.
+    ids: Vec<u64>,
+    pub(super) order: Order,
+    window: Window,
+    look_ahead: u32,
+    ranks: Ranks,
+    counts: CacheCounts,
+    /// Counted up with every change of what is where, and of the current round.
+    changes: u64,
+}
+
+impl CacheDirectory {
+    /// Of `slots` that hold nothing. It will know at most `look_ahead` rounds beyond the current one.
+    ///
+    /// # Panics
+    /// When there are more than 2^30 slots or 2^20 rounds.
+    #[must_use]
+    pub fn new(slots: u32, look_ahead: u32) -> Self {
+        assert!(slots <= 1 << 30 && look_ahead <= 1 << 20, "{slots} slots, {look_ahead} rounds");
+        Self {
+            table: SlotTable::new(slots as usize),
+            ids: vec![0; slots as usize],
+            order: Order::new(slots, look_ahead + 1),
+            window: Window::new(),
+            look_ahead,
+            ranks: Ranks::new(look_ahead),
+            counts: CacheCounts::default(),
+            changes: 0,
+        }
+    }
+
+    /// Rows that fit.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // made from a u32
+    pub fn slots(&self) -> u32 {
+        self.ids.len() as u32
+    }
+
+    /// How many more rounds may be announced.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        (self.look_ahead as usize + 1).saturating_sub(self.window.len())
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.table.bytes() + self.ids.len() * size_of::<u64>() + self.order.bytes() + self.window.bytes()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> CacheCounts {
+        self.counts
+    }
+
+    /// The rows of the current round: the earliest one announced that is not over.
+    #[must_use]
+    pub fn ids(&self) -> &[u64] {
+        self.window.ids()
+    }
+
+    /// Says which rows the round after all those announced needs, each once.
+    ///
+    /// # Panics
+    /// When there is no [`room`](Self::room).
+    #[allow(clippy::cast_possible_truncation)] // fewer rounds than that
+    pub fn announce(&mut self, ids: &[u64]) {
+        assert!(self.room() > 0, "a round beyond the {} that are looked ahead", self.look_ahead);
+        let rounds = self.window.len() as u32;
+        let Self { table, order, window, .. } = self;
+        let (ids, first) = window.push(ids);
+        let mut homes = [[0; 2]; CHUNK_IDS];
+        for chunk in first.chunks(CHUNK_IDS) {
+            for (home, &place) in homes.iter_mut().zip(chunk) {
+                *home = table.homes(ids[place as usize]);
+                table.prefetch(*home);
+            }
+            for (&home, &place) in homes.iter().zip(chunk) {
+                if let Some(slot) = table.find(ids[place as usize], home) {
+                    order.file(slot, NextUse::In(rounds));
+                }
+            }
+        }
+        if rounds == 0 {
+            self.changes += 1;
+        }
+    }
+
+    /// Finds the rows of the current round. Changes nothing; a device can do the same with the same table.
+    #[allow(clippy::cast_possible_truncation)] // fewer rows than that
+    pub fn look(&self, found: &mut Found) {
+        if found.changes == Some(self.changes) {
+            return;
+        }
+        let ids = self.window.ids();
+        found.slots.clear();
+        found.misses.clear();
+        let mut homes = [[0; 2]; CHUNK_IDS];
+        for chunk in ids.chunks(CHUNK_IDS) {
+            for (home, &id) in homes.iter_mut().zip(chunk) {
+                *home = self.table.homes(id);
+                self.table.prefetch(*home);
+            }
+            for (&home, &id) in homes.iter().zip(chunk) {
+                let slot = self.table.find(id, home);
+                if slot.is_none() {
+                    found.misses.push(found.slots.len() as u32);
+                }
+                found.slots.push(slot.unwrap_or(Found::MISS));
+            }
+        }
+        found.changes = Some(self.changes);
+    }
+
+    /// How many of the current round's misses [`restore`](Self::restore) has room for: slots that hold nothing, or rows
+    /// that no known round wants.
+    #[must_use]
+    pub fn restorable(&self, found: &Found) -> usize {
+        let room = self.order.vacancies() as usize + self.order.unknown() as usize;
+        found.misses.len().min(room)
+    }
+
+    /// Gives slots to the first `rows` misses of the current round, before it comes: `placed` says which. `found` says
+    /// afterwards where they are.
+    ///
+    /// # Panics
+    /// When `found` is not of the current round as it is.
+    pub fn restore(&mut self, found: &mut Found, rows: usize, placed: &mut Vec<Placed>) {
+        assert_eq!(found.changes, Some(self.changes), "found before something changed");
+        placed.clear();
+        'rows: for chunk in found.misses[..rows.min(found.misses.len())].chunks(CHUNK_IDS) {
+            let homes = self.homes(chunk);
+            for (&row, homes) in chunk.iter().zip(homes) {
+                let slot = match self.order.vacant() {
+                    Some(slot) => slot,
+                    None => match self.order.last_wanted() {
+                        Some((slot, NextUse::Unknown)) => self.evict(slot),
+                        _ => break 'rows,
+                    },
+                };
+                if self.fill(slot, row, NextUse::In(0), homes) {
+                    found.slots[row as usize] = slot;
+                    placed.push(Placed { row, slot });
+                }
+            }
+        }
+        found.misses.retain(|&row| found.slots[row as usize] == Found::MISS);
+        self.counts.restored += placed.len() as u64;
+        self.changes += 1;
+        found.changes = Some(self.changes);
+    }
+
+    /// Ends the current round: `placed` says which of its misses are kept, and where; no slot is named twice. What is
+    /// wanted soonest is kept, among the rows of the round and those that were there before; of what no known round
+    /// wants, what was used last.
+    ///
+    /// # Panics
+    /// When `found` is not of the current round as it is.
+    pub fn turn(&mut self, found: &Found, placed: &mut Vec<Placed>) {
+        assert_eq!(found.changes, Some(self.changes), "found before something changed");
+        placed.clear();
+        let mut fresh = 0;
+        let mut ranks = std::mem::take(&mut self.ranks);
+        ranks.sort(&found.misses, |row| self.window.next_use(row as usize));
+        for (place, &slot) in found.slots.iter().enumerate().filter(|(_, slot)| **slot != Found::MISS) {
+            let next = self.window.next_use(place);
+            fresh += u32::from(next == NextUse::Unknown);
+            self.order.file(slot, next);
+        }
+        'rows: for chunk in ranks.sorted().chunks(CHUNK_IDS) {
+            let homes = self.homes(chunk);
+            for (&row, homes) in chunk.iter().zip(homes) {
+                let next = self.window.next_use(row as usize);
+                // Who comes later is wanted no sooner.
+                let Some(slot) = self.slot_for(next, fresh) else { break 'rows };
+                if self.fill(slot, row, next, homes) {
+                    fresh += u32::from(next == NextUse::Unknown);
+                    placed.push(Placed { row, slot });
+                }
+            }
+        }
+        self.ranks = ranks;
+        let (rows, misses) = (found.slots.len() as u64, found.misses.len() as u64);
+        self.counts.rows += rows;
+        self.counts.misses += misses;
+        self.counts.hits += rows - misses;
+        self.counts.bypassed += misses - placed.len() as u64;
+        self.window.advance();
+        self.order.advance();
+        self.changes += 1;
+    }
+
+    /// The slot of `id`, whose row has changed in its source: the row there is to be written anew.
+    #[must_use]
+    pub fn slot_of(&self, id: u64) -> Option<u32> {
+        self.table.find(id, self.table.homes(id))
+    }
+
+    /// The table, for a device that is to search it itself: the bytes of its buckets, and a generation per slot. The
+    /// layout is that of `table.rs`.
+    #[must_use]
+    pub fn table(&self) -> (&[u8], &[u32]) {
+        self.table.raw()
+    }
+
+    /// Gives up the row of `id`, which has changed in its source. Whether it was there.
+    pub fn invalidate(&mut self, id: u64) -> bool {
+        let Some(slot) = self.slot_of(id) else { return false };
+        self.table.give_up(slot);
+        self.order.free(slot);
+        self.counts.invalidated += 1;
+        self.changes += 1;
+        true
+    }
+
+    /// Gives up every row.
+    pub fn clear(&mut self) {
+        for slot in 0..self.ids.len() {
+            self.invalidate(self.ids[slot]);
+        }
+    }
+
+    /// A slot for a row that is wanted at `next`: an empty one, or that of a row that is wanted later. Of rows of
+    /// unknown use those `fresh` ones that this round used are as good.
+    fn slot_for(&mut self, next: NextUse, fresh: u32) -> Option<u32> {
+        if let Some(slot) = self.order.vacant() {
+            return Some(slot);
+        }
+        let (slot, last) = self.order.last_wanted()?;
+        let older = next == NextUse::Unknown && last == NextUse::Unknown && self.order.unknown() > fresh;
+        (last > next || older).then(|| self.evict(slot))
+    }
+
+    /// Takes the row out of `slot`.
+    fn evict(&mut self, slot: u32) -> u32 {
+        self.table.give_up(slot);
+        self.order.free(slot);
+        self.counts.evicted += 1;
+        slot
+    }
+
+    /// Where the rows at `places` of the current round, at most [`CHUNK_IDS`], may stand in the table; asks for that.
+    fn homes(&self, places: &[u32]) -> [Homes; CHUNK_IDS] {
+        let mut homes = [[0; 2]; CHUNK_IDS];
+        for (home, &place) in homes.iter_mut().zip(places) {
+            *home = self.table.homes(self.window.ids()[place as usize]);
+            self.table.prefetch(*home);
+        }
+        homes
+    }
+
+    /// Gives an empty slot to row `row` of the current round; `false` if the table has no place for it.
+    fn fill(&mut self, slot: u32, row: u32, next: NextUse, homes: Homes) -> bool {
+        let id = self.window.ids()[row as usize];
+        let named = self.table.name(id, slot, homes);
+        if named {
+            self.ids[slot as usize] = id;
+            self.order.file(slot, next);
+        }
+        named
+    }
+}

@@ -1,0 +1,219 @@
+//! [`Order`]: the slots of a cache by when their rows are wanted next. A step costs the same however many slots there
+//! are.
+//!
+//! For each known round there is a stack of the slots that it wants, which is thrown away as a whole when the round is
+//! over. A slot that is filed elsewhere meanwhile stays in it; what is filed last about a slot is what counts, and what
+//! is found to be out of date is skipped. Slots whose rows no known round wants are in a list, newest first, and those
+//! that hold nothing in another. Knows nothing of rows.
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// When a row is wanted next: a number of rounds from the current one, or in no known round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NextUse {
+    /// In so many rounds.
+    In(u32),
+    /// In no round that is known.
+    Unknown,
+}
+
+/// Slots that are linked to one another.
+#[derive(Clone, Copy)]
+struct List {
+    newest: u32,
+    oldest: u32,
+    len: u32,
+}
+
+/// Slots by next use.
+pub(super) struct Order {
+    /// Newer and older neighbor of a slot in its list.
+    links: Vec<[u32; 2]>,
+    /// What was filed last about a slot: a list, or a stack.
+    filed: Vec<u32>,
+    lists: [List; 2],
+    /// Slots that a known round wants, and some that were filed elsewhere since.
+    stacks: Vec<Vec<u32>>,
+    /// Which stack is that of the current round; the others follow, cyclically.
+    current: u32,
+    /// No round further from the current one has a slot.
+    farthest: u32,
+}
+
+const FREE: u32 = 0;
+const UNKNOWN: u32 = 1;
+const STACKS: u32 = 2;
+
+impl Order {
+    /// So many slots that hold nothing, for next uses in fewer than `rounds` rounds.
+    pub fn new(slots: u32, rounds: u32) -> Self {
+        let mut order = Self {
+            links: vec![[NONE; 2]; slots as usize],
+            filed: vec![FREE; slots as usize],
+            lists: [List { newest: NONE, oldest: NONE, len: 0 }; 2],
+            stacks: vec![Vec::new(); rounds as usize],
+            current: 0,
+            farthest: 0,
+        };
+        (0..slots).rev().for_each(|slot| order.link(slot, FREE));
+        order
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        let stacked: usize = self.stacks.iter().map(Vec::capacity).sum();
+        self.links.len() * size_of::<[u32; 2]>() + (self.filed.len() + stacked) * size_of::<u32>()
+    }
+
+    /// Goes on to the next round. Nothing may be wanted in the current one any more.
+    pub fn advance(&mut self) {
+        self.stacks[self.current as usize].clear();
+        self.current = (self.current + 1) % self.rounds();
+        self.farthest = self.farthest.saturating_sub(1);
+    }
+
+    /// Puts a slot where its next use says, as the newest.
+    pub fn file(&mut self, slot: u32, next: NextUse) {
+        match next {
+            NextUse::Unknown => self.put(slot, UNKNOWN),
+            NextUse::In(rounds) => {
+                let stack = self.stack(rounds);
+                self.leave(slot);
+                self.filed[slot as usize] = STACKS + stack;
+                self.stacks[stack as usize].push(slot);
+                self.farthest = self.farthest.max(rounds);
+            }
+        }
+    }
+
+    /// Says that a slot holds nothing.
+    pub fn free(&mut self, slot: u32) {
+        self.put(slot, FREE);
+    }
+
+    /// A slot that holds nothing.
+    pub fn vacant(&self) -> Option<u32> {
+        let slot = self.lists[FREE as usize].newest;
+        (slot != NONE).then_some(slot)
+    }
+
+    /// The slot that is wanted last, and when; of the same round the one that was filed last, of those of unknown use
+    /// the one that was filed first.
+    pub fn last_wanted(&mut self) -> Option<(u32, NextUse)> {
+        let unknown = self.lists[UNKNOWN as usize];
+        if unknown.len > 0 {
+            return Some((unknown.oldest, NextUse::Unknown));
+        }
+        loop {
+            let stack = self.stack(self.farthest);
+            let slots = &mut self.stacks[stack as usize];
+            while let Some(&slot) = slots.last() {
+                if self.filed[slot as usize] == STACKS + stack {
+                    return Some((slot, NextUse::In(self.farthest)));
+                }
+                slots.pop();
+            }
+            self.farthest = self.farthest.checked_sub(1)?;
+        }
+    }
+
+    /// Slots whose rows no known round wants.
+    pub fn unknown(&self) -> u32 {
+        self.lists[UNKNOWN as usize].len
+    }
+
+    /// Slots that hold nothing.
+    pub fn vacancies(&self) -> u32 {
+        self.lists[FREE as usize].len
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // made from a u32
+    fn rounds(&self) -> u32 {
+        self.stacks.len() as u32
+    }
+
+    /// The stack of what is wanted in so many rounds.
+    fn stack(&self, rounds: u32) -> u32 {
+        debug_assert!(rounds < self.rounds(), "a round that cannot be known");
+        (self.current + rounds) % self.rounds()
+    }
+
+    fn put(&mut self, slot: u32, list: u32) {
+        self.leave(slot);
+        self.link(slot, list);
+    }
+
+    fn link(&mut self, slot: u32, list: u32) {
+        let ends = &mut self.lists[list as usize];
+        let second = std::mem::replace(&mut ends.newest, slot);
+        ends.len += 1;
+        match second {
+            NONE => ends.oldest = slot,
+            second => self.links[second as usize][0] = slot,
+        }
+        self.links[slot as usize] = [NONE, second];
+        self.filed[slot as usize] = list;
+    }
+
+    /// Takes a slot out of its list, if it is in one.
+    fn leave(&mut self, slot: u32) {
+        let list = self.filed[slot as usize];
+        if list >= STACKS {
+            return;
+        }
+        let [newer, older] = self.links[slot as usize];
+        let ends = &mut self.lists[list as usize];
+        ends.len -= 1;
+        match newer {
+            NONE => ends.newest = older,
+            newer => self.links[newer as usize][1] = older,
+        }
+        match older {
+            NONE => ends.oldest = newer,
+            older => self.links[older as usize][0] = newer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_last_goes_first() {
+        use NextUse::{In, Unknown};
+        let mut order = Order::new(6, 4);
+        assert_eq!((order.vacancies(), order.vacant(), order.last_wanted()), (6, Some(0), None));
+        for (slot, next) in [(0, In(1)), (1, In(3)), (2, Unknown), (3, In(3)), (4, Unknown), (5, In(2))] {
+            order.file(slot, next);
+        }
+        assert_eq!((order.vacancies(), order.unknown(), order.vacant()), (0, 2, None));
+        let mut left = Vec::new();
+        while let Some(last) = order.last_wanted() {
+            left.push(last);
+            order.free(last.0);
+        }
+        assert_eq!(left, [(2, Unknown), (4, Unknown), (3, In(3)), (1, In(3)), (5, In(2)), (0, In(1))]);
+        assert_eq!(order.vacancies(), 6);
+    }
+
+    #[test]
+    fn a_round_that_passes_brings_the_others_nearer_and_what_was_filed_before_is_void() {
+        let mut order = Order::new(3, 4);
+        order.file(0, NextUse::In(1));
+        order.file(1, NextUse::In(3));
+        order.advance();
+        assert_eq!(order.last_wanted(), Some((1, NextUse::In(2))));
+        order.file(1, NextUse::Unknown);
+        order.file(0, NextUse::In(3));
+        assert_eq!(order.last_wanted(), Some((1, NextUse::Unknown)));
+        order.free(1);
+        assert_eq!(order.last_wanted(), Some((0, NextUse::In(3))));
+        order.file(0, NextUse::Unknown);
+        order.file(1, NextUse::Unknown);
+        order.file(0, NextUse::Unknown);
+        assert_eq!(order.last_wanted(), Some((1, NextUse::Unknown)), "the other was filed again");
+        assert_eq!((order.unknown(), order.vacancies()), (2, 1));
+    }
+}

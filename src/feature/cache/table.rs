@@ -1,0 +1,149 @@
+//! [`SlotTable`]: which slot holds the row of an id, in arrays that a device can search without locks while nobody
+//! changes them.
+//!
+//! # Layout
+//!
+//! Little-endian; `kernels/row_cache.cuh` reads the same bytes. Two arrays:
+//!
+//! ```text
+//! buckets      128 bytes each, aligned to 128; ceil(slots / 4) of them, at least 1
+//!      0   8 × u64   id           the entry's row; all ones: no entry
+//!     64   8 × u32   slot         where the row is
+//!     96   8 × u32   generation   of the slot, when the entry was made
+//! generations   4 bytes a slot
+//!      0       u32   generation   of what the slot holds
+//! ```
+//!
+//! An id stands in one of two buckets: with `h` the 64-bit hash of the id (`rng::draw(HASH_STATE, id)`) and `n` the
+//! number of buckets, `((h >> 32) * n) >> 32` and `((h & 0xffffffff) * n) >> 32`, or, if these are the same, that one
+//! and the one after it, cyclically. A search compares the 16 entries there, and nothing else.
+//!
+//! # Why nothing stale is ever found
+//!
+//! An entry is a hit only if its generation is that of its slot. A slot's generation is counted up whenever its row is
+//! given up, be it for another row or because it changed; with that every entry that names the slot is void, wherever a
+//! copy of it still stands. Entries are emptied as well, which keeps the table from filling up, and which is why the
+//! count may wrap round: when it does, no entry of 2^32 generations ago is left.
+
+use super::buckets::{Bucket, Buckets, EMPTY, Homes, Place, buckets_for};
+
+/// Bytes of table and generations for so many slots.
+pub(super) fn table_bytes(slots: usize) -> usize {
+    buckets_for(slots) * size_of::<Bucket>() + slots * size_of::<u32>()
+}
+
+/// Slots by id.
+#[derive(Clone, Debug)]
+pub(super) struct SlotTable {
+    entries: Buckets,
+    generations: Vec<u32>,
+    /// Where the entry of each slot stands.
+    places: Vec<Place>,
+}
+
+impl SlotTable {
+    /// A table of slots that hold nothing.
+    pub fn new(slots: usize) -> Self {
+        Self { entries: Buckets::new(slots), generations: vec![0; slots], places: vec![0; slots] }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.entries.bytes()
+            + self.generations.len() * size_of::<u32>()
+            + self.places.len() * size_of::<Place>()
+    }
+
+    /// Where `id` may stand.
+    pub fn homes(&self, id: u64) -> Homes {
+        self.entries.homes(id)
+    }
+
+    /// Asks for what a search there will read.
+    pub fn prefetch(&self, homes: Homes) {
+        self.entries.prefetch(homes);
+    }
+
+    /// The slot that holds the row of `id`.
+    pub fn find(&self, id: u64, homes: Homes) -> Option<u32> {
+        let [slot, generation] = self.entries.words(self.entries.find(id, homes)?);
+        (self.generations[slot as usize] == generation).then_some(slot)
+    }
+
+    /// Says that `slot`, which holds nothing, holds the row of `id` from here on; `false` if the table has an entry for
+    /// `id`, or no place for one.
+    pub fn name(&mut self, id: u64, slot: u32, homes: Homes) -> bool {
+        if id == EMPTY || self.entries.find(id, homes).is_some() {
+            return false;
+        }
+        let Some(place) = self.entries.vacancy(homes, |other, _, _| other == EMPTY) else { return false };
+        self.entries.put(place, id, [slot, self.generations[slot as usize]]);
+        self.places[slot as usize] = place;
+        true
+    }
+
+    /// Says that `slot`, which was named, holds nothing any more.
+    pub fn give_up(&mut self, slot: u32) {
+        let generation = &mut self.generations[slot as usize];
+        *generation = generation.wrapping_add(1);
+        self.entries.put(self.places[slot as usize], EMPTY, [0; 2]);
+    }
+
+    /// Buckets and generations, as a device has them.
+    pub fn raw(&self) -> (&[u8], &[u32]) {
+        (self.entries.raw(), &self.generations)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(table: &mut SlotTable, id: u64, slot: u32) -> bool {
+        table.name(id, slot, table.homes(id))
+    }
+
+    fn find(table: &SlotTable, id: u64) -> Option<u32> {
+        table.find(id, table.homes(id))
+    }
+
+    #[test]
+    fn a_row_is_found_until_it_is_given_up() {
+        let mut table = SlotTable::new(4);
+        assert!(name(&mut table, 70, 2) && name(&mut table, 71, 3));
+        assert!(!name(&mut table, 70, 1), "a row has one slot");
+        assert!(!name(&mut table, u64::MAX, 1), "an id that stands for nothing has none");
+        assert_eq!([70, 71, 72, u64::MAX].map(|id| find(&table, id)), [Some(2), Some(3), None, None]);
+        table.give_up(2);
+        assert_eq!([70, 71].map(|id| find(&table, id)), [None, Some(3)]);
+        assert!(name(&mut table, 5, 2));
+        assert_eq!([5, 70].map(|id| find(&table, id)), [Some(2), None]);
+        let (buckets, generations) = table.raw();
+        assert_eq!(buckets.len() + size_of_val(generations), table_bytes(4));
+    }
+
+    #[test]
+    fn an_entry_that_was_left_behind_is_no_hit() {
+        // A copy of the entries from before the slot was given to another row, as a device has one that is behind.
+        let mut table = SlotTable::new(4);
+        assert!(name(&mut table, 70, 2));
+        let before = table.entries.clone();
+        table.give_up(2);
+        assert!(name(&mut table, 71, 2));
+        let behind = SlotTable { entries: before, ..table.clone() };
+        assert!(behind.entries.find(70, behind.homes(70)).is_some(), "the entry is there");
+        assert_eq!(find(&behind, 70), None);
+        assert_eq!(find(&table, 71), Some(2));
+    }
+
+    #[test]
+    fn a_count_of_generations_that_wraps_round_finds_nothing_old() {
+        let mut table = SlotTable::new(1);
+        table.generations[0] = u32::MAX;
+        assert!(name(&mut table, 1, 0));
+        table.give_up(0);
+        assert_eq!((table.generations[0], find(&table, 1)), (0, None));
+        assert!(name(&mut table, 2, 0));
+        assert_eq!((find(&table, 1), find(&table, 2)), (None, Some(0)));
+    }
+}
