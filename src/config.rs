@@ -103,7 +103,8 @@ section!(/// `[memory]`
 section!(/// `[model]`
 Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
-    fanout: usize, snapshots: usize, snapshot_width: usize, dropout: f32,
+    fanout: usize, edge_types: usize, edge_type_dimension: usize, snapshots: usize, snapshot_width: usize,
+    dropout: f32,
 });
 section!(/// `[learner]`
 Learner {

@@ -15,8 +15,8 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use super::events::read_stream;
-use crate::model::ModelOptions;
 use crate::model::walk::Decay;
+use crate::model::{EdgeTypes, ModelOptions};
 use progress::ProgressBars;
 use report::Report;
 pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
@@ -73,6 +73,13 @@ pub struct EvalArgs {
     /// Width of the embeddings; 64 for graphmixer and 100 for others if not given (models that look at neighbors)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub embedding_dim: Option<u32>,
+    /// Types of edges that have a learned row of their own, in order of first appearance; 0: types are not seen
+    /// (models that look at neighbors, and jodie)
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16))]
+    pub edge_types: u16,
+    /// Width of such a row
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub edge_type_dim: u16,
     /// Windows of time looked at (dysat)
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub snapshots: u32,
@@ -111,7 +118,8 @@ impl EvalArgs {
     /// The shape of the model that learns on samples, but for the features of the events; `None` for others.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
-        let mut options = self.model.shaped(self.embedding_dim)?;
+        let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dim.into());
+        let mut options = self.model.shaped(self.embedding_dim)?.with_edge_types(types);
         if let ModelOptions::Dysat(dysat) = &mut options {
             dysat.snapshots = self.snapshots as usize;
             dysat.snapshot_width = self.snapshot_width as usize;

@@ -2,7 +2,7 @@
 
 use super::{Config, ModelKind};
 use crate::model::{
-    DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
+    DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
 };
 
 impl Config {
@@ -34,7 +34,8 @@ impl Config {
             }
         };
         let (edge, node) = (self.stream.edge_feature_dimension, self.stream.node_feature_dimension);
-        options.with_dropout(model.dropout).with_features(edge, node)
+        let types = EdgeTypes::new(model.edge_types, model.edge_type_dimension);
+        options.with_dropout(model.dropout).with_features(edge, node).with_edge_types(types)
     }
 }
 
@@ -58,6 +59,9 @@ mod tests {
             assert_eq!((options.validate(), options.dropout()), (Ok(()), 0.25), "{name}");
             assert_eq!(options.needs().embedding_dim, config.model.embedding_dimension, "{name}");
         }
+        let types = [("model.edge_types", "4"), ("stream.edge_feature_dimension", "2")];
+        let options = with(&types).unwrap().model_options();
+        assert_eq!((options.edge_types(), options.needs().edge_row_dim), (EdgeTypes::new(4, 16), 3));
         assert_eq!(with(&[("model.kind", "graphmixer")]).unwrap().model_options().needs().memory_dim, 0);
         let dysat = [("model.kind", "dysat"), ("model.snapshots", "3"), ("model.snapshot_width", "3600")];
         let needs = with(&dysat).unwrap().model_options().needs();

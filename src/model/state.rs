@@ -154,7 +154,7 @@ impl TgnState {
         let found = tables::read_u64(input)?;
         let mail_dim = match found {
             MAGIC | MAGIC_WITHOUT_OTHERS => needs.memory_dim,
-            MAGIC_WITH_FEATURES => needs.memory_dim + needs.edge_feature_dim,
+            MAGIC_WITH_FEATURES => needs.memory_dim + needs.edge_row_dim,
             found => return Err(StateError::Magic { found }),
         };
         let widths = [("memory", needs.memory_dim), ("mailbox", mail_dim)];

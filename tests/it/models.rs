@@ -7,13 +7,14 @@ use evergraph::device::Device;
 use evergraph::event::{EdgeBatch, EventTime, NodeId};
 use evergraph::graph::{GraphOptions, GraphStore};
 use evergraph::model::{
-    DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
+    DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
 };
 use evergraph::train::{LoadError, StepMode, Trainer, TrainerOptions};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, tgn};
 
-/// A small model of each kind, with edge features and node features.
+/// A small model of each kind, with edge features and node features; then some of them again with types of edges: to
+/// these the first value of an edge's row is its type.
 pub fn models() -> Vec<TrainerOptions> {
     let jodie = TgnOptions { embedding_dim: 12, ..TgnOptions::jodie() };
     let jodie = TgnOptions { memory_dim: 12, time_dim: 8, ..jodie };
@@ -34,7 +35,13 @@ pub fn models() -> Vec<TrainerOptions> {
         seed: 5,
         ..TrainerOptions::default()
     };
-    with_memory.into_iter().chain(without).map(trained).collect()
+    let typed = |model: &ModelOptions| {
+        let own = trained(*model);
+        TrainerOptions { model: own.model.with_features(1, 3).with_edge_types(EdgeTypes::new(9, 3)), ..own }
+    };
+    let plain: Vec<ModelOptions> = with_memory.into_iter().chain(without).collect();
+    let again: Vec<_> = plain.iter().filter(|model| model.name() != "dysat").map(typed).collect();
+    plain.into_iter().map(trained).chain(again).collect()
 }
 
 fn fresh(options: TrainerOptions) -> Trainer {
@@ -93,15 +100,35 @@ fn a_trainer_that_was_saved_without_a_name_is_a_tgn() {
     run(&stream, &mut trainer, 0..2, Sight::BeforeBatch);
     let mut bytes = Vec::new();
     trainer.save(&mut bytes).unwrap();
-    // Magic, the name behind its length, the fields behind their number: without the name and the two newest fields.
+    // Magic, the name behind its length, the fields behind their number: without the name and the four newest fields.
     let fields = 16 + "tgn".len();
     let count = u64::from_le_bytes(*bytes[fields..].first_chunk().unwrap()) as usize;
-    let (first, rest) = (&bytes[fields + 8..][..8 * (count - 2)], &bytes[fields + 8 + 8 * count..]);
-    let old = [&b"EVGTRNR1"[..], &(count as u64 - 2).to_le_bytes(), first, rest].concat();
+    let (first, rest) = (&bytes[fields + 8..][..8 * (count - 4)], &bytes[fields + 8 + 8 * count..]);
+    let old = [&b"EVGTRNR1"[..], &(count as u64 - 4).to_le_bytes(), first, rest].concat();
     let restored = Trainer::load(options, &Device::Cpu, &mut &old[..]).unwrap();
     assert_eq!((weights(&restored), restored.steps()), (weights(&trainer), trainer.steps()));
     let error = Trainer::load(models()[3], &Device::Cpu, &mut &old[..]).err();
     assert!(matches!(&error, Some(LoadError::Model { wanted: "graphmixer", .. })), "{error:?}");
+}
+
+#[test]
+fn a_trainer_that_was_saved_with_other_types_of_edges_is_refused_by_name() {
+    let (plain, typed) = (models()[0], *models().last().unwrap());
+    let mut bytes = Vec::new();
+    fresh(typed).save(&mut bytes).unwrap();
+    let wider = |width| {
+        TrainerOptions { model: typed.model.with_edge_types(EdgeTypes::new(9, width)), ..typed }
+    };
+    assert!(Trainer::load(wider(3), &Device::Cpu, &mut &bytes[..]).is_ok());
+    let error = Trainer::load(wider(4), &Device::Cpu, &mut &bytes[..]).err();
+    assert!(matches!(error, Some(LoadError::Option { option: "edge_type_dim", .. })), "{error:?}");
+    bytes.clear();
+    fresh(plain).save(&mut bytes).unwrap();
+    let types = EdgeTypes::new(2, 3);
+    let typed = TrainerOptions { model: plain.model.with_edge_types(types), ..plain };
+    let error = Trainer::load(typed, &Device::Cpu, &mut &bytes[..]).err();
+    let Some(LoadError::Option { option: "edge_types", saved, wanted }) = error else { panic!("{error:?}") };
+    assert_eq!((saved, wanted), (0.0, 2.0));
 }
 
 #[test]
@@ -126,7 +153,11 @@ fn own_features_show(
     step: fn(&Stream, &mut Trainer, usize) -> Vec<f32>,
 ) -> bool {
     let (stream, changed) = (make(), make());
-    changed.edge_features.set(3 * BATCH as u64 - 1, &[9.0, -9.0]).unwrap();
+    let (edge, mut row) = (3 * BATCH as u64 - 1, [0.0; 2]);
+    changed.edge_features.row_into(edge, &mut row).unwrap();
+    // Of an edge that has a type nothing else is changed.
+    let row = if options.model.needs().edge_types > 0 { [9.0, row[1]] } else { [9.0, -9.0] };
+    changed.edge_features.set(edge, &row).unwrap();
     let scores = |stream: &Stream| {
         let mut trainer = fresh(options);
         (0..4).map(|b| step(stream, &mut trainer, b)).collect::<Vec<_>>()

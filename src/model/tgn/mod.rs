@@ -28,6 +28,7 @@ pub(super) struct Tgn {
     time: TimeEncoder,
     updater: Cell,
     features: Option<ParamId>,
+    types: Option<ParamId>,
     embedding: Module,
     pub link: LinkPredictor,
 }
@@ -65,16 +66,17 @@ impl Tgn {
         } else {
             None
         };
+        let types = options.edge_types.build(b)?;
         let embedding = match (options.embedding, begun) {
             (Embedding::Time, _) => Module::Time(Gaps::build(b, memory_dim)?),
             (_, Some((projections, merge))) => {
                 let output = Output::build(b, "attention", width)?;
-                Module::Attention(AttentionBlock { projections, output, merge, heads, dropout })
+                Module::Attention(AttentionBlock { projections, output, merge, types, heads, dropout })
             }
             _ => Module::Identity,
         };
         let time = TimeEncoder::fixed(options.time_dim);
-        Ok(Self { options, time, updater, features, embedding, link })
+        Ok(Self { options, time, updater, features, types, embedding, link })
     }
 
     fn build_updater(options: &TgnOptions, b: &mut Builder<'_>) -> Result<Cell, ModelError> {

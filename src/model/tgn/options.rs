@@ -1,6 +1,7 @@
 //! The shape of a TGN: every number that decides which parameters exist and what they mean. Knows nothing of
 //! learning rates or batches: those belong to the trainer.
 
+use crate::model::EdgeTypes;
 use crate::model::needs::{Needs, OptionsError, Shape, check_heads};
 
 /// What turns a message into memory.
@@ -41,6 +42,8 @@ pub struct TgnOptions {
     pub node_feature_dim: usize,
     /// Width d_e of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
+    /// Types of edges that are told apart.
+    pub edge_types: EdgeTypes,
     /// Share of values dropped while training, on attention weights and on the attention output, or on the
     /// embedding where there is no attention; in `0.0..1.0`.
     pub dropout: f32,
@@ -60,6 +63,7 @@ impl Default for TgnOptions {
             fanout: 10,
             node_feature_dim: 0,
             edge_feature_dim: 0,
+            edge_types: EdgeTypes::default(),
             dropout: 0.1,
             updater: Updater::Gru,
             embedding: Embedding::Attention,
@@ -81,16 +85,16 @@ impl TgnOptions {
         self.memory_dim + self.time_dim
     }
 
-    /// Width of a slot of the attention: neighbor row, edge features, time encoding.
+    /// Width of a slot of the attention: neighbor row, type and features of the edge, time encoding.
     #[must_use]
     pub fn slot_dim(&self) -> usize {
-        self.memory_dim + self.edge_feature_dim + self.time_dim
+        self.memory_dim + self.edge_types.width + self.edge_feature_dim + self.time_dim
     }
 
-    /// Width of a raw message: own row, other's row, edge features, time encoding.
+    /// Width of a raw message: own row, other's row, type and features of the edge, time encoding.
     #[must_use]
     pub fn message_dim(&self) -> usize {
-        2 * self.memory_dim + self.edge_feature_dim + self.time_dim
+        2 * self.memory_dim + self.edge_types.width + self.edge_feature_dim + self.time_dim
     }
 
     /// Whether node features need a projection before they are added to memory rows.
@@ -104,7 +108,8 @@ impl TgnOptions {
     pub fn needs(&self) -> Needs {
         let fanout = if self.embedding == Embedding::Attention { self.fanout } else { 0 };
         let features = [self.node_feature_dim, self.edge_feature_dim];
-        Needs { memory_dim: self.memory_dim, ..Needs::recent(fanout, 1, features, self.embedding_dim) }
+        let shown = Needs::recent(fanout, 1, features, self.edge_types, self.embedding_dim);
+        Needs { memory_dim: self.memory_dim, ..shown }
     }
 }
 

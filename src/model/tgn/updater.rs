@@ -42,7 +42,8 @@ impl Tgn {
         tape.overlay_rows(rows, pending, updated)
     }
 
-    /// Raw messages `[pending, message_dim]`: `[s_u ; s_v ; e ; phi(t - tau_u)]`.
+    /// Raw messages `[pending, message_dim]`: `[s_u ; s_v ; e ; phi(t - tau_u)]`, with the row of its type before what
+    /// else is known of the edge.
     fn messages(
         &self,
         tape: &mut Tape<'_>,
@@ -52,21 +53,24 @@ impl Tgn {
         pending: &[u32],
     ) -> Var {
         let memory_dim = self.options.memory_dim;
-        let mail_dim = memory_dim + self.options.edge_feature_dim;
-        let mut brought = tape.take(pending.len(), mail_dim);
-        let mut deltas = Vec::with_capacity(pending.len());
-        for (slot, row) in pending.iter().zip(brought.data_mut().chunks_exact_mut(mail_dim)) {
+        let (mut others, mut deltas) = (tape.take(pending.len(), memory_dim), Vec::new());
+        let (mut features, mut kinds) = (tape.take(pending.len(), self.options.edge_feature_dim), Vec::new());
+        for (i, (slot, row)) in pending.iter().zip(others.data_mut().chunks_exact_mut(memory_dim)).enumerate() {
             let node = nodes[*slot as usize];
             let Some(message) = state.mailbox.pending(node) else { continue };
-            let Some(features) = mails.of(*slot as usize) else {
+            let Some((kind, values)) = mails.of(*slot as usize) else {
                 panic!("the rows that were gathered lack the pending message of node {}", node.0)
             };
-            row[..memory_dim].copy_from_slice(message.mail);
-            row[memory_dim..].copy_from_slice(features);
+            row.copy_from_slice(message.mail);
+            features.row_mut(i).copy_from_slice(values);
+            kinds.push(kind);
             deltas.push(state.since_update(node, message.time));
         }
-        let brought = tape.constant(brought);
+        let (others, features) = (tape.constant(others), tape.constant(features));
         let since = tape.time_encoding(&deltas, &self.time);
-        tape.concat(&[own, brought, since])
+        let Some(types) = self.types else { return tape.concat(&[own, others, features, since]) };
+        let types = tape.param(types);
+        let kinds = tape.gather(types, kinds);
+        tape.concat(&[own, others, kinds, features, since])
     }
 }
