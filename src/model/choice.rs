@@ -14,7 +14,7 @@ use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
-use super::{EdgeTypes, GatheredRows, Interactions, MailRows, Neighborhood, TgnState};
+use super::{EdgeTypes, GatheredRows, Interactions, MailRows, Neighborhood, TgnState, Touched};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::nn::{ParamId, Parameters, Tape, Var};
@@ -249,6 +249,31 @@ impl Model {
                 let rows = tape.take(nodes.len(), 0);
                 tape.constant(rows)
             }
+        }
+    }
+
+    /// Lets `state` remember a batch: fresh memory rows are written back, then the batch's messages wait. `fresh(i)` is
+    /// the row of `touched.nodes()[i]` after its pending message; `rows` are those of the edges of the batch's events,
+    /// where messages are averaged. Returns how many rows of memory were refused because they were not finite.
+    ///
+    /// # Panics
+    /// If messages are averaged and the rows are of other events.
+    pub fn remember<'r>(
+        &self,
+        tape: &mut Tape<'_>,
+        state: &mut TgnState,
+        batch: &Interactions<'_>,
+        touched: &Touched,
+        fresh: impl Fn(usize) -> &'r [f32],
+        rows: MailRows<'_>,
+    ) -> usize {
+        match &self.network {
+            Network::Tgn(tgn) if self.needs().averages() => {
+                let refused = state.write_back(batch, touched, fresh);
+                tgn.leave_means(tape, state, batch, touched, rows);
+                refused
+            }
+            _ => state.remember(batch, touched, fresh),
         }
     }
 

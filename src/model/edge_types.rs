@@ -117,7 +117,8 @@ mod tests {
             assert_eq!(row, expected);
         }
         assert_eq!([0, 1, 2, 3, 65_535].map(|kind| types.knows(kind)), [true, true, true, false, false]);
-        let read = [0.0, 1.0, 2.0, 3.0, 65_535.0, -1.0, f32::NAN, f32::INFINITY].map(|value| number(value, 2));
+        let read =
+            [0.0, 1.0, 2.0, 3.0, 65_535.0, -1.0, f32::NAN, f32::INFINITY].map(|value| number(value, 2));
         assert_eq!(read, [0, 1, 2, 0, 0, 0, 0, 0]);
         EdgeTypes::new(0, 4).put_row(2, &[0.5], 1, &mut row);
         assert_eq!((row, EdgeTypes::new(0, 4)), (vec![0.5], EdgeTypes::default()));

@@ -9,12 +9,12 @@
 //! ```
 //! One level is the default, and pairs are scored with the products of their rows, for the reasons that GraphSAGE has.
 
-use super::{EdgeTypes, EmbeddingInput};
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
 use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check_heads};
 use super::signature::SIGNATURE_DIM;
+use super::{EdgeTypes, EmbeddingInput};
 use crate::nn::{ParamId, Tape, Var};
 
 /// Shape of a GAT. The defaults have 49,601 parameters.

@@ -47,7 +47,7 @@ pub struct GatheredRows {
     mails: Vec<u32>,
     /// Those edges themselves; [`MessageFlowGraph::NO_EDGE`] where nothing waits.
     mail_edges: Vec<EdgeId>,
-    /// Number of the edge of each message that the batch itself will leave.
+    /// Number of the edge of each message that the batch itself will leave, or of which it will leave means.
     next_mails: Vec<u32>,
     /// `[distinct edges, edge_feature_dim]`, bounded; `None` if edges have no features.
     edge_rows: Option<Arc<Tensor>>,
@@ -124,8 +124,8 @@ impl GatheredRows {
         }
     }
 
-    /// Numbers the edges of `events`, whose messages the batch will leave for its nodes, so that their memory can be
-    /// shown after the batch. Messages of events before `since` have no features.
+    /// Numbers the edges of `events`, whose messages (or means of them) the batch will leave for its nodes, so that their
+    /// memory can be shown after the batch. Messages of events before `since` have no features.
     pub fn number_next_mails(&mut self, since: EventTime, events: impl Iterator<Item = (EdgeId, EventTime)>) {
         self.next_mails.clear();
         for event in events {

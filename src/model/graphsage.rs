@@ -16,11 +16,11 @@
 
 use std::sync::Arc;
 
-use super::{EdgeTypes, EmbeddingInput};
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
 use super::needs::{Needs, Shape};
 use super::signature::SIGNATURE_DIM;
+use super::{EdgeTypes, EmbeddingInput};
 use crate::nn::{Groups, ParamId, Reduce, Tape, TimeEncoder, Var};
 
 /// Shape of a GraphSAGE. The defaults have 43,101 parameters.

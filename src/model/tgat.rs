@@ -11,11 +11,11 @@
 //! A neighbor is seen as it was when they met: at the time of the edge. Neighbors are the most recent ones. The time
 //! encoding is fixed, for the reason that TGN's is.
 
-use super::{EdgeTypes, EmbeddingInput};
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check_heads};
+use super::{EdgeTypes, EmbeddingInput};
 use crate::nn::{ParamId, Tape, TimeEncoder, Var};
 
 /// Shape of a TGAT.

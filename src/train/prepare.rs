@@ -174,6 +174,9 @@ impl Preparer {
             let last = batch.touched.nodes().iter().filter_map(|&node| batch.touched.last(node));
             let events = last.map(|event| (positives.edges[event], positives.times[event]));
             batch.rows.number_next_mails(batch.since, events);
+        } else if self.needs.averages() && self.needs.edge_row_dim > 0 {
+            let events = positives.edges.iter().copied().zip(positives.times.iter().copied());
+            batch.rows.number_next_mails(batch.since, events);
         }
         batch.gather_seconds = lap(&mut clock);
         Ok(())

@@ -8,9 +8,10 @@ use evergraph::device::Device;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
+use evergraph::model::tgn::Aggregator;
 use evergraph::model::{
-    DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
-    Weights, probability,
+    DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions,
+    TgnOptions, Weights, probability,
 };
 use evergraph::nn::{Parameters, Tensor, TimeEncoder};
 use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
@@ -91,6 +92,10 @@ impl Golden {
             return options;
         }
         options.with_edge_types(EdgeTypes::new(self.number("types"), self.number("tw")))
+    }
+
+    fn aggregator(&self) -> Aggregator {
+        if self.integers.contains_key("case.mean") { Aggregator::Mean } else { Aggregator::Last }
     }
 
     fn initial_weights(&self, options: ModelOptions) -> Weights {
@@ -220,17 +225,20 @@ fn tgn_with_edge_and_node_features_as_pytorch() {
 }
 
 #[test]
-fn tgn_with_types_of_edges_as_pytorch() {
-    check("models", "tgn_types", |golden| {
-        golden.shaped(TgnOptions {
-            memory_dim: golden.number("dm"),
-            time_dim: golden.number("dt"),
-            embedding_dim: golden.number("d"),
-            heads: golden.number("heads"),
-            fanout: golden.number("k"),
-            ..TgnOptions::default()
-        })
-    });
+fn tgn_with_types_of_edges_and_with_means_of_messages_as_pytorch() {
+    for case in ["tgn_types", "tgn_mean", "tgn_mean_types"] {
+        check("models", case, |golden| {
+            golden.shaped(TgnOptions {
+                memory_dim: golden.number("dm"),
+                time_dim: golden.number("dt"),
+                embedding_dim: golden.number("d"),
+                heads: golden.number("heads"),
+                fanout: golden.number("k"),
+                aggregator: golden.aggregator(),
+                ..TgnOptions::default()
+            })
+        });
+    }
 }
 
 #[test]
@@ -268,12 +276,13 @@ fn tgat_as_pytorch() {
 
 #[test]
 fn jodie_as_pytorch() {
-    for case in ["jodie", "jodie_features", "jodie_types"] {
+    for case in ["jodie", "jodie_features", "jodie_types", "jodie_mean"] {
         check("models", case, |golden| {
             let options = TgnOptions {
                 memory_dim: golden.number("dm"),
                 embedding_dim: golden.number("d"),
                 time_dim: golden.number("dt"),
+                aggregator: golden.aggregator(),
                 ..TgnOptions::jodie()
             };
             golden.shaped(options)

@@ -63,6 +63,9 @@ impl Report {
             self.set("learning_rate", args.learning_rate);
             self.set("embedding_dim", model.needs().embedding_dim);
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
+            if let Some(aggregator) = args.aggregator {
+                self.set("aggregator", name_of(aggregator));
+            }
             if args.edge_types > 0 {
                 self.set("edge_types", args.edge_types);
                 self.set("edge_type_dim", args.edge_type_dim);

@@ -1,6 +1,7 @@
 //! The shape of a TGN: every number that decides which parameters exist and what they mean. Knows nothing of
 //! learning rates or batches: those belong to the trainer.
 
+use super::Aggregator;
 use crate::model::EdgeTypes;
 use crate::model::needs::{Needs, OptionsError, Shape, check_heads};
 
@@ -33,7 +34,7 @@ pub struct TgnOptions {
     pub time_dim: usize,
     /// Width of an embedding; at least 1, and `memory_dim` without attention.
     pub embedding_dim: usize,
-    /// Attention heads; divides `memory_dim + time_dim`.
+    /// Attention heads; divides `memory_dim + time_dim` where there is attention.
     pub heads: usize,
     /// Most recent neighbors K looked at per seed; at least 1. Without attention none are.
     pub fanout: usize,
@@ -47,6 +48,8 @@ pub struct TgnOptions {
     /// Share of values dropped while training, on attention weights and on the attention output, or on the
     /// embedding where there is no attention; in `0.0..1.0`.
     pub dropout: f32,
+    /// Which of a batch's messages for one node waits for it.
+    pub aggregator: Aggregator,
     /// What turns a message into memory.
     pub updater: Updater,
     /// What turns memory into an embedding.
@@ -65,6 +68,7 @@ impl Default for TgnOptions {
             edge_feature_dim: 0,
             edge_types: EdgeTypes::default(),
             dropout: 0.1,
+            aggregator: Aggregator::Last,
             updater: Updater::Gru,
             embedding: Embedding::Attention,
         }
@@ -109,7 +113,11 @@ impl TgnOptions {
         let fanout = if self.embedding == Embedding::Attention { self.fanout } else { 0 };
         let features = [self.node_feature_dim, self.edge_feature_dim];
         let shown = Needs::recent(fanout, 1, features, self.edge_types, self.embedding_dim);
-        Needs { memory_dim: self.memory_dim, ..shown }
+        let averaged = match self.aggregator {
+            Aggregator::Last => 0,
+            Aggregator::Mean => self.edge_feature_dim + self.time_dim,
+        };
+        Needs { memory_dim: self.memory_dim, mail_dim: self.memory_dim + averaged, ..shown }
     }
 }
 
@@ -125,16 +133,19 @@ impl Shape for TgnOptions {
     }
 
     fn check_widths(&self) -> Result<(), OptionsError> {
-        check_heads(self.heads, &[(self.attention_dim(), "memory_dim + time_dim")])?;
-        let (embedding, memory) = (self.embedding_dim, self.memory_dim);
-        if self.embedding != Embedding::Attention && embedding != memory {
-            return Err(OptionsError::EmbeddingWidth { embedding, memory });
+        if self.embedding == Embedding::Attention {
+            return check_heads(self.heads, &[(self.attention_dim(), "memory_dim + time_dim")]);
         }
-        Ok(())
+        let (embedding, memory) = (self.embedding_dim, self.memory_dim);
+        if embedding == memory { Ok(()) } else { Err(OptionsError::EmbeddingWidth { embedding, memory }) }
     }
 
     fn choices(&self) -> Vec<(&'static str, usize)> {
-        vec![("updater", self.updater as usize), ("embedding", self.embedding as usize)]
+        vec![
+            ("updater", self.updater as usize),
+            ("embedding", self.embedding as usize),
+            ("aggregator", self.aggregator as usize),
+        ]
     }
 }
 
