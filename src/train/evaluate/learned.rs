@@ -14,7 +14,7 @@ use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::protocol::{Batch, Populations};
 use crate::train::replay::{self, ReplayOptions};
 use crate::train::stream::Stream;
-use crate::train::{DestinationPool, PreparedBatch, Preparer, StepMode, Trainer, World};
+use crate::train::{DestinationPool, PreparedBatch, Preparer, RankQuery, StepMode, Trainer, World};
 
 /// Feature rows of a stream, by edge id and by node id.
 pub struct StreamFeatures {
@@ -97,6 +97,15 @@ impl Contender for Learned {
     ) -> Result<Vec<f32>, EvaluationError> {
         let world = self.features.world(self.everything.view());
         Ok(self.trainer.score_candidates(&world, src, time, candidates)?)
+    }
+
+    fn score_queries(&self, queries: &[RankQuery<'_>]) -> Result<Vec<Vec<f32>>, EvaluationError> {
+        // One alone may have candidates without end.
+        if let [RankQuery { src, time, candidates }] = queries {
+            return Ok(vec![self.score_candidates(*src, *time, candidates)?]);
+        }
+        let world = self.features.world(self.everything.view());
+        Ok(self.trainer.score_queries(&world, queries)?)
     }
 }
 
