@@ -107,7 +107,8 @@ section!(/// `[memory]`
 section!(/// `[model]`
 Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
-    fanout: usize, snapshots: usize, snapshot_width: usize, dropout: f32,
+    fanout: usize, aggregator: AggregatorKind, edge_types: usize, edge_type_dimension: usize, snapshots: usize, snapshot_width: usize,
+    dropout: f32,
 });
 section!(/// `[learner]`
 Learner {
@@ -155,6 +156,16 @@ pub enum ModelKind {
     Gat,
     /// Attention over neighbors in each of the last windows of time, and over the windows, without memory.
     Dysat,
+}
+
+/// Which of a batch's messages for one node waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AggregatorKind {
+    /// The last one.
+    Last,
+    /// The mean of all.
+    Mean,
 }
 
 /// What the learning rate does after its rise.

@@ -127,6 +127,8 @@ group! {
     nodes: IntGauge = "graph_nodes" "Nodes that the graph knows.";
     edges: IntGauge = "graph_edges" "Live edges of the graph.";
     expired_edges: IntCounter = "graph_expired_edges_total" "Edges released because of their age.";
+    unknown_type_edges: IntCounter = "graph_unknown_type_edges_total"
+        "Edges in the log of types beyond model.edge_types, which the model takes for edges without a type.";
     blocks: IntGauge = "graph_blocks" "Temporal blocks that hold the adjacency lists.";
     bytes: IntGaugeVec ["part"] = "graph_bytes" "Memory held by the graph in bytes, by what it is used for.";
     apply_duration: Histogram (SHORT_SECONDS) = "graph_apply_duration_seconds"

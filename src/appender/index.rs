@@ -2,15 +2,17 @@
 //! replayed frame go through the same [`Index::absorb`], so a restart cannot differ from the run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
 use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
-use crate::feature::FeatureStore;
+use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, Kept, NodeDictionary, SpillError};
 use crate::log::Frame;
+use crate::model::EdgeTypes;
 
 /// How far each partition of each source is in the log: the next offset, and the latest event time.
 #[derive(Debug, Default)]
@@ -105,6 +107,10 @@ pub struct Index {
     /// Source positions.
     pub positions: Arc<Positions>,
     pub(super) types: TypeNames,
+    /// Types of edges that the model tells apart.
+    known_types: EdgeTypes,
+    /// Edges of other types, which it takes for edges without a type.
+    pub unknown_type_edges: Arc<AtomicU64>,
     pub(super) seen: IdempotencyWindow,
     /// Names and rows of every record below this position are in.
     named_end: EdgeId,
@@ -130,11 +136,19 @@ impl Index {
             node_features: Arc::new(node_features),
             positions: Arc::default(),
             types: TypeNames::default(),
+            known_types: EdgeTypes::default(),
+            unknown_type_edges: Arc::default(),
             seen: IdempotencyWindow::new(idempotency_keys_max),
             named_end: EdgeId(0),
             has_traces: false,
             released: Kept::default(),
         }
+    }
+
+    /// The same for a model that tells these types of edges apart: `edge_features` has rows as that model reads them.
+    #[must_use]
+    pub fn with_edge_types(self, known_types: EdgeTypes) -> Self {
+        Self { known_types, ..self }
     }
 
     /// Takes in a frame that is in the log. Rows first, then adjacency: who finds an edge finds its row. The rows of
@@ -182,15 +196,15 @@ impl Index {
 
     fn set_rows(&self, frame: &Frame) {
         let batch = &frame.batch;
-        if batch.features.ends.is_empty() && !batch.op.contains(&Op::DeleteNode) {
+        let typed = self.known_types.known > 0 && batch.edge_type.iter().any(|kind| *kind != 0);
+        if batch.features.ends.is_empty() && !typed && !batch.op.contains(&Op::DeleteNode) {
             return;
         }
+        let mut edge_row = Vec::new();
         for (i, op) in batch.op.iter().enumerate() {
             let row = batch.features.row(i);
             let set = match op {
-                Op::Edge if row.len() == self.edge_features.dimension() => {
-                    self.edge_features.set(batch.id(i).0, row)
-                }
+                Op::Edge => self.set_edge_row(frame, i, &mut edge_row),
                 Op::Node if row.len() == self.node_features.dimension() => {
                     self.node_features.set(u64::from(batch.src[i].0), row)
                 }
@@ -204,6 +218,23 @@ impl Index {
                 tracing::error!(%error, position = batch.id(i).0, "a feature row is left out");
             }
         }
+    }
+
+    /// Stores the row of edge `i` of the frame: its type, if types are told apart, and its features.
+    fn set_edge_row(&self, frame: &Frame, i: usize, row: &mut Vec<f32>) -> Result<(), FeatureError> {
+        let (batch, types) = (&frame.batch, self.known_types);
+        let (kind, features) = (batch.edge_type[i], batch.features.row(i));
+        let dimension = self.edge_features.dimension() - types.row_dim(0);
+        let fits = features.len() == dimension;
+        let kind = if types.known > 0 { kind } else { 0 };
+        if !types.knows(kind) {
+            self.unknown_type_edges.fetch_add(1, Ordering::Relaxed);
+        }
+        if kind == 0 && !fits {
+            return Ok(());
+        }
+        types.put_row(kind, if fits { features } else { &[] }, dimension, row);
+        self.edge_features.set(batch.id(i).0, row)
     }
 
     /// One past the last position taken in.

@@ -1,4 +1,4 @@
-//! Decisions of the promotion gate. Rows are added and never changed; the oldest go. A daemon that crashed decides anew
+//! Decisions of the promotion gate, and of operators beside it. Rows are added and never changed; the oldest go. A daemon that crashed decides anew
 //! about what it had not kept in a checkpoint, and both decisions were in effect.
 
 use rusqlite::{Row, params};
@@ -15,20 +15,20 @@ pub struct DecisionRow {
     pub position: u64,
     /// `promoted`, `held` or `rolled_back`.
     pub verdict: String,
-    /// Version of the weights that were trained.
+    /// Version of the weights that were trained; in a promotion by hand, those that were promoted.
     pub candidate: u64,
     /// Version that was served until then.
     pub published: Option<u64>,
     /// Version that was served before that one.
     pub kept: Option<u64>,
-    /// Average precision of the candidate.
-    pub candidate_ap: f64,
+    /// Average precision of the candidate; `None` in a decision that was made by hand.
+    pub candidate_ap: Option<f64>,
     /// Average precision of the published version.
     pub published_ap: Option<f64>,
     /// Average precision of the kept version.
     pub kept_ap: Option<f64>,
-    /// Average precision of EdgeBank.
-    pub edgebank_ap: f64,
+    /// Average precision of EdgeBank; `None` in a decision that was made by hand.
+    pub edgebank_ap: Option<f64>,
     /// When it was decided, milliseconds since the Unix epoch.
     pub created_unix_ms: i64,
 }
@@ -43,6 +43,12 @@ impl DecisionRow {
             _ => None,
         }
         .unwrap_or(self.candidate)
+    }
+
+    /// Whether an operator decided, and not the gate.
+    #[must_use]
+    pub fn by_hand(&self) -> bool {
+        self.candidate_ap.is_none()
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -120,10 +126,10 @@ mod tests {
             candidate: 30,
             published: Some(20),
             kept: Some(10),
-            candidate_ap: 0.9,
+            candidate_ap: Some(0.9),
             published_ap: Some(0.8),
             kept_ap: None,
-            edgebank_ap: 0.7,
+            edgebank_ap: Some(0.7),
             created_unix_ms: 1,
         }
     }
@@ -134,7 +140,9 @@ mod tests {
         let path = dir.path().join("catalog.sqlite");
         let catalog = Catalog::open(&path).unwrap();
         let cold = DecisionRow { published: None, kept: None, ..row(1, "held") };
-        let rows = [cold, row(2, "promoted"), row(3, "held"), row(4, "rolled_back")];
+        let by_hand = DecisionRow { candidate_ap: None, edgebank_ap: None, ..row(4, "rolled_back") };
+        let rows = [cold, row(2, "promoted"), row(3, "held"), by_hand];
+        assert_eq!(rows.each_ref().map(DecisionRow::by_hand), [false, false, false, true]);
         rows.iter().for_each(|row| catalog.add_decision(row).unwrap());
         assert_eq!(rows.each_ref().map(DecisionRow::served), [30, 30, 20, 10]);
         drop(catalog);
@@ -142,6 +150,8 @@ mod tests {
         assert_eq!(catalog.decisions(2).unwrap(), [rows[3].clone(), rows[2].clone()]);
         assert_eq!(catalog.decisions(100).unwrap().len(), 4);
         assert!(catalog.add_decision(&row(5, "guessed")).is_err(), "verdicts are a closed list");
+        let half = DecisionRow { candidate_ap: None, ..row(5, "held") };
+        assert!(catalog.add_decision(&half).is_err(), "a gate has all its figures");
     }
 
     #[test]

@@ -15,11 +15,11 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use super::events::read_stream;
-use crate::model::ModelOptions;
 use crate::model::walk::Decay;
+use crate::model::{EdgeTypes, ModelOptions};
 use progress::ProgressBars;
 use report::Report;
-pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
+pub use values::{AggregatorName, BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
 
 /// Measure a model on an event file
 #[derive(Args, Clone, Debug)]
@@ -70,9 +70,20 @@ pub struct EvalArgs {
     /// Share of activations dropped while training; 0.4 for graphmixer and 0.1 for others if not given
     #[arg(long)]
     pub dropout: Option<f64>,
-    /// Width of the embeddings; 64 for graphmixer and 100 for others if not given (models that look at neighbors)
+    /// Width of the embeddings; 64 for graphmixer and 100 for others if not given; of memory rows too for jodie
+    /// (models that learn on batches of samples)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub embedding_dim: Option<u32>,
+    /// Types of edges that have a learned row of their own, in order of first appearance; 0: types are not seen
+    /// (models that look at neighbors, and jodie)
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16))]
+    pub edge_types: u16,
+    /// Width of such a row
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub edge_type_dim: u16,
+    /// Which of a batch's messages for one node waits for it; last if not given (tgn, jodie)
+    #[arg(long, value_enum)]
+    pub aggregator: Option<AggregatorName>,
     /// Windows of time looked at (dysat)
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub snapshots: u32,
@@ -111,13 +122,37 @@ impl EvalArgs {
     /// The shape of the model that learns on samples, but for the features of the events; `None` for others.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
-        let mut options = self.model.shaped(self.embedding_dim)?;
-        if let ModelOptions::Dysat(dysat) = &mut options {
-            dysat.snapshots = self.snapshots as usize;
-            dysat.snapshot_width = self.snapshot_width as usize;
+        let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dim.into());
+        let mut options = self.model.shaped(self.embedding_dim)?.with_edge_types(types);
+        match &mut options {
+            ModelOptions::Dysat(dysat) => {
+                dysat.snapshots = self.snapshots as usize;
+                dysat.snapshot_width = self.snapshot_width as usize;
+            }
+            ModelOptions::Tgn(tgn) => tgn.aggregator = self.aggregator.map_or(tgn.aggregator, Into::into),
+            _ => {}
         }
         Some(self.dropout.map_or(options, |dropout| options.with_dropout(dropout as f32)))
     }
+}
+
+/// Refuses flags that shape models of another kind than the one that is asked for.
+fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
+    let (name, learns) = (name_of(args.model), args.model.options().is_some());
+    for (flag, given) in
+        [("--embedding-dim", args.embedding_dim.is_some()), ("--edge-types", args.edge_types > 0)]
+    {
+        ensure!(
+            learns || !given,
+            "{flag} shapes models that learn on batches of samples, such as tgn; leave it out for --model {name}"
+        );
+    }
+    let averages = matches!(args.model, ModelName::Tgn | ModelName::Jodie);
+    ensure!(
+        averages || args.aggregator.is_none(),
+        "--aggregator is for models with messages, tgn and jodie; leave it out for --model {name}"
+    );
+    Ok(())
 }
 
 /// Runs the command.
@@ -138,6 +173,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         "--half-life {} is not above 0",
         args.half_life
     );
+    refuse_shapes_of_others(args)?;
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)

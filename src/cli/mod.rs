@@ -51,7 +51,7 @@ enum Command {
     Log(inspect::LogArgs),
     /// Checkpoints of a data directory
     Checkpoint(inspect::CheckpointArgs),
-    /// Versions of the weights: what was promoted, held back and rolled back
+    /// Versions of the weights: what was promoted, held back and rolled back, and what is to be
     Model(model::ModelArgs),
     /// Print the OpenAPI document of the HTTP interface
     Openapi,

@@ -1,4 +1,4 @@
-//! `evergraph model`: which versions of the weights were served, and why.
+//! `evergraph model`: which versions of the weights were served, and why; and which is to be served.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,8 +7,9 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{inspect, output};
+use super::{ConfigArgs, inspect, output};
 use crate::catalog::DecisionRow;
+use crate::daemon::promotion;
 
 /// `evergraph model`
 #[derive(Debug, Args)]
@@ -19,7 +20,7 @@ pub(crate) struct ModelArgs {
 
 #[derive(Debug, Subcommand)]
 enum ModelCommand {
-    /// List what the promotion gate decided, latest first: versions, average precision of each, what is served
+    /// List what the promotion gate and operators decided, latest first: versions, average precision of each, what is served
     List {
         /// Data directory of the daemon (data.dir); it may be running
         #[arg(long, value_name = "DIR", visible_alias = "data-dir")]
@@ -31,11 +32,33 @@ enum ModelCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Serve a version of the weights from the next start on; the daemon must be stopped. What was served is kept. The
+    /// gate goes on: a candidate that is not behind is promoted at the end of its next window
+    Promote {
+        /// Version of the weights, as `model list` names it; those that the checkpoints hold can be had
+        version: u64,
+        /// The daemon's settings
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+    /// Serve the version from before the one that is served again, from the next start on, and train on from it; the
+    /// daemon must be stopped
+    Rollback {
+        /// The daemon's settings
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
 }
 
 /// Runs the command.
 pub(super) fn run(args: &ModelArgs) -> Result<()> {
-    let ModelCommand::List { data, last, json } = &args.command;
+    let (data, last, json) = match &args.command {
+        ModelCommand::List { data, last, json } => (data, last, json),
+        ModelCommand::Promote { version, config } => {
+            return told(&promotion::promote(&config.load()?, *version)?);
+        }
+        ModelCommand::Rollback { config } => return told(&promotion::roll_back(&config.load()?)?),
+    };
     let rows = inspect::open_catalog(data)?.decisions(*last)?;
     if *json {
         let rows: Vec<_> = rows.iter().map(document).collect();
@@ -48,9 +71,17 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
     output::print(table(&rows).trim_end())
 }
 
+/// Says what was decided by hand.
+fn told(row: &DecisionRow) -> Result<()> {
+    let before =
+        row.published.map_or("the weights as they were trained".to_owned(), |was| format!("version {was}"));
+    output::print(&format!("version {} is served from the next start on, in place of {before}", row.served()))
+}
+
 fn document(row: &DecisionRow) -> serde_json::Value {
     json!({
         "verdict": row.verdict,
+        "by_hand": row.by_hand(),
         "position": row.position,
         "served_version": row.served(),
         "candidate_version": row.candidate,
@@ -64,7 +95,7 @@ fn document(row: &DecisionRow) -> serde_json::Value {
     })
 }
 
-/// A line for each decision: a version, and in brackets its average precision.
+/// A line for each decision: a version, and in brackets its average precision. One that was made by hand has none.
 fn table(rows: &[DecisionRow]) -> String {
     let mut out = format!(
         "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9}\n",
@@ -78,14 +109,14 @@ fn table(rows: &[DecisionRow]) -> String {
         };
         let _ = writeln!(
             out,
-            "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9.4}",
+            "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9}",
             row.verdict,
             row.position,
             row.served(),
-            of(Some(row.candidate), Some(row.candidate_ap)),
+            of(Some(row.candidate), row.candidate_ap),
             of(row.published, row.published_ap),
             of(row.kept, row.kept_ap),
-            row.edgebank_ap,
+            row.edgebank_ap.map_or("by hand".to_owned(), |ap| format!("{ap:.4}")),
         );
     }
     out
@@ -103,15 +134,22 @@ mod tests {
             candidate: 64,
             published: Some(32),
             kept: None,
-            candidate_ap: 0.5,
+            candidate_ap: Some(0.5),
             published_ap: Some(0.91),
             kept_ap: None,
-            edgebank_ap: 0.7,
+            edgebank_ap: Some(0.7),
             created_unix_ms: 1,
         };
         let text = table(std::slice::from_ref(&row));
         let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(words, ["held", "12800", "32", "64", "(0.5000)", "32", "(0.9100)", "-", "0.7000"]);
-        assert_eq!(document(&row)["served_version"], 32);
+        assert_eq!(
+            (&document(&row)["served_version"], &document(&row)["by_hand"]),
+            (&json!(32), &json!(false))
+        );
+        let by_hand = DecisionRow { candidate_ap: None, edgebank_ap: None, ..row };
+        let text = table(std::slice::from_ref(&by_hand));
+        assert!(text.trim_end().ends_with(" - by hand"), "{text}");
+        assert_eq!(document(&by_hand)["candidate_average_precision"], json!(null));
     }
 }

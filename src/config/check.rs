@@ -28,7 +28,7 @@ impl Config {
     fn check_least(&self) -> Result<(), ConfigError> {
         let wide = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
         let (api, model, learner) = (&self.api, &self.model, &self.learner);
-        let at_least_one: [(&'static str, u64); 28] = [
+        let at_least_one: [(&'static str, u64); 29] = [
             ("api.connections_max", wide(api.connections_max)),
             ("api.head_timeout_ms", api.head_timeout_ms),
             ("api.body_bytes_max", wide(api.body_bytes_max)),
@@ -46,6 +46,7 @@ impl Config {
             ("model.embedding_dimension", wide(model.embedding_dimension)),
             ("model.heads", wide(model.heads)),
             ("model.fanout", wide(model.fanout)),
+            ("model.edge_type_dimension", wide(model.edge_type_dimension)),
             ("model.snapshots", wide(model.snapshots)),
             ("model.snapshot_width", wide(model.snapshot_width)),
             ("learner.batch_events", wide(learner.batch_events)),
@@ -72,6 +73,9 @@ impl Config {
         require((0.0..1.0).contains(&dropout), "model.dropout", dropout, "must be at least 0 and below 1")?;
         let rate = self.learner.learning_rate;
         require(rate.is_finite() && rate > 0.0, "learner.learning_rate", rate, "must be a positive number")?;
+        let types = self.model.edge_types;
+        let allowed = "must be at least 0 and at most 65535: the log numbers no more types";
+        require(types <= usize::from(u16::MAX), "model.edge_types", types, allowed)?;
         let ratio = self.learner.replay.ratio;
         let allowed = "must be at least 0 and at most 100";
         require((0.0..=100.0).contains(&ratio), "learner.replay.ratio", ratio, allowed)?;

@@ -2,9 +2,11 @@
 
 use clap::ValueEnum;
 
-use super::{Config, ModelKind};
+use super::{AggregatorKind, Config, ModelKind};
+use crate::model::tgn::Aggregator;
 use crate::model::{
-    DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
+    DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions,
+    TgnOptions,
 };
 
 impl ModelKind {
@@ -22,7 +24,12 @@ impl Config {
         let model = &self.model;
         let (embedding_dim, time_dim) = (model.embedding_dimension, model.time_dimension);
         let (heads, fanout, memory_dim) = (model.heads, model.fanout, model.memory_dimension);
-        let tgn = |kind| TgnOptions { memory_dim, time_dim, embedding_dim, heads, fanout, ..kind };
+        let aggregator = match model.aggregator {
+            AggregatorKind::Last => Aggregator::Last,
+            AggregatorKind::Mean => Aggregator::Mean,
+        };
+        let tgn =
+            |kind| TgnOptions { memory_dim, time_dim, embedding_dim, heads, fanout, aggregator, ..kind };
         let options: ModelOptions = match model.kind {
             ModelKind::Tgn => tgn(TgnOptions::default()).into(),
             ModelKind::Jodie => tgn(TgnOptions::jodie()).into(),
@@ -44,7 +51,8 @@ impl Config {
             }
         };
         let (edge, node) = (self.stream.edge_feature_dimension, self.stream.node_feature_dimension);
-        options.with_dropout(model.dropout).with_features(edge, node)
+        let types = EdgeTypes::new(model.edge_types, model.edge_type_dimension);
+        options.with_dropout(model.dropout).with_features(edge, node).with_edge_types(types)
     }
 }
 
@@ -66,6 +74,11 @@ mod tests {
             assert_eq!((options.validate(), options.dropout()), (Ok(()), 0.25), "{name}");
             assert_eq!(options.needs().embedding_dim, config.model.embedding_dimension, "{name}");
         }
+        let needs = with(&[("model.aggregator", "mean")]).unwrap().model_options().needs();
+        assert!(needs.averages() && needs.mail_dim == 200);
+        let types = [("model.edge_types", "4"), ("stream.edge_feature_dimension", "2")];
+        let options = with(&types).unwrap().model_options();
+        assert_eq!((options.edge_types(), options.needs().edge_row_dim), (EdgeTypes::new(4, 16), 3));
         assert_eq!(with(&[("model.kind", "graphmixer")]).unwrap().model_options().needs().memory_dim, 0);
         let dysat = [("model.kind", "dysat"), ("model.snapshots", "3"), ("model.snapshot_width", "3600")];
         let needs = with(&dysat).unwrap().model_options().needs();

@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use parking_lot::Mutex;
 
 use crate::catalog::{Catalog, CheckpointRow, DecisionRow};
-use crate::learner::checkpoint::{self, Checkpoint, SUFFIX, UNFINISHED_SUFFIX};
+use crate::learner::checkpoint::{self, Checkpoint, CheckpointHead, SUFFIX, Sink, UNFINISHED_SUFFIX};
 use crate::learner::{
     BatchQuality, CheckpointFile, CheckpointRecorder, Decision, DecisionRecorder, Recorders,
 };
@@ -57,6 +57,47 @@ impl Checkpoints {
             }
         }
         Ok(None)
+    }
+
+    /// All checkpoints that are whole and were learned from this log, in no order.
+    ///
+    /// # Errors
+    /// When catalog or log cannot be read.
+    pub fn all(&self, log: &LogReaders) -> Result<Vec<Checkpoint>> {
+        let mut all = Vec::new();
+        for row in self.rows()? {
+            match checkpoint::open(&self.dir.join(&row.file)) {
+                Ok(found) if self.is_of(log, &found)? => all.push(found),
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, "the checkpoint is passed over"),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Writes a checkpoint in place of the one of the same position; what was measured of that one stays its own.
+    ///
+    /// # Errors
+    /// When the file system, `save` or the catalog refuses.
+    pub fn replace(
+        &self,
+        head: CheckpointHead,
+        save: impl FnOnce(&mut Sink<'_>) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let file = checkpoint::write(&self.dir, head, &|| (), save)?;
+        let old = self.rows()?.into_iter().find(|old| old.file == file.name);
+        let (average_precision, baseline) =
+            old.map_or((None, None), |old| (old.average_precision, old.baseline));
+        let row = CheckpointRow { average_precision, baseline, ..row(&file, SystemTime::now(), None) };
+        Ok(self.catalog.lock().add_checkpoint(&row)?)
+    }
+
+    /// Records a decision that the gate did not make.
+    ///
+    /// # Errors
+    /// When the catalog refuses.
+    pub fn record_decision(&self, row: &DecisionRow) -> Result<()> {
+        Ok(self.catalog.lock().add_decision(row)?)
     }
 
     fn rows(&self) -> Result<Vec<CheckpointRow>> {
@@ -151,7 +192,7 @@ impl Checkpoints {
 }
 
 /// Milliseconds since the Unix epoch.
-fn unix_ms(time: SystemTime) -> i64 {
+pub(super) fn unix_ms(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
@@ -164,10 +205,10 @@ fn decision_row(decision: &Decision, decided: SystemTime) -> DecisionRow {
         candidate: decision.candidate,
         published: decision.published,
         kept: decision.kept,
-        candidate_ap: figures.candidate,
+        candidate_ap: Some(figures.candidate),
         published_ap: figures.published,
         kept_ap: figures.kept,
-        edgebank_ap: figures.edgebank,
+        edgebank_ap: Some(figures.edgebank),
         created_unix_ms: unix_ms(decided),
     }
 }
@@ -210,7 +251,6 @@ mod tests {
 
     use super::*;
     use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
-    use crate::learner::checkpoint::CheckpointHead;
     use crate::learner::gate::{Figures, Verdict};
     use crate::log::{Frame, Log, LogOptions};
 
@@ -346,8 +386,8 @@ mod tests {
         assert_eq!(told, [("rolled_back", 10), ("held", 20), ("promoted", 30)]);
         let row = &rows[0];
         assert_eq!((row.position, row.candidate, row.published, row.kept), (4, 30, published, kept));
-        assert_eq!((row.candidate_ap, row.published_ap), (0.5, Some(0.6)));
-        assert_eq!((row.kept_ap, row.edgebank_ap), (Some(0.9), 0.7));
+        assert_eq!((row.candidate_ap, row.published_ap), (Some(0.5), Some(0.6)));
+        assert_eq!((row.kept_ap, row.edgebank_ap), (Some(0.9), Some(0.7)));
         assert!(row.created_unix_ms > 1_600_000_000_000);
     }
 

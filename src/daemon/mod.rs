@@ -8,11 +8,12 @@
 //! Start: open the data directory, serve HTTP as "not ready", find the newest checkpoint, rebuild the graph from
 //! the log as far back as learning on from there needs it, restore the checkpoint, start the loops, then the
 //! sources. Stop, in the other direction: readiness goes false, sources end, the appender empties the queue, the
-//! learner writes a checkpoint, HTTP drains.
+//! learner writes a checkpoint, HTTP drains. What an operator decides about the weights meanwhile is in [`promotion`].
 
 mod checkpoints;
 mod http;
 mod monitor;
+pub mod promotion;
 mod scrape;
 pub mod service;
 pub mod sources;

@@ -26,6 +26,7 @@ fn graph(metrics: &Metrics, graph: &GraphStatus) {
     set_count(&metrics.graph.nodes, graph.nodes);
     set_count(&metrics.graph.edges, graph.edges);
     mirror(&metrics.graph.expired_edges, graph.expired_edges);
+    mirror(&metrics.graph.unknown_type_edges, graph.unknown_type_edges);
     set_count(&metrics.graph.blocks, graph.blocks);
     for (part, bytes) in &graph.bytes {
         set_count(&metrics.graph.bytes.with_label_values(&[*part]), *bytes);
@@ -131,6 +132,7 @@ mod tests {
             edges: 0,
             late_edges: 0,
             expired_edges: 0,
+            unknown_type_edges: 0,
             blocks: 0,
             bytes: BTreeMap::new(),
             latest_event_time: Some(90),

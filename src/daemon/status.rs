@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -76,6 +77,8 @@ pub struct GraphStatus {
     pub late_edges: u64,
     /// Released because of their age.
     pub expired_edges: u64,
+    /// Of types beyond those that the model tells apart.
+    pub unknown_type_edges: u64,
     pub blocks: u64,
     pub bytes: BTreeMap<&'static str, u64>,
     pub latest_event_time: Option<i64>,
@@ -168,6 +171,8 @@ struct Inputs {
     device: String,
     queue_batches_max: usize,
     gated: bool,
+    model: &'static str,
+    unknown_type_edges: Arc<AtomicU64>,
     graph: Arc<GraphStore>,
     keys: Arc<NodeDictionary>,
     edge_features: Arc<FeatureStore>,
@@ -193,6 +198,8 @@ impl StatusSource {
             device: probe.reason.clone(),
             queue_batches_max: config.ingest.queue_batches_max,
             gated: config.learner.gate.enabled,
+            model: config.model_options().name(),
+            unknown_type_edges: store.index.unknown_type_edges.clone(),
             graph: store.index.graph.clone(),
             keys: store.index.keys.clone(),
             edge_features: store.index.edge_features.clone(),
@@ -269,6 +276,7 @@ impl Inputs {
             edges: stats.edges,
             late_edges: stats.late_edges,
             expired_edges: stats.expired_edges,
+            unknown_type_edges: self.unknown_type_edges.load(Ordering::Relaxed),
             blocks: stats.blocks,
             bytes,
             latest_event_time: self.graph.latest_time().map(|time| time.0),
@@ -280,7 +288,7 @@ impl Inputs {
         let report = self.learner.report();
         let freshness = self.learner.freshness_seconds();
         LearnerDocument {
-            model: "tgn",
+            model: self.model,
             model_version: report.model_version,
             applied_position: report.position.0,
             events_behind: self.progress.behind(),

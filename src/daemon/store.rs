@@ -101,5 +101,6 @@ fn empty_index(config: &Config) -> Result<Index> {
     let node_features = FeatureStore::new(config.stream.node_feature_dimension);
     tiers::settle_pages(config);
     let (graph, edge_features) = (tiers::graph(config)?, tiers::edge_rows(config)?);
-    Ok(Index::new(graph, edge_features, node_features, config.ingest.idempotency_keys_max))
+    let index = Index::new(graph, edge_features, node_features, config.ingest.idempotency_keys_max);
+    Ok(index.with_edge_types(config.model_options().edge_types()))
 }

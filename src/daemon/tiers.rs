@@ -104,7 +104,7 @@ pub(super) fn graph(config: &Config) -> Result<GraphStore> {
 
 /// No rows by edge.
 pub(super) fn edge_rows(config: &Config) -> Result<FeatureStore> {
-    let (dimension, budget) = (config.stream.edge_feature_dimension, config.memory.rows_bytes_max);
+    let (dimension, budget) = (config.model_options().needs().edge_row_dim, config.memory.rows_bytes_max);
     if budget == 0 || dimension == 0 {
         return Ok(FeatureStore::new(dimension));
     }

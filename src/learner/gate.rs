@@ -204,14 +204,16 @@ impl Gate {
         if self.doubts > 0 && self.doubts >= rollback_windows { Verdict::RolledBack } else { Verdict::Held }
     }
 
-    /// Makes `candidate` the published version and keeps the one that was.
-    pub(super) fn promote(&mut self, candidate: Weights) {
+    /// Makes `candidate` the published version and keeps the one that was. A new window begins: what is in this one is
+    /// about others.
+    pub fn promote(&mut self, candidate: Weights) {
+        (self.window, self.doubts) = (Window::default(), 0);
         self.kept = self.published.replace(candidate);
     }
 
-    /// Makes the kept version the published one, if there is one; says which that is.
-    pub(super) fn roll_back(&mut self) -> Option<&Weights> {
-        self.doubts = 0;
+    /// Makes the kept version the published one, if there is one, and begins a new window; says which that is.
+    pub fn roll_back(&mut self) -> Option<&Weights> {
+        (self.window, self.doubts) = (Window::default(), 0);
         self.published = self.kept.take().or(self.published.take());
         self.published.as_ref()
     }

@@ -10,7 +10,8 @@ use crate::graph::{GraphOptions, GraphStore, NodeDictionary, Retention};
 use crate::log::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::metrics::Metrics;
-use crate::model::{GraphMixerOptions, ModelOptions, TgnOptions};
+use crate::model::tgn::Aggregator;
+use crate::model::{EdgeTypes, GraphMixerOptions, ModelOptions, TgnOptions};
 use crate::serving::{NodeEmbedding, NodeStates, Progress, QueryEngine, UnknownKeys};
 use crate::train::replay::ReplayOptions;
 use crate::train::{Negatives, Positives, TrainerOptions};
@@ -28,8 +29,8 @@ struct Rig {
     folder: tempfile::TempDir,
 }
 
-fn trainer_options() -> TrainerOptions {
-    let model = TgnOptions {
+fn tgn() -> TgnOptions {
+    TgnOptions {
         memory_dim: 6,
         time_dim: 4,
         embedding_dim: 5,
@@ -39,8 +40,11 @@ fn trainer_options() -> TrainerOptions {
         edge_feature_dim: 1,
         dropout: 0.0,
         ..TgnOptions::default()
-    };
-    TrainerOptions { model: model.into(), learning_rate: 3e-3, seed: 5, ..TrainerOptions::default() }
+    }
+}
+
+fn trainer_options() -> TrainerOptions {
+    TrainerOptions { model: tgn().into(), learning_rate: 3e-3, seed: 5, ..TrainerOptions::default() }
 }
 
 fn trainer() -> Trainer {
@@ -255,12 +259,14 @@ fn a_model_without_memory_learns_answers_forgets_and_restarts() {
 /// What a trainer knows after 15,000 edges with features, some of them late. Some nodes occur again after 2,400 moments
 /// only, and before half of them do, the edge of the message that waits is deleted; other edges are deleted earlier.
 /// `each` sees the rig after every third batch; the learner starts anew after half of them, if `restarts`.
-fn long_run(graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
+fn long_run(model: TgnOptions, graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
+    let trained = TrainerOptions { model: model.into(), ..trainer_options() };
     let mut rig = Rig::over(graph);
     let replay = ReplayOptions { ratio: 0.5, ..ReplayOptions::default() };
     let options = LearnerOptions { batch_events: 100, rank_queries: 1, replay, ..rig.options() };
     let gate = || Some(Gate::new(gate::options()));
-    let from = Learned { trainer: trainer(), gate: gate(), position: EdgeId(0) };
+    let trainer = Trainer::new(trained, &Device::Cpu).unwrap();
+    let from = Learned { trainer, gate: gate(), position: EdgeId(0) };
     let mut learner = rig.learner_from(from, options.clone(), Box::new(|_| ()));
     let event = |round: u32, i: u32| {
         let late = if i.is_multiple_of(11) { i64::from(i % 3) * 400 } else { 0 };
@@ -283,7 +289,7 @@ fn long_run(graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
         learner.drain();
         each(&rig);
         if round == 25 && restarts {
-            let from = gate::restored(&learner, trainer_options());
+            let from = gate::restored(&learner, trained);
             rig.restart();
             learner = rig.learner_from(from, options.clone(), Box::new(|_| ()));
         }
@@ -297,7 +303,16 @@ fn long_run(graph: GraphStore, restarts: bool, each: impl Fn(&Rig)) -> Vec<u8> {
 fn what_was_released_changes_no_bit_of_what_is_learned() {
     let options = GraphOptions { page_entries_max: 16, ..GraphOptions::default() };
     let graph = || GraphStore::new(options).with_retention(Retention { age: 1_500, lateness: 300 });
-    let whole = long_run(graph(), false, |_| ());
+    // Means of messages hold rows of edges; to a model of types the one value of a row is the type.
+    let typed = EdgeTypes::new(6, 2);
+    let means = TgnOptions { aggregator: Aggregator::Mean, edge_types: typed, edge_feature_dim: 0, ..tgn() };
+    for model in [tgn(), means] {
+        released_as_whole(model, options, graph);
+    }
+}
+
+fn released_as_whole(model: TgnOptions, options: GraphOptions, graph: impl Fn() -> GraphStore) {
+    let whole = long_run(model, graph(), false, |_| ());
     let released = std::cell::Cell::new((0, 0));
     let release = |rig: &Rig| {
         let (engine, kept) = (&rig.shared.engine, rig.shared.progress.kept());
@@ -305,9 +320,9 @@ fn what_was_released_changes_no_bit_of_what_is_learned() {
         engine.edge_features.release_below(kept.first.0);
         released.set((engine.graph.stats().expired_edges, engine.edge_features.first()));
     };
-    assert!(long_run(graph(), true, release) == whole, "a release or a restart made a difference");
+    assert!(long_run(model, graph(), true, release) == whole, "a release or a restart made a difference");
     assert!(released.get().0 > 10_000 && released.get().1 == 12_288, "{released:?}");
-    assert!(long_run(GraphStore::new(options), false, |_| ()) != whole, "the age is of consequence");
+    assert!(long_run(model, GraphStore::new(options), false, |_| ()) != whole, "the age is of consequence");
 }
 
 #[test]

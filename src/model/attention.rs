@@ -58,6 +58,8 @@ pub(super) struct AttentionBlock {
     pub projections: Projections,
     pub output: Output,
     pub merge: MergeParams,
+    /// The table of types of edges.
+    pub types: Option<ParamId>,
     pub heads: usize,
     pub dropout: f32,
 }
@@ -69,12 +71,13 @@ impl AttentionBlock {
         &self,
         tape: &mut Tape<'_>,
         table: Var,
-        hop: Hop,
+        mut hop: Hop,
         time: &TimeEncoder,
         [seed, step, first]: [u64; 3],
     ) -> Var {
         let p = &self.projections;
         // Of a node that is asked about many times the query is the same.
+        let nodes = hop.typed(tape, table, self.types);
         let own = tape.gather_distinct(table, hop.own);
         let now = vec![0.0; tape.value(own.x).rows()];
         let now = tape.time_encoding(&now, time);
@@ -83,7 +86,7 @@ impl AttentionBlock {
         let attended = tape.temporal_attention(TemporalAttention {
             query,
             queries: own.rows.clone(),
-            nodes: table,
+            nodes,
             slots: hop.neighbors,
             deltas: hop.deltas,
             edge_rows: hop.edge_rows,

@@ -1,9 +1,9 @@
 //! The list of models, and [`Model`]: one of them with its parameters.
 //!
 //! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (fields
-//! `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `dropout`, the method `needs`, a [`Shape`]) and a network,
-//! which is built from them (`build`), embeds seeds (`embed`) and has the parameters of its link predictor (`link`).
-//! [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
+//! `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types`, `dropout`, the method `needs`, a [`Shape`]) and
+//! a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of its link predictor
+//! (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
 
 use super::builder::{Builder, ModelError};
 use super::dysat::{Dysat, DysatOptions};
@@ -14,7 +14,7 @@ use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
-use super::{GatheredRows, Interactions, MailRows, Neighborhood, TgnState};
+use super::{EdgeTypes, GatheredRows, Interactions, MailRows, Neighborhood, TgnState, Touched};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::nn::{ParamId, Parameters, Tape, Var};
@@ -53,7 +53,7 @@ macro_rules! models {
             pub fn validate(&self) -> Result<(), OptionsError> {
                 match self {
                     $(Self::$kind(options) => {
-                        check(&options.counts(), options.dropout)?;
+                        check(&options.counts(), options.dropout, options.edge_types)?;
                         options.check_widths()
                     })+
                 }
@@ -72,7 +72,13 @@ macro_rules! models {
                 match self {
                     $(Self::$kind(options) => {
                         let features = [options.node_feature_dim, options.edge_feature_dim];
-                        fields(&options.counts(), features, options.dropout, &options.choices())
+                        fields(
+                            &options.counts(),
+                            features,
+                            options.dropout,
+                            options.edge_types,
+                            &options.choices(),
+                        )
                     })+
                 }
             }
@@ -94,6 +100,19 @@ macro_rules! models {
             #[must_use]
             pub fn with_embedding_dim(mut self, width: usize) -> Self {
                 match &mut self { $(Self::$kind(options) => options.embedding_dim = width,)+ }
+                self
+            }
+
+            /// Types of edges that are told apart.
+            #[must_use]
+            pub fn edge_types(&self) -> EdgeTypes {
+                match self { $(Self::$kind(options) => options.edge_types,)+ }
+            }
+
+            /// The same with these types of edges told apart.
+            #[must_use]
+            pub fn with_edge_types(mut self, types: EdgeTypes) -> Self {
+                match &mut self { $(Self::$kind(options) => options.edge_types = types,)+ }
                 self
             }
 
@@ -230,6 +249,31 @@ impl Model {
                 let rows = tape.take(nodes.len(), 0);
                 tape.constant(rows)
             }
+        }
+    }
+
+    /// Lets `state` remember a batch: fresh memory rows are written back, then the batch's messages wait. `fresh(i)` is
+    /// the row of `touched.nodes()[i]` after its pending message; `rows` are those of the edges of the batch's events,
+    /// where messages are averaged. Returns how many rows of memory were refused because they were not finite.
+    ///
+    /// # Panics
+    /// If messages are averaged and the rows are of other events.
+    pub fn remember<'r>(
+        &self,
+        tape: &mut Tape<'_>,
+        state: &mut TgnState,
+        batch: &Interactions<'_>,
+        touched: &Touched,
+        fresh: impl Fn(usize) -> &'r [f32],
+        rows: MailRows<'_>,
+    ) -> usize {
+        match &self.network {
+            Network::Tgn(tgn) if self.needs().averages() => {
+                let refused = state.write_back(batch, touched, fresh);
+                tgn.leave_means(tape, state, batch, touched, rows);
+                refused
+            }
+            _ => state.remember(batch, touched, fresh),
         }
     }
 

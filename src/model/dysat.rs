@@ -23,7 +23,7 @@ use super::graph_attention::GraphAttention;
 use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check_heads};
 use super::signature::SIGNATURE_DIM;
-use super::{EMPTY_SLOT, EmbeddingInput};
+use super::{EMPTY_SLOT, EdgeTypes, EmbeddingInput};
 use crate::nn::{ParamId, Tape, TemporalAttention, TimeEncoder, Var};
 
 /// Shape of a DySAT. The defaults have 99,601 parameters.
@@ -47,6 +47,8 @@ pub struct DysatOptions {
     pub node_feature_dim: usize,
     /// Width of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
+    /// Types of edges that are told apart.
+    pub edge_types: EdgeTypes,
     /// Share of values dropped while training.
     pub dropout: f32,
 }
@@ -63,6 +65,7 @@ impl Default for DysatOptions {
             snapshot_width: 604_800,
             node_feature_dim: 0,
             edge_feature_dim: 0,
+            edge_types: EdgeTypes::default(),
             dropout: 0.1,
         }
     }
@@ -79,6 +82,7 @@ impl DysatOptions {
                 self.fanout,
                 1,
                 [self.node_feature_dim, self.edge_feature_dim],
+                self.edge_types,
                 self.embedding_dim,
             )
         }
@@ -108,6 +112,7 @@ impl Shape for DysatOptions {
 pub(super) struct Dysat {
     options: DysatOptions,
     place: TimeEncoder,
+    types: Option<ParamId>,
     structure: GraphAttention,
     w_q: ParamId,
     w_k: ParamId,
@@ -118,10 +123,12 @@ pub(super) struct Dysat {
 impl Dysat {
     pub fn build(options: DysatOptions, b: &mut Builder<'_>) -> Result<Self, ModelError> {
         let DysatOptions { embedding_dim: d, node_feature_dim, edge_feature_dim, time_dim, .. } = options;
-        let widths = [node_feature_dim + options.signature_dim, edge_feature_dim, d];
+        let edge = options.edge_types.width + edge_feature_dim;
+        let widths = [node_feature_dim + options.signature_dim, edge, d];
         Ok(Self {
             options,
             place: TimeEncoder::fixed(time_dim),
+            types: options.edge_types.build(b)?,
             structure: GraphAttention::build(b, "structure", widths, options.heads)?,
             w_q: b.weight("snapshots.w_q", d, d)?,
             w_k: b.weight("snapshots.w_k", d, d + time_dim)?,
@@ -138,7 +145,7 @@ impl Dysat {
         let hop = input.neighborhood.hop(1, input.rows);
         let (seeds, met) = (hop.own.len() / snapshots, hop.counts.clone());
         // Snapshot by snapshot, all seeds in each.
-        let structure = self.structure.apply(tape, rows, hop);
+        let structure = self.structure.apply(tape, rows, self.types, hop);
         let structure = tape.dropout(structure, dropout, [seed, step, 0]);
         let newest = tape.rows(structure, 0..seeds);
         let places =

@@ -9,13 +9,13 @@
 //! ```
 //! One level is the default, and pairs are scored with the products of their rows, for the reasons that GraphSAGE has.
 
-use super::EmbeddingInput;
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
 use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check_heads};
 use super::signature::SIGNATURE_DIM;
-use crate::nn::{Tape, Var};
+use super::{EdgeTypes, EmbeddingInput};
+use crate::nn::{ParamId, Tape, Var};
 
 /// Shape of a GAT. The defaults have 49,601 parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +34,8 @@ pub struct GatOptions {
     pub node_feature_dim: usize,
     /// Width of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
+    /// Types of edges that are told apart.
+    pub edge_types: EdgeTypes,
     /// Share of values dropped while training, behind each layer.
     pub dropout: f32,
 }
@@ -48,6 +50,7 @@ impl Default for GatOptions {
             layers: 1,
             node_feature_dim: 0,
             edge_feature_dim: 0,
+            edge_types: EdgeTypes::default(),
             dropout: 0.1,
         }
     }
@@ -61,6 +64,7 @@ impl GatOptions {
             self.fanout,
             self.layers,
             [self.node_feature_dim, self.edge_feature_dim],
+            self.edge_types,
             self.embedding_dim,
         )
     }
@@ -86,6 +90,7 @@ impl Shape for GatOptions {
 #[derive(Clone, Debug)]
 pub(super) struct Gat {
     options: GatOptions,
+    types: Option<ParamId>,
     levels: Vec<GraphAttention>,
     pub link: LinkPredictor,
 }
@@ -95,11 +100,12 @@ impl Gat {
         let GatOptions { embedding_dim, signature_dim, node_feature_dim, edge_feature_dim, .. } = options;
         let level = |level| {
             let below = if level == 1 { node_feature_dim + signature_dim } else { embedding_dim };
-            let widths = [below, edge_feature_dim, embedding_dim];
+            let widths = [below, options.edge_types.width + edge_feature_dim, embedding_dim];
             GraphAttention::build(b, &format!("level{level}"), widths, options.heads)
         };
         let levels = (1..=options.layers).map(level).collect::<Result<_, _>>()?;
-        Ok(Self { options, levels, link: b.product_link(embedding_dim)? })
+        let link = b.product_link(embedding_dim)?;
+        Ok(Self { options, types: options.edge_types.build(b)?, levels, link })
     }
 
     /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
@@ -108,7 +114,7 @@ impl Gat {
         let mut rows = input.signed_rows(tape, node_feature_dim, signature_dim);
         let [seed, step] = input.dropout;
         for (level, layer) in (1..).zip(&self.levels) {
-            rows = layer.apply(tape, rows, input.neighborhood.hop(level, input.rows));
+            rows = layer.apply(tape, rows, self.types, input.neighborhood.hop(level, input.rows));
             if level < layers {
                 rows = tape.relu(rows);
             }

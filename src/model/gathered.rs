@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 use thiserror::Error;
 
 use super::limit::limit;
-use super::{EMPTY_SLOT, Mailbox};
+use super::{EMPTY_SLOT, Mailbox, Needs, edge_types};
 use crate::device::Device;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureError;
@@ -47,10 +47,14 @@ pub struct GatheredRows {
     mails: Vec<u32>,
     /// Those edges themselves; [`MessageFlowGraph::NO_EDGE`] where nothing waits.
     mail_edges: Vec<EdgeId>,
-    /// Number of the edge of each message that the batch itself will leave.
+    /// Number of the edge of each message that the batch itself will leave, or of which it will leave means.
     next_mails: Vec<u32>,
     /// `[distinct edges, edge_feature_dim]`, bounded; `None` if edges have no features.
     edge_rows: Option<Arc<Tensor>>,
+    /// Number of the type of each distinct edge; empty if no types are known.
+    types: Vec<u32>,
+    /// The rows of edges as they are stored, where these are more than features.
+    stored: Vec<f32>,
     /// `[nodes, node_feature_dim]`, bounded.
     node_rows: Vec<f32>,
 }
@@ -59,16 +63,21 @@ pub struct GatheredRows {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MailRows<'a> {
     rows: Option<&'a Tensor>,
+    types: &'a [u32],
     numbers: &'a [u32],
 }
 
 impl<'a> MailRows<'a> {
-    /// The row of the message that waits for the node at `place`; empty if edges have no features, `None` if
-    /// nothing was gathered for it.
-    pub(super) fn of(&self, place: usize) -> Option<&'a [f32]> {
-        let Some(rows) = self.rows else { return Some(&[]) };
+    /// Of the message that waits for the node at `place` the number of the edge's type, 0 if no types are known, and
+    /// its features, none if edges have none; `None` if nothing was gathered for it.
+    pub(super) fn of(&self, place: usize) -> Option<(u32, &'a [f32])> {
+        if self.rows.is_none() && self.types.is_empty() {
+            return Some((0, &[]));
+        }
         let number = *self.numbers.get(place)? as usize;
-        (number < rows.rows()).then(|| rows.row(number))
+        let kind = if self.types.is_empty() { 0 } else { *self.types.get(number)? };
+        let Some(rows) = self.rows else { return Some((kind, &[])) };
+        (number < rows.rows()).then(|| (kind, rows.row(number)))
     }
 
     /// The same without the first `count` nodes.
@@ -115,8 +124,8 @@ impl GatheredRows {
         }
     }
 
-    /// Numbers the edges of `events`, whose messages the batch will leave for its nodes, so that their memory can be
-    /// shown after the batch. Messages of events before `since` have no features.
+    /// Numbers the edges of `events`, whose messages (or means of them) the batch will leave for its nodes, so that their
+    /// memory can be shown after the batch. Messages of events before `since` have no features.
     pub fn number_next_mails(&mut self, since: EventTime, events: impl Iterator<Item = (EdgeId, EventTime)>) {
         self.next_mails.clear();
         for event in events {
@@ -139,12 +148,44 @@ impl GatheredRows {
         &self.edges
     }
 
-    /// Lets `fetch` fill the rows of all numbered edges, `[edges, dimension]`, and bounds them. With dimension 0
+    /// Lets `fetch` fill the stored rows of all numbered edges, `[edges, edge_row_dim]`, as a model with these needs
+    /// reads them. With `edge_row_dim` 0 there is nothing to fetch.
+    ///
+    /// # Errors
+    /// What `fetch` returns; then there are no rows.
+    pub fn fetch_edge_rows<E>(
+        &mut self,
+        device: &Device,
+        needs: &Needs,
+        fetch: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.types.clear();
+        let dimension = needs.edge_row_dim;
+        if needs.edge_types == 0 {
+            return self.fetch_edges(device, dimension, fetch);
+        }
+        let mut stored = std::mem::take(&mut self.stored);
+        stored.resize(self.edges.len() * dimension, 0.0);
+        let fetched = fetch(&self.edges, &mut stored).inspect_err(|_| self.edge_rows = None);
+        let split = fetched.and_then(|()| {
+            let rows = || stored.chunks_exact(dimension);
+            self.types.extend(rows().map(|row| edge_types::number(row[0], needs.edge_types)));
+            self.fetch_edges(device, dimension - 1, |_, out| {
+                let out = out.chunks_exact_mut((dimension - 1).max(1));
+                out.zip(rows()).for_each(|(features, row)| features.copy_from_slice(&row[1..]));
+                Ok(())
+            })
+        });
+        self.stored = stored;
+        split
+    }
+
+    /// Lets `fetch` fill the features of all numbered edges, `[edges, dimension]`, and bounds them. With dimension 0
     /// there is nothing to fetch.
     ///
     /// # Errors
     /// What `fetch` returns; then there are no rows.
-    pub fn fetch_edges<E>(
+    fn fetch_edges<E>(
         &mut self,
         device: &Device,
         dimension: usize,
@@ -198,16 +239,26 @@ impl GatheredRows {
         &self.slots
     }
 
+    /// The number of the type of the edge in each of the first `slots` slots, 0 in empty ones; nothing if no types are
+    /// known.
+    pub(super) fn slot_types(&self, slots: usize) -> Vec<u32> {
+        if self.types.is_empty() {
+            return Vec::new();
+        }
+        let number = |&slot: &u32| self.types.get(slot as usize).copied().unwrap_or_default();
+        self.slots[..slots].iter().map(number).collect()
+    }
+
     /// The rows of the pending messages, in the order of the nodes they were numbered for.
     #[must_use]
     pub fn mails(&self) -> MailRows<'_> {
-        MailRows { rows: self.edge_rows.as_deref(), numbers: &self.mails }
+        MailRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers: &self.mails }
     }
 
     /// The rows of the messages that the batch will leave, in the order they were numbered.
     #[must_use]
     pub fn next_mails(&self) -> MailRows<'_> {
-        MailRows { rows: self.edge_rows.as_deref(), numbers: &self.next_mails }
+        MailRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers: &self.next_mails }
     }
 
     /// The rows of the nodes, one after another.
@@ -221,6 +272,7 @@ impl GatheredRows {
     pub fn bytes(&self) -> usize {
         let mails = self.mails.capacity() + self.next_mails.capacity();
         let numbers = self.slots.capacity() + mails + self.node_rows.capacity();
+        let numbers = numbers + self.types.capacity() + self.stored.capacity();
         let rows = self.edge_rows.as_ref().map_or(0, |rows| rows.capacity());
         (numbers + rows) * size_of::<f32>()
             + (self.edges.capacity() + self.mail_edges.capacity()) * size_of::<u64>()
@@ -243,6 +295,7 @@ impl GatheredRows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{EdgeTypes, TgnOptions};
 
     fn fetch(edges: &[u64], out: &mut [f32]) -> Result<(), ()> {
         for (row, &edge) in out.chunks_exact_mut(2).zip(edges) {
@@ -272,7 +325,7 @@ mod tests {
             let mails = rows.mails();
             assert_eq!(
                 (mails.of(0), mails.of(1), mails.of(2)),
-                (Some(found.row(0)), None, Some(found.row(1)))
+                (Some((0, found.row(0))), None, Some((0, found.row(1))))
             );
         }
         let mut mailbox = Mailbox::new(1);
@@ -301,14 +354,44 @@ mod tests {
         })
         .unwrap();
         let (mails, next) = (rows.mails(), rows.next_mails());
-        assert_eq!([0, 1, 3].map(|place| mails.of(place).unwrap()[0] > 0.0), [false, true, false]);
+        assert_eq!([0, 1, 3].map(|place| mails.of(place).unwrap().1[0] > 0.0), [false, true, false]);
         assert_eq!(
-            (mails.of(2), [0, 1].map(|place| next.of(place).unwrap()[0] > 0.0)),
+            (mails.of(2), [0, 1].map(|place| next.of(place).unwrap().1[0] > 0.0)),
             (None, [true, false])
         );
         assert!(rows.has_mails_of(&mailbox, &nodes), "they are the messages that wait all the same");
         mailbox.post(NodeId(1), NodeId(0), EdgeId(7), EventTime(49));
         assert!(!rows.has_mails_of(&mailbox, &nodes));
+    }
+
+    #[test]
+    fn the_type_of_an_edge_is_read_apart_from_its_features() {
+        for features in [2, 0] {
+            let types = EdgeTypes::new(3, 4);
+            let needs = TgnOptions { edge_feature_dim: features, edge_types: types, ..TgnOptions::default() };
+            let needs = needs.needs();
+            let sample = MessageFlowGraph {
+                fanout: 2,
+                edges: [5, 2, 5, u64::MAX].map(EdgeId).to_vec(),
+                ..MessageFlowGraph::default()
+            };
+            let mut rows = GatheredRows::default();
+            rows.number_slots([&sample].into_iter());
+            rows.number_mails(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(2), EventTime(0))));
+            let stored = |edges: &[u64], out: &mut [f32]| {
+                for (row, &edge) in out.chunks_exact_mut(1 + features).zip(edges) {
+                    row.fill(0.5);
+                    row[0] = edge as f32;
+                }
+                Ok::<_, ()>(())
+            };
+            rows.fetch_edge_rows(&Device::Cpu, &needs, stored).unwrap();
+            assert_eq!(rows.slot_types(4), [0, 2, 0, 0], "5 is beyond what is known");
+            assert_eq!(rows.edge_rows().map(|rows| rows.shape()), (features > 0).then_some((2, features)));
+            assert_eq!(rows.mails().of(0), Some((2, &[0.5, 0.5][..features])));
+            assert_eq!(rows.fetch_edge_rows(&Device::Cpu, &needs, |_, _| Err("disk")), Err("disk"));
+            assert_eq!((rows.edge_rows().is_none(), rows.slot_types(4)), (true, vec![]));
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) struct GraphAttention {
 }
 
 impl GraphAttention {
-    /// From rows of `below` values and edges of `edge` features to rows of `width` values, which `heads` divides.
+    /// From rows of `below` values and edges of `edge` values to rows of `width` values, which `heads` divides.
     pub fn build(
         b: &mut Builder<'_>,
         name: &str,
@@ -48,13 +48,14 @@ impl GraphAttention {
         })
     }
 
-    /// A row per pair of `hop`, given the `table` of rows that it reads.
-    pub fn apply(&self, tape: &mut Tape<'_>, table: Var, mut hop: Hop) -> Var {
+    /// A row per pair of `hop`, given the `table` of rows that it reads and the table of types of edges, if there is one.
+    pub fn apply(&self, tape: &mut Tape<'_>, table: Var, types: Option<ParamId>, mut hop: Hop) -> Var {
         let pairs = hop.own.len();
         let slots = hop.neighbors.len().checked_div(pairs).unwrap_or(0);
         let counts = Arc::new(std::mem::take(&mut hop.counts));
         let own = tape.gather(table, std::mem::take(&mut hop.own));
-        let rows = hop.slot_rows(tape, table, &self.no_time);
+        let theirs = hop.typed(tape, table, types);
+        let rows = hop.slot_rows(tape, theirs, &self.no_time);
         let v = tape.linear(rows, self.values, None);
         let asking = tape.linear(own, self.query, None);
         let pair_of_slot: Vec<u32> =

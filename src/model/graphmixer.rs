@@ -20,7 +20,7 @@ use super::attention::LAYER_NORM_EPSILON;
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
 use super::needs::{Needs, Shape};
-use super::{EMPTY_SLOT, EmbeddingInput, Hop};
+use super::{EMPTY_SLOT, EdgeTypes, EmbeddingInput, Hop};
 use crate::nn::{Groups, ParamId, Reduce, SlotMixing, Tape, TimeEncoder, Var};
 
 /// Values between the two layers along the channels, per channel.
@@ -41,6 +41,8 @@ pub struct GraphMixerOptions {
     pub node_feature_dim: usize,
     /// Width d_e of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
+    /// Types of edges that are told apart.
+    pub edge_types: EdgeTypes,
     /// Share of values dropped while training, behind each layer of a block.
     pub dropout: f32,
 }
@@ -54,6 +56,7 @@ impl Default for GraphMixerOptions {
             blocks: 2,
             node_feature_dim: 0,
             edge_feature_dim: 0,
+            edge_types: EdgeTypes::default(),
             dropout: 0.4,
         }
     }
@@ -63,7 +66,8 @@ impl GraphMixerOptions {
     /// What the model wants of a batch: the most recent edges of each seed.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        Needs::recent(self.fanout, 1, [self.node_feature_dim, self.edge_feature_dim], self.embedding_dim)
+        let features = [self.node_feature_dim, self.edge_feature_dim];
+        Needs::recent(self.fanout, 1, features, self.edge_types, self.embedding_dim)
     }
 }
 
@@ -83,6 +87,7 @@ impl Shape for GraphMixerOptions {
 pub(super) struct GraphMixer {
     options: GraphMixerOptions,
     time: TimeEncoder,
+    types: Option<ParamId>,
     token: [ParamId; 2],
     blocks: Vec<Block>,
     output: [ParamId; 2],
@@ -130,12 +135,14 @@ impl Block {
 impl GraphMixer {
     pub fn build(options: GraphMixerOptions, b: &mut Builder<'_>) -> Result<Self, ModelError> {
         let GraphMixerOptions { embedding_dim, time_dim, node_feature_dim, edge_feature_dim, .. } = options;
-        let token = b.linear("token", embedding_dim, edge_feature_dim + time_dim)?;
+        let edge = options.edge_types.width + edge_feature_dim;
+        let token = b.linear("token", embedding_dim, edge + time_dim)?;
         let blocks = (1..=options.blocks).map(|n| Block::build(&options, b, &format!("block{n}")));
         let blocks = blocks.collect::<Result<_, _>>()?;
         let output = b.linear("output", embedding_dim, embedding_dim + node_feature_dim)?;
         let (time, link) = (TimeEncoder::fixed(time_dim), b.link(embedding_dim)?);
-        Ok(Self { options, time, token, blocks, output, link })
+        let types = options.edge_types.build(b)?;
+        Ok(Self { options, time, types, token, blocks, output, link })
     }
 
     /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
@@ -164,8 +171,9 @@ impl GraphMixer {
     }
 
     /// Tokens `[seeds * K, embedding_dim]`. They do not say who the neighbor is: `none` has no columns.
-    fn tokens(&self, tape: &mut Tape<'_>, none: Var, hop: Hop) -> Var {
-        let rows = hop.slot_rows(tape, none, &self.time);
+    fn tokens(&self, tape: &mut Tape<'_>, none: Var, mut hop: Hop) -> Var {
+        let rows = hop.typed(tape, none, self.types);
+        let rows = hop.slot_rows(tape, rows, &self.time);
         tape.linear(rows, self.token[0], Some(self.token[1]))
     }
 }

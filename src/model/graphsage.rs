@@ -16,11 +16,11 @@
 
 use std::sync::Arc;
 
-use super::EmbeddingInput;
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
 use super::needs::{Needs, Shape};
 use super::signature::SIGNATURE_DIM;
+use super::{EdgeTypes, EmbeddingInput};
 use crate::nn::{Groups, ParamId, Reduce, Tape, TimeEncoder, Var};
 
 /// Shape of a GraphSAGE. The defaults have 43,101 parameters.
@@ -38,6 +38,8 @@ pub struct GraphSageOptions {
     pub node_feature_dim: usize,
     /// Width of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
+    /// Types of edges that are told apart.
+    pub edge_types: EdgeTypes,
     /// Share of values dropped while training, behind each level.
     pub dropout: f32,
 }
@@ -51,6 +53,7 @@ impl Default for GraphSageOptions {
             layers: 1,
             node_feature_dim: 0,
             edge_feature_dim: 0,
+            edge_types: EdgeTypes::default(),
             dropout: 0.1,
         }
     }
@@ -64,6 +67,7 @@ impl GraphSageOptions {
             self.fanout,
             self.layers,
             [self.node_feature_dim, self.edge_feature_dim],
+            self.edge_types,
             self.embedding_dim,
         )
     }
@@ -85,6 +89,7 @@ impl Shape for GraphSageOptions {
 pub(super) struct GraphSage {
     options: GraphSageOptions,
     no_time: TimeEncoder,
+    types: Option<ParamId>,
     levels: Vec<[ParamId; 2]>,
     pub link: LinkPredictor,
 }
@@ -95,11 +100,12 @@ impl GraphSage {
             options;
         let level = |level| {
             let below = if level == 1 { node_feature_dim + signature_dim } else { embedding_dim };
-            b.linear(&format!("level{level}"), embedding_dim, 2 * below + edge_feature_dim)
+            let edge = options.edge_types.width + edge_feature_dim;
+            b.linear(&format!("level{level}"), embedding_dim, 2 * below + edge)
         };
         let levels = (1..=options.layers).map(level).collect::<Result<_, _>>()?;
         let (no_time, link) = (TimeEncoder::fixed(0), b.product_link(embedding_dim)?);
-        Ok(Self { options, no_time, levels, link })
+        Ok(Self { options, no_time, types: options.edge_types.build(b)?, levels, link })
     }
 
     /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
@@ -111,7 +117,8 @@ impl GraphSage {
             let mut hop = input.neighborhood.hop(level, input.rows);
             let filled = Groups::Slots { slots: fanout, counts: Arc::new(std::mem::take(&mut hop.counts)) };
             let own = tape.gather(rows, std::mem::take(&mut hop.own));
-            let met = hop.slot_rows(tape, rows, &self.no_time);
+            let theirs = hop.typed(tape, rows, self.types);
+            let met = hop.slot_rows(tape, theirs, &self.no_time);
             let met = tape.reduce(met, &filled, Reduce::Mean);
             let both = tape.concat(&[own, met]);
             rows = tape.linear(both, w, Some(b));

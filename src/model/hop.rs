@@ -30,6 +30,8 @@ pub struct Hop {
     pub edge_rows: Option<Arc<Tensor>>,
     /// Which of these belongs to each slot, `[n * K]`; empty without features.
     pub edges: Vec<u32>,
+    /// Number of the type of the edge in each slot, `[n * K]`, 0 in empty ones; empty if no types are known.
+    pub types: Vec<u32>,
 }
 
 impl Hop {
@@ -72,6 +74,7 @@ impl Neighborhood {
             counts: graphs().flat_map(|graph| &graph.counts).copied().collect(),
             edge_rows,
             edges,
+            types: rows.slot_types(slots),
         }
     }
 

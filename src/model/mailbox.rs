@@ -9,6 +9,11 @@
 //! largest table of a model, and the one table of rows that no budget could move to disk.
 //!
 //! Beside each message stands the other end, v: when v is to be forgotten, the messages that hold its row go too.
+//!
+//! Where messages are averaged, what waits is wider than s_v (see `tgn::aggregator`), and beside it stand its [`Part`]s:
+//! whom each of the messages was from, and the type of its edge.
+
+use hashbrown::HashMap;
 
 use super::rows::NodeRows;
 use crate::event::{EdgeId, EventTime, NodeId};
@@ -24,6 +29,15 @@ pub struct PendingMessage<'a> {
     pub time: EventTime,
 }
 
+/// One of the messages in a mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The other end of its event.
+    pub other: NodeId,
+    /// The number of its edge's type, as the model knows it.
+    pub kind: u32,
+}
+
 /// At most one pending raw message per node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mailbox {
@@ -34,13 +48,15 @@ pub struct Mailbox {
     zeros: Box<[f32]>,
     /// Whose memory row the mail is; `NodeId::NONE` where that is not known or nothing waits.
     others: Vec<NodeId>,
+    /// What the mean that waits for a node was made of; nothing where messages are not averaged.
+    parts: HashMap<NodeId, Vec<Part>>,
 }
 
 impl Mailbox {
     /// Stands in for the edge of a node without a pending message.
     const EMPTY: EdgeId = EdgeId(u64::MAX);
 
-    /// An empty mailbox; `dimension` is the memory width.
+    /// An empty mailbox for messages of `dimension` values.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
         Self::over(NodeRows::new(dimension), Vec::new(), Vec::new(), Vec::new())
@@ -48,7 +64,7 @@ impl Mailbox {
 
     fn over(mails: NodeRows, edges: Vec<EdgeId>, times: Vec<EventTime>, others: Vec<NodeId>) -> Self {
         let zeros = vec![0.0; mails.dimension()].into();
-        Self { mails, edges, times, zeros, others }
+        Self { mails, edges, times, zeros, others, parts: HashMap::new() }
     }
 
     /// Values kept per message.
@@ -100,7 +116,25 @@ impl Mailbox {
         self.others[node.index()] = other;
         self.edges[node.index()] = edge;
         self.times[node.index()] = time;
+        self.parts.remove(&node);
         self.mails.get_mut(node)
+    }
+
+    /// The values of the message that waits for `node`.
+    pub fn mail_mut(&mut self, node: NodeId) -> &mut [f32] {
+        self.mails.get_mut(node)
+    }
+
+    /// Notes that `part` goes into the message that waits for `node`, and returns its values.
+    pub fn join(&mut self, node: NodeId, part: Part) -> &mut [f32] {
+        self.parts.entry(node).or_default().push(part);
+        self.mails.get_mut(node)
+    }
+
+    /// What the mean that waits for `node` was made of.
+    #[must_use]
+    pub fn parts(&self, node: NodeId) -> &[Part] {
+        self.parts.get(&node).map_or(&[], Vec::as_slice)
     }
 
     /// Forgets the message that waits for one node.
@@ -109,6 +143,7 @@ impl Mailbox {
             *edge = Self::EMPTY;
             self.times[node.index()] = EventTime(0);
             self.others[node.index()] = NodeId::NONE;
+            self.parts.remove(&node);
             self.mails.clear(node);
         }
     }
@@ -117,8 +152,11 @@ impl Mailbox {
     pub fn forget_from(&mut self, gone: &[NodeId]) -> Vec<NodeId> {
         let (Some(&low), Some(&high)) = (gone.first(), gone.last()) else { return Vec::new() };
         let is_gone = |other: NodeId| (low..=high).contains(&other) && gone.binary_search(&other).is_ok();
+        let holds = |&(node, other): &(NodeId, &NodeId)| {
+            is_gone(*other) || self.parts(node).iter().any(|part| is_gone(part.other))
+        };
         let nodes = (0..).map(NodeId).zip(&self.others);
-        let told: Vec<NodeId> = nodes.filter(|(_, other)| is_gone(**other)).map(|(node, _)| node).collect();
+        let told: Vec<NodeId> = nodes.filter(holds).map(|(node, _)| node).collect();
         told.iter().for_each(|&node| self.forget(node));
         told
     }
@@ -129,6 +167,7 @@ impl Mailbox {
         self.edges.clear();
         self.times.clear();
         self.others.clear();
+        self.parts.clear();
     }
 
     /// Bytes held.
@@ -138,6 +177,37 @@ impl Mailbox {
             + self.edges.capacity() * size_of::<EdgeId>()
             + self.times.capacity() * size_of::<EventTime>()
             + self.others.capacity() * size_of::<NodeId>()
+            + self.parts.allocation_size()
+            + self.parts.values().map(|parts| parts.capacity() * size_of::<Part>()).sum::<usize>()
+    }
+
+    /// The parts of all means: nodes ascending, how many parts each has, and of one after another the other end and the
+    /// type.
+    pub(super) fn part_tables(&self) -> [Vec<u32>; 4] {
+        let mut nodes: Vec<_> = self.parts.iter().collect();
+        nodes.sort_unstable_by_key(|(node, _)| **node);
+        let parts = || nodes.iter().flat_map(|(_, parts)| parts.iter());
+        [
+            nodes.iter().map(|(node, _)| node.0).collect(),
+            // A batch's messages are counted in 32 bits.
+            nodes.iter().map(|(_, parts)| parts.len() as u32).collect(),
+            parts().map(|part| part.other.0).collect(),
+            parts().map(|part| part.kind).collect(),
+        ]
+    }
+
+    /// The same mailbox with these parts; `None` if the tables do not match.
+    pub(super) fn with_parts(mut self, [nodes, counts, others, kinds]: [Vec<u32>; 4]) -> Option<Self> {
+        let total: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+        if counts.len() != nodes.len() || others.len() != kinds.len() || total != others.len() as u64 {
+            return None;
+        }
+        let part = |(other, kind)| Part { other: NodeId(other), kind };
+        let mut parts = others.into_iter().zip(kinds).map(part);
+        for (node, count) in nodes.into_iter().zip(counts) {
+            self.parts.insert(NodeId(node), parts.by_ref().take(count as usize).collect());
+        }
+        Some(self)
     }
 
     /// The tables as they are: all mails, all edges, all times, all other ends.

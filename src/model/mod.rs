@@ -8,6 +8,8 @@
 //! that records onto a tape: [`Model::fresh_memory`] applies pending messages, [`Model::embed`] makes a row of each
 //! seed, [`Model::logits`] scores pairs.
 //!
+//! Where types of edges are known ([`EdgeTypes`]), a learned row of each stands beside an edge's features.
+//!
 //! [`TgnState`] is what a model remembers of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
 //! [`TgnState::remember`] writes memory back and stores the batch's messages, which the *next* batch applies: no event
 //! ever sees itself. Of a model without memory it keeps the time of each node's last event.
@@ -21,6 +23,7 @@ mod attention;
 mod builder;
 mod choice;
 pub mod dysat;
+mod edge_types;
 pub mod gat;
 mod gathered;
 mod graph_attention;
@@ -46,6 +49,7 @@ mod weights;
 pub use builder::ModelError;
 pub use choice::{EmbeddingInput, Model, ModelOptions};
 pub use dysat::DysatOptions;
+pub use edge_types::EdgeTypes;
 pub use gat::GatOptions;
 pub use gathered::{GatherError, GatheredRows, MailRows};
 pub use graphmixer::GraphMixerOptions;

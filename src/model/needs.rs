@@ -3,6 +3,7 @@
 
 use thiserror::Error;
 
+use super::EdgeTypes;
 use crate::sampler::{SampleRequest, SamplingPolicy};
 
 /// What a model wants of a batch, and what it leaves behind.
@@ -21,21 +22,28 @@ pub struct Needs {
     pub snapshots: usize,
     /// Values of a node's memory row. With 0 the model remembers nothing of a node and leaves no messages.
     pub memory_dim: usize,
+    /// Values that wait with a message: the other end's memory row, and if messages are averaged all else of them that
+    /// is not learned.
+    pub mail_dim: usize,
     /// Values of a node's feature row, 0 if the model reads none.
     pub node_feature_dim: usize,
-    /// Values of an edge's feature row, 0 if the model reads none.
-    pub edge_feature_dim: usize,
+    /// Values of an edge's stored row, 0 if the model reads none: its features, behind the number of its type if the
+    /// model knows types.
+    pub edge_row_dim: usize,
+    /// Types of edges that the model tells apart, 0 if it knows none.
+    pub edge_types: usize,
     /// Values of an embedding.
     pub embedding_dim: usize,
 }
 
 impl Needs {
     /// The `fanout` most recent neighbors in each of `layers` layers, rows of features of these widths by node and by
-    /// edge, and no memory.
+    /// edge, types of edges, and no memory.
     pub(super) fn recent(
         fanout: usize,
         layers: usize,
         [node_feature_dim, edge_feature_dim]: [usize; 2],
+        types: EdgeTypes,
         embedding_dim: usize,
     ) -> Self {
         Self {
@@ -45,8 +53,10 @@ impl Needs {
             window: None,
             snapshots: 1,
             memory_dim: 0,
+            mail_dim: 0,
             node_feature_dim,
-            edge_feature_dim,
+            edge_row_dim: types.row_dim(edge_feature_dim),
+            edge_types: types.known,
             embedding_dim,
         }
     }
@@ -58,10 +68,17 @@ impl Needs {
         SampleRequest { policy, fanout, window, seed: 0, batch: 0, layer: 0 }
     }
 
-    /// Whether the features of edges are read with the messages that these left.
+    /// Whether the rows of edges are read with the messages that these left.
     #[must_use]
     pub fn reads_mails(&self) -> bool {
-        self.memory_dim > 0 && self.edge_feature_dim > 0
+        self.memory_dim > 0 && self.edge_row_dim > 0 && !self.averages()
+    }
+
+    /// Whether what waits for a node is the mean of a batch's messages, for which the rows of the batch's own edges are
+    /// read.
+    #[must_use]
+    pub fn averages(&self) -> bool {
+        self.mail_dim > self.memory_dim
     }
 }
 
@@ -116,26 +133,36 @@ pub enum OptionsError {
     },
 }
 
-/// The options of a model as named numbers: its counts, what all models have, and what more it has.
+/// The options of a model as named numbers: its counts, what all models have, what more it has, and types of edges.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn fields(
     counts: &[(&'static str, usize)],
     [node_feature_dim, edge_feature_dim]: [usize; 2],
     dropout: f32,
+    types: EdgeTypes,
     more: &[(&'static str, usize)],
 ) -> Vec<(&'static str, f64)> {
     let number = |&(name, value): &(&'static str, usize)| (name, value as f64);
     let features = [("node_feature_dim", node_feature_dim), ("edge_feature_dim", edge_feature_dim)];
     let mut fields: Vec<_> = counts.iter().chain(&features).map(number).collect();
     fields.push(("dropout", f64::from(dropout)));
-    fields.extend(more.iter().map(number));
+    let types = [("edge_types", types.known), ("edge_type_dim", types.width)];
+    fields.extend(more.iter().chain(&types).map(number));
     fields
 }
 
-/// Checks what the options of every model must hold: counts of at least 1, and a dropout rate that is a share.
-pub(super) fn check(at_least_one: &[(&'static str, usize)], dropout: f32) -> Result<(), OptionsError> {
+/// Checks what the options of every model must hold: counts of at least 1, rows for the types of edges if any are known,
+/// and a dropout rate that is a share.
+pub(super) fn check(
+    at_least_one: &[(&'static str, usize)],
+    dropout: f32,
+    types: EdgeTypes,
+) -> Result<(), OptionsError> {
     if let Some(&(field, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
         return Err(OptionsError::Zero { field });
+    }
+    if types.known > 0 && types.width == 0 {
+        return Err(OptionsError::Zero { field: "edge_type_dim" });
     }
     if !(0.0..1.0).contains(&dropout) {
         return Err(OptionsError::Dropout { dropout });

@@ -1,10 +1,11 @@
-//! Remembering a batch: memory is written back, then each node's last event becomes its pending message.
+//! Remembering a batch: memory is written back, then each node's last event becomes its pending message (or, in a model
+//! that averages them, the mean of all its events' messages: see [`tgn`](super::tgn)).
 //!
 //! Of several events of one node in a batch only the last by (event time, edge id) leaves a message, in
 //! whichever role the node played. All rows are written before any message is built, so both ends of an
 //! event store the other's row as it is after the batch's update, whatever the order of events.
 
-use super::{DistinctNodes, TgnState};
+use super::{DistinctNodes, Mailbox, TgnState};
 use crate::event::{EdgeId, EventTime, NodeId};
 
 /// Events of a batch: equally long columns.
@@ -18,6 +19,14 @@ pub struct Interactions<'a> {
     pub times: &'a [EventTime],
     /// Edge ids: the order of events of equal time, and where their features are.
     pub edges: &'a [EdgeId],
+}
+
+impl Interactions<'_> {
+    /// Of one of the events: the other end than `node`, the edge and the time.
+    fn of(&self, node: NodeId, event: usize) -> (NodeId, EdgeId, EventTime) {
+        let other = if self.src[event] == node { self.dst[event] } else { self.src[event] };
+        (other, self.edges[event], self.times[event])
+    }
 }
 
 /// The distinct nodes of a batch, in order of first appearance, each with its last event.
@@ -60,6 +69,19 @@ impl Touched {
         &self.last
     }
 
+    /// The place of `node` among [`nodes`](Self::nodes).
+    pub(super) fn slot(&self, node: NodeId) -> Option<usize> {
+        self.nodes.slot(node).map(|slot| slot as usize)
+    }
+
+    /// Makes an empty message of each node's last event wait for it.
+    pub(super) fn leave_last(&self, batch: &Interactions<'_>, mailbox: &mut Mailbox) {
+        for (&node, &last) in self.nodes().iter().zip(&self.last) {
+            let (other, edge, time) = batch.of(node, last as usize);
+            mailbox.post(node, other, edge, time).fill(0.0);
+        }
+    }
+
     /// The place in the batch of the last event of `node`, if it has one there.
     #[must_use]
     pub fn last(&self, node: NodeId) -> Option<usize> {
@@ -75,6 +97,24 @@ impl TgnState {
     /// A row with a value that is not finite is not written, and the node keeps the one it has. Returns
     /// how many rows were refused. Without memory there are only the times of the events to write.
     pub fn remember<'r>(
+        &mut self,
+        batch: &Interactions<'_>,
+        touched: &Touched,
+        fresh: impl Fn(usize) -> &'r [f32],
+    ) -> usize {
+        let refused = self.write_back(batch, touched, fresh);
+        if self.memory.dimension() > 0 {
+            for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
+                let (other, edge, time) = batch.of(node, last as usize);
+                let mail = self.mailbox.post(node, other, edge, time);
+                self.memory.row_into(other, mail);
+            }
+        }
+        refused
+    }
+
+    /// The first half of [`remember`](Self::remember): no message is left, and the next one's are not built yet.
+    pub(super) fn write_back<'r>(
         &mut self,
         batch: &Interactions<'_>,
         touched: &Touched,
@@ -98,12 +138,6 @@ impl TgnState {
             } else {
                 refused += 1;
             }
-        }
-        for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
-            let event = last as usize;
-            let other = if batch.src[event] == node { batch.dst[event] } else { batch.src[event] };
-            let mail = self.mailbox.post(node, other, batch.edges[event], batch.times[event]);
-            self.memory.row_into(other, mail);
         }
         refused
     }

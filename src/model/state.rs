@@ -17,7 +17,10 @@ use super::{Mailbox, Needs, NodeMemory, tables};
 use crate::event::{EventTime, NodeId};
 
 /// First bytes of a stored state.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS3");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS4");
+
+/// First bytes of a state without averaged messages. It is read as well.
+const MAGIC_WITHOUT_PARTS: u64 = u64::from_le_bytes(*b"EVGTGNS3");
 
 /// First bytes of a state whose messages do not say whom they are from. It is read as well.
 const MAGIC_WITHOUT_OTHERS: u64 = u64::from_le_bytes(*b"EVGTGNS2");
@@ -73,7 +76,7 @@ impl TgnState {
     pub fn new(needs: &Needs) -> Self {
         Self {
             memory: NodeMemory::new(needs.memory_dim),
-            mailbox: Mailbox::new(needs.memory_dim),
+            mailbox: Mailbox::new(needs.mail_dim),
             origin: None,
         }
     }
@@ -143,7 +146,8 @@ impl TgnState {
         mails.write(edges.len(), out)?;
         tables::write_table(out, edges)?;
         tables::write_table(out, times)?;
-        tables::write_table(out, others)
+        tables::write_table(out, others)?;
+        self.mailbox.part_tables().iter().try_for_each(|table| tables::write_table(out, table))
     }
 
     /// Reads the state of a model with these needs.
@@ -153,8 +157,8 @@ impl TgnState {
     pub fn read(input: &mut impl Read, needs: &Needs) -> Result<Self, StateError> {
         let found = tables::read_u64(input)?;
         let mail_dim = match found {
-            MAGIC | MAGIC_WITHOUT_OTHERS => needs.memory_dim,
-            MAGIC_WITH_FEATURES => needs.memory_dim + needs.edge_feature_dim,
+            MAGIC | MAGIC_WITHOUT_PARTS | MAGIC_WITHOUT_OTHERS => needs.mail_dim,
+            MAGIC_WITH_FEATURES => needs.memory_dim + needs.edge_row_dim,
             found => return Err(StateError::Magic { found }),
         };
         let widths = [("memory", needs.memory_dim), ("mailbox", mail_dim)];
@@ -168,11 +172,18 @@ impl TgnState {
         let width = needs.memory_dim;
         let (rows, updated) = (NodeRows::read(width, width, input)?, tables::read_table(input)?);
         let memory = NodeMemory::from_tables(rows, updated).ok_or(StateError::Lengths { table: "memory" })?;
-        let mails = NodeRows::read(width, mail_dim, input)?;
+        let mails = NodeRows::read(needs.mail_dim, mail_dim, input)?;
         let (edges, times) = (tables::read_table(input)?, tables::read_table(input)?);
-        let others =
-            if found == MAGIC { tables::read_table(input)? } else { vec![NodeId::NONE; mails.len()] };
+        let knows_others = matches!(found, MAGIC | MAGIC_WITHOUT_PARTS);
+        let others = if knows_others { tables::read_table(input)? } else { vec![NodeId::NONE; mails.len()] };
+        let mut parts = <[Vec<u32>; 4]>::default();
+        if found == MAGIC {
+            for table in &mut parts {
+                *table = tables::read_table(input)?;
+            }
+        }
         let mailbox = Mailbox::from_tables(mails, edges, times, others)
+            .and_then(|mailbox| mailbox.with_parts(parts))
             .ok_or(StateError::Lengths { table: "mailbox" })?;
         Ok(Self { memory, mailbox, origin: origin.first().copied() })
     }
@@ -255,6 +266,18 @@ mod tests {
             tables::write_table(&mut bytes, times).unwrap();
             assert_eq!(TgnState::read(&mut &bytes[..], &needs()).unwrap(), state);
         }
+        // Without the four tables of parts, which are empty.
+        state.mailbox.post(NodeId(5), NodeId(2), EdgeId(9), EventTime(130)).fill(0.5);
+        let mut bytes = Vec::new();
+        state.write(&mut bytes).unwrap();
+        bytes.truncate(bytes.len() - 4 * 8);
+        bytes[..8].copy_from_slice(&MAGIC_WITHOUT_PARTS.to_le_bytes());
+        assert_eq!(TgnState::read(&mut &bytes[..], &needs()).unwrap(), state);
+        let means = Needs { mail_dim: 4, ..needs() };
+        assert!(matches!(
+            TgnState::read(&mut &bytes[..], &means),
+            Err(StateError::Shape { table: "mailbox", found: 3, expected: 4 })
+        ));
     }
 
     #[test]

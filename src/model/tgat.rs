@@ -11,11 +11,11 @@
 //! A neighbor is seen as it was when they met: at the time of the edge. Neighbors are the most recent ones. The time
 //! encoding is fixed, for the reason that TGN's is.
 
-use super::EmbeddingInput;
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check_heads};
+use super::{EdgeTypes, EmbeddingInput};
 use crate::nn::{ParamId, Tape, TimeEncoder, Var};
 
 /// Shape of a TGAT.
@@ -35,6 +35,8 @@ pub struct TgatOptions {
     pub node_feature_dim: usize,
     /// Width of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
+    /// Types of edges that are told apart.
+    pub edge_types: EdgeTypes,
     /// Share of values dropped while training, on attention weights and on the attention output.
     pub dropout: f32,
 }
@@ -49,6 +51,7 @@ impl Default for TgatOptions {
             layers: 2,
             node_feature_dim: 0,
             edge_feature_dim: 0,
+            edge_types: EdgeTypes::default(),
             dropout: 0.1,
         }
     }
@@ -62,6 +65,7 @@ impl TgatOptions {
             self.fanout,
             self.layers,
             [self.node_feature_dim, self.edge_feature_dim],
+            self.edge_types,
             self.embedding_dim,
         )
     }
@@ -101,15 +105,17 @@ impl Tgat {
             0 => None,
             width => Some(b.weight("features.w", embedding_dim, width)?),
         };
+        let types = options.edge_types.build(b)?;
         let mut blocks = Vec::new();
         for level in 1..=options.layers {
             let below = if level == 1 && features.is_none() { 0 } else { embedding_dim };
             let (width, name) = (below + time_dim, format!("level{level}"));
-            let slot = width + options.edge_feature_dim;
+            let slot = width + options.edge_types.width + options.edge_feature_dim;
             blocks.push(AttentionBlock {
                 projections: Projections::build(b, &name, width, slot)?,
                 output: Output::build(b, &name, width)?,
                 merge: b.merge(&format!("{name}.merge"), width + below, embedding_dim, embedding_dim)?,
+                types,
                 heads,
                 dropout,
             });

@@ -84,7 +84,7 @@ impl QueryEngine {
         let needs = weights.model().needs();
         let rows = [
             ("memory", needs.memory_dim, self.states.dimension()),
-            ("edge feature", needs.edge_feature_dim, self.edge_features.dimension()),
+            ("edge feature", needs.edge_row_dim, self.edge_features.dimension()),
             ("node feature", needs.node_feature_dim, self.node_features.dimension()),
         ];
         for (what, expected, found) in rows {
@@ -268,11 +268,11 @@ impl QueryEngine {
         neighborhood.sample_with(needs, |seeds, out| out.sample(view, seeds, &request, needs.layers))?;
         neighborhood.number();
         rows.clear();
-        if needs.edge_feature_dim > 0 {
+        if needs.edge_row_dim > 0 {
             rows.number_slots(neighborhood.graphs());
         }
         let (edges, nodes) = (&self.edge_features, &self.node_features);
-        rows.fetch_edges(&Device::Cpu, needs.edge_feature_dim, |ids, out| edges.gather(ids, out))?;
+        rows.fetch_edge_rows(&Device::Cpu, needs, |ids, out| edges.gather(ids, out))?;
         let distinct = neighborhood.nodes().nodes();
         rows.fetch_nodes(distinct, needs.node_feature_dim, |ids, out| nodes.gather(ids, out))?;
         Ok(())

@@ -166,13 +166,16 @@ impl Preparer {
             draw(&self.needs, world, &mut batch.neighborhood)?;
             batch.sample_seconds = lap(&mut clock);
             batch.neighborhood.number();
-            if self.needs.edge_feature_dim > 0 {
+            if self.needs.edge_row_dim > 0 {
                 batch.rows.number_slots(batch.neighborhood.graphs());
             }
         }
         if self.needs.reads_mails() && self.publishes {
             let last = batch.touched.nodes().iter().filter_map(|&node| batch.touched.last(node));
             let events = last.map(|event| (positives.edges[event], positives.times[event]));
+            batch.rows.number_next_mails(batch.since, events);
+        } else if self.needs.averages() && self.needs.edge_row_dim > 0 {
+            let events = positives.edges.iter().copied().zip(positives.times.iter().copied());
             batch.rows.number_next_mails(batch.since, events);
         }
         batch.gather_seconds = lap(&mut clock);
@@ -197,7 +200,7 @@ impl Preparer {
 
     /// Tells the feature stores which rows of `batch` are known to be wanted soon.
     pub fn announce(&self, world: &World<'_>, batch: &mut PreparedBatch) {
-        if self.needs.edge_feature_dim > 0 {
+        if self.needs.edge_row_dim > 0 {
             batch.announced = world.edge_features.announce(batch.rows.edges());
         }
     }
@@ -258,7 +261,7 @@ fn fetch(
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
-    rows.fetch_edges(device, needs.edge_feature_dim, |ids, out| world.edge_features.gather(ids, out))?;
+    rows.fetch_edge_rows(device, needs, |ids, out| world.edge_features.gather(ids, out))?;
     rows.fetch_nodes(nodes, needs.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
     Ok(())
 }
@@ -275,7 +278,7 @@ pub(super) fn look_around(
     neighborhood.number();
     rows.clear();
     let nodes = neighborhood.nodes().nodes();
-    if needs.edge_feature_dim > 0 {
+    if needs.edge_row_dim > 0 {
         rows.number_slots(neighborhood.graphs());
     }
     if needs.reads_mails() {
@@ -297,7 +300,7 @@ pub(super) fn gather_mails(
         return Ok(());
     }
     rows.number_mails(nodes, since, |node| state.mailbox.pending_event(node));
-    rows.fetch_edges(device, needs.edge_feature_dim, |ids, out| edge_features.gather(ids, out))?;
+    rows.fetch_edge_rows(device, needs, |ids, out| edge_features.gather(ids, out))?;
     Ok(())
 }
 
@@ -328,7 +331,7 @@ fn check(
         return Err(TrainError::Length { column, found, expected });
     }
     let stores: [(&str, &FeatureStore, usize); 2] = [
-        ("edge", world.edge_features, needs.edge_feature_dim),
+        ("edge", world.edge_features, needs.edge_row_dim),
         ("node", world.node_features, needs.node_feature_dim),
     ];
     for (store, rows, expected) in stores {

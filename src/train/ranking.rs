@@ -4,8 +4,15 @@
 //!
 //! Average precision adds up precision times gain in recall after each *whole group* of equal scores,
 //! so no order inside a tie can help; a constant score gets the share of positives. Half a tie counts
-//! in ROC-AUC and in the rank. Scores are compared by [`f32::total_cmp`]; the caller keeps NaN out.
+//! in ROC-AUC and in the rank. A score that is not a number is below all that are, and ties with its like.
 //! Knows nothing of graphs, models or protocols.
+
+use std::cmp::Ordering;
+
+/// The order of scores.
+fn compare(a: f32, b: f32) -> Ordering {
+    b.is_nan().cmp(&a.is_nan()).then_with(|| if a.is_nan() { Ordering::Equal } else { a.total_cmp(&b) })
+}
 
 /// Average precision of `positive` against `negative` scores, `0..=1`; `None` without a positive.
 #[must_use]
@@ -43,8 +50,8 @@ pub fn roc_auc(positive: &[f32], negative: &[f32]) -> Option<f64> {
 /// its score and of the rank if it stood behind them (the rule of the Temporal Graph Benchmark).
 #[must_use]
 pub fn rank(positive: f32, candidates: &[f32]) -> f64 {
-    let above = candidates.iter().filter(|score| score.total_cmp(&positive).is_gt()).count();
-    let not_below = candidates.iter().filter(|score| score.total_cmp(&positive).is_ge()).count();
+    let above = candidates.iter().filter(|score| compare(**score, positive).is_gt()).count();
+    let not_below = candidates.iter().filter(|score| compare(**score, positive).is_ge()).count();
     1.0 + 0.5 * (above + not_below) as f64
 }
 
@@ -117,7 +124,7 @@ impl TieGroups {
     fn new(positive: &[f32], negative: &[f32]) -> Self {
         let labelled = positive.iter().map(|&s| (s, true)).chain(negative.iter().map(|&s| (s, false)));
         let mut scores: Vec<_> = labelled.collect();
-        scores.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        scores.sort_unstable_by(|a, b| compare(b.0, a.0));
         Self { scores, next: 0 }
     }
 }
@@ -128,7 +135,7 @@ impl Iterator for TieGroups {
     fn next(&mut self) -> Option<TieGroup> {
         let rest = self.scores.get(self.next..)?;
         let score = rest.first()?.0;
-        let group = rest.iter().take_while(|other| other.0.total_cmp(&score).is_eq());
+        let group = rest.iter().take_while(|other| compare(other.0, score).is_eq());
         let (mut positive, mut negative) = (0, 0);
         for &(_, is_positive) in group {
             if is_positive { positive += 1 } else { negative += 1 }
@@ -223,6 +230,17 @@ mod tests {
         for candidates in [1, 9, 100] {
             let constant = reciprocal_rank(0.5, &vec![0.5; candidates]);
             assert!((constant - 2.0 / (candidates as f64 + 2.0)).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_ranks_behind_all_numbers() {
+        for nan in [f32::NAN, -f32::NAN] {
+            assert_eq!(average_precision(&[nan], &[f32::NEG_INFINITY, 0.0, 1.0]), Some(0.25));
+            assert_eq!(roc_auc(&[nan], &[f32::NEG_INFINITY]), Some(0.0));
+            assert_eq!((roc_auc(&[nan], &[f32::NAN]), roc_auc(&[-1.0], &[nan])), (Some(0.5), Some(1.0)));
+            assert_eq!((rank(nan, &[0.5, -7.0]), rank(-7.0, &[nan, nan])), (3.0, 1.0));
+            assert_eq!(rank(nan, &[f32::NAN; 3]), 2.5, "all alike are a tie");
         }
     }
 

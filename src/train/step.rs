@@ -86,9 +86,12 @@ impl Trainer {
         };
         let mut clock = Instant::now();
         let memory_dim = self.state.memory.dimension();
-        let fresh = &self.scratch.get_mut().fresh;
+        let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let row = |i: usize| &fresh[i * memory_dim..][..memory_dim];
-        report.refused_rows = self.state.remember(&batch.positives(), &batch.touched, row);
+        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
+        let (events, touched, rows) = (batch.positives(), &batch.touched, batch.rows.next_mails());
+        report.refused_rows = self.model.remember(&mut tape, &mut self.state, &events, touched, row, rows);
+        drop(tape);
         report.phases.memory += lap(&mut clock);
         match learned {
             Ok(()) => Ok(report),

@@ -1,10 +1,13 @@
 //! A whole event stream in memory, column by column and in order of time, for evaluation.
 //!
 //! Row numbers serve as edge ids. Events with equal times keep the order of the file; a file that is
-//! not in order is sorted, and how many events had to move is told. Edge types are left out: no
-//! protocol uses them. Reads no files; the caller pushes events.
+//! not in order is sorted, and how many events had to move is told. Types of
+//! edges are numbered as a log numbers them, from 1 on in the order in which they were pushed. Reads no files; the caller
+//! pushes events.
 
 use std::ops::Range;
+
+use hashbrown::HashMap;
 
 use crate::event::{EdgeBatch, EdgeEvent, EdgeId, EventTime, NodeId, NodeKey, Op};
 use crate::graph::NodeDictionary;
@@ -16,6 +19,8 @@ pub struct Stream {
     src: Vec<NodeId>,
     dst: Vec<NodeId>,
     times: Vec<EventTime>,
+    /// 0 where there is none.
+    types: Vec<u16>,
     /// NaN where there is none.
     labels: Vec<f32>,
     feature_ends: Vec<usize>,
@@ -27,6 +32,7 @@ pub struct Stream {
 /// Collects a [`Stream`].
 pub struct StreamBuilder {
     stream: Stream,
+    numbers: HashMap<Box<str>, u16>,
     latest: EventTime,
 }
 
@@ -46,29 +52,42 @@ impl StreamBuilder {
             src: Vec::new(),
             dst: Vec::new(),
             times: Vec::new(),
+            types: Vec::new(),
             labels: Vec::new(),
             feature_ends: Vec::new(),
             feature_values: Vec::new(),
             feature_dimension: 0,
             late: 0,
         };
-        Self { stream, latest: EventTime::MIN }
+        Self { stream, numbers: HashMap::new(), latest: EventTime::MIN }
     }
 
     /// Adds an event. Node ids are given in order of first appearance.
     pub fn push(&mut self, event: &EdgeEvent) {
+        let kind = event.edge_type.as_deref().map_or(0, |name| self.type_number(name));
         let stream = &mut self.stream;
         let (src, dst) = (stream.keys.intern(&event.src), stream.keys.intern(&event.dst));
         stream.nodes = stream.nodes.max(src.index() + 1).max(dst.index() + 1);
         stream.src.push(src);
         stream.dst.push(dst);
         stream.times.push(event.time);
+        stream.types.push(kind);
         stream.labels.push(event.label.unwrap_or(f32::NAN));
         stream.feature_values.extend_from_slice(&event.features);
         stream.feature_ends.push(stream.feature_values.len());
         stream.feature_dimension = stream.feature_dimension.max(event.features.len());
         stream.late += usize::from(event.time < self.latest);
         self.latest = self.latest.max(event.time);
+    }
+
+    /// The number of a type, the next one on first sight; "none" when there is none left.
+    fn type_number(&mut self, name: &str) -> u16 {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        let Ok(number) = u16::try_from(self.numbers.len() + 1) else { return 0 };
+        self.numbers.insert(name.into(), number);
+        number
     }
 
     /// The stream, in order of time.
@@ -84,6 +103,7 @@ impl StreamBuilder {
             src: order.iter().map(|&row| stream.src[row]).collect(),
             dst: order.iter().map(|&row| stream.dst[row]).collect(),
             times: order.iter().map(|&row| stream.times[row]).collect(),
+            types: order.iter().map(|&row| stream.types[row]).collect(),
             labels: order.iter().map(|&row| stream.labels[row]).collect(),
             feature_ends: Vec::with_capacity(stream.len()),
             feature_values: Vec::with_capacity(stream.feature_values.len()),
@@ -144,6 +164,12 @@ impl Stream {
     #[must_use]
     pub fn times(&self) -> &[EventTime] {
         &self.times
+    }
+
+    /// Numbers of the types of events by row, 0 where there is none.
+    #[must_use]
+    pub fn types(&self) -> &[u16] {
+        &self.types
     }
 
     /// The label of event `row`, if it has one.
@@ -235,6 +261,15 @@ mod tests {
         assert_eq!(rows, [&[2.0, 3.0][..], &[4.0], &[5.0], &[1.0], &[]]);
         assert_eq!((stream.late(), stream.nodes(), stream.feature_dimension()), (3, 6, 2));
         assert!(stream.node(&NodeKey::Int(77)).is_none());
+    }
+
+    #[test]
+    fn types_are_numbered_as_they_come_and_stay_with_their_events() {
+        let mut builder = StreamBuilder::new();
+        for (time, kind) in [(5, Some("b")), (3, None), (4, Some("a")), (9, Some("b"))] {
+            builder.push(&EdgeEvent { edge_type: kind.map(Into::into), ..event(1, 2, time, &[]) });
+        }
+        assert_eq!(builder.finish().types(), [0, 2, 1, 1]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes models.safetensors: what plain PyTorch versions of the models beside TGN do with a small stream.
+"""Writes models.safetensors: what plain PyTorch versions of the models do with a small stream.
 
     pip install torch numpy safetensors && python3 tests/golden/make_models.py
 
@@ -25,6 +25,16 @@ CASES = {
     "gat_features": dict(kind="gat", d=6, dr=6, k=3, heads=2, layers=2, de=3, dn=2),
     "dysat": dict(kind="dysat", d=6, dr=7, dt=5, k=3, heads=2, snapshots=3, width=50000, de=0, dn=0),
     "dysat_features": dict(kind="dysat", d=4, dr=6, dt=3, k=2, heads=1, snapshots=4, width=3000, de=3, dn=2),
+    "tgn_types": dict(kind="tgn", dm=6, d=7, dt=4, k=3, heads=2, types=2, tw=3, de=2, dn=0),
+    "jodie_types": dict(kind="jodie", dm=6, d=6, dt=4, k=1, heads=1, types=3, tw=2, de=0, dn=0),
+    "graphmixer_types": dict(kind="graphmixer", d=5, dt=6, k=4, blocks=1, types=2, tw=3, de=2, dn=2),
+    "tgat_types": dict(kind="tgat", d=4, dt=6, k=2, heads=2, layers=2, types=2, tw=3, de=0, dn=0),
+    "graphsage_types": dict(kind="graphsage", d=5, dr=6, k=2, layers=2, types=3, tw=2, de=0, dn=2),
+    "gat_types": dict(kind="gat", d=6, dr=6, k=3, heads=2, layers=2, types=2, tw=3, de=2, dn=0),
+    "dysat_types": dict(kind="dysat", d=4, dr=6, dt=3, k=2, heads=1, snapshots=4, width=3000, types=2, tw=3, de=0, dn=0),
+    "tgn_mean": dict(kind="tgn", mean=1, dm=6, d=7, dt=4, k=3, heads=2, de=0, dn=0),
+    "tgn_mean_types": dict(kind="tgn", mean=1, dm=6, d=7, dt=4, k=3, heads=2, types=2, tw=3, de=2, dn=3),
+    "jodie_mean": dict(kind="jodie", mean=1, dm=6, d=6, dt=4, k=1, heads=1, de=3, dn=0),
 }
 
 
@@ -132,8 +142,7 @@ class Jodie(Tgn):
         state = self.memory[node]
         if node not in self.mail:
             return state
-        other, edge, time = self.mail[node]
-        message = torch.cat([state, other, self.xe[edge], self.phi(time - self.updated[node])])
+        message = self.message(node, state)
         cell = lambda x, which: F.linear(x, self.w[f"memory.w_{which}"], self.w[f"memory.b_{which}"][0])
         return torch.tanh(cell(message, "ih") + cell(state, "hh"))
 
@@ -153,7 +162,7 @@ class Jodie(Tgn):
         super().remember(batch)
         for n in range(NODES):
             times = [self.updated[n]] if self.memory[n].abs().sum() > 0 else []
-            times += [self.mail[n][2]] if n in self.mail else []
+            times += [self.mail[n][-1][2]] if n in self.mail else []
             if times:
                 self.last[n] = max(times)
 
@@ -258,7 +267,7 @@ class Dysat(Gat):
         return rows[0] + F.scaled_dot_product_attention(heads(q), heads(k), heads(v)).reshape(-1)
 
 
-KINDS = {"graphmixer": GraphMixer, "tgat": Tgat, "jodie": Jodie, "graphsage": GraphSage, "gat": Gat, "dysat": Dysat}
+KINDS = {"tgn": Tgn, "graphmixer": GraphMixer, "tgat": Tgat, "jodie": Jodie, "graphsage": GraphSage, "gat": Gat, "dysat": Dysat}
 
 
 if __name__ == "__main__":

@@ -85,13 +85,17 @@ class Tgn:
     def phi(self, delta):
         return torch.cos(torch.tensor((self.omega * np.float32(delta)).astype(np.float64)))
 
+    def message(self, node, state):
+        """The mean of the raw messages that wait for a node, with the learned parts as they are today."""
+        raw = [torch.cat([state, other, self.xe[e], self.phi(t - self.updated[node])]) for other, e, t in self.mail[node]]
+        return torch.stack(raw).mean(0)
+
     def fresh(self, node):
         """Memory row of a node after its pending message, inside the graph."""
         state = self.memory[node]
         if node not in self.mail:
             return state
-        other, edge, time = self.mail[node]
-        message = torch.cat([state, other, self.xe[edge], self.phi(time - self.updated[node])])
+        message = self.message(node, state)
         gi = self.w["memory.w_ih"] @ message + self.w["memory.b_ih"][0]
         gh = self.w["memory.w_hh"] @ state + self.w["memory.b_hh"][0]
         ir, iz, inn = gi.chunk(3)
@@ -154,18 +158,31 @@ class Tgn:
         return {"memory": self.memory, "published": torch.stack([self.fresh(n) for n in range(NODES)])}
 
     def remember(self, batch):
-        """Writes memory of the batch's nodes, then stores the last raw message of each."""
+        """Writes memory of the batch's nodes, then stores the last raw message of each, or all for their mean."""
         nodes = sorted({int(n) for e in batch for n in (self.src[e], self.dst[e])})
         with torch.no_grad():
             rows = {n: self.fresh(n).detach().clone() for n in nodes}
         for n in nodes:
             self.memory[n] = rows[n]
             if n in self.mail:
-                self.updated[n] = max(self.updated[n], self.mail[n][2])
+                self.updated[n] = max(self.updated[n], self.mail[n][-1][2])
+            self.mail[n] = []
         for e in sorted(batch, key=lambda e: (self.time[e], e)):
             u, v = int(self.src[e]), int(self.dst[e])
-            self.mail[u] = (self.memory[v].clone(), e, self.time[e])
-            self.mail[v] = (self.memory[u].clone(), e, self.time[e])
+            for n, other in {(u, v), (v, u)}:
+                before = self.mail[n] if self.c.get("mean") else []
+                self.mail[n] = before + [(self.memory[other].clone(), e, self.time[e])]
+
+
+class TypedRows:
+    """Of each edge the learned row of its type, row 0 if that is not known, and its features."""
+
+    def __init__(self, table, types, features):
+        self.table, self.types, self.features = table, types, features
+
+    def __getitem__(self, edge):
+        known = self.types[edge] < len(self.table)
+        return torch.cat([self.table[self.types[edge] if known else 0], self.features[edge]])
 
 
 def run(name, kind, case, rng, told):
@@ -174,9 +191,16 @@ def run(name, kind, case, rng, told):
     count = BATCHES * EVENTS
     edge_features = torch.tensor(rng.normal(size=(count, case["de"])).astype(np.float32).astype(np.float64))
     node_features = torch.tensor(rng.normal(size=(NODES, case["dn"])).astype(np.float32).astype(np.float64))
-    weights = initial(rng, kind.shapes(case))
+    stored, shapes = edge_features, kind.shapes(case)
+    if "types" in case:
+        types = rng.integers(0, case["types"] + 2, count)
+        stored = torch.cat([torch.tensor(types)[:, None].double(), edge_features], 1)
+        case = case | {"de": case["de"] + case["tw"]}
+        shapes = kind.shapes(case) | {"edge_types": (case["types"] + 1, case["tw"])}
+    weights = initial(rng, shapes)
     out = {f"initial.{n}": w.detach().numpy().copy() for n, w in weights.items()}
-    model = kind(case, weights, edge_features, node_features, (src, dst, time))
+    rows = TypedRows(weights["edge_types"], types, edge_features) if "types" in case else edge_features
+    model = kind(case, weights, rows, node_features, (src, dst, time))
     optimizer = torch.optim.Adam(weights.values(), lr=1e-3)
     positive_scores, negative_scores, losses = [], [], []
     for b in range(BATCHES):
@@ -202,7 +226,7 @@ def run(name, kind, case, rng, told):
         out |= {n: v.numpy().copy() for n, v in model.state().items()}
         out["embeddings"] = torch.stack([model.embed(n, time.max() + 100, count) for n in range(NODES)]).numpy()
     out |= {"positive": np.stack(positive_scores), "negative": np.stack(negative_scores), "loss": np.array(losses)}
-    out |= {"edge_features": edge_features.numpy(), "node_features": node_features.numpy(), "omega": model.omega}
+    out |= {"edge_features": stored.numpy(), "node_features": node_features.numpy(), "omega": model.omega}
     out = {n: np.asarray(v).astype(np.float32) for n, v in out.items()}
     integers = {"src": src, "dst": dst, "time": time, "against": negative} | told(model)
     out |= {n: v.astype(np.int64) for n, v in integers.items()}

@@ -78,6 +78,54 @@ fn it_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn types_of_edges_are_told_apart_as_far_as_they_are_known_and_the_others_are_counted() {
+    let data = tempfile::tempdir().unwrap();
+    let start = Start::in_dir(data.path()).set("model.edge_types=2").set("model.edge_type_dimension=3");
+    let process = start.ready();
+    let typed = |from: u64, count| {
+        let mut events = visits(from, count);
+        for (i, event) in events.iter_mut().enumerate().filter(|(i, _)| i % 4 > 0) {
+            event["type"] = json!(["view", "buy", "return"][i % 4 - 1]);
+        }
+        events
+    };
+    push(&process, &typed(0, 400));
+    let learned = |status: &Value| status["learner"]["applied_position"] == 400;
+    let before = process.wait_until("learned", learned);
+    assert_eq!(before["graph"]["unknown_type_edges"], 100, "{before}");
+    let ask = json!({"nodes": ["u3", "i4"]}).to_string();
+    let (_, first) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
+    // A type that is not known is no type; one that is makes another event of it.
+    let changed = |kind: &str| {
+        let event = json!({"src": "u3", "dst": "i4", "ts": 1_700_001_000, "type": kind});
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path();
+        std::process::Command::new("cp").arg("-a").arg(data.path().join(".")).arg(copy).status().unwrap();
+        let process = Start::in_dir(copy)
+            .set("model.edge_types=2")
+            .set("model.edge_type_dimension=3")
+            .set("learner.train=false")
+            .ready();
+        let (_, receipt) = push(&process, &[event]);
+        let ask = json!({"nodes": ["u3"], "after": receipt["end_position"], "wait_ms": 5000}).to_string();
+        process.post("/v1/embeddings", "application/json", &ask).unwrap().1["embeddings"].clone()
+    };
+    assert!(process.terminate().success());
+    assert_ne!(changed("view"), changed("buy"));
+    assert_eq!(changed("return"), changed("unheard of"));
+
+    let process = start.ready();
+    let after = process.status();
+    assert_eq!(after["learner"]["model_version"], before["learner"]["model_version"]);
+    assert_eq!(after["graph"]["unknown_type_edges"], 100, "they are counted again from the log");
+    let (_, again) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
+    assert_eq!(first["embeddings"], again["embeddings"]);
+    assert!(process.terminate().success());
+    let said = Start::in_dir(data.path()).fails();
+    assert!(said.contains("edge_types = 2"), "{said}");
+}
+
+#[test]
 fn a_second_daemon_on_the_same_data_and_changed_dimensions_are_refused_with_words() {
     let data = tempfile::tempdir().unwrap();
     let process = Start::in_dir(data.path()).ready();

@@ -123,6 +123,15 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--model", "edgebank", "--negatives", "/nonexistent.csv"], "cannot open /nonexistent.csv"),
         (&["--model", "nonsense"], "'nonsense' for '--model"),
         (&["--model", "walk", "--walk-dimension", "100"], "100 values: there must be a multiple of 16"),
+        (
+            &["--model", "walk", "--embedding-dim", "32"],
+            "--embedding-dim shapes models that learn on batches",
+        ),
+        (&["--model", "poptrack", "--edge-types", "2"], "--edge-types shapes models that learn on batches"),
+        (
+            &["--model", "gat", "--aggregator", "mean"],
+            "--aggregator is for models with messages, tgn and jodie",
+        ),
         (&["--model", "walk", "--walk-steps", "9"], "9 steps: there must be 1 to 4"),
         (&["--model", "walk", "--walk-decay=-1"], "a decay of -1: it must be a finite number"),
         (&["--model", "walk", "--walk-decay", "fast"], "write a rate such as 1e-6"),
@@ -192,8 +201,38 @@ fn every_model_is_measured_by_its_name_with_its_own_defaults() {
         share(&found, "last15_average_precision");
         assert_eq!((&found["model"], &found["dropout"]), (&model.into(), &dropout.into()));
     }
+    let jodie =
+        ["--model", "jodie", "--protocol", "prequential", "--batch-size", "100", "--embedding-dim", "31"];
+    let found = eval(folder.path(), &[&jodie[..], &["--aggregator", "mean"]].concat()).unwrap();
+    assert_eq!((&found["embedding_dim"], &found["aggregator"]), (&31.into(), &"mean".into()));
     let flags = ["--model", "graphmixer", "--dropout", "0.25", "--epochs", "1", "--batch-size", "100"];
     assert_eq!(eval(folder.path(), &flags).unwrap()["dropout"], 0.25);
+}
+
+#[test]
+fn types_of_events_are_seen_as_far_as_they_are_known_and_the_others_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (events, json) = (folder.path().join("typed.csv"), folder.path().join("out.json"));
+    let mut text = String::from("src,dst,ts,type,f0\n");
+    for i in 0..300 {
+        let _ = writeln!(text, "u{},p{},{i},{},0.5", i % 7, i * i % 11, ["view", "", "buy", "return"][i % 4]);
+    }
+    std::fs::write(&events, text).unwrap();
+    let measure = |types: &str| {
+        let mut line = vec!["eval", "--events", events.to_str().unwrap(), "--json", json.to_str().unwrap()];
+        line.extend(["--model", "gat", "--protocol", "prequential", "--batch-size", "50"]);
+        line.extend(["--edge-types", types, "--edge-type-dim", "3"]);
+        run(&Line::try_parse_from(line).unwrap().args).unwrap();
+        serde_json::from_slice::<Value>(&std::fs::read(&json).unwrap()).unwrap()
+    };
+    let found = measure("2");
+    assert_eq!((&found["edge_types"], &found["edge_type_dim"]), (&2.into(), &3.into()));
+    assert_eq!(found["unknown_type_events_count"], 75);
+    let [few, all, none] = [found, measure("3"), measure("0")];
+    assert_eq!(all["unknown_type_events_count"], 0);
+    assert!(none.get("edge_types").is_none() && none.get("unknown_type_events_count").is_none());
+    let precision = [few, all, none].map(|found| share(&found, "mean_average_precision").to_bits());
+    assert!(precision[0] != precision[1] && precision[1] != precision[2], "{precision:?}");
 }
 
 #[test]

@@ -24,6 +24,74 @@ fn list(data: &Path, more: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// `evergraph model` with these arguments: what it printed, or what it complained of.
+fn model(data: &Path, args: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+    let output = command.arg("model").args(args).arg("--data").arg(data).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn an_operator_promotes_and_rolls_back_what_a_stopped_daemon_has_learned() {
+    let data = tempfile::tempdir().unwrap();
+    assert!(model(data.path(), &["rollback"]).unwrap_err().contains("holds no data of a daemon"));
+    let start = || {
+        Start::in_dir(data.path())
+            .set("learner.batch_events=20")
+            .set("learner.gate.every_batches=1")
+            .set("learner.gate.window_batches=4")
+            .set("learner.gate.edgebank_tolerance=1")
+            .set("learner.gate.tolerance=1")
+    };
+    let process = start().ready();
+    push(&process, 0, 1_200);
+    let learned = process.wait_until("learned", |status| status["learner"]["applied_position"] == 1_200);
+    let said = model(data.path(), &["rollback"]).unwrap_err();
+    assert!(said.contains("in use by another process"), "{said}");
+    assert!(process.terminate().success());
+
+    let (served, kept) = (&learned["learner"]["model_version"], &learned["learner"]["gate"]["kept_version"]);
+    let [new, old] = [served, kept].map(|version| version.as_u64().unwrap().to_string());
+    assert!(model(data.path(), &["promote", &new]).unwrap_err().contains("is served already"));
+    let said = model(data.path(), &["promote", "1000000"]).unwrap_err();
+    assert!(said.contains("version 1000000 is in no checkpoint") && said.contains(&old), "{said}");
+    let said = model(data.path(), &["rollback", "--set", "learner.gate.enabled=false"]).unwrap_err();
+    assert!(said.contains("learner.gate.enabled is false"), "{said}");
+    let told = model(data.path(), &["promote", &old]).unwrap();
+    assert!(told.contains(&format!("version {old} is served")) && told.contains(&new), "{told}");
+
+    let ask = json!({"nodes": ["u1", "i1"]}).to_string();
+    let embeddings = |process: &Process| {
+        let (_, answer) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
+        assert_eq!(answer["freshness"]["applied_position"], 1_200, "what was learned of nodes is as it was");
+        answer["embeddings"].clone()
+    };
+    let process = start().ready();
+    let status = process.status();
+    assert_eq!(status["learner"]["model_version"], *kept);
+    assert_eq!(status["learner"]["gate"]["kept_version"], *served);
+    let of_old = embeddings(&process);
+    assert!(process.terminate().success());
+
+    model(data.path(), &["rollback"]).unwrap();
+    assert!(model(data.path(), &["rollback"]).unwrap_err().contains("no version is kept"));
+    let process = start().ready();
+    assert_eq!(process.status()["learner"]["model_version"], *served, "what was served before");
+    assert_ne!(embeddings(&process), of_old);
+    push(&process, 1_200, 400);
+    process.wait_until("learned on", |status| status["learner"]["applied_position"] == 1_600);
+    assert!(process.terminate().success());
+
+    let rows: Value = serde_json::from_str(&list(data.path(), &["--json"])).unwrap();
+    let by_hand: Vec<_> = rows.as_array().unwrap().iter().filter(|row| row["by_hand"] == true).collect();
+    let told = |row: &Value| (row["verdict"].clone(), row["served_version"].clone(), row["position"].clone());
+    assert_eq!(by_hand.len(), 2);
+    assert_eq!(told(by_hand[0]), (json!("rolled_back"), served.clone(), json!(1_200)));
+    assert_eq!(told(by_hand[1]), (json!("promoted"), kept.clone(), json!(1_200)));
+    assert!(list(data.path(), &[]).contains("by hand"));
+}
+
 #[test]
 fn a_candidate_that_is_spoilt_is_held_back_and_the_catalog_tells() {
     let data = tempfile::tempdir().unwrap();

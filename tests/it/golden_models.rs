@@ -8,9 +8,10 @@ use evergraph::device::Device;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
+use evergraph::model::tgn::Aggregator;
 use evergraph::model::{
-    DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
-    Weights, probability,
+    DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions,
+    TgnOptions, Weights, probability,
 };
 use evergraph::nn::{Parameters, Tensor, TimeEncoder};
 use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
@@ -84,6 +85,19 @@ impl Golden {
         usize::try_from(self.integers[&format!("case.{name}")][0]).unwrap()
     }
 
+    /// The model of the case, which may have features and types of edges.
+    fn shaped(&self, options: impl Into<ModelOptions>) -> ModelOptions {
+        let options = options.into().with_features(self.number("de"), self.number("dn"));
+        if !self.integers.contains_key("case.types") {
+            return options;
+        }
+        options.with_edge_types(EdgeTypes::new(self.number("types"), self.number("tw")))
+    }
+
+    fn aggregator(&self) -> Aggregator {
+        if self.integers.contains_key("case.mean") { Aggregator::Mean } else { Aggregator::Last }
+    }
+
     fn initial_weights(&self, options: ModelOptions) -> Weights {
         let mut parameters = Parameters::new();
         for (name, (shape, values)) in &self.floats {
@@ -122,7 +136,7 @@ fn check(file: &str, case: &str, options: impl Fn(&Golden) -> ModelOptions) {
     let needs = options.needs();
     let omega = golden.floats("omega");
     assert_eq!(TimeEncoder::frequencies(omega.len()), omega);
-    let edge_features = golden.features("edge_features", needs.edge_feature_dim);
+    let edge_features = golden.features("edge_features", needs.edge_row_dim);
     let node_features = golden.features("node_features", needs.node_feature_dim);
     let (src, dst, against) = (golden.nodes("src"), golden.nodes("dst"), golden.nodes("against"));
     let (times, graph) = (golden.times("time"), GraphStore::new(GraphOptions::default()));
@@ -211,8 +225,25 @@ fn tgn_with_edge_and_node_features_as_pytorch() {
 }
 
 #[test]
+fn tgn_with_types_of_edges_and_with_means_of_messages_as_pytorch() {
+    for case in ["tgn_types", "tgn_mean", "tgn_mean_types"] {
+        check("models", case, |golden| {
+            golden.shaped(TgnOptions {
+                memory_dim: golden.number("dm"),
+                time_dim: golden.number("dt"),
+                embedding_dim: golden.number("d"),
+                heads: golden.number("heads"),
+                fanout: golden.number("k"),
+                aggregator: golden.aggregator(),
+                ..TgnOptions::default()
+            })
+        });
+    }
+}
+
+#[test]
 fn graphmixer_as_pytorch() {
-    for case in ["graphmixer", "graphmixer_features"] {
+    for case in ["graphmixer", "graphmixer_features", "graphmixer_types"] {
         check("models", case, |golden| {
             let options = GraphMixerOptions {
                 embedding_dim: golden.number("d"),
@@ -221,14 +252,14 @@ fn graphmixer_as_pytorch() {
                 blocks: golden.number("blocks"),
                 ..GraphMixerOptions::default()
             };
-            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+            golden.shaped(options)
         });
     }
 }
 
 #[test]
 fn tgat_as_pytorch() {
-    for case in ["tgat", "tgat_features"] {
+    for case in ["tgat", "tgat_features", "tgat_types"] {
         check("models", case, |golden| {
             let options = TgatOptions {
                 embedding_dim: golden.number("d"),
@@ -238,29 +269,30 @@ fn tgat_as_pytorch() {
                 layers: golden.number("layers"),
                 ..TgatOptions::default()
             };
-            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+            golden.shaped(options)
         });
     }
 }
 
 #[test]
 fn jodie_as_pytorch() {
-    for case in ["jodie", "jodie_features"] {
+    for case in ["jodie", "jodie_features", "jodie_types", "jodie_mean"] {
         check("models", case, |golden| {
             let options = TgnOptions {
                 memory_dim: golden.number("dm"),
                 embedding_dim: golden.number("d"),
                 time_dim: golden.number("dt"),
+                aggregator: golden.aggregator(),
                 ..TgnOptions::jodie()
             };
-            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+            golden.shaped(options)
         });
     }
 }
 
 #[test]
 fn graphsage_as_pytorch() {
-    for case in ["graphsage", "graphsage_features"] {
+    for case in ["graphsage", "graphsage_features", "graphsage_types"] {
         check("models", case, |golden| {
             let options = GraphSageOptions {
                 embedding_dim: golden.number("d"),
@@ -269,14 +301,14 @@ fn graphsage_as_pytorch() {
                 layers: golden.number("layers"),
                 ..GraphSageOptions::default()
             };
-            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+            golden.shaped(options)
         });
     }
 }
 
 #[test]
 fn gat_as_pytorch() {
-    for case in ["gat", "gat_features"] {
+    for case in ["gat", "gat_features", "gat_types"] {
         check("models", case, |golden| {
             let options = GatOptions {
                 embedding_dim: golden.number("d"),
@@ -286,14 +318,14 @@ fn gat_as_pytorch() {
                 layers: golden.number("layers"),
                 ..GatOptions::default()
             };
-            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+            golden.shaped(options)
         });
     }
 }
 
 #[test]
 fn dysat_as_pytorch() {
-    for case in ["dysat", "dysat_features"] {
+    for case in ["dysat", "dysat_features", "dysat_types"] {
         check("models", case, |golden| {
             let options = DysatOptions {
                 embedding_dim: golden.number("d"),
@@ -305,7 +337,7 @@ fn dysat_as_pytorch() {
                 snapshot_width: golden.number("width"),
                 ..DysatOptions::default()
             };
-            ModelOptions::from(options).with_features(golden.number("de"), golden.number("dn"))
+            golden.shaped(options)
         });
     }
 }

@@ -2,22 +2,28 @@
 //! for bit, each parameter learns, nothing later than a score shows in it, and being asked leaves no trace.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use evergraph::device::Device;
+use evergraph::device::{Device, rng};
 use evergraph::event::{EdgeBatch, EventTime, NodeId};
+use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
+use evergraph::model::tgn::{Aggregator, Embedding};
 use evergraph::model::{
-    DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
+    DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions,
+    TgnOptions,
 };
+use evergraph::train::ranking::average_precision;
 use evergraph::train::{LoadError, StepMode, Trainer, TrainerOptions};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, tgn};
 
-/// A small model of each kind, with edge features and node features.
+/// A small model of each kind, with edge features and node features; then some of them again with types of edges: to
+/// these the first value of an edge's row is its type.
 pub fn models() -> Vec<TrainerOptions> {
     let jodie = TgnOptions { embedding_dim: 12, ..TgnOptions::jodie() };
     let jodie = TgnOptions { memory_dim: 12, time_dim: 8, ..jodie };
-    let identity = TgnOptions { embedding: evergraph::model::tgn::Embedding::Identity, ..jodie };
+    let identity = TgnOptions { embedding: Embedding::Identity, ..jodie };
     let mixer =
         GraphMixerOptions { embedding_dim: 10, time_dim: 8, fanout: 5, ..GraphMixerOptions::default() };
     let tgat = TgatOptions { embedding_dim: 10, time_dim: 8, fanout: 3, ..TgatOptions::default() };
@@ -27,6 +33,10 @@ pub fn models() -> Vec<TrainerOptions> {
     let dysat = DysatOptions { embedding_dim, signature_dim, time_dim: 6, fanout: 3, ..Default::default() };
     let dysat = DysatOptions { snapshots: 3, snapshot_width: 700, ..dysat };
     let with_memory: [ModelOptions; 3] = [tgn().into(), jodie.into(), identity.into()];
+    let averaged = [
+        TgnOptions { aggregator: Aggregator::Mean, ..tgn() }.into(),
+        TgnOptions { aggregator: Aggregator::Mean, ..jodie }.into(),
+    ];
     let without: [ModelOptions; 5] = [mixer.into(), tgat.into(), sage.into(), gat.into(), dysat.into()];
     let trained = |model: ModelOptions| TrainerOptions {
         model: model.with_features(2, 3).with_dropout(0.1),
@@ -34,7 +44,13 @@ pub fn models() -> Vec<TrainerOptions> {
         seed: 5,
         ..TrainerOptions::default()
     };
-    with_memory.into_iter().chain(without).map(trained).collect()
+    let typed = |model: &ModelOptions| {
+        let own = trained(*model);
+        TrainerOptions { model: own.model.with_features(1, 3).with_edge_types(EdgeTypes::new(9, 3)), ..own }
+    };
+    let plain: Vec<ModelOptions> = with_memory.into_iter().chain(without).chain(averaged).collect();
+    let again: Vec<_> = plain.iter().filter(|model| model.name() != "dysat").map(typed).collect();
+    plain.into_iter().map(trained).chain(again).collect()
 }
 
 fn fresh(options: TrainerOptions) -> Trainer {
@@ -93,15 +109,90 @@ fn a_trainer_that_was_saved_without_a_name_is_a_tgn() {
     run(&stream, &mut trainer, 0..2, Sight::BeforeBatch);
     let mut bytes = Vec::new();
     trainer.save(&mut bytes).unwrap();
-    // Magic, the name behind its length, the fields behind their number: without the name and the two newest fields.
+    // Magic, the name behind its length, the fields behind their number: without the name and the five newest fields.
     let fields = 16 + "tgn".len();
     let count = u64::from_le_bytes(*bytes[fields..].first_chunk().unwrap()) as usize;
-    let (first, rest) = (&bytes[fields + 8..][..8 * (count - 2)], &bytes[fields + 8 + 8 * count..]);
-    let old = [&b"EVGTRNR1"[..], &(count as u64 - 2).to_le_bytes(), first, rest].concat();
+    let (first, rest) = (&bytes[fields + 8..][..8 * (count - 5)], &bytes[fields + 8 + 8 * count..]);
+    let old = [&b"EVGTRNR1"[..], &(count as u64 - 5).to_le_bytes(), first, rest].concat();
     let restored = Trainer::load(options, &Device::Cpu, &mut &old[..]).unwrap();
     assert_eq!((weights(&restored), restored.steps()), (weights(&trainer), trainer.steps()));
     let error = Trainer::load(models()[3], &Device::Cpu, &mut &old[..]).err();
     assert!(matches!(&error, Some(LoadError::Model { wanted: "graphmixer", .. })), "{error:?}");
+}
+
+#[test]
+fn a_trainer_that_was_saved_with_other_types_of_edges_is_refused_by_name() {
+    let (plain, typed) = (models()[0], *models().last().unwrap());
+    let mut bytes = Vec::new();
+    fresh(typed).save(&mut bytes).unwrap();
+    let wider =
+        |width| TrainerOptions { model: typed.model.with_edge_types(EdgeTypes::new(9, width)), ..typed };
+    assert!(Trainer::load(wider(3), &Device::Cpu, &mut &bytes[..]).is_ok());
+    let error = Trainer::load(wider(4), &Device::Cpu, &mut &bytes[..]).err();
+    assert!(matches!(error, Some(LoadError::Option { option: "edge_type_dim", .. })), "{error:?}");
+    bytes.clear();
+    fresh(plain).save(&mut bytes).unwrap();
+    let types = EdgeTypes::new(2, 3);
+    let typed = TrainerOptions { model: plain.model.with_edge_types(types), ..plain };
+    let error = Trainer::load(typed, &Device::Cpu, &mut &bytes[..]).err();
+    let Some(LoadError::Option { option: "edge_types", saved, wanted }) = error else { panic!("{error:?}") };
+    assert_eq!((saved, wanted), (0.0, 2.0));
+}
+
+/// Rounds in which everybody is met once, as one of two types, each followed by a round in which those of the second
+/// type are met again, twice: the sources, the destinations and the types, two batches a round.
+fn rounds(number: u64) -> (Vec<NodeId>, Vec<NodeId>, Vec<u16>) {
+    let (mut src, mut dst, mut types) = (vec![], vec![], vec![]);
+    let shuffled = |mut nodes: Vec<u32>, key| {
+        for i in 1..nodes.len() {
+            nodes.swap(i, rng::below([93, key, i as u64, 0], i as u32 + 1) as usize);
+        }
+        nodes
+    };
+    for round in 0..number {
+        let everybody = shuffled((SOURCES..SOURCES + BATCH as u32).collect(), 2 * round);
+        let liked = &everybody[BATCH / 2..];
+        let again = shuffled([liked, liked].concat(), 2 * round + 1);
+        let kinds = everybody.iter().map(|node| 1 + u16::from(liked.contains(node)));
+        types.extend(kinds);
+        types.extend([0; BATCH]);
+        dst.extend(everybody.iter().chain(&again).copied().map(NodeId));
+        src.extend((0..2 * BATCH as u64).map(|i| NodeId(rng::below([94, round, i, 0], SOURCES))));
+    }
+    (src, dst, types)
+}
+
+#[test]
+fn what_the_type_of_an_event_decides_is_learned_by_who_sees_types() {
+    let (src, dst, types) = rounds(150);
+    let times = (0..src.len() as i64).map(EventTime).collect();
+    let anybody = |i| NodeId(SOURCES + rng::below([95, i, 0, 0], BATCH as u32));
+    let against = (0..src.len() as u64).map(anybody).collect();
+    let mut stream = Stream::over(src, dst, times, against);
+    let [blind, seeing] = [FeatureStore::new(1), FeatureStore::new(2)];
+    for (edge, &kind) in (0..).zip(&types) {
+        seeing.set(edge, &[f32::from(kind), 0.0]).unwrap();
+    }
+    let [blind, seeing] = [Arc::new(blind), Arc::new(seeing)];
+    for kind in [models()[0], models()[3]] {
+        let mut precision = |rows: &Arc<FeatureStore>, types| {
+            stream.edge_features = rows.clone();
+            let model = kind.model.with_features(1, 0).with_edge_types(types).with_dropout(0.0);
+            let mut trainer = fresh(TrainerOptions { model, learning_rate: 1e-2, ..kind });
+            let steps = (0..stream.batches())
+                .map(|b| stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train));
+            let late = steps.collect::<Vec<_>>().split_off(200);
+            let again = late.iter().skip(1).step_by(2);
+            let found: Vec<f64> =
+                again.filter_map(|step| average_precision(&step.positive, &step.negative)).collect();
+            assert_eq!(found.len(), 50);
+            found.iter().sum::<f64>() / 50.0
+        };
+        let (without, with) =
+            (precision(&blind, EdgeTypes::default()), precision(&seeing, EdgeTypes::new(2, 3)));
+        // Half of the negatives are of the type that is met again, and as likely as what happened.
+        assert!(without < 0.57 && with > 0.63, "{}: {without} and {with}", kind.model.name());
+    }
 }
 
 #[test]
@@ -126,7 +217,11 @@ fn own_features_show(
     step: fn(&Stream, &mut Trainer, usize) -> Vec<f32>,
 ) -> bool {
     let (stream, changed) = (make(), make());
-    changed.edge_features.set(3 * BATCH as u64 - 1, &[9.0, -9.0]).unwrap();
+    let (edge, mut row) = (3 * BATCH as u64 - 1, [0.0; 2]);
+    changed.edge_features.row_into(edge, &mut row).unwrap();
+    // Of an edge that has a type nothing else is changed.
+    let row = if options.model.needs().edge_types > 0 { [9.0, row[1]] } else { [9.0, -9.0] };
+    changed.edge_features.set(edge, &row).unwrap();
     let scores = |stream: &Stream| {
         let mut trainer = fresh(options);
         (0..4).map(|b| step(stream, &mut trainer, b)).collect::<Vec<_>>()

@@ -200,6 +200,7 @@ fn promtool_reads_every_query() {
 const ABSENT: &[(&str, &str)] = &[("evergraph_ingest_lag_records", "there is no Kafka here")];
 const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
+    ("evergraph_graph_unknown_type_edges_total", "types are not told apart"),
     ("evergraph_ingest_paused", "nothing holds the sources up"),
     ("evergraph_log_commit_failures_total", "the disk works"),
     ("evergraph_log_disk_full", "the disk has room"),

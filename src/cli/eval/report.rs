@@ -13,6 +13,7 @@ use super::plot::Curve;
 use super::values::{file_name, name_of};
 use super::{BankName, EvalArgs, ModelName, ProtocolName};
 use crate::cli::machine;
+use crate::model::EdgeTypes;
 use crate::model::walk::Decay;
 use crate::train::evaluate::dyglib::DyglibReport;
 use crate::train::evaluate::mrr::MrrReport;
@@ -51,17 +52,25 @@ impl Report {
             report.set("masked", args.masked.as_deref().map_or_else(|| "drawn".to_owned(), file_name));
             report.set_measured("mrr_candidates", args.candidates);
         }
-        report.model(args, prequential);
+        report.model(args, stream, prequential);
         report.set("machine", machine::facts(threads));
         report
     }
 
     /// What the model was made of.
-    fn model(&mut self, args: &EvalArgs, prequential: bool) {
+    fn model(&mut self, args: &EvalArgs, stream: &Stream, prequential: bool) {
         if let Some(model) = args.model_options() {
             self.set("learning_rate", args.learning_rate);
             self.set("embedding_dim", model.needs().embedding_dim);
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
+            if let Some(aggregator) = args.aggregator {
+                self.set("aggregator", name_of(aggregator));
+            }
+            if args.edge_types > 0 {
+                self.set("edge_types", args.edge_types);
+                self.set("edge_type_dim", args.edge_type_dim);
+                self.set("unknown_type_events_count", unknown_types(stream, model.edge_types()));
+            }
             if prequential {
                 self.set("sight", name_of(args.sight));
             }
@@ -252,6 +261,11 @@ impl Report {
             fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
         }
     }
+}
+
+/// How many events have a type that the model takes for none.
+fn unknown_types(stream: &Stream, known: EdgeTypes) -> usize {
+    stream.types().iter().filter(|kind| !known.knows(**kind)).count()
 }
 
 /// The number as it was written: 0.1 in 32 bits is 0.1, not what 64 bits make of it.

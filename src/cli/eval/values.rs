@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
+use crate::model::tgn::{Aggregator, Embedding};
 use crate::model::walk::Decay;
 use crate::model::{
     DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
@@ -54,11 +55,18 @@ impl ModelName {
         })
     }
 
-    /// The same with embeddings of `width` values, if one is given.
+    /// The same with embeddings of `width` values, if one is given. Where the embedding is the memory row, that is as
+    /// wide.
     #[must_use]
     pub fn shaped(self, width: Option<u32>) -> Option<ModelOptions> {
         let options = self.options()?;
-        Some(width.map_or(options, |width| options.with_embedding_dim(width as usize)))
+        let Some(width) = width.map(|width| width as usize) else { return Some(options) };
+        Some(match options.with_embedding_dim(width) {
+            ModelOptions::Tgn(tgn) if tgn.embedding != Embedding::Attention => {
+                TgnOptions { memory_dim: width, ..tgn }.into()
+            }
+            options => options,
+        })
     }
 }
 
@@ -84,6 +92,24 @@ impl BankName {
             Self::Window => BankRule::Window,
             Self::RepeatInterval => BankRule::RepeatInterval,
             Self::RepeatThreshold => BankRule::RepeatThreshold,
+        }
+    }
+}
+
+/// Which of a batch's messages for one node waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AggregatorName {
+    /// The last one
+    Last,
+    /// The mean of all
+    Mean,
+}
+
+impl From<AggregatorName> for Aggregator {
+    fn from(name: AggregatorName) -> Self {
+        match name {
+            AggregatorName::Last => Self::Last,
+            AggregatorName::Mean => Self::Mean,
         }
     }
 }

@@ -1,18 +1,21 @@
 //! TGN: a node remembers, and is seen together with its recent neighbors.
 //!
 //! The model is that of Rossi et al., "Temporal Graph Networks for Deep Learning on Dynamic Graphs" (2020), with the
-//! attention block in common use since: recurrent memory, identity messages, last-message aggregation, one layer of
+//! attention block in common use since: recurrent memory, identity messages, the last of them or their mean, one layer of
 //! temporal attention with residual and layer norm, a two-layer merge with the node's own row, and a two-layer link
 //! predictor. Other choices of updater and embedding make it JODIE ([`TgnOptions::jodie`]). The time encoding is
 //! fixed: trained on raw seconds its gradient is as large as the time differences and wrecks the low frequencies in
 //! one step.
 //!
-//! The computation is in `updater` (memory) and `embedding`; this file only builds and finds parameters.
+//! The computation is in `aggregator` (which message waits), `updater` (memory) and `embedding`; this file only builds
+//! and finds parameters.
 
+mod aggregator;
 mod embedding;
 mod options;
 mod updater;
 
+pub use aggregator::Aggregator;
 pub use options::{Embedding, TgnOptions, Updater};
 
 use super::attention::{AttentionBlock, Output, Projections};
@@ -28,6 +31,7 @@ pub(super) struct Tgn {
     time: TimeEncoder,
     updater: Cell,
     features: Option<ParamId>,
+    types: Option<ParamId>,
     embedding: Module,
     pub link: LinkPredictor,
 }
@@ -65,16 +69,17 @@ impl Tgn {
         } else {
             None
         };
+        let types = options.edge_types.build(b)?;
         let embedding = match (options.embedding, begun) {
             (Embedding::Time, _) => Module::Time(Gaps::build(b, memory_dim)?),
             (_, Some((projections, merge))) => {
                 let output = Output::build(b, "attention", width)?;
-                Module::Attention(AttentionBlock { projections, output, merge, heads, dropout })
+                Module::Attention(AttentionBlock { projections, output, merge, types, heads, dropout })
             }
             _ => Module::Identity,
         };
         let time = TimeEncoder::fixed(options.time_dim);
-        Ok(Self { options, time, updater, features, embedding, link })
+        Ok(Self { options, time, updater, features, types, embedding, link })
     }
 
     fn build_updater(options: &TgnOptions, b: &mut Builder<'_>) -> Result<Cell, ModelError> {

@@ -1,6 +1,8 @@
 //! The shape of a TGN: every number that decides which parameters exist and what they mean. Knows nothing of
 //! learning rates or batches: those belong to the trainer.
 
+use super::Aggregator;
+use crate::model::EdgeTypes;
 use crate::model::needs::{Needs, OptionsError, Shape, check_heads};
 
 /// What turns a message into memory.
@@ -32,7 +34,7 @@ pub struct TgnOptions {
     pub time_dim: usize,
     /// Width of an embedding; at least 1, and `memory_dim` without attention.
     pub embedding_dim: usize,
-    /// Attention heads; divides `memory_dim + time_dim`.
+    /// Attention heads; divides `memory_dim + time_dim` where there is attention.
     pub heads: usize,
     /// Most recent neighbors K looked at per seed; at least 1. Without attention none are.
     pub fanout: usize,
@@ -41,9 +43,13 @@ pub struct TgnOptions {
     pub node_feature_dim: usize,
     /// Width d_e of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
+    /// Types of edges that are told apart.
+    pub edge_types: EdgeTypes,
     /// Share of values dropped while training, on attention weights and on the attention output, or on the
     /// embedding where there is no attention; in `0.0..1.0`.
     pub dropout: f32,
+    /// Which of a batch's messages for one node waits for it.
+    pub aggregator: Aggregator,
     /// What turns a message into memory.
     pub updater: Updater,
     /// What turns memory into an embedding.
@@ -60,7 +66,9 @@ impl Default for TgnOptions {
             fanout: 10,
             node_feature_dim: 0,
             edge_feature_dim: 0,
+            edge_types: EdgeTypes::default(),
             dropout: 0.1,
+            aggregator: Aggregator::Last,
             updater: Updater::Gru,
             embedding: Embedding::Attention,
         }
@@ -81,16 +89,16 @@ impl TgnOptions {
         self.memory_dim + self.time_dim
     }
 
-    /// Width of a slot of the attention: neighbor row, edge features, time encoding.
+    /// Width of a slot of the attention: neighbor row, type and features of the edge, time encoding.
     #[must_use]
     pub fn slot_dim(&self) -> usize {
-        self.memory_dim + self.edge_feature_dim + self.time_dim
+        self.memory_dim + self.edge_types.width + self.edge_feature_dim + self.time_dim
     }
 
-    /// Width of a raw message: own row, other's row, edge features, time encoding.
+    /// Width of a raw message: own row, other's row, type and features of the edge, time encoding.
     #[must_use]
     pub fn message_dim(&self) -> usize {
-        2 * self.memory_dim + self.edge_feature_dim + self.time_dim
+        2 * self.memory_dim + self.edge_types.width + self.edge_feature_dim + self.time_dim
     }
 
     /// Whether node features need a projection before they are added to memory rows.
@@ -104,7 +112,12 @@ impl TgnOptions {
     pub fn needs(&self) -> Needs {
         let fanout = if self.embedding == Embedding::Attention { self.fanout } else { 0 };
         let features = [self.node_feature_dim, self.edge_feature_dim];
-        Needs { memory_dim: self.memory_dim, ..Needs::recent(fanout, 1, features, self.embedding_dim) }
+        let shown = Needs::recent(fanout, 1, features, self.edge_types, self.embedding_dim);
+        let averaged = match self.aggregator {
+            Aggregator::Last => 0,
+            Aggregator::Mean => self.edge_feature_dim + self.time_dim,
+        };
+        Needs { memory_dim: self.memory_dim, mail_dim: self.memory_dim + averaged, ..shown }
     }
 }
 
@@ -120,16 +133,19 @@ impl Shape for TgnOptions {
     }
 
     fn check_widths(&self) -> Result<(), OptionsError> {
-        check_heads(self.heads, &[(self.attention_dim(), "memory_dim + time_dim")])?;
-        let (embedding, memory) = (self.embedding_dim, self.memory_dim);
-        if self.embedding != Embedding::Attention && embedding != memory {
-            return Err(OptionsError::EmbeddingWidth { embedding, memory });
+        if self.embedding == Embedding::Attention {
+            return check_heads(self.heads, &[(self.attention_dim(), "memory_dim + time_dim")]);
         }
-        Ok(())
+        let (embedding, memory) = (self.embedding_dim, self.memory_dim);
+        if embedding == memory { Ok(()) } else { Err(OptionsError::EmbeddingWidth { embedding, memory }) }
     }
 
     fn choices(&self) -> Vec<(&'static str, usize)> {
-        vec![("updater", self.updater as usize), ("embedding", self.embedding as usize)]
+        vec![
+            ("updater", self.updater as usize),
+            ("embedding", self.embedding as usize),
+            ("aggregator", self.aggregator as usize),
+        ]
     }
 }
 

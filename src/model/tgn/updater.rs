@@ -4,9 +4,10 @@
 //! message itself is a constant, stored one batch earlier. Only nodes with a pending message go through
 //! the cell; the others keep their row. Writing `S*` back is the state's business, not done here.
 //!
-//! The features of a message's edge are not in the message: the caller has gathered them.
+//! The features of a message's edge are not in the message: the caller has gathered them. A mean of messages holds them
+//! (see `aggregator`).
 
-use super::{Cell, Tgn};
+use super::{Aggregator, Cell, Tgn};
 use crate::event::NodeId;
 use crate::model::{MailRows, TgnState};
 use crate::nn::{Tape, Var};
@@ -42,7 +43,8 @@ impl Tgn {
         tape.overlay_rows(rows, pending, updated)
     }
 
-    /// Raw messages `[pending, message_dim]`: `[s_u ; s_v ; e ; phi(t - tau_u)]`.
+    /// Raw messages `[pending, message_dim]`: `[s_u ; s_v ; e ; phi(t - tau_u)]`, with the row of its type before what
+    /// else is known of the edge.
     fn messages(
         &self,
         tape: &mut Tape<'_>,
@@ -51,22 +53,53 @@ impl Tgn {
         (nodes, mails): (&[NodeId], MailRows<'_>),
         pending: &[u32],
     ) -> Var {
+        if self.options.aggregator == Aggregator::Mean {
+            return self.mean_messages(tape, own, state, nodes, pending);
+        }
         let memory_dim = self.options.memory_dim;
-        let mail_dim = memory_dim + self.options.edge_feature_dim;
-        let mut brought = tape.take(pending.len(), mail_dim);
-        let mut deltas = Vec::with_capacity(pending.len());
-        for (slot, row) in pending.iter().zip(brought.data_mut().chunks_exact_mut(mail_dim)) {
+        let (mut others, mut deltas) = (tape.take(pending.len(), memory_dim), Vec::new());
+        let (mut features, mut kinds) = (tape.take(pending.len(), self.options.edge_feature_dim), Vec::new());
+        for (i, (slot, row)) in pending.iter().zip(others.data_mut().chunks_exact_mut(memory_dim)).enumerate()
+        {
             let node = nodes[*slot as usize];
             let Some(message) = state.mailbox.pending(node) else { continue };
-            let Some(features) = mails.of(*slot as usize) else {
+            let Some((kind, values)) = mails.of(*slot as usize) else {
                 panic!("the rows that were gathered lack the pending message of node {}", node.0)
             };
-            row[..memory_dim].copy_from_slice(message.mail);
-            row[memory_dim..].copy_from_slice(features);
+            row.copy_from_slice(message.mail);
+            features.row_mut(i).copy_from_slice(values);
+            kinds.push(kind);
             deltas.push(state.since_update(node, message.time));
         }
-        let brought = tape.constant(brought);
+        let (others, features) = (tape.constant(others), tape.constant(features));
         let since = tape.time_encoding(&deltas, &self.time);
-        tape.concat(&[own, brought, since])
+        let Some(types) = self.types else { return tape.concat(&[own, others, features, since]) };
+        let types = tape.param(types);
+        let kinds = tape.gather(types, kinds);
+        tape.concat(&[own, others, kinds, features, since])
+    }
+
+    /// The same where means of messages wait: all but s_u and the rows of types is in the mailbox.
+    fn mean_messages(
+        &self,
+        tape: &mut Tape<'_>,
+        own: Var,
+        state: &TgnState,
+        nodes: &[NodeId],
+        pending: &[u32],
+    ) -> Var {
+        let (memory_dim, width) = (self.options.memory_dim, state.mailbox.dimension());
+        let (mut others, mut rest) =
+            (tape.take(pending.len(), memory_dim), tape.take(pending.len(), width - memory_dim));
+        let waiting = || pending.iter().map(|&slot| nodes[slot as usize]);
+        for (i, message) in waiting().filter_map(|node| state.mailbox.pending(node)).enumerate() {
+            let (other, edge_and_time) = message.mail.split_at(memory_dim);
+            others.row_mut(i).copy_from_slice(other);
+            rest.row_mut(i).copy_from_slice(edge_and_time);
+        }
+        let (others, rest) = (tape.constant(others), tape.constant(rest));
+        let Some(types) = self.types else { return tape.concat(&[own, others, rest]) };
+        let kinds = self.mean_types(tape, types, state, waiting());
+        tape.concat(&[own, others, kinds, rest])
     }
 }

@@ -1,24 +1,33 @@
 //! [`Candidates`]: the destinations that an event's true destination is ranked among.
 
-use hashbrown::HashSet;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
 
 use super::{Contender, EvaluationError};
 use crate::event::NodeId;
+use crate::train::RankQuery;
 use crate::train::negative::{DestinationPool, shuffle_front};
 use crate::train::protocol::{Batch, Draw, ProtocolError};
 use crate::train::ranking::{RankMeter, rank};
 use crate::train::stream::Stream;
 
+/// Nodes that a contender is asked about at once, at most, unless one event has more candidates.
+const ASKED_TOGETHER: usize = 2048;
+
 /// Keeps the draw among a source's own destinations apart from that among all.
 const HISTORICAL: u64 = 0x6869_7374_6f72_6963;
 
-/// Where the candidates of an event come from. Its true destination is never one of them.
+/// Where the candidates of an event come from. Its true destination is never one of them, and neither is, of those that
+/// are drawn, another one that its source met at the same time.
 #[derive(Clone, Debug)]
 pub enum Candidates {
     /// Drawn uniformly, with replacement, from the distinct destinations of the stream.
     Drawn {
         /// The destinations.
         pool: DestinationPool,
+        /// What else is true.
+        true_too: TrueToo,
         /// Candidates per event.
         count: usize,
         /// Seed of the draw.
@@ -31,6 +40,8 @@ pub enum Candidates {
         met: Vec<Vec<NodeId>>,
         /// All destinations.
         pool: DestinationPool,
+        /// What else is true.
+        true_too: TrueToo,
         /// Candidates per event.
         count: usize,
         /// Seed of the draw.
@@ -52,7 +63,8 @@ impl Candidates {
     /// stream.
     #[must_use]
     pub fn drawn(stream: &Stream, count: usize, seed: u64) -> Self {
-        Self::Drawn { pool: all(stream), count, seed: Draw::Candidates.seed(seed, 0) }
+        let (pool, true_too, seed) = (all(stream), TrueToo::of(stream), Draw::Candidates.seed(seed, 0));
+        Self::Drawn { pool, true_too, count, seed }
     }
 
     /// `count` candidates per event, drawn by `seed`: half of them destinations that the event's source has
@@ -66,7 +78,8 @@ impl Candidates {
                 met[src.index()].push(dst);
             }
         }
-        Self::Historical { met, pool: all(stream), count, seed: Draw::Candidates.seed(seed, 0) }
+        let (pool, true_too, seed) = (all(stream), TrueToo::of(stream), Draw::Candidates.seed(seed, 0));
+        Self::Historical { met, pool, true_too, count, seed }
     }
 
     /// The candidates of the events of rows `first..first + events`, the part called `part`, one event after
@@ -108,13 +121,17 @@ impl Candidates {
     /// Fills `out` with the candidates of the event of row `row`, from `src` to `dst`.
     fn of(&self, row: usize, src: NodeId, dst: NodeId, out: &mut Vec<NodeId>) {
         match self {
-            Self::Drawn { pool, count, seed } => pool.draw(*seed, row as u64, *count, out),
-            Self::Historical { met, pool, count, seed } => {
+            Self::Drawn { pool, true_too, count, seed } => {
+                pool.draw(*seed, row as u64, *count, out);
+                out.retain(|&other| !true_too.has(row, other));
+            }
+            Self::Historical { met, pool, true_too, count, seed } => {
                 let mut own: Vec<NodeId> = met.get(src.index()).cloned().unwrap_or_default();
-                own.retain(|&other| other != dst);
+                own.retain(|&other| other != dst && !true_too.has(row, other));
                 let half = own.len().min(count / 2);
                 shuffle_front(&mut own, half, [HISTORICAL, *seed, row as u64]);
                 pool.draw(*seed, row as u64, count - half, out);
+                out.retain(|&other| !true_too.has(row, other));
                 out.extend_from_slice(&own[..half]);
             }
             Self::Given { first, count, dst } => {
@@ -133,20 +150,65 @@ impl Candidates {
         batch: &Batch,
         ranks: &mut RankMeter,
     ) -> Result<(), EvaluationError> {
-        let (mut others, mut asked) = (Vec::new(), Vec::new());
-        for (((&row, &src), &dst), &time) in
-            batch.rows.iter().zip(&batch.src).zip(&batch.dst).zip(&batch.times)
-        {
-            self.of(row, src, dst, &mut others);
-            asked.clear();
-            asked.push(dst);
-            asked.extend_from_slice(&others);
-            let scores = contender.score_candidates(src, time, &asked)?;
-            if let Some((&positive, others)) = scores.split_first() {
-                ranks.push(rank(positive, others));
+        let mut others = Vec::new();
+        let together = (ASKED_TOGETHER / (self.count() + 2)).max(1);
+        let events: Vec<usize> = (0..batch.rows.len()).collect();
+        for events in events.chunks(together) {
+            let mut asked: Vec<Vec<NodeId>> = Vec::with_capacity(events.len());
+            for &event in events {
+                let dst = batch.dst[event];
+                self.of(batch.rows[event], batch.src[event], dst, &mut others);
+                asked.push(std::iter::once(dst).chain(others.iter().copied()).collect());
+            }
+            let query = |(&event, candidates)| {
+                let (src, time) = (batch.src[event], batch.times[event]);
+                RankQuery { src, time, candidates }
+            };
+            let queries: Vec<_> = events.iter().zip(asked.iter().map(Vec::as_slice)).map(query).collect();
+            for scores in contender.score_queries(&queries)? {
+                if let Some((&positive, others)) = scores.split_first() {
+                    ranks.push(rank(positive, others));
+                }
             }
         }
         Ok(())
+    }
+}
+
+/// True destinations of events whose source met more than one at the same time, by row, ascending. Events of one source
+/// and time share theirs.
+#[derive(Clone, Debug, Default)]
+pub struct TrueToo(HashMap<usize, Arc<[NodeId]>>);
+
+impl TrueToo {
+    /// Those of all events of a stream; few have any.
+    fn of(stream: &Stream) -> Self {
+        let (src, dst, times) = (stream.src(), stream.dst(), stream.times());
+        let mut found = HashMap::new();
+        let mut first = 0;
+        for moment in times.chunk_by(|a, b| a == b) {
+            let rows = first..first + moment.len();
+            first = rows.end;
+            if rows.len() == 1 {
+                continue;
+            }
+            let mut met: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+            rows.clone().for_each(|row| met.entry(src[row]).or_default().push(dst[row]));
+            met.values_mut().for_each(|all| {
+                all.sort_unstable();
+                all.dedup();
+            });
+            met.retain(|_, all| all.len() > 1);
+            let met: HashMap<NodeId, Arc<[NodeId]>> =
+                met.into_iter().map(|(src, all)| (src, all.into())).collect();
+            found.extend(rows.filter_map(|row| Some((row, met.get(&src[row])?.clone()))));
+        }
+        Self(found)
+    }
+
+    /// Whether `other` is a true destination of the event of row `row`, though perhaps of another event.
+    fn has(&self, row: usize, other: NodeId) -> bool {
+        self.0.get(&row).is_some_and(|all| all.binary_search(&other).is_ok())
     }
 }
 
@@ -173,6 +235,21 @@ mod tests {
             let own: HashSet<_> = found[found.len() - 15..].iter().map(|node| node.0).collect();
             let met = |node: u32| (0..200).any(|row| stream.src()[row] == src && stream.dst()[row].0 == node);
             assert!(own.len() == 15 && own.iter().all(|&node| met(node)));
+        }
+        // At the time of row 300 its source meets one more.
+        let busy =
+            of_events((0..400).map(|t| if t == 301 { (0, 105, 300) } else { (t % 4, 100 + t % 80, t) }));
+        let (src, dst, more) = (busy.src()[300], busy.dst()[300], busy.dst()[301]);
+        assert_eq!((src, busy.times()[300]), (busy.src()[301], busy.times()[301]));
+        for seed in 0..20 {
+            for candidates in
+                [Candidates::drawn(&busy, 2000, seed), Candidates::historical(&busy, 200, 2000, seed)]
+            {
+                candidates.of(300, src, dst, &mut found);
+                assert!(found.len() > 1800 && !found.contains(&dst) && !found.contains(&more));
+                candidates.of(299, busy.src()[299], busy.dst()[299], &mut found);
+                assert!(found.contains(&more), "at another time it is one of many");
+            }
         }
         let all = Candidates::historical(&stream, 0, 30, 5);
         all.of(399, stream.src()[399], NodeId::NONE, &mut found);

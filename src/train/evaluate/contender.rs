@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use super::{EvaluationError, Progress, Stage, Watch};
 use crate::event::{EventTime, NodeId};
-use crate::train::StepMode;
 use crate::train::protocol::{Batch, NegativeSource};
 use crate::train::ranking::RankingMeter;
 use crate::train::stream::Stream;
+use crate::train::{RankQuery, StepMode};
 
 /// Scores of one batch: one positive and one negative per event, the higher the likelier.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,6 +39,14 @@ pub trait Contender {
         time: EventTime,
         candidates: &[NodeId],
     ) -> Result<Vec<f32>, EvaluationError>;
+
+    /// The same for each of several queries. A contender that is faster asked at once has its own way.
+    ///
+    /// # Errors
+    /// As [`Self::score_candidates`].
+    fn score_queries(&self, queries: &[RankQuery<'_>]) -> Result<Vec<Vec<f32>>, EvaluationError> {
+        queries.iter().map(|query| self.score_candidates(query.src, query.time, query.candidates)).collect()
+    }
 }
 
 /// A contender that can go through a training part, more than once if it learns.

@@ -7,14 +7,14 @@
 use super::node_label::Encoder;
 use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
 use crate::event::{EventTime, NodeId};
-use crate::feature::FeatureStore;
+use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphOptions, GraphStore, GraphView};
-use crate::model::{TgnState, Weights};
+use crate::model::{EdgeTypes, TgnState, Weights};
 use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::protocol::{Batch, Populations};
 use crate::train::replay::{self, ReplayOptions};
 use crate::train::stream::Stream;
-use crate::train::{DestinationPool, PreparedBatch, Preparer, StepMode, Trainer, World};
+use crate::train::{DestinationPool, PreparedBatch, Preparer, RankQuery, StepMode, Trainer, World};
 
 /// Feature rows of a stream, by edge id and by node id.
 pub struct StreamFeatures {
@@ -23,16 +23,23 @@ pub struct StreamFeatures {
 }
 
 impl StreamFeatures {
-    /// The feature rows of all events. Events without a row have zeros.
+    /// The rows of all events, for a model that tells these types apart. Events without features have zeros.
     ///
     /// # Errors
     /// When rows have different lengths.
-    pub fn new(stream: &Stream) -> Result<Self, EvaluationError> {
-        let edges = FeatureStore::new(stream.feature_dimension());
-        for row in 0..stream.len() {
-            let values = stream.features(row);
-            if !values.is_empty() {
-                edges.set(row as u64, values)?;
+    pub fn new(stream: &Stream, types: EdgeTypes) -> Result<Self, EvaluationError> {
+        let dimension = stream.feature_dimension();
+        let edges = FeatureStore::new(types.row_dim(dimension));
+        let mut row = Vec::new();
+        for (event, &kind) in stream.types().iter().enumerate() {
+            let values = stream.features(event);
+            if values.len() != dimension && !values.is_empty() {
+                let (index, expected, found) = (event as u64, dimension, values.len());
+                return Err(FeatureError::Dimension { index, expected, found }.into());
+            }
+            types.put_row(kind, values, dimension, &mut row);
+            if row.iter().any(|value| *value != 0.0) {
+                edges.set(event as u64, &row)?;
             }
         }
         Ok(Self { edges, nodes: FeatureStore::new(0) })
@@ -64,7 +71,7 @@ impl Learned {
         populations: &Populations,
         trainer: Trainer,
     ) -> Result<Self, EvaluationError> {
-        let features = StreamFeatures::new(stream)?;
+        let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
         let training = GraphStore::new(GraphOptions::default());
         let rows = 0..populations.split.validation;
         training.apply(&stream.edge_batch(rows, |row| populations.is_train(row)))?;
@@ -90,6 +97,15 @@ impl Contender for Learned {
     ) -> Result<Vec<f32>, EvaluationError> {
         let world = self.features.world(self.everything.view());
         Ok(self.trainer.score_candidates(&world, src, time, candidates)?)
+    }
+
+    fn score_queries(&self, queries: &[RankQuery<'_>]) -> Result<Vec<Vec<f32>>, EvaluationError> {
+        // One alone may have candidates without end.
+        if let [RankQuery { src, time, candidates }] = queries {
+            return Ok(vec![self.score_candidates(*src, *time, candidates)?]);
+        }
+        let world = self.features.world(self.everything.view());
+        Ok(self.trainer.score_queries(&world, queries)?)
     }
 }
 
@@ -168,7 +184,8 @@ impl<'a> TestThenTrain<'a> {
     /// # Errors
     /// When feature rows of the stream have different lengths.
     pub fn new(stream: &'a Stream, trainer: Trainer, sight: Sight) -> Result<Self, EvaluationError> {
-        let (features, graph) = (StreamFeatures::new(stream)?, GraphStore::new(GraphOptions::default()));
+        let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
+        let graph = GraphStore::new(GraphOptions::default());
         let (batch, replayed) = (PreparedBatch::default(), PreparedBatch::default());
         let (replays, pool, old) = (ReplayOptions::default(), DestinationPool::new(), Batch::default());
         Ok(Self { stream, trainer, features, graph, sight, batch, replays, pool, old, replayed })

@@ -1,0 +1,142 @@
+//! What an operator decides about the weights that are served, while no daemon runs on the data directory: which version
+//! is promoted, or that the one before is served again. The gate does the same by itself (see `learner::gate`); what is
+//! decided here rests on no figures, and the gate goes on from it when the daemon starts.
+//!
+//! ```text
+//! promote V    V is published, what was published is kept; the candidate is trained on as it is
+//! roll back    the kept version is published again, and the candidate goes on from it
+//! ```
+//! The newest checkpoint is written anew in its place, as a whole or not at all, and the catalog records the decision.
+//! Versions are found in the checkpoints that are there: each holds the candidate of its time, and the published and
+//! the kept version. The gate is not bound by it: a candidate that is not behind is promoted at the end of the next
+//! window.
+
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::checkpoints::{Checkpoints, unix_ms};
+use super::{Store, restore};
+use crate::catalog::DecisionRow;
+use crate::config::Config;
+use crate::device::Device;
+use crate::learner::checkpoint::Checkpoint;
+use crate::learner::{Gate, Learned, Verdict};
+use crate::log::LogReaders;
+use crate::model::Weights;
+
+/// Makes a version of the weights the one that is served. Returns the decision as it was recorded.
+///
+/// # Errors
+/// When a daemon runs on the data directory, nothing was learned there yet, no gate stands before the weights, the
+/// version is served already or is in no checkpoint, or files cannot be read or written.
+pub fn promote(config: &Config, version: u64) -> Result<DecisionRow> {
+    decide(config, Verdict::Promoted, |Learned { trainer, gate, .. }, older| {
+        let gate = gate.as_mut().context(NO_GATE)?;
+        let served = gate.published().map(|weights| weights.version);
+        ensure!(served != Some(version), "version {version} is served already");
+        let mut known = vec![trainer.weights()];
+        known.extend([gate.published(), gate.kept()].into_iter().flatten().cloned());
+        let found = known.iter().find(|weights| weights.version == version).cloned();
+        let found = match found {
+            Some(found) => found,
+            None => {
+                let there = older()?;
+                known.extend(there);
+                let found = known.iter().find(|weights| weights.version == version).cloned();
+                found.with_context(|| {
+                    let mut versions: Vec<u64> = known.iter().map(|weights| weights.version).collect();
+                    versions.sort_unstable_by(|a, b| b.cmp(a));
+                    versions.dedup();
+                    format!("version {version} is in no checkpoint; there are {versions:?}")
+                })?
+            }
+        };
+        gate.promote(found);
+        Ok(())
+    })
+}
+
+/// Makes the version that was served before the one that is the one that is served, and lets the candidate go on from
+/// it. Returns the decision as it was recorded.
+///
+/// # Errors
+/// As [`promote`], or when no version is kept.
+pub fn roll_back(config: &Config) -> Result<DecisionRow> {
+    decide(config, Verdict::RolledBack, |Learned { trainer, gate, .. }, _| {
+        let gate = gate.as_mut().context(NO_GATE)?;
+        ensure!(
+            gate.kept().is_some(),
+            "no version is kept from before the one that is served: there is nothing to roll back to"
+        );
+        if let Some(kept) = gate.roll_back() {
+            trainer.set_weights(kept).context("the candidate cannot go on from the kept weights")?;
+        }
+        Ok(())
+    })
+}
+
+const NO_GATE: &str = "learner.gate.enabled is false: the weights are served as they are trained";
+
+/// Lets `change` change what the newest checkpoint holds, writes it back and records the decision. `change` can ask for
+/// the versions in the other checkpoints.
+fn decide(
+    config: &Config,
+    verdict: Verdict,
+    change: impl FnOnce(&mut Learned, &dyn Fn() -> Result<Vec<Weights>>) -> Result<()>,
+) -> Result<DecisionRow> {
+    let dir = &config.data.dir;
+    let made = dir.join("catalog.sqlite").exists();
+    ensure!(made, "{} holds no data of a daemon; --data names the directory of its data.dir", dir.display());
+    let store = Store::open(config).context("this works on the data of a daemon that is stopped")?;
+    let (checkpoints, log) = (&store.checkpoints, store.log.readers());
+    let Some(newest) = checkpoints.newest(&log)? else {
+        bail!("no checkpoint in {}: nothing was learned yet", checkpoints.dir().display())
+    };
+    let mut head = newest.file.head;
+    let mut learned = open(config, checkpoints, newest)?;
+    let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
+    let before = |of: fn(&Gate) -> Option<&Weights>| version(learned.gate.as_ref().and_then(of));
+    let (published, kept) = (before(Gate::published), before(Gate::kept));
+    change(&mut learned, &|| older_versions(config, checkpoints, &log))?;
+    let served = version(learned.gate.as_ref().and_then(Gate::published)).unwrap_or_default();
+    head.model_version = served;
+    checkpoints.replace(head, |sink| {
+        learned.trainer.save(sink)?;
+        learned.gate.as_ref().map_or(Ok(()), |gate| gate.save(sink))
+    })?;
+    let row = DecisionRow {
+        position: head.position.0,
+        verdict: verdict.name().to_owned(),
+        candidate: if verdict == Verdict::Promoted { served } else { learned.trainer.steps() },
+        published,
+        kept,
+        candidate_ap: None,
+        published_ap: None,
+        kept_ap: None,
+        edgebank_ap: None,
+        created_unix_ms: unix_ms(SystemTime::now()),
+    };
+    checkpoints.record_decision(&row)?;
+    Ok(row)
+}
+
+fn open(config: &Config, checkpoints: &Checkpoints, found: Checkpoint) -> Result<Learned> {
+    let path = checkpoints.dir().join(&found.file.name);
+    restore(config, &Device::Cpu, found).with_context(|| {
+        format!("{} cannot be used; give the settings that the daemon runs with", path.display())
+    })
+}
+
+/// The weights in all checkpoints that were learned from this log and fit the settings.
+fn older_versions(config: &Config, checkpoints: &Checkpoints, log: &LogReaders) -> Result<Vec<Weights>> {
+    let mut versions = Vec::new();
+    for found in checkpoints.all(log)? {
+        let learned = open(config, checkpoints, found)?;
+        versions.push(learned.trainer.weights());
+        if let Some(gate) = learned.gate {
+            versions.extend([gate.published(), gate.kept()].into_iter().flatten().cloned());
+        }
+    }
+    Ok(versions)
+}
