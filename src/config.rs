@@ -5,21 +5,22 @@
 //! layer must be known; an unknown one is an error that names its layer and suggests the nearest known key.
 //! Values of the environment and of flags are text, read as what their key is: a password `007` stays one.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use config::{Environment, File, FileFormat, Source};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use thiserror::Error;
 
+use crate::device::Wish;
 use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 
 mod check;
 mod learner;
 mod model;
+mod text;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -63,14 +64,14 @@ macro_rules! section {
 
 section!(/// All settings, section by section.
 Config {
-    data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory,
+    data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
     model: Model, learner: Learner, checkpoint: Checkpoint, output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
 section!(/// `[api]`
 Api {
-    #[serde(deserialize_with = "address")] listen: SocketAddr,
+    #[serde(deserialize_with = "text::address")] listen: SocketAddr,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
     request_timeout_ms: u64,
 });
@@ -100,6 +101,11 @@ section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize, retention: i64 });
 section!(/// `[memory]`
     Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
+section!(/// `[device]`
+Device {
+    #[serde(rename = "use", deserialize_with = "text::wish")] wish: Wish,
+    memory_bytes_max: u64, kernel_dir: PathBuf,
+});
 section!(/// `[model]`
 Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
@@ -226,20 +232,6 @@ pub enum OutputFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-/// `HOST:PORT`, where the host may be a name. A name with addresses of both kinds means the IPv4 one, which
-/// is what `localhost` is taken for.
-fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let refuse = |why: &str| {
-        let allowed = "write HOST:PORT, for example 127.0.0.1:8080 or localhost:8080";
-        D::Error::custom(format!("{text:?} is no address to listen on: {why}; {allowed}"))
-    };
-    let found: Vec<SocketAddr> =
-        text.to_socket_addrs().map_err(|error| refuse(&error.to_string()))?.collect();
-    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    chosen.copied().ok_or_else(|| refuse("the name has no address"))
 }
 
 /// Properties passed through to a library under dotted names.

@@ -14,7 +14,6 @@ use super::sources::Sources;
 use super::{Parts, StatusSource, unix_ms};
 use crate::api::{self, ApiLimits, ApiState, Info};
 use crate::config::Config;
-use crate::device::Probe;
 
 /// How long open connections may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -34,9 +33,9 @@ impl Server {
         parts: &Parts,
         sources: &Sources,
         status: &StatusSource,
-        probe: &Probe,
+        device: &str,
     ) -> Result<Self> {
-        let state = state(config, parts, sources, status, probe);
+        let state = state(config, parts, sources, status, device);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(state.limits.blocking_threads())
@@ -77,13 +76,7 @@ impl Server {
     }
 }
 
-fn state(
-    config: &Config,
-    parts: &Parts,
-    sources: &Sources,
-    status: &StatusSource,
-    probe: &Probe,
-) -> ApiState {
+fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSource, device: &str) -> ApiState {
     let limits = ApiLimits {
         concurrent_queries: config.api.concurrent_requests_max,
         concurrent_pushes: config.api.concurrent_requests_max,
@@ -102,7 +95,7 @@ fn state(
         info: Info {
             name: "evergraph".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            device: probe.reason.clone(),
+            device: device.to_owned(),
             model: "tgn".to_owned(),
             embedding_dimension: config.model.embedding_dimension,
             started_unix_ms: unix_ms(),
