@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check fmt peers ops-peers learn-peers drift cache-bench
+.PHONY: help demo test check fmt peers ops-peers learn-peers drift cache-bench gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -14,6 +14,8 @@ demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it,
 	cargo build --release --locked
 	@target/release/evergraph demo
 
+# Kernels are compiled without a card, by the NVRTC that setup.sh puts there.
+test: export LD_LIBRARY_PATH := $(CURDIR)/.cache/tools/cuda/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 # Second, alone and in a release build, the tests that measure. What was skipped is shown last, also after a failure.
 test: export EVERGRAPH_SKIPS := $(CURDIR)/.cache/skipped.txt
 test: ## set up and run every test, those against a real Apache Kafka included
@@ -60,3 +62,7 @@ cache-bench: ## replay what training reads through caches of rows, and write pag
 	cargo build --release --locked
 	@target/release/evergraph bench cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
 		--events-max 200000 --json docs/benchmarks/cache.json --page docs/benchmarks/cache.md
+
+gpu: ## build what scripts/gpu-check.sh needs on a machine with a card: target/gpu, without Rust or network
+	@scripts/setup.sh
+	scripts/gpu-bundle.sh

@@ -3,13 +3,13 @@
 #
 #   scripts/setup.sh          what `make demo` needs: C build tools, OpenSSL and zlib headers, Rust
 #   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
-#   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3,
-#                             Prometheus and promtool
+#   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
+#                             Prometheus and promtool, and NVRTC, by which kernels are compiled without a card
 #   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny
 #
 # It asks for tools, not for packages: a compiler or a Java that did not come from apt is as good.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
-# Prometheus, promtool and cargo-deny go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup,
+# Prometheus, promtool, NVRTC and cargo-deny go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup,
 # the rest to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -98,6 +98,7 @@ java_package() {
 
 test_tools_missing() {
     have python3 || missing+=(python3)
+    python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
     have mvn || missing+=(maven)
     if ! java_is_recent; then
         missing+=("Java 17")
@@ -121,6 +122,20 @@ install_prometheus() {
     mkdir -p "$TOOLS/bin"
     mv "$work/usr/bin/promtool" "$work/usr/bin/prometheus" "$TOOLS/bin/"
     rm -rf "$work"
+}
+
+# From PyPI, as NVIDIA packs it; the version and the checksums stand in scripts/nvrtc.txt. 90 MB, once.
+install_nvrtc() {
+    local folder="$TOOLS/cuda" wanted=scripts/nvrtc.txt
+    ! cmp -s "$wanted" "$folder/installed" || return 0
+    say "installing NVRTC to $folder (90 MB)"
+    rm -rf "$folder"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
+        --only-binary=:all: --require-hashes --target "$folder" -r "$wanted" >&2 || {
+        say "warning: pip could not install what $wanted names; the test of kernels will say that it is skipped"
+        return 0
+    }
+    cp "$wanted" "$folder/installed"
 }
 
 # --- Rust ------------------------------------------------------------------------------------------
@@ -202,6 +217,7 @@ for_test() {
     test_tools_missing
     apt_install "${missing[@]}"
     install_prometheus
+    install_nvrtc
 }
 
 for_check() {

@@ -13,14 +13,15 @@ use config::{Environment, File, FileFormat, Source};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::device::Wish;
 use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 
-mod address;
 mod check;
 mod learner;
 mod model;
 mod property_map;
+mod text;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -64,15 +65,15 @@ macro_rules! section {
 
 section!(/// All settings, section by section.
 Config {
-    data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory,
+    data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
     model: Model, learner: Learner, checkpoint: Checkpoint, output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
 section!(/// `[api]`
 Api {
-    #[serde(deserialize_with = "address::one")] listen: SocketAddr,
-    #[serde(deserialize_with = "address::maybe")] operations_listen: Option<SocketAddr>,
+    #[serde(deserialize_with = "text::address")] listen: SocketAddr,
+    #[serde(deserialize_with = "text::maybe_address")] operations_listen: Option<SocketAddr>,
     keys_file: PathBuf, tls_certificate: PathBuf, tls_key: PathBuf,
     connections_max: usize, head_timeout_ms: u64,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
@@ -104,6 +105,11 @@ section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize, retention: i64 });
 section!(/// `[memory]`
     Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
+section!(/// `[device]`
+Device {
+    #[serde(rename = "use", deserialize_with = "text::wish")] wish: Wish,
+    memory_bytes_max: u64, kernel_dir: PathBuf,
+});
 section!(/// `[model]`
 Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,

@@ -220,6 +220,14 @@ group! {
 }
 
 group! {
+    /// The card that was asked for.
+    DeviceMetrics, DEVICE;
+    degraded: IntGauge = "device_degraded" "1 while a card is asked for and cannot be used, else 0.";
+    memory: IntGaugeVec ["kind"] = "device_memory_bytes"
+        "Memory of the open card in bytes: used, peak (the most that was used) and budget; absent without one.";
+}
+
+group! {
     /// What runs.
     BuildMetrics, BUILD;
     info: IntGaugeVec ["version", "device"] = "build_info"
@@ -227,8 +235,8 @@ group! {
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
-pub const INVENTORY: [&[MetricInfo]; 11] =
-    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, HTTP, BUILD];
+pub const INVENTORY: [&[MetricInfo]; 12] =
+    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, HTTP, DEVICE, BUILD];
 
 /// Names of the process collector's metrics.
 pub const PROCESS_METRICS: [&str; 7] = [
@@ -266,6 +274,8 @@ pub struct Metrics {
     pub checkpoint: CheckpointMetrics,
     /// The HTTP interface.
     pub http: HttpMetrics,
+    /// The card that was asked for.
+    pub device: DeviceMetrics,
     /// What runs.
     pub build: BuildMetrics,
     registry: Registry,
@@ -298,6 +308,7 @@ impl Metrics {
             model: ModelMetrics::register(&registry)?,
             checkpoint: CheckpointMetrics::register(&registry)?,
             http: HttpMetrics::register(&registry)?,
+            device: DeviceMetrics::register(&registry)?,
             build: BuildMetrics::register(&registry)?,
             registry,
             hooks: Mutex::default(),

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{ConfigArgs, output};
+use super::{ConfigArgs, machine, output};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::daemon::sources::kafka_options;
-use crate::daemon::{fixed_settings, trainer_options};
-use crate::device::Probe;
+use crate::daemon::{Placement, fixed_settings, trainer_options};
+use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::preflight;
 use crate::learner::checkpoint;
@@ -34,13 +34,16 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     for warning in config.warnings() {
         output::print(&format!("warn  settings: {warning}"))?;
     }
-    let probe = crate::device::probe();
+    let placement = Placement::of(&config, None);
     tell("settings", Ok("valid".to_owned()))?;
-    tell("device", Ok(probe.reason.clone()))?;
+    tell("device", placement.shortfall.clone().map_or_else(|| Ok(placement.reason.clone()), Err))?;
+    if let Some(found) = &placement.found {
+        tell("cuda", Ok(cuda(found)))?;
+    }
     tell("data", data(&config))?;
     tell("log", event_log(&config))?;
     tell("catalog", catalog(&config))?;
-    tell("checkpoint", newest_checkpoint(&config, &probe))?;
+    tell("checkpoint", newest_checkpoint(&config, &placement.device))?;
     tell("api", listen(&config))?;
     if config.api.keys_file != Path::new("") {
         let keys = Keys::open(&config.api.keys_file).map_err(|error| error.to_string());
@@ -64,6 +67,15 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     }
     ensure!(faults == 0, "{faults} part(s) would not work; see the lines that begin with FAULT");
     Ok(())
+}
+
+/// What there is of CUDA, and how each card is connected.
+fn cuda(found: &CudaFound) -> String {
+    let links = found.devices.iter().enumerate().filter_map(|(number, card)| {
+        let link = machine::pci_link(Path::new("/sys/bus/pci/devices"), &card.bus)?;
+        Some(format!("; card {number}: {link}"))
+    });
+    found.describe() + &links.collect::<String>()
 }
 
 /// Whether the data directory can be written, without leaving anything there.
@@ -111,7 +123,7 @@ fn catalog(config: &Config) -> Result<String, String> {
 }
 
 /// Whether the checkpoint that a start would take fits the settings.
-fn newest_checkpoint(config: &Config, probe: &Probe) -> Result<String, String> {
+fn newest_checkpoint(config: &Config, device: &Device) -> Result<String, String> {
     let Some(catalog) = open_catalog(config)? else { return Ok("none yet".to_owned()) };
     let mut rows = catalog.checkpoints().map_err(|error| error.to_string())?;
     rows.sort_by_key(|row| std::cmp::Reverse(row.position));
@@ -120,7 +132,7 @@ fn newest_checkpoint(config: &Config, probe: &Probe) -> Result<String, String> {
         let path = config.data.dir.join("checkpoints").join(&row.file);
         let Ok(mut found) = checkpoint::open(&path) else { continue };
         let options = trainer_options(config);
-        return match Trainer::load(options, &probe.chosen, &mut found.payload) {
+        return match Trainer::load(options, device, &mut found.payload) {
             Ok(_) => Ok(format!("{} at position {} fits [model]", row.file, row.position)),
             Err(error) => Err(format!(
                 "{} cannot be used: {error}; set [model] and [stream] back, or use another data.dir",

@@ -1,6 +1,7 @@
 //! Facts about this machine that stand beside every measurement.
 
 use std::fs;
+use std::path::Path;
 use std::thread::available_parallelism;
 
 use serde_json::{Value, json};
@@ -23,6 +24,19 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kibibytes("/proc/self/status", "VmHWM")
 }
 
+/// Speed and width of the link of the device at `bus`, now and at most, as the kernel tells them under `devices`. A
+/// card without work lowers its speed.
+#[must_use]
+pub fn pci_link(devices: &Path, bus: &str) -> Option<String> {
+    let read = |name: &str| {
+        let text = fs::read_to_string(devices.join(bus).join(name)).ok()?;
+        Some(text.trim().to_owned())
+    };
+    let (speed, width) = (read("current_link_speed")?, read("current_link_width")?);
+    let (speed_max, width_max) = (read("max_link_speed")?, read("max_link_width")?);
+    Some(format!("link {speed} x{width}, at most {speed_max} x{width_max}"))
+}
+
 fn memory_bytes() -> Option<u64> {
     kibibytes("/proc/meminfo", "MemTotal")
 }
@@ -43,6 +57,24 @@ fn field(path: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_is_told_as_the_kernel_tells_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = folder.path().join("0000:65:00.0");
+        fs::create_dir(&device).unwrap();
+        for (name, text) in [
+            ("current_link_speed", "2.5 GT/s PCIe\n"),
+            ("current_link_width", "16\n"),
+            ("max_link_speed", "32.0 GT/s PCIe\n"),
+            ("max_link_width", "16\n"),
+        ] {
+            assert_eq!(pci_link(folder.path(), "0000:65:00.0"), None);
+            fs::write(device.join(name), text).unwrap();
+        }
+        let told = pci_link(folder.path(), "0000:65:00.0").unwrap();
+        assert_eq!(told, "link 2.5 GT/s PCIe x16, at most 32.0 GT/s PCIe x16");
+    }
 
     #[test]
     fn memory_and_cores_are_told_on_linux() {

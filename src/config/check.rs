@@ -105,6 +105,9 @@ impl Config {
             let possible = bytes == 0 || bytes >= 1 << 20;
             require(possible, key, bytes, "must be 0, which means no limit, or at least 1048576")?;
         }
+        let bytes = self.device.memory_bytes_max;
+        let allowed = "must be 0, which means nine tenths of what is free, or at least 1048576";
+        require(bytes == 0 || bytes >= 1 << 20, "device.memory_bytes_max", bytes, allowed)?;
         let interval = self.checkpoint.interval_seconds;
         let possible = (1..=CHECKPOINT_SECONDS_MAX).contains(&interval);
         let allowed = "must be at least 1 and at most 31536000, a year";
@@ -150,6 +153,8 @@ impl Config {
             model.embedding_dimension,
             "must be model.memory_dimension for jodie",
         )?;
+        let named = !self.device.kernel_dir.as_os_str().is_empty();
+        require(named, "device.kernel_dir", "\"\"", "must not be empty")?;
         let kafka = &self.ingest.kafka;
         for (key, value) in [("ingest.kafka.topic", &kafka.topic), ("ingest.kafka.group", &kafka.group)] {
             let named = kafka.brokers.is_empty() || !value.is_empty();
@@ -233,6 +238,12 @@ mod tests {
             ("graph.shards", "3", "must be a power of two"),
             ("memory.graph_bytes_max", "1000", "must be 0, which means no limit, or at least 1048576"),
             ("memory.rows_bytes_max", "1", "must be 0"),
+            (
+                "device.memory_bytes_max",
+                "1024",
+                "must be 0, which means nine tenths of what is free, or at least 1048576",
+            ),
+            ("device.kernel_dir", "", "must not be empty"),
             ("model.heads", "3", "must divide"),
             ("model.heads", "0", "at least 1"),
             ("model.snapshot_width", "0", "at least 1"),

@@ -16,7 +16,6 @@ use super::sources::Sources;
 use super::{Parts, StatusSource, unix_ms};
 use crate::api::{self, ApiLimits, ApiState, Info, Keys, Routes, Tls};
 use crate::config::Config;
-use crate::device::Probe;
 
 /// How long open connections may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -87,11 +86,11 @@ impl Server {
         parts: &Parts,
         sources: &Sources,
         status: &StatusSource,
-        probe: &Probe,
+        device: &str,
     ) -> Result<Self> {
         let secrets = Secrets::open(config)?;
         let keys = secrets.keys.clone();
-        let state = ApiState { keys, ..state(config, parts, sources, status, probe) };
+        let state = ApiState { keys, ..state(config, parts, sources, status, device) };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(state.limits.blocking_threads())
@@ -152,13 +151,7 @@ impl Server {
     }
 }
 
-fn state(
-    config: &Config,
-    parts: &Parts,
-    sources: &Sources,
-    status: &StatusSource,
-    probe: &Probe,
-) -> ApiState {
+fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSource, device: &str) -> ApiState {
     let limits = ApiLimits {
         connections: config.api.connections_max,
         head: Duration::from_millis(config.api.head_timeout_ms),
@@ -180,7 +173,7 @@ fn state(
         info: Info {
             name: "evergraph".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            device: probe.reason.clone(),
+            device: device.to_owned(),
             model: config.model.kind.name(),
             embedding_dimension: config.model.embedding_dimension,
             started_unix_ms: unix_ms(),

@@ -13,6 +13,7 @@
 mod checkpoints;
 mod http;
 mod monitor;
+mod placement;
 pub mod promotion;
 mod scrape;
 pub mod service;
@@ -32,6 +33,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 
 pub use checkpoints::Checkpoints;
+pub use placement::Placement;
 pub use sources::GeneratedOptions;
 pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource, resident_bytes};
@@ -42,7 +44,7 @@ use self::supervise::Supervisor;
 use crate::api::{Health, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::config::Config;
-use crate::device::{Device, Probe};
+use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::Checkpoint;
 use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Shared};
@@ -88,22 +90,22 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
-        let probe = crate::device::probe();
-        tracing::info!(device = %probe.reason, "device chosen");
+        let placement = Placement::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
         let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
+        placement.tell(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
         let sources = sources::Sources::prepare(config, sender, generated);
-        let status = StatusSource::new(config, &store, &parts, &sources, &probe);
-        scrape::register(&parts.metrics, status.clone(), &probe.reason);
-        let http = http::Server::start(config, &parts, &sources, &status, &probe)?;
+        let status = StatusSource::new(config, &store, &parts, &sources, &placement.reason);
+        scrape::register(&parts.metrics, status.clone(), &placement.reason);
+        let http = http::Server::start(config, &parts, &sources, &status, &placement.reason)?;
 
         let learned = store.checkpoints.newest(&store.log.readers())?;
         let position = learned.as_ref().map_or(EdgeId(0), |learned| learned.file.head.position);
         store.rebuild(position, &starting)?;
         let wiring = sources.wiring(config, &store.index)?;
-        let learner = open_learner(config, &store, learned, &parts, &probe, &starting)?;
+        let learner = open_learner(config, &store, learned, &parts, &placement.device, &starting)?;
         let stop = Stop::default();
         let appender = Appender::new(
             store.log,
@@ -226,7 +228,7 @@ fn open_learner(
     store: &Store,
     learned: Option<Checkpoint>,
     parts: &Parts,
-    probe: &Probe,
+    device: &Device,
     starting: &Starting<'_>,
 ) -> Result<Learner> {
     let learner = &config.learner;
@@ -234,11 +236,11 @@ fn open_learner(
     let learned = match learned {
         None => {
             let gate = config.gate_options().map(Gate::new);
-            Learned { trainer: Trainer::new(options, &probe.chosen)?, gate, position: EdgeId(0) }
+            Learned { trainer: Trainer::new(options, device)?, gate, position: EdgeId(0) }
         }
         Some(found) => {
             let path = store.checkpoints.dir().join(&found.file.name);
-            let learned = restore(config, &probe.chosen, found).with_context(|| {
+            let learned = restore(config, device, found).with_context(|| {
                 let path = path.display();
                 format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
             })?;

@@ -13,7 +13,6 @@ use super::tiers::{self, TierStatus};
 use super::{Parts, Store};
 use crate::appender::{AppenderStatus, Positions};
 use crate::config::Config;
-use crate::device::Probe;
 use crate::event::SourcePosition;
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, NodeDictionary};
@@ -191,11 +190,11 @@ impl StatusSource {
         store: &Store,
         parts: &Parts,
         sources: &Sources,
-        probe: &Probe,
+        device: &str,
     ) -> Self {
         Self(Arc::new(Inputs {
             started: Instant::now(),
-            device: probe.reason.clone(),
+            device: device.to_owned(),
             queue_batches_max: config.ingest.queue_batches_max,
             gated: config.learner.gate.enabled,
             model: config.model_options().name(),

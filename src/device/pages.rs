@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ptr::NonNull;
 
 /// Bytes of a big page; smaller buffers gain nothing.
 const BIG: usize = 2 << 20;
@@ -26,16 +27,21 @@ pub fn keep_pages_small() -> io::Result<()> {
 pub fn ask_for_big<T>(values: &mut Vec<T>) {
     let spare = values.spare_capacity_mut();
     let bytes = size_of_val(spare);
-    let begin = spare.as_mut_ptr().cast::<u8>();
+    if bytes >= FROM {
+        ask_for_big_at(NonNull::from(spare).cast(), bytes);
+    }
+}
+
+/// The same for `bytes` of memory from `begin` on, as far as they fill big pages.
+pub fn ask_for_big_at(begin: NonNull<u8>, bytes: usize) {
     let head = begin.align_offset(BIG);
-    if bytes < FROM || head >= bytes {
+    if head >= bytes {
         return;
     }
     let length = (bytes - head) / BIG * BIG;
-    // SAFETY: the range lies inside the memory that the vector has reserved and that nobody else uses. The advice
-    // does not change what any address holds.
-    let advised =
-        unsafe { rustix::mm::madvise(begin.add(head).cast(), length, rustix::mm::Advice::LinuxHugepage) };
+    let begin = begin.as_ptr().wrapping_add(head);
+    // SAFETY: the advice does not change what any address holds, nor whether it can be reached.
+    let advised = unsafe { rustix::mm::madvise(begin.cast(), length, rustix::mm::Advice::LinuxHugepage) };
     // Without big pages all is as right, and slower.
     let _ = advised;
 }

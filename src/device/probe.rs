@@ -8,7 +8,7 @@
 
 use cudarc::driver::{result, sys};
 
-use super::Device;
+use super::{Device, cuda};
 
 /// What the probe found and decided.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub struct Probe {
 pub struct CudaFound {
     /// Whether the driver library (libcuda) can be loaded.
     pub driver: bool,
-    /// Whether the run-time compiler (libnvrtc) can be loaded.
-    pub nvrtc: bool,
+    /// The version (major, minor) of the run-time compiler (libnvrtc), if it can be loaded.
+    pub nvrtc: Option<(i32, i32)>,
     /// Whether the matrix library (libcublas) can be loaded.
     pub cublas: bool,
     /// The newest CUDA version the driver supports, `1000 * major + 10 * minor`.
@@ -45,31 +45,35 @@ pub struct CudaDevice {
     pub name: String,
     /// Its memory in bytes.
     pub memory_bytes: usize,
+    /// What kernels are compiled for on it, e.g. `sm_90`.
+    pub architecture: String,
+    /// Its place on the bus, as `domain:bus:device.function` in small hexadecimal digits.
+    pub bus: String,
 }
 
 /// Looks for accelerators and chooses a device. Takes some milliseconds without a driver, up to a second with one.
 #[must_use]
 pub fn probe() -> Probe {
     // SAFETY: loading a library runs its initialisers; these are NVIDIA's own, from the system's library path.
-    let mut cuda = unsafe {
+    let mut found = unsafe {
         CudaFound {
             driver: sys::is_culib_present(),
-            nvrtc: cudarc::nvrtc::sys::is_culib_present(),
+            nvrtc: cuda::nvrtc_version().ok(),
             cublas: cudarc::cublas::sys::is_culib_present(),
             ..CudaFound::default()
         }
     };
-    if cuda.driver {
+    if found.driver {
         match std::panic::catch_unwind(ask_driver) {
             Ok(Ok((version, devices))) => {
-                cuda.driver_version = Some(version);
-                cuda.devices = devices;
+                found.driver_version = Some(version);
+                found.devices = devices;
             }
-            Ok(Err(problem)) => cuda.problem = Some(problem),
-            Err(_) => cuda.problem = Some("the driver library lacks an entry point that is needed".into()),
+            Ok(Err(problem)) => found.problem = Some(problem),
+            Err(_) => found.problem = Some("the driver library lacks an entry point that is needed".into()),
         }
     }
-    Probe { chosen: Device::Cpu, reason: format!("cpu: {}", describe(&cuda)), cuda }
+    Probe { chosen: Device::Cpu, reason: format!("cpu: {}", describe(&found)), cuda: found }
 }
 
 fn ask_driver() -> Result<(i32, Vec<CudaDevice>), String> {
@@ -84,9 +88,45 @@ fn ask_driver() -> Result<(i32, Vec<CudaDevice>), String> {
         let name = result::device::get_name(device)?;
         // SAFETY: `device` was just returned by the driver.
         let memory_bytes = unsafe { result::device::total_mem(device) }?;
-        Ok(CudaDevice { name, memory_bytes })
+        // SAFETY: as above.
+        let ask = |what| unsafe { result::device::get_attribute(device, what) };
+        let major = ask(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = ask(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let architecture = cuda::architecture(major, minor);
+        Ok(CudaDevice { name, memory_bytes, architecture, bus: bus_of(device)? })
     });
     Ok((version, devices.collect::<Result<_, _>>().map_err(said)?))
+}
+
+/// The place of a card on the bus.
+fn bus_of(device: sys::CUdevice) -> Result<String, result::DriverError> {
+    let mut text = [0_u8; 32];
+    // SAFETY: the pointer is to as many bytes as are told; `device` came from the driver.
+    unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), 32, device) }.result()?;
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    Ok(String::from_utf8_lossy(&text[..end]).to_lowercase())
+}
+
+impl CudaFound {
+    /// Driver, cards and libraries in one line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let version = self.driver_version.map_or("none".into(), shown);
+        let mut parts = vec![format!("driver for CUDA {version}")];
+        for (number, device) in self.devices.iter().enumerate() {
+            let CudaDevice { name, memory_bytes, architecture, bus } = device;
+            let gib = *memory_bytes as f64 / f64::from(1 << 30);
+            parts.push(format!("card {number} {name} ({architecture}, {gib:.1} GiB, at {bus})"));
+        }
+        parts.push(self.nvrtc.map_or("no NVRTC".into(), |(major, minor)| format!("NVRTC {major}.{minor}")));
+        parts.push(if self.cublas { "cuBLAS" } else { "no cuBLAS" }.into());
+        parts.join(", ")
+    }
+}
+
+/// A version as the driver tells it, for people.
+fn shown(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
 fn describe(cuda: &CudaFound) -> String {
@@ -103,9 +143,8 @@ fn describe(cuda: &CudaFound) -> String {
         1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
-    let version = cuda.driver_version.unwrap_or(0);
-    let (major, minor) = (version / 1000, version % 1000 / 10);
-    format!("found {}{more} (driver {major}.{minor}), but this version computes on the CPU only", first.name)
+    let version = shown(cuda.driver_version.unwrap_or(0));
+    format!("found {}{more} (driver {version}), but this version computes on the CPU only", first.name)
 }
 
 #[cfg(test)]
@@ -127,7 +166,12 @@ mod tests {
 
     #[test]
     fn the_reason_says_what_was_found() {
-        let card = CudaDevice { name: "NVIDIA H200".into(), memory_bytes: 1 };
+        let card = CudaDevice {
+            name: "NVIDIA H200".into(),
+            memory_bytes: 141 << 30,
+            architecture: "sm_90".into(),
+            bus: "0000:65:00.0".into(),
+        };
         let found = CudaFound {
             driver: true,
             driver_version: Some(13_000),
@@ -136,6 +180,15 @@ mod tests {
         };
         let reason = describe(&found);
         assert!(reason.contains("NVIDIA H200 and 1 more (driver 13.0)"), "{reason}");
+        let all = found.describe();
+        assert!(
+            all.starts_with(
+                "driver for CUDA 13.0, card 0 NVIDIA H200 (sm_90, 141.0 GiB, at 0000:65:00.0), card 1 "
+            ) && all.ends_with("no NVRTC, no cuBLAS"),
+            "{all}"
+        );
+        let libraries = CudaFound { nvrtc: Some((13, 0)), cublas: true, ..CudaFound::default() };
+        assert_eq!(libraries.describe(), "driver for CUDA none, NVRTC 13.0, cuBLAS");
         let broken = CudaFound { driver: true, problem: Some("no device".into()), ..CudaFound::default() };
         assert!(describe(&broken).contains("cannot be used: no device"));
         assert!(describe(&CudaFound { driver: true, ..CudaFound::default() }).contains("shows no device"));

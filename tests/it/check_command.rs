@@ -30,6 +30,47 @@ fn a_fresh_directory_passes_and_stays_untouched() {
 }
 
 #[test]
+fn a_card_that_is_not_there_is_found_and_all_that_is_there_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let (content, said) = check(&data, &["device.use=cuda:99"]);
+    assert!(
+        !content && said.contains("FAULT device: device.use = \"cuda:99\" and it cannot be used: "),
+        "{said}"
+    );
+    assert!(said.contains("ok    cuda: driver for CUDA "), "{said}");
+    assert!(!data.exists(), "a check keeps no kernels");
+    let (content, said) = check(&data, &["device.use=cpu"]);
+    assert!(content && said.contains("ok    device: cpu: device.use = \"cpu\""), "{said}");
+    assert!(!said.contains("cuda: driver"), "nobody looks: {said}");
+    let (content, said) = check(&data, &["device.use=gpu"]);
+    assert!(!content && said.contains("write auto, cpu, or cuda:N"), "{said}");
+}
+
+#[test]
+fn a_daemon_without_the_card_that_its_settings_name_runs_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = Start::in_dir(folder.path()).set("device.use=cuda:99").spawn();
+    let warned = daemon.wait_for_line("computing on the CPU").unwrap();
+    assert!(warned.contains("WARN") && warned.contains("cuda:99"), "{warned}");
+    daemon.kill();
+    let daemon = Start::in_dir(folder.path()).set("device.use=cuda:99").ready();
+    let (code, ready) = daemon.get("/readyz").unwrap();
+    assert_eq!((code, &ready["status"]), (200, &"degraded".into()), "{ready}");
+    assert_eq!(ready["checks"]["device"]["state"], "degraded");
+    let detail = ready["checks"]["device"]["detail"].as_str().unwrap().to_owned();
+    assert!(detail.starts_with("device.use = \"cuda:99\" and it cannot be used: "), "{detail}");
+    assert_eq!(daemon.status()["device"], format!("cpu: {detail}"));
+    let mut metrics = ureq::get(daemon.url("/metrics")).call().unwrap();
+    let metrics = metrics.body_mut().read_to_string().unwrap();
+    assert!(metrics.contains("\nevergraph_device_degraded 1\n"), "{metrics}");
+    let (code, _) =
+        daemon.post("/v1/events", "application/json", r#"{"src": "a", "dst": "b", "ts": 1}"#).unwrap();
+    assert_eq!(code, 200, "events are taken in");
+    assert!(daemon.terminate().success());
+}
+
+#[test]
 fn settings_that_do_not_fit_the_data_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Start::in_dir(folder.path()).ready();

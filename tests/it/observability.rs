@@ -197,7 +197,10 @@ fn promtool_reads_every_query() {
 
 /// Metrics that a daemon at work on pushed events does not have, or has at zero, each with the reason.
 /// Every other one of ours has to have a value.
-const ABSENT: &[(&str, &str)] = &[("evergraph_ingest_lag_records", "there is no Kafka here")];
+const ABSENT: &[(&str, &str)] = &[
+    ("evergraph_ingest_lag_records", "there is no Kafka here"),
+    ("evergraph_device_memory_bytes", "no card is open"),
+];
 const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
     ("evergraph_graph_unknown_type_edges_total", "types are not told apart"),
@@ -212,6 +215,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_train_nonfinite_total", "every loss is finite"),
     ("evergraph_train_storage_failures_total", "the disk works"),
     ("evergraph_checkpoint_failures_total", "the disk works"),
+    ("evergraph_device_degraded", "no card is asked for"),
 ];
 
 /// A daemon that has met everything that a push can bring: good events, one sent twice, one that is late, one

@@ -1,22 +1,27 @@
-//! Addresses to listen on.
+//! Values that are written as text and are more than that: addresses and devices.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+
+use crate::device::Wish;
 
 /// `HOST:PORT`, where the host may be a name. A name with addresses of both kinds means the IPv4 one, which
 /// is what `localhost` is taken for.
-pub(super) fn one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
-    of(&String::deserialize(deserializer)?)
+pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    address_of(&String::deserialize(deserializer)?)
 }
 
 /// The same, where an empty text means none.
-pub(super) fn maybe<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+pub(super) fn maybe_address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    if text.is_empty() { Ok(None) } else { of(&text).map(Some) }
+    if text.is_empty() { Ok(None) } else { address_of(&text).map(Some) }
 }
 
-fn of<E: serde::de::Error>(text: &str) -> Result<SocketAddr, E> {
+fn address_of<E: Error>(text: &str) -> Result<SocketAddr, E> {
     let refuse = |why: &str| {
         let allowed = "write HOST:PORT, for example 127.0.0.1:8080 or localhost:8080";
         E::custom(format!("{text:?} is no address to listen on: {why}; {allowed}"))
@@ -25,4 +30,9 @@ fn of<E: serde::de::Error>(text: &str) -> Result<SocketAddr, E> {
         text.to_socket_addrs().map_err(|error| refuse(&error.to_string()))?.collect();
     let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
     chosen.copied().ok_or_else(|| refuse("the name has no address"))
+}
+
+/// `auto`, `cpu` or `cuda:N`.
+pub(super) fn wish<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Wish, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Builds what a machine with a card needs to check and measure Evergraph on it: target/gpu.
+#
+#   scripts/gpu-bundle.sh       build, strip and pack; says how large it came out
+#
+# The folder holds the daemon, the integration tests (of which only those of `gpu` are run there) and the scripts. Copy
+# it to a machine with NVIDIA's driver, CUDA 13's NVRTC and, for the comparison, PyTorch, and run target/gpu/gpu-check.sh
+# there; neither Rust nor a network is needed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly BUNDLE=target/gpu
+# What can be carried everywhere we measure.
+readonly BYTES_MAX=$((64 * 1024 * 1024))
+
+say() { printf 'gpu-bundle: %s\n' "$*" >&2; }
+
+cargo build --release --locked --bin evergraph
+cargo test --release --locked --no-run --test it
+tests=$(cargo test --release --locked --no-run --test it --message-format=json 2>/dev/null |
+    sed -n 's/.*"executable":"\([^"]*\/it-[^"]*\)".*/\1/p' | tail -n 1)
+[ -x "$tests" ] || { say "error: cargo names no test binary"; exit 1; }
+
+rm -rf "$BUNDLE"
+mkdir -p "$BUNDLE"
+strip -o "$BUNDLE/evergraph" target/release/evergraph
+strip -o "$BUNDLE/it" "$tests"
+cp scripts/gpu-check.sh scripts/gpu_figures.py "$BUNDLE/"
+git -c safe.directory='*' describe --always --dirty >"$BUNDLE/version"
+
+bytes=$(du -sb "$BUNDLE" | cut -f 1)
+say "$BUNDLE has $((bytes / 1024 / 1024)) MiB"
+[ "$bytes" -le "$BYTES_MAX" ] || { say "error: more than $((BYTES_MAX / 1024 / 1024)) MiB"; exit 1; }

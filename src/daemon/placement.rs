@@ -1,0 +1,75 @@
+//! Where the daemon computes: what the settings wish for, what there is, and what came of it. A card that was asked for
+//! and cannot be used is told in health, log and a metric, and never ends the daemon.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::api::{Health, State};
+use crate::config::Config;
+use crate::device::cuda::{Cuda, CudaOptions};
+use crate::device::{CudaFound, Device, Wish, probe};
+use crate::metrics::{Metrics, set_count};
+
+/// The device that was chosen.
+pub struct Placement {
+    /// Where models compute.
+    pub device: Device,
+    /// The choice and its reason in one line.
+    pub reason: String,
+    /// What there is of CUDA; nobody looked if the settings say `cpu`.
+    pub found: Option<CudaFound>,
+    /// Why the card that was asked for cannot be used, if so.
+    pub shortfall: Option<String>,
+    card: Option<Arc<Cuda>>,
+}
+
+impl Placement {
+    /// Looks for devices and opens the card that the settings name, if they do. Takes up to some seconds with a card.
+    /// What is compiled for it is kept in `kernel_dir`.
+    #[must_use]
+    pub fn of(config: &Config, kernel_dir: Option<PathBuf>) -> Self {
+        let cpu = |reason| Self { device: Device::Cpu, reason, found: None, shortfall: None, card: None };
+        let wish = config.device.wish;
+        if wish == Wish::Cpu {
+            return cpu("cpu: device.use = \"cpu\"".to_owned());
+        }
+        let seen = probe();
+        let Wish::Cuda(number) = wish else { return Self { found: Some(seen.cuda), ..cpu(seen.reason) } };
+        let options = CudaOptions { memory_bytes_max: config.device.memory_bytes_max, kernel_dir };
+        let placement = match Cuda::open(number, &options) {
+            Ok(card) => {
+                let reason = format!("cpu: models compute on the CPU; open is {}", card.describe());
+                Self { card: Some(card), ..cpu(reason) }
+            }
+            Err(error) => {
+                let shortfall = format!("device.use = \"{wish}\" and it cannot be used: {error}");
+                Self { shortfall: Some(shortfall.clone()), ..cpu(format!("cpu: {shortfall}")) }
+            }
+        };
+        Self { found: Some(seen.cuda), ..placement }
+    }
+
+    /// Tells the log and, where a card was asked for, health and metrics.
+    pub(super) fn tell(&self, health: &Health, metrics: &Metrics) {
+        tracing::info!(device = %self.reason, "device chosen");
+        for complaint in self.card.iter().flat_map(|card| card.complaints()) {
+            tracing::warn!("{complaint}");
+        }
+        metrics.device.degraded.set(i64::from(self.shortfall.is_some()));
+        if let Some(shortfall) = &self.shortfall {
+            tracing::warn!("{shortfall}; computing on the CPU");
+            health.set("device", State::Degraded, shortfall.clone());
+        }
+        if let Some(card) = &self.card {
+            health.set("device", State::Ok, card.describe());
+            let card = card.clone();
+            metrics.on_scrape(Box::new(move |metrics| {
+                let memory = card.memory();
+                for (kind, bytes) in [("used", memory.used), ("peak", memory.peak), ("budget", memory.budget)]
+                {
+                    set_count(&metrics.device.memory.with_label_values(&[kind]), bytes as u64);
+                }
+            }));
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! [`Cuda`]: one card, opened, with what everything on it shares: two streams, the budget of its memory, the kernels
+//! built for it. [`Stream`] is an order of work on it, [`Event`] a place in that order.
+//!
+//! Two streams are enough for one loop: `compute`, and `transfer` at the lowest priority, so that moving rows fills
+//! what computing leaves. The context is the card's primary one, which other libraries in this process would share.
+//!
+//! Not verified on a GPU.
+
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, result, sys};
+
+use super::cache::CubinCache;
+use super::error::{CudaError, During};
+use super::memory::{Budget, MemoryUse};
+use super::module::{self, Kernels};
+use super::nvrtc;
+
+/// The driver has to know at least this CUDA, whose calls `cudarc` is told to use: with an older one some of them
+/// would be missing, and `cudarc` panics over a call that is missing.
+const DRIVER_VERSION_MIN: i32 = 13_000;
+
+/// How a card is to be used.
+#[derive(Clone, Debug, Default)]
+pub struct CudaOptions {
+    /// Bytes of the card's memory that may be used; 0 means nine tenths of what is free when it is opened.
+    pub memory_bytes_max: u64,
+    /// Where compiled kernels are kept; `None` compiles them at each start.
+    pub kernel_dir: Option<PathBuf>,
+}
+
+/// Facts about an opened card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// Its number in the driver's order.
+    pub ordinal: usize,
+    /// Its marketing name.
+    pub name: String,
+    /// What kernels are compiled for, e.g. `sm_90`.
+    pub architecture: String,
+    /// Processors that run blocks.
+    pub multiprocessors: u32,
+    /// Whether it reads memory of the host that is mapped for it.
+    pub maps_host_memory: bool,
+    /// Whether it reads all memory of the host as it is, through the host's page tables.
+    pub shares_page_tables: bool,
+    /// Whether it allocates in the order of a stream.
+    pub(super) allocates_in_order: bool,
+}
+
+/// One card that was opened.
+pub struct Cuda {
+    context: Arc<CudaContext>,
+    card: Card,
+    compute: Stream,
+    transfer: Stream,
+    budget: Arc<Budget>,
+    kernels: Kernels,
+}
+
+impl Cuda {
+    /// Opens card `ordinal` and builds the kernels for it: a second or two the first time, some tenths of it when they
+    /// are in the cache.
+    ///
+    /// # Errors
+    /// [`CudaError::Absent`] says which library, driver or card is missing; else what the driver or the kernel compiler
+    /// refused. Never panics, and leaves nothing behind on the card.
+    pub fn open(ordinal: usize, options: &CudaOptions) -> Result<Arc<Self>, CudaError> {
+        // cudarc panics over a library or a call that is missing; the questions before its calls rule out all the
+        // cases that are known.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_present(ordinal, options)));
+        opened.unwrap_or_else(|_| {
+            Err(absent("a library lacks a call that is needed; update the driver".into()))
+        })
+    }
+
+    fn open_present(ordinal: usize, options: &CudaOptions) -> Result<Arc<Self>, CudaError> {
+        let opening = "opening the card";
+        // SAFETY: loading a library runs its initialisers; these are NVIDIA's own, from the system's library path.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(absent("no NVIDIA driver library (libcuda.so.1) on this machine".into()));
+        }
+        let compiler = nvrtc::version()?;
+        result::init().during(opening, || "initialising the driver".into())?;
+        let driver = driver_version()?;
+        // Machine code of a compiler needs a driver that knows its CUDA.
+        let needed = DRIVER_VERSION_MIN.max(compiler.0 * 1000);
+        if driver < needed {
+            let (have, need) = (shown(driver), shown(needed));
+            return Err(absent(format!(
+                "the driver knows CUDA {have} and {need} is needed; update the driver"
+            )));
+        }
+        let count = result::device::get_count().during(opening, || "counting the cards".into())?;
+        if usize::try_from(count).is_ok_and(|count| ordinal >= count) {
+            return Err(absent(format!(
+                "there is no card {ordinal}: the driver shows {count}, counted from 0"
+            )));
+        }
+        let context = CudaContext::new(ordinal).during(opening, || format!("card {ordinal}"))?;
+        // SAFETY: every buffer belongs to one stream, in whose order it is made, used and freed, and changes streams
+        // only through an event (`memory`); memory of the host keeps events of its own (`arena`).
+        unsafe { context.disable_event_tracking() };
+        let card = Card::of(&context, ordinal)?;
+        let compute = Stream::new(&context, "compute", Priority::Normal)?;
+        let transfer = Stream::new(&context, "transfer", Priority::Least)?;
+        let cache = options.kernel_dir.as_deref().map(CubinCache::new);
+        let kernels = Kernels::load(&context, &card.architecture, cache.as_ref(), (compiler, driver))?;
+        let budget = Budget::of_card(&context, &card, options.memory_bytes_max)?;
+        Ok(Arc::new(Self { context, card, compute, transfer, budget, kernels }))
+    }
+
+    /// What was opened.
+    #[must_use]
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Where work is computed.
+    #[must_use]
+    pub fn compute(&self) -> &Stream {
+        &self.compute
+    }
+
+    /// Where rows are moved, after everything else.
+    #[must_use]
+    pub fn transfer(&self) -> &Stream {
+        &self.transfer
+    }
+
+    /// Memory of the card that is in use.
+    #[must_use]
+    pub fn memory(&self) -> MemoryUse {
+        self.budget.in_use()
+    }
+
+    /// The card, its memory and its kernels in one line for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let Card { ordinal, name, architecture, .. } = &self.card;
+        let (gib, kernels) = (self.memory().budget as f64 / f64::from(1 << 30), &self.kernels);
+        format!("cuda:{ordinal} {name} ({architecture}), up to {gib:.1} GiB of it; {kernels}")
+    }
+
+    /// What went wrong while the card was opened and does not keep it from working, a sentence each.
+    #[must_use]
+    pub fn complaints(&self) -> &[String] {
+        self.kernels.complaints()
+    }
+
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    pub(super) fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+}
+
+impl std::fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cuda").field("card", &self.card).finish_non_exhaustive()
+    }
+}
+
+impl Card {
+    fn of(context: &CudaContext, ordinal: usize) -> Result<Self, CudaError> {
+        let asking = "asking the card";
+        let ask = |what: Attribute| context.attribute(what).during(asking, || format!("{what:?}"));
+        let (major, minor) = context.compute_capability().during(asking, || "compute capability".into())?;
+        Ok(Self {
+            ordinal,
+            name: context.name().during(asking, || "name".into())?,
+            architecture: module::architecture(major, minor),
+            multiprocessors: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.unsigned_abs(),
+            maps_host_memory: ask(Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY)? != 0,
+            shares_page_tables: ask(
+                Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+            )? != 0,
+            allocates_in_order: context.has_async_alloc(),
+        })
+    }
+}
+
+fn absent(missing: String) -> CudaError {
+    CudaError::Absent { operation: "opening the card", missing }
+}
+
+/// The newest CUDA that the driver supports, `1000 * major + 10 * minor`.
+fn driver_version() -> Result<i32, CudaError> {
+    let mut version = 0;
+    // SAFETY: the driver library is present; the pointer is to a live integer.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }
+        .result()
+        .during("asking the driver for its version", || "before any card".into())?;
+    Ok(version)
+}
+
+fn shown(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+enum Priority {
+    Normal,
+    Least,
+}
+
+/// An order of work on a card. Streams do not wait for one another unless told to.
+#[derive(Clone)]
+pub struct Stream {
+    inner: Arc<CudaStream>,
+    name: &'static str,
+}
+
+impl Stream {
+    fn new(context: &Arc<CudaContext>, name: &'static str, priority: Priority) -> Result<Self, CudaError> {
+        let making = "making a stream";
+        context.bind_to_thread().during(making, || name.into())?;
+        let inner = match priority {
+            Priority::Normal => context.new_stream(),
+            Priority::Least => result::stream::get_priority_range()
+                .and_then(|(least, _greatest)| context.new_stream_with_priority(least)),
+        };
+        Ok(Self { inner: inner.during(making, || name.into())?, name })
+    }
+
+    /// Waits until all that was asked of it is done.
+    ///
+    /// # Errors
+    /// The first fault of what was asked, which may be [`CudaError::Lost`].
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.inner.synchronize().during("waiting for the card", || self.to_string())
+    }
+
+    /// A place after all that was asked of it so far.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn record(&self) -> Result<Event, CudaError> {
+        self.event(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// The same, which can also be asked for its time.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn record_timed(&self) -> Result<Event, CudaError> {
+        self.event(sys::CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    fn event(&self, flags: sys::CUevent_flags) -> Result<Event, CudaError> {
+        self.inner.record_event(Some(flags)).map(Event).during("recording an event", || self.to_string())
+    }
+
+    /// What is asked of it from now on begins after `event`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+        self.inner.wait(&event.0).during("making a stream wait", || self.to_string())
+    }
+
+    /// Whether both are the same stream of the same card.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(super) fn raw(&self) -> sys::CUstream {
+        self.inner.cu_stream()
+    }
+
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
+        self.inner.context()
+    }
+}
+
+impl std::fmt::Display for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stream {} of cuda:{}", self.name, self.inner.context().ordinal())
+    }
+}
+
+/// A place in the order of a stream.
+#[derive(Debug)]
+pub struct Event(CudaEvent);
+
+impl Event {
+    /// Waits until the card has got there.
+    ///
+    /// # Errors
+    /// A fault of the work before it.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.0.synchronize().during("waiting for an event", || self.place())
+    }
+
+    /// Whether the card has got there.
+    ///
+    /// # Errors
+    /// A fault of the work before it.
+    pub fn is_over(&self) -> Result<bool, CudaError> {
+        let bound = self.0.context().bind_to_thread();
+        bound.and_then(|()| self.0.try_is_complete()).during("asking for an event", || self.place())
+    }
+
+    /// Seconds from `earlier` to this one; both were made by [`Stream::record_timed`]. Waits for both.
+    ///
+    /// # Errors
+    /// The driver's, also for an event without a time.
+    pub fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
+        let milliseconds = earlier.0.elapsed_ms(&self.0).during("timing the card", || self.place())?;
+        Ok(f64::from(milliseconds) / 1000.0)
+    }
+
+    fn place(&self) -> String {
+        format!("cuda:{}", self.0.context().ordinal())
+    }
+}

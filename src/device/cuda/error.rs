@@ -1,0 +1,156 @@
+//! [`CudaError`]: what went wrong on a card, while doing what, with which sizes, and what to do about it.
+//!
+//! Two kinds have to be told apart by whoever goes on: the card is full ([`CudaError::is_out_of_memory`]: ask for
+//! less) and the card is lost ([`CudaError::is_lost`]: nothing on it works any more in this process; go on without
+//! it). Work on a card is asynchronous, so an operation may report the fault of one that came before it.
+//!
+//! The lists of codes are not verified on a GPU.
+
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
+use thiserror::Error;
+
+/// Why something on a card did not work.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CudaError {
+    /// A library, a card or a capability is not there.
+    #[error("{operation}: {missing}")]
+    Absent {
+        /// What was tried.
+        operation: &'static str,
+        /// What is missing, and what to do.
+        missing: String,
+    },
+    /// The budget or the card has no room.
+    #[error("{operation}: out of memory: {detail}")]
+    OutOfMemory {
+        /// What was tried.
+        operation: &'static str,
+        /// How much was asked for, what is in use, and what to do.
+        detail: String,
+    },
+    /// The card, or our context on it, cannot be used any more in this process.
+    #[error("{operation} ({sizes}): the card is lost: {code}; go on without it, and restart to use it again")]
+    Lost {
+        /// What was tried.
+        operation: &'static str,
+        /// Its sizes.
+        sizes: String,
+        /// The driver's name of the fault.
+        code: String,
+    },
+    /// The driver refused; the card still works.
+    #[error("{operation} ({sizes}): the driver refused: {code}")]
+    Refused {
+        /// What was tried.
+        operation: &'static str,
+        /// Its sizes.
+        sizes: String,
+        /// The driver's name of the fault.
+        code: String,
+    },
+    /// A kernel does not compile, or is not what its launcher expects.
+    #[error("kernels/{file} for {architecture}: {log}")]
+    Kernel {
+        /// The file.
+        file: String,
+        /// What it was compiled for.
+        architecture: String,
+        /// What the compiler said, or what does not fit.
+        log: String,
+    },
+    /// Arguments that do not fit one another; nothing was done.
+    #[error("{operation}: {mismatch}")]
+    Arguments {
+        /// What was tried.
+        operation: &'static str,
+        /// Which sizes do not fit.
+        mismatch: String,
+    },
+}
+
+impl CudaError {
+    /// Whether less would have fitted.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. })
+    }
+
+    /// Whether nothing on the card works any more in this process.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// What the driver said to `operation`, which was about `sizes`.
+    pub(super) fn of_driver(operation: &'static str, sizes: String, error: DriverError) -> Self {
+        let code = format!("{:?}", error.0);
+        if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            Self::OutOfMemory { operation, detail: format!("{sizes}: {code}; free memory, or ask for less") }
+        } else if ends_the_context(error.0) {
+            Self::Lost { operation, sizes, code }
+        } else {
+            Self::Refused { operation, sizes, code }
+        }
+    }
+}
+
+/// Results of the driver, with the operation and the sizes that they are about.
+pub(super) trait During<T> {
+    /// Names the operation; `sizes` is asked only after a fault.
+    fn during(self, operation: &'static str, sizes: impl FnOnce() -> String) -> Result<T, CudaError>;
+}
+
+impl<T> During<T> for Result<T, DriverError> {
+    fn during(self, operation: &'static str, sizes: impl FnOnce() -> String) -> Result<T, CudaError> {
+        self.map_err(|error| CudaError::of_driver(operation, sizes(), error))
+    }
+}
+
+/// Faults after which every further call to the context fails as well: CUDA calls them sticky. A card that fell off the
+/// bus, or whose memory failed, is among them.
+fn ends_the_context(code: CUresult) -> bool {
+    matches!(
+        code,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_CONTAINED
+            | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUresult::CUDA_ERROR_DEINITIALIZED
+            | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
+            | CUresult::CUDA_ERROR_UNKNOWN
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: CUresult) -> CudaError {
+        CudaError::of_driver("gathering rows", "7 rows of 688 bytes".into(), DriverError(code))
+    }
+
+    #[test]
+    fn full_and_lost_are_told_apart_and_name_operation_and_sizes() {
+        let full = of(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let lost = of(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        let refused = of(CUresult::CUDA_ERROR_INVALID_VALUE);
+        assert!(full.is_out_of_memory() && !full.is_lost());
+        assert!(lost.is_lost() && !lost.is_out_of_memory());
+        assert!(!refused.is_lost() && !refused.is_out_of_memory());
+        for error in [full, lost, refused] {
+            let said = error.to_string();
+            assert!(said.starts_with("gathering rows") && said.contains("7 rows of 688 bytes"), "{said}");
+            assert!(said.contains("CUDA_ERROR_"), "{said}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The kernels: their texts, which are compiled into the program, and [`Kernels`], what a card runs of them.
+//!
+//! A file of `kernels/` is compiled as it stands, with the `.cuh` files as headers by their names. What a launcher
+//! passes is declared here as [`Entry::parameters`], and compared with the machine code before it is used: a kernel
+//! whose parameters changed is refused instead of called.
+//!
+//! Loading onto a card is not verified on a GPU; compiling and comparing are tested.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::nvrtc::Ptx;
+
+use super::cache::{CubinCache, Origin};
+use super::error::{CudaError, During};
+use super::nvrtc::{self, Compiled};
+use super::{cubin, rows};
+
+/// One kernel that a launcher calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// Bytes of each of its parameters.
+    pub parameters: &'static [usize],
+}
+
+/// One file of kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Its name in `kernels/`.
+    pub file: &'static str,
+    /// What stands in it.
+    pub text: &'static str,
+    /// What launchers call of it; nothing is loaded of a file without.
+    pub entries: &'static [Entry],
+}
+
+macro_rules! texts {
+    ($($file:literal => $entries:expr),* $(,)?) => {
+        &[$(Source {
+            file: $file,
+            text: include_str!(concat!("../../../kernels/", $file)),
+            entries: $entries,
+        }),*]
+    };
+}
+
+/// Every `.cu` file of `kernels/`.
+pub const SOURCES: &[Source] = texts! {
+    "gather_rows.cu" => rows::ENTRIES,
+};
+
+/// Every `.cuh` file of `kernels/`, by name.
+pub const HEADERS: &[(&str, &str)] = &[
+    ("portable.cuh", include_str!("../../../kernels/portable.cuh")),
+    ("rows.cuh", include_str!("../../../kernels/rows.cuh")),
+];
+
+/// What kernels are compiled for on a card of this compute capability.
+pub(in crate::device) fn architecture(major: i32, minor: i32) -> String {
+    format!("sm_{major}{minor}")
+}
+
+impl Source {
+    /// Its machine code for `architecture`, e.g. `sm_90`. Needs NVRTC, no card.
+    ///
+    /// # Errors
+    /// [`CudaError::Absent`] without NVRTC; [`CudaError::Kernel`] with the compiler's words, or when the parameters are
+    /// not those that launchers pass.
+    pub fn compile(&self, architecture: &str) -> Result<Compiled, CudaError> {
+        let compiled = nvrtc::compile(self.file, self.text, HEADERS, architecture)?;
+        self.compare(&compiled.cubin, architecture)?;
+        Ok(compiled)
+    }
+
+    fn compare(&self, cubin: &[u8], architecture: &str) -> Result<(), CudaError> {
+        for entry in self.entries {
+            let found = cubin::parameter_bytes(cubin, entry.name);
+            let problem = match found {
+                Ok(found) if found == entry.parameters => continue,
+                Ok(found) => {
+                    format!("{} takes {found:?} bytes, launchers pass {:?}", entry.name, entry.parameters)
+                }
+                Err(problem) => format!("{}: {problem}", entry.name),
+            };
+            let (file, architecture) = (self.file.to_owned(), architecture.to_owned());
+            return Err(CudaError::Kernel { file, architecture, log: problem });
+        }
+        Ok(())
+    }
+}
+
+/// The kernels on one card.
+pub(super) struct Kernels {
+    functions: HashMap<&'static str, (Entry, CudaFunction)>,
+    cached: usize,
+    compiled: usize,
+    complaints: Vec<String>,
+}
+
+impl Kernels {
+    /// Loads all kernels that have launchers, from `cache` where it has them.
+    pub(super) fn load(
+        context: &Arc<CudaContext>,
+        architecture: &str,
+        cache: Option<&CubinCache>,
+        (compiler, driver): ((i32, i32), i32),
+    ) -> Result<Self, CudaError> {
+        let (mut functions, mut complaints) = (HashMap::new(), Vec::new());
+        let (mut cached, mut compiled) = (0, 0);
+        for source in SOURCES.iter().filter(|source| !source.entries.is_empty()) {
+            let origin = Origin {
+                file: source.file,
+                text: source.text,
+                headers: HEADERS,
+                architecture,
+                compiler,
+                driver,
+            };
+            let kept = cache.and_then(|cache| cache.get(&origin));
+            let kept = kept.filter(|cubin| source.compare(cubin, architecture).is_ok());
+            let cubin = match kept {
+                Some(cubin) => {
+                    cached += 1;
+                    cubin
+                }
+                None => {
+                    compiled += 1;
+                    let fresh = source.compile(architecture)?.cubin;
+                    let put = cache.map_or(Ok(()), |cache| cache.put(&origin, &fresh));
+                    complaints.extend(put.err());
+                    fresh
+                }
+            };
+            let loading = "loading kernels";
+            let module =
+                context.load_module(Ptx::from_binary(cubin)).during(loading, || source.file.into())?;
+            for entry in source.entries {
+                let function = module.load_function(entry.name).during(loading, || entry.name.into())?;
+                functions.insert(entry.name, (*entry, function));
+            }
+        }
+        Ok(Self { functions, cached, compiled, complaints })
+    }
+
+    /// The kernel of this name.
+    pub(super) fn get(&self, name: &'static str) -> Result<&(Entry, CudaFunction), CudaError> {
+        self.functions.get(name).ok_or_else(|| CudaError::Absent {
+            operation: "finding a kernel",
+            missing: format!("{name} is not among the entries of its file"),
+        })
+    }
+
+    pub(super) fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+}
+
+impl std::fmt::Display for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { functions, cached, compiled, .. } = self;
+        write!(f, "{} kernels ({cached} files from the cache, {compiled} compiled)", functions.len())
+    }
+}
