@@ -35,3 +35,4 @@ mod skip;
 mod tgn_stream;
 mod tiered_rows;
 mod trainer;
+mod unit;
