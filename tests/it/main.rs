@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod alerts;
 mod api;
 mod bench_command;
 mod bench_ops;
@@ -27,6 +28,7 @@ mod live;
 mod log;
 mod models;
 mod observability;
+mod operate;
 mod process;
 mod protocol_edgebank;
 mod protocol_learned;
