@@ -29,13 +29,15 @@ rendered() {
     quietly helm template evergraph "$CHART" --namespace evergraph "$@"
 }
 
+# Without what only Helm looks at.
 manifests() {
     cat <<'HEAD'
 # Rendered from deploy/helm/evergraph with its defaults by scripts/kubernetes.sh; change the chart, not this file.
+# Settings are in the ConfigMap; the image has to be one that the cluster can pull.
 #   kubectl create namespace evergraph
 #   kubectl apply -f deploy/kubernetes/evergraph.yaml
 HEAD
-    rendered
+    rendered | sed -e '/helm.sh\/chart:/d' -e '/managed-by: Helm/d' -e '/^# Source:/d'
 }
 
 # The kinds of the Prometheus operator have no schema in Kubernetes itself: they are left out here.

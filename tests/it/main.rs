@@ -26,6 +26,7 @@ mod kafka_daemon;
 mod kafka_ingest;
 mod live;
 mod log;
+mod manifests;
 mod models;
 mod observability;
 mod operate;

@@ -483,7 +483,7 @@ fn a_daemon_that_is_not_ready_fails_the_health_check_of_compose() {
 }
 
 #[test]
-fn what_compose_mounts_and_sets_exists() {
+fn what_containers_mount_and_set_exists() {
     let compose = read("deploy/compose.yaml");
     let mounts: Vec<&str> = compose
         .lines()
@@ -494,8 +494,13 @@ fn what_compose_mounts_and_sets_exists() {
     for mount in mounts {
         assert!(file("deploy").join(mount).exists(), "{mount}");
     }
-    let settings =
-        read("deploy/compose.yaml") + &read("deploy/Dockerfile") + &read("deploy/evergraph.service");
+    let places = [
+        "deploy/compose.yaml",
+        "deploy/Dockerfile",
+        "deploy/evergraph.service",
+        "deploy/kubernetes/evergraph.yaml",
+    ];
+    let settings = places.map(read).concat();
     let defaults = read("deploy/evergraph.toml");
     let names = settings.split(|c: char| !(c.is_ascii_uppercase() || c == '_'));
     let names: BTreeSet<&str> = names.filter_map(|word| word.strip_prefix("EVERGRAPH__")).collect();
