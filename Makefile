@@ -1,10 +1,10 @@
 # One verb per habit. `make` alone lists them.
 
-# Tools that scripts/setup.sh puts in place come first: rustup's cargo, then promtool and cargo-deny.
+# Tools that scripts/setup.sh puts in place come first: rustup's cargo, then promtool, helm and the like.
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check fmt peers ops-peers learn-peers drift cache-bench gpu
+.PHONY: help demo test check fmt manifests peers ops-peers learn-peers drift cache-bench gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -36,6 +36,11 @@ check: ## formatting, lints and the house rules, before every commit
 fmt: ## format the sources
 	@scripts/setup.sh check
 	cargo fmt
+
+manifests: ## write the plain Kubernetes manifests from the Helm chart, and check both
+	@scripts/setup.sh kubernetes
+	scripts/kubernetes.sh render
+	scripts/kubernetes.sh check
 
 drift: ## measure training without an end on a stream that drifts, and write its page and plot
 	@scripts/setup.sh

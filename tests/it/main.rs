@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod alerts;
 mod api;
 mod bench_command;
 mod bench_ops;
@@ -28,8 +29,10 @@ mod kernels_compile;
 mod keys;
 mod live;
 mod log;
+mod manifests;
 mod models;
 mod observability;
+mod operate;
 mod process;
 mod protocol_edgebank;
 mod protocol_learned;
@@ -40,3 +43,4 @@ mod tgn_stream;
 mod tiered_rows;
 mod tls;
 mod trainer;
+mod unit;

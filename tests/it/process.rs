@@ -24,13 +24,14 @@ pub struct Start {
     data: PathBuf,
     settings: Vec<String>,
     environment: Vec<(String, String)>,
+    wrapper: Vec<String>,
 }
 
 impl Start {
     /// A daemon that keeps everything in `data`.
     pub fn in_dir(data: &Path) -> Self {
         let settings = vec!["output.format=json".to_owned(), "learner.batch_wait_ms=20".to_owned()];
-        Self { data: data.to_path_buf(), settings, environment: Vec::new() }
+        Self { data: data.to_path_buf(), settings, environment: Vec::new(), wrapper: Vec::new() }
     }
 
     /// With one more setting, as `section.key=value`.
@@ -45,8 +46,16 @@ impl Start {
         self
     }
 
+    /// Started by another command, whose last words it and its arguments become, in the same process.
+    pub fn behind(mut self, wrapper: &[String]) -> Self {
+        self.wrapper = wrapper.to_vec();
+        self
+    }
+
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+        let mut words = self.wrapper.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_evergraph")]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
         for setting in &self.settings {
             command.args(["--set", setting]);

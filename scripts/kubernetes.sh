@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The Helm chart and the plain manifests that are rendered from it.
+#
+#   scripts/kubernetes.sh render   writes deploy/kubernetes/evergraph.yaml from the chart with its defaults
+#   scripts/kubernetes.sh check    fails unless the manifests are what the chart renders, the chart passes
+#                                  `helm lint --strict`, and all that it renders, with the defaults and with
+#                                  everything switched on, fits the schemas of Kubernetes
+#
+# helm and kubernetes-validate come from scripts/setup.sh kubernetes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export PATH="$PWD/.cache/tools/bin:$PATH"
+readonly CHART=deploy/helm/evergraph MANIFESTS=deploy/kubernetes/evergraph.yaml
+# The oldest Kubernetes that the chart takes, and the newest that there is a schema for.
+readonly OLDEST=1.30 NEWEST=1.37
+
+die() { printf 'kubernetes: error: %s\n' "$*" >&2; exit 1; }
+
+# helm tells on standard error of every link that it follows; that is shown only where it fails.
+quietly() {
+    local said
+    said=$(mktemp)
+    "$@" 2>"$said" || { cat "$said" >&2; rm -f "$said"; return 1; }
+    rm -f "$said"
+}
+
+rendered() {
+    quietly helm template evergraph "$CHART" --namespace evergraph "$@"
+}
+
+# Without what only Helm looks at.
+manifests() {
+    cat <<'HEAD'
+# Rendered from deploy/helm/evergraph with its defaults by scripts/kubernetes.sh; change the chart, not this file.
+# Settings are in the ConfigMap; the image has to be one that the cluster can pull.
+#   kubectl create namespace evergraph
+#   kubectl apply -f deploy/kubernetes/evergraph.yaml
+HEAD
+    rendered | sed -e '/helm.sh\/chart:/d' -e '/managed-by: Helm/d' -e '/^# Source:/d'
+}
+
+# The kinds of the Prometheus operator have no schema in Kubernetes itself: they are left out here.
+validate() {
+    local version
+    rendered -f "$1" --set serviceMonitor.enabled=false --set prometheusRule.enabled=false >"$work/plain.yaml"
+    for version in "$OLDEST" "$NEWEST"; do
+        kubernetes-validate --strict --quiet --no-warn --kubernetes-version "$version" "$work/plain.yaml" ||
+            die "what $CHART renders with $1 does not fit Kubernetes $version"
+    done
+}
+
+# The alerts that the chart brings are those of deploy/alerts.yml, with full addresses of their runbook pages.
+rules_are_the_alerts() {
+    rendered -f "$1" --show-only templates/prometheusrule.yaml |
+        python3 -c 'import sys; text = sys.stdin.read(); print(text[text.index("\nspec:\n") + 7:])' |
+        sed -e 's/^  //' -e "s#runbook_url: $2/#runbook_url: #" -e '/./,$!d' >"$work/rules.yml"
+    diff -B "$work/rules.yml" deploy/alerts.yml || die "the chart's PrometheusRule is not deploy/alerts.yml"
+}
+
+check() {
+    local values
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    manifests >"$work/evergraph.yaml"
+    diff -u "$MANIFESTS" "$work/evergraph.yaml" || die "$MANIFESTS is not what the chart renders: run $0 render"
+    for values in "$CHART"/values.yaml "$CHART"/ci/*.yaml; do
+        quietly helm lint --strict "$CHART" -f "$values" >"$work/lint" || { cat "$work/lint" >&2; die "$values"; }
+        validate "$values"
+        printf 'ok %s\n' "$values"
+    done
+    rules_are_the_alerts "$CHART/ci/everything.yaml" https://git.example/evergraph
+}
+
+case "${1:-}" in
+    render) mkdir -p "$(dirname "$MANIFESTS")" && manifests >"$MANIFESTS" ;;
+    check) check ;;
+    *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" && exit 2 ;;
+esac
