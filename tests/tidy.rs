@@ -49,7 +49,7 @@ const SERDE: &[&str] = &[
     "src/cli/",
     "src/daemon/",
     "src/catalog/",
-    "src/config.rs",
+    "src/config",
     "src/learner/checkpoint.rs",
     "src/train/report.rs",
 ];
