@@ -23,6 +23,8 @@ mod model;
 mod property_map;
 mod text;
 
+pub use model::{AggregatorKind, ModelKind};
+
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
 
@@ -113,8 +115,8 @@ Device {
 section!(/// `[model]`
 Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
-    fanout: usize, aggregator: AggregatorKind, edge_types: usize, edge_type_dimension: usize, snapshots: usize, snapshot_width: usize,
-    dropout: f32,
+    fanout: usize, aggregator: AggregatorKind, edge_types: usize, edge_type_dimension: usize,
+    snapshots: usize, snapshot_width: usize, dropout: f32,
 });
 section!(/// `[learner]`
 Learner {
@@ -142,36 +144,6 @@ impl Stream {
     pub fn lateness(&self) -> Option<i64> {
         (self.allowed_lateness >= 0).then_some(self.allowed_lateness)
     }
-}
-
-/// Which model is learned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModelKind {
-    /// Memory, and attention over recent neighbors.
-    Tgn,
-    /// Memory by a plain recurrent cell, embeddings that drift with time, no neighbors.
-    Jodie,
-    /// An MLP-Mixer over the recent edges of a node, without memory.
-    Graphmixer,
-    /// Attention over recent neighbors and theirs, without memory.
-    Tgat,
-    /// The mean over recent neighbors, without time or memory.
-    Graphsage,
-    /// Attention over recent neighbors, without time or memory.
-    Gat,
-    /// Attention over neighbors in each of the last windows of time, and over the windows, without memory.
-    Dysat,
-}
-
-/// Which of a batch's messages for one node waits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AggregatorKind {
-    /// The last one.
-    Last,
-    /// The mean of all.
-    Mean,
 }
 
 /// What the learning rate does after its rise.

@@ -1,5 +1,5 @@
-//! Decisions of the promotion gate, and of operators beside it. Rows are added and never changed; the oldest go. A daemon that crashed decides anew
-//! about what it had not kept in a checkpoint, and both decisions were in effect.
+//! Decisions of the promotion gate, and of operators beside it. Rows are added and never changed; the oldest go. A
+//! daemon that crashed decides anew about what it had not kept in a checkpoint, and both decisions were in effect.
 
 use rusqlite::{Row, params};
 

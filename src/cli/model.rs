@@ -20,7 +20,8 @@ pub(crate) struct ModelArgs {
 
 #[derive(Debug, Subcommand)]
 enum ModelCommand {
-    /// List what the promotion gate and operators decided, latest first: versions, average precision of each, what is served
+    /// List what the promotion gate and operators decided, latest first: versions, average precision of each, what is
+    /// served
     List {
         /// Data directory of the daemon (data.dir); it may be running
         #[arg(long, value_name = "DIR", visible_alias = "data-dir")]

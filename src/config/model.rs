@@ -1,13 +1,45 @@
-//! `[model]` as the model's options. The same keys shape every model; one that has no use for a key leaves it.
+//! `[model]`: the names in it, and what it says as the model's options. The same keys shape every model; one that has
+//! no use for a key leaves it.
 
 use clap::ValueEnum;
+use serde::Deserialize;
 
-use super::{AggregatorKind, Config, ModelKind};
+use super::Config;
 use crate::model::tgn::Aggregator;
 use crate::model::{
     DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions,
     TgnOptions,
 };
+
+/// Which model is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelKind {
+    /// Memory, and attention over recent neighbors.
+    Tgn,
+    /// Memory by a plain recurrent cell, embeddings that drift with time, no neighbors.
+    Jodie,
+    /// An MLP-Mixer over the recent edges of a node, without memory.
+    Graphmixer,
+    /// Attention over recent neighbors and theirs, without memory.
+    Tgat,
+    /// The mean over recent neighbors, without time or memory.
+    Graphsage,
+    /// Attention over recent neighbors, without time or memory.
+    Gat,
+    /// Attention over neighbors in each of the last windows of time, and over the windows, without memory.
+    Dysat,
+}
+
+/// Which of a batch's messages for one node waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AggregatorKind {
+    /// The last one.
+    Last,
+    /// The mean of all.
+    Mean,
+}
 
 impl ModelKind {
     /// The word for it in the settings.

@@ -1,6 +1,6 @@
-//! What an operator decides about the weights that are served, while no daemon runs on the data directory: which version
-//! is promoted, or that the one before is served again. The gate does the same by itself (see `learner::gate`); what is
-//! decided here rests on no figures, and the gate goes on from it when the daemon starts.
+//! What an operator decides about the weights that are served, while no daemon runs on the data directory: which
+//! version is promoted, or that the one before is served again. The gate does the same by itself (see `learner::gate`);
+//! what is decided here rests on no figures, and the gate goes on from it when the daemon starts.
 //!
 //! ```text
 //! promote V    V is published, what was published is kept; the candidate is trained on as it is

@@ -1,9 +1,9 @@
 //! The list of models, and [`Model`]: one of them with its parameters.
 //!
-//! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (fields
-//! `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types`, `dropout`, the method `needs`, a [`Shape`]) and
-//! a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of its link predictor
-//! (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
+//! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (with the
+//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types` and `dropout`, the method `needs`, and
+//! a [`Shape`]) and a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of
+//! its link predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
 
 use super::builder::{Builder, ModelError};
 use super::dysat::{Dysat, DysatOptions};

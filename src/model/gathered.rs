@@ -124,8 +124,8 @@ impl GatheredRows {
         }
     }
 
-    /// Numbers the edges of `events`, whose messages (or means of them) the batch will leave for its nodes, so that their
-    /// memory can be shown after the batch. Messages of events before `since` have no features.
+    /// Numbers the edges of `events`, whose messages (or means of them) the batch will leave for its nodes, so that
+    /// their memory can be shown after the batch. Messages of events before `since` have no features.
     pub fn number_next_mails(&mut self, since: EventTime, events: impl Iterator<Item = (EdgeId, EventTime)>) {
         self.next_mails.clear();
         for event in events {

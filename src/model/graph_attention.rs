@@ -48,7 +48,7 @@ impl GraphAttention {
         })
     }
 
-    /// A row per pair of `hop`, given the `table` of rows that it reads and the table of types of edges, if there is one.
+    /// A row per pair of `hop`, given the `table` of rows that it reads, and that of types of edges if there is one.
     pub fn apply(&self, tape: &mut Tape<'_>, table: Var, types: Option<ParamId>, mut hop: Hop) -> Var {
         let pairs = hop.own.len();
         let slots = hop.neighbors.len().checked_div(pairs).unwrap_or(0);

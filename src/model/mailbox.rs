@@ -10,8 +10,8 @@
 //!
 //! Beside each message stands the other end, v: when v is to be forgotten, the messages that hold its row go too.
 //!
-//! Where messages are averaged, what waits is wider than s_v (see `tgn::aggregator`), and beside it stand its [`Part`]s:
-//! whom each of the messages was from, and the type of its edge.
+//! Where messages are averaged, what waits is wider than s_v (see `tgn::aggregator`), and beside it stand its
+//! [`Part`]s: whom each of the messages was from, and the type of its edge.
 
 use hashbrown::HashMap;
 

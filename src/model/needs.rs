@@ -151,8 +151,8 @@ pub(super) fn fields(
     fields
 }
 
-/// Checks what the options of every model must hold: counts of at least 1, rows for the types of edges if any are known,
-/// and a dropout rate that is a share.
+/// Checks what the options of every model must hold: counts of at least 1, rows for the types of edges if any are
+/// known, and a dropout rate that is a share.
 pub(super) fn check(
     at_least_one: &[(&'static str, usize)],
     dropout: f32,

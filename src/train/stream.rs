@@ -2,8 +2,8 @@
 //!
 //! Row numbers serve as edge ids. Events with equal times keep the order of the file; a file that is
 //! not in order is sorted, and how many events had to move is told. Types of
-//! edges are numbered as a log numbers them, from 1 on in the order in which they were pushed. Reads no files; the caller
-//! pushes events.
+//! edges are numbered as a log numbers them, from 1 on in the order in which they were pushed. Reads no files; the
+//! caller pushes events.
 
 use std::ops::Range;
 

@@ -6,8 +6,8 @@
 //! mean      m = sum_i m_i / n                            n: number of them; an event of u with itself is one
 //! ```
 //! Either counts as of the time of the last; both are in the paper. The last one can be told by its event (see
-//! [`Mailbox`](crate::model::Mailbox)); of a mean the mailbox keeps all that is not learned, `[s_v ; e ; phi]`, as it is
-//! when the batch is remembered: s_u and tau_u stay what they are until the message is applied. What is learned, the
+//! [`Mailbox`](crate::model::Mailbox)); of a mean the mailbox keeps all that is not learned, `[s_v ; e ; phi]`, as it
+//! is when the batch is remembered: s_u and tau_u stay what they are until the message is applied. What is learned, the
 //! rows of types, is read when it is applied, so the table learns as it does from the last message; for this the
 //! mailbox keeps whom each message was from and the type of its edge.
 

@@ -1,8 +1,8 @@
 //! TGN: a node remembers, and is seen together with its recent neighbors.
 //!
 //! The model is that of Rossi et al., "Temporal Graph Networks for Deep Learning on Dynamic Graphs" (2020), with the
-//! attention block in common use since: recurrent memory, identity messages, the last of them or their mean, one layer of
-//! temporal attention with residual and layer norm, a two-layer merge with the node's own row, and a two-layer link
+//! attention block in common use since: recurrent memory, identity messages, the last of them or their mean, one layer
+//! of temporal attention with residual and layer norm, a two-layer merge with the node's own row, and a two-layer link
 //! predictor. Other choices of updater and embedding make it JODIE ([`TgnOptions::jodie`]). The time encoding is
 //! fixed: trained on raw seconds its gradient is as large as the time differences and wrecks the low frequencies in
 //! one step.
