@@ -23,6 +23,7 @@ mod graph_scrub;
 mod graph_spill;
 mod kafka_daemon;
 mod kafka_ingest;
+mod kernels_host;
 mod live;
 mod log;
 mod models;

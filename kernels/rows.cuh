@@ -1,0 +1,125 @@
+// Arithmetic of copying rows: who copies which column of which row, and where in memory that is.
+//
+// A row is `width` bytes at base + row * stride. It is copied in columns of V bytes, V in {16, 8, 4, 1}, by 2^k
+// neighboring threads, the row's lanes. A row of more than LINE bytes that does not begin on a line is walked from
+// the line before it on: what lies before the row is left out, and from there every 32 lanes read whole lines.
+// Otherwise each step would touch one line more than it needs, and through the bus a line is a request.
+#ifndef EVERGRAPH_ROWS_CUH
+#define EVERGRAPH_ROWS_CUH
+
+#include "portable.cuh"
+
+// Bytes that memory hands over at a time.
+#define LINE 128u
+// Rows that a lane has under way together: as many loads are waited for at once.
+#define ROWS_AT_ONCE 4
+
+// The widest V that fits addresses, strides and width, given all of them combined by "or".
+FN u32 vector_bytes(u64 all) {
+    return (all & 15) == 0 ? 16 : (all & 7) == 0 ? 8 : (all & 3) == 0 ? 4 : 1;
+}
+
+// k of the 2^k lanes of a row: the fewest that copy it in one step, a warp at most. Rows of a line at most are not
+// shifted; a longer one may begin LINE - V bytes behind its line.
+FN u32 lanes_log2(u64 width, u32 vector) {
+    u64 columns = (width + (width > LINE ? LINE - vector : 0)) / vector;
+    u32 k = 0;
+    while (k < 5 && (1ULL << k) < columns) {
+        k += 1;
+    }
+    return k;
+}
+
+// Columns by which the walk of a row of `width` bytes at `address` begins before it.
+FN u32 row_shift(u64 address, u64 width, u32 vector) {
+    return width > LINE ? (u32)(address % LINE) / vector : 0;
+}
+
+// Row number `i` of a list of 32-bit or 64-bit row numbers. In 32 bits u32::MAX stands for u64::MAX: "no row".
+FN u64 row_at(const void* list, bool wide, u64 i) {
+    if (wide) {
+        return ((const u64*)list)[i];
+    }
+    u32 row = ((const u32*)list)[i];
+    return row == 0xFFFFFFFFu ? ~0ULL : row;
+}
+
+// The rows of one call, and what it counts.
+struct RowCopy {
+    const u8* from;
+    u8* to;
+    u64 from_stride;
+    u64 to_stride;
+    u64 width;
+    // Row numbers on the side of the table; on the other side rows stand in order.
+    const void* list;
+    u64 count;
+    // Rows of the table.
+    u64 rows;
+    // Row numbers that are neither below `rows` nor "no row".
+    u32* errors;
+    u32 lanes_log2;
+    bool wide;
+};
+
+// Copies this thread's columns of all its rows. SCATTER: the list names rows of `to`; otherwise of `from`.
+template <class Column, bool SCATTER>
+FN void copy_rows(const RowCopy& call, u64 thread, u64 threads) {
+    const u32 vector = sizeof(Column);
+    const u32 lanes = 1u << call.lanes_log2;
+    const u64 columns = call.width / vector;
+    const u64 column_of_lane = thread & (lanes - 1);
+    const u64 teams = threads >> call.lanes_log2;
+    for (u64 first = thread >> call.lanes_log2; first < call.count; first += teams * ROWS_AT_ONCE) {
+        const Column* from[ROWS_AT_ONCE];
+        Column* to[ROWS_AT_ONCE];
+        u32 shift[ROWS_AT_ONCE];
+        u64 most = 0;
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            u64 i = first + r * teams;
+            from[r] = nullptr;
+            to[r] = nullptr;
+            shift[r] = 0;
+            if (i >= call.count) {
+                continue;
+            }
+            u64 row = row_at(call.list, call.wide, i);
+            bool exists = row < call.rows;
+            if (!exists && row != ~0ULL && column_of_lane == 0) {
+                atomicAdd(call.errors, 1u);
+            }
+            u64 from_row = SCATTER ? i : row;
+            u64 to_row = SCATTER ? row : i;
+            if (exists) {
+                from[r] = (const Column*)(call.from + from_row * call.from_stride);
+            }
+            if (exists || !SCATTER) {
+                to[r] = (Column*)(call.to + to_row * call.to_stride);
+            }
+            if (exists) {
+                shift[r] = row_shift(SCATTER ? (u64)to[r] : (u64)from[r], call.width, vector);
+            }
+            most = to[r] == nullptr || columns + shift[r] < most ? most : columns + shift[r];
+        }
+        for (u64 step = column_of_lane; step < most; step += lanes) {
+            Column held[ROWS_AT_ONCE] = {};
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                u64 column = step - shift[r];
+                if (from[r] != nullptr && column < columns) {
+                    held[r] = from[r][column];
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                u64 column = step - shift[r];
+                if (to[r] != nullptr && column < columns) {
+                    put(to[r] + column, held[r]);
+                }
+            }
+        }
+    }
+}
+
+#endif
