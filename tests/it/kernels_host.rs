@@ -6,6 +6,7 @@
 //! different blocks interleave.
 
 mod rows;
+mod sample;
 
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// The programs beside this file, each compiled when it is first asked for.
-static PROGRAMS: [(&str, OnceLock<PathBuf>); 1] = [("rows", OnceLock::new())];
+static PROGRAMS: [(&str, OnceLock<PathBuf>); 2] =
+    [("rows", OnceLock::new()), ("sample", OnceLock::new())];
 
 /// Where the program `name` is.
 fn program(name: &str) -> &'static Path {
