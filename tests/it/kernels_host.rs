@@ -5,6 +5,7 @@
 //! of bytes with their lengths. What differs between a card and this is how long things take and how threads of
 //! different blocks interleave.
 
+mod nn;
 mod rows;
 mod sample;
 
@@ -14,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// The programs beside this file, each compiled when it is first asked for.
-static PROGRAMS: [(&str, OnceLock<PathBuf>); 2] =
-    [("rows", OnceLock::new()), ("sample", OnceLock::new())];
+static PROGRAMS: [(&str, OnceLock<PathBuf>); 3] =
+    [("nn", OnceLock::new()), ("rows", OnceLock::new()), ("sample", OnceLock::new())];
 
 /// Where the program `name` is.
 fn program(name: &str) -> &'static Path {
