@@ -25,6 +25,7 @@ mod graph_spill;
 mod kafka_daemon;
 mod kafka_ingest;
 mod kernels_compile;
+mod kernels_host;
 mod live;
 mod log;
 mod models;
