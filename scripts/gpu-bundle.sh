@@ -23,8 +23,9 @@ tests=$(cargo test --release --locked --no-run --test it --message-format=json 2
 
 rm -rf "$BUNDLE"
 mkdir -p "$BUNDLE"
-strip -o "$BUNDLE/evergraph" target/release/evergraph
-strip -o "$BUNDLE/it" "$tests"
+pack() { strip -o "$BUNDLE/$2" "$1" && gzip -f "$BUNDLE/$2"; }
+pack target/release/evergraph evergraph
+pack "$tests" it
 cp scripts/gpu-check.sh scripts/gpu_figures.py "$BUNDLE/"
 git -c safe.directory='*' describe --always --dirty >"$BUNDLE/version"
 

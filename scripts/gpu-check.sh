@@ -14,18 +14,22 @@ say() { printf 'gpu-check: %s\n' "$*" >&2; }
 cannot() { say "cannot check here: $*"; exit 2; }
 
 bundle=$here
-[ -x "$bundle/it" ] || bundle=$here/../target/gpu
-[ -x "$bundle/it" ] && [ -x "$bundle/evergraph" ] || cannot "no bundle in $bundle; run 'make gpu' where Rust is"
+[ -e "$bundle/it.gz" ] || bundle=$here/../target/gpu
+[ -e "$bundle/it.gz" ] && [ -e "$bundle/evergraph.gz" ] || cannot "no bundle in $bundle; run 'make gpu' where Rust is"
 
 command -v nvidia-smi >/dev/null 2>&1 || cannot "nvidia-smi is missing, so there is no NVIDIA driver and no card"
 nvidia-smi -L | grep -q '^GPU ' || cannot "the driver shows no card: $(nvidia-smi -L 2>&1 | head -n 1)"
-missing=$(ldd "$bundle/it" "$bundle/evergraph" | grep 'not found' | sort -u || true)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for program in it evergraph; do
+    gunzip -c "$bundle/$program.gz" >"$work/$program"
+    chmod +x "$work/$program"
+done
+missing=$(ldd "$work/it" "$work/evergraph" | grep 'not found' | sort -u || true)
 [ -z "$missing" ] || cannot "libraries are missing: $missing"
 
 out=${OUT:-$here/../docs/benchmarks/gpu}
 mkdir -p "$out"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
 # NVRTC is where CUDA is installed, or among Python's packages.
 nvrtc_folders() {
@@ -66,23 +70,23 @@ step() {
     cp "$work/$name.log" "$out/" 2>/dev/null || true
 }
 
-check() { "$bundle/evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set device.use=cuda:0; }
+check() { "$work/evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set device.use=cuda:0; }
 
 step check check
-step tests "$bundle/it" gpu:: --test-threads=1 --nocapture
+step tests "$work/it" gpu:: --test-threads=1 --nocapture
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
 if [ -n "$sanitizer" ]; then
     for tool in memcheck racecheck initcheck synccheck; do
         step "$tool" env EVERGRAPH_GPU=small timeout 150 "$sanitizer" --tool "$tool" --error-exitcode 1 \
-            "$bundle/it" gpu:: --test-threads=1
+            "$work/it" gpu:: --test-threads=1
     done
 else
     say "skipped compute-sanitizer: it is not installed"
     echo '{"step": "compute-sanitizer", "skipped": "not installed"}' >>"$work/steps.jsonl"
 fi
 
-step figures "$bundle/it" gpu::figures --ignored --test-threads=1 --nocapture
+step figures "$work/it" gpu::figures --ignored --test-threads=1 --nocapture
 python3 "$bundle/gpu_figures.py" --figures "$EVERGRAPH_GPU_FIGURES" --steps "$work/steps.jsonl" \
     --check "$work/check.log" --version "$(cat "$bundle/version" 2>/dev/null || echo unknown)" \
     --json "$out/gpu-check.json" || failed+=(table)

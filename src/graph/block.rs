@@ -25,14 +25,9 @@ pub(super) const INCOMING: u32 = 1 << 31;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Entry {
-    neighbor: u32,
-    time: u32,
-    edge: u32,
-}
-
-impl Entry {
-    /// What an entry is before it is written.
-    pub const ZERO: Self = Self { neighbor: 0, time: 0, edge: 0 };
+    pub neighbor: u32,
+    pub time: u32,
+    pub edge: u32,
 }
 
 /// One edge under one of its end points, unpacked. Orders by time, then edge id.
@@ -155,7 +150,12 @@ fn distance(later: i64, earlier: i64) -> u64 {
 /// How many records at the front of `records` (ascending, none before the block's last entry) fit a
 /// block whose entries begin at `start` and have edge ids in `edges.0..=edges.1`, `room` at most; and the
 /// range of edge ids with them.
-fn fitting(start: i64, mut edges: (u64, u64), room: usize, records: &[Record]) -> (usize, (u64, u64)) {
+pub(super) fn fitting(
+    start: i64,
+    mut edges: (u64, u64),
+    room: usize,
+    records: &[Record],
+) -> (usize, (u64, u64)) {
     let mut count = 0;
     for record in records.iter().take(room) {
         let wider = (edges.0.min(record.edge), edges.1.max(record.edge));

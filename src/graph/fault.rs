@@ -16,7 +16,7 @@ use super::slab::{EntrySource, Slab};
 use super::spill::{GROUP, Spill, SpillError};
 
 /// What a failed load gives; as long as the longest slot.
-static NOTHING: [Entry; 1 << 15] = [Entry::ZERO; 1 << 15];
+static NOTHING: [Entry; 1 << 15] = [Entry { neighbor: 0, time: 0, edge: 0 }; 1 << 15];
 
 /// The first failure of a reader.
 #[derive(Default)]

@@ -27,6 +27,7 @@ mod kafka_daemon;
 mod kafka_ingest;
 mod kernels_compile;
 mod keys;
+mod kernels_host;
 mod live;
 mod log;
 mod manifests;

@@ -47,16 +47,40 @@ macro_rules! texts {
     };
 }
 
+macro_rules! headers {
+    ($($file:literal),* $(,)?) => {
+        &[$(($file, include_str!(concat!("../../../kernels/", $file)))),*]
+    };
+}
+
 /// Every `.cu` file of `kernels/`.
 pub const SOURCES: &[Source] = texts! {
+    "adam.cu" => &[],
+    "attention.cu" => &[],
+    "distinct.cu" => &[],
     "gather_rows.cu" => rows::ENTRIES,
+    "gru.cu" => &[],
+    "ingest.cu" => &[],
+    "layer_norm.cu" => &[],
+    "pieces.cu" => &[],
+    "sample.cu" => &[],
+    "time_encoding.cu" => &[],
 };
 
 /// Every `.cuh` file of `kernels/`, by name.
-pub const HEADERS: &[(&str, &str)] = &[
-    ("portable.cuh", include_str!("../../../kernels/portable.cuh")),
-    ("rows.cuh", include_str!("../../../kernels/rows.cuh")),
-];
+pub const HEADERS: &[(&str, &str)] = headers! {
+    "attention.cuh",
+    "distinct.cuh",
+    "graph.cuh",
+    "ingest.cuh",
+    "math.cuh",
+    "pieces.cuh",
+    "portable.cuh",
+    "rng.cuh",
+    "rows.cuh",
+    "sample.cuh",
+    "team.cuh",
+};
 
 /// What kernels are compiled for on a card of this compute capability.
 pub(in crate::device) fn architecture(major: i32, minor: i32) -> String {

@@ -1,0 +1,51 @@
+// An upload that brings a card's graph from one state to the next, as src/graph/mirror/patch.rs writes it:
+//
+//   entries  16 bytes each   neighbor u32 | time u32 | edge u32 | slot u32: page and place in the page
+//   blocks   32 bytes each   descriptions
+//   nodes    16 bytes each   node u32 | first u32 | count u32 | 0
+//   indexes   4 bytes each   where each of the blocks stands in the table
+//
+// one after the other, without gaps. No place is named twice.
+#ifndef EVERGRAPH_INGEST_CUH
+#define EVERGRAPH_INGEST_CUH
+
+#include "graph.cuh"
+
+struct PlacedNode {
+    u32 node;
+    NodeBlocks blocks;
+    u32 unused;
+};
+
+// The parts of an upload at `bytes`, which begins at a multiple of 32.
+struct Upload {
+    const uint4* entries;
+    const Block* blocks;
+    const PlacedNode* nodes;
+    const u32* indexes;
+
+    FN Upload(const u8* bytes, u64 entry_count, u64 block_count, u64 node_count) {
+        entries = (const uint4*)bytes;
+        blocks = (const Block*)(entries + entry_count);
+        nodes = (const PlacedNode*)(blocks + block_count);
+        indexes = (const u32*)(nodes + node_count);
+    }
+};
+
+// Puts element i of the upload where it belongs, counted through entries, blocks and nodes.
+FN void ingest_one(const Upload& upload, u64 entry_count, u64 block_count, u64 i, Entry* const* pages, u32 page_log2,
+                   Block* blocks, NodeBlocks* nodes) {
+    if (i < entry_count) {
+        uint4 placed = upload.entries[i];
+        Entry entry = {placed.x, placed.y, placed.z};
+        put(pages[placed.w >> page_log2] + (placed.w & ((1u << page_log2) - 1)), entry);
+    } else if (i - entry_count < block_count) {
+        u64 block = i - entry_count;
+        put(blocks + upload.indexes[block], upload.blocks[block]);
+    } else {
+        PlacedNode placed = upload.nodes[i - entry_count - block_count];
+        put(nodes + placed.node, placed.blocks);
+    }
+}
+
+#endif

@@ -1,0 +1,35 @@
+// Sums over rows in two steps, in an order that follows from the shape alone: pieces of PIECE_ROWS rows are summed by
+// a block each, a thread to a column, and the pieces are added one after the other. No atomic additions, so a result
+// is the same at every launch.
+#ifndef EVERGRAPH_PIECES_CUH
+#define EVERGRAPH_PIECES_CUH
+
+#include "math.cuh"
+
+#define PIECE_ROWS 64u
+
+// Calls f(row, column, sum) for this thread's columns and each row of this block's pieces; sums go to partials
+// [pieces, 2 cols].
+template <class Sum, class F>
+FN void for_each_piece(u64 rows, u32 cols, float* partials, F f) {
+    u64 pieces = (rows + PIECE_ROWS - 1) / PIECE_ROWS;
+    for (u64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+        for (u32 column = threadIdx.x; column < cols; column += blockDim.x) {
+            Sum sum;
+            u64 end = min64(rows, (piece + 1) * PIECE_ROWS);
+            for (u64 row = piece * PIECE_ROWS; row < end; row++) {
+                f(row, column, sum);
+            }
+            put(partials + piece * 2 * cols + column, sum.first);
+            put(partials + piece * 2 * cols + cols + column, sum.second);
+        }
+    }
+}
+
+// Two sums that run along together, as those of a weight and its bias.
+struct Pair {
+    float first = 0.0f;
+    float second = 0.0f;
+};
+
+#endif

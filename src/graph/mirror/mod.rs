@@ -1,0 +1,214 @@
+//! The mirror: where a card holds the graph, told by the processor, which has all of it.
+//!
+//! A [`GraphMirror`] keeps a copy of every block's description and no entry. [`follow`](GraphMirror::follow) makes of a
+//! batch that the store has applied one [`GraphPatch`]: the same plan as the store's, each node's entries behind its
+//! last block as long as they fit, then new blocks, of doubling sizes up to a page. So stored entries stay where they are
+//! and the card copies nothing by itself. Late entries and deletions change what is stored: the blocks from there on are
+//! written anew, read from the store. Answers do not depend on how entries are cut into blocks.
+//!
+//! Edges that the store releases because of their age stay until their blocks are written anew; views do not show them.
+//!
+//! Knows nothing of cards: it hands out bytes.
+
+mod layout;
+mod lists;
+mod patch;
+mod slots;
+
+pub use patch::{GraphPatch, MirrorTables};
+
+use super::block::Record;
+use super::plan::{BatchPlan, ShardMap};
+use super::spill::SpillError;
+use super::store::GraphStore;
+use crate::event::{EdgeBatch, EdgeId, NodeId, Op};
+use layout::BLOCK_ENTRIES_MAX;
+use lists::Lists;
+use slots::TableFull;
+
+/// Why a mirror cannot follow.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    /// Entries are on disk and cannot be read.
+    #[error(transparent)]
+    Storage(#[from] SpillError),
+    /// A table has as many elements as 32 bits can name.
+    #[error("the graph has more than 2^32 entries or blocks: a card cannot hold it; sample on the processor")]
+    Full,
+    /// The batch is not the next one, or the store has not applied it.
+    #[error(
+        "a mirror at edge {at} cannot take the batch from edge {batch} on of a store at {store}; copy the store anew"
+    )]
+    Gap {
+        /// Where the mirror is.
+        at: EdgeId,
+        /// Where the batch begins.
+        batch: EdgeId,
+        /// Where the store is.
+        store: EdgeId,
+    },
+}
+
+impl From<TableFull> for MirrorError {
+    fn from(_: TableFull) -> Self {
+        Self::Full
+    }
+}
+
+/// How a [`GraphMirror`] cuts entries into blocks and pages. Nothing here changes an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorOptions {
+    /// log2 of the entries of a page, 16 at most: what moves between a card and the host's memory. 12 is 48 KiB.
+    pub page_log2: u32,
+    /// Entries at which blocks stop growing, from 1 to a page.
+    pub block_entries_max: usize,
+}
+
+impl Default for MirrorOptions {
+    fn default() -> Self {
+        Self { page_log2: 12, block_entries_max: 256 }
+    }
+}
+
+/// Where a card holds what. Void after an error.
+pub struct GraphMirror {
+    lists: Lists,
+    applied: EdgeId,
+    plan: BatchPlan,
+}
+
+impl GraphMirror {
+    /// A mirror of the empty graph.
+    #[must_use]
+    pub fn new(options: MirrorOptions) -> Self {
+        let page_log2 = options.page_log2.clamp(1, 16);
+        let most = BLOCK_ENTRIES_MAX.min(1 << page_log2);
+        let options =
+            MirrorOptions { page_log2, block_entries_max: options.block_entries_max.clamp(1, most) };
+        Self { lists: Lists::new(options), applied: EdgeId(0), plan: BatchPlan::default() }
+    }
+
+    /// A mirror of `store`, and the patch that fills empty tables with it.
+    ///
+    /// # Errors
+    /// Entries cannot be read, or are too many.
+    pub fn copy(store: &GraphStore, options: MirrorOptions) -> Result<(Self, GraphPatch), MirrorError> {
+        let mut mirror = Self { applied: store.applied(), ..Self::new(options) };
+        let mut patch = GraphPatch::default();
+        let nodes = u32::try_from(store.stats().nodes).map_err(|_| MirrorError::Full)?;
+        for node in (0..nodes).map(NodeId) {
+            mirror.rewrite(store, node, 0, &mut patch)?;
+        }
+        mirror.finish(store, &mut patch);
+        Ok((mirror, patch))
+    }
+
+    /// The patch for `batch`, which `store` has applied and which is the next one.
+    ///
+    /// # Errors
+    /// Entries cannot be read, or are too many, or batches are missing.
+    pub fn follow(&mut self, store: &GraphStore, batch: &EdgeBatch) -> Result<GraphPatch, MirrorError> {
+        if batch.first != self.applied || store.applied() < batch.end() {
+            return Err(MirrorError::Gap { at: self.applied, batch: batch.first, store: store.applied() });
+        }
+        self.applied = batch.end();
+        let mut patch = GraphPatch::default();
+        let mut plan = std::mem::take(&mut self.plan);
+        plan.arrange(batch, 0..batch.len(), ShardMap::new(1));
+        let result = if batch.op.iter().any(|op| matches!(op, Op::DeleteEdge | Op::DeleteNode)) {
+            self.rewrite_changed(store, &plan, &mut patch)
+        } else {
+            self.add_all(store, batch, &plan, &mut patch)
+        };
+        self.plan = plan;
+        result?;
+        self.finish(store, &mut patch);
+        Ok(patch)
+    }
+
+    /// Adds the edges of a batch without deletions.
+    fn add_all(
+        &mut self,
+        store: &GraphStore,
+        batch: &EdgeBatch,
+        plan: &BatchPlan,
+        patch: &mut GraphPatch,
+    ) -> Result<(), MirrorError> {
+        let mut result = Ok(());
+        let mut records = Vec::new();
+        for (_, words) in plan.shards() {
+            plan.for_each_node(batch, words, &mut records, |index, records| {
+                if result.is_ok() {
+                    result = self.add(store, node_of(index), records, patch);
+                }
+            });
+        }
+        result
+    }
+
+    /// Adds `records`, ascending, to the list of `node`.
+    fn add(
+        &mut self,
+        store: &GraphStore,
+        node: NodeId,
+        records: &[Record],
+        patch: &mut GraphPatch,
+    ) -> Result<(), MirrorError> {
+        let mut edit = self.lists.edit(node);
+        if edit.is_late(records[0].time) {
+            let place = self.lists.place_of(&edit, records[0].time);
+            return self.rewrite(store, node, place, patch);
+        }
+        let added = self.lists.extend(&mut edit, records, patch);
+        self.lists.append(&mut edit, &records[added..], self.applied.0, true, patch)?;
+        self.lists.commit(edit, patch);
+        Ok(())
+    }
+
+    /// Writes the list of `node` anew from block `kept` on, as the store has it.
+    fn rewrite(
+        &mut self,
+        store: &GraphStore,
+        node: NodeId,
+        kept: usize,
+        patch: &mut GraphPatch,
+    ) -> Result<(), MirrorError> {
+        let mut edit = self.lists.edit(node);
+        let left = self.lists.cut(&mut edit, kept) as usize;
+        let end = self.applied.0;
+        let records: Vec<Record> = store.read_list(node, |list, entries| {
+            list.records(entries).filter(|record| record.edge < end).skip(left).collect()
+        })?;
+        self.lists.append(&mut edit, &records, end, false, patch)?;
+        self.lists.commit(edit, patch);
+        Ok(())
+    }
+
+    /// Writes anew what a batch with deletions may have changed: the lists in its plan, and those of which the store does
+    /// not hold as many entries as the card.
+    fn rewrite_changed(
+        &mut self,
+        store: &GraphStore,
+        plan: &BatchPlan,
+        patch: &mut GraphPatch,
+    ) -> Result<(), MirrorError> {
+        let mut nodes: Vec<NodeId> =
+            plan.shards().flat_map(|(_, words)| plan.nodes(words)).map(node_of).collect();
+        nodes.extend(self.lists.differing(|node| store.degree(node)));
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.into_iter().try_for_each(|node| self.rewrite(store, node, 0, patch))
+    }
+
+    fn finish(&self, store: &GraphStore, patch: &mut GraphPatch) {
+        let (nodes, blocks, pages) = self.lists.table_lengths();
+        patch.tables = MirrorTables { nodes, blocks, pages };
+        store.balance();
+    }
+}
+
+/// The node of an index in a plan with one shard.
+#[allow(clippy::cast_possible_truncation, reason = "a plan refuses nodes beyond NODES_MAX")]
+fn node_of(index: usize) -> NodeId {
+    NodeId(index as u32)
+}

@@ -1,0 +1,73 @@
+//! What brings a card from one state of the graph to the next: one upload of bytes, which one launch of
+//! `kernels/ingest.cu` puts in their places.
+
+use bytemuck::Pod;
+
+use super::layout::{MirrorBlock, PlacedEntry, PlacedNode};
+use crate::graph::block::Record;
+
+/// An upload, and how large the tables are with it.
+#[derive(Debug, Default)]
+pub struct GraphPatch {
+    pub(super) entries: Vec<PlacedEntry>,
+    pub(super) blocks: Vec<MirrorBlock>,
+    pub(super) nodes: Vec<PlacedNode>,
+    /// Where each of `blocks` stands in the table of blocks.
+    pub(super) block_indexes: Vec<u32>,
+    pub(super) tables: MirrorTables,
+}
+
+/// Elements that the tables of a card have to hold, at least; they only grow. What was not written to is never read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MirrorTables {
+    /// Nodes of the graph; a node beyond has no blocks. New elements are zeros.
+    pub nodes: u64,
+    /// Block descriptions.
+    pub blocks: u64,
+    /// Pages of entries.
+    pub pages: u64,
+}
+
+impl GraphPatch {
+    /// Brings `records` as the entries from `position` on of a block that has them.
+    pub(super) fn place(&mut self, block: &MirrorBlock, position: usize, records: &[Record], page_log2: u32) {
+        let places = (position..).zip(records);
+        self.entries.extend(places.map(|(position, &record)| block.pack(record, position, page_log2)));
+    }
+
+    /// The upload: placed entries, blocks, placed nodes, indexes of the blocks, without gaps.
+    #[must_use]
+    pub fn upload(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.upload_bytes());
+        append(&mut bytes, &self.entries);
+        append(&mut bytes, &self.blocks);
+        append(&mut bytes, &self.nodes);
+        append(&mut bytes, &self.block_indexes);
+        bytes
+    }
+
+    /// Length of the upload in bytes.
+    #[must_use]
+    pub fn upload_bytes(&self) -> usize {
+        size_of_val(&*self.entries)
+            + size_of_val(&*self.blocks)
+            + size_of_val(&*self.nodes)
+            + size_of_val(&*self.block_indexes)
+    }
+
+    /// How many entries, blocks and nodes the upload brings.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 3] {
+        [self.entries.len() as u64, self.blocks.len() as u64, self.nodes.len() as u64]
+    }
+
+    /// What the tables have to hold before the upload is put in place.
+    #[must_use]
+    pub fn tables(&self) -> MirrorTables {
+        self.tables
+    }
+}
+
+fn append<T: Pod>(bytes: &mut Vec<u8>, values: &[T]) {
+    bytes.extend_from_slice(bytemuck::cast_slice(values));
+}

@@ -1,0 +1,88 @@
+//! The kernels under `kernels/` without a card: their text is compiled as C++ behind `kernels_host/emulator.hpp`, which
+//! runs every thread of a launch, and what they compute is compared with the processor's twin bit for bit.
+//!
+//! A program per kernel reads jobs from its standard input and writes answers to its standard output, both as arrays
+//! of bytes with their lengths. What differs between a card and this is how long things take and how threads of
+//! different blocks interleave.
+
+mod nn;
+mod rows;
+mod sample;
+
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// The programs beside this file, each compiled when it is first asked for.
+static PROGRAMS: [(&str, OnceLock<PathBuf>); 3] =
+    [("nn", OnceLock::new()), ("rows", OnceLock::new()), ("sample", OnceLock::new())];
+
+/// Where the program `name` is.
+fn program(name: &str) -> &'static Path {
+    let (_, path) = PROGRAMS.iter().find(|program| program.0 == name).expect("a program beside this file");
+    path.get_or_init(|| compile(name))
+}
+
+/// Compiles `name`.cpp with checks of addresses and of undefined behavior.
+fn compile(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/kernels_host").join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels_host");
+    std::fs::create_dir_all(&folder).unwrap();
+    let (path, own) = (folder.join(name), folder.join(format!("{name}.{}", std::process::id())));
+    let flags = "-std=c++17 -O1 -g1 -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-unused-function \
+        -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=all";
+    let output = Command::new("g++")
+        .args(flags.split_whitespace())
+        .arg("-o")
+        .args([&own, &source.with_extension("cpp")])
+        .output()
+        .expect("g++ compiles the kernels; scripts/setup.sh installs it");
+    assert!(output.status.success(), "{name}.cpp: {}", String::from_utf8_lossy(&output.stderr));
+    std::fs::rename(own, &path).unwrap();
+    path
+}
+
+/// What the program `name` answers to `job`.
+fn run(name: &str, job: &Arrays) -> Arrays {
+    let mut input = tempfile::tempfile().unwrap();
+    input.write_all(&job.bytes).unwrap();
+    input.rewind().unwrap();
+    let output = Command::new(program(name))
+        // Coroutines have stacks of their own, which the leak check does not know.
+        .env("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0")
+        .stdin(Stdio::from(input))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {}, {said}", output.status);
+    Arrays { bytes: output.stdout, read: 0 }
+}
+
+/// Arrays of plain numbers in a row, as they go to a program and come back.
+#[derive(Default)]
+struct Arrays {
+    bytes: Vec<u8>,
+    read: usize,
+}
+
+impl Arrays {
+    fn push<T: bytemuck::NoUninit>(&mut self, values: &[T]) -> &mut Self {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        self.bytes.extend((bytes.len() as u64).to_le_bytes());
+        self.bytes.extend(bytes);
+        self
+    }
+
+    fn take<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(&mut self) -> Vec<T> {
+        let (length, rest) = self.bytes[self.read..].split_first_chunk::<8>().expect("an array is missing");
+        let length = u64::from_le_bytes(*length) as usize;
+        let values = rest[..length].chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+        self.read += 8 + length;
+        values
+    }
+
+    fn is_empty(&self) -> bool {
+        self.read == self.bytes.len()
+    }
+}

@@ -1,0 +1,298 @@
+// A card for one kernel launch at a time, played by the processor: a kernel's text is compiled as C++ behind this file,
+// and its threads run as coroutines of one thread, block after block.
+//
+// What a block's threads do together works as on a card: a vote or shuffle waits until every lane of its mask has
+// come to it, a barrier for every thread of the block. Where that never happens (a lane of the mask has ended, or
+// waits for something else) the launch ends with a message, where a card would hang or answer anything. Between such
+// places threads run in an order that is drawn from a seed, anew each time, and they may change turns at each atomic
+// operation: what depends on the order shows when the seed changes.
+//
+// Stores by `put` are counted per byte where somebody watches (`watch`).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <ucontext.h>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __restrict__
+
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct Dimensions { unsigned x = 1, y = 1, z = 1; };
+
+static Dimensions threadIdx, blockIdx, blockDim, gridDim;
+
+namespace card {
+
+[[noreturn]] inline void fail(const char* what) {
+    std::fprintf(stderr, "block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, what);
+    std::exit(1);
+}
+
+// --- counted stores ---
+
+struct Watched { uintptr_t begin = 0; std::vector<uint8_t> stores; };
+static std::vector<Watched> watched;
+
+inline void watch(const void* begin, size_t bytes) {
+    watched.push_back({(uintptr_t)begin, std::vector<uint8_t>(bytes, 0)});
+}
+
+inline void stored(const void* to, size_t bytes) {
+    if (watched.empty()) return;
+    for (auto& range : watched) {
+        uintptr_t at = (uintptr_t)to - range.begin;
+        if (at < range.stores.size()) {
+            if (at + bytes > range.stores.size()) fail("a store ends behind its buffer");
+            for (size_t i = 0; i < bytes; i++) range.stores[at + i]++;
+            return;
+        }
+    }
+    fail("a store outside of every buffer");
+}
+
+// --- threads ---
+
+enum class Wait { Nothing, Lanes, Block };
+
+struct Thread {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done = false;
+    Wait wait = Wait::Nothing;
+    unsigned mask = 0;
+    uint64_t given = 0;
+    uint64_t seen[32];
+};
+
+static std::vector<Thread> threads;
+static ucontext_t scheduler;
+static unsigned current;
+static std::function<void()> body;
+static uint64_t order;
+
+inline uint64_t draw(uint64_t n) {
+    order ^= order << 13, order ^= order >> 7, order ^= order << 17;
+    return order % n;
+}
+
+inline void pause() { swapcontext(&threads[current].context, &scheduler); }
+
+inline void enter() {
+    body();
+    threads[current].done = true;
+    pause();
+}
+
+// Gives `value` to the lanes of `mask`, and returns what each of them gave.
+inline const uint64_t* exchange(unsigned mask, uint64_t value) {
+    Thread& self = threads[current];
+    if (!(mask >> (current % 32) & 1)) fail("a lane is not in its own mask");
+    self.wait = Wait::Lanes, self.mask = mask, self.given = value;
+    pause();
+    return self.seen;
+}
+
+// Lets the lanes go on that wait for `lane`'s mask, if all of them do.
+inline bool release_lanes(unsigned lane) {
+    unsigned warp = lane / 32 * 32, mask = threads[lane].mask;
+    for (unsigned i = 0; i < 32; i++) {
+        if (!(mask >> i & 1)) continue;
+        if (warp + i >= threads.size()) return false;
+        Thread& other = threads[warp + i];
+        if (other.wait != Wait::Lanes || other.mask != mask) return false;
+    }
+    for (unsigned i = 0; i < 32; i++) {
+        if (!(mask >> i & 1)) continue;
+        for (unsigned j = 0; j < 32; j++) {
+            threads[warp + i].seen[j] = mask >> j & 1 ? threads[warp + j].given : 0x5A5A5A5A5A5A5A5A;
+        }
+        threads[warp + i].wait = Wait::Nothing;
+    }
+    return true;
+}
+
+inline bool release_block() {
+    for (Thread& thread : threads) if (!thread.done && thread.wait != Wait::Block) return false;
+    for (Thread& thread : threads) thread.wait = Wait::Nothing;
+    return true;
+}
+
+inline void run_block() {
+    for (Thread& thread : threads) {
+        thread.done = false, thread.wait = Wait::Nothing;
+        getcontext(&thread.context);
+        thread.context.uc_stack.ss_sp = thread.stack.data();
+        thread.context.uc_stack.ss_size = thread.stack.size();
+        thread.context.uc_link = nullptr;
+        makecontext(&thread.context, enter, 0);
+    }
+    std::vector<unsigned> ready(threads.size());
+    for (;;) {
+        ready.clear();
+        bool all_done = true;
+        for (unsigned i = 0; i < threads.size(); i++) {
+            all_done &= threads[i].done;
+            if (!threads[i].done && threads[i].wait == Wait::Nothing) ready.push_back(i);
+        }
+        if (all_done) return;
+        for (size_t left = ready.size(); left > 0; left--) {
+            std::swap(ready[draw(left)], ready[left - 1]);
+            current = ready[left - 1];
+            threadIdx.x = current;
+            swapcontext(&scheduler, &threads[current].context);
+        }
+        bool released = false;
+        for (unsigned i = 0; i < threads.size(); i++) {
+            if (!threads[i].done && threads[i].wait == Wait::Lanes) released |= release_lanes(i);
+        }
+        bool moves = false, waits = false;
+        for (Thread& thread : threads) {
+            moves |= !thread.done && thread.wait == Wait::Nothing;
+            waits |= !thread.done;
+        }
+        if (!moves && waits && !released && !release_block()) {
+            for (unsigned i = 0; i < threads.size(); i++) {
+                if (!threads[i].done) threadIdx.x = i;
+            }
+            fail("threads wait for lanes that do not come");
+        }
+    }
+}
+
+// Runs `kernel` for every thread of `grid` blocks of `block` threads.
+inline void launch(unsigned grid, unsigned block, uint64_t seed, std::function<void()> kernel) {
+    order = seed * 0x9E3779B97F4A7C15 + 0x243F6A8885A308D3;
+    gridDim.x = grid, blockDim.x = block, body = std::move(kernel);
+    if (threads.size() != block) {
+        threads.clear();
+        threads.resize(block);
+        for (Thread& thread : threads) thread.stack.resize(1 << 16);
+    }
+    std::vector<unsigned> blocks(grid);
+    for (unsigned i = 0; i < grid; i++) blocks[i] = i;
+    for (unsigned left = grid; left > 0; left--) {
+        std::swap(blocks[draw(left)], blocks[left - 1]);
+        blockIdx.x = blocks[left - 1];
+        run_block();
+    }
+}
+
+template <class T> uint64_t bits(T value) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    return bits;
+}
+
+// Sometimes another thread goes on before an atomic operation.
+inline void maybe_pause() { if (draw(4) == 0) pause(); }
+
+// --- what a test reads and writes: arrays, each as its number of bytes in 64 bits and the bytes ---
+
+template <class T> std::vector<T> take() {
+    uint64_t bytes = 0;
+    if (std::fread(&bytes, 8, 1, stdin) != 1 || bytes % sizeof(T) != 0) {
+        std::fprintf(stderr, "an array of %zu byte values was expected, found %zu bytes\n", sizeof(T), (size_t)bytes);
+        std::exit(1);
+    }
+    std::vector<T> values(bytes / sizeof(T));
+    if (bytes > 0 && std::fread(values.data(), 1, bytes, stdin) != bytes) std::exit(1);
+    return values;
+}
+
+inline bool more() {
+    int next = std::getc(stdin);
+    if (next == EOF) return false;
+    std::ungetc(next, stdin);
+    return true;
+}
+
+template <class T> void give(const T* values, size_t count) {
+    uint64_t bytes = count * sizeof(T);
+    std::fwrite(&bytes, 8, 1, stdout);
+    if (bytes > 0) std::fwrite(values, 1, bytes, stdout);
+}
+
+template <class T> void give(const std::vector<T>& values) { give(values.data(), values.size()); }
+
+} // namespace card
+
+#define ON_STORE(to, bytes) card::stored(to, bytes)
+
+// --- the functions of a card that kernels use ---
+
+static inline unsigned __ballot_sync(unsigned mask, int predicate) {
+    const uint64_t* seen = card::exchange(mask, predicate != 0);
+    unsigned votes = 0;
+    for (unsigned i = 0; i < 32; i++) if (mask >> i & 1) votes |= (unsigned)seen[i] << i;
+    return votes;
+}
+static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
+static inline void __syncwarp(unsigned mask = ~0u) { card::exchange(mask, 0); }
+
+template <class T> T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+    const uint64_t* seen = card::exchange(mask, card::bits(value));
+    unsigned lane = card::current % 32;
+    unsigned from = lane / width * width + (unsigned)source % width;
+    if (!(mask >> from & 1)) card::fail("a shuffle reads a lane outside of its mask");
+    T found;
+    std::memcpy(&found, &seen[from], sizeof found);
+    return found;
+}
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int other, int width = 32) {
+    return __shfl_sync(mask, value, (int)((card::current % width) ^ other), width);
+}
+template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+    unsigned lane = card::current % width;
+    return __shfl_sync(mask, value, (int)(lane >= delta ? lane - delta : lane), width);
+}
+
+static inline void __syncthreads() {
+    card::threads[card::current].wait = card::Wait::Block;
+    card::pause();
+}
+
+// Arithmetic rounded one by one, as it is written: this file is compiled without contraction.
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline unsigned __float_as_uint(float x) { return (unsigned)card::bits(x); }
+static inline float __uint_as_float(unsigned bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned)x); }
+
+template <class T> T atomicAdd(T* at, T value) {
+    card::maybe_pause();
+    T before = *at;
+    *at = before + value;
+    return before;
+}
+template <class T> T atomicMin(T* at, T value) {
+    card::maybe_pause();
+    T before = *at;
+    if (value < before) *at = value;
+    return before;
+}
+template <class T> T atomicCAS(T* at, T expected, T value) {
+    card::maybe_pause();
+    T before = *at;
+    if (before == expected) *at = value;
+    return before;
+}
