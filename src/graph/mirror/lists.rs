@@ -23,7 +23,7 @@ pub(super) struct Lists {
     blocks: Vec<MirrorBlock>,
     classes: Vec<u8>,
     /// What is taken of all pages, and of the table of blocks.
-    entries: Slots,
+    pages: Slots,
     directory: Slots,
     options: MirrorOptions,
 }
@@ -58,7 +58,7 @@ impl Lists {
             lists: Vec::new(),
             blocks: Vec::new(),
             classes: Vec::new(),
-            entries: Slots::new(options.page_log2),
+            pages: Slots::new(options.page_log2),
             directory: Slots::new(u32::BITS),
             options,
         }
@@ -66,17 +66,32 @@ impl Lists {
 
     /// Elements of the tables: nodes, blocks, pages.
     pub fn table_lengths(&self) -> (u64, u64, u64) {
-        let pages = self.entries.end().div_ceil(1 << self.options.page_log2);
+        let pages = self.pages.end().div_ceil(1 << self.options.page_log2);
         (self.lists.len() as u64, self.blocks.len() as u64, pages)
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.lists.capacity() * size_of::<List>()
+            + self.blocks.capacity() * size_of::<MirrorBlock>()
+            + self.classes.capacity()
+            + self.pages.bytes()
+            + self.directory.bytes()
     }
 
     /// Nodes of which the number of entries is not `degree`.
     pub fn differing(&self, degree: impl Fn(NodeId) -> u64) -> impl Iterator<Item = NodeId> {
         let nodes = (0..).map(NodeId).zip(&self.lists);
-        let entries = |list: &List| {
-            self.blocks[range_of(list)].last().map_or(0, |last| u64::from(last.before) + last.len() as u64)
-        };
-        nodes.filter(move |&(node, list)| entries(list) != degree(node)).map(|(node, _)| node)
+        nodes.filter(move |&(node, list)| self.entries(list) as u64 != degree(node)).map(|(node, _)| node)
+    }
+
+    /// Number of entries of a list.
+    pub fn entries_of(&self, edit: &Edit) -> usize {
+        self.entries(&edit.list)
+    }
+
+    fn entries(&self, list: &List) -> usize {
+        self.blocks[range_of(list)].last().map_or(0, |last| last.before as usize + last.len())
     }
 
     /// The list of `node`, to change.
@@ -105,19 +120,19 @@ impl Lists {
     }
 
     /// Takes the blocks from `kept` on out of a list, and says how many entries are left.
-    pub fn cut(&mut self, edit: &mut Edit, kept: usize) -> u32 {
+    pub fn cut(&mut self, edit: &mut Edit, kept: usize) -> usize {
         let range = range_of(&edit.list);
-        let left = self.blocks[range.clone()].get(kept).map_or(0, |block| block.before);
+        let left = self.blocks[range.clone()].get(kept).map_or(0, |block| block.before as usize);
         for index in range.skip(kept) {
             let slot = self.blocks[index].slot(self.options.page_log2);
-            self.entries.release(slot, self.classes[index].into());
+            self.pages.release(slot, self.classes[index].into());
             edit.list.blocks.count -= 1;
         }
         left
     }
 
-    /// Adds as many of `records`, ascending and not before the last entry, to the last block of a list as it has room for,
-    /// and says how many. They are younger than all entries.
+    /// Adds as many of `records`, ascending and not before the last entry, to the last block of a list as it has room
+    /// for, and says how many. They are younger than all entries.
     pub fn extend(&mut self, edit: &mut Edit, records: &[Record], patch: &mut GraphPatch) -> usize {
         let Some(tail) = range_of(&edit.list).last() else { return 0 };
         let block = &mut self.blocks[tail];
@@ -149,7 +164,7 @@ impl Lists {
             let earlier = self.blocks[range_of(&edit.list)].last();
             let (mut block, count) = MirrorBlock::begin(rest, most, earlier, newest);
             let room = if to_grow { (block.before as usize).max(FIRST_ROOM).min(most) } else { 0 };
-            let (slot, class) = self.entries.take(count.max(room))?;
+            let (slot, class) = self.pages.take(count.max(room))?;
             block.move_to(slot, self.options.page_log2);
             patch.place(&block, 0, &rest[..count], self.options.page_log2);
             self.push(edit, block, class)?;

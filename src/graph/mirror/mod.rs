@@ -2,11 +2,12 @@
 //!
 //! A [`GraphMirror`] keeps a copy of every block's description and no entry. [`follow`](GraphMirror::follow) makes of a
 //! batch that the store has applied one [`GraphPatch`]: the same plan as the store's, each node's entries behind its
-//! last block as long as they fit, then new blocks, of doubling sizes up to a page. So stored entries stay where they are
-//! and the card copies nothing by itself. Late entries and deletions change what is stored: the blocks from there on are
-//! written anew, read from the store. Answers do not depend on how entries are cut into blocks.
+//! last block as long as they fit, then new blocks, of doubling sizes up to a limit. So stored entries stay where they
+//! are and the card copies nothing by itself. Late entries and deletions change what is stored: the blocks from there
+//! on are written anew, read from the store. Answers do not depend on how entries are cut into blocks.
 //!
-//! Edges that the store releases because of their age stay until their blocks are written anew; views do not show them.
+//! Edges that the store releases because of their age stay until their blocks are written anew; views do not show
+//! them.
 //!
 //! Knows nothing of cards: it hands out bytes.
 
@@ -97,7 +98,7 @@ impl GraphMirror {
         let mut patch = GraphPatch::default();
         let nodes = u32::try_from(store.stats().nodes).map_err(|_| MirrorError::Full)?;
         for node in (0..nodes).map(NodeId) {
-            mirror.rewrite(store, node, 0, &mut patch)?;
+            mirror.rewrite(store, node, (0, 0), &mut patch)?;
         }
         mirror.finish(store, &mut patch);
         Ok((mirror, patch))
@@ -124,6 +125,12 @@ impl GraphMirror {
         result?;
         self.finish(store, &mut patch);
         Ok(patch)
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.lists.bytes() + self.plan.bytes()
     }
 
     /// Adds the edges of a batch without deletions.
@@ -157,7 +164,8 @@ impl GraphMirror {
         let mut edit = self.lists.edit(node);
         if edit.is_late(records[0].time) {
             let place = self.lists.place_of(&edit, records[0].time);
-            return self.rewrite(store, node, place, patch);
+            let entries = self.lists.entries_of(&edit) + records.len();
+            return self.rewrite(store, node, (place, entries), patch);
         }
         let added = self.lists.extend(&mut edit, records, patch);
         self.lists.append(&mut edit, &records[added..], self.applied.0, true, patch)?;
@@ -165,27 +173,28 @@ impl GraphMirror {
         Ok(())
     }
 
-    /// Writes the list of `node` anew from block `kept` on, as the store has it.
+    /// Writes the list of `node` anew as the store has it: from block `kept` on if the store has so many `entries`, all
+    /// that were stored and the new ones, else all of it. The store may have released some, or be ahead.
     fn rewrite(
         &mut self,
         store: &GraphStore,
         node: NodeId,
-        kept: usize,
+        (kept, entries): (usize, usize),
         patch: &mut GraphPatch,
     ) -> Result<(), MirrorError> {
-        let mut edit = self.lists.edit(node);
-        let left = self.lists.cut(&mut edit, kept) as usize;
         let end = self.applied.0;
         let records: Vec<Record> = store.read_list(node, |list, entries| {
-            list.records(entries).filter(|record| record.edge < end).skip(left).collect()
+            list.records(entries).filter(|record| record.edge < end).collect()
         })?;
-        self.lists.append(&mut edit, &records, end, false, patch)?;
+        let mut edit = self.lists.edit(node);
+        let left = self.lists.cut(&mut edit, if records.len() == entries { kept } else { 0 });
+        self.lists.append(&mut edit, &records[left..], end, false, patch)?;
         self.lists.commit(edit, patch);
         Ok(())
     }
 
-    /// Writes anew what a batch with deletions may have changed: the lists in its plan, and those of which the store does
-    /// not hold as many entries as the card.
+    /// Writes anew what a batch with deletions may have changed: the lists in its plan, and those of which the store
+    /// does not hold as many entries as the card.
     fn rewrite_changed(
         &mut self,
         store: &GraphStore,
@@ -197,7 +206,7 @@ impl GraphMirror {
         nodes.extend(self.lists.differing(|node| store.degree(node)));
         nodes.sort_unstable();
         nodes.dedup();
-        nodes.into_iter().try_for_each(|node| self.rewrite(store, node, 0, patch))
+        nodes.into_iter().try_for_each(|node| self.rewrite(store, node, (0, 0), patch))
     }
 
     fn finish(&self, store: &GraphStore, patch: &mut GraphPatch) {

@@ -67,6 +67,12 @@ impl Slots {
         self.free[class].push(first);
     }
 
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        let ranges: usize = self.free.iter().map(Vec::capacity).sum();
+        self.free.capacity() * size_of::<Vec<u32>>() + ranges * size_of::<u32>()
+    }
+
     /// Elements that the table needs.
     pub fn end(&self) -> u64 {
         self.end

@@ -161,6 +161,14 @@ fn one_case(seed: u64) -> u64 {
         store.apply(batch).unwrap();
         let patch = mirror.follow(&store, batch).unwrap();
         session.upload(&patch, form, &mut random);
+        if random.chance(12) {
+            // What the store releases stays on the card for a while, and must neither show nor be counted.
+            let before = batch.time[random.below(batch.len() as u64) as usize];
+            let mut part = 0;
+            while store.release_part(part, before).unwrap() {
+                part += 1;
+            }
+        }
         if i % 10 != 0 && i + 1 != batches.len() {
             continue;
         }
