@@ -37,6 +37,9 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let placement = Placement::of(&config, None);
     tell("settings", Ok("valid".to_owned()))?;
     tell("device", placement.shortfall.clone().map_or_else(|| Ok(placement.reason.clone()), Err))?;
+    if let Some(details) = placement.details() {
+        tell("card", Ok(details))?;
+    }
     if let Some(found) = &placement.found {
         tell("cuda", Ok(cuda(found)))?;
     }

@@ -49,6 +49,12 @@ impl Placement {
         Self { found: Some(seen.cuda), ..placement }
     }
 
+    /// How the card was opened that the settings name, if one is.
+    #[must_use]
+    pub fn details(&self) -> Option<String> {
+        self.card.as_ref().map(|card| card.details())
+    }
+
     /// Tells the log and, where a card was asked for, health and metrics.
     pub(super) fn tell(&self, health: &Health, metrics: &Metrics) {
         tracing::info!(device = %self.reason, "device chosen");
@@ -61,7 +67,9 @@ impl Placement {
             health.set("device", State::Degraded, shortfall.clone());
         }
         if let Some(card) = &self.card {
-            health.set("device", State::Ok, card.describe());
+            let detail = format!("{}, {}", card.describe(), card.details());
+            tracing::info!("{detail}");
+            health.set("device", State::Ok, detail);
             let card = card.clone();
             metrics.on_scrape(Box::new(move |metrics| {
                 let memory = card.memory();

@@ -139,12 +139,18 @@ impl Cuda {
         self.budget.in_use()
     }
 
-    /// The card, its memory and its kernels in one line for people.
+    /// Which card it is, for people; the same at every start.
     #[must_use]
     pub fn describe(&self) -> String {
         let Card { ordinal, name, architecture, .. } = &self.card;
+        format!("cuda:{ordinal} {name} ({architecture})")
+    }
+
+    /// How it was opened, for people: its budget and where its kernels came from.
+    #[must_use]
+    pub fn details(&self) -> String {
         let (gib, kernels) = (self.memory().budget as f64 / f64::from(1 << 30), &self.kernels);
-        format!("cuda:{ordinal} {name} ({architecture}), up to {gib:.1} GiB of it; {kernels}")
+        format!("up to {gib:.1} GiB of its memory, {kernels}")
     }
 
     /// What went wrong while the card was opened and does not keep it from working, a sentence each.
