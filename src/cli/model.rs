@@ -37,7 +37,8 @@ enum ModelCommand {
     /// gate goes on: a candidate that is not behind is promoted at the end of its next window
     Promote {
         /// Version of the weights, as `model list` names it; those that the checkpoints hold can be had
-        version: u64,
+        #[arg(value_name = "VERSION")]
+        number: u64,
         /// The daemon's settings
         #[command(flatten)]
         config: ConfigArgs,
@@ -55,8 +56,8 @@ enum ModelCommand {
 pub(super) fn run(args: &ModelArgs) -> Result<()> {
     let (data, last, json) = match &args.command {
         ModelCommand::List { data, last, json } => (data, last, json),
-        ModelCommand::Promote { version, config } => {
-            return told(&promotion::promote(&config.load()?, *version)?);
+        ModelCommand::Promote { number, config } => {
+            return told(&promotion::promote(&config.load()?, *number)?);
         }
         ModelCommand::Rollback { config } => return told(&promotion::roll_back(&config.load()?)?),
     };

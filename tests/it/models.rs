@@ -151,8 +151,9 @@ fn rounds(number: u64) -> (Vec<NodeId>, Vec<NodeId>, Vec<u16>) {
     };
     for round in 0..number {
         let everybody = shuffled((SOURCES..SOURCES + BATCH as u32).collect(), 2 * round);
-        let liked = &everybody[BATCH / 2..];
-        let again = shuffled([liked, liked].concat(), 2 * round + 1);
+        // Every other one, so that the order tells nothing.
+        let liked: Vec<u32> = everybody.iter().copied().step_by(2).collect();
+        let again = shuffled([liked.clone(), liked.clone()].concat(), 2 * round + 1);
         let kinds = everybody.iter().map(|node| 1 + u16::from(liked.contains(node)));
         types.extend(kinds);
         types.extend([0; BATCH]);
@@ -191,7 +192,7 @@ fn what_the_type_of_an_event_decides_is_learned_by_who_sees_types() {
         let (without, with) =
             (precision(&blind, EdgeTypes::default()), precision(&seeing, EdgeTypes::new(2, 3)));
         // Half of the negatives are of the type that is met again, and as likely as what happened.
-        assert!(without < 0.57 && with > 0.63, "{}: {without} and {with}", kind.model.name());
+        assert!(with > without + 0.06, "{}: {without} and {with}", kind.model.name());
     }
 }
 
