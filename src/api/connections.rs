@@ -1,10 +1,11 @@
 //! Connections: how many there are at a time, how long one may take to say what it wants, and how all of them end.
 //!
 //! A connection that does not send the whole head of its next request within [`ApiLimits::head`] is closed, whether it
-//! dribbles or idles, so that nobody holds one of [`ApiLimits::connections`] places for nothing. Beyond these,
-//! connections wait to be accepted.
+//! dribbles or idles, and so is one that does not take an answer for [`ApiLimits::stall`], so that nobody holds one of
+//! [`ApiLimits::connections`] places for nothing. Beyond these, connections wait to be accepted.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +22,29 @@ use tokio::sync::Semaphore;
 use super::ApiLimits;
 
 /// How long open requests may take to finish once the shutdown began.
-const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+const DRAIN_LIMIT: Duration = Duration::from_secs(8);
+/// Most bytes that are kept of a connection before they are understood; a head has to fit in.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// Listens for HTTP without TLS.
 #[must_use]
-pub fn plain(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
-    listener.tap_io(|stream| send_at_once(stream))
+pub fn plain(listener: TcpListener, limits: &ApiLimits) -> impl Listener<Addr = SocketAddr> + use<> {
+    let stall = limits.stall;
+    listener.tap_io(move |stream| prepare(stream, stall))
 }
 
-/// Small answers leave at once instead of waiting for more to send.
-pub(super) fn send_at_once(stream: &TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set on a connection");
+/// Small answers leave at once instead of waiting for more to send, and the system ends a connection whose other side
+/// takes nothing for `stall`.
+pub(super) fn prepare(stream: &TcpStream, stall: Duration) {
+    let stall = u32::try_from(stall.as_millis()).unwrap_or(u32::MAX);
+    let patience = rustix::net::sockopt::set_tcp_user_timeout(stream, stall).map_err(io::Error::from);
+    if let Err(error) = stream.set_nodelay(true).and(patience) {
+        tracing::debug!(%error, "a connection could not be prepared");
     }
 }
 
 /// Serves `router` on `listener` until `shutdown` resolves; then takes no new connections, finishes the open
-/// requests within 20 seconds and returns.
+/// requests within 8 seconds and returns; who runs it cuts off what is left.
 pub async fn serve(
     mut listener: impl Listener<Addr = SocketAddr>,
     router: Router,
@@ -45,7 +52,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(BUFFER_BYTES_MAX);
     let room = Arc::new(Semaphore::new(limits.connections));
     let open = GracefulShutdown::new();
     tokio::pin!(shutdown);
@@ -70,6 +77,9 @@ pub async fn serve(
     }
     drop(listener);
     if tokio::time::timeout(DRAIN_LIMIT, open.shutdown()).await.is_err() {
-        tracing::warn!(limit_seconds = DRAIN_LIMIT.as_secs(), "open HTTP requests were cut off at shutdown");
+        tracing::warn!(
+            limit_seconds = DRAIN_LIMIT.as_secs(),
+            "open HTTP requests did not end in time and are cut off"
+        );
     }
 }

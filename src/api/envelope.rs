@@ -88,6 +88,11 @@ pub(super) async fn admit_push(State(app): State<App>, request: Request, next: N
     admit(&app.pushes, request, next).await
 }
 
+/// Lets a status or a scrape in while there is room: they have threads of their own, and no more than these.
+pub(super) async fn admit_operation(State(app): State<App>, request: Request, next: Next) -> Response {
+    admit(&app.operations, request, next).await
+}
+
 async fn admit(room: &Arc<Semaphore>, mut request: Request, next: Next) -> Response {
     let Ok(held) = Arc::clone(room).try_acquire_owned() else {
         return ApiError::Overloaded.into_response();

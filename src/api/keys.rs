@@ -140,6 +140,10 @@ impl Keys {
 fn read([path]: &[PathBuf; 1]) -> Result<Vec<Key>, KeysError> {
     let text = std::fs::read_to_string(path)
         .map_err(|reason| KeysError::Unreadable { path: path.clone(), reason })?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        let reason = "the line does not end: a file that is being written is not read".to_owned();
+        return Err(KeysError::Line { path: path.clone(), line: text.lines().count(), reason });
+    }
     let mut keys: Vec<Key> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
@@ -193,6 +197,8 @@ pub(super) async fn authorize(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     const KEYS: &str = concat!(
@@ -232,10 +238,10 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_used_names_its_line_and_no_key() {
         for (text, said) in [
-            ("root me aaaaaaaaaaaaaaaa", "line 1: the role must be read, write or admin"),
-            ("\nread aaaaaaaaaaaaaaaa", "line 2: 2 words"),
-            ("read me short-aaaa", "line 1: the key has 10 bytes"),
-            ("read me aaaaaaaaaaaaaaaä", "printable ASCII"),
+            ("root me aaaaaaaaaaaaaaaa\n", "line 1: the role must be read, write or admin"),
+            ("\nread aaaaaaaaaaaaaaaa\n", "line 2: 2 words"),
+            ("read me short-aaaa\n", "line 1: the key has 10 bytes"),
+            ("read me aaaaaaaaaaaaaaaä\n", "printable ASCII"),
             (
                 "read a aaaaaaaaaaaaaaaa\nwrite b aaaaaaaaaaaaaaaa",
                 "line 2: the key stands in an earlier line",
@@ -260,11 +266,23 @@ mod tests {
         let may = |secret: &str| keys.admit(Some(secret.as_bytes()), Role::Read).is_ok();
         assert!(may("dddddddddddddddd") && !may("aaaaaaaaaaaaaaaa"));
         std::fs::write(&path, "nonsense\n").unwrap();
+        assert!(!keys.refresh().unwrap(), "it may be on its way");
         assert!(keys.refresh().is_err());
         assert!(!keys.refresh().unwrap(), "told once");
         assert!(may("dddddddddddddddd"));
         std::fs::remove_file(&path).unwrap();
-        assert!(keys.refresh().is_err());
+        assert!(!keys.refresh().unwrap());
+        assert!(keys.refresh().is_err(), "another reason is told, too");
         assert!(may("dddddddddddddddd"));
+        // What counts is the file, not when it was written: this one is renamed into its place.
+        let other = path.with_extension("new");
+        std::fs::write(&other, "read dashboard eeeeeeeeeeeeeeee\n").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(keys.refresh().unwrap() && may("eeeeeeeeeeeeeeee"));
+        // Caught half written, it is read again when it is whole.
+        std::fs::write(&path, "read dashboard ffffffffffffffff").unwrap();
+        assert!(!keys.refresh().unwrap());
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"\n").unwrap();
+        assert!(keys.refresh().unwrap() && may("ffffffffffffffff"));
     }
 }

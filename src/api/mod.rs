@@ -80,6 +80,8 @@ pub struct ApiLimits {
     pub connections: usize,
     /// Longest time for the head of a request to arrive, counted from when the connection is ready for it.
     pub head: Duration,
+    /// Longest time that the other side of a connection may take nothing of an answer.
+    pub stall: Duration,
     /// Queries answered at a time, waiting ones included; more are refused with 503. Waiting ones hold no
     /// thread.
     pub concurrent_queries: usize,
@@ -102,16 +104,19 @@ impl ApiLimits {
     /// status and metrics, which are never refused.
     #[must_use]
     pub fn blocking_threads(&self) -> usize {
-        const OPERATIONS: usize = 32;
-        self.concurrent_queries.saturating_add(self.concurrent_pushes).saturating_add(OPERATIONS)
+        self.concurrent_queries.saturating_add(self.concurrent_pushes).saturating_add(OPERATIONS_MAX)
     }
 }
+
+/// Status documents and scrapes that are made at a time; each has a thread set aside.
+const OPERATIONS_MAX: usize = 32;
 
 impl Default for ApiLimits {
     fn default() -> Self {
         Self {
             connections: 1024,
-            head: Duration::from_secs(30),
+            head: Duration::from_secs(75),
+            stall: Duration::from_secs(30),
             concurrent_queries: 64,
             concurrent_pushes: 16,
             body_bytes: 8 << 20,
@@ -148,6 +153,7 @@ struct Shared {
     state: ApiState,
     queries: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
+    operations: Arc<Semaphore>,
     /// One past the last record that answers reflect.
     learned: watch::Receiver<EdgeId>,
 }
@@ -182,6 +188,7 @@ impl Routes {
             learned,
             queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
             pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
+            operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             state,
         });
         // A request without a key takes nobody's place: it is asked for its key first.
@@ -196,16 +203,19 @@ impl Routes {
             .route("/v1/events", post(push::events))
             .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_push))
             .route_layer(may(Role::Write));
+        let bounded = || from_fn_with_state(Arc::clone(&app), envelope::admit_operation);
         let about = Router::new()
             .route("/v1/status", get(ops::status))
+            .route_layer(bounded())
             .route("/info", get(ops::info))
             .route_layer(may(Role::Read));
         let data = queries.merge(pushes).merge(about).merge(docs::swagger_ui());
         let operations = Router::new()
+            .route("/metrics", get(ops::metrics))
+            .route_layer(bounded())
             .route("/livez", get(ops::livez))
             .route("/readyz", get(ops::readyz))
-            .route("/healthz", get(ops::healthz))
-            .route("/metrics", get(ops::metrics));
+            .route("/healthz", get(ops::healthz));
         Self { app, data, operations }
     }
 

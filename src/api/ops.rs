@@ -1,14 +1,14 @@
-//! What operators and their tools ask: health, status, metrics, version. Answered however busy the data
-//! routes are.
+//! What operators and their tools ask: health, status, metrics, version. Answered however busy the data routes are, as
+//! long as there are connections: an address of their own has connections of its own.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde_json::{Value, json};
 
-use super::envelope::blocking;
+use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::health::HealthReport;
 use super::wire::Freshness;
@@ -21,11 +21,14 @@ use crate::metrics::CONTENT_TYPE as PROMETHEUS_TEXT;
     responses(
         (status = 200, description = "An object with one entry for each part, and `freshness`", body = Object),
         (status = 500, description = "A defect of the daemon", body = ErrorBody),
-        (status = 503, description = "It took too long", body = ErrorBody),
+        (status = 503, description = "It took too long, or too many ask at a time", body = ErrorBody),
     )
 )]
-pub(super) async fn status(State(app): State<App>) -> Result<Json<Value>, ApiError> {
-    let document = blocking(None, app.state.limits.request_timeout, move || {
+pub(super) async fn status(
+    State(app): State<App>,
+    Extension(permit): Extension<Permit>,
+) -> Result<Json<Value>, ApiError> {
+    let document = blocking(Some(permit), app.state.limits.request_timeout, move || {
         let freshness: Freshness = app.state.engine.freshness().into();
         let mut document = (app.state.status)();
         if !document.is_object() {
@@ -84,11 +87,15 @@ fn probe(report: HealthReport) -> Response {
     responses(
         (status = 200, description = "All metrics", body = String, content_type = "text/plain"),
         (status = 500, description = "A defect of the daemon", body = ErrorBody),
-        (status = 503, description = "It took too long", body = ErrorBody),
+        (status = 503, description = "It took too long, or too many ask at a time", body = ErrorBody),
     )
 )]
-pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    match blocking(None, app.state.limits.request_timeout, move || app.state.metrics.encode()).await? {
+pub(super) async fn metrics(
+    State(app): State<App>,
+    Extension(permit): Extension<Permit>,
+) -> Result<Response, ApiError> {
+    match blocking(Some(permit), app.state.limits.request_timeout, move || app.state.metrics.encode()).await?
+    {
         Ok(text) => Ok(([(CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response()),
         Err(error) => {
             tracing::error!(%error, "the metrics could not be written as text");

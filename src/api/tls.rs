@@ -1,7 +1,7 @@
 //! HTTPS: a certificate and its key from files, and the listener that shakes hands.
 //!
 //! Hands are shaken beside accepting, each in a task of its own within [`HANDSHAKE_MAX`], so that a client that says
-//! nothing keeps nobody waiting; [`HANDSHAKES_MAX`] of them may go on at a time. A certificate that is renewed counts
+//! nothing keeps nobody waiting while there is room; as many may go on at a time as there may be connections. A certificate that is renewed counts
 //! for connections from then on.
 
 use std::io;
@@ -21,13 +21,12 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{Error as RustlsError, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-use super::connections::send_at_once;
+use super::ApiLimits;
+use super::connections::prepare;
 use super::reload::Reloaded;
 
 /// Longest time for a handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Most handshakes at a time; more connections wait to be accepted.
-const HANDSHAKES_MAX: usize = 512;
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// Why HTTPS cannot be spoken.
 #[derive(Debug, Error)]
@@ -75,8 +74,8 @@ impl Tls {
 
     /// Speaks HTTPS on a listener.
     #[must_use]
-    pub fn listen(self: Arc<Self>, listener: TcpListener) -> TlsListener {
-        TlsListener { tls: self, listener, shaking: JoinSet::new() }
+    pub fn listen(self: Arc<Self>, listener: TcpListener, limits: &ApiLimits) -> TlsListener {
+        TlsListener { tls: self, listener, limits: *limits, shaking: JoinSet::new() }
     }
 }
 
@@ -107,12 +106,13 @@ type Shaken = Option<(TlsStream<TcpStream>, SocketAddr)>;
 pub struct TlsListener {
     tls: Arc<Tls>,
     listener: TcpListener,
+    limits: ApiLimits,
     shaking: JoinSet<Shaken>,
 }
 
 impl TlsListener {
     fn shake(&mut self, stream: TcpStream, address: SocketAddr) {
-        send_at_once(&stream);
+        prepare(&stream, self.limits.stall);
         let acceptor = TlsAcceptor::from(Arc::clone(&**self.tls.0.get()));
         self.shaking.spawn(async move {
             match tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
@@ -138,7 +138,7 @@ impl Listener for TlsListener {
         loop {
             tokio::select! {
                 (stream, address) = Listener::accept(&mut self.listener),
-                    if self.shaking.len() < HANDSHAKES_MAX => self.shake(stream, address),
+                    if self.shaking.len() < self.limits.connections => self.shake(stream, address),
                 Some(shaken) = self.shaking.join_next(), if !self.shaking.is_empty() => {
                     if let Ok(Some(shaken)) = shaken {
                         return shaken;

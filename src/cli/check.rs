@@ -109,11 +109,16 @@ fn event_log(config: &Config) -> Result<String, String> {
 }
 
 fn listen(config: &Config) -> Result<String, String> {
-    let address = config.api.listen;
-    match std::net::TcpListener::bind(address) {
-        Ok(_) => Ok(format!("{address} is free")),
-        Err(error) => Err(format!("{address}: {error}; set api.listen, or stop what listens there")),
+    let apart = config.api.operations_listen.map(|address| ("api.operations_listen", address));
+    let mut free = Vec::new();
+    for (key, address) in [("api.listen", config.api.listen)].into_iter().chain(apart) {
+        // Kept until all are tried, so that two of one address do not pass.
+        let bound = std::net::TcpListener::bind(address)
+            .map_err(|error| format!("{address}: {error}; set {key}, or stop what listens there"))?;
+        free.push((address, bound));
     }
+    let names: Vec<String> = free.iter().map(|(address, _)| address.to_string()).collect();
+    Ok(format!("{} free", names.join(" and ")))
 }
 
 /// The settings that may not change, as the data directory was made with.

@@ -10,7 +10,7 @@ use ureq::tls::{PemItem, RootCerts, parse_pem};
 #[derive(Debug, Args)]
 pub(super) struct DaemonArgs {
     /// Address of the daemon's HTTP interface
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(long, value_name = "URL", env = "EVERGRAPH_URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
     /// File that holds a key of the daemon's api.keys_file, and nothing else; needed if it has keys
     #[arg(long, value_name = "FILE", env = "EVERGRAPH_KEY_FILE")]

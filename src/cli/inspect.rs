@@ -72,7 +72,10 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
         .build()
         .into();
     let mut request = agent.get(&url);
-    if let Some(key) = args.daemon.key()? {
+    // Whether a daemon is ready is told to everybody, so no key is shown for it.
+    if !args.ready
+        && let Some(key) = args.daemon.key()?
+    {
         request = request.header("authorization", format!("Bearer {key}"));
     }
     let mut answer = request
@@ -83,6 +86,10 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
         serde_json::from_str(&text).with_context(|| format!("{url} did not answer with JSON"))?;
     output::print(&format!("{document:#}"))?;
     let status = answer.status();
+    anyhow::ensure!(
+        status != 404,
+        "{url} answered 404: readiness is asked at api.operations_listen where that is set, all else at api.listen"
+    );
     anyhow::ensure!(!args.ready || status.is_success(), "not ready: {url} answered {status}");
     anyhow::ensure!(status != 401 && status != 403, "{url} answered {status}; see --key-file");
     anyhow::ensure!(status.is_success(), "{url} answered {status}");

@@ -13,6 +13,8 @@ const CHECKPOINT_SECONDS_MAX: u64 = 31_536_000;
 const WAIT_MS_MAX: u64 = 86_400_000;
 /// Most requests at a time: each may need a thread.
 const CONCURRENT_REQUESTS_MAX: usize = 10_000;
+/// Most connections at a time: each has a file descriptor.
+const CONNECTIONS_MAX: usize = 1_000_000;
 
 impl Config {
     /// Relations and ranges that types cannot hold.
@@ -69,6 +71,9 @@ impl Config {
         let requests = self.api.concurrent_requests_max;
         let few = requests <= CONCURRENT_REQUESTS_MAX;
         require(few, "api.concurrent_requests_max", requests, "must be at most 10000")?;
+        let connections = self.api.connections_max;
+        let few = connections <= CONNECTIONS_MAX;
+        require(few, "api.connections_max", connections, "must be at most 1000000")?;
         let dropout = self.model.dropout;
         require((0.0..1.0).contains(&dropout), "model.dropout", dropout, "must be at least 0 and below 1")?;
         let rate = self.learner.learning_rate;
@@ -126,6 +131,7 @@ impl Config {
         let waits = [
             ("api.wait_ms_max", self.api.wait_ms_max),
             ("api.request_timeout_ms", self.api.request_timeout_ms),
+            ("api.head_timeout_ms", self.api.head_timeout_ms),
             ("ingest.kafka.batch_wait_ms", self.ingest.kafka.batch_wait_ms),
             ("learner.batch_wait_ms", self.learner.batch_wait_ms),
         ];
@@ -172,6 +178,13 @@ impl Config {
             warnings.push(format!(
                 "api.listen = {} can be reached from other machines and anybody may ask and push; set api.keys_file, \
                  or keep others out in another way",
+                api.listen
+            ));
+        }
+        if !api.listen.ip().is_loopback() && api.tls_certificate.as_os_str().is_empty() {
+            warnings.push(format!(
+                "api.listen = {} can be reached from other machines and speaks plain HTTP: keys and answers can be read \
+                 on the way; set api.tls_certificate and api.tls_key, or let a proxy speak HTTPS",
                 api.listen
             ));
         }
@@ -303,6 +316,13 @@ mod tests {
 
     #[test]
     fn what_is_probably_not_meant_is_told() {
+        let open = ("api.listen", "0.0.0.0:8080");
+        let warnings = with(&[open]).unwrap().warnings();
+        assert!(
+            matches!(&warnings[..], [keys, tls] if keys.contains("keys_file") && tls.contains("tls_key"))
+        );
+        let guarded = [open, ("api.keys_file", "k"), ("api.tls_certificate", "c"), ("api.tls_key", "k")];
+        assert!(with(&guarded).unwrap().warnings().is_empty());
         assert!(with(&[]).unwrap().warnings().is_empty());
         let drop = ("stream.late_policy", "drop");
         let warnings = with(&[drop]).unwrap().warnings();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use axum::Router;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -14,27 +15,31 @@ use tokio::task::JoinHandle;
 
 use super::sources::Sources;
 use super::{Parts, StatusSource, unix_ms};
-use crate::api::{self, ApiLimits, ApiState, Info, Keys, Routes, Tls};
+use crate::api::{self, ApiLimits, ApiState, Health, Info, Keys, Routes, State, Tls};
 use crate::config::Config;
 
 /// How long open connections may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Time between two looks at the files that may change.
+const SECRETS_PERIOD: Duration = Duration::from_millis(500);
+
+/// Files that the daemon has open beside connections, at most: segments of the log, checkpoints, stores, sources.
+const FILES_FOR_OTHERS: u64 = 512;
 
 /// The running interface.
 pub(super) struct Server {
     runtime: Runtime,
     address: SocketAddr,
-    secrets: Secrets,
     doors: Vec<Door>,
 }
 
 /// What the interface reads from files that may change.
-#[derive(Clone, Default)]
-pub(super) struct Secrets {
+#[derive(Default)]
+struct Secrets {
     /// Who may ask, if not everybody.
-    pub keys: Option<Arc<Keys>>,
+    keys: Option<Arc<Keys>>,
     /// Its certificate, if it speaks HTTPS.
-    pub tls: Option<Arc<Tls>>,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Secrets {
@@ -44,6 +49,39 @@ impl Secrets {
         let keys = given(&api.keys_file).then(|| Keys::open(&api.keys_file).map(Arc::new)).transpose()?;
         let tls = || Tls::open(&api.tls_certificate, &api.tls_key).map(Arc::new);
         Ok(Self { keys, tls: given(&api.tls_certificate).then(tls).transpose()? })
+    }
+
+    /// Looks every now and then whether keys and certificate were changed, for as long as the runtime lives.
+    async fn watch(self, health: Arc<Health>) {
+        let watched = Arc::new(self);
+        loop {
+            tokio::time::sleep(SECRETS_PERIOD).await;
+            let (secrets, health) = (Arc::clone(&watched), Arc::clone(&health));
+            // A disk that hangs holds this thread and nothing else.
+            if tokio::task::spawn_blocking(move || secrets.look(&health)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn look(&self, health: &Health) {
+        let outcomes = [
+            ("keys", self.keys.as_ref().map(|keys| keys.refresh().map_err(|error| error.to_string()))),
+            ("certificate", self.tls.as_ref().map(|tls| tls.refresh().map_err(|error| error.to_string()))),
+        ];
+        for (what, outcome) in outcomes {
+            match outcome {
+                None | Some(Ok(false)) => {}
+                Some(Ok(true)) => {
+                    tracing::info!(what, "a file of the HTTP interface was read again");
+                    health.set(what, State::Ok, "as in the file");
+                }
+                Some(Err(error)) => {
+                    tracing::error!(what, error, "what the HTTP interface uses stays as it was");
+                    health.set(what, State::Degraded, error);
+                }
+            }
+        }
     }
 }
 
@@ -72,8 +110,8 @@ impl Door {
             let _ = stopped.await;
         };
         let served = match tls {
-            Some(tls) => runtime.spawn(api::serve(tls.listen(listener), routes, limits, shutdown)),
-            None => runtime.spawn(api::serve(api::plain(listener), routes, limits, shutdown)),
+            Some(tls) => runtime.spawn(api::serve(tls.listen(listener, &limits), routes, limits, shutdown)),
+            None => runtime.spawn(api::serve(api::plain(listener, &limits), routes, limits, shutdown)),
         };
         Ok(Self { address, stop, served })
     }
@@ -99,6 +137,7 @@ impl Server {
             .build()
             .context("cannot start the HTTP threads")?;
         let (limits, listen) = (state.limits, config.api.listen);
+        allow_files_for(limits.connections * (1 + usize::from(config.api.operations_listen.is_some())));
         let routes = Routes::new(state);
         let data = |routes| {
             Door::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), (routes, limits))
@@ -114,12 +153,8 @@ impl Server {
                 vec![data, operations]
             }
         };
-        Ok(Self { runtime, address: doors[0].address, secrets, doors })
-    }
-
-    /// What is read again while it runs.
-    pub(super) fn secrets(&self) -> Secrets {
-        self.secrets.clone()
+        runtime.spawn(secrets.watch(parts.health.clone()));
+        Ok(Self { runtime, address: doors[0].address, doors })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -151,10 +186,33 @@ impl Server {
     }
 }
 
+/// Raises how many files the process may have open as far as it may, and says if connections could take them all: the
+/// log could not open its next segment then.
+fn allow_files_for(connections: usize) {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        match setrlimit(Resource::Nofile, raised) {
+            Ok(()) => limit = raised,
+            Err(error) => tracing::debug!(%error, "the limit of open files could not be raised"),
+        }
+    }
+    let needed = connections as u64 + FILES_FOR_OTHERS;
+    if let Some(allowed) = limit.current.filter(|allowed| *allowed < needed) {
+        tracing::warn!(
+            allowed,
+            needed,
+            "connections may take all files that the process may open: raise the limit of open files (ulimit -n, \
+             LimitNOFILE=) or lower api.connections_max"
+        );
+    }
+}
+
 fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSource, device: &str) -> ApiState {
     let limits = ApiLimits {
         connections: config.api.connections_max,
         head: Duration::from_millis(config.api.head_timeout_ms),
+        stall: Duration::from_millis(config.api.request_timeout_ms),
         concurrent_queries: config.api.concurrent_requests_max,
         concurrent_pushes: config.api.concurrent_requests_max,
         body_bytes: config.api.body_bytes_max,

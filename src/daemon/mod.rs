@@ -131,7 +131,7 @@ impl Daemon {
         })?;
         sources.start(config, &wiring)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
-        let monitor = monitor::watch(&parts, &sources, http.secrets(), &supervisor, &stop)?;
+        let monitor = monitor::watch(&parts, &sources, &supervisor, &stop)?;
         let address = http.address();
         tracing::info!(%address, "ready");
         let health = parts.health;

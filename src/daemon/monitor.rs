@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::http::Secrets;
 use super::service::{self, Watchdog};
 use super::sources::Sources;
 use super::{Parts, Stop, Supervisor, tiers};
@@ -20,7 +19,6 @@ const PERIOD: Duration = Duration::from_millis(250);
 pub(super) fn watch(
     parts: &Parts,
     sources: &Sources,
-    secrets: Secrets,
     supervisor: &Supervisor,
     stop: &Stop,
 ) -> anyhow::Result<JoinHandle<()>> {
@@ -30,7 +28,6 @@ pub(super) fn watch(
         progress: parts.progress.clone(),
         engine: parts.engine.clone(),
         sources: sources.clone(),
-        secrets,
         supervisor: supervisor.clone(),
         draining: stop.draining.clone(),
     };
@@ -50,7 +47,6 @@ struct Watcher {
     progress: Arc<Progress>,
     engine: Arc<QueryEngine>,
     sources: Sources,
-    secrets: Secrets,
     supervisor: Supervisor,
     draining: Arc<AtomicBool>,
 }
@@ -83,7 +79,6 @@ impl Watcher {
             None => self.health.set("learner", State::Ok, format!("{behind} events behind")),
         }
         self.look_at_disk();
-        self.look_at_secrets();
         let troubled: Vec<String> = self
             .sources
             .reports()
@@ -95,31 +90,6 @@ impl Watcher {
             self.health.set("sources", State::Ok, "all running");
         } else {
             self.health.set("sources", State::Degraded, troubled.join("; "));
-        }
-    }
-
-    /// Whether keys and certificate were changed.
-    fn look_at_secrets(&self) {
-        let Secrets { keys, tls } = &self.secrets;
-        if let Some(keys) = keys {
-            self.read_again("keys", keys.refresh().map_err(|error| error.to_string()));
-        }
-        if let Some(tls) = tls {
-            self.read_again("certificate", tls.refresh().map_err(|error| error.to_string()));
-        }
-    }
-
-    fn read_again(&self, what: &'static str, outcome: Result<bool, String>) {
-        match outcome {
-            Ok(false) => {}
-            Ok(true) => {
-                tracing::info!(what, "a file of the HTTP interface was read again");
-                self.health.set(what, State::Ok, "as in the file");
-            }
-            Err(error) => {
-                tracing::error!(what, error, "what the HTTP interface uses stays as it was");
-                self.health.set(what, State::Degraded, error);
-            }
         }
     }
 

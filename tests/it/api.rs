@@ -559,7 +559,7 @@ fn parameter() -> impl Strategy<Value = &'static str> {
 }
 
 #[test]
-fn who_dribbles_a_head_is_cut_off_and_keeps_nobody_waiting() {
+fn who_dribbles_a_head_is_cut_off_and_makes_room() {
     let live = Live::with(|state| {
         state.limits.connections = 8;
         state.limits.head = Duration::from_millis(300);
@@ -583,10 +583,39 @@ fn who_dribbles_a_head_is_cut_off_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn connections_that_say_nothing_leave_room_for_one_that_does() {
-    let live = Live::start();
-    let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(live.address).unwrap()).collect();
-    assert_eq!(live.get("/v1/nodes/alice").status, 200);
-    drop(silent);
-    assert_eq!(live.get("/v1/nodes/alice").status, 200);
+fn connections_beyond_their_number_wait_for_one_that_ends() {
+    let live = Live::with(|state| state.limits.connections = 2);
+    let mut silent =
+        vec![TcpStream::connect(live.address).unwrap(), TcpStream::connect(live.address).unwrap()];
+    std::thread::sleep(Duration::from_millis(200));
+    let mut third = TcpStream::connect(live.address).unwrap();
+    third.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut answer = [0; 12];
+    assert!(third.read_exact(&mut answer).is_err(), "there is no place for it");
+    silent.pop();
+    third.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    third.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+#[test]
+fn who_takes_nothing_of_an_answer_is_cut_off_and_makes_room() {
+    let live = Live::with(|state| {
+        state.limits.connections = 2;
+        state.limits.stall = Duration::from_millis(500);
+    });
+    let deaf: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut stream = TcpStream::connect(live.address).unwrap();
+            stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+            // Until neither side's buffers hold more.
+            while stream.write_all(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n").is_ok() {}
+            stream
+        })
+        .collect();
+    let started = Instant::now();
+    assert_eq!(live.get("/livez").status, 200);
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    drop(deaf);
 }

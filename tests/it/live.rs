@@ -215,7 +215,8 @@ impl Live {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
-                api::serve(api::plain(listener), router, limits, async { drop(stopped.await) }).await;
+                api::serve(api::plain(listener, &limits), router, limits, async { drop(stopped.await) })
+                    .await;
             });
         });
         Self { address: told.recv().unwrap(), state, intake, stop: Some(stop), thread: Some(thread) }
