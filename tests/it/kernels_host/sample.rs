@@ -225,6 +225,32 @@ proptest! {
 }
 
 #[test]
+fn a_late_event_finds_its_place_after_the_store_released_older_ones() {
+    let mut batch = EdgeBatch::default();
+    for i in 0..300 {
+        batch.push_edge(NodeId(0), NodeId(1 + i), EventTime(i.into()));
+    }
+    let store = GraphStore::new(GraphOptions { page_entries_max: 8, ..GraphOptions::default() });
+    store.apply(&batch).unwrap();
+    let form = MirrorOptions { page_log2: 6, block_entries_max: 8 };
+    let (mut session, mut random) = (Session::default(), Random(2));
+    let (mut mirror, patch) = GraphMirror::copy(&store, form).unwrap();
+    session.upload(&patch, form, &mut random);
+    (0..).find(|&part| !store.release_part(part, EventTime(100)).unwrap());
+    assert!(store.degree(NodeId(0)) < 210);
+    let mut late = EdgeBatch { first: batch.end(), ..EdgeBatch::default() };
+    late.push_edge(NodeId(0), NodeId(7), EventTime(250));
+    store.apply(&late).unwrap();
+    session.upload(&mirror.follow(&store, &late).unwrap(), form, &mut random);
+    for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
+        let request = SampleRequest { policy, fanout: 32, window: None, seed: 1, batch: 2, layer: 0 };
+        let times: Vec<EventTime> = (0..32).map(|i| EventTime(10 * i)).collect();
+        session.sample((store.view(), -1), (&[NodeId(0); 32], &times), request, (1, 32), &mut random);
+    }
+    session.check();
+}
+
+#[test]
 fn batches_of_a_real_stream_are_sampled_as_by_the_processor() {
     let Some(folder) = data_folder() else { return };
     let file = folder.join("wikipedia.csv.gz");
