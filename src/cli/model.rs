@@ -151,7 +151,7 @@ mod tests {
         );
         let by_hand = DecisionRow { candidate_ap: None, edgebank_ap: None, ..row };
         let text = table(std::slice::from_ref(&by_hand));
-        assert!(text.trim_end().ends_with(" - by hand"), "{text}");
+        assert!(text.trim_end().ends_with("-   by hand"), "{text}");
         assert_eq!(document(&by_hand)["candidate_average_precision"], json!(null));
     }
 }

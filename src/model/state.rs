@@ -211,7 +211,7 @@ mod tests {
         let again = TgnState::read(&mut &bytes[..], &needs).unwrap();
         assert_eq!(again, state);
         assert_eq!((again.nodes(), again.last_event(NodeId(2))), (701, Some(EventTime(120))));
-        assert!(bytes.len() < 701 * 8 + 100, "{}", bytes.len());
+        assert!(bytes.len() < 701 * 8 + 200, "{}", bytes.len());
         assert_eq!(state.forget(&[NodeId(2)]), []);
         assert_eq!(state.last_event(NodeId(2)), None);
     }
