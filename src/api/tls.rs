@@ -1,8 +1,8 @@
 //! HTTPS: a certificate and its key from files, and the listener that shakes hands.
 //!
 //! Hands are shaken beside accepting, each in a task of its own within [`HANDSHAKE_MAX`], so that a client that says
-//! nothing keeps nobody waiting while there is room; as many may go on at a time as there may be connections. A certificate that is renewed counts
-//! for connections from then on.
+//! nothing keeps nobody waiting while there is room; as many may go on at a time as there may be connections. A
+//! certificate that is renewed counts for connections from then on.
 
 use std::io;
 use std::net::SocketAddr;

@@ -183,8 +183,8 @@ impl Config {
         }
         if !api.listen.ip().is_loopback() && api.tls_certificate.as_os_str().is_empty() {
             warnings.push(format!(
-                "api.listen = {} can be reached from other machines and speaks plain HTTP: keys and answers can be read \
-                 on the way; set api.tls_certificate and api.tls_key, or let a proxy speak HTTPS",
+                "api.listen = {} can be reached from other machines and speaks plain HTTP: keys and answers can be \
+                 read on the way; set api.tls_certificate and api.tls_key, or let a proxy speak HTTPS",
                 api.listen
             ));
         }

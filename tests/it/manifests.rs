@@ -75,6 +75,8 @@ fn the_pod_may_do_little_and_listens_where_it_is_probed() {
         "type: RuntimeDefault",
         "value: 0.0.0.0:8080",
         "containerPort: 8080",
+        "value: 0.0.0.0:8081",
+        "containerPort: 8081",
         "mountPath: /var/lib/evergraph",
         "value: /var/lib/evergraph",
     ] {
