@@ -243,7 +243,7 @@ mod tests {
             ("read me short-aaaa\n", "line 1: the key has 10 bytes"),
             ("read me aaaaaaaaaaaaaaaä\n", "printable ASCII"),
             (
-                "read a aaaaaaaaaaaaaaaa\nwrite b aaaaaaaaaaaaaaaa",
+                "read a aaaaaaaaaaaaaaaa\nwrite b aaaaaaaaaaaaaaaa\n",
                 "line 2: the key stands in an earlier line",
             ),
             ("# nobody\n", "holds no key"),
