@@ -6,14 +6,7 @@
 #ifndef EVERGRAPH_ROW_CACHE_CUH
 #define EVERGRAPH_ROW_CACHE_CUH
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#define ROW_CACHE_FN __device__ __forceinline__
-#else
-#define ROW_CACHE_FN inline
-#endif
+#include "portable.cuh"
 
 // In no slot.
 #define ROW_CACHE_MISS 0xFFFFFFFFu
@@ -36,7 +29,7 @@ struct RowCacheTable {
 };
 
 // One step of SplitMix64 from the state HASH_STATE of src/feature/cache/buckets.rs: the twin of `rng::draw`.
-ROW_CACHE_FN u64 row_cache_hash(u64 id) {
+FN u64 row_cache_hash(u64 id) {
     u64 x = 0x726F775F63616368ull + (id + 1) * 0x9E3779B97F4A7C15ull;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
@@ -44,7 +37,7 @@ ROW_CACHE_FN u64 row_cache_hash(u64 id) {
 }
 
 // The slot that holds the row of `id`, or ROW_CACHE_MISS. Two buckets are read, whatever the table holds.
-ROW_CACHE_FN u32 row_cache_find(const RowCacheTable& table, u64 id) {
+FN u32 row_cache_find(const RowCacheTable& table, u64 id) {
     if (id == ROW_CACHE_EMPTY) {
         return ROW_CACHE_MISS;
     }

@@ -63,6 +63,7 @@ pub const SOURCES: &[Source] = texts! {
     "ingest.cu" => &[],
     "layer_norm.cu" => &[],
     "pieces.cu" => &[],
+    "row_cache.cu" => &[],
     "sample.cu" => &[],
     "time_encoding.cu" => &[],
 };
@@ -77,6 +78,7 @@ pub const HEADERS: &[(&str, &str)] = headers! {
     "pieces.cuh",
     "portable.cuh",
     "rng.cuh",
+    "row_cache.cuh",
     "rows.cuh",
     "sample.cuh",
     "team.cuh",
