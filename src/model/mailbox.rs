@@ -116,7 +116,10 @@ impl Mailbox {
         self.others[node.index()] = other;
         self.edges[node.index()] = edge;
         self.times[node.index()] = time;
-        self.parts.remove(&node);
+        // Without means there is nothing to look for, message by message.
+        if !self.parts.is_empty() {
+            self.parts.remove(&node);
+        }
         self.mails.get_mut(node)
     }
 

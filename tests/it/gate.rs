@@ -7,6 +7,15 @@ use serde_json::{Value, json};
 
 use crate::process::{Process, Start};
 
+/// A daemon whose gate decides after each small batch, without regard to EdgeBank.
+fn judged_often(data: &Path) -> Start {
+    Start::in_dir(data)
+        .set("learner.batch_events=20")
+        .set("learner.gate.every_batches=1")
+        .set("learner.gate.window_batches=4")
+        .set("learner.gate.edgebank_tolerance=1")
+}
+
 /// Everybody meets two of many items, which is soon learned.
 fn push(process: &Process, from: u64, count: u64) {
     let item = |i: u64| if i < 40 { i } else { i % 2 };
@@ -36,14 +45,7 @@ fn model(data: &Path, args: &[&str]) -> Result<String, String> {
 fn an_operator_promotes_and_rolls_back_what_a_stopped_daemon_has_learned() {
     let data = tempfile::tempdir().unwrap();
     assert!(model(data.path(), &["rollback"]).unwrap_err().contains("holds no data of a daemon"));
-    let start = || {
-        Start::in_dir(data.path())
-            .set("learner.batch_events=20")
-            .set("learner.gate.every_batches=1")
-            .set("learner.gate.window_batches=4")
-            .set("learner.gate.edgebank_tolerance=1")
-            .set("learner.gate.tolerance=1")
-    };
+    let start = || judged_often(data.path()).set("learner.gate.tolerance=1");
     let process = start().ready();
     push(&process, 0, 1_200);
     let learned = process.wait_until("learned", |status| status["learner"]["applied_position"] == 1_200);
@@ -95,13 +97,7 @@ fn an_operator_promotes_and_rolls_back_what_a_stopped_daemon_has_learned() {
 #[test]
 fn a_candidate_that_is_spoilt_is_held_back_and_the_catalog_tells() {
     let data = tempfile::tempdir().unwrap();
-    let start = || {
-        Start::in_dir(data.path())
-            .set("learner.batch_events=20")
-            .set("learner.gate.every_batches=1")
-            .set("learner.gate.window_batches=4")
-            .set("learner.gate.edgebank_tolerance=1")
-    };
+    let start = || judged_often(data.path());
     let process = start().ready();
     push(&process, 0, 1_600);
     let learned = process.wait_until("learned", |status| status["learner"]["applied_position"] == 1_600);
