@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test check fmt manifests peers ops-peers learn-peers drift cache-bench gpu
+.PHONY: help demo test fuzz schemathesis soak check fmt manifests peers ops-peers learn-peers drift cache-bench gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -26,6 +26,19 @@ test: ## set up and run every test, those against a real Apache Kafka included
 	show cargo test --locked --release --test it -- --ignored --test-threads=1 --nocapture || code=$$?; \
 	if [ -e "$$EVERGRAPH_SKIPS" ]; then sort -u "$$EVERGRAPH_SKIPS" | sed 's/^/skipped: /'; fi; \
 	exit $$code
+
+fuzz: ## feed every decoder much more damaged input; FUZZ_CASES=cases for each, FUZZ_SEED=seed
+	@scripts/setup.sh
+	EVERGRAPH_FUZZ_CASES="$${FUZZ_CASES:-20000}" EVERGRAPH_FUZZ_SEED="$${FUZZ_SEED:-$$(date +%s)}" \
+		cargo test --locked --test it hostile:: -- --nocapture
+
+schemathesis: ## test a running daemon's answers against its own OpenAPI document, with schemathesis
+	@scripts/setup.sh
+	@scripts/schemathesis.sh
+
+soak: ## run the daemon on 20,000 events a second with restarts and kills, and write its page; SOAK_MINUTES=60
+	@scripts/setup.sh test
+	SOAK_MINUTES="$${SOAK_MINUTES:-60}" cargo test --locked --release --test it soak:: -- --ignored --nocapture
 
 check: ## formatting, lints and the house rules, before every commit
 	@scripts/setup.sh check
@@ -68,6 +81,6 @@ cache-bench: ## replay what training reads through caches of rows, and write pag
 	@target/release/evergraph bench cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
 		--events-max 200000 --json docs/benchmarks/cache.json --page docs/benchmarks/cache.md
 
-gpu: ## build what scripts/gpu-check.sh needs on a machine with a card: target/gpu, without Rust or network
+gpu: ## build what scripts/gpu-check.sh needs on a machine with a card, without Rust or network; DATA=folder of event files
 	@scripts/setup.sh
-	scripts/gpu-bundle.sh
+	DATA="$(DATA)" scripts/gpu-bundle.sh

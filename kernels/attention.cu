@@ -17,13 +17,13 @@
 //
 // Sums run in another order than the processor's: results agree to rounding, and are the same at every launch.
 //
-// Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: attention_backward_1_4 80/83, attention_backward_1_8 111/113,
-// attention_backward_1_12 154/154, attention_backward_1_16 168/176, attention_backward_2_4 105/105,
-// attention_backward_2_8 140/142, attention_backward_2_12 181/184, attention_backward_2_16 234/240,
-// attention_backward_4_4 120/122, attention_backward_4_8 204/202, attention_forward_1_4 61/63, attention_forward_1_8
-// 96/96, attention_forward_1_12 126/123, attention_forward_1_16 171/172, attention_forward_2_4 69/72,
-// attention_forward_2_8 109/114, attention_forward_2_12 159/163, attention_forward_2_16 192/196,
-// attention_forward_4_4 101/107, attention_forward_4_8 159/161. No spills.
+// Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: attention_backward_1_4 79/77, attention_backward_1_8 109/109,
+// attention_backward_1_12 144/150, attention_backward_1_16 192/194, attention_backward_2_4 103/96,
+// attention_backward_2_8 138/138, attention_backward_2_12 194/198, attention_backward_2_16 243/234,
+// attention_backward_4_4 125/128, attention_backward_4_8 200/199, attention_forward_1_4 61/61, attention_forward_1_8
+// 95/96, attention_forward_1_12 126/123, attention_forward_1_16 168/168, attention_forward_2_4 71/72,
+// attention_forward_2_8 112/114, attention_forward_2_12 159/162, attention_forward_2_16 200/198,
+// attention_forward_4_4 102/107, attention_forward_4_8 163/167. No spills.
 // Not verified on a GPU.
 #include "attention.cuh"
 

@@ -26,7 +26,7 @@ struct AttentionShape {
 };
 
 // Where rows come from. `queries` (row of u per seed) and `edge_slots` (row of edges per slot) may be null: row i for
-// i.
+// i. A slot is empty whose row of nodes or of edges there is not; a query beyond the last row of u is the last.
 struct SlotSource {
     const u32* queries;
     const u32* slots;
@@ -36,6 +36,14 @@ struct SlotSource {
     const float* deltas;
     const float* w;
     const float* b;
+    // Rows of u, of nodes and of edges.
+    u32 query_rows;
+    u32 node_rows;
+    u32 edge_rows;
+    u32 unused;
+
+    FN u64 query(u64 seed) const { return min64(queries == nullptr ? seed : queries[seed], query_rows - 1); }
+    FN u64 edge_row(u64 at) const { return edge_slots == nullptr ? at : edge_slots[at]; }
 };
 
 // Dropout of attention weights: a weight stays and counts `keep` times unless the 16 bits drawn for it are below
@@ -58,7 +66,7 @@ struct Mask {
 template <u32 C>
 FN void load_row(const AttentionShape& shape, const SlotSource& source, u64 at, float (&row)[C]) {
     const float* node = source.nodes + (u64)source.slots[at] * shape.node;
-    const float* edge = source.edges + (source.edge_slots == nullptr ? at : source.edge_slots[at]) * shape.edge;
+    const float* edge = source.edges + source.edge_row(at) * shape.edge;
     float delta = source.deltas[at];
 #pragma unroll
     for (u32 c = 0; c < C; c++) {
@@ -110,7 +118,9 @@ FN float dot(const float (&a)[C], const float (&b)[C]) {
 // The occupied slots of a seed, as bits.
 FN u32 occupied_slots(const AttentionShape& shape, const SlotSource& source, u64 seed) {
     u32 lane = threadIdx.x & 31;
-    bool occupied = lane < shape.slots && source.slots[seed * shape.slots + lane] != NO_ROW;
+    u64 at = seed * shape.slots + lane;
+    bool occupied = lane < shape.slots && source.slots[at] < source.node_rows &&
+                    (shape.edge == 0 || source.edge_row(at) < source.edge_rows);
     return __ballot_sync(0xFFFFFFFFu, occupied);
 }
 
@@ -120,7 +130,7 @@ template <u32 H, u32 C>
 FN void attend(const AttentionShape& shape, const SlotSource& source, const Mask& mask, const float* u, u64 seed,
                float* y, float* weights) {
     u32 lane = threadIdx.x & 31;
-    u64 query = source.queries == nullptr ? seed : source.queries[seed];
+    u64 query = source.query(seed);
     float asked[H][C], sums[H][C] = {}, top[H], total[H] = {}, score[H] = {};
 #pragma unroll
     for (u32 h = 0; h < H; h++) {
@@ -192,7 +202,7 @@ template <u32 H, u32 C>
 FN void attend_backward(const AttentionShape& shape, const SlotSource& source, const Mask& mask,
                         const SlotColumns& columns, const float* u, const float* y, const float* weights,
                         const float* dy, u64 seed, float* du, float* dx) {
-    u64 query = source.queries == nullptr ? seed : source.queries[seed];
+    u64 query = source.query(seed);
     float asked[H][C], given[H][C], found[H][C] = {}, mean[H];
 #pragma unroll
     for (u32 h = 0; h < H; h++) {

@@ -22,6 +22,7 @@ struct Pairs {
     // Seeds of the layer, and slots of each.
     const u32* seeds;
     u32 fanout;
+    u32 unused;
 
     FN u32 count() const { return *seeds * fanout; }
     FN bool same(u32 a, u32 b) const { return neighbors[a] == neighbors[b] && times[a] == times[b]; }

@@ -11,6 +11,14 @@
 
 #include "graph.cuh"
 
+// As aligned as it is long, so that a thread reads it at once.
+struct alignas(16) PlacedEntry {
+    u32 neighbor;
+    u32 time;
+    u32 edge;
+    u32 slot;
+};
+
 struct PlacedNode {
     u32 node;
     NodeBlocks blocks;
@@ -19,13 +27,13 @@ struct PlacedNode {
 
 // The parts of an upload at `bytes`, which begins at a multiple of 32.
 struct Upload {
-    const uint4* entries;
+    const PlacedEntry* entries;
     const Block* blocks;
     const PlacedNode* nodes;
     const u32* indexes;
 
     FN Upload(const u8* bytes, u64 entry_count, u64 block_count, u64 node_count) {
-        entries = (const uint4*)bytes;
+        entries = (const PlacedEntry*)bytes;
         blocks = (const Block*)(entries + entry_count);
         nodes = (const PlacedNode*)(blocks + block_count);
         indexes = (const u32*)(nodes + node_count);
@@ -36,9 +44,9 @@ struct Upload {
 FN void ingest_one(const Upload& upload, u64 entry_count, u64 block_count, u64 i, Entry* const* pages, u32 page_log2,
                    Block* blocks, NodeBlocks* nodes) {
     if (i < entry_count) {
-        uint4 placed = upload.entries[i];
-        Entry entry = {placed.x, placed.y, placed.z};
-        put(pages[placed.w >> page_log2] + (placed.w & ((1u << page_log2) - 1)), entry);
+        PlacedEntry placed = upload.entries[i];
+        Entry entry = {placed.neighbor, placed.time, placed.edge};
+        put(pages[placed.slot >> page_log2] + (placed.slot & ((1u << page_log2) - 1)), entry);
     } else if (i - entry_count < block_count) {
         u64 block = i - entry_count;
         put(blocks + upload.indexes[block], upload.blocks[block]);

@@ -1,8 +1,7 @@
 // The table of the row cache: which slot holds the row of an id. The layout and why nothing stale is found are in
 // src/feature/cache/table.rs; the bytes are the same.
 //
-// Not verified on a GPU. As C++ on the host, tests/it/row_cache_kernel.rs compares what is found with what the table in
-// Rust finds.
+// Not verified on a GPU; tests/it/gpu/cache.rs compares what is found with what the table in Rust finds.
 #ifndef EVERGRAPH_ROW_CACHE_CUH
 #define EVERGRAPH_ROW_CACHE_CUH
 
@@ -23,9 +22,10 @@ static_assert(sizeof(RowCacheBucket) == 128, "the layout of table.rs");
 
 struct RowCacheTable {
     const RowCacheBucket* buckets;
-    u32 bucket_count;
     // Of each slot.
     const u32* generations;
+    u32 bucket_count;
+    u32 slot_count;
 };
 
 // One step of SplitMix64 from the state HASH_STATE of src/feature/cache/buckets.rs: the twin of `rng::draw`.
@@ -37,7 +37,7 @@ FN u64 row_cache_hash(u64 id) {
 }
 
 // The slot that holds the row of `id`, or ROW_CACHE_MISS. Two buckets are read, whatever the table holds.
-FN u32 row_cache_find(const RowCacheTable& table, u64 id) {
+FN u32 row_cache_slot(const RowCacheTable& table, u64 id) {
     if (id == ROW_CACHE_EMPTY) {
         return ROW_CACHE_MISS;
     }
@@ -52,7 +52,7 @@ FN u32 row_cache_find(const RowCacheTable& table, u64 id) {
         for (u32 entry = 0; entry < 8; entry++) {
             if (bucket.ids[entry] == id) {
                 u32 slot = bucket.slots[entry];
-                if (table.generations[slot] == bucket.generations[entry]) {
+                if (slot < table.slot_count && table.generations[slot] == bucket.generations[entry]) {
                     return slot;
                 }
             }

@@ -309,7 +309,9 @@ FN u32 fill_drawn(const Team<W>& team, const Graph& graph, u64 bound, const Past
     Pick pick = find_rank(team, graph, bound, past, candidates, draw.rank, active);
     if (active) {
         Block block = past.blocks[pick.block];
-        slots.fill(first + draw.above, block, graph.entries(block)[pick.place], past.before);
+        // Inside of the block also if blocks say too few entries before them.
+        u32 place = min32(pick.place, block.length() - 1);
+        slots.fill(first + draw.above, block, graph.entries(block)[place], past.before);
     }
     return taken;
 }

@@ -2,10 +2,11 @@
 # Builds what a machine with a card needs to check and measure Evergraph on it: target/gpu.
 #
 #   scripts/gpu-bundle.sh       build, strip and pack; says how large it came out
+#   DATA=FOLDER scripts/gpu-bundle.sh       the same with the event file wikipedia.csv.gz of that folder
 #
 # The folder holds the daemon, the integration tests (of which only those of `gpu` are run there) and the scripts. Copy
 # it to a machine with NVIDIA's driver, CUDA 13's NVRTC and, for the comparison, PyTorch, and run target/gpu/gpu-check.sh
-# there; neither Rust nor a network is needed.
+# there; neither Rust nor a network is needed. Without the event file a stream is made up there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,6 +28,11 @@ pack() { strip -o "$BUNDLE/$2" "$1" && gzip -f "$BUNDLE/$2"; }
 pack target/release/evergraph evergraph
 pack "$tests" it
 cp scripts/gpu-check.sh scripts/gpu_figures.py "$BUNDLE/"
+if [ -n "${DATA:-}" ]; then
+    # The tests take a folder for one of event files by its folder `protocol`.
+    mkdir -p "$BUNDLE/data/protocol"
+    cp "$DATA/wikipedia.csv.gz" "$BUNDLE/data/"
+fi
 git -c safe.directory='*' describe --always --dirty >"$BUNDLE/version"
 
 bytes=$(du -sb "$BUNDLE" | cut -f 1)

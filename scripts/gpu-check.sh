@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and measures Evergraph on a machine with an NVIDIA card. Needs the driver and NVRTC 13; takes PyTorch and
+# Checks and measures Evergraph on a machine with an NVIDIA card. Needs the driver, NVRTC 13 and Python; takes PyTorch and
 # compute-sanitizer where they are. Needs no Rust and no network.
 #
 #   make gpu                     before, on a machine with Rust: builds target/gpu
@@ -51,8 +51,8 @@ for folder in $(nvrtc_folders); do
     fi
 done
 
-export EVERGRAPH_SKIPS=$work/skips EVERGRAPH_GPU=require EVERGRAPH_GPU_FIGURES=$work/figures.jsonl
-: >"$EVERGRAPH_GPU_FIGURES"
+export EVERGRAPH_SKIPS=$work/skips EVERGRAPH_GPU=require EVERGRAPH_GPU_KERNELS=$work/kernels
+[ ! -d "$bundle/data" ] || export EVERGRAPH_TEST_DATA=$bundle/data
 failed=()
 # step NAME COMMAND...: runs it with its output kept, and goes on after a failure.
 step() {
@@ -78,7 +78,7 @@ step tests "$work/it" gpu:: --test-threads=1 --nocapture
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
 if [ -n "$sanitizer" ]; then
     for tool in memcheck racecheck initcheck synccheck; do
-        step "$tool" env EVERGRAPH_GPU=small timeout 150 "$sanitizer" --tool "$tool" --error-exitcode 1 \
+        step "$tool" env EVERGRAPH_GPU=small timeout 240 "$sanitizer" --tool "$tool" --error-exitcode 1 \
             "$work/it" gpu:: --test-threads=1
     done
 else
@@ -86,8 +86,19 @@ else
     echo '{"step": "compute-sanitizer", "skipped": "not installed"}' >>"$work/steps.jsonl"
 fi
 
-step figures "$work/it" gpu::figures --ignored --test-threads=1 --nocapture
-python3 "$bundle/gpu_figures.py" --figures "$EVERGRAPH_GPU_FIGURES" --steps "$work/steps.jsonl" \
+# Figures: rows, and samples over an event file, on the card and on the processor.
+events=$bundle/data/wikipedia.csv.gz
+if [ ! -e "$events" ]; then
+    events=$work/made-up.csv
+    python3 "$bundle/gpu_figures.py" stream --to "$events"
+    say "no event file was carried: samples are timed on a stream that is made up"
+fi
+bench() { "$work/evergraph" bench "$@"; }
+step rows bench ops --device cuda --json "$work/rows.json"
+step samples bench sample --events "$events" --device cuda --json "$work/samples-cuda.json"
+step samples-cpu bench sample --events "$events" --threads "$(nproc)" --json "$work/samples-cpu.json"
+python3 "$bundle/gpu_figures.py" report --rows "$work/rows.json" --samples "$work/samples-cuda.json" \
+    --samples-cpu "$work/samples-cpu.json" --events "$(basename "$events")" --steps "$work/steps.jsonl" \
     --check "$work/check.log" --version "$(cat "$bundle/version" 2>/dev/null || echo unknown)" \
     --json "$out/gpu-check.json" || failed+=(table)
 

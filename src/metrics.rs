@@ -20,6 +20,9 @@ use prometheus::{
 use self::handle::{Handle, Spec};
 
 mod handle;
+mod set;
+
+pub use set::{mirror, set_count, set_if_known, set_state};
 
 /// Content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -155,7 +158,7 @@ group! {
     skipped_events: IntCounter = "train_skipped_events_total"
         "Events that updated node memory without a gradient step: the learner lagged, or a step was refused.";
     step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
-        "Time of one step by phase: sample, gather, forward, backward, optimizer, memory.";
+        "Time of one step by phase: sample, gather, forward, backward, optimizer, memory, gate, publish.";
     replay_steps: IntCounterVec ["result"] = "train_replay_steps_total"
         "Gradient steps on old events; result is trained or skipped (the learner lagged, or the step was refused).";
     learning_rate: Gauge = "train_learning_rate" "Learning rate of the next gradient step.";
@@ -215,8 +218,16 @@ group! {
     request_duration: HistogramVec ["route"] (REQUEST_SECONDS) = "http_request_duration_seconds"
         "Time from the head of a request to the head of its answer.";
     inflight_requests: IntGauge = "http_inflight_requests" "Requests being answered now.";
+    admin_actions: IntCounterVec ["action", "outcome"] = "admin_actions_total"
+        "What operators tried; action is checkpoint, source or log_level, outcome is done, refused or failed.";
     rejected: IntCounterVec ["reason"] = "http_rejected_total"
         "Requests refused by a limit: overloaded, queue_full, body_too_large, batch_too_large, timeout.";
+    refused_keys: IntCounterVec ["reason"] = "http_refused_keys_total"
+        "Requests refused for want of a key: missing, unknown, or of another role.";
+    refused_connections: IntCounterVec ["reason"] = "http_refused_connections_total"
+        "Connections ended before a request: handshake, handshake_timeout, head_timeout, malformed.";
+    certificate_expiry: IntGaugeVec = "http_certificate_expiry_timestamp_seconds"
+        "When the certificate of the interface expires, seconds since the Unix epoch; absent without one.";
 }
 
 group! {
@@ -237,6 +248,9 @@ group! {
 /// Every metric of the daemon except those of the `process_` collector.
 pub const INVENTORY: [&[MetricInfo]; 12] =
     [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, HTTP, DEVICE, BUILD];
+
+/// What operators can try, as the label of [`HttpMetrics::admin_actions`].
+pub const ADMIN_ACTIONS: [&str; 3] = ["checkpoint", "source", "log_level"];
 
 /// Names of the process collector's metrics.
 pub const PROCESS_METRICS: [&str; 7] = [
@@ -332,6 +346,11 @@ impl Metrics {
         for action in ["accept", "drop", "dead_letter"] {
             self.ingest.late_events.with_label_values(&[action]);
         }
+        for action in ADMIN_ACTIONS {
+            for outcome in ["done", "refused", "failed"] {
+                self.http.admin_actions.with_label_values(&[action, outcome]);
+            }
+        }
         for reason in ["overloaded", "queue_full", "body_too_large", "batch_too_large", "timeout"] {
             self.http.rejected.with_label_values(&[reason]);
         }
@@ -356,33 +375,6 @@ impl Metrics {
         let mut text = Vec::with_capacity(16 * 1024);
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
-    }
-}
-
-/// Brings `counter` to `total`, a count kept elsewhere that only grows. For use in scrape hooks, which
-/// run one at a time; a smaller total than before changes nothing.
-pub fn mirror(counter: &IntCounter, total: u64) {
-    counter.inc_by(total.saturating_sub(counter.get()));
-}
-
-/// Sets a gauge to an unsigned number; numbers above `i64::MAX` stand at that bound.
-pub fn set_count(gauge: &IntGauge, value: u64) {
-    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-}
-
-/// Sets a gauge without labels that may be absent.
-pub fn set_if_known(gauge: &IntGaugeVec, value: Option<i64>) {
-    match value {
-        Some(value) => gauge.with_label_values::<&str>(&[]).set(value),
-        None => gauge.reset(),
-    }
-}
-
-/// Marks `current` as the one state of `states` that holds for `subject`. For state sets such as
-/// [`IngestMetrics::source_state`].
-pub fn set_state(gauge: &IntGaugeVec, subject: &str, current: &str, states: &[&str]) {
-    for &state in states {
-        gauge.with_label_values(&[subject, state]).set(i64::from(state == current));
     }
 }
 

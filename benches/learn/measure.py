@@ -108,7 +108,7 @@ class Pair:
 
     def train(self):
         """The epochs of ours, of which the last counts."""
-        figures = self.evergraph("bench", "train", "--events", CACHE / "train.csv", "--row-dimension", "0",
+        figures = self.evergraph("bench", "train", "--alone", "--events", CACHE / "train.csv", "--row-dimension", "0",
                                  "--batch-events", self.settings["batch"], "--epochs", self.settings["warm"] + 1)
         self.machine, epoch = figures["machine"], figures["each_epoch"][-1]
         if figures["events"] != self.facts["train_events"]:

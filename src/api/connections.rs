@@ -11,8 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::serve::{Listener, ListenerExt};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -20,6 +23,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::ApiLimits;
+use super::admin::Peer;
+use crate::metrics::Metrics;
 
 /// How long open requests may take to finish once the shutdown began.
 const DRAIN_LIMIT: Duration = Duration::from_secs(8);
@@ -43,12 +48,21 @@ pub(super) fn prepare(stream: &TcpStream, stall: Duration) {
     }
 }
 
+/// Why we ended a connection that broke off; `None` if the other side did.
+fn refusal(error: &hyper::Error) -> Option<&'static str> {
+    if error.is_timeout() {
+        return Some("head_timeout");
+    }
+    error.is_parse().then_some("malformed")
+}
+
 /// Serves `router` on `listener` until `shutdown` resolves; then takes no new connections, finishes the open
 /// requests within 8 seconds and returns; who runs it cuts off what is left.
 pub async fn serve(
     mut listener: impl Listener<Addr = SocketAddr>,
     router: Router,
     limits: ApiLimits,
+    metrics: Arc<Metrics>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
     let mut http = http1::Builder::new();
@@ -66,10 +80,18 @@ pub async fn serve(
             next = next => next,
             () = &mut shutdown => break,
         };
-        let service = TowerToHyperService::new(router.clone());
+        let routes = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(address));
+            routes.call(request)
+        });
         let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
+        let refused = metrics.http.refused_connections.clone();
         tokio::spawn(async move {
             if let Err(error) = connection.await {
+                if let Some(reason) = refusal(&error) {
+                    refused.with_label_values(&[reason]).inc();
+                }
                 tracing::debug!(%address, %error, "a connection broke off");
             }
             drop(place);

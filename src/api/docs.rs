@@ -6,7 +6,7 @@ use utoipa::openapi::{Components, ContentBuilder, OpenApi as Written, Ref, Respo
 use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use super::{ops, push, query};
+use super::{admin, ops, push, query};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -27,19 +27,36 @@ use super::{ops, push, query};
         ops::readyz,
         ops::healthz,
         ops::metrics,
-        ops::info
+        ops::info,
+        admin::checkpoint,
+        admin::source,
+        admin::log_level,
+        admin::set_log_level
     ),
     tags(
         (name = "query", description = "Questions about nodes and links"),
         (name = "events", description = "Events in"),
-        (name = "operations", description = "Health, status, metrics")
+        (name = "operations", description = "Health, status, metrics"),
+        (name = "admin", description = "What operators do; without keys, from the daemon's own machine alone")
     )
 )]
 struct Document;
 
 /// Routes whose users need a key where the daemon has keys.
-const GUARDED: [&str; 6] =
-    ["/v1/embeddings", "/v1/links/score", "/v1/nodes/{key}", "/v1/events", "/v1/status", "/info"];
+const GUARDED: [&str; 9] = [
+    "/v1/embeddings",
+    "/v1/links/score",
+    "/v1/nodes/{key}",
+    "/v1/events",
+    "/v1/status",
+    "/info",
+    "/v1/admin/checkpoints",
+    "/v1/admin/sources/{source}",
+    "/v1/admin/log-level",
+];
+
+/// Routes that may have an address of their own.
+const OPERATIONS: [&str; 4] = ["/livez", "/readyz", "/healthz", "/metrics"];
 
 /// Says of the routes that ask for a key that they do.
 struct Guarded;
@@ -53,7 +70,7 @@ impl Modify for Guarded {
         components.add_security_scheme("key", SecurityScheme::Http(scheme.build()));
         for path in GUARDED {
             let Some(item) = document.paths.paths.get_mut(path) else { continue };
-            item.get.iter_mut().chain(item.post.iter_mut()).for_each(guard);
+            item.get.iter_mut().chain(item.post.iter_mut()).chain(item.put.iter_mut()).for_each(guard);
         }
     }
 }
@@ -75,9 +92,21 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(&Document::openapi())
 }
 
-/// `/docs` and `/openapi.json`.
-pub(super) fn swagger_ui() -> SwaggerUi {
+/// All routes.
+pub(super) fn document() -> Written {
+    Document::openapi()
+}
+
+/// The routes of an address that leaves health checks and metrics to another one.
+pub(super) fn document_without_operations() -> Written {
+    let mut document = document();
+    OPERATIONS.iter().for_each(|path| drop(document.paths.paths.remove(*path)));
+    document
+}
+
+/// `/docs` and `/openapi.json`, which is `document`.
+pub(super) fn swagger_ui(document: Written) -> SwaggerUi {
     // "none": do not send the document to the validator in the internet.
     let config = Config::from("/openapi.json").validator_url("none").display_request_duration(true);
-    SwaggerUi::new("/docs").url("/openapi.json", Document::openapi()).config(config)
+    SwaggerUi::new("/docs").url("/openapi.json", document).config(config)
 }

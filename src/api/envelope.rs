@@ -24,6 +24,13 @@ pub(super) struct Permit {
     _held: Arc<OwnedSemaphorePermit>,
 }
 
+impl Permit {
+    /// Leave that lasts as long as `held`.
+    pub(super) fn new(held: OwnedSemaphorePermit) -> Self {
+        Self { _held: Arc::new(held) }
+    }
+}
+
 /// Counts a request as in flight while it lives, which ends also when the client goes away.
 struct Inflight<'a>(&'a IntGauge);
 
@@ -66,8 +73,12 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
 
     let response = next.run(request).await;
 
-    if let Some(reason) = response.extensions().get::<ApiError>().and_then(ApiError::rejection) {
+    let error = response.extensions().get::<ApiError>();
+    if let Some(reason) = error.and_then(ApiError::rejection) {
         metrics.rejected.with_label_values(&[reason]).inc();
+    }
+    if let Some(reason) = error.and_then(ApiError::refused_key) {
+        metrics.refused_keys.with_label_values(&[reason]).inc();
     }
     let status = response.status();
     if status == StatusCode::INTERNAL_SERVER_ERROR {
@@ -93,11 +104,16 @@ pub(super) async fn admit_operation(State(app): State<App>, request: Request, ne
     admit(&app.operations, request, next).await
 }
 
+/// Lets an operator in while there is room.
+pub(super) async fn admit_deed(State(app): State<App>, request: Request, next: Next) -> Response {
+    admit(&app.deeds, request, next).await
+}
+
 async fn admit(room: &Arc<Semaphore>, mut request: Request, next: Next) -> Response {
     let Ok(held) = Arc::clone(room).try_acquire_owned() else {
         return ApiError::Overloaded.into_response();
     };
-    let permit = Permit { _held: Arc::new(held) };
+    let permit = Permit::new(held);
     request.extensions_mut().insert(permit.clone());
     let response = next.run(request).await;
     drop(permit);

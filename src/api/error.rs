@@ -13,9 +13,13 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use utoipa::ToSchema;
 
+use super::admin::OperatorError;
 use super::wire::{Freshness, Key, Rejected};
 use crate::event::{IntakeError, SubmitError};
 use crate::serving::QueryError;
+
+/// Longest message, in characters.
+const MESSAGE_CHARS_MAX: usize = 800;
 
 /// The body of every answer that is not a success.
 #[derive(Debug, Serialize, ToSchema)]
@@ -134,6 +138,26 @@ pub enum ApiError {
         /// The role that the route needs.
         needed: &'static str,
     },
+    /// A daemon without keys does this for its own machine alone.
+    #[error(
+        "this daemon has no keys, so it does this for programs on its own machine alone; set api.keys_file and send a \
+         key whose role is admin"
+    )]
+    LocalOnly,
+    /// No source is called so.
+    #[error("{reason}")]
+    UnknownSource {
+        /// What was asked for, and what there is.
+        reason: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// What an operator asked for was not done.
+    #[error("{0}")]
+    NotDone(String),
+    /// The source is held by an operator.
+    #[error("the push source is paused by an operator; send the events again later")]
+    SourcePaused,
     /// Too many requests are being answered.
     #[error("too many requests at a time; ask again in a moment")]
     Overloaded,
@@ -182,6 +206,10 @@ impl ApiError {
             Self::AllRejected(_) => (StatusCode::UNPROCESSABLE_ENTITY, "all_rejected", None),
             Self::Unauthenticated { .. } => (StatusCode::UNAUTHORIZED, "unauthenticated", None),
             Self::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden", None),
+            Self::LocalOnly => (StatusCode::FORBIDDEN, "local_only", None),
+            Self::UnknownSource { .. } => (StatusCode::NOT_FOUND, "unknown_source", None),
+            Self::NotDone(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_done", Some(5)),
+            Self::SourcePaused => (StatusCode::SERVICE_UNAVAILABLE, "source_paused", Some(30)),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", Some(1)),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full", Some(1)),
             Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_model", Some(5)),
@@ -207,6 +235,16 @@ impl ApiError {
         }
     }
 
+    /// The label under which a request without the right key is counted; `None` for other failures.
+    pub(super) fn refused_key(&self) -> Option<&'static str> {
+        match self {
+            Self::Unauthenticated { sent: false } => Some("missing"),
+            Self::Unauthenticated { sent: true } => Some("unknown"),
+            Self::Forbidden { .. } => Some("role"),
+            _ => None,
+        }
+    }
+
     /// Facts for programs; always an object.
     fn details(&self) -> Value {
         match self {
@@ -217,6 +255,7 @@ impl ApiError {
             }
             Self::UnknownNode { key, freshness } => json!({ "node": key, "freshness": freshness }),
             Self::NotYetVisible { after, freshness } => json!({ "after": after, "freshness": freshness }),
+            Self::UnknownSource { known, .. } => json!({ "known": known }),
             Self::Forbidden { role, needed, .. } => json!({ "role": role, "needed": needed }),
             Self::AllRejected(rejected) => json!({ "rejected": rejected }),
             _ => json!({}),
@@ -243,7 +282,7 @@ impl IntoResponse for ApiError {
 pub(super) fn render(mut response: Response, request_id: &str) -> Response {
     let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
     let body = ErrorBody {
-        error: error.to_string(),
+        error: shortened(error.to_string()),
         error_type: error.class().1.to_owned(),
         details: error.details(),
         request_id: request_id.to_owned(),
@@ -253,6 +292,19 @@ pub(super) fn render(mut response: Response, request_id: &str) -> Response {
     *rendered.status_mut() = parts.status;
     rendered.headers_mut().extend(parts.headers.into_iter().filter_map(|(name, value)| Some((name?, value))));
     rendered
+}
+
+/// A message without its middle, if that is long: what a client sent is not sent back whole, and the end says where it
+/// went wrong.
+fn shortened(message: String) -> String {
+    let length = message.chars().count();
+    if length <= MESSAGE_CHARS_MAX {
+        return message;
+    }
+    let (start, end) = (MESSAGE_CHARS_MAX * 3 / 4, MESSAGE_CHARS_MAX / 4);
+    let beginning: String = message.chars().take(start).collect();
+    let rest: String = message.chars().skip(length - end).collect();
+    format!("{beginning} … {rest}")
 }
 
 impl ApiError {
@@ -302,6 +354,17 @@ impl From<QueryError> for ApiError {
     }
 }
 
+impl From<OperatorError> for ApiError {
+    fn from(error: OperatorError) -> Self {
+        let reason = error.to_string();
+        match error {
+            OperatorError::UnknownSource { known, .. } => Self::UnknownSource { reason, known },
+            OperatorError::Invalid(_) => Self::Invalid(reason),
+            OperatorError::Failed(_) => Self::NotDone(reason),
+        }
+    }
+}
+
 impl From<IntakeError> for ApiError {
     fn from(error: IntakeError) -> Self {
         match error {
@@ -312,6 +375,7 @@ impl From<IntakeError> for ApiError {
             }
             IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
             IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
+            IntakeError::Refused(SubmitError::Paused) => Self::SourcePaused,
             IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
                 Self::DiskFull(refused.to_string())
             }

@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
+use super::admin::Peer;
 use super::error::ApiError;
 use super::reload::Reloaded;
 
@@ -34,7 +35,7 @@ pub enum Role {
     Read,
     /// Pushing events.
     Write,
-    /// Everything.
+    /// Everything, and what operators do.
     Admin,
 }
 
@@ -120,8 +121,8 @@ impl Keys {
         self.0.get().len()
     }
 
-    /// Whether what was sent may be used for `needed`.
-    fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<(), ApiError> {
+    /// Whose key was sent, if it may be used for `needed`.
+    fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<Who, ApiError> {
         let Some(sent) = sent else { return Err(ApiError::Unauthenticated { sent: false }) };
         let mut known = None;
         for key in self.0.get().iter() {
@@ -131,7 +132,7 @@ impl Keys {
         }
         match known {
             None => Err(ApiError::Unauthenticated { sent: true }),
-            Some((role, _)) if role.covers(needed) => Ok(()),
+            Some((role, name)) if role.covers(needed) => Ok(Who(name)),
             Some((role, name)) => Err(ApiError::Forbidden { name, role: role.name(), needed: needed.name() }),
         }
     }
@@ -181,18 +182,39 @@ fn bearer(request: &Request) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
 }
 
-/// Lets a request pass whose key has the role; every request where there are no keys.
+/// Who asks: the name of a key, or `local` for somebody on this machine where there are no keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Who(pub String);
+
+/// Lets a request pass whose key has the role. Where there are no keys everybody may do everything but what operators
+/// do: that is for people on this machine then, and not for pages that their browsers show.
 pub(super) async fn authorize(
     State((keys, needed)): State<(Option<Arc<Keys>>, Role)>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    if let Some(keys) = keys
-        && let Err(refused) = keys.admit(bearer(&request), needed)
-    {
-        return refused.into_response();
+    let admitted = match keys {
+        Some(keys) => keys.admit(bearer(&request), needed),
+        None if needed == Role::Admin && !is_local(&request) => Err(ApiError::LocalOnly),
+        None => Ok(Who("local".to_owned())),
+    };
+    match admitted {
+        Err(refused) => refused.into_response(),
+        Ok(_) if needed != Role::Admin => next.run(request).await,
+        Ok(who) => {
+            request.extensions_mut().insert(who.clone());
+            let mut response = next.run(request).await;
+            response.extensions_mut().insert(who);
+            response
+        }
     }
-    next.run(request).await
+}
+
+/// Whether somebody on this machine asks, by a program and not by a page in a browser.
+fn is_local(request: &Request) -> bool {
+    let peer = request.extensions().get::<Peer>();
+    peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback())
+        && !request.headers().contains_key(ORIGIN)
 }
 
 #[cfg(test)]
@@ -254,6 +276,26 @@ mod tests {
         }
         let gone = Keys::open(Path::new("/nowhere/keys")).err().unwrap().to_string();
         assert!(gone.contains("/nowhere/keys") && gone.contains("api.keys_file"), "{gone}");
+    }
+
+    #[test]
+    fn who_is_local_comes_from_this_machine_and_from_no_page() {
+        let from = |peer: &str, origin: Option<&str>| {
+            let mut request = Request::new(axum::body::Body::empty());
+            request.extensions_mut().insert(Peer(peer.parse().unwrap()));
+            if let Some(origin) = origin {
+                request.headers_mut().insert(ORIGIN, origin.parse().unwrap());
+            }
+            is_local(&request)
+        };
+        for local in ["127.0.0.1:5", "127.9.9.9:5", "[::1]:5", "[::ffff:127.0.0.1]:5"] {
+            assert!(from(local, None), "{local}");
+            assert!(!from(local, Some("http://localhost")), "{local}");
+        }
+        for other in ["10.0.0.1:5", "[2001:db8::1]:5", "[::ffff:10.0.0.1]:5", "0.0.0.0:5"] {
+            assert!(!from(other, None), "{other}");
+        }
+        assert!(!is_local(&Request::new(axum::body::Body::empty())), "nobody knows from where");
     }
 
     #[test]

@@ -11,7 +11,9 @@
 //! Reads only what `serving` publishes. Refuses to know ingest, the learner and the log: the daemon hands
 //! those in as an [`Intake`], a status closure and the checks of [`Health`].
 
+mod admin;
 mod body;
+mod certificate;
 mod connections;
 mod docs;
 mod envelope;
@@ -24,25 +26,29 @@ mod push;
 mod query;
 mod reload;
 mod tls;
+mod together;
 mod wire;
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
 use utoipa::ToSchema;
 
-use crate::event::{EdgeId, Intake};
+use self::together::Together;
+use crate::event::{EdgeId, Intake, NodeKey};
 use crate::metrics::Metrics;
-use crate::serving::QueryEngine;
+use crate::serving::{EmbeddingAnswer, QueryEngine, ScoreAnswer};
 
+pub use admin::{AUDIT, CheckpointAnswer, LogLevelAnswer, Operator, OperatorError, SourceAnswer};
 pub use connections::{plain, serve};
 pub use docs::openapi_json;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
@@ -59,6 +65,8 @@ pub struct ApiState {
     pub engine: Arc<QueryEngine>,
     /// Takes pushed events; `None` where the push source is off.
     pub intake: Option<Arc<dyn Intake>>,
+    /// Does what operators ask for.
+    pub operator: Arc<dyn Operator>,
     /// The daemon's metrics.
     pub metrics: Arc<Metrics>,
     /// The daemon's health.
@@ -104,9 +112,14 @@ impl ApiLimits {
     /// status and metrics, which are never refused.
     #[must_use]
     pub fn blocking_threads(&self) -> usize {
-        self.concurrent_queries.saturating_add(self.concurrent_pushes).saturating_add(OPERATIONS_MAX)
+        self.concurrent_queries
+            .saturating_add(self.concurrent_pushes)
+            .saturating_add(OPERATIONS_MAX + DEEDS_MAX)
     }
 }
+
+/// What operators ask for at a time; a checkpoint takes as long as the disk does.
+const DEEDS_MAX: usize = 4;
 
 /// Status documents and scrapes that are made at a time; each has a thread set aside.
 const OPERATIONS_MAX: usize = 32;
@@ -154,6 +167,9 @@ struct Shared {
     queries: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
     operations: Arc<Semaphore>,
+    deeds: Arc<Semaphore>,
+    embeddings: Arc<Together<NodeKey, EmbeddingAnswer>>,
+    scores: Arc<Together<(NodeKey, NodeKey), ScoreAnswer>>,
     /// One past the last record that answers reflect.
     learned: watch::Receiver<EdgeId>,
 }
@@ -184,11 +200,17 @@ impl Routes {
         state.engine.progress.on_learned(move |passed| {
             tell.send_replace(passed);
         });
+        // Some may wait for the disk.
+        let workers = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
+        let (for_nodes, for_pairs) = (state.engine.clone(), state.engine.clone());
         let app: App = Arc::new(Shared {
+            embeddings: Together::new(workers, move |asked, at| for_nodes.embeddings_of(asked, at)),
+            scores: Together::new(workers, move |asked, at| for_pairs.link_scores_of(asked, at)),
             learned,
             queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
             pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
+            deeds: Arc::new(Semaphore::new(DEEDS_MAX)),
             state,
         });
         // A request without a key takes nobody's place: it is asked for its key first.
@@ -209,7 +231,14 @@ impl Routes {
             .route_layer(bounded())
             .route("/info", get(ops::info))
             .route_layer(may(Role::Read));
-        let data = queries.merge(pushes).merge(about).merge(docs::swagger_ui());
+        let deeds = Router::new()
+            .route("/v1/admin/checkpoints", post(admin::checkpoint))
+            .route("/v1/admin/sources/{source}", put(admin::source))
+            .route("/v1/admin/log-level", get(admin::log_level).put(admin::set_log_level))
+            .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_deed))
+            .route_layer(may(Role::Admin))
+            .route_layer(from_fn_with_state(Arc::clone(&app), admin::audit));
+        let data = queries.merge(pushes).merge(about).merge(deeds);
         let operations = Router::new()
             .route("/metrics", get(ops::metrics))
             .route_layer(bounded())
@@ -221,12 +250,14 @@ impl Routes {
 
     /// All routes behind one address.
     pub fn together(self) -> Router {
-        dress(&self.app, self.data.merge(self.operations))
+        let data = self.data.merge(docs::swagger_ui(docs::document()));
+        dress(&self.app, data.merge(self.operations))
     }
 
     /// The routes for users, and those for health checks and scrapers, which ask for no key.
     pub fn apart(self) -> (Router, Router) {
-        (dress(&self.app, self.data), dress(&self.app, self.operations))
+        let data = self.data.merge(docs::swagger_ui(docs::document_without_operations()));
+        (dress(&self.app, data), dress(&self.app, self.operations))
     }
 }
 

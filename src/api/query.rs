@@ -10,8 +10,8 @@ use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::wire::{
-    EmbeddingsAnswer, EmbeddingsRequest, Key, Neighbor, NodeAnswer, NodeEmbedding, NodeQuery, Pair,
-    PairScore, ScoresAnswer, ScoresRequest, Wait,
+    EmbeddingsAnswer, EmbeddingsRequest, Key, Neighbor, NodeAnswer, NodeEmbedding, NodeQuery, PairScore,
+    ScoresAnswer, ScoresRequest, Wait,
 };
 use super::{ApiLimits, App};
 use crate::event::{EdgeId, EventTime, NodeKey};
@@ -57,18 +57,11 @@ pub(super) async fn embeddings(
     check_count("nodes", request.nodes.len(), &limits)?;
     let wait = Wait { after: request.after, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
-    let answer = blocking(Some(permit), limits.request_timeout, move || {
-        let engine = &app.state.engine;
-        let keys: Vec<NodeKey> = request.nodes.into_iter().map(|Key(key)| key).collect();
-        let answer = engine.embeddings(&keys, request.at.map(EventTime), request.unknown.into())?;
-        let embeddings = keys.into_iter().zip(answer.embeddings).map(node_embedding).collect();
-        Ok::<_, ApiError>(EmbeddingsAnswer {
-            at: answer.at.0,
-            embeddings,
-            freshness: answer.freshness.into(),
-        })
-    });
-    Ok(Json(answer.await??))
+    let keys = request.nodes.into_iter().map(|Key(key)| key).collect();
+    let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
+    let (keys, answer) = app.embeddings.ask(keys, unknown, at, (permit, limits.request_timeout)).await?;
+    let embeddings = keys.into_iter().zip(answer.embeddings).map(node_embedding).collect();
+    Ok(Json(EmbeddingsAnswer { at: answer.at.0, embeddings, freshness: answer.freshness.into() }))
 }
 
 fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedding {
@@ -110,18 +103,15 @@ pub(super) async fn link_scores(
     check_count("pairs", request.pairs.len(), &limits)?;
     let wait = Wait { after: request.after, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
-    let answer = blocking(Some(permit), limits.request_timeout, move || {
-        let engine = &app.state.engine;
-        let keys: Vec<(NodeKey, NodeKey)> =
-            request.pairs.iter().map(|pair| (pair.src.0.clone(), pair.dst.0.clone())).collect();
-        let answer = engine.link_scores(&keys, request.at.map(EventTime), request.unknown.into())?;
-        let scores = request.pairs.into_iter().zip(answer.scores).map(pair_score).collect();
-        Ok::<_, ApiError>(ScoresAnswer { at: answer.at.0, scores, freshness: answer.freshness.into() })
-    });
-    Ok(Json(answer.await??))
+    let keys = request.pairs.into_iter().map(|pair| (pair.src.0, pair.dst.0)).collect();
+    let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
+    let (pairs, answer) = app.scores.ask(keys, unknown, at, (permit, limits.request_timeout)).await?;
+    let scores = pairs.into_iter().zip(answer.scores).map(pair_score).collect();
+    Ok(Json(ScoresAnswer { at: answer.at.0, scores, freshness: answer.freshness.into() }))
 }
 
-fn pair_score((Pair { src, dst }, found): (Pair, serving::PairScore)) -> PairScore {
+fn pair_score(((src, dst), found): ((NodeKey, NodeKey), serving::PairScore)) -> PairScore {
+    let (src, dst) = (Key(src), Key(dst));
     match found {
         serving::PairScore::Found { probability, cold } => {
             PairScore::Scored { src, dst, score: probability, cold }

@@ -22,8 +22,10 @@ use tokio_rustls::rustls::{Error as RustlsError, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 use super::ApiLimits;
+use super::certificate::not_after;
 use super::connections::prepare;
 use super::reload::Reloaded;
+use crate::metrics::Metrics;
 
 /// Longest time for a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -32,7 +34,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file holds no certificates or no key.
-    #[error("{path} cannot be used: {reason}; it must be PEM, see api.tls_certificate and api.tls_key")]
+    #[error("{path} cannot be used: {}; it must be PEM, see api.tls_certificate and api.tls_key", words(.reason))]
     Pem {
         /// The file.
         path: PathBuf,
@@ -51,8 +53,23 @@ pub enum TlsError {
     },
 }
 
+/// What is wrong with a PEM file, without its bytes: they may be those of a key.
+fn words(reason: &PemError) -> String {
+    match reason {
+        PemError::MissingSectionEnd { .. } => "a section has no end".to_owned(),
+        PemError::IllegalSectionStart { .. } => "a section has no proper beginning".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// A certificate with its chain, and its key.
-pub struct Tls(Reloaded<Arc<ServerConfig>, 2>);
+pub struct Tls(Reloaded<Served, 2>);
+
+/// What the files hold.
+struct Served {
+    config: Arc<ServerConfig>,
+    not_after: Option<i64>,
+}
 
 impl Tls {
     /// Reads certificate and key.
@@ -72,14 +89,25 @@ impl Tls {
         self.0.refresh(read)
     }
 
+    /// When the first certificate of the chain expires, seconds since the Unix epoch; `None` if none says.
+    #[must_use]
+    pub fn not_after(&self) -> Option<i64> {
+        self.0.get().not_after
+    }
+
     /// Speaks HTTPS on a listener.
     #[must_use]
-    pub fn listen(self: Arc<Self>, listener: TcpListener, limits: &ApiLimits) -> TlsListener {
-        TlsListener { tls: self, listener, limits: *limits, shaking: JoinSet::new() }
+    pub fn listen(
+        self: Arc<Self>,
+        listener: TcpListener,
+        limits: &ApiLimits,
+        metrics: Arc<Metrics>,
+    ) -> TlsListener {
+        TlsListener { tls: self, listener, limits: *limits, metrics, shaking: JoinSet::new() }
     }
 }
 
-fn read([certificate, key]: &[PathBuf; 2]) -> Result<Arc<ServerConfig>, TlsError> {
+fn read([certificate, key]: &[PathBuf; 2]) -> Result<Served, TlsError> {
     let refuse = |path: &PathBuf| {
         let path = path.clone();
         move |reason| TlsError::Pem { path, reason }
@@ -89,6 +117,7 @@ fn read([certificate, key]: &[PathBuf; 2]) -> Result<Arc<ServerConfig>, TlsError
         chain.and_then(|chain| if chain.is_empty() { Err(PemError::NoItemsFound) } else { Ok(chain) });
     let chain = chain.map_err(refuse(certificate))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(refuse(key))?;
+    let not_after = chain.iter().filter_map(|certificate| not_after(certificate)).min();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret));
@@ -97,7 +126,7 @@ fn read([certificate, key]: &[PathBuf; 2]) -> Result<Arc<ServerConfig>, TlsError
         TlsError::Refused { certificate, key, reason }
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(Served { config: Arc::new(config), not_after })
 }
 
 type Shaken = Option<(TlsStream<TcpStream>, SocketAddr)>;
@@ -107,21 +136,25 @@ pub struct TlsListener {
     tls: Arc<Tls>,
     listener: TcpListener,
     limits: ApiLimits,
+    metrics: Arc<Metrics>,
     shaking: JoinSet<Shaken>,
 }
 
 impl TlsListener {
     fn shake(&mut self, stream: TcpStream, address: SocketAddr) {
         prepare(&stream, self.limits.stall);
-        let acceptor = TlsAcceptor::from(Arc::clone(&**self.tls.0.get()));
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.tls.0.get().config));
+        let refused = self.metrics.http.refused_connections.clone();
         self.shaking.spawn(async move {
             match tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => Some((stream, address)),
                 Ok(Err(error)) => {
+                    refused.with_label_values(&["handshake"]).inc();
                     tracing::debug!(%address, %error, "a TLS handshake failed");
                     None
                 }
                 Err(_) => {
+                    refused.with_label_values(&["handshake_timeout"]).inc();
                     tracing::debug!(%address, "a TLS handshake took too long");
                     None
                 }

@@ -11,7 +11,7 @@ use super::idempotency::IdempotencyWindow;
 use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, Kept, NodeDictionary, SpillError};
-use crate::log::Frame;
+use crate::log::{Frame, LogError, LogReader};
 use crate::model::EdgeTypes;
 
 /// How far each partition of each source is in the log: the next offset, and the latest event time.
@@ -36,10 +36,23 @@ impl Positions {
         all
     }
 
+    /// The positions in a log.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn of_log(reader: &mut LogReader) -> Result<Self, LogError> {
+        let positions = Self::default();
+        while let Some(frame) = reader.next_frame()? {
+            frame.sources.iter().for_each(|range| positions.advance(range));
+        }
+        Ok(positions)
+    }
+
+    /// Takes a run in. One that ends before it begins takes the partition back.
     fn advance(&self, range: &SourceRange) {
         let mut map = self.0.write();
         let next = map.entry((range.source.clone(), range.partition)).or_insert(range.to);
-        *next = range.to.max(*next);
+        *next = if range.to < range.from { range.to } else { range.to.max(*next) };
     }
 
     fn advance_time(&self, frame: &Frame) {
@@ -249,6 +262,17 @@ mod tests {
     use super::*;
     use crate::event::{EdgeBatch, NodeId};
     use crate::graph::GraphOptions;
+
+    #[test]
+    fn a_run_that_ends_before_it_begins_takes_a_partition_back() {
+        let positions = Positions::default();
+        let mut told = Vec::new();
+        for (from, to) in [(5, 5), (5, 9), (2, 4), (9, 3), (3, 6), (6, 20)] {
+            positions.advance(&SourceRange { source: "kafka:t".into(), partition: 0, from, to });
+            told.extend(positions.position("kafka:t", 0));
+        }
+        assert_eq!(told, [5, 9, 9, 3, 6, 20]);
+    }
 
     #[test]
     fn event_times_are_known_by_partition() {

@@ -1,17 +1,21 @@
 //! The catalog: what the daemon knows about itself, in SQLite beside the event log. It records
-//! checkpoints, decisions of the promotion gate, and the settings that are fixed for the life of a data directory.
+//! checkpoints, decisions of the promotion gate, sources that are held, and the settings that are fixed for the life of
+//! a data directory.
 //! Its schema is the numbered SQL under `migrations/`, compiled in and applied at open.
 //!
 //! Knows neither the model nor the stream; a checkpoint is a file name with its facts.
 
 mod decisions;
+mod pauses;
 
 use std::path::{Path, PathBuf};
 
+use refinery::error::Kind;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thiserror::Error;
 
 pub use decisions::DecisionRow;
+pub use pauses::PausedSource;
 
 mod schema {
     refinery::embed_migrations!("migrations");
@@ -35,6 +39,17 @@ pub enum CatalogError {
         path: PathBuf,
         /// The migration's words.
         source: Box<refinery::Error>,
+    },
+    /// The schema has a migration that this program does not know.
+    #[error(
+        "catalog {path} was made by a newer version of evergraph, which knows its migration {migration}; start that \
+         version, or one newer still"
+    )]
+    Newer {
+        /// The catalog's file.
+        path: PathBuf,
+        /// The migration.
+        migration: String,
     },
     /// A setting differs from the one that the data directory was made with.
     #[error(
@@ -88,9 +103,17 @@ impl Catalog {
         let mut connection = Connection::open(path).map_err(fail)?;
         connection.pragma_update(None, "journal_mode", "WAL").map_err(fail)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
-        schema::migrations::runner().run(&mut connection).map_err(|source| CatalogError::Migration {
-            path: path.to_path_buf(),
-            source: Box::new(source),
+        // Grouped: otherwise a migration and the note that it was applied are two transactions, and a death between
+        // them leaves a catalog that no start can open.
+        let migrated = schema::migrations::runner().set_grouped(true).run(&mut connection);
+        migrated.map_err(|source| {
+            let path = path.to_path_buf();
+            match source.kind() {
+                Kind::MissingVersion(migration) => {
+                    CatalogError::Newer { path, migration: migration.to_string() }
+                }
+                _ => CatalogError::Migration { path, source: Box::new(source) },
+            }
         })?;
         Ok(Self { connection, path: path.to_path_buf() })
     }
@@ -180,6 +203,18 @@ impl Catalog {
         }
         let insert = "INSERT INTO fixed_setting (name, value) VALUES (?1, ?2)";
         self.connection.execute(insert, [name, value]).map(drop).map_err(|error| self.fail(error))
+    }
+
+    /// Holds a name to `value` from the first time on; says to what else it is held, if so.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn remember(&self, name: &str, value: &str) -> Result<Option<String>, CatalogError> {
+        match self.hold_setting(name, value) {
+            Ok(()) => Ok(None),
+            Err(CatalogError::FixedSetting { fixed, .. }) => Ok(Some(fixed)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Compares a setting with the value that the data directory was made with; `false` if it is not held.

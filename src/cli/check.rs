@@ -9,7 +9,7 @@ use super::{ConfigArgs, machine, output};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::daemon::sources::kafka_options;
+use crate::daemon::source_options::kafka_options;
 use crate::daemon::{Placement, fixed_settings, trainer_options};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;

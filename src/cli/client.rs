@@ -1,10 +1,16 @@
-//! How a command reaches a running daemon: where it listens, and the key that it asks for.
+//! How a command reaches a running daemon: where it listens, the key that it asks for, and what it answers.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use ureq::tls::{PemItem, RootCerts, parse_pem};
+use serde_json::Value;
+use ureq::http::{Method, Request, StatusCode};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+/// How long a daemon may take to answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running daemon.
 #[derive(Debug, Args)]
@@ -51,5 +57,92 @@ impl DaemonArgs {
         }
         ensure!(!found.is_empty(), "{}: it holds no certificate in PEM", whose());
         Ok(RootCerts::new_with_certs(&found))
+    }
+
+    /// A way to ask it that waits for answers for `patience` at most.
+    ///
+    /// # Errors
+    /// The file of certificates cannot be used.
+    pub fn client(&self, patience: Duration) -> Result<Client<'_>> {
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .tls_config(TlsConfig::builder().root_certs(self.roots()?).build())
+            .timeout_global(Some(patience))
+            .build()
+            .into();
+        Ok(Client { agent, daemon: self, base: self.url.trim_end_matches('/').to_owned() })
+    }
+}
+
+/// Asks a daemon.
+pub(super) struct Client<'a> {
+    agent: ureq::Agent,
+    daemon: &'a DaemonArgs,
+    base: String,
+}
+
+impl Client<'_> {
+    /// The same for another address of the daemon.
+    pub fn elsewhere(&self, url: &str) -> Self {
+        let (agent, daemon) = (self.agent.clone(), self.daemon);
+        Self { agent, daemon, base: url.trim_end_matches('/').to_owned() }
+    }
+
+    /// The address of a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// The status and the text of an answer, whatever it is. The key is shown if `with_key` is set.
+    ///
+    /// # Errors
+    /// When nobody answers, or the file of the key cannot be used.
+    pub fn text(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        with_key: bool,
+    ) -> Result<(StatusCode, String)> {
+        let url = self.url(path);
+        let mut request = Request::builder().method(method).uri(&url);
+        if let Some(key) = if with_key { self.daemon.key()? } else { None } {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let sent = match body {
+            Some(body) => {
+                let request = request.header("content-type", "application/json");
+                self.agent.run(request.body(body.to_string()).with_context(|| format!("--url {url}"))?)
+            }
+            None => self.agent.run(request.body(()).with_context(|| format!("--url {url}"))?),
+        };
+        let mut answer =
+            sent.with_context(|| format!("no daemon answers at {url}; is it running, and is --url right?"))?;
+        let text =
+            answer.body_mut().read_to_string().with_context(|| format!("{url}: the answer broke off"))?;
+        Ok((answer.status(), text))
+    }
+
+    /// The document of a route that a key may be needed for.
+    ///
+    /// # Errors
+    /// When nobody answers, or the daemon refuses; then in its own words.
+    pub fn document(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let url = self.url(path);
+        let (status, text) = self.text(method, path, body, true)?;
+        let document: Value =
+            serde_json::from_str(&text).with_context(|| format!("{url} did not answer with JSON"))?;
+        if status.is_success() {
+            return Ok(document);
+        }
+        let hint = match status.as_u16() {
+            401 | 403 => "; see --key-file",
+            404 if document["error_type"] == "unknown_route" => {
+                "; is --url that of api.listen, and the daemon of this version?"
+            }
+            _ => "",
+        };
+        let said = document["error"].as_str().unwrap_or(&text);
+        bail!("{url} answered {status}: {said}{hint}")
     }
 }

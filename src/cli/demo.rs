@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::serve::Signals;
 use super::{ConfigArgs, output};
-use crate::daemon::{Daemon, GeneratedOptions, Interrupted, StatusDocument};
+use crate::daemon::{Daemon, GeneratedOptions, Interrupted, StatusDocument, log_level};
 use crate::ingest::generated::FEATURE_DIMENSION;
 
 /// What the demo can be told.
@@ -61,7 +61,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
         ..ConfigArgs::default()
     }
     .load()?;
-    output::start_log(&config.output)?;
+    log_level::start(&config.output)?;
     let signals = Signals::listen()?;
     output::tell(&format!("Evergraph demo: opening {} …", args.data.display()));
     let generated = GeneratedOptions { seed: args.seed, events_per_second: args.rate };
@@ -205,11 +205,13 @@ fn line(status: &StatusDocument, per_second: f64) -> String {
     )
 }
 
-fn milliseconds(seconds: Option<f64>) -> String {
+/// A time for people.
+pub(super) fn milliseconds(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "–".to_owned(), |seconds| format!("{:.0} ms", seconds * 1000.0))
 }
 
+/// A size for people.
 #[allow(clippy::cast_precision_loss)]
-fn mebibytes(bytes: u64) -> String {
+pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
 }

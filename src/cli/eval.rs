@@ -15,7 +15,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use super::events::read_stream;
-use crate::model::walk::Decay;
+use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
 use progress::ProgressBars;
 use report::Report;
@@ -98,7 +98,7 @@ pub struct EvalArgs {
     pub walk_dimension: usize,
     /// How an edge loses weight as it ages: a rate per unit of time, such as 1e-6, or span:POWER, by that
     /// power of the time since the first event, which needs no unit (walk)
-    #[arg(long, value_name = "RATE|span:POWER", default_value = "span:10", value_parser = values::decay)]
+    #[arg(long, value_name = "RATE|span:POWER", default_value = "span:10")]
     pub walk_decay: Decay,
     /// Events over which a destination's popularity halves (poptrack)
     #[arg(long, value_name = "EVENTS", default_value_t = 1000.0)]
@@ -119,7 +119,7 @@ pub struct EvalArgs {
 }
 
 impl EvalArgs {
-    /// The shape of the model that learns on samples, but for the features of the events; `None` for others.
+    /// The shape of the model, but for the features of the events; `None` for baselines.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
         let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dim.into());
@@ -130,6 +130,11 @@ impl EvalArgs {
                 dysat.snapshot_width = self.snapshot_width as usize;
             }
             ModelOptions::Tgn(tgn) => tgn.aggregator = self.aggregator.map_or(tgn.aggregator, Into::into),
+            ModelOptions::Walk(walk) => {
+                let Self { walk_steps: steps, walk_dimension: dimension, walk_decay: decay, seed, .. } =
+                    *self;
+                *walk = WalkOptions { steps, dimension, decay, seed, ..*walk };
+            }
             _ => {}
         }
         Some(self.dropout.map_or(options, |dropout| options.with_dropout(dropout as f32)))
@@ -138,7 +143,8 @@ impl EvalArgs {
 
 /// Refuses flags that shape models of another kind than the one that is asked for.
 fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
-    let (name, learns) = (name_of(args.model), args.model.options().is_some());
+    let name = name_of(args.model);
+    let learns = args.model != ModelName::Walk && args.model.options().is_some();
     for (flag, given) in
         [("--embedding-dim", args.embedding_dim.is_some()), ("--edge-types", args.edge_types > 0)]
     {

@@ -5,16 +5,21 @@
 
 mod bench;
 mod check;
+mod checkpoint;
 mod client;
 mod demo;
 pub mod eval;
 pub mod events;
 mod ingest;
 mod inspect;
+mod log_level;
 pub mod machine;
 mod model;
 mod output;
 mod serve;
+mod settings;
+mod source;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,12 +50,20 @@ enum Command {
     Ingest(ingest::IngestArgs),
     /// Validate the settings and probe Kafka, disk and devices
     Check(ConfigArgs),
+    /// The settings: what is in effect and where it comes from, all that is wrong, a schema
+    Config(settings::SettingsArgs),
     /// Show what a running daemon is doing
     Status(inspect::StatusArgs),
+    /// Watch a running daemon on one screen: rates, lag, quality, freshness, memory, sources
+    Top(top::TopArgs),
+    /// Sources of events: how they stand, hold one and let it go on, take Kafka to another position
+    Source(source::SourceArgs),
+    /// Show how much the log of a running daemon says, or change it until the next start
+    LogLevel(log_level::LogLevelArgs),
     /// Look into an event log without a daemon: counts, positions, digest of the graph
     Log(inspect::LogArgs),
-    /// Checkpoints of a data directory
-    Checkpoint(inspect::CheckpointArgs),
+    /// Checkpoints: list and verify them, have one written, go back to one
+    Checkpoint(checkpoint::CheckpointArgs),
     /// Versions of the weights: what was promoted, held back and rolled back, and what is to be
     Model(model::ModelArgs),
     /// Print the OpenAPI document of the HTTP interface
@@ -86,6 +99,11 @@ pub(crate) struct ConfigArgs {
 
 impl ConfigArgs {
     fn load(&self) -> anyhow::Result<Config> {
+        Ok(Config::load(self.config.as_deref(), &self.flags()?)?)
+    }
+
+    /// What the flags set, as keys and values.
+    fn flags(&self) -> anyhow::Result<Vec<(String, String)>> {
         let mut flags = Vec::new();
         for pair in &self.set {
             let Some((key, value)) = pair.split_once('=') else {
@@ -95,7 +113,7 @@ impl ConfigArgs {
         }
         flags.extend(self.listen.clone().map(|listen| ("api.listen".to_owned(), listen)));
         flags.extend(self.data.clone().map(|data| ("data.dir".to_owned(), data)));
-        Ok(Config::load(self.config.as_deref(), &flags)?)
+        Ok(flags)
     }
 }
 
@@ -109,9 +127,13 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Ingest(args) => ingest::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Config(args) => settings::run(&args),
         Command::Status(args) => inspect::status(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Source(args) => source::run(&args),
+        Command::LogLevel(args) => log_level::run(&args),
         Command::Log(args) => inspect::log(&args),
-        Command::Checkpoint(args) => inspect::checkpoints(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Openapi => {
             crate::api::openapi_json().map_err(Into::into).and_then(|text| output::print(&text))

@@ -24,7 +24,7 @@ enum ModelCommand {
     /// served
     List {
         /// Data directory of the daemon (data.dir); it may be running
-        #[arg(long, value_name = "DIR", visible_alias = "data-dir")]
+        #[arg(long, value_name = "DIR")]
         data: PathBuf,
         /// Most decisions to list
         #[arg(long, value_name = "N", default_value_t = 50)]

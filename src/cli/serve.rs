@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{ConfigArgs, output};
-use crate::daemon::{Daemon, Interrupted, service};
+use super::ConfigArgs;
+use crate::daemon::{Daemon, Interrupted, log_level, service};
 
 /// How often the daemon is asked whether it still has all its parts.
 const LOOK: Duration = Duration::from_millis(250);
@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Runs the daemon.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
-    output::start_log(&config.output)?;
+    log_level::start(&config.output)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let signals = Signals::listen()?;
     let daemon = match Daemon::start(&config, None, &signals.asked) {

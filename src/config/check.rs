@@ -4,8 +4,9 @@
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Config, ConfigError, LatePolicy};
+use super::{Config, ConfigError, LatePolicy, ModelKind};
 use crate::model::OptionsError;
+use crate::model::walk::WalkOptionsError;
 
 /// Longest time between two checkpoints, a year.
 const CHECKPOINT_SECONDS_MAX: u64 = 31_536_000;
@@ -16,118 +17,147 @@ const CONCURRENT_REQUESTS_MAX: usize = 10_000;
 /// Most connections at a time: each has a file descriptor.
 const CONNECTIONS_MAX: usize = 1_000_000;
 
-impl Config {
-    /// Relations and ranges that types cannot hold.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        self.check_least()?;
-        self.check_numbers()?;
-        self.check_waits()?;
-        self.check_relations()?;
-        check_level(&self.output.level)
-    }
+/// A number among the settings, as it is read out of them.
+type Number = fn(&Config) -> u64;
 
-    /// Numbers of which there must be at least one.
-    fn check_least(&self) -> Result<(), ConfigError> {
-        let wide = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
-        let (api, model, learner) = (&self.api, &self.model, &self.learner);
-        let at_least_one: [(&'static str, u64); 29] = [
-            ("api.connections_max", wide(api.connections_max)),
-            ("api.head_timeout_ms", api.head_timeout_ms),
-            ("api.body_bytes_max", wide(api.body_bytes_max)),
-            ("api.batch_items_max", wide(api.batch_items_max)),
-            ("api.concurrent_requests_max", wide(api.concurrent_requests_max)),
-            ("api.request_timeout_ms", api.request_timeout_ms),
-            ("ingest.queue_batches_max", wide(self.ingest.queue_batches_max)),
-            ("ingest.dead_letter_file_bytes_max", self.ingest.dead_letter_file_bytes_max),
-            ("ingest.kafka.batch_messages_max", wide(self.ingest.kafka.batch_messages_max)),
-            ("log.commit_events_max", wide(self.log.commit_events_max)),
-            ("log.commit_bytes_max", wide(self.log.commit_bytes_max)),
-            ("graph.shards", wide(self.graph.shards)),
-            ("model.memory_dimension", wide(model.memory_dimension)),
-            ("model.time_dimension", wide(model.time_dimension)),
-            ("model.embedding_dimension", wide(model.embedding_dimension)),
-            ("model.heads", wide(model.heads)),
-            ("model.fanout", wide(model.fanout)),
-            ("model.edge_type_dimension", wide(model.edge_type_dimension)),
-            ("model.snapshots", wide(model.snapshots)),
-            ("model.snapshot_width", wide(model.snapshot_width)),
-            ("learner.batch_events", wide(learner.batch_events)),
-            ("learner.lag_events_max", learner.lag_events_max),
-            ("learner.quality_window_batches", wide(learner.quality_window_batches)),
-            ("learner.rank_candidates", wide(learner.rank_candidates)),
-            ("learner.schedule.decay_steps", learner.schedule.decay_steps),
-            ("learner.gate.every_batches", learner.gate.every_batches),
-            ("learner.gate.window_batches", learner.gate.window_batches),
-            ("learner.gate.rollback_windows", learner.gate.rollback_windows),
-            ("checkpoint.keep", wide(self.checkpoint.keep)),
-        ];
-        for (key, value) in at_least_one {
-            require(value >= 1, key, value, "must be at least 1")?;
+/// Numbers of which there must be at least one.
+pub(super) const AT_LEAST_ONE: [(&str, Number); 29] = [
+    ("api.connections_max", |config| wide(config.api.connections_max)),
+    ("api.head_timeout_ms", |config| config.api.head_timeout_ms),
+    ("api.body_bytes_max", |config| wide(config.api.body_bytes_max)),
+    ("api.batch_items_max", |config| wide(config.api.batch_items_max)),
+    ("api.concurrent_requests_max", |config| wide(config.api.concurrent_requests_max)),
+    ("api.request_timeout_ms", |config| config.api.request_timeout_ms),
+    ("ingest.queue_batches_max", |config| wide(config.ingest.queue_batches_max)),
+    ("ingest.dead_letter_file_bytes_max", |config| config.ingest.dead_letter_file_bytes_max),
+    ("ingest.kafka.batch_messages_max", |config| wide(config.ingest.kafka.batch_messages_max)),
+    ("log.commit_events_max", |config| wide(config.log.commit_events_max)),
+    ("log.commit_bytes_max", |config| wide(config.log.commit_bytes_max)),
+    ("graph.shards", |config| wide(config.graph.shards)),
+    ("model.memory_dimension", |config| wide(config.model.memory_dimension)),
+    ("model.time_dimension", |config| wide(config.model.time_dimension)),
+    ("model.embedding_dimension", |config| wide(config.model.embedding_dimension)),
+    ("model.heads", |config| wide(config.model.heads)),
+    ("model.fanout", |config| wide(config.model.fanout)),
+    ("model.edge_type_dimension", |config| wide(config.model.edge_type_dimension)),
+    ("model.snapshots", |config| wide(config.model.snapshots)),
+    ("model.snapshot_width", |config| wide(config.model.snapshot_width)),
+    ("learner.batch_events", |config| wide(config.learner.batch_events)),
+    ("learner.lag_events_max", |config| config.learner.lag_events_max),
+    ("learner.quality_window_batches", |config| wide(config.learner.quality_window_batches)),
+    ("learner.rank_candidates", |config| wide(config.learner.rank_candidates)),
+    ("learner.schedule.decay_steps", |config| config.learner.schedule.decay_steps),
+    ("learner.gate.every_batches", |config| config.learner.gate.every_batches),
+    ("learner.gate.window_batches", |config| config.learner.gate.window_batches),
+    ("learner.gate.rollback_windows", |config| config.learner.gate.rollback_windows),
+    ("checkpoint.keep", |config| wide(config.checkpoint.keep)),
+];
+
+fn wide(value: usize) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+/// What is wrong, in the order in which it is looked for.
+#[derive(Default)]
+struct Faults(Vec<ConfigError>);
+
+impl Faults {
+    fn require(&mut self, holds: bool, key: &'static str, value: impl ToString, expected: &'static str) {
+        // One number may break several rules; the first says enough.
+        let is_told =
+            |told: &ConfigError| matches!(told, ConfigError::OutOfRange { key: of, .. } if *of == key);
+        if !holds && !self.0.iter().any(is_told) {
+            self.0.push(ConfigError::OutOfRange { key, value: value.to_string(), expected });
         }
-        Ok(())
+    }
+}
+
+impl Config {
+    /// Every breach of the relations and ranges that types cannot hold.
+    pub(super) fn faults(&self) -> Vec<ConfigError> {
+        let mut faults = Faults::default();
+        for (key, value) in AT_LEAST_ONE {
+            let value = value(self);
+            faults.require(value >= 1, key, value, "must be at least 1");
+        }
+        self.check_numbers(&mut faults);
+        self.check_waits(&mut faults);
+        self.check_relations(&mut faults);
+        faults.0.extend(level_filter(&self.output.level).err());
+        faults.0
     }
 
-    fn check_numbers(&self) -> Result<(), ConfigError> {
+    fn check_numbers(&self, faults: &mut Faults) {
         let requests = self.api.concurrent_requests_max;
         let few = requests <= CONCURRENT_REQUESTS_MAX;
-        require(few, "api.concurrent_requests_max", requests, "must be at most 10000")?;
+        faults.require(few, "api.concurrent_requests_max", requests, "must be at most 10000");
         let connections = self.api.connections_max;
         let few = connections <= CONNECTIONS_MAX;
-        require(few, "api.connections_max", connections, "must be at most 1000000")?;
+        faults.require(few, "api.connections_max", connections, "must be at most 1000000");
         let dropout = self.model.dropout;
-        require((0.0..1.0).contains(&dropout), "model.dropout", dropout, "must be at least 0 and below 1")?;
+        faults.require(
+            (0.0..1.0).contains(&dropout),
+            "model.dropout",
+            dropout,
+            "must be at least 0 and below 1",
+        );
         let rate = self.learner.learning_rate;
-        require(rate.is_finite() && rate > 0.0, "learner.learning_rate", rate, "must be a positive number")?;
+        faults.require(
+            rate.is_finite() && rate > 0.0,
+            "learner.learning_rate",
+            rate,
+            "must be a positive number",
+        );
         let types = self.model.edge_types;
         let allowed = "must be at least 0 and at most 65535: the log numbers no more types";
-        require(types <= usize::from(u16::MAX), "model.edge_types", types, allowed)?;
+        faults.require(types <= usize::from(u16::MAX), "model.edge_types", types, allowed);
         let ratio = self.learner.replay.ratio;
         let allowed = "must be at least 0 and at most 100";
-        require((0.0..=100.0).contains(&ratio), "learner.replay.ratio", ratio, allowed)?;
+        faults.require((0.0..=100.0).contains(&ratio), "learner.replay.ratio", ratio, allowed);
         for (key, value) in [
             ("learner.schedule.floor", f64::from(self.learner.schedule.floor)),
             ("learner.gate.tolerance", self.learner.gate.tolerance),
             ("learner.gate.edgebank_tolerance", self.learner.gate.edgebank_tolerance),
         ] {
-            require((0.0..=1.0).contains(&value), key, value, "must be at least 0 and at most 1")?;
+            faults.require((0.0..=1.0).contains(&value), key, value, "must be at least 0 and at most 1");
         }
         let speed = self.ingest.file.events_per_second;
         let possible = speed.is_finite() && speed >= 0.0;
-        require(possible, "ingest.file.events_per_second", speed, "must not be negative")?;
+        faults.require(possible, "ingest.file.events_per_second", speed, "must not be negative");
         let pages = self.graph.page_entries_max;
-        require(
+        faults.require(
             pages.is_power_of_two() && pages >= 4,
             "graph.page_entries_max",
             pages,
             "must be a power of two and at least 4",
-        )?;
+        );
         let shards = self.graph.shards;
-        require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two")?;
+        faults.require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two");
         for (key, bytes) in [
             ("memory.graph_bytes_max", self.memory.graph_bytes_max),
             ("memory.rows_bytes_max", self.memory.rows_bytes_max),
         ] {
             let possible = bytes == 0 || bytes >= 1 << 20;
-            require(possible, key, bytes, "must be 0, which means no limit, or at least 1048576")?;
+            faults.require(possible, key, bytes, "must be 0, which means no limit, or at least 1048576");
         }
         let bytes = self.device.memory_bytes_max;
         let allowed = "must be 0, which means nine tenths of what is free, or at least 1048576";
-        require(bytes == 0 || bytes >= 1 << 20, "device.memory_bytes_max", bytes, allowed)?;
+        faults.require(bytes == 0 || bytes >= 1 << 20, "device.memory_bytes_max", bytes, allowed);
         let interval = self.checkpoint.interval_seconds;
         let possible = (1..=CHECKPOINT_SECONDS_MAX).contains(&interval);
         let allowed = "must be at least 1 and at most 31536000, a year";
-        require(possible, "checkpoint.interval_seconds", interval, allowed)?;
+        faults.require(possible, "checkpoint.interval_seconds", interval, allowed);
         let segment = self.log.segment_bytes;
-        require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576")?;
+        faults.require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576");
         let lateness = self.stream.allowed_lateness;
         let allowed = "must be -1, which means any distance, or at least 0";
-        require(lateness >= -1, "stream.allowed_lateness", lateness, allowed)?;
+        faults.require(lateness >= -1, "stream.allowed_lateness", lateness, allowed);
         let retention = self.graph.retention;
         let allowed = "must be 0, which keeps everything, or at least stream.allowed_lateness";
-        require(retention == 0 || retention >= lateness.max(1), "graph.retention", retention, allowed)
+        faults.require(retention == 0 || retention >= lateness.max(1), "graph.retention", retention, allowed);
     }
 
-    fn check_waits(&self) -> Result<(), ConfigError> {
+    fn check_waits(&self, faults: &mut Faults) {
         let waits = [
             ("api.wait_ms_max", self.api.wait_ms_max),
             ("api.request_timeout_ms", self.api.request_timeout_ms),
@@ -136,37 +166,55 @@ impl Config {
             ("learner.batch_wait_ms", self.learner.batch_wait_ms),
         ];
         for (key, value) in waits {
-            require(value <= WAIT_MS_MAX, key, value, "must be at most 86400000, a day")?;
+            faults.require(value <= WAIT_MS_MAX, key, value, "must be at most 86400000, a day");
         }
-        Ok(())
     }
 
-    fn check_relations(&self) -> Result<(), ConfigError> {
+    fn check_relations(&self, faults: &mut Faults) {
         let (certificate, key) = (&self.api.tls_certificate, &self.api.tls_key);
         let both = certificate.as_os_str().is_empty() == key.as_os_str().is_empty();
-        require(both, "api.tls_key", key.display(), "must be set together with api.tls_certificate")?;
+        faults.require(both, "api.tls_key", key.display(), "must be set together with api.tls_certificate");
         let (model, shape) = (&self.model, self.model_options().validate());
-        require(
+        faults.require(
             !matches!(shape, Err(OptionsError::Heads { .. })),
             "model.heads",
             model.heads,
             "must divide what attention is as wide as: model.memory_dimension + model.time_dimension for tgn, \
              model.time_dimension and model.embedding_dimension for tgat, model.embedding_dimension for gat and dysat",
-        )?;
-        require(
+        );
+        faults.require(
             !matches!(shape, Err(OptionsError::EmbeddingWidth { .. })),
             "model.embedding_dimension",
             model.embedding_dimension,
             "must be model.memory_dimension for jodie",
-        )?;
+        );
+        let walk = match shape {
+            Err(OptionsError::Walk(error)) => Some(error),
+            _ => None,
+        };
+        faults.require(
+            !matches!(walk, Some(WalkOptionsError::Steps { .. })),
+            "model.walk_steps",
+            model.walk_steps,
+            "must be 1 to 4",
+        );
+        faults.require(
+            !matches!(walk, Some(WalkOptionsError::Dimension { .. })),
+            "model.walk_dimension",
+            model.walk_dimension,
+            "must be a multiple of 16 up to 1024",
+        );
+        let ratio = self.learner.replay.ratio;
+        let replayed = model.kind != ModelKind::Walk || ratio == 0.0;
+        let allowed = "must be 0 for walk: it keeps no past state, and today's has seen every old event";
+        faults.require(replayed, "learner.replay.ratio", ratio, allowed);
         let named = !self.device.kernel_dir.as_os_str().is_empty();
-        require(named, "device.kernel_dir", "\"\"", "must not be empty")?;
+        faults.require(named, "device.kernel_dir", "\"\"", "must not be empty");
         let kafka = &self.ingest.kafka;
         for (key, value) in [("ingest.kafka.topic", &kafka.topic), ("ingest.kafka.group", &kafka.group)] {
             let named = kafka.brokers.is_empty() || !value.is_empty();
-            require(named, key, "\"\"", "must not be empty while ingest.kafka.brokers is set")?;
+            faults.require(named, key, "\"\"", "must not be empty while ingest.kafka.brokers is set");
         }
-        Ok(())
     }
 
     /// What is allowed and probably not meant, a sentence each.
@@ -216,22 +264,18 @@ impl Config {
 
 /// A filter of tracing-subscriber, without the form in which one word means "everything of this module":
 /// there a misspelt level would silence all else.
-fn check_level(level: &str) -> Result<(), ConfigError> {
+///
+/// # Errors
+/// When it is none; the message says what is allowed.
+pub fn level_filter(level: &str) -> Result<EnvFilter, ConfigError> {
     let is_level = |word: &str| !word.trim().is_empty() && word.trim().parse::<LevelFilter>().is_ok();
     let parts_known = level.split(',').all(|part| part.contains(['=', '[']) || is_level(part));
-    let allowed =
-        "must be error, warn, info, debug or trace, or a filter such as info,evergraph::ingest=debug";
-    let parses = EnvFilter::try_new(level).is_ok();
-    require(parts_known && parses, "output.level", format!("{level:?}"), allowed)
-}
-
-fn require(
-    holds: bool,
-    key: &'static str,
-    value: impl ToString,
-    expected: &'static str,
-) -> Result<(), ConfigError> {
-    if holds { Ok(()) } else { Err(ConfigError::OutOfRange { key, value: value.to_string(), expected }) }
+    let filter = if parts_known { EnvFilter::try_new(level).ok() } else { None };
+    filter.ok_or_else(|| ConfigError::OutOfRange {
+        key: "output.level",
+        value: format!("{level:?}"),
+        expected: "must be error, warn, info, debug or trace, or a filter such as info,evergraph::ingest=debug",
+    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::Config;
 use crate::model::tgn::Aggregator;
+use crate::model::walk::WalkOptions;
 use crate::model::{
     DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions,
     TgnOptions,
@@ -29,6 +30,8 @@ pub enum ModelKind {
     Gat,
     /// Attention over neighbors in each of the last windows of time, and over the windows, without memory.
     Dysat,
+    /// Decayed walk counts of both ends of a pair, and a small network, without neighbors.
+    Walk,
 }
 
 /// Which of a batch's messages for one node waits for it.
@@ -81,6 +84,11 @@ impl Config {
                     DysatOptions { embedding_dim, time_dim, heads, fanout, ..DysatOptions::default() };
                 DysatOptions { snapshots, snapshot_width, ..shape }.into()
             }
+            ModelKind::Walk => {
+                let (steps, dimension, decay) = (model.walk_steps, model.walk_dimension, model.walk_decay);
+                let seed = self.learner.seed;
+                WalkOptions { steps, dimension, decay, seed, ..WalkOptions::default() }.into()
+            }
         };
         let (edge, node) = (self.stream.edge_feature_dimension, self.stream.node_feature_dimension);
         let types = EdgeTypes::new(model.edge_types, model.edge_type_dimension);
@@ -91,6 +99,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::walk::Decay;
 
     fn with(settings: &[(&str, &str)]) -> Result<Config, crate::config::ConfigError> {
         let flags: Vec<_> = settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
@@ -103,9 +112,15 @@ mod tests {
             let name = kind.to_possible_value().unwrap().get_name().to_owned();
             let config = with(&[("model.kind", &name), ("model.dropout", "0.25")]).unwrap();
             let options = config.model_options();
-            assert_eq!((options.validate(), options.dropout()), (Ok(()), 0.25), "{name}");
-            assert_eq!(options.needs().embedding_dim, config.model.embedding_dimension, "{name}");
+            assert_eq!(options.validate(), Ok(()), "{name}");
+            if *kind != ModelKind::Walk {
+                assert_eq!(options.dropout(), 0.25, "{name}");
+                assert_eq!(options.needs().embedding_dim, config.model.embedding_dimension, "{name}");
+            }
         }
+        let walk = [("model.kind", "walk"), ("model.walk_steps", "2"), ("model.walk_decay", "1e-6")];
+        let ModelOptions::Walk(walk) = with(&walk).unwrap().model_options() else { panic!("another model") };
+        assert_eq!((walk.steps, walk.decay, walk.dimension), (2, Decay::Rate(1e-6), 128));
         let needs = with(&[("model.aggregator", "mean")]).unwrap().model_options().needs();
         assert!(needs.averages() && needs.mail_dim == 200);
         let types = [("model.edge_types", "4"), ("stream.edge_feature_dimension", "2")];
@@ -115,6 +130,15 @@ mod tests {
         let dysat = [("model.kind", "dysat"), ("model.snapshots", "3"), ("model.snapshot_width", "3600")];
         let needs = with(&dysat).unwrap().model_options().needs();
         assert_eq!((needs.snapshots, needs.window), (3, Some(3600)));
+        for (key, value, told) in [
+            ("model.walk_steps", "5", "model.walk_steps = 5: must be 1 to 4"),
+            ("model.walk_dimension", "100", "model.walk_dimension = 100: must be a multiple of 16"),
+            ("model.walk_decay", "fast", "`fast` is no decay"),
+            ("learner.replay.ratio", "0.5", "learner.replay.ratio = 0.5: must be 0 for walk"),
+        ] {
+            let error = with(&[("model.kind", "walk"), (key, value)]).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
         let error = with(&[("model.kind", "gcn")]).unwrap_err().to_string();
         assert!(error.contains("gcn") && error.contains("model.kind"), "{error}");
         let error =

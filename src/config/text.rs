@@ -1,4 +1,4 @@
-//! Values that are written as text and are more than that: addresses and devices.
+//! Values that are written as text and are more than that: addresses, devices, decays.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -6,6 +6,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::device::Wish;
+use crate::model::walk::Decay;
 
 /// `HOST:PORT`, where the host may be a name. A name with addresses of both kinds means the IPv4 one, which
 /// is what `localhost` is taken for.
@@ -34,5 +35,10 @@ fn address_of<E: Error>(text: &str) -> Result<SocketAddr, E> {
 
 /// `auto`, `cpu` or `cuda:N`.
 pub(super) fn wish<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Wish, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+/// A rate, or `span:` and a power.
+pub(super) fn decay<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Decay, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }

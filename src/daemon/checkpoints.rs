@@ -5,6 +5,7 @@
 //! - A row without a file is forgotten.
 //! - A file that the log as it is cannot have taught, because the log was cut or replaced, is renamed to
 //!   `*.orphan`. Once the log grew past its position it would be taken for what was learned from it.
+//! - One that an operator put an older one in the place of is called `*.superseded` and is not used either.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,15 +13,49 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 
-use crate::catalog::{Catalog, CheckpointRow, DecisionRow};
+use crate::catalog::{Catalog, CatalogError, CheckpointRow, DecisionRow};
+use crate::ingest::kafka::ClusterMemory;
 use crate::learner::checkpoint::{self, Checkpoint, CheckpointHead, SUFFIX, Sink, UNFINISHED_SUFFIX};
 use crate::learner::{
     BatchQuality, CheckpointFile, CheckpointRecorder, Decision, DecisionRecorder, Recorders,
 };
 use crate::log::LogReaders;
+
+/// What the name of a checkpoint ends with that an older one was put in the place of.
+const SUPERSEDED: &str = "superseded";
+
+/// A checkpoint that the next start goes on from, by decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Its name.
+    pub name: String,
+    /// What it says of itself.
+    pub head: CheckpointHead,
+    /// The checkpoints that are farther and were renamed, the farthest first.
+    pub superseded: Vec<String>,
+}
+
+/// Whether `path` has the name that `whole` has, whatever it ends with.
+fn is_named(path: &Path, whole: &Path) -> bool {
+    let stem = |path: &Path| path.file_name()?.to_str()?.split('.').next().map(str::to_owned);
+    stem(path) == stem(whole)
+}
+
+/// Under what name the catalog remembers the cluster of a topic.
+fn cluster_of(topic: &str) -> String {
+    format!("kafka cluster of {topic}")
+}
+
+/// Renames a checkpoint to a name that nobody has.
+fn set_aside(path: &Path) -> Result<()> {
+    let names = std::iter::once(SUPERSEDED.to_owned()).chain((2..).map(|n| format!("{SUPERSEDED}.{n}")));
+    let mut free = names.map(|name| path.with_extension(name)).filter(|path| !path.exists());
+    let aside = free.next().context("no name is free")?;
+    std::fs::rename(path, aside).with_context(|| format!("cannot rename {}", path.display()))
+}
 
 /// The folder and its rows in the catalog.
 pub struct Checkpoints {
@@ -31,6 +66,11 @@ pub struct Checkpoints {
 impl Checkpoints {
     pub(super) fn new(catalog: Catalog, dir: PathBuf) -> Self {
         Self { catalog: Arc::new(Mutex::new(catalog)), dir }
+    }
+
+    /// The catalog, which holds more than checkpoints.
+    pub(super) fn catalog(&self) -> Arc<Mutex<Catalog>> {
+        self.catalog.clone()
     }
 
     /// The folder.
@@ -90,6 +130,62 @@ impl Checkpoints {
             old.map_or((None, None), |old| (old.average_precision, old.baseline));
         let row = CheckpointRow { average_precision, baseline, ..row(&file, SystemTime::now(), None) };
         Ok(self.catalog.lock().add_checkpoint(&row)?)
+    }
+
+    /// Makes a checkpoint the one that the next start goes on from. Those that are farther are renamed, and can be
+    /// restored by their names, too. `usable` says whether what it holds can be gone on from.
+    ///
+    /// # Errors
+    /// When there is no such checkpoint, it is damaged, was learned from another log or is not usable, or files cannot
+    /// be renamed.
+    pub fn restore(
+        &self,
+        log: &LogReaders,
+        name: &str,
+        usable: impl FnOnce(Checkpoint) -> Result<()>,
+    ) -> Result<Restored> {
+        self.settle()?;
+        let path = self.named(name)?;
+        let found = checkpoint::open(&path).with_context(|| format!("{name} cannot be restored"))?;
+        let head = found.file.head;
+        let whole = self.dir.join(checkpoint::name(head.position));
+        ensure!(is_named(&path, &whole), "{} is that of position {}", path.display(), head.position);
+        ensure!(
+            self.is_of(log, &found)?,
+            "{} was learned from another history of the log than the one that is there",
+            path.display()
+        );
+        usable(found)?;
+        if path != whole {
+            if whole.exists() {
+                set_aside(&whole)?;
+            }
+            std::fs::rename(&path, &whole).with_context(|| format!("cannot rename {}", path.display()))?;
+            self.settle()?;
+        }
+        let mut farther = self.rows()?;
+        farther.retain(|row| row.position > head.position.0);
+        farther.sort_by_key(|row| std::cmp::Reverse(row.position));
+        for row in &farther {
+            set_aside(&self.dir.join(&row.file))?;
+            self.catalog.lock().forget_checkpoint(&row.file)?;
+        }
+        std::fs::File::open(&self.dir)?.sync_all()?;
+        let superseded = farther.into_iter().map(|row| row.file).collect();
+        Ok(Restored { name: checkpoint::name(head.position), head, superseded })
+    }
+
+    /// The file of a checkpoint that somebody names. Where there is only a superseded one, the name it had will do.
+    fn named(&self, name: &str) -> Result<PathBuf> {
+        let is_name = Path::new(name).file_name() == Some(OsStr::new(name));
+        ensure!(is_name, "{name}: write the name of a checkpoint, as `evergraph checkpoint list` tells it");
+        let stem = name.strip_suffix(SUFFIX).unwrap_or(name);
+        let names = [name.to_owned(), format!("{stem}{SUFFIX}"), format!("{stem}.{SUPERSEDED}")];
+        let mut places = names.into_iter().map(|name| self.dir.join(name));
+        places.find(|path| path.exists()).with_context(|| {
+            let known: Vec<_> = self.rows().unwrap_or_default().into_iter().map(|row| row.file).collect();
+            format!("no checkpoint is called {name} in {}; there are {known:?}", self.dir.display())
+        })
     }
 
     /// Records a decision that the gate did not make.
@@ -160,6 +256,30 @@ impl Checkpoints {
     #[must_use]
     pub fn recorders(&self, keep: usize) -> Recorders {
         Recorders { checkpoint: self.recorder(keep), decision: self.decision_recorder() }
+    }
+
+    /// Remembers in the catalog of which Kafka cluster each topic is. A catalog that does not answer stops no source.
+    #[must_use]
+    pub fn clusters(&self) -> ClusterMemory {
+        let catalog = self.catalog.clone();
+        ClusterMemory(Arc::new(move |topic, cluster| {
+            catalog.lock().remember(&cluster_of(topic), cluster).unwrap_or_else(|error| {
+                tracing::error!(%error, topic, cluster, "it is not remembered of which cluster the topic is");
+                None
+            })
+        }))
+    }
+
+    /// The cluster that `topic` was read from, if it is another one than `cluster`.
+    ///
+    /// # Errors
+    /// When the catalog refuses.
+    pub fn other_cluster(&self, topic: &str, cluster: &str) -> Result<Option<String>> {
+        match self.catalog.lock().compare_setting(&cluster_of(topic), cluster) {
+            Ok(_) => Ok(None),
+            Err(CatalogError::FixedSetting { fixed, .. }) => Ok(Some(fixed)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Records decisions in the catalog. One that it does not take is in the daemon's own log only.

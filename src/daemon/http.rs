@@ -1,5 +1,6 @@
 //! The HTTP interface on a runtime of its own, the only async code of the daemon.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +14,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::operator::Operating;
 use super::sources::Sources;
 use super::{Parts, StatusSource, unix_ms};
 use crate::api::{self, ApiLimits, ApiState, Health, Info, Keys, Routes, State, Tls};
 use crate::config::Config;
+use crate::metrics::Metrics;
 
 /// How long open connections may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -40,6 +43,10 @@ struct Secrets {
     keys: Option<Arc<Keys>>,
     /// Its certificate, if it speaks HTTPS.
     tls: Option<Arc<Tls>>,
+    /// What is wrong with each of them, as it was said last.
+    said: BTreeMap<&'static str, String>,
+    /// Why a file that was changed is not used.
+    spoiled: BTreeMap<&'static str, String>,
 }
 
 impl Secrets {
@@ -48,41 +55,89 @@ impl Secrets {
         let api = &config.api;
         let keys = given(&api.keys_file).then(|| Keys::open(&api.keys_file).map(Arc::new)).transpose()?;
         let tls = || Tls::open(&api.tls_certificate, &api.tls_key).map(Arc::new);
-        Ok(Self { keys, tls: given(&api.tls_certificate).then(tls).transpose()? })
+        Ok(Self { keys, tls: given(&api.tls_certificate).then(tls).transpose()?, ..Self::default() })
     }
 
-    /// Looks every now and then whether keys and certificate were changed, for as long as the runtime lives.
-    async fn watch(self, health: Arc<Health>) {
-        let watched = Arc::new(self);
+    /// Looks every now and then whether keys and certificate were changed or have expired, for as long as the runtime
+    /// lives.
+    async fn watch(mut self, health: Arc<Health>, metrics: Arc<Metrics>) {
         loop {
-            tokio::time::sleep(SECRETS_PERIOD).await;
-            let (secrets, health) = (Arc::clone(&watched), Arc::clone(&health));
+            let (health, metrics) = (Arc::clone(&health), Arc::clone(&metrics));
             // A disk that hangs holds this thread and nothing else.
-            if tokio::task::spawn_blocking(move || secrets.look(&health)).await.is_err() {
-                return;
-            }
+            let looked = tokio::task::spawn_blocking(move || {
+                self.look(&health, &metrics);
+                self
+            });
+            let Ok(secrets) = looked.await else { return };
+            self = secrets;
+            tokio::time::sleep(SECRETS_PERIOD).await;
         }
     }
 
-    fn look(&self, health: &Health) {
-        let outcomes = [
-            ("keys", self.keys.as_ref().map(|keys| keys.refresh().map_err(|error| error.to_string()))),
-            ("certificate", self.tls.as_ref().map(|tls| tls.refresh().map_err(|error| error.to_string()))),
-        ];
-        for (what, outcome) in outcomes {
-            match outcome {
-                None | Some(Ok(false)) => {}
-                Some(Ok(true)) => {
-                    tracing::info!(what, "a file of the HTTP interface was read again");
-                    health.set(what, State::Ok, "as in the file");
-                }
-                Some(Err(error)) => {
-                    tracing::error!(what, error, "what the HTTP interface uses stays as it was");
-                    health.set(what, State::Degraded, error);
-                }
+    fn look(&mut self, health: &Health, metrics: &Metrics) {
+        if let Some(keys) = &self.keys {
+            let outcome = keys.refresh().map_err(|error| error.to_string());
+            self.judge("keys", outcome, None, health);
+        }
+        if let Some(tls) = self.tls.clone() {
+            let outcome = tls.refresh().map_err(|error| error.to_string());
+            let not_after = tls.not_after();
+            if let Some(seconds) = not_after {
+                metrics.http.certificate_expiry.with_label_values::<&str>(&[]).set(seconds);
             }
+            self.judge(
+                "certificate",
+                outcome,
+                not_after.and_then(|end| expired(end, unix_ms() / 1000)),
+                health,
+            );
         }
     }
+
+    /// Takes in how reading a file again went, and tells what is wrong when that changes.
+    fn judge(
+        &mut self,
+        what: &'static str,
+        outcome: Result<bool, String>,
+        expired: Option<String>,
+        health: &Health,
+    ) {
+        match outcome {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!(what, "a file of the HTTP interface was read again");
+                self.spoiled.remove(what);
+            }
+            Err(error) => {
+                tracing::error!(what, error, "what the HTTP interface uses stays as it was");
+                self.spoiled.insert(what, error);
+            }
+        }
+        let wrong = self.spoiled.get(what).cloned().or(expired).unwrap_or_default();
+        if self.said.get(what) == Some(&wrong) {
+            return;
+        }
+        match wrong.as_str() {
+            "" => health.set(what, State::Ok, "as in the file"),
+            wrong => {
+                if !self.spoiled.contains_key(what) {
+                    tracing::warn!(what, "{wrong}");
+                }
+                health.set(what, State::Degraded, wrong);
+            }
+        }
+        self.said.insert(what, wrong);
+    }
+}
+
+/// What is to be said of a certificate that was good until `end`, at `now`, both in seconds since the Unix epoch.
+fn expired(end: i64, now: i64) -> Option<String> {
+    (end < now).then(|| {
+        let days = (now - end) / 86_400;
+        format!(
+            "the certificate has expired, {days} days ago: clients refuse it; put a valid one in its place"
+        )
+    })
 }
 
 /// One address that is served.
@@ -98,7 +153,7 @@ impl Door {
         key: &str,
         listen: SocketAddr,
         tls: Option<Arc<Tls>>,
-        (routes, limits): (Router, ApiLimits),
+        (routes, limits, metrics): (Router, ApiLimits, Arc<Metrics>),
     ) -> Result<Self> {
         let listener = runtime
             .block_on(TcpListener::bind(listen))
@@ -110,8 +165,14 @@ impl Door {
             let _ = stopped.await;
         };
         let served = match tls {
-            Some(tls) => runtime.spawn(api::serve(tls.listen(listener, &limits), routes, limits, shutdown)),
-            None => runtime.spawn(api::serve(api::plain(listener, &limits), routes, limits, shutdown)),
+            Some(tls) => {
+                let listener = tls.listen(listener, &limits, metrics.clone());
+                runtime.spawn(api::serve(listener, routes, limits, metrics, shutdown))
+            }
+            None => {
+                let listener = api::plain(listener, &limits);
+                runtime.spawn(api::serve(listener, routes, limits, metrics, shutdown))
+            }
         };
         Ok(Self { address, stop, served })
     }
@@ -139,8 +200,9 @@ impl Server {
         let (limits, listen) = (state.limits, config.api.listen);
         allow_files_for(limits.connections * (1 + usize::from(config.api.operations_listen.is_some())));
         let routes = Routes::new(state);
+        let service = |routes| (routes, limits, parts.metrics.clone());
         let data = |routes| {
-            Door::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), (routes, limits))
+            Door::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), service(routes))
         };
         let doors = match config.api.operations_listen {
             None => vec![data(routes.together())?],
@@ -148,12 +210,12 @@ impl Server {
                 let (routes, operations) = routes.apart();
                 let data = data(routes)?;
                 let operations =
-                    Door::open(&runtime, "api.operations_listen", apart, None, (operations, limits))?;
+                    Door::open(&runtime, "api.operations_listen", apart, None, service(operations))?;
                 tracing::info!(address = %operations.address, "health checks and metrics have an address of their own");
                 vec![data, operations]
             }
         };
-        runtime.spawn(secrets.watch(parts.health.clone()));
+        runtime.spawn(secrets.watch(parts.health.clone(), parts.metrics.clone()));
         Ok(Self { runtime, address: doors[0].address, doors })
     }
 
@@ -221,9 +283,12 @@ fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSourc
         wait: Duration::from_millis(config.api.wait_ms_max),
     };
     let status = status.clone();
+    let operator =
+        Operating { learner: parts.learner.clone(), sources: sources.clone(), health: parts.health.clone() };
     ApiState {
         engine: parts.engine.clone(),
         intake: sources.intake(),
+        operator: Arc::new(operator),
         metrics: parts.metrics.clone(),
         health: parts.health.clone(),
         keys: None,
@@ -233,7 +298,7 @@ fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSourc
             version: env!("CARGO_PKG_VERSION").to_owned(),
             device: device.to_owned(),
             model: config.model.kind.name(),
-            embedding_dimension: config.model.embedding_dimension,
+            embedding_dimension: config.model_options().needs().embedding_dim,
             started_unix_ms: unix_ms(),
         },
         status: Arc::new(move || serde_json::to_value(status.document()).unwrap_or_default()),

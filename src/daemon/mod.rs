@@ -12,11 +12,15 @@
 
 mod checkpoints;
 mod http;
+pub mod log_level;
 mod monitor;
+mod operator;
 mod placement;
 pub mod promotion;
 mod scrape;
+pub mod seek;
 pub mod service;
+pub mod source_options;
 pub mod sources;
 mod starting;
 mod status;
@@ -32,7 +36,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
-pub use checkpoints::Checkpoints;
+pub use checkpoints::{Checkpoints, Restored};
 pub use placement::Placement;
 pub use sources::GeneratedOptions;
 pub use starting::{Interrupted, Starting};
@@ -96,7 +100,8 @@ impl Daemon {
         let parts = Parts::new(config, &store);
         placement.tell(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
-        let sources = sources::Sources::prepare(config, sender, generated);
+        let catalog = store.checkpoints.catalog();
+        let sources = sources::Sources::prepare(config, sender, generated, catalog)?;
         let status = StatusSource::new(config, &store, &parts, &sources, &placement.reason);
         scrape::register(&parts.metrics, status.clone(), &placement.reason);
         let http = http::Server::start(config, &parts, &sources, &status, &placement.reason)?;
@@ -105,6 +110,7 @@ impl Daemon {
         let position = learned.as_ref().map_or(EdgeId(0), |learned| learned.file.head.position);
         store.rebuild(position, &starting)?;
         let wiring = sources.wiring(config, &store.index)?;
+        let clusters = store.checkpoints.clusters();
         let learner = open_learner(config, &store, learned, &parts, &placement.device, &starting)?;
         let stop = Stop::default();
         let appender = Appender::new(
@@ -129,7 +135,7 @@ impl Daemon {
         let learner = supervisor.start("learner", "learner", &stop.learner, move || {
             learner.run(&flag, || pulse.beat()).map_err(|error| error.to_string())
         })?;
-        sources.start(config, &wiring)?;
+        sources.start(config, &wiring, clusters)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
         let monitor = monitor::watch(&parts, &sources, &supervisor, &stop)?;
         let address = http.address();
@@ -254,6 +260,7 @@ fn open_learner(
         batch_events: learner.batch_events,
         batch_wait: Duration::from_millis(learner.batch_wait_ms),
         lag_events_max: learner.lag_events_max,
+        lag_max: Duration::from_millis(learner.lag_ms_max),
         started_unix_ms: unix_ms(),
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,

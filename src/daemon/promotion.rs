@@ -1,10 +1,12 @@
-//! What an operator decides about the weights that are served, while no daemon runs on the data directory: which
-//! version is promoted, or that the one before is served again. The gate does the same by itself (see `learner::gate`);
-//! what is decided here rests on no figures, and the gate goes on from it when the daemon starts.
+//! What an operator decides about what was learned, while no daemon runs on the data directory: which version of the
+//! weights is promoted, that the one before is served again, or which checkpoint is gone on from. The gate promotes and
+//! rolls back by itself (see `learner::gate`); what is decided here rests on no figures, and the gate goes on from it
+//! when the daemon starts.
 //!
 //! ```text
 //! promote V    V is published, what was published is kept; the candidate is trained on as it is
 //! roll back    the kept version is published again, and the candidate goes on from it
+//! restore C    the checkpoint C is the newest, farther ones are kept under other names
 //! ```
 //! The newest checkpoint is written anew in its place, as a whole or not at all, and the catalog records the decision.
 //! Versions are found in the checkpoints that are there: each holds the candidate of its time, and the published and
@@ -15,7 +17,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::checkpoints::{Checkpoints, unix_ms};
+use super::checkpoints::{Checkpoints, Restored, unix_ms};
 use super::{Store, restore};
 use crate::catalog::DecisionRow;
 use crate::config::Config;
@@ -76,6 +78,20 @@ pub fn roll_back(config: &Config) -> Result<DecisionRow> {
     })
 }
 
+/// Makes a checkpoint the one that the next start goes on from, and learns from there again. Returns what was restored
+/// and how many records of the log lie behind it.
+///
+/// # Errors
+/// When a daemon runs on the data directory, there is no such checkpoint, it is damaged, was learned from another log
+/// or does not fit the settings.
+pub fn restore_checkpoint(config: &Config, name: &str) -> Result<(Restored, u64)> {
+    let store = open_stopped(config)?;
+    let (checkpoints, log) = (&store.checkpoints, store.log.readers());
+    let restored = checkpoints.restore(&log, name, |found| open(config, checkpoints, found).map(drop))?;
+    let behind = log.durable_end().0.saturating_sub(restored.head.position.0);
+    Ok((restored, behind))
+}
+
 const NO_GATE: &str = "learner.gate.enabled is false: the weights are served as they are trained";
 
 /// Lets `change` change what the newest checkpoint holds, writes it back and records the decision. `change` can ask for
@@ -85,10 +101,7 @@ fn decide(
     verdict: Verdict,
     change: impl FnOnce(&mut Learned, &dyn Fn() -> Result<Vec<Weights>>) -> Result<()>,
 ) -> Result<DecisionRow> {
-    let dir = &config.data.dir;
-    let made = dir.join("catalog.sqlite").exists();
-    ensure!(made, "{} holds no data of a daemon; --data names the directory of its data.dir", dir.display());
-    let store = Store::open(config).context("this works on the data of a daemon that is stopped")?;
+    let store = open_stopped(config)?;
     let (checkpoints, log) = (&store.checkpoints, store.log.readers());
     let Some(newest) = checkpoints.newest(&log)? else {
         bail!("no checkpoint in {}: nothing was learned yet", checkpoints.dir().display())
@@ -119,6 +132,17 @@ fn decide(
     };
     checkpoints.record_decision(&row)?;
     Ok(row)
+}
+
+/// The data directory of a daemon that does not run.
+///
+/// # Errors
+/// When there is none, or a daemon runs on it.
+pub(super) fn open_stopped(config: &Config) -> Result<Store> {
+    let dir = &config.data.dir;
+    let made = dir.join("catalog.sqlite").exists();
+    ensure!(made, "{} holds no data of a daemon; --data names the directory of its data.dir", dir.display());
+    Store::open(config).context("this works on the data of a daemon that is stopped")
 }
 
 fn open(config: &Config, checkpoints: &Checkpoints, found: Checkpoint) -> Result<Learned> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::StatusSource;
+use super::sources::SourceReport;
 use super::status::{GraphStatus, IngestStatus};
 use super::tiers::TierStatus;
 use crate::ingest::rejection::Reason;
@@ -69,13 +70,14 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
     mirror(&late("accept"), ingest.sources.iter().map(|source| source.late_accepted_events).sum());
     mirror(&late("drop"), ingest.sources.iter().map(|source| source.late_dropped_events).sum());
     mirror(&late("dead_letter"), ingest.rejected_events.get(Reason::TooLate.as_str()).copied().unwrap_or(0));
-    metrics.ingest.paused.set(i64::from(ingest.sources.iter().any(|source| source.state == "paused")));
+    // An operator holds one source; what holds up all of them is a log that does not keep up.
+    let held_up = |source: &SourceReport| source.state == "paused" && source.paused_by.is_none();
+    metrics.ingest.paused.set(i64::from(ingest.sources.iter().any(held_up)));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::sources::SourceReport;
 
     fn source(lag: &[(i32, i64)]) -> IngestStatus {
         let report = SourceReport {
@@ -90,6 +92,8 @@ mod tests {
             late_dropped_events: 0,
             dead_letters: 0,
             lag_records: lag.iter().copied().collect(),
+            paused_by: None,
+            paused_since_unix_ms: None,
             rejected_by_reason: Vec::new(),
         };
         IngestStatus {

@@ -13,20 +13,20 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::source_options::{dead_letter_target, decode_options, kafka_options, push_options};
+use crate::api::OperatorError;
 use crate::appender::Index;
-use crate::config::{Config, IngestKafka, LatePolicy, LostDataPolicy};
+use crate::catalog::{Catalog, CatalogError, PausedSource};
+use crate::config::{Config, LatePolicy};
 use crate::event::{BodyFormat, Intake, IntakeAnswer, IntakeError, Submission, SubmitError};
-use crate::ingest::SourceWiring;
 use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
-use crate::ingest::dead_letter::{
-    DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions, DeadLetters,
-};
-use crate::ingest::decode::DecodeOptions;
+use crate::ingest::dead_letter::DeadLetters;
 use crate::ingest::generated::{self, GeneratedWorld};
-use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSource, KafkaSourceOptions, KafkaState};
-use crate::ingest::push::{PUSH_SOURCE, PushIntake, PushOptions};
+use crate::ingest::kafka::{ClusterMemory, KafkaSource, KafkaState};
+use crate::ingest::push::{PUSH_SOURCE, PushIntake};
 use crate::ingest::rejection::IngestStats;
 use crate::ingest::replay::{Replay, ReplayOptions, ReplayState};
+use crate::ingest::{Holds, SourceWiring};
 
 /// Every state a source can be in.
 pub const STATES: [&str; 7] = ["connecting", "running", "paused", "degraded", "failed", "stopped", "ended"];
@@ -57,6 +57,9 @@ pub struct SourceReport {
     pub late_dropped_events: u64,
     pub dead_letters: u64,
     pub lag_records: BTreeMap<i32, i64>,
+    /// Who holds it, if an operator does.
+    pub paused_by: Option<String>,
+    pub paused_since_unix_ms: Option<i64>,
     #[serde(skip)]
     pub rejected_by_reason: Vec<(&'static str, u64)>,
 }
@@ -71,6 +74,10 @@ struct Inner {
     gate: Option<Arc<Gate>>,
     running: Mutex<Vec<Running>>,
     stop: Arc<AtomicBool>,
+    catalog: Arc<Mutex<Catalog>>,
+    holds: Arc<Holds>,
+    /// Who holds which source, by its name.
+    held: Mutex<BTreeMap<String, PausedSource>>,
 }
 
 enum Running {
@@ -98,14 +105,60 @@ impl Intake for Gate {
 }
 
 impl Sources {
-    /// Nothing runs yet; `queue` leads to the appender.
+    /// Nothing runs yet; `queue` leads to the appender. Sources that the catalog knows to be held stay so.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
     pub(super) fn prepare(
         config: &Config,
         queue: Sender<Submission>,
         generated: Option<GeneratedOptions>,
-    ) -> Self {
+        catalog: Arc<Mutex<Catalog>>,
+    ) -> Result<Self> {
         let gate = config.ingest.http.enabled.then(|| Arc::new(Gate::default()));
-        Self(Arc::new(Inner { queue, generated, gate, running: Mutex::default(), stop: Arc::default() }))
+        let rows = catalog.lock().paused_sources()?;
+        let holds = Arc::new(Holds::default());
+        for PausedSource { source, by, .. } in &rows {
+            tracing::warn!(source, by, "the source stays paused: an operator holds it");
+            holds.set(source, true);
+        }
+        let held = Mutex::new(rows.into_iter().map(|row| (row.source.clone(), row)).collect());
+        let (running, stop) = (Mutex::default(), Arc::default());
+        Ok(Self(Arc::new(Inner { queue, generated, gate, running, stop, catalog, holds, held })))
+    }
+
+    /// Holds a source, or lets it go on, until somebody says otherwise. Says who holds it then.
+    ///
+    /// # Errors
+    /// When no source is called so, or the catalog does not keep the decision; nothing is changed then.
+    pub(super) fn set_paused(
+        &self,
+        source: &str,
+        paused: bool,
+        by: &str,
+    ) -> Result<Option<PausedSource>, OperatorError> {
+        let mut held = self.0.held.lock();
+        let running =
+            self.0.running.lock().iter().map(|running| running.name().to_owned()).collect::<Vec<_>>();
+        if !running.iter().any(|name| name == source) && !held.contains_key(source) {
+            return Err(OperatorError::UnknownSource { asked: source.to_owned(), known: running });
+        }
+        let kept = |error: CatalogError| OperatorError::Failed(format!("nothing was changed: {error}"));
+        let catalog = self.0.catalog.lock();
+        if paused {
+            let row = PausedSource {
+                source: source.to_owned(),
+                by: by.to_owned(),
+                since_unix_ms: super::unix_ms(),
+            };
+            catalog.pause_source(&row).map_err(kept)?;
+            held.entry(source.to_owned()).or_insert(row);
+        } else {
+            catalog.resume_source(source).map_err(kept)?;
+            held.remove(source);
+        }
+        self.0.holds.set(source, paused);
+        Ok(held.get(source).cloned())
     }
 
     /// Where pushed events go; `None` where pushing is off.
@@ -139,11 +192,17 @@ impl Sources {
             positions: index.positions.clone(),
             admission: Admission::new(options),
             dead_letters: DeadLetters::open(dead_letter_target(config))?,
+            holds: self.0.holds.clone(),
         })
     }
 
     /// Starts every source that the settings ask for.
-    pub(super) fn start(&self, config: &Config, wiring: &SourceWiring) -> Result<()> {
+    pub(super) fn start(
+        &self,
+        config: &Config,
+        wiring: &SourceWiring,
+        clusters: ClusterMemory,
+    ) -> Result<()> {
         let mut running = self.0.running.lock();
         if let Some(gate) = &self.0.gate {
             let intake = Arc::new(PushIntake::new(push_options(config), wiring.clone()));
@@ -164,6 +223,7 @@ impl Sources {
         if !kafka.brokers.is_empty() {
             let mut options = kafka_options(kafka);
             options.decode = decode_options(config);
+            options.clusters = clusters;
             let source = KafkaSource::start(options, wiring.clone())
                 .context("ingest.kafka: the settings cannot be used")?;
             running.push(Running::Kafka { source });
@@ -176,7 +236,7 @@ impl Sources {
         let (counters, stop, wiring) = (stats.clone(), self.0.stop.clone(), wiring.clone());
         let world = GeneratedWorld { seed: options.seed, era_events: 0 };
         let thread = super::spawn("generated-source", move || {
-            let (queue, positions) = (&wiring.submissions, &*wiring.positions);
+            let (queue, positions) = ((&wiring.submissions, &*wiring.holds), &*wiring.positions);
             generated::run(world, options.events_per_second, positions, queue, &counters, &stop);
         })?;
         Ok(Running::Generated { stats, thread: Some(thread) })
@@ -214,11 +274,43 @@ impl Sources {
     #[must_use]
     pub fn reports(&self) -> Vec<SourceReport> {
         let stopping = self.0.stop.load(Ordering::Acquire);
-        self.0.running.lock().iter().map(|source| source.report(stopping)).collect()
+        let held = self.0.held.lock();
+        let report = |source: &Running| {
+            let report = source.report(stopping);
+            match held.get(&report.name) {
+                Some(row) => held_by(report, row),
+                None => report,
+            }
+        };
+        self.0.running.lock().iter().map(report).collect()
     }
 }
 
+/// The report of a source that an operator holds. What is wrong with it goes before.
+fn held_by(report: SourceReport, row: &PausedSource) -> SourceReport {
+    let report = SourceReport {
+        paused_by: Some(row.by.clone()),
+        paused_since_unix_ms: Some(row.since_unix_ms),
+        ..report
+    };
+    if !matches!(report.state, "running" | "connecting" | "paused") {
+        return report;
+    }
+    let seconds = super::unix_ms().saturating_sub(row.since_unix_ms).max(0) / 1000;
+    let detail = format!("held by {} for {seconds} s; `evergraph source resume` lets it go on", row.by);
+    SourceReport { state: "paused", detail, ..report }
+}
+
 impl Running {
+    fn name(&self) -> &str {
+        match self {
+            Self::Generated { .. } => generated::SOURCE,
+            Self::Push { .. } => PUSH_SOURCE,
+            Self::File { source } => source.name(),
+            Self::Kafka { source } => source.name(),
+        }
+    }
+
     fn report(&self, stopping: bool) -> SourceReport {
         let plain = if stopping { "stopped" } else { "running" };
         match self {
@@ -271,55 +363,8 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
         late_dropped_events: counts.late_dropped,
         dead_letters: counts.dead_letters,
         lag_records: BTreeMap::new(),
+        paused_by: None,
+        paused_since_unix_ms: None,
         rejected_by_reason: counts.rejected,
     }
-}
-
-fn push_options(config: &Config) -> PushOptions {
-    PushOptions {
-        max_events: config.api.batch_items_max,
-        decode: decode_options(config),
-        ..PushOptions::default()
-    }
-}
-
-fn decode_options(config: &Config) -> DecodeOptions {
-    let stream = &config.stream;
-    DecodeOptions::for_rows_of(stream.edge_feature_dimension.max(stream.node_feature_dimension))
-}
-
-fn dead_letter_target(config: &Config) -> DeadLetterTarget {
-    let folder = config.data.dir.join("dead-letters");
-    let mut file = DeadLetterFileOptions::new(folder.join("dead-letters.jsonl"));
-    file.max_bytes = config.ingest.dead_letter_file_bytes_max;
-    let kafka = &config.ingest.kafka;
-    if kafka.brokers.is_empty() || kafka.dead_letter_topic.is_empty() {
-        return DeadLetterTarget::File(file);
-    }
-    let mut topic = DeadLetterTopicOptions::new(&kafka.brokers, &kafka.dead_letter_topic);
-    topic.client = client_options(kafka);
-    DeadLetterTarget::Topic(topic, file)
-}
-
-/// How to reach the broker.
-#[must_use]
-pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
-    let mut client = KafkaClientOptions::new(&kafka.brokers);
-    client.properties = kafka.properties.0.clone();
-    client
-}
-
-/// The Kafka source of the settings.
-#[must_use]
-pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
-    let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
-    options.client = client_options(kafka);
-    options.instance = (!kafka.instance_id.is_empty()).then(|| kafka.instance_id.clone());
-    options.batch_max_events = kafka.batch_messages_max;
-    options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);
-    options.data_loss = match kafka.lost_data_policy {
-        LostDataPolicy::Fail => DataLossPolicy::Fail,
-        LostDataPolicy::Earliest => DataLossPolicy::Earliest,
-    };
-    options
 }

@@ -16,7 +16,9 @@ pub struct SourcePosition {
     pub next_offset: i64,
 }
 
-/// A run of offsets `from..to` of one partition that a batch accounts for, rejected events included.
+/// A run of offsets `from..to` of one partition that a batch accounts for, rejected events included. A run without a
+/// batch is an operator's: what it covers is skipped, and one that ends before it begins takes the partition back, to
+/// be read again from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRange {
     /// Name of the source, for example `kafka:payments`.

@@ -42,6 +42,9 @@ pub enum SubmitError {
     /// The daemon has just started and is still reading its log.
     #[error("the daemon is still rebuilding its graph from the log")]
     Restoring,
+    /// The source is held by an operator.
+    #[error("the source is paused by an operator")]
+    Paused,
     /// The daemon is stopping.
     #[error("the daemon is shutting down")]
     ShuttingDown,

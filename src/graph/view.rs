@@ -98,6 +98,16 @@ impl<'a> GraphView<'a> {
         self.bound
     }
 
+    /// How far back a question sees, where that is bounded.
+    pub(super) fn age(&self) -> Option<i64> {
+        self.store.retention.map(|retention| retention.age)
+    }
+
+    /// One past the last edge that the store has.
+    pub(super) fn applied(&self) -> EdgeId {
+        self.store.applied()
+    }
+
     /// A reader that knows `nodes`.
     pub fn reader(&self, nodes: &[NodeId]) -> GraphReader<'a> {
         let mut wanted = vec![false; self.store.shards.len()];

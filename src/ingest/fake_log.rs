@@ -48,6 +48,7 @@ impl FakeLog {
             positions: Arc::clone(&log) as Arc<dyn PositionLookup>,
             admission: Admission::new(options),
             dead_letters: DeadLetters::open(DeadLetterTarget::File(file)).unwrap(),
+            holds: Arc::default(),
         };
         (log, wiring)
     }

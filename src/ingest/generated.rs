@@ -20,6 +20,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::dead_letter::unix_ms;
+use super::handover::Holds;
 use super::rejection::IngestStats;
 use crate::event::{
     EdgeEvent, Event, EventBatch, EventTime, Incoming, NodeKey, PositionLookup, Receipt, Reply, SourceRange,
@@ -162,12 +163,12 @@ const BATCH_MAX: u64 = 5_000;
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Hands in events of `world` at `events_per_second`, from where the log stands, until `stop` is set.
-/// A source that is held up by a full queue does not catch up in a burst: it goes on at its pace.
+/// A source that is held up by a full queue or an operator does not catch up in a burst: it goes on at its pace.
 pub fn run(
     world: GeneratedWorld,
     events_per_second: f64,
     positions: &dyn PositionLookup,
-    queue: &Sender<Submission>,
+    (queue, holds): (&Sender<Submission>, &Holds),
     stats: &IngestStats,
     stop: &AtomicBool,
 ) {
@@ -176,6 +177,10 @@ pub fn run(
     let (mut owed, mut last) = (0.0, Instant::now());
     while !stop.load(Ordering::Acquire) {
         std::thread::sleep(TICK);
+        if holds.has(SOURCE) {
+            last = Instant::now();
+            continue;
+        }
         owed += events_per_second * last.elapsed().as_secs_f64();
         last = Instant::now();
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // bounded right here
@@ -281,7 +286,8 @@ mod tests {
         let (stats, stop) = (IngestStats::default(), AtomicBool::new(false));
         let world = GeneratedWorld { seed: 1, era_events: 0 };
         std::thread::scope(|scope| {
-            let running = scope.spawn(|| run(world, 1e4, &Nothing, &queue, &stats, &stop));
+            let running =
+                scope.spawn(|| run(world, 1e4, &Nothing, (&queue, &Holds::default()), &stats, &stop));
             while silent.is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             }

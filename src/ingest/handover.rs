@@ -2,9 +2,11 @@
 //! hears the outcome, also when the batch is dropped unanswered because the loop that stores events has
 //! ended.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
+use parking_lot::RwLock;
 
 use super::admit::{Admission, AdmitCursor};
 use super::dead_letter::DeadLetters;
@@ -21,6 +23,30 @@ pub struct SourceWiring {
     pub admission: Arc<Admission>,
     /// Where refused events are kept.
     pub dead_letters: Arc<DeadLetters>,
+    /// Who is not to hand in anything.
+    pub holds: Arc<Holds>,
+}
+
+/// The sources that an operator holds, by name. A source looks before it reads on; what it has read it hands in.
+#[derive(Debug, Default)]
+pub struct Holds(RwLock<BTreeSet<String>>);
+
+impl Holds {
+    /// Holds a source, or lets it go on.
+    pub fn set(&self, source: &str, held: bool) {
+        let mut names = self.0.write();
+        if held {
+            names.insert(source.to_owned());
+        } else {
+            names.remove(source);
+        }
+    }
+
+    /// Whether a source is held.
+    #[must_use]
+    pub fn has(&self, source: &str) -> bool {
+        self.0.read().contains(source)
+    }
 }
 
 impl SourceWiring {

@@ -24,4 +24,4 @@ pub mod rejection;
 pub mod replay;
 mod wire;
 
-pub use handover::SourceWiring;
+pub use handover::{Holds, SourceWiring};

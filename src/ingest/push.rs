@@ -148,6 +148,9 @@ impl PushIntake {
 
 impl Intake for PushIntake {
     fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
+        if self.wiring.holds.has(&self.source) {
+            return Err(SubmitError::Paused.into());
+        }
         let limit = self.options.max_events;
         let events = read_body(&self.decoder, body, format, limit).map_err(|error| match error {
             BodyError::Malformed(detail) => IntakeError::Malformed(detail),
@@ -229,6 +232,18 @@ mod tests {
         assert_eq!(small.submit(BODY, BodyFormat::Json), too_many);
         let snapshot = push.stats().snapshot();
         assert_eq!((snapshot.received, snapshot.stored, snapshot.dead_letters), (5, 2, 3));
+    }
+
+    #[test]
+    fn a_source_that_is_held_takes_nothing_until_it_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+        wiring.holds.set(PUSH_SOURCE, true);
+        let push = PushIntake::new(PushOptions::default(), wiring.clone());
+        let held = Err(IntakeError::Refused(SubmitError::Paused));
+        assert_eq!((push.submit(BODY, BodyFormat::Json), log.count()), (held, 0));
+        wiring.holds.set(PUSH_SOURCE, false);
+        assert_eq!(push.submit(BODY, BodyFormat::Json).unwrap().receipt.accepted, 2);
     }
 
     #[test]

@@ -111,6 +111,12 @@ impl Write for Sink<'_> {
     }
 }
 
+/// What a checkpoint of this position is called.
+#[must_use]
+pub fn name(position: EdgeId) -> String {
+    format!("{:020}{SUFFIX}", position.0)
+}
+
 /// Writes what `save` writes as a checkpoint into `dir`. Calls `pulse` every so often.
 ///
 /// # Errors
@@ -121,7 +127,7 @@ pub fn write(
     pulse: &dyn Fn(),
     save: impl FnOnce(&mut Sink<'_>) -> io::Result<()>,
 ) -> Result<CheckpointFile, CheckpointError> {
-    let name = format!("{:020}{SUFFIX}", head.position.0);
+    let name = name(head.position);
     let path = dir.join(&name);
     let unfinished = dir.join(format!("{:020}{UNFINISHED_SUFFIX}", head.position.0));
     let write = || -> io::Result<(u64, u32)> {

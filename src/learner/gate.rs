@@ -143,7 +143,13 @@ impl Gate {
 
     /// What published and kept version make of a batch that is prepared for the trainer's next step; `None` if it is
     /// not judged.
-    pub(super) fn rivals(
+    ///
+    /// # Errors
+    /// The batch was prepared for another state.
+    ///
+    /// # Panics
+    /// If the batch was prepared to be remembered only.
+    pub fn rivals(
         &self,
         trainer: &Trainer,
         batch: &PreparedBatch,

@@ -3,7 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::step::world;
+use super::step::{Taken, world};
 use super::{BatchQuality, LearnBatch, Learner};
 use crate::event::NodeId;
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
@@ -39,10 +39,17 @@ impl Learner {
         Ok((!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64))
     }
 
-    /// Average precision of EdgeBank on the batch. It sees what the model sees: earlier batches, and of
-    /// this one the events strictly before the one that is scored. Then it has seen the batch.
+    /// Average precision of EdgeBank on the batch. It sees what the model sees: earlier batches, and of this one the
+    /// events strictly before the one that is scored, if the model looks at neighbors. Then it has seen the batch.
     pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
-        let scores = self.bank.score_in_time(&batch.src, &batch.dst, negatives, &batch.times);
+        let LearnBatch { src, dst, times, .. } = batch;
+        let scores = if self.trainer.model().needs().fanout > 0 {
+            self.bank.score_in_time(src, dst, negatives, times)
+        } else {
+            let scores = (self.bank.scores(src, dst), self.bank.scores(src, negatives));
+            self.bank.observe(src, dst, times);
+            scores
+        };
         average_precision(&scores.0, &scores.1)
     }
 
@@ -72,9 +79,6 @@ impl Learner {
             metrics.train.loss.set(f64::from(report.loss));
             metrics.train.learning_rate.set(f64::from(self.trainer.learning_rate()));
         }
-        for (phase, seconds) in phases(&report.phases) {
-            metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
-        }
         if let (Some(ap), Some(auc), Some(baseline)) = (
             average_precision(&report.positive, &report.negative),
             roc_auc(&report.positive, &report.negative),
@@ -97,6 +101,27 @@ impl Learner {
         });
     }
 
+    /// Adds the phases of a step that scored to the metrics, with what publishing took after it.
+    pub(super) fn observe_phases(&self, taken: &Taken, publish_seconds: f64) {
+        if taken.mode == StepMode::Remember {
+            return;
+        }
+        let PhaseSeconds { sample, gather, forward, backward, optimizer, memory } = taken.report.phases;
+        let phases = [
+            ("sample", sample),
+            ("gather", gather),
+            ("forward", forward),
+            ("backward", backward),
+            ("optimizer", optimizer),
+            ("memory", memory),
+            ("gate", taken.gate_seconds),
+            ("publish", publish_seconds),
+        ];
+        for (phase, seconds) in phases {
+            self.shared.metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
+        }
+    }
+
     /// Notes how long the batch's live events took from their origin until now, when answers reflect them.
     /// The age of history says nothing of the daemon.
     pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
@@ -109,17 +134,6 @@ impl Learner {
             self.shared.status.freshness(seconds.max(0.0));
         }
     }
-}
-
-fn phases(seconds: &PhaseSeconds) -> [(&'static str, f64); 6] {
-    [
-        ("sample", seconds.sample),
-        ("gather", seconds.gather),
-        ("forward", seconds.forward),
-        ("backward", seconds.backward),
-        ("optimizer", seconds.optimizer),
-        ("memory", seconds.memory),
-    ]
 }
 
 /// Seconds since the Unix epoch.

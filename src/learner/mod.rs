@@ -12,6 +12,7 @@
 //! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
 
+mod asked;
 pub mod checkpoint;
 mod feed;
 pub mod gate;
@@ -33,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+pub use asked::{Answer, CheckpointRequests, Durable};
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use feed::{Feed, LearnBatch};
 pub use gate::{Decision, Gate, GateOptions, Verdict};
@@ -46,6 +48,7 @@ use crate::event::{EdgeId, NodeId};
 use crate::graph::RetentionClock;
 use crate::log::{LogError, LogReaders};
 use crate::model::NodeMemory;
+use crate::model::walk::WalkState;
 use crate::train::edgebank::{BankRule, EdgeBank};
 use crate::train::lookahead::Helper;
 use crate::train::{DestinationPool, PreparedBatch, StepMode, TrainError, Trainer};
@@ -86,7 +89,7 @@ pub struct Learner {
     record: Recorders,
     pool: DestinationPool,
     bank: EdgeBank,
-    /// Nodes whose pairs are to leave the bank at the next checkpoint.
+    /// Nodes whose pairs are to go at the next checkpoint.
     deleted: Vec<NodeId>,
     quality: QualityWindow,
     threads: Arc<rayon::ThreadPool>,
@@ -153,6 +156,7 @@ impl Learner {
         learner.shared.progress.set_kept(kept);
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
         learner.publish_rows(kept.since, &(0..known).map(NodeId).collect::<Vec<_>>())?;
+        learner.publish_pairs();
         learner.publish_weights();
         learner.shared.progress.set_learned(position);
         let (bytes, version) = (learner.bytes(), learner.version);
@@ -215,6 +219,7 @@ impl Learner {
     /// When the log cannot be read or the trainer cannot go on.
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
+        let _closing = asked::Closing(self.shared.status.clone());
         self.helper = Some(Helper::new());
         while !stop.load(Ordering::Acquire) {
             pulse();
@@ -232,7 +237,7 @@ impl Learner {
                     done => done?,
                 }
             }
-            if Instant::now() >= self.checkpoint_due {
+            if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_asked() {
                 self.checkpoint(&pulse);
             }
         }
@@ -254,8 +259,10 @@ impl Learner {
             self.pool.remove(&batch.deleted);
             let taken = self.step(batch.first, behind)?;
             self.measure(batch, baseline, &taken.report, taken.mode, rank);
+            let clock = Instant::now();
             self.promote(batch, &taken, baseline);
             self.publish_batch();
+            self.observe_phases(&taken, clock.elapsed().as_secs_f64());
             if taken.mode == StepMode::Train {
                 self.replay(batch, behind)?;
             }
@@ -281,7 +288,7 @@ impl Learner {
     fn bytes(&self) -> LearnerBytes {
         let state = self.trainer.state();
         LearnerBytes {
-            memory: state.memory.bytes() as u64,
+            memory: (state.memory.bytes() + state.walks.as_ref().map_or(0, WalkState::bytes)) as u64,
             mailbox: state.mailbox.bytes() as u64,
             edgebank: self.bank.bytes() as u64,
             destinations: self.pool.bytes() as u64,
@@ -294,17 +301,29 @@ impl Learner {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.save(out))
     }
 
-    /// Writes a checkpoint if anything was learned since the last one. A failure is counted and said,
-    /// and tried again at the next interval: the log still has everything.
+    /// Writes a checkpoint if anything was learned since the last one, and tells whoever asked for one. A failure is
+    /// counted and said, and tried again at the next interval: the log still has everything.
     fn checkpoint(&mut self, pulse: &dyn Fn()) {
         self.checkpoint_due = Instant::now() + self.options.checkpoint_interval;
         // A deleted node occurs in no later event, so it is the same to every score when its pairs go.
-        self.bank.forget(&std::mem::take(&mut self.deleted));
+        let deleted = std::mem::take(&mut self.deleted);
+        self.bank.forget(&deleted);
+        self.trainer.forget_pairs(&deleted);
+        self.shared.engine.states.pairs.forget(&deleted);
         let position = self.learned;
-        if position == self.checkpointed {
-            return;
-        }
-        let started = Instant::now();
+        let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
+        let durable = written.map_err(|error| error.to_string()).and_then(|()| {
+            let name = checkpoint::name(position);
+            let learned = position > EdgeId(0);
+            learned
+                .then_some(asked::Durable { name, position, model_version: self.version })
+                .ok_or_else(|| "nothing was learned yet, so there is nothing to keep".to_owned())
+        });
+        self.shared.status.requests.answer(&durable);
+    }
+
+    fn write_checkpoint(&mut self, pulse: &dyn Fn()) -> Result<(), CheckpointError> {
+        let (started, position) = (Instant::now(), self.learned);
         let dir = &self.options.checkpoint_dir;
         let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
         let written = self.log.history(position).map_err(failed).and_then(|history| {
@@ -319,10 +338,12 @@ impl Learner {
                 metrics.bytes.set(file.bytes.cast_signed());
                 self.checkpointed = position;
                 (self.record.checkpoint)(&file, self.quality.mean());
+                Ok(())
             }
             Err(error) => {
                 metrics.failures.inc();
                 tracing::error!(%error, "no checkpoint was written; the next try is at the next interval");
+                Err(error)
             }
         }
     }

@@ -22,6 +22,8 @@ pub struct LearnerOptions {
     pub batch_wait: Duration,
     /// Records behind the log's end past which the gradient steps of live events are skipped.
     pub lag_events_max: u64,
+    /// Time in the graph past which they are skipped too; zero is any time.
+    pub lag_max: Duration,
     /// When the daemon started, Unix milliseconds: what was produced earlier is history.
     pub started_unix_ms: i64,
     /// Batches over which quality is averaged.

@@ -1,4 +1,4 @@
-//! What readers see: rows of node memory, weights, and what a verdict of the gate leads to.
+//! What readers see: rows of node memory, times of pairs, weights, and what a verdict of the gate leads to.
 
 use super::gate::{Decision, Figures, Verdict, finite_precision};
 use super::measure::unix_seconds;
@@ -6,6 +6,7 @@ use super::step::Taken;
 use super::{Gate, LearnBatch, Learner};
 use crate::event::{EventTime, NodeId};
 use crate::model::Weights;
+use crate::model::walk::PairTimes;
 use crate::train::{StepMode, TrainError};
 
 impl Learner {
@@ -24,13 +25,27 @@ impl Learner {
         self.trainer.publish_rows_by(model, since, &engine.edge_features, nodes, publish)
     }
 
-    /// Shows readers the memory of the nodes of the batch that was just learned.
+    /// Shows readers all that is known of pairs, in a model that knows pairs.
+    pub(super) fn publish_pairs(&self) {
+        let states = &self.shared.engine.states;
+        let Some(walks) = &self.trainer.state().walks else { return };
+        walks.origin().into_iter().for_each(|origin| states.set_origin(origin));
+        walks.pairs().for_each(|(key, times)| states.pairs.publish(key, times));
+    }
+
+    /// Shows readers the memory of the nodes of the batch that was just learned, and when its pairs were seen.
     pub(super) fn publish_batch(&self) {
         let states = &self.shared.engine.states;
         let publish = |node, row: &[f32], updated| states.publish(node, row, updated);
         let published = self.gate.as_ref().and_then(Gate::published);
         let model = published.map_or(self.trainer.model(), Weights::model);
         self.trainer.publish_prepared(model, &self.prepared, publish);
+        let Some(walks) = &self.trainer.state().walks else { return };
+        walks.origin().into_iter().for_each(|origin| states.set_origin(origin));
+        let events = self.prepared.positives();
+        for (&u, &v) in events.src.iter().zip(events.dst) {
+            walks.pair(u, v).into_iter().for_each(|times| states.pairs.publish(PairTimes::key(u, v), times));
+        }
     }
 
     /// Makes the weights that are to be served answer questions.

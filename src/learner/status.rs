@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::{BatchQuality, Decision, Verdict};
+use super::{BatchQuality, CheckpointRequests, Decision, Verdict};
 use crate::event::EdgeId;
 
 /// Observations over which freshness is summed up.
@@ -13,7 +13,7 @@ const FRESHNESS_WINDOW: usize = 1_000;
 /// Memory of the loop by purpose, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LearnerBytes {
-    /// Node memory: rows and update times.
+    /// Node memory: rows and update times; walks and times of pairs.
     pub memory: u64,
     /// Messages that wait to be applied.
     pub mailbox: u64,
@@ -75,11 +75,13 @@ pub struct LearnerReport {
     pub gate: GateReport,
 }
 
-/// The latest report, shared.
+/// The latest report, and what others ask of the loop; shared.
 #[derive(Debug, Default)]
 pub struct LearnerStatus {
     report: Mutex<LearnerReport>,
     freshness: Mutex<VecDeque<f64>>,
+    /// Who waits for a checkpoint.
+    pub requests: CheckpointRequests,
 }
 
 impl LearnerStatus {

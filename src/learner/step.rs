@@ -5,7 +5,7 @@
 //! While the loop is behind, the next batch is known: it is sampled beside the step, and its rows are announced, so
 //! that the disk reads them meanwhile. It sees what it would have seen at its turn.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions};
 use crate::event::{EdgeId, NodeId};
@@ -35,12 +35,14 @@ pub(super) struct Taken {
     pub mode: StepMode,
     /// What published and kept version made of the batch before it was learned, if it is judged.
     pub rivals: Option<[Option<f64>; 2]>,
+    /// Seconds that judging took.
+    pub gate_seconds: f64,
 }
 
 impl Learner {
     /// How much of a step a batch gets that ends `behind` records before what is indexed.
     pub(super) fn mode(&self, batch: &LearnBatch, behind: u64) -> StepMode {
-        mode(&self.options, batch, behind)
+        mode(&self.options, batch, behind, self.shared.progress.waited(batch.first))
     }
 
     /// One random destination per edge, from those seen before the batch.
@@ -97,7 +99,8 @@ impl Learner {
             if batch.edges.is_empty() || pool.is_empty() {
                 return Ok(());
             }
-            let mode = mode(options, batch, progress.indexed().0.saturating_sub(batch.end.0));
+            let behind = progress.indexed().0.saturating_sub(batch.end.0);
+            let mode = mode(options, batch, behind, progress.waited(batch.first));
             let (world, against) = (world(engine, batch), negatives(options, pool, batch));
             // What fails here is tried again at the batch's turn, and told then.
             ahead.sampled = sample(&preparer, &world, batch, &against, mode, &mut ahead.prepared).is_ok();
@@ -113,10 +116,14 @@ impl Learner {
     }
 }
 
-/// How much of a step a batch gets that ends `behind` records before what is indexed.
-fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64) -> StepMode {
+/// How much of a step a batch gets that ends `behind` records before what is indexed and has `waited` for so long. A
+/// batch that nothing waits behind is no faster seen without its gradient step.
+fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64, waited: Duration) -> StepMode {
     let history = batch.is_history(options.started_unix_ms);
-    if behind > options.lag_events_max && !(history && options.train) {
+    let kept_waiting = behind >= options.batch_events as u64;
+    let late = !options.lag_max.is_zero() && waited > options.lag_max && kept_waiting;
+    let late = late || behind > options.lag_events_max;
+    if late && !(history && options.train) {
         StepMode::Remember
     } else if options.train {
         StepMode::Train
@@ -155,17 +162,19 @@ fn take_step(
     first: EdgeId,
 ) -> Result<Taken, TrainError> {
     let mode = batch.mode();
+    let clock = Instant::now();
     let rivals = match gate.filter(|_| mode == StepMode::Train) {
         Some(gate) => gate.rivals(trainer, batch)?,
         None => None,
     };
+    let gate_seconds = clock.elapsed().as_secs_f64();
     let drops = mode == StepMode::Train && trainer.options().model.dropout() > 0.0;
     let undropped = if drops { Some(trainer.score_prepared(batch)?) } else { None };
     match trainer.step_prepared(batch) {
         Err(error @ TrainError::NonFinite { .. }) => {
             metrics.train.nonfinite.inc();
             tracing::warn!(%error, position = first.0, "a gradient step was skipped");
-            Ok(Taken { report: StepReport::default(), mode: StepMode::Remember, rivals })
+            Ok(Taken { report: StepReport::default(), mode: StepMode::Remember, rivals, gate_seconds })
         }
         done => {
             let mut report = done?;
@@ -177,7 +186,7 @@ fn take_step(
                 let (rows, position) = (report.refused_rows, first.0);
                 tracing::warn!(rows, position, "memory that is not finite was refused; nodes keep theirs");
             }
-            Ok(Taken { report, mode, rivals })
+            Ok(Taken { report, mode, rivals, gate_seconds })
         }
     }
 }

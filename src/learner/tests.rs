@@ -18,6 +18,7 @@ use crate::train::{Negatives, Positives, TrainerOptions};
 
 mod gate;
 mod replay;
+mod walk;
 
 /// When the learner was started, Unix milliseconds.
 const STARTED: i64 = 1_000;
@@ -111,6 +112,7 @@ impl Rig {
             batch_events: 10,
             batch_wait: Duration::ZERO,
             lag_events_max: 1_000_000,
+            lag_max: Duration::ZERO,
             started_unix_ms: STARTED,
             quality_window_batches: 100,
             rank_queries: 2,
@@ -348,6 +350,27 @@ fn history_is_trained_on_however_long_and_live_events_only_near_the_end() {
     let mut learner = rig.learner(LearnerOptions { train: false, ..options });
     learner.drain();
     assert_eq!(rig.shared.status.report().skipped, 170);
+}
+
+#[test]
+fn what_has_waited_for_too_long_is_remembered_without_a_gradient_step() {
+    let mut rig = Rig::new();
+    let trained = |rig: &mut Rig, lag_max| {
+        let mut learner = rig.learner(LearnerOptions { lag_max, ..rig.options() });
+        learner.drain();
+        let report = rig.shared.status.report();
+        rig.restart();
+        (report.trained, report.skipped, report.remembered)
+    };
+    rig.append(some_edges(30, 0), STARTED - 1);
+    rig.append(some_edges(50, 1_000), STARTED);
+    assert_eq!(trained(&mut rig, Duration::ZERO), (80, 0, 80), "no bound");
+    assert_eq!(trained(&mut rig, Duration::from_secs(3_600)), (80, 0, 80), "within the bound");
+    assert_eq!(
+        trained(&mut rig, Duration::from_nanos(1)),
+        (40, 40, 80),
+        "history is trained on all the same, and so is the last batch, which nobody waits behind"
+    );
 }
 
 #[test]

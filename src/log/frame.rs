@@ -49,7 +49,8 @@ pub struct Frame {
     pub new_keys: Vec<NodeKey>,
     /// Names of the next edge types, numbered likewise; the first of the log has number 1.
     pub new_types: Vec<Box<str>>,
-    /// How far the sources were read when this frame is in; empty for sources without offsets.
+    /// How far the sources were read when this frame is in, or where an operator has taken them; empty for sources
+    /// without offsets.
     pub sources: Vec<SourceRange>,
     /// When the oldest event was produced or received, milliseconds since the Unix epoch.
     pub origin_unix_ms: i64,

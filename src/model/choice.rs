@@ -4,6 +4,9 @@
 //! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types` and `dropout`, the method `needs`, and
 //! a [`Shape`]) and a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of
 //! its link predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
+//!
+//! [`walk`](super::walk) is the one that reads no features, drops nothing and scores pairs by what is known of both
+//! ends together ([`Model::walk_logits`]), not by their embeddings: it stands beside the list.
 
 use super::builder::{Builder, ModelError};
 use super::dysat::{Dysat, DysatOptions};
@@ -14,6 +17,7 @@ use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
+use super::walk::{WalkNetwork, WalkOptions};
 use super::{EdgeTypes, GatheredRows, Interactions, MailRows, Neighborhood, TgnState, Touched};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
@@ -26,11 +30,14 @@ macro_rules! models {
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum ModelOptions {
             $(#[doc = concat!("`", $name, "`")] $kind($options),)+
+            /// `walk`
+            Walk(WalkOptions),
         }
 
         #[derive(Clone, Debug)]
         enum Network {
             $($kind($network),)+
+            Walk(WalkNetwork),
         }
 
         $(impl From<$options> for ModelOptions {
@@ -43,7 +50,7 @@ macro_rules! models {
             /// The model's name.
             #[must_use]
             pub fn name(&self) -> &'static str {
-                match self { $(Self::$kind(_) => $name,)+ }
+                match self { $(Self::$kind(_) => $name,)+ Self::Walk(_) => "walk" }
             }
 
             /// Checks that the options describe a model.
@@ -56,13 +63,14 @@ macro_rules! models {
                         check(&options.counts(), options.dropout, options.edge_types)?;
                         options.check_widths()
                     })+
+                    Self::Walk(options) => Ok(options.check()?),
                 }
             }
 
             /// What the model wants of a batch.
             #[must_use]
             pub fn needs(&self) -> Needs {
-                match self { $(Self::$kind(options) => options.needs(),)+ }
+                match self { $(Self::$kind(options) => options.needs(),)+ Self::Walk(options) => options.needs() }
             }
 
             /// The options as named numbers, in a fixed order: what a checkpoint stores and compares. New ones are
@@ -80,49 +88,54 @@ macro_rules! models {
                             &options.choices(),
                         )
                     })+
+                    Self::Walk(options) => options.as_fields(),
                 }
             }
 
             /// Share of values dropped while training.
             #[must_use]
             pub fn dropout(&self) -> f32 {
-                match self { $(Self::$kind(options) => options.dropout,)+ }
+                match self { $(Self::$kind(options) => options.dropout,)+ Self::Walk(_) => 0.0 }
             }
 
-            /// The same with another share of values dropped.
+            /// The same with another share of values dropped, if any are.
             #[must_use]
             pub fn with_dropout(mut self, dropout: f32) -> Self {
-                match &mut self { $(Self::$kind(options) => options.dropout = dropout,)+ }
+                match &mut self { $(Self::$kind(options) => options.dropout = dropout,)+ Self::Walk(_) => {} }
                 self
             }
 
-            /// The same with embeddings of another width.
+            /// The same with embeddings of another width, if that is free.
             #[must_use]
             pub fn with_embedding_dim(mut self, width: usize) -> Self {
-                match &mut self { $(Self::$kind(options) => options.embedding_dim = width,)+ }
+                match &mut self { $(Self::$kind(options) => options.embedding_dim = width,)+ Self::Walk(_) => {} }
                 self
             }
 
             /// Types of edges that are told apart.
             #[must_use]
             pub fn edge_types(&self) -> EdgeTypes {
-                match self { $(Self::$kind(options) => options.edge_types,)+ }
+                match self {
+                    $(Self::$kind(options) => options.edge_types,)+
+                    Self::Walk(_) => EdgeTypes::default(),
+                }
             }
 
-            /// The same with these types of edges told apart.
+            /// The same with these types of edges told apart, if types are seen.
             #[must_use]
             pub fn with_edge_types(mut self, types: EdgeTypes) -> Self {
-                match &mut self { $(Self::$kind(options) => options.edge_types = types,)+ }
+                match &mut self { $(Self::$kind(options) => options.edge_types = types,)+ Self::Walk(_) => {} }
                 self
             }
 
-            /// The same for rows of features of these widths; 0 means there are none.
+            /// The same for rows of features of these widths, if features are read; 0 means there are none.
             #[must_use]
             pub fn with_features(mut self, edge: usize, node: usize) -> Self {
                 match &mut self {
                     $(Self::$kind(options) => {
                         (options.edge_feature_dim, options.node_feature_dim) = (edge, node);
                     })+
+                    Self::Walk(_) => {}
                 }
                 self
             }
@@ -132,15 +145,19 @@ macro_rules! models {
             fn build(options: &ModelOptions, builder: &mut Builder<'_>) -> Result<Self, ModelError> {
                 Ok(match options {
                     $(ModelOptions::$kind(options) => Self::$kind(<$network>::build(*options, builder)?),)+
+                    ModelOptions::Walk(options) => Self::Walk(WalkNetwork::build(*options, builder)?),
                 })
             }
 
             fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
-                match self { $(Self::$kind(network) => network.embed(tape, memory, input),)+ }
+                match self {
+                    $(Self::$kind(network) => network.embed(tape, memory, input),)+
+                    Self::Walk(network) => network.embed(tape, memory, input),
+                }
             }
 
-            fn link(&self) -> &LinkPredictor {
-                match self { $(Self::$kind(network) => &network.link,)+ }
+            fn link(&self) -> Option<&LinkPredictor> {
+                match self { $(Self::$kind(network) => Some(&network.link),)+ Self::Walk(_) => None }
             }
         }
     };
@@ -155,6 +172,12 @@ models! {
     Dysat(Dysat, DysatOptions) = "dysat",
 }
 
+impl From<WalkOptions> for ModelOptions {
+    fn from(options: WalkOptions) -> Self {
+        Self::Walk(options)
+    }
+}
+
 /// Seeds to embed, with their sample.
 #[derive(Clone, Copy)]
 pub struct EmbeddingInput<'a> {
@@ -164,6 +187,8 @@ pub struct EmbeddingInput<'a> {
     pub rows: &'a GatheredRows,
     /// When a node's memory row was last changed by an event, `None` if it never was. Models without memory do not ask.
     pub last_event: &'a dyn Fn(NodeId) -> Option<EventTime>,
+    /// Time of the first event that walks were counted from. Other models do not ask.
+    pub origin: Option<EventTime>,
     /// Names this step's dropout masks: seed and step number.
     pub dropout: [u64; 2],
 }
@@ -232,7 +257,8 @@ impl Model {
     }
 
     /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, the edges of
-    /// which have the features `mails`. A model without memory has rows without values.
+    /// which have the features `mails`, or the rows that are made of their walks. A model without memory has rows
+    /// without values.
     ///
     /// # Panics
     /// If `mails` were gathered for other messages.
@@ -245,6 +271,13 @@ impl Model {
     ) -> Var {
         match &self.network {
             Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, mails),
+            Network::Walk(_) => {
+                let mut rows = tape.take_zeroed(nodes.len(), self.needs().memory_dim);
+                if let Some(walks) = &state.walks {
+                    nodes.iter().enumerate().for_each(|(i, &node)| walks.write_row(node, rows.row_mut(i)));
+                }
+                tape.constant(rows)
+            }
             _ => {
                 let rows = tape.take(nodes.len(), 0);
                 tape.constant(rows)
@@ -295,7 +328,38 @@ impl Model {
     }
 
     /// Logits `[pairs, 1]` of an event between each two of the pairs `(src[i], dst[i])`, each a row of `embeddings`.
+    ///
+    /// # Panics
+    /// If the model scores pairs by their walks.
     pub fn logits(&self, tape: &mut Tape<'_>, embeddings: Var, src: Vec<u32>, dst: Vec<u32>) -> Var {
-        self.network.link().logits(tape, embeddings, src, dst)
+        let Some(link) = self.network.link() else {
+            panic!("embeddings do not score pairs of {}", self.options.name())
+        };
+        link.logits(tape, embeddings, src, dst)
+    }
+
+    /// What scores pairs by their walks, in a model that does.
+    #[must_use]
+    pub fn walk(&self) -> Option<&WalkNetwork> {
+        match &self.network {
+            Network::Walk(network) => Some(network),
+            _ => None,
+        }
+    }
+
+    /// Logits `[pairs, 1]` of an event from each of `src` to the one of `dst` beside it at its time, by the walks in
+    /// `state`; `None` of a model that scores embeddings. The columns are equally long.
+    pub fn walk_logits(
+        &self,
+        tape: &mut Tape<'_>,
+        state: &TgnState,
+        (src, dst): (&[NodeId], &[NodeId]),
+        times: &[EventTime],
+    ) -> Option<Var> {
+        let (network, walks) = (self.walk()?, state.walks.as_ref()?);
+        let mut features = tape.take(src.len(), network.feature_count());
+        walks.features(src, dst, times, features.data_mut());
+        let features = tape.constant(features);
+        Some(network.logits(tape, features))
     }
 }

@@ -14,7 +14,7 @@
 //! [`TgnState::remember`] writes memory back and stores the batch's messages, which the *next* batch applies: no event
 //! ever sees itself. Of a model without memory it keeps the time of each node's last event.
 //!
-//! [`walk`] is a model of its own: no sample, no messages, a few vectors per node.
+//! [`walk`] scores pairs, not embeddings: no sample, no messages, a few vectors per node and the times of pairs.
 //!
 //! Reads no storage: a pass computes on what was sampled and gathered before it, and cannot fail.
 //! Knows nothing of losses, optimizers, protocols or requests.

@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use super::EdgeTypes;
+use super::walk::{WalkOptions, WalkOptionsError};
 use crate::sampler::{SampleRequest, SamplingPolicy};
 
 /// What a model wants of a batch, and what it leaves behind.
@@ -20,7 +21,8 @@ pub struct Needs {
     /// Windows one behind the other that are sampled for each seed, each with its own K edges; 1 unless there is a
     /// `window` that says how long each is.
     pub snapshots: usize,
-    /// Values of a node's memory row. With 0 the model remembers nothing of a node and leaves no messages.
+    /// Values of a node's memory row, or of the row that is made of its walks. With 0 the model remembers nothing of a
+    /// node and leaves no messages.
     pub memory_dim: usize,
     /// Values that wait with a message: the other end's memory row, and if messages are averaged all else of them that
     /// is not learned.
@@ -34,6 +36,8 @@ pub struct Needs {
     pub edge_types: usize,
     /// Values of an embedding.
     pub embedding_dim: usize,
+    /// How walks are counted, in a model that scores pairs by them and samples nothing.
+    pub walks: Option<WalkOptions>,
 }
 
 impl Needs {
@@ -58,7 +62,14 @@ impl Needs {
             edge_row_dim: types.row_dim(edge_feature_dim),
             edge_types: types.known,
             embedding_dim,
+            walks: None,
         }
+    }
+
+    /// Whether seeds are scored by their neighborhoods.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        self.walks.is_none()
     }
 
     /// What is to be sampled for each seed.
@@ -125,6 +136,9 @@ pub enum OptionsError {
         /// The memory's.
         memory: usize,
     },
+    /// Walks cannot be counted so.
+    #[error(transparent)]
+    Walk(#[from] WalkOptionsError),
     /// The dropout rate is no share.
     #[error("dropout {dropout} is outside 0.0..1.0")]
     Dropout {

@@ -8,6 +8,7 @@
 use hashbrown::HashMap;
 
 use super::Needs;
+use crate::device::prefetch;
 use crate::event::{EventTime, NodeId};
 use crate::sampler::{Layer, Layers, MessageFlowGraph, Seeds};
 
@@ -15,38 +16,123 @@ use crate::sampler::{Layer, Layers, MessageFlowGraph, Seeds};
 pub const EMPTY_SLOT: u32 = u32::MAX;
 
 /// Distinct nodes in order of first appearance.
+///
+/// A list that is used again and again for a good part of all nodes, as a batch's, is found through a table as long as
+/// the ids go: the entry of a node is its slot if the node stands there, and anything else if it does not, so the table
+/// is never cleared. Ids beyond the table, and all of a list that is short beside them, are found through a hash table.
 #[derive(Clone, Debug, Default)]
 pub struct DistinctNodes {
     nodes: Vec<NodeId>,
-    slots: HashMap<NodeId, u32>,
+    /// By id: the slot, if `nodes` has the id there.
+    direct: Vec<u32>,
+    /// Slots of ids beyond `direct`.
+    hashed: HashMap<NodeId, u32>,
+    /// One past the largest id in `hashed` since it was made that could be in `direct`.
+    ids_end: usize,
 }
+
+/// Ids from here on are never in a table of all ids, which so takes 16 MiB at most.
+const DIRECT_IDS_MAX: usize = 1 << 22;
+
+/// Entries that are asked for before they are needed.
+const AHEAD: usize = 24;
+
+/// A table of all ids is worth its memory for a list with one id in so many.
+const DIRECT_SHARE: usize = 32;
 
 impl DistinctNodes {
     /// Forgets all nodes and keeps the room.
     pub fn clear(&mut self) {
+        if self.ids_end > self.direct.len() && self.nodes.len() * DIRECT_SHARE >= self.ids_end {
+            // With room for nodes to come.
+            self.direct.resize((self.ids_end + self.ids_end / 4).min(DIRECT_IDS_MAX), 0);
+        }
         self.nodes.clear();
-        self.slots.clear();
+        self.hashed.clear();
     }
 
     /// The slot of `node`, given now if it has none yet.
     pub fn insert(&mut self, node: NodeId) -> u32 {
-        *self.slots.entry(node).or_insert_with(|| {
+        // A batch holds fewer than 2^32 nodes because node ids are 32 bits wide.
+        let next = self.nodes.len() as u32;
+        if let Some(slot) = self.direct.get_mut(node.index()) {
+            if self.nodes.get(*slot as usize) != Some(&node) {
+                *slot = next;
+                self.nodes.push(node);
+            }
+            return *slot;
+        }
+        *self.hashed.entry(node).or_insert_with(|| {
             self.nodes.push(node);
-            // A batch holds fewer than 2^32 nodes because node ids are 32 bits wide.
-            (self.nodes.len() - 1) as u32
+            let end = node.index() + 1;
+            self.ids_end = self.ids_end.max(if end <= DIRECT_IDS_MAX { end } else { 0 });
+            next
         })
+    }
+
+    /// As [`insert`](Self::insert) of each of `ids`; appends their slots.
+    pub fn insert_all(&mut self, ids: &[NodeId], slots: &mut Vec<u32>) {
+        if ids.iter().map(|id| id.index() + 1).max().is_none_or(|end| end <= self.direct.len()) {
+            self.insert_directly(ids, slots);
+        } else {
+            slots.extend(ids.iter().map(|&id| self.insert(id)));
+        }
+    }
+
+    /// As [`insert_all`](Self::insert_all), but [`NodeId::NONE`] is no node and gets [`EMPTY_SLOT`].
+    pub fn insert_filled(&mut self, ids: &[NodeId], slots: &mut Vec<u32>) {
+        let ends = ids.iter().map(|&id| if id == NodeId::NONE { 0 } else { id.index() + 1 });
+        if ends.max().is_none_or(|end| end <= self.direct.len()) {
+            self.insert_directly(ids, slots);
+            return;
+        }
+        slots.extend(ids.iter().map(|&id| match id {
+            NodeId::NONE => EMPTY_SLOT,
+            id => self.insert(id),
+        }));
+    }
+
+    /// Inserts `ids` that all have an entry in the table; others get [`EMPTY_SLOT`]. Whether an id is there already is
+    /// as good as random, so nothing branches on it: every id is written behind the others, and stays if it is new.
+    fn insert_directly(&mut self, ids: &[NodeId], slots: &mut Vec<u32>) {
+        let Self { nodes, direct, .. } = self;
+        let mut count = nodes.len();
+        nodes.resize(count + ids.len() + 1, NodeId::NONE);
+        let last = nodes.len() - 1;
+        slots.extend(ids.iter().enumerate().map(|(i, &id)| {
+            if let Some(entry) = ids.get(i + AHEAD).and_then(|id| direct.get(id.index())) {
+                prefetch(entry);
+            }
+            let Some(entry) = direct.get_mut(id.index()) else { return EMPTY_SLOT };
+            let place = (*entry as usize).min(last);
+            let is_new = nodes[place] != id;
+            nodes[count] = id;
+            let slot = if is_new { count } else { place };
+            count += usize::from(is_new);
+            *entry = slot as u32;
+            slot as u32
+        }));
+        nodes.truncate(count);
     }
 
     /// The slot of `node` if it has one.
     #[must_use]
     pub fn slot(&self, node: NodeId) -> Option<u32> {
-        self.slots.get(&node).copied()
+        match self.direct.get(node.index()) {
+            Some(&slot) => (self.nodes.get(slot as usize) == Some(&node)).then_some(slot),
+            None => self.hashed.get(&node).copied(),
+        }
     }
 
     /// The nodes by slot.
     #[must_use]
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
+    }
+
+    /// Bytes held.
+    fn bytes(&self) -> usize {
+        (self.nodes.capacity() + self.direct.capacity()) * 4 + self.hashed.allocation_size()
     }
 }
 
@@ -113,12 +199,8 @@ impl Neighborhood {
         pairs.clear();
         neighbors.clear();
         for layer in layers.layers() {
-            pairs.extend(layer.nodes.iter().map(|&node| nodes.insert(node)));
-            let slot_of = |&node: &NodeId| match node {
-                NodeId::NONE => EMPTY_SLOT,
-                node => nodes.insert(node),
-            };
-            neighbors.extend(layer.graph.neighbors.iter().map(slot_of));
+            nodes.insert_all(&layer.nodes, pairs);
+            nodes.insert_filled(&layer.graph.neighbors, neighbors);
         }
     }
 
@@ -131,6 +213,15 @@ impl Neighborhood {
     /// The seeds.
     pub fn seeds(&self) -> impl Iterator<Item = (NodeId, EventTime)> {
         self.seed_nodes.iter().copied().zip(self.seed_times.iter().copied())
+    }
+
+    /// Seed number `i`.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    #[must_use]
+    pub fn seed(&self, i: usize) -> (NodeId, EventTime) {
+        (self.seed_nodes[i], self.seed_times[i])
     }
 
     /// The sample, layer by layer.
@@ -166,17 +257,16 @@ impl Neighborhood {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let words = self.seed_nodes.capacity() + self.pairs.capacity() + self.neighbors.capacity();
-        let words = words + self.nodes.nodes.capacity();
-        let slots = self.nodes.slots.allocation_size();
         let words = words + self.asked.0.capacity();
         let times = self.seed_times.capacity() + self.asked.1.capacity();
-        words * 4 + times * 8 + self.layers.bytes() + slots
+        words * 4 + times * 8 + self.layers.bytes() + self.nodes.bytes()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::rng;
     use crate::event::EdgeBatch;
     use crate::graph::{GraphOptions, GraphStore};
     use crate::model::{DysatOptions, TgnOptions};
@@ -206,6 +296,51 @@ mod tests {
         }
         assert_eq!(neighborhood.nodes().slot(NodeId(9)), Some(3));
         assert_eq!(neighborhood.nodes().slot(NodeId(3)), None);
+    }
+
+    #[test]
+    fn distinct_nodes_are_found_alike_through_both_tables() {
+        let mut nodes = DistinctNodes::default();
+        // Short lists, then a long one after which all ids have a place, then ids beyond them.
+        for (round, (count, most)) in
+            [(3, 50_u32), (2_000, 30_000), (2_000, 30_000), (5, 60_000), (4_000, 60_000)]
+                .into_iter()
+                .enumerate()
+        {
+            nodes.clear();
+            let mut expected: Vec<NodeId> = Vec::new();
+            for i in 0..count {
+                let node = match i {
+                    1 => NodeId::NONE,
+                    2 => NodeId(u32::try_from(DIRECT_IDS_MAX).unwrap() + 7),
+                    i => NodeId(rng::below([round as u64, i, 0, 0], most)),
+                };
+                let place = expected.iter().position(|other| *other == node);
+                assert_eq!(nodes.slot(node).map(|slot| slot as usize), place);
+                let place = place.unwrap_or_else(|| {
+                    expected.push(node);
+                    expected.len() - 1
+                });
+                assert_eq!(nodes.insert(node) as usize, place);
+            }
+            assert_eq!(nodes.nodes(), expected);
+            // All at once, some of them twice, some not there before.
+            let mut all: Vec<NodeId> = expected.iter().rev().chain(&expected).copied().collect();
+            all.extend((0..100).map(NodeId).chain((0..50).map(NodeId)));
+            let (mut one_by_one, mut slots) = (nodes.clone(), vec![7]);
+            let expected: Vec<u32> = all.iter().map(|&id| one_by_one.insert(id)).collect();
+            nodes.insert_all(&all, &mut slots);
+            assert!(slots[0] == 7 && slots[1..] == expected && nodes.nodes() == one_by_one.nodes());
+            all.retain(|id| id.index() < 60_000);
+            all.insert(3, NodeId::NONE);
+            slots.clear();
+            nodes.insert_filled(&all, &mut slots);
+            assert_eq!(slots.remove(3), EMPTY_SLOT);
+            all.remove(3);
+            assert!(slots.iter().zip(&all).all(|(&slot, id)| nodes.nodes()[slot as usize] == *id));
+        }
+        assert!(nodes.direct.len() > 30_000 && nodes.direct.len() < DIRECT_IDS_MAX, "{}", nodes.direct.len());
+        assert!(!nodes.hashed.is_empty());
     }
 
     #[test]

@@ -35,24 +35,29 @@ pub struct Touched {
     nodes: DistinctNodes,
     /// Per node, the place in the batch of its last event.
     last: Vec<u32>,
+    /// Source and destination of each event, and their slots.
+    ends: (Vec<NodeId>, Vec<u32>),
 }
 
 impl Touched {
     /// Takes in a batch in place of what was there.
     pub fn build(&mut self, batch: &Interactions<'_>) {
-        self.nodes.clear();
-        self.last.clear();
-        for event in 0..batch.src.len() {
-            for node in [batch.src[event], batch.dst[event]] {
-                let slot = self.nodes.insert(node) as usize;
-                if slot == self.last.len() {
-                    self.last.push(event as u32);
-                    continue;
-                }
-                let last = self.last[slot] as usize;
-                if (batch.times[event], batch.edges[event]) >= (batch.times[last], batch.edges[last]) {
-                    self.last[slot] = event as u32;
-                }
+        let Self { nodes, last, ends: (ends, slots) } = self;
+        ends.clear();
+        ends.extend(batch.src.iter().zip(batch.dst).flat_map(|(&src, &dst)| [src, dst]));
+        nodes.clear();
+        slots.clear();
+        nodes.insert_all(ends, slots);
+        last.clear();
+        for (end, &slot) in slots.iter().enumerate() {
+            let event = end / 2;
+            let Some(last) = last.get_mut(slot as usize) else {
+                last.push(event as u32);
+                continue;
+            };
+            let before = *last as usize;
+            if (batch.times[event], batch.edges[event]) >= (batch.times[before], batch.edges[before]) {
+                *last = event as u32;
             }
         }
     }
@@ -95,7 +100,7 @@ impl TgnState {
     /// is the row of `touched.nodes()[i]` after its pending message (`memory_dim` values).
     ///
     /// A row with a value that is not finite is not written, and the node keeps the one it has. Returns
-    /// how many rows were refused. Without memory there are only the times of the events to write.
+    /// how many rows were refused. Without memory there are only the times of the events to write, and walks to count.
     pub fn remember<'r>(
         &mut self,
         batch: &Interactions<'_>,
@@ -103,6 +108,9 @@ impl TgnState {
         fresh: impl Fn(usize) -> &'r [f32],
     ) -> usize {
         let refused = self.write_back(batch, touched, fresh);
+        if let Some(walks) = &mut self.walks {
+            walks.observe(batch.src, batch.dst, batch.times);
+        }
         if self.memory.dimension() > 0 {
             for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
                 let (other, edge, time) = batch.of(node, last as usize);

@@ -1,9 +1,9 @@
 //! Everything a model knows about a stream besides its weights: memory, pending messages, and the time
 //! the stream began. A model without memory has rows without values, which tell when each node had its last event, and
-//! no messages.
+//! no messages. A model of walks has those as well ([`WalkState`]).
 //!
-//! The two halves belong together: memory without the pending messages forgets the last event of every
-//! node, so they are reset, copied and stored as one.
+//! All of it belongs together: memory without the pending messages forgets the last event of every node, so they are
+//! reset, copied and stored as one.
 //!
 //! A node that was never updated counts as updated when the stream began (the paper's tau = 0 for data
 //! whose first event has time 0), so nothing depends on where a stream's clock has its zero.
@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use thiserror::Error;
 
 use super::rows::NodeRows;
+use super::walk::WalkState;
 use super::{Mailbox, Needs, NodeMemory, tables};
 use crate::event::{EventTime, NodeId};
 
@@ -38,6 +39,8 @@ pub struct TgnState {
     pub mailbox: Mailbox,
     /// Time of the first event; `None` before it.
     pub origin: Option<EventTime>,
+    /// Walks, in a model that scores pairs by them.
+    pub walks: Option<WalkState>,
 }
 
 /// A stored state that cannot be used.
@@ -47,10 +50,12 @@ pub enum StateError {
     #[error("the stored state cannot be read: {0}")]
     Read(#[from] std::io::Error),
     /// The bytes are something else.
-    #[error("these bytes are no stored state (they begin with {found:#018x}, expected {MAGIC:#018x})")]
+    #[error("these bytes are no stored state (they begin with {found:#018x}, expected {expected:#018x})")]
     Magic {
         /// The first eight bytes.
         found: u64,
+        /// What they should be.
+        expected: u64,
     },
     /// The state belongs to a model of another shape.
     #[error("the stored state has {table} rows of {found} values, this model has {expected}")]
@@ -75,9 +80,10 @@ impl TgnState {
     #[must_use]
     pub fn new(needs: &Needs) -> Self {
         Self {
-            memory: NodeMemory::new(needs.memory_dim),
+            memory: NodeMemory::new(kept_dim(needs)),
             mailbox: Mailbox::new(needs.mail_dim),
             origin: None,
+            walks: needs.walks.as_ref().map(WalkState::new),
         }
     }
 
@@ -86,6 +92,9 @@ impl TgnState {
         self.memory.reset();
         self.mailbox.reset();
         self.origin = None;
+        if let Some(walks) = &mut self.walks {
+            walks.reset();
+        }
     }
 
     /// Forgets nodes, as if no event had named them, and the messages that wait for others and hold their rows.
@@ -94,6 +103,9 @@ impl TgnState {
         for &node in nodes {
             self.memory.forget(node);
             self.mailbox.forget(node);
+        }
+        if let Some(walks) = &mut self.walks {
+            walks.forget(nodes);
         }
         let mut gone = nodes.to_vec();
         gone.sort_unstable();
@@ -127,7 +139,7 @@ impl TgnState {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.memory.bytes() + self.mailbox.bytes()
+        self.memory.bytes() + self.mailbox.bytes() + self.walks.as_ref().map_or(0, WalkState::bytes)
     }
 
     /// Writes the state; [`Self::read`] restores it bit for bit.
@@ -147,7 +159,8 @@ impl TgnState {
         tables::write_table(out, edges)?;
         tables::write_table(out, times)?;
         tables::write_table(out, others)?;
-        self.mailbox.part_tables().iter().try_for_each(|table| tables::write_table(out, table))
+        self.mailbox.part_tables().iter().try_for_each(|table| tables::write_table(out, table))?;
+        self.walks.as_ref().map_or(Ok(()), |walks| walks.write(out))
     }
 
     /// Reads the state of a model with these needs.
@@ -159,9 +172,10 @@ impl TgnState {
         let mail_dim = match found {
             MAGIC | MAGIC_WITHOUT_PARTS | MAGIC_WITHOUT_OTHERS => needs.mail_dim,
             MAGIC_WITH_FEATURES => needs.memory_dim + needs.edge_row_dim,
-            found => return Err(StateError::Magic { found }),
+            found => return Err(StateError::Magic { found, expected: MAGIC }),
         };
-        let widths = [("memory", needs.memory_dim), ("mailbox", mail_dim)];
+        let width = kept_dim(needs);
+        let widths = [("memory", width), ("mailbox", mail_dim)];
         for (table, expected) in widths {
             let found = tables::read_u64(input)?;
             if found != expected as u64 {
@@ -169,7 +183,6 @@ impl TgnState {
             }
         }
         let origin: Vec<EventTime> = tables::read_table(input)?;
-        let width = needs.memory_dim;
         let (rows, updated) = (NodeRows::read(width, width, input)?, tables::read_table(input)?);
         let memory = NodeMemory::from_tables(rows, updated).ok_or(StateError::Lengths { table: "memory" })?;
         let mails = NodeRows::read(needs.mail_dim, mail_dim, input)?;
@@ -185,8 +198,14 @@ impl TgnState {
         let mailbox = Mailbox::from_tables(mails, edges, times, others)
             .and_then(|mailbox| mailbox.with_parts(parts))
             .ok_or(StateError::Lengths { table: "mailbox" })?;
-        Ok(Self { memory, mailbox, origin: origin.first().copied() })
+        let walks = needs.walks.map(|options| WalkState::read(&options, input)).transpose()?;
+        Ok(Self { memory, mailbox, origin: origin.first().copied(), walks })
     }
+}
+
+/// Values of a row of memory. Rows that are made of walks are not kept.
+fn kept_dim(needs: &Needs) -> usize {
+    if needs.walks.is_some() { 0 } else { needs.memory_dim }
 }
 
 #[cfg(test)]

@@ -10,10 +10,12 @@
 //!
 //! Knows nothing of features, memories and models.
 
+mod card;
 mod draw;
 mod layers;
 mod part;
 
+pub use card::{CudaLayer, CudaLayers};
 pub use layers::{Layer, Layers};
 use part::Part;
 use rayon::prelude::*;

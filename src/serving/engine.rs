@@ -30,7 +30,7 @@ use crate::nn::{Mode, Tape, TapePool};
 use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
 /// Nodes or pairs computed at a time; bounds the memory of a query.
-const CHUNK_ROWS: usize = 512;
+pub(super) const CHUNK_ROWS: usize = 512;
 
 /// Sets of buffers kept for the next queries.
 const SHELF_MAX: usize = 64;
@@ -55,8 +55,8 @@ pub struct QueryEngine {
 
 /// Buffers of one query.
 #[derive(Default)]
-struct Scratch {
-    pool: TapePool,
+pub(super) struct Scratch {
+    pub pool: TapePool,
     neighborhood: Neighborhood,
     rows: GatheredRows,
 }
@@ -119,11 +119,27 @@ impl QueryEngine {
         at: Option<EventTime>,
         unknown: UnknownKeys,
     ) -> Result<EmbeddingAnswer, QueryError> {
+        only(self.embeddings_of(&[(keys, unknown)], at)?)
+    }
+
+    /// As [`embeddings`](Self::embeddings), for several questions in one pass: one answer each, in order. Every node is
+    /// embedded once, however many questions name it.
+    ///
+    /// # Errors
+    /// As [`embeddings`](Self::embeddings), for all of them.
+    pub fn embeddings_of(
+        &self,
+        questions: &[(&[NodeKey], UnknownKeys)],
+        at: Option<EventTime>,
+    ) -> Result<Vec<EmbeddingAnswer>, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
         let at = self.time_or_now(at);
-        let ids: Vec<Option<NodeId>> = keys.iter().map(|key| self.lookup(key, unknown)).collect();
-        let asked = distinct(ids.iter().flatten().copied());
+        let ids = |&(keys, unknown): &(&[NodeKey], UnknownKeys)| -> Vec<Option<NodeId>> {
+            keys.iter().map(|key| self.lookup(key, unknown)).collect()
+        };
+        let ids: Vec<_> = questions.iter().map(ids).collect();
+        let asked = distinct(ids.iter().flatten().flatten().copied());
         let dimension = weights.model().needs().embedding_dim;
         let cold = self.cold(&asked);
         let vectors = self.embed(&weights, asked.nodes(), at)?;
@@ -135,9 +151,12 @@ impl QueryEngine {
             let (last_event, cold) = (self.graph.last_event(id)?, is_cold(id, &asked, &cold));
             Ok::<_, SpillError>(NodeEmbedding::Found { vector: vector.to_vec(), last_event, cold })
         };
-        let embeddings = ids.into_iter().map(|id| id.map_or(Ok(NodeEmbedding::Unknown), found));
-        let embeddings = embeddings.collect::<Result<_, _>>().map_err(GatherError::from)?;
-        Ok(EmbeddingAnswer { at, dimension, embeddings, freshness })
+        let answer = |ids: Vec<Option<NodeId>>| {
+            let embeddings = ids.into_iter().map(|id| id.map_or(Ok(NodeEmbedding::Unknown), found));
+            let embeddings = embeddings.collect::<Result<_, _>>().map_err(GatherError::from)?;
+            Ok(EmbeddingAnswer { at, dimension, embeddings, freshness })
+        };
+        ids.into_iter().map(answer).collect()
     }
 
     /// How likely an event from the first to the second node of each pair is at time `at`; without a time,
@@ -151,17 +170,34 @@ impl QueryEngine {
         at: Option<EventTime>,
         unknown: UnknownKeys,
     ) -> Result<ScoreAnswer, QueryError> {
+        only(self.link_scores_of(&[(pairs, unknown)], at)?)
+    }
+
+    /// As [`link_scores`](Self::link_scores), for several questions in one pass: one answer each, in order.
+    ///
+    /// # Errors
+    /// As [`link_scores`](Self::link_scores), for all of them.
+    pub fn link_scores_of(
+        &self,
+        questions: &[(&[(NodeKey, NodeKey)], UnknownKeys)],
+        at: Option<EventTime>,
+    ) -> Result<Vec<ScoreAnswer>, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
         let at = self.time_or_now(at);
-        let lookup = |(src, dst): &(NodeKey, NodeKey)| (self.lookup(src, unknown), self.lookup(dst, unknown));
-        let ids: Vec<_> = pairs.iter().map(lookup).collect();
-        let known: Vec<_> = ids.iter().filter_map(|&(src, dst)| src.zip(dst)).collect();
+        let ids = |&(pairs, unknown): &(&[(NodeKey, NodeKey)], UnknownKeys)| -> Vec<_> {
+            pairs.iter().map(|(src, dst)| (self.lookup(src, unknown), self.lookup(dst, unknown))).collect()
+        };
+        let ids: Vec<_> = questions.iter().map(ids).collect();
+        let known: Vec<_> = ids.iter().flatten().filter_map(|&(src, dst)| src.zip(dst)).collect();
         let asked = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
         let cold_ones = self.cold(&asked);
-        let vectors = self.embed(&weights, asked.nodes(), at)?;
-        let mut probabilities = self.score(&weights, &asked, &vectors, &known).into_iter();
-        let score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
+        let probabilities = match weights.model().walk() {
+            Some(network) => self.score_walks(&weights, network, &known, at),
+            None => self.score(&weights, &asked, &self.embed(&weights, asked.nodes(), at)?, &known),
+        };
+        let mut probabilities = probabilities.into_iter();
+        let mut score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
             Some((src, dst)) => match probabilities.next().filter(|probability| probability.is_finite()) {
                 Some(probability) => {
                     let cold = [src, dst].iter().any(|&end| is_cold(end, &asked, &cold_ones));
@@ -171,8 +207,11 @@ impl QueryEngine {
             },
             None => PairScore::Unknown { src: src.is_none(), dst: dst.is_none() },
         };
-        let scores = ids.into_iter().map(score).collect();
-        Ok(ScoreAnswer { at, scores, freshness })
+        let mut answer = |ids: Vec<_>| {
+            let scores = ids.into_iter().map(&mut score).collect();
+            ScoreAnswer { at, scores, freshness }
+        };
+        Ok(ids.into_iter().map(&mut answer).collect())
     }
 
     /// What is known of a node, with its `neighbors` newest neighbors; `None` if no event ever named it.
@@ -234,7 +273,8 @@ impl QueryEngine {
             self.states.gather(nodes, memory.data_mut());
             let memory = tape.constant(memory);
             let last_event = &|node| self.states.updated(node);
-            let input = EmbeddingInput { neighborhood, rows, last_event, dropout: [0, 0] };
+            let origin = self.states.origin();
+            let input = EmbeddingInput { neighborhood, rows, last_event, origin, dropout: [0, 0] };
             let embeddings = model.embed(&mut tape, memory, &input);
             vectors.extend_from_slice(tape.value(embeddings).data());
         }
@@ -307,16 +347,21 @@ impl QueryEngine {
         probabilities
     }
 
-    fn take_scratch(&self) -> Scratch {
+    pub(super) fn take_scratch(&self) -> Scratch {
         self.shelf.lock().pop().unwrap_or_default()
     }
 
-    fn put_back(&self, scratch: Scratch) {
+    pub(super) fn put_back(&self, scratch: Scratch) {
         let mut shelf = self.shelf.lock();
         if shelf.len() < SHELF_MAX {
             shelf.push(scratch);
         }
     }
+}
+
+/// The answer to the one question that was asked.
+fn only<A>(answers: Vec<A>) -> Result<A, QueryError> {
+    answers.into_iter().next().ok_or(QueryError::NotReady)
 }
 
 /// The distinct nodes a query asks about; a node's slot is the row of its embedding.

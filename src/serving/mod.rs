@@ -6,12 +6,15 @@
 
 mod answer;
 mod engine;
+mod pairs;
 mod progress;
 mod states;
+mod walks;
 
 pub use answer::{
     EmbeddingAnswer, NodeAnswer, NodeEmbedding, NodeNeighbor, PairScore, QueryError, ScoreAnswer, UnknownKeys,
 };
 pub use engine::QueryEngine;
+pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};
 pub use states::NodeStates;

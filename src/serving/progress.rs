@@ -5,8 +5,9 @@
 //! are queries. A query that must not hold a thread while it waits leaves a hook and is told of every step.
 //! Knows nothing of why a loop is slow.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -51,6 +52,39 @@ impl Post {
     }
 }
 
+/// When records came to a post, for those that have not passed the next one: by the process's own clock, so what clocks
+/// of producers say does not matter. Records that come within [`GRAIN`] of each other share an entry.
+#[derive(Default)]
+struct Arrivals(VecDeque<(Instant, u64)>);
+
+/// How finely arrivals are told apart.
+const GRAIN: Duration = Duration::from_millis(5);
+/// Entries at most, five minutes of them; of what has waited for longer only that is known.
+const ARRIVALS_MAX: usize = 60_000;
+
+impl Arrivals {
+    /// The records below `end` that were not there yet have come.
+    fn come(&mut self, end: u64, now: Instant) {
+        match self.0.back_mut() {
+            Some((_, last)) if end <= *last => {}
+            Some((at, last)) if now.saturating_duration_since(*at) < GRAIN => *last = end,
+            _ => {
+                if self.0.len() == ARRIVALS_MAX {
+                    self.0.pop_front();
+                }
+                self.0.push_back((now, end));
+            }
+        }
+    }
+
+    /// When the record at `position` came, if it has; nobody asks about an earlier one any more.
+    fn of(&mut self, position: u64) -> Option<Instant> {
+        let before = self.0.partition_point(|&(_, end)| end <= position);
+        self.0.drain(..before.min(self.0.len().saturating_sub(1)));
+        self.0.front().filter(|&&(_, end)| end > position).map(|&(at, _)| at)
+    }
+}
+
 /// Positions of the loops.
 pub struct Progress {
     durable: Post,
@@ -59,13 +93,15 @@ pub struct Progress {
     /// [`EventTime::MIN`] stands for none.
     watermark: AtomicI64,
     kept: Mutex<Kept>,
+    /// Of what is indexed.
+    arrivals: Mutex<Arrivals>,
 }
 
 impl Default for Progress {
     fn default() -> Self {
         let watermark = AtomicI64::new(EventTime::MIN.0);
         let [durable, indexed, learned] = [(); 3].map(|()| Post::default());
-        Self { durable, indexed, learned, watermark, kept: Mutex::default() }
+        Self { durable, indexed, learned, watermark, kept: Mutex::default(), arrivals: Mutex::default() }
     }
 }
 
@@ -99,6 +135,7 @@ impl Progress {
 
     /// Every record below `end` is in the graph.
     pub fn set_indexed(&self, end: EdgeId) {
+        self.arrivals.lock().come(end.0, Instant::now());
         self.indexed.pass(end);
     }
 
@@ -156,6 +193,13 @@ impl Progress {
         self.indexed().0.saturating_sub(learned.0)
     }
 
+    /// How long the record at `position` has been in the graph, to some milliseconds; zero if it is not there yet.
+    /// Asked by the one that learns, with positions that grow.
+    #[must_use]
+    pub fn waited(&self, position: EdgeId) -> Duration {
+        self.arrivals.lock().of(position.0).map_or(Duration::ZERO, |at| at.elapsed())
+    }
+
     /// Waits until every record below `position` is in the node states; `false` if `timeout` passes
     /// first.
     #[must_use]
@@ -203,6 +247,26 @@ mod tests {
             progress.set_learned(EdgeId(10));
             assert!(waiter.join().unwrap());
         });
+    }
+
+    #[test]
+    fn a_record_has_waited_since_it_came_whatever_came_after() {
+        let (start, mut arrivals) = (Instant::now(), Arrivals::default());
+        let at = |ms| start + Duration::from_millis(ms);
+        for (end, ms) in [(10, 0), (20, 1), (20, 50), (30, 100), (25, 150), (40, 200)] {
+            arrivals.come(end, at(ms));
+        }
+        assert_eq!(arrivals.of(0), Some(at(0)));
+        assert_eq!(arrivals.of(19), Some(at(0)), "within the grain");
+        assert_eq!(arrivals.of(20), Some(at(100)));
+        assert_eq!(arrivals.of(39), Some(at(200)));
+        assert_eq!(arrivals.of(40), None, "it has not come");
+        assert_eq!(arrivals.0.len(), 1, "what was passed is forgotten");
+        for i in 0..2 * ARRIVALS_MAX as u64 {
+            arrivals.come(100 + i, at(1_000 + 10 * i));
+        }
+        assert_eq!(arrivals.0.len(), ARRIVALS_MAX);
+        assert!(Progress::new().waited(EdgeId(0)) == Duration::ZERO);
     }
 
     #[test]

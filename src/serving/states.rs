@@ -5,9 +5,14 @@
 //! each; rows of one answer may come from different publications. The list of chunks has a lock of its
 //! own, taken for writing only when nodes appear beyond the last chunk. No call waits for a training
 //! step.
+//!
+//! Models of walks publish beside the rows of nodes when pairs were last seen, and when the stream began.
+
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::RwLock;
 
+use super::PairStates;
 use crate::event::{EventTime, NodeId};
 
 /// Nodes per lock.
@@ -17,6 +22,10 @@ const CHUNK_ROWS: usize = 256;
 pub struct NodeStates {
     dimension: usize,
     chunks: RwLock<Vec<RwLock<Chunk>>>,
+    /// When pairs were last seen.
+    pub pairs: PairStates,
+    /// [`EventTime::MIN`] stands for none.
+    origin: AtomicI64,
 }
 
 struct Chunk {
@@ -28,7 +37,8 @@ impl NodeStates {
     /// No rows yet; every row has `dimension` values.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self { dimension, chunks: RwLock::new(Vec::new()) }
+        let origin = AtomicI64::new(EventTime::MIN.0);
+        Self { dimension, chunks: RwLock::new(Vec::new()), pairs: PairStates::default(), origin }
     }
 
     /// Values per row.
@@ -50,6 +60,18 @@ impl NodeStates {
             chunk.rows[place * self.dimension..][..self.dimension].copy_from_slice(row);
             chunk.updated[place] = Some(updated);
         }
+    }
+
+    /// Makes `origin` the time of the first event.
+    pub fn set_origin(&self, origin: EventTime) {
+        self.origin.store(origin.0, Ordering::Release);
+    }
+
+    /// Time of the first event, if it was published.
+    #[must_use]
+    pub fn origin(&self) -> Option<EventTime> {
+        let origin = EventTime(self.origin.load(Ordering::Acquire));
+        (origin != EventTime::MIN).then_some(origin)
     }
 
     /// When the published row of `node` was last changed by an event; `None` if none was published.
@@ -93,11 +115,11 @@ impl NodeStates {
         }
     }
 
-    /// Bytes held by rows and their update times.
+    /// Bytes held by rows and their update times, and by pairs.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let per_node = self.dimension * size_of::<f32>() + size_of::<Option<EventTime>>();
-        self.chunks.read().len() * CHUNK_ROWS * per_node
+        self.chunks.read().len() * CHUNK_ROWS * per_node + self.pairs.bytes()
     }
 
     fn grow_to(&self, count: usize) {

@@ -3,7 +3,7 @@
 //! A [`Contender`] scores a batch from the state before it and then takes it in; one that is [`Trainable`]
 //! also learns over epochs. [`dyglib`] is the published protocol of average precision, [`mrr`] ranks one
 //! positive against many, [`node_label`] reads labels of nodes out of a frozen model, [`prequential`]
-//! tests and then trains on every batch of a stream once. [`baseline`], [`learned`] and [`walk`] are the
+//! tests and then trains on every batch of a stream once. [`baseline`] and [`learned`] are the
 //! contenders. Prints and reads nothing; the caller watches through a callback.
 
 pub mod baseline;
@@ -16,7 +16,6 @@ pub mod mrr;
 pub mod node_label;
 mod pass;
 pub mod prequential;
-pub mod walk;
 
 pub use candidates::Candidates;
 pub use contender::{Contender, Epoch, EpochBatches, EpochRecord, Scores, Trainable};

@@ -1,7 +1,7 @@
 //! What [`Trainer`] computes without learning: embeddings, scores that leave no trace, and rows to publish.
 
 use super::prepare::{PreparedBatch, gather_mails, look_around};
-use super::step::forward;
+use super::step::{forward, score_pairs};
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
@@ -69,6 +69,9 @@ impl Trainer {
         queries: &[RankQuery<'_>],
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let mut scratch = self.scratch.lock();
+        if self.state.walks.is_some() {
+            return Ok(self.score_walks(&mut scratch.pool, queries));
+        }
         scratch.neighborhood.clear();
         let (mut src, mut dst, mut rows) = (Vec::new(), Vec::new(), 0);
         for query in queries {
@@ -87,10 +90,23 @@ impl Trainer {
             let scores = self.model.logits(tape, embeddings, src, dst);
             logits.extend_from_slice(tape.value(scores).data());
         })?;
-        let mut rest = logits.as_slice();
-        let own =
-            |query: &RankQuery<'_>| rest.split_off(..query.candidates.len()).unwrap_or_default().to_vec();
-        Ok(queries.iter().map(own).collect())
+        Ok(by_query(queries, &logits))
+    }
+
+    /// The same by the walks of each source and its candidates.
+    fn score_walks(&self, pool: &mut TapePool, queries: &[RankQuery<'_>]) -> Vec<Vec<f32>> {
+        let (mut src, mut dst, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        for query in queries {
+            dst.extend_from_slice(query.candidates);
+            src.resize(dst.len(), query.src);
+            times.resize(dst.len(), query.time);
+        }
+        if dst.is_empty() {
+            return vec![Vec::new(); queries.len()];
+        }
+        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
+        let logits = self.model.walk_logits(&mut tape, &self.state, (&src, &dst), &times);
+        by_query(queries, logits.map_or(&[], |logits| tape.value(logits).data()))
     }
 
     /// Logits of the positives and of the negatives beside them, with the weights and the state as
@@ -124,10 +140,8 @@ impl Trainer {
         }
         let pool = &mut self.scratch.lock().pool;
         let mut tape = Tape::pooled(&self.device, &model.parameters, Mode::Inference, pool);
-        let done = forward(model, &mut tape, &self.state, batch.gathered(), [0, 0]);
-        let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
-        let logits = model.logits(&mut tape, done.embeddings, src, dst);
-        let mut positive = tape.value(logits).data().to_vec();
+        let scored = score_pairs(model, &mut tape, &self.state, batch, [0, 0]);
+        let mut positive = tape.value(scored.logits).data().to_vec();
         let negative = positive.split_off(batch.positives().src.len());
         Ok((positive, negative))
     }
@@ -236,4 +250,10 @@ impl Trainer {
             }
         }
     }
+}
+
+/// The logits of each query's candidates, out of those of all.
+fn by_query(queries: &[RankQuery<'_>], mut logits: &[f32]) -> Vec<Vec<f32>> {
+    let own = |query: &RankQuery<'_>| logits.split_off(..query.candidates.len()).unwrap_or_default().to_vec();
+    queries.iter().map(own).collect()
 }

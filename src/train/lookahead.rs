@@ -80,6 +80,7 @@ impl<F: FnMut(&Preparer, &mut PreparedBatch) -> Result<bool, TrainError> + Send>
 /// Batches on their way to their steps.
 pub struct Lookahead {
     helper: Helper,
+    publishes: bool,
     /// In order; all are sampled, and only the first may be gathered.
     queue: VecDeque<PreparedBatch>,
     spare: Vec<PreparedBatch>,
@@ -102,7 +103,13 @@ impl Lookahead {
     /// Prepares with `helper`.
     #[must_use]
     pub fn new(helper: Helper) -> Self {
-        Self { helper, queue: VecDeque::new(), spare: Vec::new() }
+        Self { helper, publishes: false, queue: VecDeque::new(), spare: Vec::new() }
+    }
+
+    /// The same, for steps whose nodes are published.
+    #[must_use]
+    pub fn publishing(self) -> Self {
+        Self { publishes: true, ..self }
     }
 
     /// Takes a step with every batch of `source`, in order, and lets `each` hear of it. `world` is where rows are
@@ -114,10 +121,26 @@ impl Lookahead {
         &mut self,
         trainer: &mut Trainer,
         world: &World<'_>,
+        source: impl Source,
+        each: impl FnMut(Turn<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.run_by(trainer, world, source, Trainer::step_prepared, each)
+    }
+
+    /// As [`Self::run`], with `step` in place of the trainer's own, which it takes among what else it does.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_by<E: From<TrainError>>(
+        &mut self,
+        trainer: &mut Trainer,
+        world: &World<'_>,
         mut source: impl Source,
+        mut step: impl FnMut(&mut Trainer, &PreparedBatch) -> Result<StepReport, TrainError>,
         mut each: impl FnMut(Turn<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let preparer = trainer.preparer();
+        let preparer = if self.publishes { preparer.publishing() } else { preparer };
         self.spare.extend(self.queue.drain(..));
         loop {
             let mut clock = Instant::now();
@@ -139,7 +162,7 @@ impl Lookahead {
             let late = clock.elapsed().as_secs_f64();
             let (queue, spare) = (&mut self.queue, &mut self.spare);
             let prepare = || ahead(&preparer, world, queue, spare, &mut source);
-            let (prepared, report, waited) = self.helper.beside(prepare, || trainer.step_prepared(&batch));
+            let (prepared, report, waited) = self.helper.beside(prepare, || step(trainer, &batch));
             let seconds = super::prepare::lap(&mut clock);
             each(Turn { batch: &batch, report: report?, seconds, waited_seconds: late + waited })?;
             prepared?;

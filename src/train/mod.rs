@@ -4,7 +4,6 @@
 //! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`DestinationPool`] is where its
 //! random negatives come from.
 //! [`schedule`] is the course of its step size, [`replay`] what it trains on again.
-//! [`WalkTrainer`] is the same for the model that samples nothing.
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
@@ -25,7 +24,6 @@ pub mod schedule;
 mod step;
 pub mod stream;
 mod trainer;
-mod walk;
 
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
@@ -34,4 +32,3 @@ pub use trainer::{
     Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError, Trainer, TrainerOptions,
     World,
 };
-pub use walk::{WalkReport, WalkTrainer};

@@ -104,6 +104,14 @@ impl PreparedBatch {
         self.neighborhood.bytes() + self.rows.bytes()
     }
 
+    /// Sources and destinations of the events and, below them, of the negatives, and the times of both.
+    pub(super) fn pairs(&self) -> ([Vec<NodeId>; 2], Vec<EventTime>) {
+        let Pairs { src, dst } = &self.pairs;
+        let seed = |&i: &u32| self.neighborhood.seed(i as usize);
+        let (src, times) = src.iter().map(seed).unzip();
+        ([src, dst.iter().map(|i| seed(i).0).collect()], times)
+    }
+
     /// The nodes whose memory the step computes.
     pub(super) fn nodes(&self) -> &[NodeId] {
         match self.mode {
@@ -163,6 +171,8 @@ impl Preparer {
         batch.load(positives, world.view.since(), mode);
         if mode != StepMode::Remember && !positives.src.is_empty() {
             batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
+        }
+        if self.needs.samples() && mode != StepMode::Remember && !positives.src.is_empty() {
             draw(&self.needs, world, &mut batch.neighborhood)?;
             batch.sample_seconds = lap(&mut clock);
             batch.neighborhood.number();

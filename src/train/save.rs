@@ -20,6 +20,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"EVGTRNR2");
 /// First bytes of one that does not name its model: it is a TGN. It is read as well.
 const MAGIC_WITHOUT_NAME: u64 = u64::from_le_bytes(*b"EVGTRNR1");
 
+/// Most of a foreign model's name that is told, in characters.
+const NAME_CHARS_MAX: usize = 40;
+
 /// A saved trainer that cannot be used.
 #[derive(Debug, Error)]
 pub enum LoadError {
@@ -97,7 +100,8 @@ impl Trainer {
         };
         let wanted = options.model.name();
         if saved != wanted.as_bytes() {
-            return Err(LoadError::Model { saved: String::from_utf8_lossy(&saved).into_owned(), wanted });
+            let saved = String::from_utf8_lossy(&saved).chars().take(NAME_CHARS_MAX).collect();
+            return Err(LoadError::Model { saved, wanted });
         }
         let saved: Vec<f64> = tables::read_table(input)?;
         for (i, (option, wanted)) in options.model.as_fields().into_iter().enumerate() {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::prepare::{PreparedBatch, lap};
 use super::trainer::{Negatives, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World};
+use crate::model::walk::WalkState;
 use crate::model::{EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
 use crate::nn::{Gradients, Mode, Tape, Var};
 
@@ -20,6 +21,14 @@ pub(super) struct Forward {
     pub embeddings: Var,
 }
 
+/// What scoring the pairs of a batch leaves on the tape.
+pub(super) struct Scored {
+    /// `[pairs, 1]`, positives first.
+    pub logits: Var,
+    /// As in [`Forward`]; `None` where no memory was read.
+    fresh: Option<Var>,
+}
+
 pub(super) fn forward(
     model: &Model,
     tape: &mut Tape<'_>,
@@ -29,8 +38,29 @@ pub(super) fn forward(
 ) -> Forward {
     let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), rows.mails());
     let last_event = &|node| state.last_event(node);
-    let embeddings = model.embed(tape, fresh, &EmbeddingInput { neighborhood, rows, last_event, dropout });
+    let origin = state.walks.as_ref().and_then(WalkState::origin);
+    let input = EmbeddingInput { neighborhood, rows, last_event, origin, dropout };
+    let embeddings = model.embed(tape, fresh, &input);
     Forward { fresh, embeddings }
+}
+
+/// Scores the pairs of a batch: by their walks where the model counts those, else by embeddings.
+pub(super) fn score_pairs(
+    model: &Model,
+    tape: &mut Tape<'_>,
+    state: &TgnState,
+    batch: &PreparedBatch,
+    dropout: [u64; 2],
+) -> Scored {
+    if state.walks.is_some() {
+        let ([src, dst], times) = batch.pairs();
+        if let Some(logits) = model.walk_logits(tape, state, (&src, &dst), &times) {
+            return Scored { logits, fresh: None };
+        }
+    }
+    let done = forward(model, tape, state, batch.gathered(), dropout);
+    let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
+    Scored { logits: model.logits(tape, done.embeddings, src, dst), fresh: Some(done.fresh) }
 }
 
 impl Trainer {
@@ -122,9 +152,8 @@ impl Trainer {
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
-        let done = forward(&self.model, &mut tape, &self.state, batch.gathered(), dropout);
-        let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
-        let logits = self.model.logits(&mut tape, done.embeddings, src, dst);
+        let scored = score_pairs(&self.model, &mut tape, &self.state, batch, dropout);
+        let logits = scored.logits;
         let n = batch.positives().src.len();
         let (happened, made_up) = (tape.rows(logits, 0..n), tape.rows(logits, n..2 * n));
         let positive_loss = tape.bce_with_logits(happened, &vec![1.0; n]);
@@ -135,10 +164,12 @@ impl Trainer {
         report.positive.extend_from_slice(&scores[..n]);
         report.negative.extend_from_slice(&scores[n..]);
         fresh.clear();
-        for &node in batch.touched() {
-            // Positives are seeds, so each has a slot.
-            let slot = batch.neighborhood.nodes().slot(node).unwrap_or_default();
-            fresh.extend_from_slice(tape.value(done.fresh).row(slot as usize));
+        if let Some(rows) = scored.fresh.map(|rows| tape.value(rows)) {
+            for &node in batch.touched() {
+                // Positives are seeds, so each has a slot.
+                let slot = batch.neighborhood.nodes().slot(node).unwrap_or_default();
+                fresh.extend_from_slice(rows.row(slot as usize));
+            }
         }
         phases.forward = lap(&mut clock);
         if !report.loss.is_finite() {
@@ -172,6 +203,9 @@ impl Trainer {
 
     /// Applies the touched nodes' pending messages into the scratch buffer.
     fn refresh_touched(&mut self, batch: &PreparedBatch) {
+        if self.state.memory.dimension() == 0 {
+            return;
+        }
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let mails = batch.rows.mails();

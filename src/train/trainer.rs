@@ -296,6 +296,13 @@ impl Trainer {
         self.state.forget(nodes)
     }
 
+    /// Lets go what is known of pairs with nodes that were forgotten. It changes no score.
+    pub fn forget_pairs(&mut self, nodes: &[NodeId]) {
+        if let Some(walks) = &mut self.state.walks {
+            walks.forget_pairs(nodes);
+        }
+    }
+
     /// The weights as they are now; their version is the number of steps taken.
     #[must_use]
     pub fn weights(&self) -> Weights {

@@ -184,6 +184,45 @@ fn operators_are_answered() {
 }
 
 #[test]
+fn operators_do_things_from_this_machine_where_there_are_no_keys() {
+    let live = Live::start();
+    let made = live.post("/v1/admin/checkpoints", &json!({}));
+    assert_eq!(made.json(), json!({ "name": "3.checkpoint", "position": 3, "model_version": 1 }));
+    let put = |path: &str, body: &Value, more: &[(&str, &str)]| {
+        let headers = [&[("content-type", "application/json")], more].concat();
+        live.request("PUT", path, &headers, body.to_string().as_bytes())
+    };
+    let held = put("/v1/admin/sources/http", &json!({ "paused": true }), &[]);
+    assert_eq!(held.json(), json!({ "source": "http", "paused": true, "by": "local", "since_unix_ms": 1 }));
+    let gone = put("/v1/admin/sources/kafka%3At", &json!({ "paused": false }), &[]);
+    assert_eq!((gone.status, gone.error_type().as_str()), (404, "unknown_source"));
+    assert_eq!(gone.json()["details"], json!({ "known": ["http"] }));
+    assert!(gone.json()["error"].as_str().unwrap().contains("kafka:t"));
+    assert_eq!(live.get("/v1/admin/log-level").json()["configured"], "info");
+    for (level, status, kind) in [("loud", 422, "invalid"), ("full", 503, "not_done")] {
+        let refused = put("/v1/admin/log-level", &json!({ "level": level }), &[]);
+        assert_eq!((refused.status, refused.error_type().as_str()), (status, kind));
+    }
+    let odd = put("/v1/admin/sources/http", &json!({ "paused": true, "until": 5 }), &[]);
+    assert_eq!((odd.status, odd.error_type().as_str()), (422, "invalid"));
+    let page = put("/v1/admin/log-level", &json!({ "level": "info" }), &[("origin", "http://elsewhere")]);
+    assert_eq!((page.status, page.error_type().as_str()), (403, "local_only"), "a page of a browser");
+    let scrape = live.get("/metrics").text();
+    for (action, outcome, count) in [
+        ("checkpoint", "done", 1),
+        ("source", "done", 1),
+        ("source", "failed", 2),
+        ("log_level", "failed", 2),
+        ("log_level", "refused", 1),
+        ("log_level", "done", 0),
+    ] {
+        let line =
+            format!("evergraph_admin_actions_total{{action=\"{action}\",outcome=\"{outcome}\"}} {count}\n");
+        assert!(scrape.contains(&line), "{line} not in {scrape}");
+    }
+}
+
+#[test]
 fn every_error_has_its_status_and_one_shape() {
     let live = Live::with(|state| state.limits.batch_items = 3);
     let embed = "/v1/embeddings";
@@ -475,10 +514,15 @@ fn the_openapi_document_is_the_checked_in_one_and_lists_every_route() {
     let document: Value = serde_json::from_str(&document).unwrap();
     assert_eq!(live.get("/openapi.json").json(), document, "served as checked in");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 10);
+    assert_eq!(paths.len(), 13);
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
-            let answer = live.request(&method.to_uppercase(), &path.replace("{key}", "7"), &[], b"");
+            let answer = live.request(
+                &method.to_uppercase(),
+                &path.replace("{key}", "7").replace("{source}", "http"),
+                &[],
+                b"",
+            );
             assert!(![404, 405].contains(&answer.status), "{method} {path}: {}", answer.text());
         }
     }
@@ -580,6 +624,8 @@ fn who_dribbles_a_head_is_cut_off_and_makes_room() {
         assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
     }
     assert_eq!(live.get("/livez").status, 200);
+    let counted = live.metric("evergraph_http_refused_connections_total{reason=\"head_timeout\"}");
+    assert!(counted >= Some(8.0), "who was cut off is counted: {counted:?}");
 }
 
 #[test]

@@ -126,11 +126,22 @@ fn train_reads_the_same_however_it_is_prepared_and_on_any_number_of_threads() {
     let phases = beside["phase_seconds"].as_object().unwrap();
     let worked: f64 =
         ["forward", "backward", "optimizer", "memory"].map(|p| phases[p].as_f64().unwrap()).iter().sum();
-    assert!(worked > 0.0 && worked <= beside["epoch_seconds"].as_f64().unwrap(), "{beside}");
+    let around = ["gate", "publish"].map(|p| phases[p].as_f64().unwrap());
+    let seconds = beside["epoch_seconds"].as_f64().unwrap();
+    assert!(worked > 0.0 && worked + around.iter().sum::<f64>() <= seconds, "{beside}");
+    assert!(around.iter().all(|seconds| *seconds > 0.0), "judged and published: {beside}");
+    let share = beside["gate_ratio"].as_f64().unwrap();
+    assert!((share - around[0] / seconds).abs() < 1e-9, "{beside}");
+    assert!(beside["parts_bytes"]["published"].as_u64() > Some(0), "{beside}");
     assert!(beside["peak_resident_bytes"].as_u64() > beside["parts_bytes"]["node_memory"].as_u64());
     for other in [run("in-turn", "2"), run("beside", "1")] {
         assert_eq!((&other["verified"], &other["loss"]), (&beside["verified"], &beside["loss"]));
     }
+    let common = ["train", "--events", "events.csv", "--events-max", "1000", "--row-dimension", "5"];
+    let alone = figures(folder.path(), &[&common[..], &["--epochs", "2", "--alone", "--json", "-"]].concat());
+    assert_eq!(alone["loss"], beside["loss"], "who judges and reads changes nothing of what is learned");
+    assert_eq!(alone["phase_seconds"]["gate"], 0.0);
+    assert!(alone.get("gate_ratio").is_none() && alone["parts_bytes"]["published"] == 0, "{alone}");
 }
 
 #[test]
@@ -142,6 +153,10 @@ fn train_tells_which_model_it_trained_and_how_each_epoch_went() {
         let more = ["--model", model, "--embedding-dim", "20", "--epochs", "2", "--json", "-"];
         figures(folder.path(), &[&common[..], &more].concat())
     };
+    let walk = ["train", "--events", "events.csv", "--events-max", "600", "--model", "walk", "--json", "-"];
+    let walk = figures(folder.path(), &walk);
+    assert!((&walk["model"], &walk["rows_gathered"]) == (&"walk".into(), &0.into()), "{walk}");
+    assert!(["backward", "gate", "publish"].iter().all(|&p| walk["phase_seconds"][p].as_f64() > Some(0.0)));
     let (mixer, tgat) = (run("graphmixer"), run("tgat"));
     for (figures, model) in [(&mixer, "graphmixer"), (&tgat, "tgat")] {
         assert_eq!((&figures["model"], &figures["embedding_dim"]), (&model.into(), &20.into()));
@@ -254,6 +269,26 @@ fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
 }
 
 #[test]
+fn a_start_is_timed_on_a_log_that_was_learned_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path());
+    let args =
+        ["start", "--events", "events.csv", "--repeat", "3", "--runs", "2", "--data", ".", "--json", "-"];
+    let figures = figures(folder.path(), &args);
+    assert_eq!((&figures["bench"], &figures["events"]), (&"start".into(), &9_000.into()));
+    assert_eq!(figures["nodes"], 62, "squares leave 12 remainders by 30");
+    let median = |key: &str| figures[key]["median"].as_f64().unwrap();
+    assert!(median("ready_seconds") > 0.0 && median("open_seconds") > 0.0 && median("rebuild_seconds") > 0.0);
+    assert!(
+        figures["log_bytes"].as_u64().unwrap() > 9_000 && figures["resident_bytes"].as_u64().unwrap() > 0
+    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "its data is gone");
+    let refused =
+        bench(folder.path(), &["start", "--events", "events.csv", "--set", "learner.batch_evnts=3"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("batch_events"), "a setting is suggested");
+}
+
+#[test]
 fn what_cannot_be_measured_is_told() {
     let folder = tempfile::tempdir().unwrap();
     events(folder.path());
@@ -265,8 +300,8 @@ fn what_cannot_be_measured_is_told() {
         (vec!["serve", "--set", "graph.retentoin=3"], "retentoin"),
         (vec!["train", "--events", "events.csv", "--topology-budget", "lots"], "`lots` is no budget"),
         (
-            vec!["train", "--events", "events.csv", "--model", "walk"],
-            "--model walk learns no batches of samples",
+            vec!["train", "--events", "events.csv", "--model", "edgebank"],
+            "--model edgebank is a baseline and not trained",
         ),
         (vec!["cache"], "--events"),
         (vec!["cache", "--events", "nowhere.csv"], "nowhere.csv"),

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use evergraph::device::cuda::{Cuda, CudaOptions};
 use serde_json::Value;
 
 fn ops(folder: &Path, args: &[&str]) -> Output {
@@ -68,7 +69,7 @@ fn what_there_is_not_is_named_with_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     for (args, words) in [
         (&["--op", "gather_row"][..], &["gather_row:", "gather_rows", "reference_step"][..]),
-        (&["--device", "cuda"], &["--device cuda", "no CUDA kernels"]),
+        (&["--device", "cuda", "--op", "gru_cell"], &["gru_cell", "on a card gather_rows"]),
         (&["--device", "tpu"], &["tpu", "cuda"]),
         (&["--runs", "0"], &["--runs"]),
     ] {
@@ -79,6 +80,27 @@ fn what_there_is_not_is_named_with_what_there_is() {
     }
     let list = succeeds(folder.path(), &["--list"]);
     assert_eq!(String::from_utf8_lossy(&list.stdout).lines().count(), 20);
+}
+
+#[test]
+fn without_a_card_a_benchmark_for_one_says_what_is_missing() {
+    if Cuda::open(0, &CudaOptions::default()).is_ok() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // An event file is not even looked for.
+    for args in [&["ops"][..], &["sample", "--events", "nowhere.csv"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_evergraph"))
+            .arg("bench")
+            .args(args)
+            .args(["--device", "cuda"])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{args:?}: {said}");
+        assert!(said.contains("--device cuda") && said.contains("opening the card"), "{args:?}: {said}");
+    }
 }
 
 /// A case directory, as anyone else would read it.

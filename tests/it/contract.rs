@@ -6,11 +6,12 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-static DOCUMENT: LazyLock<Value> =
+/// The checked-in document.
+pub static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("openapi.json")).unwrap());
 
 /// Words that say nothing about validity, or nothing that types do not say already.
-const NOTES: [&str; 4] = ["description", "example", "examples", "format"];
+const NOTES: [&str; 7] = ["$schema", "default", "description", "example", "examples", "format", "title"];
 
 /// What is wrong with an answer, if anything. Methods and paths that are not in the document are not judged
 /// here; a 500 may come from every route and has the shape of an error.
@@ -40,7 +41,7 @@ fn responses(method: &str, path: &str) -> Option<&'static Value> {
 }
 
 /// Whether a value is what a schema says.
-fn fits(schema: &Value, value: &Value) -> Result<(), String> {
+pub fn fits(schema: &Value, value: &Value) -> Result<(), String> {
     let schema = schema.as_object().ok_or("a schema that is no object")?;
     for (word, rule) in schema {
         match word.as_str() {

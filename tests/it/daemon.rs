@@ -285,17 +285,21 @@ fn a_signal_ends_a_start_that_is_still_reading_the_log() {
 }
 
 /// A small file system that is full when its size is reached; needs root.
-struct SmallDisk<'a>(&'a Path);
+pub struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
-    fn mount(at: &'a Path, size: &str) -> Option<Self> {
+    pub fn mount(at: &'a Path, size: &str) -> Option<Self> {
         let options = format!("size={size}");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at).output();
         mounted.is_ok_and(|output| output.status.success()).then_some(Self(at))
     }
 
     fn resize(&self, size: &str) {
-        let options = format!("remount,size={size}");
+        self.remount(&format!("size={size}"));
+    }
+
+    pub fn remount(&self, how: &str) {
+        let options = format!("remount,{how}");
         assert!(Command::new("mount").args(["-o", &options]).arg(self.0).status().unwrap().success());
     }
 }

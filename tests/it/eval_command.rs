@@ -133,8 +133,8 @@ fn flags_that_make_no_sense_are_refused() {
             "--aggregator is for models with messages, tgn and jodie",
         ),
         (&["--model", "walk", "--walk-steps", "9"], "9 steps: there must be 1 to 4"),
-        (&["--model", "walk", "--walk-decay=-1"], "a decay of -1: it must be a finite number"),
-        (&["--model", "walk", "--walk-decay", "fast"], "write a rate such as 1e-6"),
+        (&["--model", "walk", "--walk-decay=-1"], "`-1` is no decay"),
+        (&["--model", "walk", "--walk-decay", "fast"], "write a rate per unit of time such as 1e-6"),
         (&["--model", "poptrack", "--half-life", "0"], "--half-life 0 is not above 0"),
         (
             &["--model", "poptrack", "--protocol", "mrr", "--negatives", "inductive"],

@@ -28,7 +28,7 @@ fn push(process: &Process, from: u64, count: u64) {
 
 fn list(data: &Path, more: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
-    let output = command.args(["model", "list", "--data-dir"]).arg(data).args(more).output().unwrap();
+    let output = command.args(["model", "list", "--data"]).arg(data).args(more).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

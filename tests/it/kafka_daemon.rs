@@ -19,7 +19,7 @@ use crate::protocol_edgebank::data_folder;
 const KILLS: usize = 20;
 
 /// A daemon that keeps its things in `data` and reads a topic from its start.
-fn daemon(broker: &Broker, topic: &str, data: &Path) -> Start {
+pub fn daemon(broker: &Broker, topic: &str, data: &Path) -> Start {
     let group = data.file_name().unwrap().to_string_lossy().into_owned();
     Start::in_dir(data)
         .set(&format!("ingest.kafka.brokers={}", broker.bootstrap()))
@@ -50,7 +50,7 @@ fn durable(process: &Process) -> u64 {
 }
 
 /// How the Kafka source stands.
-fn kafka(status: &Value) -> Value {
+pub fn kafka(status: &Value) -> Value {
     let sources = status["ingest"]["sources"].as_array().unwrap().iter();
     let mut kafka = sources.filter(|source| source["name"].as_str().unwrap().starts_with("kafka:"));
     kafka.next().unwrap_or_else(|| panic!("no Kafka source: {status:#}")).clone()
@@ -194,7 +194,8 @@ fn until_visible(process: &Process, node: &str) -> Duration {
 #[ignore = "needs the machine to itself; `make test` runs it alone"]
 fn all_of_wikipedia_is_read_learned_and_served() {
     const ALL: u64 = 157_474;
-    const PACED: u64 = 20_000;
+    /// Events at the end that come at a pace of so many a second.
+    const PACED: [(usize, f64); 2] = [(20_000, 1_000.0), (25_000, 5_000.0)];
     let (Some(source), Some(broker)) = (data_folder(), Broker::shared()) else { return };
     let mut text = String::new();
     let packed = std::fs::File::open(source.join("wikipedia.csv.gz")).unwrap();
@@ -206,16 +207,21 @@ fn all_of_wikipedia_is_read_learned_and_served() {
         .collect();
     assert_eq!(rows.len() as u64, ALL);
     let folder = tempfile::tempdir().unwrap();
-    let (fast, paced) = rows.split_at((ALL - PACED) as usize);
+    let (fast, mut rest) = rows.split_at(rows.len() - PACED.map(|(count, _)| count).iter().sum::<usize>());
+    let fast_count = fast.len() as u64;
     let fast = csv(folder.path().join("fast.csv"), fast.to_vec());
-    let paced = csv(folder.path().join("paced.csv"), paced.to_vec());
+    let paces = PACED.map(|(count, pace)| {
+        let (next, after) = rest.split_at(count);
+        rest = after;
+        (pace, csv(folder.path().join(format!("at-{pace}.csv")), next.to_vec()))
+    });
 
     let data = tempfile::tempdir().unwrap();
     let start = daemon(broker, "wikipedia", data.path()).set("learner.lag_events_max=1000000");
     let process = start.ready();
     let started = Instant::now();
     let sent = produce(&to_topic(broker, "wikipedia", 1, &fast), &mut |_| {}).unwrap();
-    assert_eq!(sent.sent, ALL - PACED);
+    assert_eq!(sent.sent, fast_count);
     process.wait_until("durable and indexed", |status| status["log"]["indexed_position"] == sent.sent);
     let indexed = started.elapsed().as_secs_f64();
     let status = process.wait_until_within(Duration::from_secs(900), "learned", |status| {
@@ -236,13 +242,25 @@ fn all_of_wikipedia_is_read_learned_and_served() {
     );
     assert!(number(&status, "average_precision") > number(&status, "edgebank_average_precision"));
 
-    // A daemon that has been stopped and goes on, so that its figures are those of this pace alone.
     assert!(process.terminate().success());
+
+    // With settings as delivered from here on.
+    let start = start.set("learner.lag_ms_max=1000").set("learner.lag_events_max=20000");
+    let mut all = sent.sent;
+    for (pace, file) in paces {
+        all = at_pace(broker, &start, all, pace, &file);
+    }
+    assert_eq!(log_of(data.path())["records"], all);
+}
+
+/// Produces a file at `pace` events a second to a daemon that goes on where it was stopped, so that its figures are those
+/// of this pace alone, with probes in between. Tells how old answers are; returns the length of the log.
+fn at_pace(broker: &Broker, start: &Start, before: u64, pace: f64, file: &Path) -> u64 {
     let process = start.ready();
-    let resumed = |status: &Value| status["learner"]["applied_position"] == sent.sent;
+    let resumed = |status: &Value| status["learner"]["applied_position"] == before;
     process.wait_until("as far as before", resumed);
-    let mut options = to_topic(broker, "wikipedia", 1, &paced);
-    options.events_per_second = Some(1_000.0);
+    let mut options = to_topic(broker, "wikipedia", 1, file);
+    options.events_per_second = Some(pace);
     // One producer for all: an idempotent one takes half a second to get its id, and events wait in it.
     let prober: BaseProducer = ClientConfig::new()
         .set("bootstrap.servers", broker.bootstrap())
@@ -250,37 +268,35 @@ fn all_of_wikipedia_is_read_learned_and_served() {
         .create()
         .unwrap();
     let mut probes: Vec<Duration> = Vec::new();
-    std::thread::scope(|scope| {
+    let sent = std::thread::scope(|scope| {
         let producing = scope.spawn(|| produce(&options, &mut |_| {}));
         while !producing.is_finished() {
-            let node = format!("probe-{}", probes.len());
+            let node = format!("probe-{before}-{}", probes.len());
             let event = format!("{{\"src\":\"{node}\",\"dst\":\"1\",\"ts\":9000000}}");
             prober.send(BaseRecord::<(), _>::to("wikipedia").payload(&event)).unwrap();
             prober.flush(Duration::from_secs(30)).unwrap();
             probes.push(until_visible(&process, &node));
             std::thread::sleep(Duration::from_millis(100));
         }
-        producing.join().unwrap().unwrap();
+        producing.join().unwrap().unwrap().sent
     });
-    let all = ALL + probes.len() as u64;
+    let all = before + sent + probes.len() as u64;
     let status = process.wait_until("all learned", |status| status["learner"]["applied_position"] == all);
-    let (p50, p99) =
-        (number(&status, "event_to_visible_p50_seconds"), number(&status, "event_to_visible_p99_seconds"));
+    let number = |key: &str| status["learner"][key].as_f64().unwrap();
+    let (p50, p99) = (number("event_to_visible_p50_seconds"), number("event_to_visible_p99_seconds"));
     probes.sort_unstable();
     let probe = |percent: usize| probes[(probes.len() * percent / 100).min(probes.len() - 1)];
     eprintln!(
-        "at 1,000 events/s: event to visible p50 {p50:.3} s, p99 {p99:.3} s (all events); \
-         acknowledged to answered p50 {:?}, p99 {:?} ({} probes)",
+        "at {pace:.0} events/s: event to visible p50 {p50:.3} s, p99 {p99:.3} s (all events); acknowledged to answered \
+         p50 {:?}, p99 {:?} ({} probes); {} of {} events trained on",
         probe(50),
         probe(99),
-        probes.len()
+        probes.len(),
+        status["learner"]["trained_events"],
+        all - before,
     );
     assert!(p99 < 1.0, "p99 is {p99} s");
     assert!(probe(99) < Duration::from_secs(1), "a client waited {:?}", probe(99));
-    assert_eq!(log_records(process, data.path()), all);
-}
-
-fn log_records(process: Process, data: &Path) -> u64 {
     assert!(process.terminate().success());
-    log_of(data)["records"].as_u64().unwrap()
+    all
 }

@@ -137,6 +137,7 @@ impl Setup {
     fn with_letters(folder: tempfile::TempDir, letters: DeadLetterTarget) -> Self {
         let (log, submissions) = Log::start();
         let wiring = SourceWiring {
+            holds: Arc::default(),
             submissions,
             positions: Arc::clone(&log) as Arc<dyn PositionLookup>,
             admission: Admission::new(AdmitOptions::default()),
@@ -284,13 +285,13 @@ fn a_log_that_refuses_and_stalls_loses_and_doubles_nothing() {
     let largest = setup.log.stored.lock().largest;
     assert!((1_000..=2_000).contains(&largest), "a batch of {largest} messages");
 
-    source.pause();
+    setup.wiring.holds.set(source.name(), true);
     wait_until("it is paused", 5, || source.status().state == KafkaState::Paused);
     std::thread::sleep(Duration::from_millis(200));
     broker.produce("stalls", [(0, None, Some(&br#"{"src":1,"dst":2,"ts":40000}"#[..]))]);
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(setup.log.count(), n as usize, "a paused source reads nothing");
-    source.resume();
+    setup.wiring.holds.set(source.name(), false);
     wait_until("it goes on", 10, || setup.log.count() == n as usize + 1);
 }
 
@@ -530,12 +531,12 @@ fn messages_that_go_while_the_log_is_busy_do_not_stop_the_partition_for_ever() {
     produce(&values[5..10]);
     wait_until("they are read", 10, || source.stats().snapshot().received == 10);
     std::thread::sleep(Duration::from_millis(200));
-    source.pause();
+    setup.wiring.holds.set(source.name(), true);
     std::thread::sleep(Duration::from_millis(200));
     produce(&values[10..]);
     delete_records(broker, "vanishing", 50);
     *setup.log.slowness.lock() = Duration::ZERO;
-    source.resume();
+    setup.wiring.holds.set(source.name(), false);
     wait_until("what is left is stored", 30, || setup.log.count() == 60);
     assert_eq!(
         setup.log.stored.lock().broken_runs,

@@ -5,9 +5,10 @@
 //! of bytes with their lengths. What differs between a card and this is how long things take and how threads of
 //! different blocks interleave.
 
-mod nn;
+pub mod nn;
 mod rows;
-mod sample;
+pub mod sample;
+mod twins;
 
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
@@ -21,26 +22,29 @@ static PROGRAMS: [(&str, OnceLock<PathBuf>); 3] =
 /// Where the program `name` is.
 fn program(name: &str) -> &'static Path {
     let (_, path) = PROGRAMS.iter().find(|program| program.0 == name).expect("a program beside this file");
-    path.get_or_init(|| compile(name))
+    path.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/kernels_host").join(name);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels_host");
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(name);
+        compile(&source.with_extension("cpp"), &path);
+        path
+    })
 }
 
-/// Compiles `name`.cpp with checks of addresses and of undefined behavior.
-fn compile(name: &str) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/kernels_host").join(name);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels_host");
-    std::fs::create_dir_all(&folder).unwrap();
-    let (path, own) = (folder.join(name), folder.join(format!("{name}.{}", std::process::id())));
+/// Compiles `source` to `program` with checks of addresses and of undefined behavior.
+pub fn compile(source: &Path, program: &Path) {
+    let own = program.with_extension(std::process::id().to_string());
     let flags = "-std=c++17 -O1 -g1 -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-unused-function \
         -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=all";
     let output = Command::new("g++")
         .args(flags.split_whitespace())
         .arg("-o")
-        .args([&own, &source.with_extension("cpp")])
+        .args([&own, source])
         .output()
         .expect("g++ compiles the kernels; scripts/setup.sh installs it");
-    assert!(output.status.success(), "{name}.cpp: {}", String::from_utf8_lossy(&output.stderr));
-    std::fs::rename(own, &path).unwrap();
-    path
+    assert!(output.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
+    std::fs::rename(own, program).unwrap();
 }
 
 /// What the program `name` answers to `job`.

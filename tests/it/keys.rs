@@ -34,6 +34,10 @@ fn every_route_asks_for_its_role() {
         ("GET", "/v1/status", "", "read"),
         ("GET", "/info", "", "read"),
         ("POST", "/v1/events", "", "write"),
+        ("POST", "/v1/admin/checkpoints", "", "admin"),
+        ("PUT", "/v1/admin/sources/http", r#"{"paused": true}"#, "admin"),
+        ("PUT", "/v1/admin/log-level", r#"{"level": "info"}"#, "admin"),
+        ("GET", "/v1/admin/log-level", "", "admin"),
     ];
     for (method, route, body, needed) in routes {
         let ask = |key: Option<&str>| {
@@ -80,7 +84,7 @@ fn the_document_says_of_every_route_whether_it_asks_for_a_key() {
             let guarded = operation["security"].is_array();
             assert_eq!(guarded, !OPEN.contains(&route.as_str()), "{route}");
             for method in [method.to_uppercase().as_str(), "HEAD"] {
-                let asked = route.replace("{key}", "alice");
+                let asked = route.replace("{key}", "alice").replace("{source}", "http");
                 let status = raw_status(&live, method, &asked);
                 // A route without GET has no HEAD either.
                 assert!(
@@ -117,6 +121,12 @@ fn who_has_no_key_takes_nobodys_place() {
     assert_eq!(live.get("/v1/nodes/alice").status, 401, "not 503");
     let bearer = format!("Bearer {READER}");
     assert_eq!(live.request("GET", "/v1/nodes/alice", &[("authorization", &bearer)], b"").status, 503);
+    assert_eq!(live.request("POST", "/v1/events", &[("authorization", &bearer)], b"").status, 403);
+    assert_eq!(live.request("GET", "/info", &[("authorization", "Bearer nobody's")], b"").status, 401);
+    for reason in ["missing", "unknown", "role"] {
+        let series = format!("evergraph_http_refused_keys_total{{reason=\"{reason}\"}}");
+        assert_eq!(live.metric(&series), Some(1.0), "{reason}");
+    }
 }
 
 fn status_of(process: &Process, key: &Path) -> (bool, String) {
@@ -151,6 +161,13 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
     assert!(done, "{said}");
     assert_eq!(process.get("/v1/status").unwrap().0, 401);
     assert_eq!(process.get("/metrics").unwrap().0, 404, "metrics are on the other address");
+    let (_, document) = process.get("/openapi.json").unwrap();
+    let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+    assert!(paths.contains(&&"/v1/status".to_owned()), "{paths:?}");
+    for path in paths {
+        let answer = process.get(&path.replace("{key}", "7")).unwrap();
+        assert_ne!(answer.0, 404, "{path} stands in the document of this address");
+    }
     for path in ["/metrics", "/readyz", "/livez", "/healthz"] {
         assert_eq!(ureq::get(format!("{apart}{path}")).call().unwrap().status(), 200, "{path}");
     }

@@ -5,8 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use evergraph::api::{self, ApiLimits, ApiState, Health, Info, State};
+use evergraph::api::{
+    self, ApiLimits, ApiState, CheckpointAnswer, Health, Info, LogLevelAnswer, Operator, OperatorError,
+    SourceAnswer, State,
+};
 use evergraph::device::Device;
 use evergraph::event::{
     BodyFormat, EdgeBatch, EdgeId, EventTime, Intake, IntakeAnswer, IntakeError, NodeKey, Receipt,
@@ -162,6 +166,35 @@ impl Intake for ScriptedIntake {
     }
 }
 
+/// Does as if it did what it is asked for; knows the source `http` and the level `info`.
+struct ScriptedOperator;
+
+impl Operator for ScriptedOperator {
+    fn checkpoint(&self, _: Duration) -> Result<CheckpointAnswer, OperatorError> {
+        Ok(CheckpointAnswer { name: "3.checkpoint".into(), position: 3, model_version: 1 })
+    }
+
+    fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceAnswer, OperatorError> {
+        if source != "http" {
+            return Err(OperatorError::UnknownSource { asked: source.into(), known: vec!["http".into()] });
+        }
+        let (by, since_unix_ms) = (paused.then(|| by.to_owned()), paused.then_some(1));
+        Ok(SourceAnswer { source: source.into(), paused, by, since_unix_ms })
+    }
+
+    fn log_level(&self) -> LogLevelAnswer {
+        LogLevelAnswer { level: "info".into(), configured: "info".into() }
+    }
+
+    fn set_log_level(&self, level: &str) -> Result<LogLevelAnswer, OperatorError> {
+        match level {
+            "info" => Ok(self.log_level()),
+            "full" => Err(OperatorError::Failed("no room".into())),
+            _ => Err(OperatorError::Invalid(format!("{level} is no level"))),
+        }
+    }
+}
+
 /// What the intake answers when the log refuses.
 pub fn refused(error: SubmitError) -> Result<IntakeAnswer, IntakeError> {
     Err(IntakeError::Refused(error))
@@ -186,6 +219,7 @@ impl Live {
         let mut state = ApiState {
             engine,
             intake: Some(Arc::clone(&intake) as Arc<dyn Intake>),
+            operator: Arc::new(ScriptedOperator),
             metrics: Metrics::new(),
             health,
             keys: None,
@@ -208,6 +242,7 @@ impl Live {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
         let (router, limits) = (api::Routes::new(state.clone()).together(), state.limits);
+        let metrics = state.metrics.clone();
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
             let builder = builder.worker_threads(2).max_blocking_threads(BLOCKING_THREADS);
@@ -215,8 +250,8 @@ impl Live {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
-                api::serve(api::plain(listener, &limits), router, limits, async { drop(stopped.await) })
-                    .await;
+                let stopped = async { drop(stopped.await) };
+                api::serve(api::plain(listener, &limits), router, limits, metrics, stopped).await;
             });
         });
         Self { address: told.recv().unwrap(), state, intake, stop: Some(stop), thread: Some(thread) }

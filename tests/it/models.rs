@@ -9,6 +9,7 @@ use evergraph::event::{EdgeBatch, EventTime, NodeId};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
 use evergraph::model::tgn::{Aggregator, Embedding};
+use evergraph::model::walk::WalkOptions;
 use evergraph::model::{
     DysatOptions, EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions,
     TgnOptions,
@@ -18,8 +19,8 @@ use evergraph::train::{LoadError, StepMode, Trainer, TrainerOptions};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, tgn};
 
-/// A small model of each kind, with edge features and node features; then some of them again with types of edges: to
-/// these the first value of an edge's row is its type.
+/// A small model of each kind, with edge features and node features where it reads any; then some of them again with
+/// types of edges: to these the first value of an edge's row is its type.
 pub fn models() -> Vec<TrainerOptions> {
     let jodie = TgnOptions { embedding_dim: 12, ..TgnOptions::jodie() };
     let jodie = TgnOptions { memory_dim: 12, time_dim: 8, ..jodie };
@@ -48,8 +49,11 @@ pub fn models() -> Vec<TrainerOptions> {
         let own = trained(*model);
         TrainerOptions { model: own.model.with_features(1, 3).with_edge_types(EdgeTypes::new(9, 3)), ..own }
     };
-    let plain: Vec<ModelOptions> = with_memory.into_iter().chain(without).chain(averaged).collect();
-    let again: Vec<_> = plain.iter().filter(|model| model.name() != "dysat").map(typed).collect();
+    let walk = WalkOptions { steps: 2, dimension: 32, hidden: [12, 8], seed: 3, ..WalkOptions::default() };
+    let plain: Vec<ModelOptions> =
+        with_memory.into_iter().chain(without).chain(averaged).chain([walk.into()]).collect();
+    let untyped = ["dysat", "walk"];
+    let again: Vec<_> = plain.iter().filter(|model| !untyped.contains(&model.name())).map(typed).collect();
     plain.into_iter().map(trained).chain(again).collect()
 }
 
@@ -260,7 +264,7 @@ fn stream_known_early<const BY: i64>() -> Stream {
 
 #[test]
 fn an_events_features_show_only_after_it_and_a_leak_is_seen() {
-    for options in models() {
+    for options in models().into_iter().filter(|options| options.model.needs().samples()) {
         let (name, needs) = (options.model.name(), options.model.needs());
         assert!(!own_features_show(options, stream_known_early::<0>, step), "{name}");
         // Leaks built on purpose: a property that these do not break would hold of anything.
@@ -269,6 +273,31 @@ fn an_events_features_show_only_after_it_and_a_leak_is_seen() {
         let not_later = own_features_show(options, stream_known_early::<1>, step);
         assert_eq!(not_later, needs.fanout > 0, "{name}: neighbors of the same time");
     }
+}
+
+#[test]
+fn a_destination_shows_in_the_walks_of_later_batches_only_and_a_leak_is_seen() {
+    let walk = models().into_iter().find(|options| !options.model.needs().samples()).unwrap();
+    let (stream, last) = (Stream::new(5), 3 * BATCH - 1);
+    let mut dst = stream.dst.clone();
+    dst[last] = NodeId(SOURCES + (dst[last].0 + 5) % DESTINATIONS);
+    assert_ne!(dst[last], stream.dst[last]);
+    let changed = Stream::over(stream.src.clone(), dst, stream.times.clone(), stream.against.clone());
+    let scores = |stream: &Stream, step: fn(&Stream, &mut Trainer, usize) -> Vec<f32>| {
+        let mut trainer = fresh(walk);
+        (0..4).map(|b| step(stream, &mut trainer, b)).collect::<Vec<_>>()
+    };
+    // Of its own batch nothing but the event's own score, which asks about another pair.
+    let but_its_own = |mut scores: Vec<f32>| {
+        scores.remove(BATCH - 1);
+        scores
+    };
+    let (was, is) = (scores(&stream, step), scores(&changed, step));
+    assert_eq!(was[..2], is[..2]);
+    assert_eq!(but_its_own(was[2].clone()), but_its_own(is[2].clone()));
+    assert_ne!(was[3], is[3]);
+    let leaky = [&stream, &changed].map(|stream| scores(stream, step_after_remembering));
+    assert_ne!(but_its_own(leaky[0][2].clone()), but_its_own(leaky[1][2].clone()), "counted before scored");
 }
 
 #[test]

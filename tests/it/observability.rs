@@ -7,7 +7,8 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -243,6 +244,8 @@ fn promtool_reads_every_query() {
 const ABSENT: &[(&str, &str)] = &[
     ("evergraph_ingest_lag_records", "there is no Kafka here"),
     ("evergraph_device_memory_bytes", "no card is open"),
+    ("evergraph_http_certificate_expiry_timestamp_seconds", "it speaks no HTTPS"),
+    ("evergraph_http_refused_keys_total", "it asks for no key"),
 ];
 const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
@@ -262,7 +265,8 @@ const ZERO: &[(&str, &str)] = &[
 ];
 
 /// A daemon that has met everything that a push can bring: good events, one sent twice, one that is late, one
-/// that is refused, one body that is too large.
+/// that is refused, one body that is too large, one
+/// connection that speaks something else.
 struct AtWork {
     daemon: Process,
     time: Cell<i64>,
@@ -291,6 +295,8 @@ impl AtWork {
         assert_eq!(at_work.push(&json!({"src": "u1", "dst": "i2"})), 422, "an event without a time");
         assert_eq!(at_work.push(&json!("x".repeat(200_000))), 413);
         at_work.daemon.get("/v1/nodes/u1").unwrap();
+        at_work.daemon.post("/v1/admin/checkpoints", "application/json", "").unwrap();
+        at_work.say_nonsense();
         at_work.daemon.wait_until("trained, measured and caught up", |status| {
             let learner = &status["learner"];
             learner["average_precision"].is_number()
@@ -308,6 +314,13 @@ impl AtWork {
 
     fn push(&self, event: &Value) -> u16 {
         self.daemon.post("/v1/events", "application/json", &event.to_string()).unwrap().0
+    }
+
+    /// Sends what is no HTTP, and waits until that is noticed.
+    fn say_nonsense(&self) {
+        let mut stream = TcpStream::connect(self.daemon.url("").replace("http://", "")).unwrap();
+        stream.write_all(b"\0\x01 nonsense\r\n\r\n").unwrap();
+        drop(stream.read_to_end(&mut Vec::new()));
     }
 
     /// 100 events in the order of time.
@@ -451,8 +464,11 @@ fn every_panel_and_every_alert_finds_data_of_a_daemon_at_work() {
 }
 
 /// Parts of selectors of alerts that find nothing at a daemon at work, each with the reason.
-const UNSEEN: &[(&str, &str)] =
-    &[("evergraph_ingest_lag_records", "there is no Kafka here"), ("code=~\"5..\"", "no request has failed")];
+const UNSEEN: &[(&str, &str)] = &[
+    ("evergraph_ingest_lag_records", "there is no Kafka here"),
+    ("code=~\"5..\"", "no request has failed"),
+    ("evergraph_http_certificate_expiry_timestamp_seconds", "it speaks no HTTPS"),
+];
 
 /// The metrics that a query reads, each with the braces behind it.
 fn selectors(query: &str) -> BTreeSet<String> {

@@ -30,7 +30,9 @@ pub struct Start {
 impl Start {
     /// A daemon that keeps everything in `data`.
     pub fn in_dir(data: &Path) -> Self {
-        let settings = vec!["output.format=json".to_owned(), "learner.batch_wait_ms=20".to_owned()];
+        // What is learned must not depend on how busy the machine is.
+        let settings = ["output.format=json", "learner.batch_wait_ms=20", "learner.lag_ms_max=0"];
+        let settings = settings.map(str::to_owned).to_vec();
         Self { data: data.to_path_buf(), settings, environment: Vec::new(), wrapper: Vec::new() }
     }
 
@@ -103,11 +105,15 @@ impl Process {
 
     /// Waits until it is ready, and learns where it listens.
     pub fn wait_until_ready(&mut self) {
-        let line = self.wait_for_line("\"ready\"").unwrap_or_else(|| {
-            panic!("the daemon did not get ready:\n{}", self.seen.join("\n"));
-        });
+        assert!(self.gets_ready(), "the daemon did not get ready:\n{}", self.seen.join("\n"));
+    }
+
+    /// The same; `false` if it ends before.
+    pub fn gets_ready(&mut self) -> bool {
+        let Some(line) = self.wait_for_line("\"ready\"") else { return false };
         let line: Value = serde_json::from_str(&line).unwrap();
         self.address = line["address"].as_str().unwrap().to_owned();
+        true
     }
 
     /// The next line of its log that holds `text`; `None` if it ends or takes too long.
@@ -212,6 +218,13 @@ pub fn log_of(data: &Path) -> Value {
         Command::new(env!("CARGO_BIN_EXE_evergraph")).args(["log", "--data"]).arg(data).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// `evergraph` with these arguments: whether it was content, what it printed, and what it told.
+pub fn evergraph(args: &[&str]) -> (bool, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_evergraph")).args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
 fn agent() -> ureq::Agent {

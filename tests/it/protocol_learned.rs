@@ -18,7 +18,7 @@ use evergraph::train::evaluate::prequential::evaluate_prequential;
 use evergraph::train::evaluate::{Contender, EpochOptions, Scores};
 use evergraph::train::protocol::Batch;
 use evergraph::train::stream::{Stream, StreamBuilder};
-use evergraph::train::{StepMode, Trainer, TrainerOptions, WalkTrainer};
+use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
 use crate::protocol_edgebank::{Case, data_folder};
 
@@ -152,9 +152,9 @@ fn continuous_training_on_uci_beats_the_static_split() {
 
 /// The walk model's test average precision, at the best of `epochs` epochs.
 fn walk_precision(case: &Case, epochs: usize) -> f64 {
-    let mut model = WalkTrainer::new(WalkOptions::default(), 1e-3, &Device::Cpu).unwrap();
     let options = EpochOptions { epochs, batch_size: 200, seed: 0 };
     let Case { stream, populations, .. } = case;
+    let mut model = Learned::new(stream, populations, trainer_of(WalkOptions::default().into())).unwrap();
     let negatives = case.part_negatives("rnd");
     let report = evaluate_dyglib(stream, populations, &negatives, &mut model, &options, None, &mut |_| ());
     report.unwrap().test.ranking.average_precision
@@ -181,7 +181,8 @@ fn walk_keeps_up_with_streams_while_it_trains() {
     let Some(folder) = data_folder() else { return };
     for (name, least) in [("wikipedia", 0.978), ("email-eu", 0.975)] {
         let stream = read_stream(&folder.join(format!("{name}.csv.gz")), &mut |_| ()).unwrap();
-        let mut model = WalkTrainer::new(WalkOptions::default(), 1e-3, &Device::Cpu).unwrap();
+        let trainer = trainer_of(WalkOptions::default().into());
+        let mut model = TestThenTrain::new(&stream, trainer, Sight::EarlierBatches).unwrap();
         let report = evaluate_prequential(&stream, &mut model, None, 200, 0, &mut |_| ()).unwrap();
         let last15 = report.contender.last15.unwrap().average_precision;
         assert!((least..0.995).contains(&last15), "{name}: {last15}");

@@ -51,6 +51,10 @@ fn publish(trainer: &mut Trainer, engine: &QueryEngine) {
     let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
     let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
     trainer.publish_rows(EventTime::MIN, &engine.edge_features, &nodes, publish).unwrap();
+    if let Some(walks) = &trainer.state().walks {
+        engine.states.set_origin(walks.origin().unwrap());
+        walks.pairs().for_each(|(key, times)| engine.states.pairs.publish(key, times));
+    }
     engine.publish(trainer.weights()).unwrap();
 }
 

@@ -4,7 +4,6 @@
 
 mod dictionary;
 mod policies;
-mod source;
 mod stages;
 
 use std::path::{Path, PathBuf};
@@ -13,8 +12,8 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use self::source::Source;
 use super::folder::Folder;
+use super::source::Source;
 use super::{Common, Spread, deliver, per_second, percentile, seconds};
 use crate::cli::events::read_stream;
 use crate::cli::output;

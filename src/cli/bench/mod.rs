@@ -6,13 +6,17 @@
 //! are read and batches are made before the clock starts).
 
 mod cache;
+mod card;
 mod drift;
 mod folder;
 mod ingest;
 mod ops;
 mod questions;
 mod sample;
+mod sample_card;
 mod serve;
+mod source;
+mod start;
 mod train;
 
 use std::ops::Range;
@@ -49,6 +53,8 @@ enum Part {
     Train(train::TrainArgs),
     /// Questions to a daemon that takes events in and learns from them meanwhile: how many, how soon, how fresh
     Serve(serve::ServeArgs),
+    /// A start of the daemon on a long log: until it is ready, and by part
+    Start(start::StartArgs),
     /// Average precision over a stream that drifts: weights frozen after its first part, trained on, and with replay
     Drift(drift::DriftArgs),
     /// Copies of rows that a cache on the device avoids, beside other ways to choose what it keeps
@@ -79,6 +85,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Questions(args) => questions::run(args),
         Part::Train(args) => train::run(args),
         Part::Serve(args) => serve::run(args),
+        Part::Start(args) => start::run(args),
         Part::Drift(args) => drift::run(args),
         Part::Cache(args) => cache::run(args),
         Part::Ops(args) => ops::run(args),

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde::Serialize;
 
+use super::card::{self, Where};
+use super::sample_card;
 use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
 use crate::cli::events::read_stream;
 use crate::cli::output;
@@ -31,6 +33,9 @@ pub(super) struct SampleArgs {
     /// Most threads to measure with; 1, 2, 4, … up to this
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
+    /// Where to sample
+    #[arg(long, value_enum, default_value_t = Where::Cpu)]
+    device: Where,
 }
 
 #[derive(Serialize)]
@@ -77,6 +82,7 @@ struct Hub {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
+    let card = (args.device == Where::Cuda).then(card::open).transpose()?;
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
     let graph = GraphStore::new(GraphOptions::default());
     let mut batch = EdgeBatch::default();
@@ -85,6 +91,9 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
     }
     graph.apply(&batch)?;
     drop(batch);
+    if let Some(card) = card {
+        return sample_card::run(&args.common, card, &stream, &graph);
+    }
     let batches = seeds(&stream);
     let mut measurements = Vec::new();
     for (policy, layers) in [
@@ -127,7 +136,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
 }
 
 /// The seeds of every whole batch.
-fn seeds(stream: &Stream) -> Vec<(Vec<NodeId>, Vec<EventTime>)> {
+pub(super) fn seeds(stream: &Stream) -> Vec<(Vec<NodeId>, Vec<EventTime>)> {
     let mut batches = Vec::new();
     for first in (0..stream.len() / BATCH_EVENTS * BATCH_EVENTS).step_by(BATCH_EVENTS) {
         let rows = first..first + BATCH_EVENTS;

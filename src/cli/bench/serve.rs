@@ -25,7 +25,7 @@ use serde_json::json;
 use super::folder::Folder;
 use super::{deliver, percentile};
 use crate::cli::{ConfigArgs, output};
-use crate::daemon::{Daemon, GeneratedOptions, StatusDocument};
+use crate::daemon::{Daemon, GeneratedOptions, StatusDocument, log_level};
 use crate::device::rng;
 use crate::ingest::csv::CsvReader;
 use crate::ingest::generated::{FEATURE_DIMENSION, GeneratedWorld};
@@ -161,7 +161,7 @@ fn start(args: &ServeArgs, data: &Path) -> anyhow::Result<Daemon> {
         ..ConfigArgs::default()
     }
     .load()?;
-    output::start_log(&config.output)?;
+    log_level::start(&config.output)?;
     let generated = GeneratedOptions { seed: 0, events_per_second: args.events_per_second };
     let generated = args.events.is_none().then_some(generated);
     Daemon::start(&config, generated, &AtomicBool::new(false))

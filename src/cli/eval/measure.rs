@@ -8,7 +8,6 @@ use super::report::Report;
 use super::{EvalArgs, ModelName, NegativesFlag};
 use crate::cli::events::{read_nodes, read_pairs};
 use crate::device;
-use crate::model::walk::WalkOptions;
 use crate::train::edgebank::EdgeBank;
 use crate::train::evaluate::dyglib::{PartNegatives, evaluate_dyglib};
 use crate::train::evaluate::learned::{Learned, Sight, TestThenTrain};
@@ -20,7 +19,7 @@ use crate::train::historical::PastPairs;
 use crate::train::popularity::Popularity;
 use crate::train::protocol::{Draw, NegativeSource, Populations, Split, draw_masked};
 use crate::train::stream::Stream;
-use crate::train::{Trainer, TrainerOptions, WalkTrainer};
+use crate::train::{Trainer, TrainerOptions};
 
 /// Candidates per event under mrr if nothing is said.
 const CANDIDATES: usize = 100;
@@ -60,10 +59,6 @@ impl Run<'_> {
                 let mut counts = Popularity::new(args.half_life);
                 evaluate_dyglib(stream, &populations, &negatives, &mut counts, &options, candidates, watch)
             }
-            ModelName::Walk => {
-                let mut model = walk_trainer(args)?;
-                evaluate_dyglib(stream, &populations, &negatives, &mut model, &options, candidates, watch)
-            }
             _ => {
                 let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
                 evaluate_dyglib(stream, &populations, &negatives, &mut model, &options, candidates, watch)
@@ -97,9 +92,6 @@ impl Run<'_> {
                 let mut counts = Popularity::new(args.half_life);
                 evaluate_mrr(stream, &populations, parts, &mut counts, &options, watch)
             }
-            ModelName::Walk => {
-                evaluate_mrr(stream, &populations, parts, &mut walk_trainer(args)?, &options, watch)
-            }
             _ => {
                 let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
                 evaluate_mrr(stream, &populations, parts, &mut model, &options, watch)
@@ -120,9 +112,6 @@ impl Run<'_> {
         report.populations(&populations);
         let (options, watch) = (self.epoch_options(), self.watch);
         let figures = match args.model {
-            ModelName::Walk => {
-                evaluate_node_label(stream, &populations, &mut walk_trainer(args)?, &options, watch)
-            }
             ModelName::Edgebank | ModelName::Poptrack => {
                 anyhow::bail!(
                     "--protocol node-label needs a model that says something of a node, such as tgn or walk"
@@ -153,12 +142,12 @@ impl Run<'_> {
                 let mut counts = Popularity::new(args.half_life);
                 evaluate_prequential(stream, &mut counts, blind(), batch_size, seed, watch)
             }
-            ModelName::Walk => {
-                evaluate_prequential(stream, &mut walk_trainer(args)?, blind(), batch_size, seed, watch)
-            }
             _ => {
-                let sight: Sight = args.sight.into();
-                let mut model = TestThenTrain::new(stream, trainer(args, stream)?, sight)?;
+                let trainer = trainer(args, stream)?;
+                // A model of walks sees nothing of its batch.
+                let samples = trainer.model().needs().samples();
+                let sight = if samples { args.sight.into() } else { Sight::EarlierBatches };
+                let mut model = TestThenTrain::new(stream, trainer, sight)?;
                 evaluate_prequential(stream, &mut model, Some((bank(), sight)), batch_size, seed, watch)
             }
         }?;
@@ -266,7 +255,7 @@ fn given(
 fn trainer(args: &EvalArgs, stream: &Stream) -> anyhow::Result<Trainer> {
     let probe = device::probe();
     eprintln!("{}", probe.reason);
-    let model = args.model_options().context("the model does not learn on samples of neighbors")?;
+    let model = args.model_options().context("a baseline is not trained")?;
     let model = model.with_features(stream.feature_dimension(), 0);
     let options = TrainerOptions {
         model,
@@ -275,18 +264,4 @@ fn trainer(args: &EvalArgs, stream: &Stream) -> anyhow::Result<Trainer> {
         ..TrainerOptions::default()
     };
     Ok(Trainer::new(options, &probe.chosen)?)
-}
-
-#[allow(clippy::cast_possible_truncation)]
-fn walk_trainer(args: &EvalArgs) -> anyhow::Result<WalkTrainer> {
-    let probe = device::probe();
-    eprintln!("{}", probe.reason);
-    let options = WalkOptions {
-        steps: args.walk_steps,
-        dimension: args.walk_dimension,
-        decay: args.walk_decay,
-        seed: args.seed,
-        ..WalkOptions::default()
-    };
-    Ok(WalkTrainer::new(options, args.learning_rate as f32, &probe.chosen)?)
 }

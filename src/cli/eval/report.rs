@@ -59,8 +59,11 @@ impl Report {
 
     /// What the model was made of.
     fn model(&mut self, args: &EvalArgs, stream: &Stream, prequential: bool) {
-        if let Some(model) = args.model_options() {
+        let model = args.model_options();
+        if model.is_some() {
             self.set("learning_rate", args.learning_rate);
+        }
+        if let Some(model) = model.filter(|model| model.needs().samples()) {
             self.set("embedding_dim", model.needs().embedding_dim);
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
             if let Some(aggregator) = args.aggregator {
@@ -77,7 +80,6 @@ impl Report {
         }
         match args.model {
             ModelName::Walk => {
-                self.set("learning_rate", args.learning_rate);
                 self.set("walk_steps", args.walk_steps);
                 self.set("walk_dimension", args.walk_dimension);
                 match args.walk_decay {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 
 use crate::model::tgn::{Aggregator, Embedding};
-use crate::model::walk::Decay;
+use crate::model::walk::WalkOptions;
 use crate::model::{
     DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
 };
@@ -40,7 +40,7 @@ pub enum ModelName {
 }
 
 impl ModelName {
-    /// The shape of a model that learns on samples of neighbors; `None` for others.
+    /// The shape of a model that learns; `None` for baselines.
     #[must_use]
     pub fn options(self) -> Option<ModelOptions> {
         Some(match self {
@@ -51,7 +51,8 @@ impl ModelName {
             Self::Graphsage => GraphSageOptions::default().into(),
             Self::Gat => GatOptions::default().into(),
             Self::Dysat => DysatOptions::default().into(),
-            Self::Walk | Self::Edgebank | Self::Poptrack => return None,
+            Self::Walk => WalkOptions::default().into(),
+            Self::Edgebank | Self::Poptrack => return None,
         })
     }
 
@@ -192,19 +193,4 @@ impl NegativesFlag {
 /// The last part of a path.
 pub fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-/// Reads `RATE` or `span:POWER`.
-///
-/// # Errors
-/// The text is neither.
-pub fn decay(text: &str) -> Result<Decay, String> {
-    let (kind, number): (fn(f64) -> Decay, _) = match text.strip_prefix("span:") {
-        Some(power) => (Decay::Span, power),
-        None => (Decay::Rate, text),
-    };
-    number
-        .parse()
-        .map(kind)
-        .map_err(|_| "write a rate such as 1e-6, or span: and a power such as span:2".to_owned())
 }

@@ -14,16 +14,20 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use bytemuck::Pod;
 use cudarc::driver::{CudaContext, sys};
 use parking_lot::Mutex;
+use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::context::{Cuda, Event, Stream};
+use super::context::Cuda;
+use super::driver::Driver;
 use super::error::{CudaError, During};
+use super::stream::{Event, Stream};
 use crate::device::pages;
 
 /// The arena begins at a multiple of this, and slices are cut at multiples of [`LINE_BYTES`].
@@ -88,10 +92,32 @@ struct Memory {
     mapping: Option<Mapping>,
 }
 
+/// A file without a name, in memory, that a player of a card can map as well.
+fn shareable(bytes: usize) -> rustix::io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("evergraph arena", MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    Ok(file)
+}
+
+/// Pages of the system: those of `file`, or nobody else's.
+fn reserve(bytes: usize, file: Option<&OwnedFd>) -> rustix::io::Result<*mut c_void> {
+    let (access, nowhere) = (ProtFlags::READ | ProtFlags::WRITE, ptr::null_mut());
+    // SAFETY: a new mapping at an address of the system's choice touches nothing that is there.
+    unsafe {
+        match file {
+            Some(file) => rustix::mm::mmap(nowhere, bytes, access, MapFlags::SHARED, file, 0),
+            None => {
+                let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+                rustix::mm::mmap_anonymous(nowhere, bytes, access, flags)
+            }
+        }
+    }
+}
+
 /// How a card sees the memory.
 struct Mapping {
-    context: Arc<CudaContext>,
-    address: sys::CUdeviceptr,
+    driver: Driver,
+    address: u64,
     /// Whether it has to be unregistered.
     registered: bool,
 }
@@ -112,16 +138,10 @@ impl Memory {
         let rounded = bytes.max(1).checked_next_multiple_of(PAGE_BYTES);
         let whole = rounded.and_then(|bytes| Some((bytes, bytes.checked_add(PAGE_BYTES)?)));
         let (bytes, length) = whole.ok_or_else(|| no_room("it is more than an address can say".into()))?;
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that is there.
-        let mapped = unsafe {
-            rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let reserved = mapped.map_err(|error| no_room(error.to_string()))?;
+        let shared = cuda.is_some_and(|cuda| matches!(cuda.driver(), Driver::Played(_)));
+        let file =
+            shared.then(|| shareable(length)).transpose().map_err(|error| no_room(error.to_string()))?;
+        let reserved = reserve(length, file.as_ref()).map_err(|error| no_room(error.to_string()))?;
         let reserved = NonNull::new(reserved).ok_or_else(|| no_room("the system gives address 0".into()))?;
         let head = reserved.cast::<u8>().align_offset(PAGE_BYTES);
         // SAFETY: `head` is less than a page, and the mapping is one page longer than what is used.
@@ -129,15 +149,25 @@ impl Memory {
         // From here on dropping it gives the pages back.
         let mut memory = Self { begin, bytes, reserved, mapping: None };
         pages::ask_for_big_at(begin, bytes);
-        memory.mapping = cuda.map(|cuda| memory.map(cuda)).transpose()?;
+        memory.mapping = match (cuda, cuda.map(Cuda::driver), file) {
+            (Some(cuda), Some(Driver::Nvidia(context)), _) => Some(memory.map(cuda, context)?),
+            (_, Some(Driver::Played(player)), Some(file)) => {
+                let address = player.map(file.as_fd(), length);
+                let address =
+                    address.during("mapping the arena for the card", || format!("{bytes} bytes"))?;
+                let driver = Driver::Played(player.clone());
+                Some(Mapping { driver, address: address + head as u64, registered: false })
+            }
+            _ => None,
+        };
         Ok(memory)
     }
 
-    fn map(&self, cuda: &Cuda) -> Result<Mapping, CudaError> {
+    fn map(&self, cuda: &Cuda, context: &Arc<CudaContext>) -> Result<Mapping, CudaError> {
         let operation = "mapping the arena for the card";
-        let (context, host) = (cuda.context().clone(), self.begin.as_ptr());
+        let (driver, host) = (cuda.driver().clone(), self.begin.as_ptr());
         if cuda.card().shares_page_tables {
-            return Ok(Mapping { context, address: host as u64, registered: false });
+            return Ok(Mapping { driver, address: host as u64, registered: false });
         }
         if !cuda.card().maps_host_memory {
             let missing = format!("{} cannot read memory of the host", cuda.card().name);
@@ -150,7 +180,7 @@ impl Memory {
         unsafe { sys::cuMemHostRegister_v2(host.cast(), self.bytes, flags) }
             .result()
             .during(operation, sizes)?;
-        let mut mapping = Mapping { context, address: 0, registered: true };
+        let mut mapping = Mapping { driver, address: 0, registered: true };
         // SAFETY: the range was registered as mapped just now; the pointer is to a live address.
         let asked = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut mapping.address, host.cast(), 0) };
         match asked.result() {
@@ -169,10 +199,11 @@ impl Drop for Memory {
         if let Some(mapping) = &self.mapping {
             let host = self.begin.as_ptr();
             // Nothing of the card may be under way to it: a slice that was dropped did not wait.
-            let mut over = mapping.context.synchronize();
+            let mut over = mapping.driver.synchronize();
             if mapping.registered {
                 // SAFETY: registered once by `map`; all work on the card is over, or the card is lost.
-                over = over.and(unsafe { sys::cuMemHostUnregister(host.cast()) }.result());
+                let unregistered = unsafe { sys::cuMemHostUnregister(host.cast()) }.result();
+                over = over.and(unregistered.map_err(Into::into));
             }
             if over.is_err() {
                 // The card may still reach it: memory that is lost is better than memory that two have.
@@ -295,7 +326,7 @@ impl<T: Pod> PinnedSlice<T> {
     /// [`CudaError::Arguments`] if the arena was made without a card, or for another one.
     pub(super) fn address(&self, operation: &'static str, stream: &Stream) -> Result<u64, CudaError> {
         match &self.memory.mapping {
-            Some(mapping) if mapping.context == *stream.context() => Ok(mapping.address + self.offset as u64),
+            Some(mapping) if mapping.driver.is(&stream.driver()) => Ok(mapping.address + self.offset as u64),
             _ => {
                 let mismatch = format!("the arena is not mapped for the card of {stream}");
                 Err(CudaError::Arguments { operation, mismatch })

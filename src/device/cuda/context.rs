@@ -1,5 +1,5 @@
 //! [`Cuda`]: one card, opened, with what everything on it shares: two streams, the budget of its memory, the kernels
-//! built for it. [`Stream`] is an order of work on it, [`Event`] a place in that order.
+//! built for it.
 //!
 //! Two streams are enough for one loop: `compute`, and `transfer` at the lowest priority, so that moving rows fills
 //! what computing leaves. The context is the card's primary one, which other libraries in this process would share.
@@ -13,13 +13,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
-use cudarc::driver::{CudaContext, CudaEvent, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, result, sys};
 
+use super::budget::{Budget, MemoryUse};
 use super::cache::CubinCache;
+use super::driver::Driver;
 use super::error::{CudaError, During};
-use super::memory::{Budget, MemoryUse};
 use super::module::{self, Kernels};
 use super::nvrtc;
+use super::player::Player;
+use super::stream::{Priority, Stream};
 
 /// The driver has to know at least this CUDA, whose calls `cudarc` is told to use: with an older one some of them
 /// would be missing, and `cudarc` panics over a call that is missing.
@@ -55,7 +58,7 @@ pub struct Card {
 
 /// One card that was opened.
 pub struct Cuda {
-    context: Arc<CudaContext>,
+    driver: Driver,
     card: Card,
     compute: Stream,
     transfer: Stream,
@@ -64,8 +67,8 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Opens card `ordinal` and builds the kernels for it: a second or two the first time, some tenths of it when they
-    /// are in the cache.
+    /// Opens card `ordinal` and builds the kernels for it: some ten seconds the first time, some tenths of one when
+    /// they are in the cache.
     ///
     /// # Errors
     /// [`CudaError::Absent`] says which library, driver or card is missing; else what the driver or the kernel compiler
@@ -112,7 +115,30 @@ impl Cuda {
         let cache = options.kernel_dir.as_deref().map(CubinCache::new);
         let kernels = Kernels::load(&context, &card.architecture, cache.as_ref(), (compiler, driver))?;
         let budget = Budget::of_card(&context, &card, options.memory_bytes_max)?;
-        Ok(Arc::new(Self { context, card, compute, transfer, budget, kernels }))
+        let driver = Driver::Nvidia(context);
+        Ok(Arc::new(Self { driver, card, compute, transfer, budget, kernels }))
+    }
+
+    /// A card that `player` plays, with memory for `memory_bytes_max` bytes. It has few multiprocessors, so that
+    /// kernels walk in strides of small grids.
+    #[must_use]
+    pub fn played(player: Arc<dyn Player>, memory_bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            compute: Stream::played(player.clone(), "compute", 0),
+            transfer: Stream::played(player.clone(), "transfer", 1),
+            driver: Driver::Played(player),
+            card: Card {
+                ordinal: 0,
+                name: "played".into(),
+                architecture: "none".into(),
+                multiprocessors: 2,
+                maps_host_memory: true,
+                shares_page_tables: false,
+                allocates_in_order: true,
+            },
+            budget: Budget::new(memory_bytes_max),
+            kernels: Kernels::played(),
+        })
     }
 
     /// What was opened.
@@ -159,8 +185,8 @@ impl Cuda {
         self.kernels.complaints()
     }
 
-    pub(super) fn context(&self) -> &Arc<CudaContext> {
-        &self.context
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     pub(super) fn budget(&self) -> &Arc<Budget> {
@@ -213,121 +239,4 @@ fn driver_version() -> Result<i32, CudaError> {
 
 fn shown(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
-}
-
-enum Priority {
-    Normal,
-    Least,
-}
-
-/// An order of work on a card. Streams do not wait for one another unless told to.
-#[derive(Clone)]
-pub struct Stream {
-    inner: Arc<CudaStream>,
-    name: &'static str,
-}
-
-impl Stream {
-    fn new(context: &Arc<CudaContext>, name: &'static str, priority: Priority) -> Result<Self, CudaError> {
-        let making = "making a stream";
-        context.bind_to_thread().during(making, || name.into())?;
-        let inner = match priority {
-            Priority::Normal => context.new_stream(),
-            Priority::Least => result::stream::get_priority_range()
-                .and_then(|(least, _greatest)| context.new_stream_with_priority(least)),
-        };
-        Ok(Self { inner: inner.during(making, || name.into())?, name })
-    }
-
-    /// Waits until all that was asked of it is done.
-    ///
-    /// # Errors
-    /// The first fault of what was asked, which may be [`CudaError::Lost`].
-    pub fn synchronize(&self) -> Result<(), CudaError> {
-        self.inner.synchronize().during("waiting for the card", || self.to_string())
-    }
-
-    /// A place after all that was asked of it so far.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn record(&self) -> Result<Event, CudaError> {
-        self.event(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
-    }
-
-    /// The same, which can also be asked for its time.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn record_timed(&self) -> Result<Event, CudaError> {
-        self.event(sys::CUevent_flags::CU_EVENT_DEFAULT)
-    }
-
-    fn event(&self, flags: sys::CUevent_flags) -> Result<Event, CudaError> {
-        self.inner.record_event(Some(flags)).map(Event).during("recording an event", || self.to_string())
-    }
-
-    /// What is asked of it from now on begins after `event`.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
-        self.inner.wait(&event.0).during("making a stream wait", || self.to_string())
-    }
-
-    /// Whether both are the same stream of the same card.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    pub(super) fn raw(&self) -> sys::CUstream {
-        self.inner.cu_stream()
-    }
-
-    pub(super) fn context(&self) -> &Arc<CudaContext> {
-        self.inner.context()
-    }
-}
-
-impl std::fmt::Display for Stream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "stream {} of cuda:{}", self.name, self.inner.context().ordinal())
-    }
-}
-
-/// A place in the order of a stream.
-#[derive(Debug)]
-pub struct Event(CudaEvent);
-
-impl Event {
-    /// Waits until the card has got there.
-    ///
-    /// # Errors
-    /// A fault of the work before it.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
-        self.0.synchronize().during("waiting for an event", || self.place())
-    }
-
-    /// Whether the card has got there.
-    ///
-    /// # Errors
-    /// A fault of the work before it.
-    pub fn is_over(&self) -> Result<bool, CudaError> {
-        let bound = self.0.context().bind_to_thread();
-        bound.and_then(|()| self.0.try_is_complete()).during("asking for an event", || self.place())
-    }
-
-    /// Seconds from `earlier` to this one; both were made by [`Stream::record_timed`]. Waits for both.
-    ///
-    /// # Errors
-    /// The driver's, also for an event without a time.
-    pub fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
-        let milliseconds = earlier.0.elapsed_ms(&self.0).during("timing the card", || self.place())?;
-        Ok(f64::from(milliseconds) / 1000.0)
-    }
-
-    fn place(&self) -> String {
-        format!("cuda:{}", self.0.context().ordinal())
-    }
 }

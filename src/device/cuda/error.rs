@@ -6,9 +6,10 @@
 //!
 //! The lists of codes are not verified on a GPU.
 
-use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 use thiserror::Error;
+
+use super::driver::Fault;
 
 /// Why something on a card did not work.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -83,7 +84,11 @@ impl CudaError {
     }
 
     /// What the driver said to `operation`, which was about `sizes`.
-    pub(super) fn of_driver(operation: &'static str, sizes: String, error: DriverError) -> Self {
+    pub(super) fn of_driver(operation: &'static str, sizes: String, fault: impl Into<Fault>) -> Self {
+        let error = match fault.into() {
+            Fault::Driver(error) => error,
+            Fault::Player(code) => return Self::Lost { operation, sizes, code },
+        };
         let code = format!("{:?}", error.0);
         if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             Self::OutOfMemory { operation, detail: format!("{sizes}: {code}; free memory, or ask for less") }
@@ -101,9 +106,9 @@ pub(super) trait During<T> {
     fn during(self, operation: &'static str, sizes: impl FnOnce() -> String) -> Result<T, CudaError>;
 }
 
-impl<T> During<T> for Result<T, DriverError> {
+impl<T, E: Into<Fault>> During<T> for Result<T, E> {
     fn during(self, operation: &'static str, sizes: impl FnOnce() -> String) -> Result<T, CudaError> {
-        self.map_err(|error| CudaError::of_driver(operation, sizes(), error))
+        self.map_err(|fault| CudaError::of_driver(operation, sizes(), fault))
     }
 }
 
@@ -134,6 +139,7 @@ fn ends_the_context(code: CUresult) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cudarc::driver::DriverError;
 
     fn of(code: CUresult) -> CudaError {
         CudaError::of_driver("gathering rows", "7 rows of 688 bytes".into(), DriverError(code))

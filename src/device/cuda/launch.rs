@@ -1,22 +1,21 @@
 //! [`Launch`]: a kernel with its arguments, asked of a stream.
 //!
 //! Arguments are added in the order of the kernel's parameters and are borrowed until the launch, so a buffer is
-//! written by one argument at most. A buffer has to belong to the stream; a slice of the arena is ordered by its
-//! events. Whether what the kernel does with them stays inside is for the launchers to see to (`rows` and its like),
-//! which is why [`Launch::run`] is unsafe.
+//! written by one argument at most; a struct of addresses gets them by [`Launch::reading`] and [`Launch::writing`].
+//! A buffer has to belong to the stream; a slice of the arena is ordered by its events. Whether what the kernel does
+//! with them stays inside is for the launchers to see to (`rows` and its like), which is why [`Launch::run`] is unsafe.
 //!
-//! Not verified on a GPU.
+//! Not verified on a GPU; what a player of a card gets is tested.
 
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
-
 use bytemuck::Pod;
-use cudarc::driver::result;
 
-use super::context::{Cuda, Stream};
+use super::context::Cuda;
 use super::error::{CudaError, During};
 use super::memory::CudaBuffer;
+use super::stream::Stream;
+use super::twins::Address;
 
 /// Blocks and threads of a launch, in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +33,51 @@ impl Grid {
     }
 }
 
+/// Bytes of each parameter of a kernel, by their types.
+macro_rules! takes {
+    ($($kind:ty),* $(,)?) => { &[$(size_of::<$kind>()),*] };
+}
+pub(super) use takes;
+
+/// Sees to it that what is passed is long enough: what it is, how many values it has, how many are needed.
+///
+/// # Errors
+/// [`CudaError::Arguments`] with the first that is too short.
+pub(super) fn hold(operation: &'static str, parts: &[(&str, usize, usize)]) -> Result<(), CudaError> {
+    match parts.iter().find(|(_, has, needs)| has < needs) {
+        None => Ok(()),
+        Some((what, has, needs)) => {
+            let mismatch = format!("{what}: {has} values, and {needs} are needed");
+            Err(CudaError::Arguments { operation, mismatch })
+        }
+    }
+}
+
+/// `number` as a kernel takes it.
+///
+/// # Errors
+/// [`CudaError::Arguments`] if it is too large.
+pub(super) fn narrow(operation: &'static str, what: &str, number: usize) -> Result<u32, CudaError> {
+    u32::try_from(number).map_err(|_| {
+        let mismatch = format!("{what}: {number}, and {} are the most", u32::MAX);
+        CudaError::Arguments { operation, mismatch }
+    })
+}
+
+/// The product of sizes.
+///
+/// # Errors
+/// [`CudaError::Arguments`] if it is more than memory can have.
+pub(super) fn product(operation: &'static str, what: &str, sizes: &[usize]) -> Result<usize, CudaError> {
+    let all = sizes.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
+    all.ok_or_else(|| {
+        let mismatch = format!("{what}: {sizes:?} values are more than an address can say");
+        CudaError::Arguments { operation, mismatch }
+    })
+}
+
 /// Words of the largest argument: a struct of some addresses and sizes, by value.
-const VALUE_WORDS: usize = 8;
+const VALUE_WORDS: usize = 10;
 
 /// A kernel that is about to be asked for.
 pub(super) struct Launch<'a> {
@@ -54,12 +96,30 @@ impl<'a> Launch<'a> {
     }
 
     /// A buffer that the kernel reads.
-    pub(super) fn reads<T: Pod>(self, buffer: &'a CudaBuffer<T>) -> Self {
-        self.buffer(buffer.stream(), buffer.address())
+    pub(super) fn reads<T: Pod>(mut self, buffer: &'a CudaBuffer<T>) -> Self {
+        let address = self.reading(buffer);
+        self.number(address)
     }
 
     /// A buffer that the kernel writes.
-    pub(super) fn writes<T: Pod>(self, buffer: &'a mut CudaBuffer<T>) -> Self {
+    pub(super) fn writes<T: Pod>(mut self, buffer: &'a mut CudaBuffer<T>) -> Self {
+        let address = self.writing(buffer);
+        self.number(address)
+    }
+
+    /// Where a buffer is that the kernel reads through a struct.
+    pub(super) fn reading<T: Pod>(&mut self, buffer: &'a CudaBuffer<T>) -> Address {
+        self.buffer(buffer.stream(), buffer.address())
+    }
+
+    /// Where value `first` of a buffer is that the kernel reads; the caller sees to it that there is one.
+    pub(super) fn reading_from<T: Pod>(&mut self, buffer: &'a CudaBuffer<T>, first: usize) -> Address {
+        let Address(begin) = self.reading(buffer);
+        Address(begin + (first * size_of::<T>()) as u64)
+    }
+
+    /// Where a buffer is that the kernel writes through a struct.
+    pub(super) fn writing<T: Pod>(&mut self, buffer: &'a mut CudaBuffer<T>) -> Address {
         self.buffer(buffer.stream(), buffer.address())
     }
 
@@ -78,12 +138,12 @@ impl<'a> Launch<'a> {
         self
     }
 
-    fn buffer(mut self, owner: &Stream, address: u64) -> Self {
+    fn buffer(&mut self, owner: &Stream, address: u64) -> Address {
         if !owner.is(self.stream) {
             let mismatch = format!("a buffer of {owner} in {}: hand it over first", self.stream);
             self.fault.get_or_insert(CudaError::Arguments { operation: self.operation, mismatch });
         }
-        self.number(address)
+        Address(address)
     }
 
     /// Asks the stream for the kernel `name`, and does not wait. `sizes` is for errors.
@@ -109,22 +169,17 @@ impl<'a> Launch<'a> {
             let mismatch = format!("{name} takes {:?} bytes and is passed {passed:?}", entry.parameters);
             return Err(CudaError::Arguments { operation: self.operation, mismatch });
         }
-        self.stream.context().bind_to_thread().during(self.operation, || name.into())?;
-        let mut pointers: Vec<*mut c_void> =
-            self.values.iter_mut().map(|(value, _)| value.as_mut_ptr().cast()).collect();
-        // SAFETY: the function lives in `kernels`; there is a pointer for each parameter, to as many bytes as it has,
-        // which the driver copies before it returns. The rest is the caller's promise.
-        unsafe {
-            result::launch_kernel(
-                function.cu_function(),
-                (grid.blocks, 1, 1),
-                (grid.threads, 1, 1),
-                0,
-                self.stream.raw(),
-                &mut pointers,
-            )
-        }
-        .during(self.operation, || format!("{name}, {} blocks of {}: {}", grid.blocks, grid.threads, sizes()))
+        let mut arguments: Vec<&mut [u8]> = self
+            .values
+            .iter_mut()
+            .map(|(value, bytes)| &mut bytemuck::cast_slice_mut::<u64, u8>(value)[..*bytes])
+            .collect();
+        let (kernel, shape) = ((name, function.as_ref()), (grid.blocks, grid.threads));
+        // SAFETY: the function lives in `kernels`; there are as many bytes for each parameter as it has, each at a
+        // multiple of 8. The rest is the caller's promise.
+        let launched = unsafe { self.stream.queue().launch(kernel, shape, &mut arguments) };
+        let Grid { blocks, threads } = grid;
+        launched.during(self.operation, || format!("{name}, {blocks} blocks of {threads}: {}", sizes()))
     }
 }
 

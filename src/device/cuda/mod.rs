@@ -1,9 +1,10 @@
 //! NVIDIA cards: everything that knows CUDA. [`Cuda`] is one card that was opened, with two streams, a budget of
 //! memory and the kernels built for it; [`CudaBuffer`] is memory on it, [`Arena`] memory of the host that the card
-//! reads in place, [`rows`] the operations on rows.
+//! reads in place. What is done there: [`rows`] moves rows, [`graph`] holds the temporal graph, which [`sample`] and
+//! [`distinct`] search, [`layers`] computes, [`row_cache`] looks rows up; [`twins`] is what they and the kernels share.
 //!
 //! ```text
-//!   kernels/*.cu ── nvrtc ──▶ cubin ── cache, module ──▶ Kernels ── launch ──▶ rows, …
+//!   kernels/*.cu ── nvrtc ──▶ cubin ── cache, module ──▶ Kernels ── launch ──▶ rows, graph, sample, layers, …
 //!                                                          ▲
 //!   driver ── context ──▶ Cuda, Stream, Event ─────────────┘
 //!                           └── memory ──▶ CudaBuffer      arena ──▶ PinnedSlice
@@ -17,26 +18,46 @@
 //! [`CudaBuffer::hand_to`] is the one way to another stream. Memory of the host can be seen by every stream and by the
 //! processor, so a [`PinnedSlice`] remembers by events who still reads or writes it, and makes the next one wait.
 //!
+//! **Without a card.** A [`Player`] can stand in for the driver: then everything above `driver` runs as on a card, with
+//! the kernels' own text (`tests/it/gpu`).
+//!
 //! Not verified on a GPU: what can be checked without one is tested (compiling, parameters of kernels, the cache, the
-//! budget, the arena as plain memory), the rest is written against cudarc 0.19.10 and CUDA's documentation.
+//! budget, every launcher with a player), the calls to the driver are written against cudarc 0.19.10 and CUDA's
+//! documentation.
 
 mod arena;
+mod budget;
 mod cache;
 mod context;
 mod cubin;
+pub mod distinct;
+mod driver;
 mod error;
+pub mod graph;
 mod launch;
+pub mod layers;
 mod memory;
 mod module;
 mod nvrtc;
+mod pages;
+mod player;
+pub mod row_cache;
 pub mod rows;
+pub mod sample;
+pub mod seeds;
+mod stream;
+pub mod twins;
 
 pub use arena::{Arena, PinnedSlice};
+pub use budget::MemoryUse;
 pub use cache::CubinCache;
-pub use context::{Card, Cuda, CudaOptions, Event, Stream};
+pub use context::{Card, Cuda, CudaOptions};
 pub use cubin::{Usage, parameter_bytes, usage};
 pub use error::CudaError;
-pub use memory::{CudaBuffer, MemoryUse};
+pub use memory::CudaBuffer;
 pub(super) use module::architecture;
 pub use module::{Entry, HEADERS, SOURCES, Source};
 pub use nvrtc::{Compiled, version as nvrtc_version};
+pub use pages::TierOptions;
+pub use player::Player;
+pub use stream::{Event, Stream};

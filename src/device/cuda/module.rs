@@ -15,7 +15,7 @@ use cudarc::nvrtc::Ptx;
 use super::cache::{CubinCache, Origin};
 use super::error::{CudaError, During};
 use super::nvrtc::{self, Compiled};
-use super::{cubin, rows};
+use super::{cubin, distinct, graph, layers, row_cache, rows, sample};
 
 /// One kernel that a launcher calls.
 #[derive(Clone, Copy, Debug)]
@@ -55,17 +55,17 @@ macro_rules! headers {
 
 /// Every `.cu` file of `kernels/`.
 pub const SOURCES: &[Source] = texts! {
-    "adam.cu" => &[],
-    "attention.cu" => &[],
-    "distinct.cu" => &[],
+    "adam.cu" => layers::ADAM,
+    "attention.cu" => layers::ATTENTION,
+    "distinct.cu" => distinct::ENTRIES,
     "gather_rows.cu" => rows::ENTRIES,
-    "gru.cu" => &[],
-    "ingest.cu" => &[],
-    "layer_norm.cu" => &[],
-    "pieces.cu" => &[],
-    "row_cache.cu" => &[],
-    "sample.cu" => &[],
-    "time_encoding.cu" => &[],
+    "gru.cu" => layers::GRU,
+    "ingest.cu" => graph::ENTRIES,
+    "layer_norm.cu" => layers::LAYER_NORM,
+    "pieces.cu" => layers::PIECES,
+    "row_cache.cu" => row_cache::ENTRIES,
+    "sample.cu" => sample::ENTRIES,
+    "time_encoding.cu" => layers::TIME_ENCODING,
 };
 
 /// Every `.cuh` file of `kernels/`, by name.
@@ -120,7 +120,7 @@ impl Source {
 
 /// The kernels on one card.
 pub(super) struct Kernels {
-    functions: HashMap<&'static str, (Entry, CudaFunction)>,
+    functions: HashMap<&'static str, (Entry, Option<CudaFunction>)>,
     cached: usize,
     compiled: usize,
     complaints: Vec<String>,
@@ -165,14 +165,21 @@ impl Kernels {
                 context.load_module(Ptx::from_binary(cubin)).during(loading, || source.file.into())?;
             for entry in source.entries {
                 let function = module.load_function(entry.name).during(loading, || entry.name.into())?;
-                functions.insert(entry.name, (*entry, function));
+                functions.insert(entry.name, (*entry, Some(function)));
             }
         }
         Ok(Self { functions, cached, compiled, complaints })
     }
 
-    /// The kernel of this name.
-    pub(super) fn get(&self, name: &'static str) -> Result<&(Entry, CudaFunction), CudaError> {
+    /// All kernels that have launchers, of a card that is played.
+    pub(super) fn played() -> Self {
+        let entries = SOURCES.iter().flat_map(|source| source.entries);
+        let functions = entries.map(|entry| (entry.name, (*entry, None))).collect();
+        Self { functions, cached: 0, compiled: 0, complaints: Vec::new() }
+    }
+
+    /// The kernel of this name; its function where a card has loaded it.
+    pub(super) fn get(&self, name: &'static str) -> Result<&(Entry, Option<CudaFunction>), CudaError> {
         self.functions.get(name).ok_or_else(|| CudaError::Absent {
             operation: "finding a kernel",
             missing: format!("{name} is not among the entries of its file"),

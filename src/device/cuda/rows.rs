@@ -11,14 +11,16 @@
 use bytemuck::Pod;
 
 use super::arena::PinnedSlice;
-use super::context::{Cuda, Stream};
+use super::context::Cuda;
 use super::error::CudaError;
-use super::launch::{Grid, Launch};
+use super::launch::{Grid, Launch, takes};
 use super::memory::CudaBuffer;
 use super::module::Entry;
+use super::stream::Stream;
+use super::twins::{Address, LINE, ROWS_AT_ONCE};
 
 /// from, from_stride, rows, list, wide, count, to, to_stride, width, lanes_log2, errors.
-const PARAMETERS: &[usize] = &[8, 8, 8, 8, 4, 8, 8, 8, 8, 4, 8];
+const PARAMETERS: &[usize] = takes![Address, u64, u64, Address, u32, u64, Address, u64, u64, u32, Address];
 
 /// The kernels of `gather_rows.cu`.
 pub(super) const ENTRIES: &[Entry] = &[
@@ -32,11 +34,10 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry { name: "scatter_rows_1", parameters: PARAMETERS },
 ];
 
-/// Threads of a block, and rows that each lane has under way: constants of the kernel.
+/// Threads of a block.
 const THREADS: u32 = 256;
-const ROWS_AT_ONCE: u64 = 4;
 /// A row of more bytes may begin before its first line.
-const LINE_BYTES: u64 = 128;
+const LINE_BYTES: u64 = LINE as u64;
 /// Blocks of a multiprocessor that fill a card, and that fill the bus and leave the rest to others.
 const BLOCKS_ON_CARD: u32 = 8;
 const BLOCKS_OVER_BUS: u32 = 2;
@@ -247,7 +248,7 @@ impl<'a> RowCall<'a> {
         let lanes_log2 = lanes_log2(width_bytes, vector);
         let of_multiprocessor = if over_bus { BLOCKS_OVER_BUS } else { BLOCKS_ON_CARD };
         let most = self.cuda.card().multiprocessors.saturating_mul(of_multiprocessor);
-        let work = ((packed.rows as u64) << lanes_log2).div_ceil(ROWS_AT_ONCE);
+        let work = ((packed.rows as u64) << lanes_log2).div_ceil(ROWS_AT_ONCE.into());
         Plan { name, grid: Grid::of(work, THREADS, most), from, to, width_bytes, lanes_log2 }
     }
 

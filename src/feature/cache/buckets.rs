@@ -143,16 +143,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_has_the_documented_bytes() {
-        use std::mem::offset_of;
-        assert_eq!((size_of::<Bucket>(), align_of::<Bucket>()), (128, 128));
-        assert_eq!(
-            (offset_of!(Bucket, ids), offset_of!(Bucket, first), offset_of!(Bucket, second)),
-            (0, 64, 96)
-        );
-    }
-
-    #[test]
     fn as_many_entries_as_were_asked_for_find_a_place() {
         for entries in [0, 1, 3, 4, 5, 157, 10_000, 300_000] {
             let mut table = Buckets::new(entries);

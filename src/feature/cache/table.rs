@@ -25,7 +25,18 @@
 //! copy of it still stands. Entries are emptied as well, which keeps the table from filling up, and which is why the
 //! count may wrap round: when it does, no entry of 2^32 generations ago is left.
 
+use std::mem::offset_of;
+
 use super::buckets::{Bucket, Buckets, EMPTY, Homes, Place, buckets_for};
+use crate::device::cuda::twins::RowCacheBucket;
+
+/// What a device takes a bucket for: each column in the same place.
+const _: () = {
+    assert!(size_of::<Bucket>() == size_of::<RowCacheBucket>());
+    assert!(offset_of!(Bucket, ids) == offset_of!(RowCacheBucket, ids));
+    assert!(offset_of!(Bucket, first) == offset_of!(RowCacheBucket, slots));
+    assert!(offset_of!(Bucket, second) == offset_of!(RowCacheBucket, generations));
+};
 
 /// Bytes of table and generations for so many slots.
 pub(super) fn table_bytes(slots: usize) -> usize {

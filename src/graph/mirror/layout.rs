@@ -1,50 +1,7 @@
 //! What a card holds of the graph, byte by byte, as `kernels/graph.cuh` reads it; and what an upload brings.
 
-use bytemuck::{Pod, Zeroable};
-
-use crate::graph::block::{Entry, Record, fitting};
-
-/// The blocks of one node: consecutive ones in the table of blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct NodeBlocks {
-    /// Index of the oldest.
-    pub first: u32,
-    /// How many there are.
-    pub count: u32,
-}
-
-/// Description of one block, 32 bytes. See `kernels/graph.cuh` for each field's meaning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct MirrorBlock {
-    pub start: i64,
-    base_edge: u64,
-    page: u32,
-    pub before: u32,
-    reach: u32,
-    place: u16,
-    /// Number of entries less 1; the highest bit: edge ids ascend with the entries.
-    form: u16,
-}
-
-/// An entry on its way to its place: 16 bytes, so that a thread of the card reads it at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct PlacedEntry {
-    entry: Entry,
-    /// Page and place in the page as one number.
-    slot: u32,
-}
-
-/// A node's blocks on their way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct PlacedNode {
-    pub node: u32,
-    pub blocks: NodeBlocks,
-    pub unused: u32,
-}
+pub(super) use crate::device::cuda::twins::{Block as MirrorBlock, NodeBlocks, PlacedEntry, PlacedNode};
+use crate::graph::block::{Record, fitting};
 
 /// The most entries of a block.
 pub(super) const BLOCK_ENTRIES_MAX: usize = 1 << 15;
@@ -54,7 +11,12 @@ const ORDERED: u16 = 1 << 15;
 impl MirrorBlock {
     /// A block for the first records of `records` (ascending, not empty, `most` at most), and how many; it has no
     /// place yet. `earlier` is the block before it in the list; no edge id exceeds `newest`.
-    pub fn begin(records: &[Record], most: usize, earlier: Option<&Self>, newest: u64) -> (Self, usize) {
+    pub(super) fn begin(
+        records: &[Record],
+        most: usize,
+        earlier: Option<&Self>,
+        newest: u64,
+    ) -> (Self, usize) {
         let first = records[0];
         let (count, edges) = fitting(first.time, (first.edge, first.edge), most, records);
         let highest = earlier.map_or(0, |block| block.highest().min(newest)).max(edges.1);
@@ -74,7 +36,7 @@ impl MirrorBlock {
 
     /// Takes in as many of `records` (ascending, none before the last entry, younger than all entries) as fit, `room`
     /// at most, and says how many.
-    pub fn extend(&mut self, records: &[Record], room: usize) -> usize {
+    pub(super) fn extend(&mut self, records: &[Record], room: usize) -> usize {
         let (count, edges) = fitting(self.start, (self.base_edge, self.highest()), room, records);
         if count > 0 {
             let is_ordered =
@@ -86,26 +48,25 @@ impl MirrorBlock {
     }
 
     /// Takes note that the entries begin at `slot` of pages of 2^`page_log2` entries.
-    pub fn move_to(&mut self, slot: u32, page_log2: u32) {
+    pub(super) fn move_to(&mut self, slot: u32, page_log2: u32) {
         self.page = slot >> page_log2;
         self.place = (slot & ((1 << page_log2) - 1)) as u16;
     }
 
     /// Where the entries begin.
-    pub fn slot(&self, page_log2: u32) -> u32 {
+    pub(super) fn slot(&self, page_log2: u32) -> u32 {
         self.page << page_log2 | u32::from(self.place)
     }
 
     /// `record`, one of the block's, as entry `position`.
-    pub fn pack(&self, record: Record, position: usize, page_log2: u32) -> PlacedEntry {
+    pub(super) fn pack(&self, record: Record, position: usize, page_log2: u32) -> PlacedEntry {
         let time = record.time.wrapping_sub(self.start) as u32;
         let edge = (record.edge - self.base_edge) as u32;
-        let entry = Entry { neighbor: record.packed, time, edge };
-        PlacedEntry { entry, slot: self.slot(page_log2) + position as u32 }
+        PlacedEntry { neighbor: record.packed, time, edge, slot: self.slot(page_log2) + position as u32 }
     }
 
     /// Number of entries.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         usize::from(self.form & !ORDERED) + 1
     }
 

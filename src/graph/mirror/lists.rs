@@ -64,6 +64,11 @@ impl Lists {
         }
     }
 
+    /// log2 of the entries of a page.
+    pub fn page_log2(&self) -> u32 {
+        self.options.page_log2
+    }
+
     /// Elements of the tables: nodes, blocks, pages.
     pub fn table_lengths(&self) -> (u64, u64, u64) {
         let pages = self.pages.end().div_ceil(1 << self.options.page_log2);

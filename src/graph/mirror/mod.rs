@@ -9,19 +9,20 @@
 //! Edges that the store releases because of their age stay until their blocks are written anew; views do not show
 //! them.
 //!
-//! Knows nothing of cards: it hands out bytes.
+//! Asks no card for anything: it hands out bytes, laid out as kernels read them.
 
 mod layout;
 mod lists;
 mod patch;
 mod slots;
 
-pub use patch::{GraphPatch, MirrorTables};
+pub use patch::GraphPatch;
 
 use super::block::Record;
 use super::plan::{BatchPlan, ShardMap};
 use super::spill::SpillError;
 use super::store::GraphStore;
+use crate::device::cuda::graph::TableLengths;
 use crate::event::{EdgeBatch, EdgeId, NodeId, Op};
 use layout::BLOCK_ENTRIES_MAX;
 use lists::Lists;
@@ -127,6 +128,18 @@ impl GraphMirror {
         Ok(patch)
     }
 
+    /// One past the last edge that it knows.
+    #[must_use]
+    pub fn applied(&self) -> EdgeId {
+        self.applied
+    }
+
+    /// log2 of the entries of a page.
+    #[must_use]
+    pub fn page_log2(&self) -> u32 {
+        self.lists.page_log2()
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -211,7 +224,7 @@ impl GraphMirror {
 
     fn finish(&self, store: &GraphStore, patch: &mut GraphPatch) {
         let (nodes, blocks, pages) = self.lists.table_lengths();
-        patch.tables = MirrorTables { nodes, blocks, pages };
+        patch.tables = TableLengths { nodes, blocks, pages };
         store.balance();
     }
 }

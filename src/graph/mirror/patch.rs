@@ -4,6 +4,7 @@
 use bytemuck::Pod;
 
 use super::layout::{MirrorBlock, PlacedEntry, PlacedNode};
+use crate::device::cuda::graph::{GraphUpload, TableLengths};
 use crate::graph::block::Record;
 
 /// An upload, and how large the tables are with it.
@@ -14,18 +15,7 @@ pub struct GraphPatch {
     pub(super) nodes: Vec<PlacedNode>,
     /// Where each of `blocks` stands in the table of blocks.
     pub(super) block_indexes: Vec<u32>,
-    pub(super) tables: MirrorTables,
-}
-
-/// Elements that the tables of a card have to hold, at least; they only grow. What was not written to is never read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MirrorTables {
-    /// Nodes of the graph; a node beyond has no blocks. New elements are zeros.
-    pub nodes: u64,
-    /// Block descriptions.
-    pub blocks: u64,
-    /// Pages of entries.
-    pub pages: u64,
+    pub(super) tables: TableLengths,
 }
 
 impl GraphPatch {
@@ -55,6 +45,18 @@ impl GraphPatch {
             + size_of_val(&*self.block_indexes)
     }
 
+    /// The same, part by part.
+    #[must_use]
+    pub fn parts(&self) -> GraphUpload<'_> {
+        GraphUpload {
+            entries: &self.entries,
+            blocks: &self.blocks,
+            indexes: &self.block_indexes,
+            nodes: &self.nodes,
+            tables: self.tables,
+        }
+    }
+
     /// How many entries, blocks and nodes the upload brings.
     #[must_use]
     pub fn counts(&self) -> [u64; 3] {
@@ -63,7 +65,7 @@ impl GraphPatch {
 
     /// What the tables have to hold before the upload is put in place.
     #[must_use]
-    pub fn tables(&self) -> MirrorTables {
+    pub fn tables(&self) -> TableLengths {
         self.tables
     }
 }

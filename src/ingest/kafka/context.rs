@@ -4,6 +4,8 @@
 //! newest is a topic that was created again.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -22,6 +24,8 @@ use crate::event::PositionLookup;
 
 /// The broker's answers about the ranges of all partitions must come within this time.
 const WATERMARK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Those about how much waits, while nothing is fetched, within this.
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A change of ownership, for the source's thread.
 pub(super) enum Change {
@@ -53,6 +57,8 @@ pub(super) struct SourceContext {
     pub positions: Arc<dyn PositionLookup>,
     pub shared: Arc<Shared>,
     pub changes: Mutex<Vec<Change>>,
+    /// Whether the cluster is the one whose offsets the log holds.
+    pub cluster_known: AtomicBool,
 }
 
 impl SourceContext {
@@ -64,6 +70,7 @@ impl SourceContext {
         partition: i32,
         wait: Duration,
     ) -> Result<Option<i64>, NoStart> {
+        self.know_cluster(consumer, wait)?;
         let Some(stored) = self.positions.position(&self.source, partition) else { return Ok(None) };
         let topic = self.options.topic.clone();
         let (low, high) = consumer.fetch_watermarks(&topic, partition, wait).map_err(NoStart::NoAnswer)?;
@@ -84,6 +91,44 @@ impl SourceContext {
                     "offsets are gone by retention; going on without them"
                 );
                 Ok(Some(low))
+            }
+        }
+    }
+
+    /// While nothing is fetched nobody tells how much waits at the broker, so it is asked for, within a bounded time.
+    pub fn ask_how_much_waits<'a>(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        partitions: impl Iterator<Item = &'a i32>,
+    ) {
+        let deadline = Instant::now() + ASK_TIMEOUT;
+        for &partition in partitions {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            match consumer.fetch_watermarks(&self.options.topic, partition, left) {
+                Ok((_, high)) => self.shared.set_high(partition, high),
+                Err(error) => tracing::debug!(partition, %error, "how much waits is not known"),
+            }
+        }
+    }
+
+    /// Holds the cluster against the one that was read before. One that does not say which it is, is believed.
+    fn know_cluster(&self, consumer: &BaseConsumer<Self>, wait: Duration) -> Result<(), KafkaFault> {
+        if self.cluster_known.load(Relaxed) {
+            return Ok(());
+        }
+        let Some(found) = consumer.client().fetch_cluster_id(wait) else {
+            tracing::debug!("the brokers do not say of which cluster they are");
+            return Ok(());
+        };
+        let topic = self.options.topic.clone();
+        match (self.options.clusters.0)(&topic, &found) {
+            Some(remembered) => Err(KafkaFault::OtherCluster { topic, remembered, found }),
+            None => {
+                self.cluster_known.store(true, Relaxed);
+                Ok(())
             }
         }
     }
@@ -227,6 +272,9 @@ impl ClientContext for SourceContext {
         if let Some(age) = up.map(|b| b.stateage).min() {
             self.shared.broker_up(Duration::from_micros(u64::try_from(age).unwrap_or(0)));
         }
+        if self.shared.is_holding.load(Relaxed) {
+            return;
+        }
         if let Some(topic) = statistics.topics.get(&self.options.topic) {
             for (partition, numbers) in topic.partitions.iter().filter(|(_, n)| n.hi_offset >= 0) {
                 self.shared.set_high(*partition, numbers.hi_offset);
@@ -275,6 +323,7 @@ mod tests {
             positions: Arc::new(AtTen),
             shared: Arc::default(),
             changes: Mutex::default(),
+            cluster_known: AtomicBool::new(false),
             options: options.clone(),
         };
         let config = options.consumer_config().unwrap();

@@ -109,7 +109,8 @@ pub enum KafkaFault {
     /// The broker has fewer messages than were read already.
     #[error(
         "{topic} partition {partition} ends at offset {high}, but the log stands at {stored}: the topic was \
-         deleted and created again; give the new stream a new topic (ingest.kafka.topic) or a new data.dir"
+         deleted and created again; give the new stream a new topic (ingest.kafka.topic) or a new data.dir, or stop \
+         the daemon and go on at its start (evergraph source seek --to earliest)"
     )]
     TopicRecreated {
         /// The topic.
@@ -120,6 +121,20 @@ pub enum KafkaFault {
         stored: i64,
         /// One past the newest offset that the broker has.
         high: i64,
+    },
+    /// The brokers are of another cluster than the one that was read so far.
+    #[error(
+        "topic {topic} was read from the cluster {remembered} so far, and these brokers are of another cluster, \
+         {found}: put ingest.kafka.brokers back, or give the new stream a new topic (ingest.kafka.topic) or a new \
+         data.dir"
+    )]
+    OtherCluster {
+        /// The topic.
+        topic: String,
+        /// Id of the cluster whose offsets the log holds.
+        remembered: String,
+        /// Id of the cluster that answers.
+        found: String,
     },
     /// Anything else, in librdkafka's words.
     #[error("Kafka: {detail} ({code})")]
@@ -212,6 +227,7 @@ impl KafkaFault {
             Self::InstanceFenced { .. } => "instance_fenced",
             Self::DataLost { .. } => "data_lost",
             Self::TopicRecreated { .. } => "topic_recreated",
+            Self::OtherCluster { .. } => "other_cluster",
             Self::Other { .. } => "other",
         }
     }

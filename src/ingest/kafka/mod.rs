@@ -9,7 +9,8 @@
 //! The source has a thread of its own (`worker`), librdkafka's callbacks leave notes for it (`context`),
 //! and everyone may see how it stands (`status`). A broker that is away, a missing topic or bad
 //! credentials degrade the source and are named ([`KafkaFault`]); it recovers by itself. It ends only when
-//! going on would lose or falsify data. Knows nothing of how the log stores events.
+//! going on would lose or falsify data. While an operator holds it ([`Holds`]) it reads nothing and stays in the
+//! group. Knows nothing of how the log stores events.
 
 mod context;
 mod fault;
@@ -20,6 +21,7 @@ mod status;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -28,17 +30,18 @@ use parking_lot::Mutex;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
 pub use fault::KafkaFault;
-pub use options::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
-pub use preflight::{PartitionRange, PreflightReport, preflight};
+pub use options::{ClusterMemory, DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
+pub use preflight::{PartitionRange, PreflightReport, offsets_at, preflight};
 pub use status::{KafkaState, KafkaStatus, PartitionStatus};
 
-use super::SourceWiring;
 use super::rejection::IngestStats;
+use super::{Holds, SourceWiring};
 
 /// A running Kafka source. Dropping it asks it to stop and does not wait.
 pub struct KafkaSource {
     shared: Arc<status::Shared>,
     stats: Arc<IngestStats>,
+    holds: Arc<Holds>,
     name: Arc<str>,
     /// Disconnected when the thread has ended and the consumer is closed.
     ended: Mutex<Receiver<()>>,
@@ -61,11 +64,13 @@ impl KafkaSource {
             positions: Arc::clone(&wiring.positions),
             shared: Arc::clone(&shared),
             changes: Mutex::new(Vec::new()),
+            cluster_known: AtomicBool::new(false),
         };
         let consumer: BaseConsumer<_> =
             config.create_with_context(context).map_err(|e| preflight::config_fault(&e))?;
         consumer.subscribe(&[topic.as_str()]).map_err(|e| context::other(&e))?;
         let (alive, ended) = crossbeam_channel::bounded(0);
+        let holds = Arc::clone(&wiring.holds);
         let worker = worker::Worker::new(consumer, wiring, Arc::clone(&stats));
         std::thread::Builder::new()
             .name("kafka-source".into())
@@ -74,7 +79,7 @@ impl KafkaSource {
                 drop::<Sender<()>>(alive);
             })
             .map_err(|e| KafkaFault::Other { code: "thread".into(), detail: e.to_string() })?;
-        Ok(Self { shared, stats, name, ended: Mutex::new(ended) })
+        Ok(Self { shared, stats, holds, name, ended: Mutex::new(ended) })
     }
 
     /// The name under which the log keeps positions, for example `kafka:payments`.
@@ -86,23 +91,13 @@ impl KafkaSource {
     /// How the source stands.
     #[must_use]
     pub fn status(&self) -> KafkaStatus {
-        self.shared.status()
+        self.shared.status(self.holds.has(&self.name))
     }
 
     /// The source's counters.
     #[must_use]
     pub fn stats(&self) -> &Arc<IngestStats> {
         &self.stats
-    }
-
-    /// Stops reading but stays in the group, until [`resume`](Self::resume).
-    pub fn pause(&self) {
-        self.shared.paused.store(true, Relaxed);
-    }
-
-    /// Goes on reading.
-    pub fn resume(&self) {
-        self.shared.paused.store(false, Relaxed);
     }
 
     /// Stops: hears of the batches in flight, commits, leaves the group and closes the consumer. Waits at

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
@@ -102,6 +103,27 @@ pub enum DataLossPolicy {
     Earliest,
 }
 
+/// Topic and cluster id to the id that was told first.
+type Remember = dyn Fn(&str, &str) -> Option<String> + Send + Sync;
+
+/// Remembers of which cluster a topic is: told topic and cluster id before the first message is read, it answers with
+/// the id that it was told at first, if that was another one. The offsets of one cluster mean nothing in another.
+#[derive(Clone)]
+pub struct ClusterMemory(pub Arc<Remember>);
+
+impl Default for ClusterMemory {
+    /// Remembers nothing.
+    fn default() -> Self {
+        Self(Arc::new(|_, _| None))
+    }
+}
+
+impl fmt::Debug for ClusterMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterMemory")
+    }
+}
+
 /// How a topic is read.
 #[derive(Clone, Debug)]
 pub struct KafkaSourceOptions {
@@ -131,6 +153,8 @@ pub struct KafkaSourceOptions {
     pub data_loss: DataLossPolicy,
     /// Bounds of one event.
     pub decode: DecodeOptions,
+    /// Knows whose offsets the log holds.
+    pub clusters: ClusterMemory,
 }
 
 impl KafkaSourceOptions {
@@ -151,6 +175,7 @@ impl KafkaSourceOptions {
             retry_wait: Duration::from_secs(1),
             data_loss: DataLossPolicy::Fail,
             decode: DecodeOptions::default(),
+            clusters: ClusterMemory::default(),
         }
     }
 

@@ -110,6 +110,42 @@ pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<Pref
     })
 }
 
+/// The first offset of each of these partitions whose message is no older than `unix_ms`, and one past the newest
+/// offset where there is none.
+///
+/// # Errors
+/// When the brokers do not answer within `timeout`, or refuse.
+pub fn offsets_at(
+    options: &KafkaSourceOptions,
+    partitions: &[PartitionRange],
+    unix_ms: i64,
+    timeout: Duration,
+) -> Result<Vec<i64>, KafkaFault> {
+    let mut config = options.consumer_config()?;
+    config.remove("statistics.interval.ms");
+    let consumer: BaseConsumer<Causes> =
+        config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))?;
+    let topic = options.topic.as_str();
+    let named = |code, text: &str| {
+        KafkaFault::from_code(code, text, topic, &options.group, options.instance.as_deref())
+    };
+    let mut times = TopicPartitionList::with_capacity(partitions.len());
+    for range in partitions {
+        // Only a negative offset could be refused.
+        let _ = times.add_partition_offset(topic, range.partition, Offset::Offset(unix_ms.max(0)));
+    }
+    let found =
+        consumer.offsets_for_times(times, timeout).map_err(|error| explain(&consumer, &error, named))?;
+    let offset_of = |range: &PartitionRange| match found.find_partition(topic, range.partition) {
+        Some(element) => match element.offset() {
+            Offset::Offset(offset) => offset.clamp(range.low, range.high),
+            _ => range.high,
+        },
+        None => range.high,
+    };
+    Ok(partitions.iter().map(offset_of).collect())
+}
+
 /// Asks in short turns, so that a cause that will not go away (bad credentials) ends the wait early.
 fn ask<T>(
     consumer: &BaseConsumer<Causes>,

@@ -2,7 +2,7 @@
 //! callbacks, read by anyone.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -79,15 +79,16 @@ struct Inner {
 #[derive(Default)]
 pub(super) struct Shared {
     pub stop: AtomicBool,
-    pub paused: AtomicBool,
+    /// Whether nothing is fetched now: librdkafka's statistics know nothing of what is produced meanwhile.
+    pub is_holding: AtomicBool,
     inner: Mutex<Inner>,
 }
 
 impl Shared {
-    pub fn status(&self) -> KafkaStatus {
+    pub fn status(&self, is_held: bool) -> KafkaStatus {
         let inner = self.inner.lock();
         KafkaStatus {
-            state: state(&inner, self.paused.load(Relaxed)),
+            state: state(&inner, is_held),
             back_pressure: inner.back_pressure,
             partitions: inner.partitions.clone(),
         }
@@ -216,7 +217,7 @@ fn with_lag(status: PartitionStatus) -> PartitionStatus {
     PartitionStatus { lag, ..status }
 }
 
-fn state(inner: &Inner, paused: bool) -> KafkaState {
+fn state(inner: &Inner, is_held: bool) -> KafkaState {
     if let Some(fault) = &inner.failed {
         KafkaState::Failed { reason: fault.to_string(), word: fault.word() }
     } else if inner.stopped {
@@ -233,7 +234,7 @@ fn state(inner: &Inner, paused: bool) -> KafkaState {
              broker's log"
         );
         KafkaState::Degraded { reason, word: "range_unknown" }
-    } else if paused {
+    } else if is_held {
         KafkaState::Paused
     } else if inner.assigned {
         KafkaState::Running

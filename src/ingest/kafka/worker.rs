@@ -33,6 +33,8 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 const MESSAGES_PER_ROUND: usize = 512;
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
 const RANGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the broker is asked how much waits there while nothing is fetched.
+const ASK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Names the batch of an outcome: the partition and its epoch.
 type Tag = (i32, u64);
@@ -51,6 +53,8 @@ pub(super) struct Worker {
     outcomes: (Sender<Outcome<Tag>>, Receiver<Outcome<Tag>>),
     blocked_since: Option<Instant>,
     holding: bool,
+    /// When the broker was asked last how much waits there.
+    asked_at: Option<Instant>,
     uncommitted: BTreeMap<i32, i64>,
     committed_at: Instant,
     fault_shown: bool,
@@ -80,6 +84,7 @@ impl Worker {
             outcomes: crossbeam_channel::unbounded(),
             blocked_since: None,
             holding: false,
+            asked_at: None,
             uncommitted: BTreeMap::new(),
             committed_at: Instant::now(),
             fault_shown: true,
@@ -318,7 +323,7 @@ impl Worker {
             Duration::ZERO
         };
         let full = waited >= PATIENCE;
-        let hold = full || self.shared.paused.load(Relaxed);
+        let hold = full || self.wiring.holds.has(&self.source);
         if hold != self.holding {
             if hold {
                 self.pause_all()?;
@@ -329,6 +334,11 @@ impl Worker {
                 self.consumer.resume(&self.owned()).map_err(|e| other(&e))?;
             }
             self.holding = hold;
+            self.shared.is_holding.store(hold, Relaxed);
+        }
+        if self.holding && self.asked_at.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
+            self.consumer.context().ask_how_much_waits(&self.consumer, self.partitions.keys());
+            self.asked_at = Some(Instant::now());
         }
         self.shared.set_back_pressure(full);
         Ok(!blocked || hold)

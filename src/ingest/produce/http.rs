@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use tokio_rustls::rustls;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::{ProduceError, ProduceOptions, ProduceReport, Rows};
@@ -70,6 +71,7 @@ struct Details {
 enum Attempt {
     Taken(Answer),
     Refused { status: u16, detail: String },
+    NotTrusted { detail: String },
     Again { detail: String, wait: Option<Duration> },
 }
 
@@ -131,6 +133,9 @@ impl HttpTarget {
                 Attempt::Refused { status, detail } => {
                     return Err(ProduceError::Refused { url, status, detail, from_row });
                 }
+                Attempt::NotTrusted { detail } => {
+                    return Err(ProduceError::NotTrusted { url, detail, from_row });
+                }
                 Attempt::Again { detail, wait } => (detail, wait),
             };
             if started.elapsed() >= self.give_up_after {
@@ -152,7 +157,7 @@ impl HttpTarget {
         }
         let mut response = match request.send(body) {
             Ok(response) => response,
-            Err(error) => return Attempt::Again { detail: error.to_string(), wait: None },
+            Err(error) => return after(&error),
         };
         let status = response.status().as_u16();
         let wait = response
@@ -174,6 +179,22 @@ impl HttpTarget {
             _ => Attempt::Refused { status, detail: beginning(&text) },
         }
     }
+}
+
+/// What a request that got no answer came to: a connection may come back, a certificate that is not trusted stays one.
+fn after(error: &ureq::Error) -> Attempt {
+    let detail = error.to_string();
+    let about_trust = match error {
+        ureq::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
+        ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => true,
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => return Attempt::NotTrusted { detail },
+        _ => false,
+    };
+    if !about_trust {
+        return Attempt::Again { detail, wait: None };
+    }
+    let advice = "is it the right daemon, and is --ca-file the certificate that vouches for it?";
+    Attempt::NotTrusted { detail: format!("{detail}; {advice}") }
 }
 
 fn beginning(text: &str) -> String {

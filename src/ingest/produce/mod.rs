@@ -114,6 +114,16 @@ pub enum ProduceError {
         /// A row from which nothing is left out.
         from_row: u64,
     },
+    /// There is nobody to talk to, and there would be nobody the next time.
+    #[error("cannot talk to {url}: {detail}; nothing was sent from row {from_row} on")]
+    NotTrusted {
+        /// The address asked.
+        url: String,
+        /// What is wrong, and what to do.
+        detail: String,
+        /// A row from which nothing is left out.
+        from_row: u64,
+    },
     /// The daemon refused a body, and would refuse it again.
     #[error("{url} answered {status}: {detail}; go on with --from-row {from_row}")]
     Refused {

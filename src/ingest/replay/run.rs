@@ -63,7 +63,14 @@ impl Run {
         self.skip(start)?;
         self.started = Instant::now();
         let mut in_flight: Option<Batch> = None;
-        while let Some(next) = self.read_batch()? {
+        loop {
+            if self.wiring.holds.has(&self.source) {
+                if let Some(batch) = in_flight.take() {
+                    self.finish(&batch)?;
+                }
+                self.wait_while_held()?;
+            }
+            let Some(next) = self.read_batch()? else { break };
             if let Some(batch) = in_flight.take() {
                 self.finish(&batch)?;
             }
@@ -75,6 +82,18 @@ impl Run {
         if let Some(batch) = in_flight {
             self.finish(&batch)?;
         }
+        Ok(())
+    }
+
+    /// Waits until the source may go on, at its pace and not in a burst.
+    fn wait_while_held(&mut self) -> Result<(), End> {
+        while self.wiring.holds.has(&self.source) {
+            if self.shared.stop.load(Relaxed) {
+                return Err(End::Stopped);
+            }
+            std::thread::sleep(LOOK);
+        }
+        (self.started, self.paced_from) = (Instant::now(), self.row);
         Ok(())
     }
 

@@ -10,14 +10,19 @@
 //! edge from half of the time since `t0` counts `2^-c`. It follows from the events seen so far alone, and
 //! slows down as the stream grows older: at age `a` it fades like a rate of `c / a`.
 
+use std::str::FromStr;
+
 use crate::event::EventTime;
+
+/// The strongest decay: an edge is gone after less than a unit of time, and readings stay far from what 32 bits hold.
+pub(super) const STRENGTH_MAX: f64 = 1e9;
 
 /// How the weight of an edge falls with its age.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decay {
-    /// By this share per unit of time; 0 means never. Finite and not below 0.
+    /// By this share per unit of time; 0 means never. In [0, 10^9].
     Rate(f64),
-    /// By this power of the time since the first event. Finite and not below 0.
+    /// By this power of the time since the first event. In [0, 10^9].
     Span(f64),
 }
 
@@ -31,8 +36,28 @@ impl Decay {
     }
 }
 
+/// As it is written in flags and settings: `1e-6` is a rate, `span:10` a power.
+impl FromStr for Decay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, number): (fn(f64) -> Self, _) = match text.strip_prefix("span:") {
+            Some(power) => (Self::Span, power),
+            None => (Self::Rate, text),
+        };
+        let number = number.trim().parse::<f64>().ok().filter(|number| (0.0..=STRENGTH_MAX).contains(number));
+        let told = || {
+            format!(
+                "`{text}` is no decay: write a rate per unit of time such as 1e-6, or span: and a power such as \
+                 span:10; neither may be below 0 or above 1e9"
+            )
+        };
+        number.map(kind).ok_or_else(told)
+    }
+}
+
 /// Turns event times into readings, which never decrease with time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Clock {
     decay: Decay,
     origin: Option<EventTime>,
@@ -40,7 +65,17 @@ pub(super) struct Clock {
 
 impl Clock {
     pub fn new(decay: Decay) -> Self {
-        Self { decay, origin: None }
+        Self::since(decay, None)
+    }
+
+    /// A clock that was started at `origin`.
+    pub fn since(decay: Decay, origin: Option<EventTime>) -> Self {
+        Self { decay, origin }
+    }
+
+    /// `t0`.
+    pub fn origin(&self) -> Option<EventTime> {
+        self.origin
     }
 
     /// The reading at `time`; times before the first event read as that. The first call after
@@ -74,6 +109,16 @@ pub(super) fn left(elapsed: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_decay_is_read_as_it_is_written() {
+        let read = |text: &str| text.parse::<Decay>();
+        assert_eq!((read("1e-6"), read("0")), (Ok(Decay::Rate(1e-6)), Ok(Decay::Rate(0.0))));
+        assert_eq!(read("span:10"), Ok(Decay::Span(10.0)));
+        for text in ["", "span:", "-1", "nan", "inf", "2e9", "span:-3", "power:3", "often"] {
+            assert!(read(text).unwrap_err().contains(&format!("`{text}` is no decay")), "{text}");
+        }
+    }
 
     #[test]
     fn a_rate_halves_after_its_half_life_and_a_span_by_its_power() {

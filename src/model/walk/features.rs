@@ -39,10 +39,10 @@ pub(super) struct PairInputs<'a> {
 }
 
 /// Number and length of the vectors of a projection row.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    steps: usize,
-    dimension: usize,
+    pub steps: usize,
+    pub dimension: usize,
 }
 
 impl Shape {

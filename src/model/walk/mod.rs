@@ -5,6 +5,8 @@
 //! ([`clock`]). Beside them stands when nodes and pairs were last seen ([`recency`]). For a pair these give
 //! one row of numbers ([`features`]), and a small network turns the row into a logit ([`network`]).
 //!
+//! The state stays with who trains. Readers get a row of each node ([`published`]) and the times of pairs.
+//!
 //! An event costs `2 k` additions of a vector and two look-ups, whatever the number of nodes: a row is
 //! decayed when it is touched, not when time passes. Reading changes nothing. What a batch leaves behind is
 //! what its events leave one after another.
@@ -16,18 +18,27 @@ mod features;
 mod network;
 mod options;
 mod projection;
+mod published;
 mod recency;
+
+use std::io::{Read, Write};
 
 pub use clock::Decay;
 pub use network::WalkNetwork;
 pub use options::{WalkOptions, WalkOptionsError};
-pub use projection::WalkProjection;
+pub use published::PublishedEnd;
+pub use recency::PairTimes;
 
 use rayon::prelude::*;
 
+use self::features::{PairInputs, Shape};
+use self::projection::WalkProjection;
+use self::recency::{Columns, Recency};
+use super::{StateError, tables};
 use crate::event::{EventTime, NodeId};
-use features::{PairInputs, Shape};
-use recency::Recency;
+
+/// First bytes of a stored state.
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGWALK1");
 
 /// Pairs whose features one thread computes at a time.
 const PIECE: usize = 50;
@@ -36,20 +47,17 @@ const PIECE: usize = 50;
 const AHEAD: usize = 2;
 
 /// What walk projections remember of a stream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WalkState {
     projection: WalkProjection,
     recency: Recency,
 }
 
 impl WalkState {
-    /// Has seen nothing.
-    ///
-    /// # Errors
-    /// The options describe no model.
-    pub fn new(options: &WalkOptions) -> Result<Self, WalkOptionsError> {
-        options.check()?;
-        Ok(Self { projection: WalkProjection::new(options), recency: Recency::default() })
+    /// Has seen nothing. The options describe a model.
+    #[must_use]
+    pub fn new(options: &WalkOptions) -> Self {
+        Self { projection: WalkProjection::new(options), recency: Recency::default() }
     }
 
     /// Numbers per pair.
@@ -90,17 +98,76 @@ impl WalkState {
         }
     }
 
-    /// Forgets nodes: their rows, and when they and their pairs were seen. What the rows of others hold of
-    /// walks through them fades with time. Visits every pair.
+    /// Forgets nodes: their rows, and when they were seen. To every later score their pairs were never seen. What the
+    /// rows of others hold of walks through them fades with time.
     pub fn forget(&mut self, nodes: &[NodeId]) {
         self.projection.forget(nodes);
         self.recency.forget(nodes);
+    }
+
+    /// Lets the pairs of forgotten nodes go. Visits every pair, so it is for many nodes at a time.
+    pub fn forget_pairs(&mut self, nodes: &[NodeId]) {
+        self.recency.forget_pairs(nodes);
     }
 
     /// Forgets the stream.
     pub fn reset(&mut self) {
         self.projection.reset();
         self.recency = Recency::default();
+    }
+
+    /// Time of the first event; `None` before it.
+    #[must_use]
+    pub fn origin(&self) -> Option<EventTime> {
+        self.projection.origin()
+    }
+
+    /// Writes the row that readers have of `node` into `out`, which has as many values as the model's needs say.
+    pub fn write_row(&self, node: NodeId, out: &mut [f32]) {
+        published::write_row(self, node, out);
+    }
+
+    /// When a pair was last seen, if it ever was.
+    #[must_use]
+    pub fn pair(&self, u: NodeId, v: NodeId) -> Option<PairTimes> {
+        self.recency.pair(u, v)
+    }
+
+    /// All pairs by their keys, in no order.
+    pub fn pairs(&self) -> impl Iterator<Item = (u64, PairTimes)> {
+        self.recency.pairs()
+    }
+
+    /// Writes the state; [`Self::read`] restores it bit for bit.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        tables::write_u64(out, MAGIC)?;
+        self.projection.write(out)?;
+        let Columns { last, events, pairs, forth, back } = self.recency.columns();
+        tables::write_table(out, &last)?;
+        tables::write_table(out, &events)?;
+        tables::write_table(out, &pairs)?;
+        tables::write_table(out, &forth)?;
+        tables::write_table(out, &back)
+    }
+
+    /// Reads the state of a model with these options, with the seed that it had.
+    ///
+    /// # Errors
+    /// The bytes end early or are no state of this shape.
+    pub fn read(options: &WalkOptions, input: &mut impl Read) -> Result<Self, StateError> {
+        let found = tables::read_u64(input)?;
+        if found != MAGIC {
+            return Err(StateError::Magic { found, expected: MAGIC });
+        }
+        let projection = WalkProjection::read(options, input)?;
+        let (last, events) = (tables::read_table(input)?, tables::read_table(input)?);
+        let (pairs, forth) = (tables::read_table(input)?, tables::read_table(input)?);
+        let columns = Columns { last, events, pairs, forth, back: tables::read_table(input)? };
+        let recency = Recency::from_columns(columns).ok_or(StateError::Lengths { table: "walk" })?;
+        Ok(Self { projection, recency })
     }
 
     /// Bytes held.
@@ -125,7 +192,7 @@ mod tests {
     }
 
     fn seen() -> WalkState {
-        let mut state = WalkState::new(&WalkOptions::default()).unwrap();
+        let mut state = WalkState::new(&WalkOptions::default());
         let (src, dst) = (nodes([0, 1, 2, 0, 3, 3]), nodes([10, 10, 11, 11, 3, 12]));
         state.observe(&src, &dst, &[5, 9, 14, 14, 20, 17].map(EventTime));
         state
@@ -145,11 +212,40 @@ mod tests {
     fn a_forgotten_node_is_as_one_never_seen() {
         let mut state = seen();
         state.forget(&nodes([10, 555]));
-        let blank = WalkState::new(&WalkOptions::default()).unwrap();
+        let blank = WalkState::new(&WalkOptions::default());
         assert_eq!(row(&state, 10, 99, 30), row(&blank, 10, 99, 30));
         let of_pair = |state: &WalkState| row(state, 0, 10, 30);
         assert_ne!(of_pair(&state), of_pair(&seen()));
         assert!(row(&state, 0, 11, 30) == row(&seen(), 0, 11, 30), "others keep what they have");
+    }
+
+    #[test]
+    fn a_stored_state_goes_on_bit_for_bit_and_damaged_bytes_are_errors() {
+        let (mut state, options) = (seen(), WalkOptions::default());
+        state.forget(&nodes([11]));
+        let mut bytes = Vec::new();
+        state.write(&mut bytes).unwrap();
+        // Another seed of the settings does not reach the signs of nodes that come later.
+        let other = WalkOptions { seed: 9, ..options };
+        let mut again = WalkState::read(&other, &mut &bytes[..]).unwrap();
+        assert!(again == state && again.origin() == Some(EventTime(5)));
+        for state in [&mut state, &mut again] {
+            state.observe(&nodes([0, 44]), &nodes([44, 12]), &[25, 30].map(EventTime));
+        }
+        assert!(again == state);
+        let stored = |state: &WalkState| {
+            let mut bytes = Vec::new();
+            state.write(&mut bytes).unwrap();
+            bytes
+        };
+        assert!(stored(&again) == stored(&state), "pairs have an order");
+        for length in [0, 7, 8, 20, bytes.len() - 1] {
+            assert!(WalkState::read(&options, &mut &bytes[..length]).is_err(), "{length}");
+        }
+        let wide = WalkOptions { dimension: 64, ..options };
+        assert!(WalkState::read(&wide, &mut &bytes[..]).is_err(), "rows of another width");
+        bytes[0] ^= 1;
+        assert!(matches!(WalkState::read(&options, &mut &bytes[..]), Err(StateError::Magic { .. })));
     }
 
     #[test]

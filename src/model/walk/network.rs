@@ -1,52 +1,79 @@
-//! [`WalkNetwork`]: from the row of a pair to its logit.
+//! [`WalkNetwork`]: from the row of a pair to its logit, and what else readers make of published rows.
 //!
 //! ```text
 //! x [n, features] -> relu(x W1ᵀ + b1) -> relu(. W2ᵀ + b2) -> . W3ᵀ + b3 [n, 1]
 //! ```
 
-use super::WalkOptions;
 use super::features::count;
-use crate::device::Device;
-use crate::nn::{ParamId, Parameters, Tape, Var, init};
+use super::published::{PublishedEnd, Reader};
+use super::{PairTimes, WalkOptions};
+use crate::event::EventTime;
+use crate::model::builder::{Builder, ModelError};
+use crate::model::choice::EmbeddingInput;
+use crate::nn::{ParamId, Tape, Var};
 
-/// Names of the layers' parameters, and keeps their first values apart.
-const LAYERS: [&str; 3] = ["hidden1", "hidden2", "logit"];
-
-/// Keeps first values apart from everything else that is drawn from one seed.
-const WEIGHTS: u64 = 0x7761_6c6b_6e65_7477;
-
-/// The network and its weights.
+/// The network's parameters.
 #[derive(Clone, Debug)]
 pub struct WalkNetwork {
-    /// The weights.
-    pub parameters: Parameters,
-    layers: [(ParamId, ParamId); 3],
+    options: WalkOptions,
+    layers: [[ParamId; 2]; 3],
 }
 
 impl WalkNetwork {
-    /// A network with fresh weights.
-    #[must_use]
-    pub fn new(options: &WalkOptions, device: &Device) -> Self {
+    pub(in crate::model) fn build(
+        options: WalkOptions,
+        builder: &mut Builder<'_>,
+    ) -> Result<Self, ModelError> {
         let [first, second] = options.hidden;
-        let widths = [count(options.steps), first, second, 1];
-        let mut parameters = Parameters::new();
-        let layers = std::array::from_fn(|layer| {
-            let key = [WEIGHTS, options.seed, layer as u64];
-            let (weight, bias) = init::torch_linear(device, widths[layer + 1], widths[layer], key);
-            let name = LAYERS[layer];
-            (parameters.add(format!("{name}.weight"), weight), parameters.add(format!("{name}.bias"), bias))
-        });
-        Self { parameters, layers }
+        let layers = [
+            builder.linear("hidden1", first, count(options.steps))?,
+            builder.linear("hidden2", second, first)?,
+            builder.linear("logit", 1, second)?,
+        ];
+        Ok(Self { options, layers })
+    }
+
+    /// Numbers per pair.
+    #[must_use]
+    pub fn feature_count(&self) -> usize {
+        count(self.options.steps)
     }
 
     /// Logits `[n, 1]` of the pairs whose rows are `features`.
     pub fn logits(&self, tape: &mut Tape<'_>, features: Var) -> Var {
-        let [first, second, last] = self.layers;
+        let [first, second, [weight, bias]] = self.layers;
         let mut x = features;
-        for (weight, bias) in [first, second] {
+        for [weight, bias] in [first, second] {
             x = tape.linear(x, weight, Some(bias));
             x = tape.relu(x);
         }
-        tape.linear(x, last.0, Some(last.1))
+        tape.linear(x, weight, Some(bias))
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`: the vectors of each seed as they count at its time, given the published
+    /// rows of the distinct nodes.
+    pub(in crate::model) fn embed(&self, tape: &mut Tape<'_>, rows: Var, input: &EmbeddingInput<'_>) -> Var {
+        let (neighborhood, width) = (input.neighborhood, self.options.needs().embedding_dim);
+        let mut out = tape.take_zeroed(neighborhood.seeds().count(), width);
+        let (rows, reader) = (tape.value(rows), Reader::new(&self.options, input.origin));
+        for ((node, time), out) in neighborhood.seeds().zip(out.data_mut().chunks_exact_mut(width)) {
+            if let Some(slot) = neighborhood.nodes().slot(node) {
+                reader.embed(rows.row(slot as usize), time, out);
+            }
+        }
+        tape.constant(out)
+    }
+
+    /// Writes the row of [`feature_count`](Self::feature_count) numbers of a pair as readers know it, at `time`, in a
+    /// stream whose first event was at `origin`.
+    pub fn write_features(
+        &self,
+        origin: Option<EventTime>,
+        ends: [PublishedEnd<'_>; 2],
+        pair: Option<PairTimes>,
+        time: EventTime,
+        out: &mut [f32],
+    ) {
+        Reader::new(&self.options, origin).features(ends, pair, time, out);
     }
 }

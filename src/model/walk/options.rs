@@ -3,6 +3,9 @@
 use thiserror::Error;
 
 use super::Decay;
+use super::clock::STRENGTH_MAX;
+use super::published::row_dim;
+use crate::model::{EdgeTypes, Needs};
 
 /// Vectors are a whole number of these many values long: what one instruction works on.
 pub(super) const LANES: usize = 16;
@@ -24,7 +27,7 @@ pub struct WalkOptions {
     pub dimension: usize,
     /// How the weight of an edge falls with its age.
     pub decay: Decay,
-    /// Decides the signs of the projection.
+    /// Decides the signs of the projection of a model that has seen nothing yet.
     pub seed: u64,
     /// Widths of the network's two hidden layers; at least 1.
     pub hidden: [usize; 2],
@@ -54,7 +57,7 @@ pub enum WalkOptionsError {
         dimension: usize,
     },
     /// The decay is no number or would make the past grow.
-    #[error("a decay of {strength}: it must be a finite number and not below 0")]
+    #[error("a decay of {strength}: it must be a number from 0 to 1e9")]
     Decay {
         /// Strength asked for.
         strength: f64,
@@ -65,9 +68,35 @@ pub enum WalkOptionsError {
 }
 
 impl WalkOptions {
+    /// What the model wants of a batch: no sample and no features. An embedding is the projected vectors of a node.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        let embedding_dim = (self.steps + 1) * self.dimension;
+        let nothing = Needs::recent(0, 1, [0, 0], EdgeTypes::default(), embedding_dim);
+        Needs { memory_dim: row_dim(self.steps, self.dimension), walks: Some(*self), ..nothing }
+    }
+
+    /// The options as named numbers, but for the seed, which stays that of the state.
+    #[allow(clippy::cast_precision_loss)]
+    pub(in crate::model) fn as_fields(&self) -> Vec<(&'static str, f64)> {
+        let [first, second] = self.hidden;
+        let counts = [
+            ("walk_steps", self.steps),
+            ("walk_dimension", self.dimension),
+            ("first hidden layer", first),
+            ("second hidden layer", second),
+        ];
+        let (rate, power) = match self.decay {
+            Decay::Rate(rate) => (rate, 0.0),
+            Decay::Span(power) => (0.0, power),
+        };
+        let counts = counts.map(|(name, count)| (name, count as f64));
+        counts.into_iter().chain([("walk_decay (rate)", rate), ("walk_decay (span)", power)]).collect()
+    }
+
     /// # Errors
     /// The options describe no model.
-    pub(super) fn check(&self) -> Result<(), WalkOptionsError> {
+    pub(in crate::model) fn check(&self) -> Result<(), WalkOptionsError> {
         let Self { steps, dimension, decay, hidden, .. } = *self;
         if !(1..=STEPS_MAX).contains(&steps) {
             return Err(WalkOptionsError::Steps { steps });
@@ -76,7 +105,7 @@ impl WalkOptions {
             return Err(WalkOptionsError::Dimension { dimension });
         }
         let strength = decay.strength();
-        if !strength.is_finite() || strength < 0.0 {
+        if !(0.0..=STRENGTH_MAX).contains(&strength) {
             return Err(WalkOptionsError::Decay { strength });
         }
         if hidden.contains(&0) {
@@ -102,6 +131,7 @@ mod tests {
             WalkOptions { dimension: 2048, ..good },
             WalkOptions { decay: Decay::Rate(-1.0), ..good },
             WalkOptions { decay: Decay::Span(f64::NAN), ..good },
+            WalkOptions { decay: Decay::Rate(2e9), ..good },
             WalkOptions { hidden: [64, 0], ..good },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");

@@ -15,6 +15,8 @@
 //! as little as it would had it come in time. Vectors of signs serve as well as normal ones (Achlioptas)
 //! and have the exact length 1.
 
+use std::io::{Read, Write};
+
 use super::WalkOptions;
 use super::clock::{Clock, left};
 use super::options::{LANES, STEPS_MAX};
@@ -22,23 +24,27 @@ use crate::device::rng;
 use crate::device::simd::{Kernel, dispatch, fma};
 use crate::event::{EventTime, NodeId};
 use crate::model::rows::NodeRows;
+use crate::model::{StateError, tables};
 
 /// Keeps the signs apart from everything else that is drawn from one seed.
 const SIGNS: u64 = 0x7761_6c6b_7369_676e;
+
+/// Reading of a node without a row. Others are not below 0.
+const NOWHERE: f64 = -1.0;
 
 /// What each of the `k + 1` vectors of a row is multiplied by when the row is read at a later time.
 pub(super) type Weights = [f32; STEPS_MAX + 1];
 
 /// The rows `H_0 .. H_k` of every node seen.
-#[derive(Clone, Debug)]
-pub struct WalkProjection {
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct WalkProjection {
     steps: usize,
     dimension: usize,
     clock: Clock,
     seed: u64,
     /// `k + 1` vectors a node, one after another.
     rows: NodeRows,
-    /// Reading at which the row of each node stands; NaN where there is none.
+    /// Reading at which the row of each node stands, [`NOWHERE`] where there is none.
     readings: Vec<f64>,
     zeros: Vec<f32>,
 }
@@ -69,12 +75,23 @@ impl WalkProjection {
     /// The rows of `u` and `v`, zeros for a node without one, and what their vectors count at `time`.
     pub(super) fn rows_at(&self, u: NodeId, v: NodeId, time: EventTime) -> ([&[f32]; 2], [Weights; 2]) {
         let now = self.clock.reading(time);
-        let of = |node: NodeId| match (self.rows.get(node), self.readings.get(node.index())) {
-            (Some(row), Some(&reading)) if !reading.is_nan() => (row, powers(left(now - reading))),
-            _ => (self.zeros.as_slice(), [1.0; STEPS_MAX + 1]),
+        let of = |node: NodeId| match self.row(node) {
+            Some((row, reading)) => (row, powers(left(now - reading))),
+            None => (self.zeros.as_slice(), [1.0; STEPS_MAX + 1]),
         };
         let ((a, a_weights), (b, b_weights)) = (of(u), of(v));
         ([a, b], [a_weights, b_weights])
+    }
+
+    /// The row of a node, and the reading that it stands at.
+    pub(super) fn row(&self, node: NodeId) -> Option<(&[f32], f64)> {
+        let reading = self.readings.get(node.index()).copied().filter(|&reading| reading >= 0.0)?;
+        Some((self.rows.get(node)?, reading))
+    }
+
+    /// Time of the first event.
+    pub(super) fn origin(&self) -> Option<EventTime> {
+        self.clock.origin()
     }
 
     /// Asks the processor for the rows of an event or question that comes soon.
@@ -103,10 +120,10 @@ impl WalkProjection {
     /// The reading of a node's row, which is made if there is none.
     fn enter(&mut self, node: NodeId) -> f64 {
         if node.index() >= self.readings.len() {
-            self.readings.resize(node.index() + 1, f64::NAN);
+            self.readings.resize(node.index() + 1, NOWHERE);
         }
         let reading = self.readings[node.index()];
-        if !reading.is_nan() {
+        if reading >= 0.0 {
             return reading;
         }
         self.readings[node.index()] = 0.0;
@@ -125,7 +142,7 @@ impl WalkProjection {
     pub(super) fn forget(&mut self, nodes: &[NodeId]) {
         for &node in nodes {
             if let Some(reading) = self.readings.get_mut(node.index()) {
-                *reading = f64::NAN;
+                *reading = NOWHERE;
                 self.rows.clear(node);
             }
         }
@@ -137,13 +154,34 @@ impl WalkProjection {
         self.clock.reset();
     }
 
+    /// Writes all of it but for the shape.
+    pub(super) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        tables::write_u64(out, self.seed)?;
+        tables::write_table(out, self.clock.origin().as_slice())?;
+        self.rows.write(self.readings.len(), out)?;
+        tables::write_table(out, &self.readings)
+    }
+
+    /// What was written of a projection of this shape, with the seed that it had.
+    pub(super) fn read(options: &WalkOptions, input: &mut impl Read) -> Result<Self, StateError> {
+        let mut new = Self::new(&WalkOptions { seed: tables::read_u64(input)?, ..*options });
+        let origin: Vec<EventTime> = tables::read_table(input)?;
+        new.clock = Clock::since(options.decay, origin.first().copied());
+        new.rows = NodeRows::read(new.zeros.len(), new.zeros.len(), input)?;
+        new.readings = tables::read_table(input)?;
+        if new.rows.len() != new.readings.len() {
+            return Err(StateError::Lengths { table: "walk" });
+        }
+        Ok(new)
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.rows.bytes() + self.readings.capacity() * size_of::<f64>()
     }
 }
 
 /// `1, x, x^2, …`
-fn powers(x: f32) -> Weights {
+pub(super) fn powers(x: f32) -> Weights {
     let mut powers = [1.0; STEPS_MAX + 1];
     for l in 1..powers.len() {
         powers[l] = powers[l - 1] * x;

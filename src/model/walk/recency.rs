@@ -7,17 +7,42 @@ use crate::event::{EventTime, NodeId};
 /// A time that never was.
 const NEVER: EventTime = EventTime::MIN;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Node {
     last: EventTime,
     events: u32,
 }
 
+impl Node {
+    const UNSEEN: Self = Self { last: NEVER, events: 0 };
+}
+
 /// When a pair was last seen, from the smaller node id to the larger and back.
-#[derive(Clone, Copy, Debug)]
-struct Pair {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairTimes {
     forth: EventTime,
     back: EventTime,
+}
+
+impl PairTimes {
+    const NEVER: Self = Self { forth: NEVER, back: NEVER };
+
+    /// Names the pair of two nodes, whichever comes first.
+    #[must_use]
+    pub fn key(u: NodeId, v: NodeId) -> u64 {
+        u64::from(u.0.min(v.0)) << 32 | u64::from(u.0.max(v.0))
+    }
+
+    /// Whether a key names a pair with a node that `gone` knows.
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+    pub fn is_of(key: u64, gone: impl Fn(NodeId) -> bool) -> bool {
+        gone(NodeId((key >> 32) as u32)) || gone(NodeId(key as u32))
+    }
+
+    /// From `u` to `v`, and back.
+    fn seen_from(self, u: NodeId, v: NodeId) -> [EventTime; 2] {
+        if u <= v { [self.forth, self.back] } else { [self.back, self.forth] }
+    }
 }
 
 /// What was last seen of a pair `(u, v)` and its nodes.
@@ -30,43 +55,77 @@ pub(super) struct Seen {
     pub events: [f32; 2],
 }
 
+impl Seen {
+    /// What stands at `time` of two nodes with so many events, each with the time of its last one, and of their pair,
+    /// which counts as never seen where one of them does.
+    pub fn at(
+        time: EventTime,
+        [u, v]: [NodeId; 2],
+        last: [Option<EventTime>; 2],
+        events: [f32; 2],
+        pair: Option<PairTimes>,
+    ) -> Self {
+        let pair = pair.filter(|_| events.iter().all(|&count| count > 0.0));
+        let [there, here] = pair.unwrap_or(PairTimes::NEVER).seen_from(u, v);
+        let [a, b] = last.map(|last| last.unwrap_or(NEVER));
+        Self { ages: [a, b, there, here].map(|last| age(last, time)), events }
+    }
+}
+
 /// Times and counts by node and by pair.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Recency {
     nodes: Vec<Node>,
     /// By the two ids, the smaller one first: one look-up tells both directions.
-    pairs: HashMap<u64, Pair>,
+    pairs: HashMap<u64, PairTimes>,
+}
+
+/// [`Recency`] as tables: last times and events by node; keys of pairs, ascending, and the times of each.
+pub(super) struct Columns {
+    pub last: Vec<EventTime>,
+    pub events: Vec<u32>,
+    pub pairs: Vec<u64>,
+    pub forth: Vec<EventTime>,
+    pub back: Vec<EventTime>,
 }
 
 impl Recency {
     /// What stands at `time`.
     pub fn of(&self, u: NodeId, v: NodeId, time: EventTime) -> Seen {
-        let node =
-            |node: NodeId| self.nodes.get(node.index()).copied().unwrap_or(Node { last: NEVER, events: 0 });
-        let (a, b) = (node(u), node(v));
-        let mut ages = [a.last, b.last, NEVER, NEVER].map(|last| age(last, time));
-        if a.events > 0
-            && b.events > 0
-            && let Some(pair) = self.pairs.get(&unordered(u, v))
-        {
-            let [there, here] = if u <= v { [pair.forth, pair.back] } else { [pair.back, pair.forth] };
-            (ages[2], ages[3]) = (age(there, time), age(here, time));
-        }
-        Seen { ages, events: [a.events as f32, b.events as f32] }
+        let nodes = [u, v].map(|node| self.nodes.get(node.index()).copied().unwrap_or(Node::UNSEEN));
+        // A look-up less for nodes that are new.
+        let pair = if nodes.iter().all(|node| node.events > 0) { self.pair(u, v) } else { None };
+        let (last, events) = (nodes.map(|node| Some(node.last)), nodes.map(|node| node.events as f32));
+        Seen::at(time, [u, v], last, events, pair)
+    }
+
+    /// When a pair was last seen, if it ever was.
+    pub fn pair(&self, u: NodeId, v: NodeId) -> Option<PairTimes> {
+        self.pairs.get(&PairTimes::key(u, v)).copied()
+    }
+
+    /// All pairs by their keys, in no order.
+    pub fn pairs(&self) -> impl Iterator<Item = (u64, PairTimes)> {
+        self.pairs.iter().map(|(&key, &times)| (key, times))
+    }
+
+    /// Events of a node; a loop counts twice.
+    pub fn events(&self, node: NodeId) -> u32 {
+        self.nodes.get(node.index()).map_or(0, |node| node.events)
     }
 
     /// Takes in one event; a late one turns no time back.
     pub fn observe(&mut self, u: NodeId, v: NodeId, time: EventTime) {
         let len = u.index().max(v.index()) + 1;
         if len > self.nodes.len() {
-            self.nodes.resize(len, Node { last: NEVER, events: 0 });
+            self.nodes.resize(len, Node::UNSEEN);
         }
         for node in [u, v] {
             let node = &mut self.nodes[node.index()];
             node.last = node.last.max(time);
             node.events = node.events.saturating_add(1);
         }
-        let pair = self.pairs.entry(unordered(u, v)).or_insert(Pair { forth: NEVER, back: NEVER });
+        let pair = self.pairs.entry(PairTimes::key(u, v)).or_insert(PairTimes::NEVER);
         if u <= v {
             pair.forth = pair.forth.max(time);
         }
@@ -75,19 +134,45 @@ impl Recency {
         }
     }
 
-    /// Forgets nodes and their pairs.
+    /// Forgets nodes: their pairs count as never seen.
     pub fn forget(&mut self, nodes: &[NodeId]) {
-        let gone: HashSet<u32> = nodes.iter().map(|node| node.0).collect();
         for node in nodes {
             if let Some(node) = self.nodes.get_mut(node.index()) {
-                *node = Node { last: NEVER, events: 0 };
+                *node = Node::UNSEEN;
             }
         }
+    }
+
+    /// Lets the pairs of nodes go. Visits every pair.
+    pub fn forget_pairs(&mut self, nodes: &[NodeId]) {
+        let gone: HashSet<NodeId> = nodes.iter().copied().collect();
         if !gone.is_empty() {
-            #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
-            self.pairs
-                .retain(|&pair, _| !gone.contains(&((pair >> 32) as u32)) && !gone.contains(&(pair as u32)));
+            self.pairs.retain(|&pair, _| !PairTimes::is_of(pair, |node| gone.contains(&node)));
         }
+    }
+
+    /// All of it as tables.
+    pub fn columns(&self) -> Columns {
+        let mut pairs: Vec<(u64, PairTimes)> = self.pairs().collect();
+        pairs.sort_unstable_by_key(|&(key, _)| key);
+        Columns {
+            last: self.nodes.iter().map(|node| node.last).collect(),
+            events: self.nodes.iter().map(|node| node.events).collect(),
+            forth: pairs.iter().map(|(_, times)| times.forth).collect(),
+            back: pairs.iter().map(|(_, times)| times.back).collect(),
+            pairs: pairs.iter().map(|&(key, _)| key).collect(),
+        }
+    }
+
+    /// From tables; `None` where lengths differ.
+    pub fn from_columns(columns: Columns) -> Option<Self> {
+        let Columns { last, events, pairs, forth, back } = columns;
+        if last.len() != events.len() || pairs.len() != forth.len() || pairs.len() != back.len() {
+            return None;
+        }
+        let nodes = last.into_iter().zip(events).map(|(last, events)| Node { last, events }).collect();
+        let times = forth.into_iter().zip(back).map(|(forth, back)| PairTimes { forth, back });
+        Some(Self { nodes, pairs: pairs.into_iter().zip(times).collect() })
     }
 
     pub fn bytes(&self) -> usize {
@@ -99,10 +184,6 @@ impl Recency {
 #[allow(clippy::cast_precision_loss)]
 fn age(last: EventTime, time: EventTime) -> Option<f32> {
     (last != NEVER).then(|| time.0.saturating_sub(last.0).max(0) as f32)
-}
-
-fn unordered(u: NodeId, v: NodeId) -> u64 {
-    u64::from(u.0.min(v.0)) << 32 | u64::from(u.0.max(v.0))
 }
 
 #[cfg(test)]
@@ -123,8 +204,12 @@ mod tests {
         assert_eq!(at(&recency, 2, 3).ages, [Some(10.0), Some(5.0), None, None]);
         assert_eq!(at(&recency, 1, 900), Seen::default());
         assert_eq!(recency.of(NodeId(3), NodeId(3), EventTime(1)).ages, [Some(0.0); 4]);
-        recency.forget(&[NodeId(2), NodeId(444)]);
-        assert_eq!(at(&recency, 7, 2), Seen { ages: [Some(10.0), None, None, None], events: [3.0, 0.0] });
+        for pairs_too in [false, true] {
+            recency.forget(&[NodeId(2), NodeId(444)]);
+            assert_eq!(recency.pair(NodeId(2), NodeId(7)).is_some(), !pairs_too);
+            assert_eq!(at(&recency, 7, 2), Seen { ages: [Some(10.0), None, None, None], events: [3.0, 0.0] });
+            recency.forget_pairs(&[NodeId(2), NodeId(444)]);
+        }
         assert_eq!(at(&recency, 3, 3).ages, [Some(5.0); 4]);
     }
 }

@@ -1,12 +1,13 @@
-//! A model that samples neighbors as a contender: [`Learned`] under protocols with a training part,
-//! [`TestThenTrain`] where every batch is tested and then trained on.
+//! A model that learns as a contender: [`Learned`] under protocols with a training part, [`TestThenTrain`] where every
+//! batch is tested and then trained on.
 //!
 //! While training, the model's neighbors come from an index of the masked training edges; while
-//! evaluating, from an index of all edges; always strictly earlier than the event that asks.
+//! evaluating, from an index of all edges; always strictly earlier than the event that asks. For a model that looks at
+//! no neighbors there is no index.
 
 use super::node_label::Encoder;
 use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
-use crate::event::{EventTime, NodeId};
+use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphOptions, GraphStore, GraphView};
 use crate::model::{EdgeTypes, TgnState, Weights};
@@ -72,11 +73,13 @@ impl Learned {
         trainer: Trainer,
     ) -> Result<Self, EvaluationError> {
         let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
-        let training = GraphStore::new(GraphOptions::default());
-        let rows = 0..populations.split.validation;
-        training.apply(&stream.edge_batch(rows, |row| populations.is_train(row)))?;
-        let everything = GraphStore::new(GraphOptions::default());
-        everything.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
+        let (training, everything) =
+            (GraphStore::new(GraphOptions::default()), GraphStore::new(GraphOptions::default()));
+        if looks(&trainer) {
+            let rows = 0..populations.split.validation;
+            training.apply(&stream.edge_batch(rows, |row| populations.is_train(row)))?;
+            everything.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
+        }
         Ok(Self { trainer, features, training, everything, lookahead: Lookahead::new(Helper::new()) })
     }
 }
@@ -144,8 +147,21 @@ impl Trainable for Learned {
     }
 }
 
+/// Whether the model looks at neighbors.
+fn looks(trainer: &Trainer) -> bool {
+    trainer.model().needs().fanout > 0
+}
+
 impl Encoder for Learned {
+    /// The embedding of the source, or where pairs are scored by their walks the row of the event's pair: where a
+    /// source goes says as much about it as what it did before.
     fn encode(&self, batch: &Batch, rows: &mut Vec<f32>) -> Result<(), EvaluationError> {
+        if let Some(walks) = &self.trainer.state().walks {
+            let from = rows.len();
+            rows.resize(from + batch.rows.len() * walks.feature_count(), 0.0);
+            walks.features(&batch.src, &batch.dst, &batch.times, &mut rows[from..]);
+            return Ok(());
+        }
         let world = self.features.world(self.everything.view());
         rows.extend(self.trainer.embeddings(&world, &batch.src, &batch.times)?);
         Ok(())
@@ -221,17 +237,19 @@ impl Contender for TestThenTrain<'_> {
         let (Some(&first), Some(&last)) = (batch.rows.first(), batch.rows.last()) else {
             return Ok(Scores::default());
         };
-        let edges = self.stream.edge_batch(first..last + 1, |_| true);
+        let looks = looks(&self.trainer);
+        let edges =
+            if looks { self.stream.edge_batch(first..last + 1, |_| true) } else { EdgeBatch::default() };
         if self.sight == Sight::WithinBatch {
             self.graph.apply(&edges)?;
         }
         let world = self.features.world(self.graph.view());
         self.trainer.prepare(&world, &batch.positives(), &batch.negatives(), mode, &mut self.batch)?;
-        let (positive, negative) = match mode {
-            StepMode::Remember => (Vec::new(), Vec::new()),
-            StepMode::Train | StepMode::Score => self.trainer.score_prepared(&self.batch)?,
-        };
-        self.trainer.step_prepared(&self.batch)?;
+        // Where nothing is dropped, the scores that are learned from are those of the test.
+        let drops = mode == StepMode::Train && self.trainer.options().model.dropout() > 0.0;
+        let undropped = if drops { Some(self.trainer.score_prepared(&self.batch)?) } else { None };
+        let report = self.trainer.step_prepared(&self.batch)?;
+        let (positive, negative) = undropped.unwrap_or((report.positive, report.negative));
         self.graph.apply(&edges)?;
         self.pool.extend(&batch.dst);
         if mode == StepMode::Train {

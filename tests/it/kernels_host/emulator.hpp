@@ -262,6 +262,17 @@ static inline void __syncthreads() {
     card::pause();
 }
 
+// How many threads of the block say yes. The barriers keep one count from the next.
+static inline int __syncthreads_count(int predicate) {
+    static int votes;
+    __syncthreads();
+    if (threadIdx.x == 0) votes = 0;
+    __syncthreads();
+    votes += predicate != 0;
+    __syncthreads();
+    return votes;
+}
+
 // Arithmetic rounded one by one, as it is written: this file is compiled without contraction.
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }

@@ -89,7 +89,8 @@ static void attention_layer() {
     for (u32 h = 0; h < s.heads; h++) product(part(u, h), of_head(q, h), rows(w_k, h), false, false, scale, false);
     SlotSource source = {queries.empty() ? nullptr : queries.data(), slots.data(),
                          edge_slots.empty() ? nullptr : edge_slots.data(), nodes.data(), edges.data(), deltas.data(),
-                         w.data(), b.data()};
+                         w.data(), b.data(), (u32)count, (u32)(s.node == 0 ? 0xFFFFFFFE : nodes.size() / s.node),
+                         (u32)(s.edge == 0 ? 0 : edges.size() / s.edge), 0};
     Mask mask = {number[8], (u32)number[7], keep[0]};
     const Kernels* kernels = nullptr;
     for (auto& one : KERNELS_OF_SHAPE) {

@@ -30,10 +30,10 @@ fn agree(found: &[f32], expected: &[f32], what: &str) {
 }
 
 /// Inputs as parameters of a tape, so that each gets a gradient.
-struct Inputs(Parameters);
+pub struct Inputs(Parameters);
 
 impl Inputs {
-    fn new(inputs: &[(&str, usize, &[f32])]) -> Self {
+    pub fn new(inputs: &[(&str, usize, &[f32])]) -> Self {
         let mut parameters = Parameters::new();
         for &(name, cols, values) in inputs {
             parameters.add(name, Tensor::from_slice(&Device::Cpu, values.len() / cols, cols, values));
@@ -42,7 +42,7 @@ impl Inputs {
     }
 
     /// The value of `forward`, and the gradients of `wanted` when that of the value is `d`.
-    fn run(
+    pub fn run(
         &self,
         d: &[f32],
         wanted: &[&str],
@@ -60,7 +60,7 @@ impl Inputs {
 }
 
 /// Whether the processor's twin fuses multiply and add, as a card does.
-fn twin_fuses() -> bool {
+pub fn twin_fuses() -> bool {
     cfg!(target_arch = "aarch64") || (cfg!(target_arch = "x86_64") && std::is_x86_feature_detected!("fma"))
 }
 
@@ -251,9 +251,9 @@ fn rows_are_normalized_forward_and_back_like_the_tape() {
     }
 }
 
-#[test]
-fn adam_moves_weights_alike_bit_for_bit() {
-    let (count, steps) = (1_000, 5);
+/// Weights before, the gradients of each step one after the other, the numbers of each step as a kernel takes them, and
+/// the weights that the processor's Adam leaves.
+pub fn moved_by_adam(count: usize, steps: usize) -> (Vec<f32>, Vec<f32>, Vec<[f32; 6]>, Vec<f32>) {
     let options = AdamOptions { weight_decay: 0.1, ..AdamOptions::default() };
     let (start, given) = (drawn(6, 1, count, 1.0), drawn(6, 2, steps * count, 0.1));
     let mut parameters = Parameters::new();
@@ -268,11 +268,18 @@ fn adam_moves_weights_alike_bit_for_bit() {
         let AdamOptions { learning_rate, beta1, beta2, eps, weight_decay } = options;
         let size = (f64::from(learning_rate) / left(beta1)) as f32;
         let root = left(beta2).sqrt() as f32;
-        numbers.extend([beta1, beta2, size, root, eps, 1.0 - learning_rate * weight_decay]);
+        numbers.push([beta1, beta2, size, root, eps, 1.0 - learning_rate * weight_decay]);
     }
+    let moved = parameters.get(id).data().to_vec();
+    assert_ne!(moved, start);
+    (start, given, numbers, moved)
+}
+
+#[test]
+fn adam_moves_weights_alike_bit_for_bit() {
+    let (start, given, numbers, moved) = moved_by_adam(1_000, 5);
     let mut job = Arrays::default();
-    job.push(&[4_u64]).push(&start).push(&given).push(&numbers);
+    job.push(&[4_u64]).push(&start).push(&given).push(numbers.as_flattened());
     let found: Vec<f32> = run("nn", &job).take();
-    assert_ne!(found, start);
-    assert_eq!(found, parameters.get(id).data());
+    assert_eq!(found, moved);
 }

@@ -88,7 +88,7 @@ static u32 next_seeds(Layer& layer, Layer& next, u32 seeds, u32 fanout, unsigned
     while (room < 2 * slots) room *= 2;
     std::vector<u32> table(room, NO_SLOT), places(slots), sums((slots + TILE_SLOTS - 1) / TILE_SLOTS);
     layer.next.resize(slots), next.nodes.resize(slots), next.seed_times.resize(slots);
-    Pairs pairs = {layer.neighbors.data(), layer.times.data(), &seeds, fanout};
+    Pairs pairs = {layer.neighbors.data(), layer.times.data(), &seeds, fanout, 0};
     watched(places), watched(sums), watched(layer.next), watched(next.nodes), watched(next.seed_times);
     card::watch(&count, 4);
     card::launch(grid, 256, order, [&] { distinct_insert(pairs, order, table.data(), room - 1, places.data()); });

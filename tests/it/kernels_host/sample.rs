@@ -6,6 +6,7 @@ use evergraph::graph::{
     GraphMirror, GraphOptions, GraphPatch, GraphStore, GraphView, GrowthPolicy, MirrorOptions, Retention,
 };
 use evergraph::sampler::{Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
+use evergraph::train::stream::Stream;
 use proptest::prelude::*;
 
 use super::{Arrays, run};
@@ -102,7 +103,7 @@ impl Session {
 }
 
 /// Nodes and times worth asking about: those of edges, just before and after, the ends of time, nodes nobody knows.
-fn questions(random: &mut Random, seen: &[EdgeBatch], count: usize) -> (Vec<NodeId>, Vec<EventTime>) {
+pub fn questions(random: &mut Random, seen: &[EdgeBatch], count: usize) -> (Vec<NodeId>, Vec<EventTime>) {
     let mut pick = || {
         let batch = &seen[random.below(seen.len() as u64) as usize];
         let i = random.below(batch.len() as u64) as usize;
@@ -116,7 +117,7 @@ fn questions(random: &mut Random, seen: &[EdgeBatch], count: usize) -> (Vec<Node
 }
 
 /// A request with what it takes beside the view, and a number of lanes that suits it.
-fn any_request(random: &mut Random) -> (SampleRequest, usize, u64) {
+pub fn any_request(random: &mut Random) -> (SampleRequest, usize, u64) {
     let fanout = random.pick(&[1, 2, 7, 8, 10, 16, 20, 32]);
     let request = SampleRequest {
         policy: random.pick(&[SamplingPolicy::Recent, SamplingPolicy::Uniform]),
@@ -250,6 +251,27 @@ fn a_late_event_finds_its_place_after_the_store_released_older_ones() {
     session.check();
 }
 
+/// The seeds of a training batch of these events of a stream: sources, destinations and drawn nodes at their times.
+pub fn training_seeds(
+    stream: &Stream,
+    rows: impl Iterator<Item = usize>,
+    random: &mut Random,
+) -> (Vec<NodeId>, Vec<EventTime>) {
+    let rows: Vec<usize> = rows.collect();
+    let drawn: Vec<NodeId> =
+        rows.iter().map(|_| NodeId(random.below(stream.nodes() as u64) as u32)).collect();
+    let ends = [stream.src(), stream.dst()];
+    let [src, dst] = ends.map(|column| rows.iter().map(|&i| column[i]).collect::<Vec<NodeId>>());
+    let times: Vec<EventTime> = rows.iter().map(|&i| stream.times()[i]).collect();
+    ([src, dst, drawn].concat(), times.repeat(3))
+}
+
+/// What training asks for in batch `batch`: the newest edges, and any.
+pub fn training_requests(batch: u64) -> [SampleRequest; 2] {
+    let policies = [SamplingPolicy::Recent, SamplingPolicy::Uniform];
+    policies.map(|policy| SampleRequest { policy, fanout: 10, window: None, seed: 3, batch, layer: 0 })
+}
+
 #[test]
 fn batches_of_a_real_stream_are_sampled_as_by_the_processor() {
     let Some(folder) = data_folder() else { return };
@@ -266,23 +288,8 @@ fn batches_of_a_real_stream_are_sampled_as_by_the_processor() {
         if number % 8 != 7 {
             continue;
         }
-        // A training batch: sources, destinations and drawn nodes at the times of 100 events.
-        let some: Vec<usize> = rows.step_by(60).collect();
-        let drawn =
-            some.iter().map(|_| NodeId(random.below(stream.nodes() as u64) as u32)).collect::<Vec<_>>();
-        let ends: [Vec<NodeId>; 2] =
-            [stream.src(), stream.dst()].map(|column| some.iter().map(|&i| column[i]).collect());
-        let nodes = [ends.concat(), drawn].concat();
-        let times: Vec<EventTime> = some.iter().map(|&i| stream.times()[i]).collect::<Vec<_>>().repeat(3);
-        let recent = SampleRequest {
-            policy: SamplingPolicy::Recent,
-            fanout: 10,
-            window: None,
-            seed: 3,
-            batch: number as u64,
-            layer: 0,
-        };
-        let uniform = SampleRequest { policy: SamplingPolicy::Uniform, ..recent };
+        let (nodes, times) = training_seeds(&stream, rows.step_by(60), &mut random);
+        let [recent, uniform] = training_requests(number as u64);
         let view = store.view_at(EdgeId(begin as u64 + 3_000));
         session.sample((view, -1), (&nodes, &times), recent, (1, 16), &mut random);
         session.sample((view, -1), (&nodes, &times), uniform, (2, 16), &mut random);

@@ -1,10 +1,11 @@
 //! A daemon that speaks HTTPS: who reaches it, and what happens when its certificate is renewed or spoiled. The
-//! certificates beside this file sign themselves, are for localhost and good from 2020 to 2120; `make.sh` makes
-//! them anew.
+//! certificates beside this file sign themselves, are for localhost and good from 2020 to 2120, `past` to 2021; `make.sh`
+//! makes them anew.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -67,12 +68,16 @@ fn commands_reach_a_daemon_over_https_and_its_certificate_is_renewed() {
     let push = ["ingest", "--to", "http", "--events", events.to_str().unwrap(), "--json", "-"];
     let (done, said) = run(&process, &push, Some("one"));
     assert!(done && said.contains("\"sent\":2"), "{said}");
+    let asked = Instant::now();
+    let (done, said) = run(&process, &push, Some("two"));
+    assert!(!done && said.contains("certificate") && said.contains("--ca-file"), "{said}");
+    assert!(asked.elapsed() < Duration::from_secs(20), "it is not tried again: {:?}", asked.elapsed());
 
     serve(folder.path(), "two", "two");
     process.wait_for_line("was read again").unwrap();
     // Between the two files there may have been a moment when they did not go together.
     let renewed = (0..50).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
         run(&process, &["status"], Some("two")).0
     });
     assert!(renewed, "the new certificate is served");
@@ -82,6 +87,49 @@ fn commands_reach_a_daemon_over_https_and_its_certificate_is_renewed() {
     process.wait_for_line("stays as it was").unwrap();
     let (done, said) = run(&process, &["status"], Some("two"));
     assert!(done, "{said}");
+}
+
+/// The value of a metric at the address without keys and certificates.
+fn metric(operations: &str, series: &str) -> Option<f64> {
+    let url = format!("http://{operations}/metrics");
+    let text = ureq::get(url).call().unwrap().body_mut().read_to_string().unwrap();
+    text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_named_and_so_is_who_refuses_it() {
+    const EXPIRY: &str = "evergraph_http_certificate_expiry_timestamp_seconds";
+    let folder = tempfile::tempdir().unwrap();
+    serve(folder.path(), "past", "past");
+    let mut process = start(folder.path()).set("api.operations_listen=127.0.0.1:0").spawn();
+    let line = process.wait_for_line("address of their own").unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let operations = line["address"].as_str().unwrap();
+    process.wait_until_ready();
+    let health = || {
+        let url = format!("http://{operations}/healthz");
+        let text = ureq::get(url).call().unwrap().body_mut().read_to_string().unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["checks"]["certificate"].clone()
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while health()["state"] != "degraded" {
+        assert!(Instant::now() < deadline, "{}", health());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(metric(operations, EXPIRY), Some(1_609_459_200.0), "2021-01-01");
+    assert!(health()["detail"].as_str().unwrap().contains("days ago"), "{}", health());
+    let (done, said) = run(&process, &["status"], Some("past"));
+    assert!(!done && said.contains("certificate"), "{said}");
+    let refused = "evergraph_http_refused_connections_total{reason=\"handshake\"}";
+    assert!(metric(operations, refused) >= Some(1.0), "who refuses it is counted");
+
+    serve(folder.path(), "one", "one");
+    process.wait_for_line("was read again").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while health()["state"] != "ok" || metric(operations, EXPIRY) != Some(4_733_510_400.0) {
+        assert!(Instant::now() < deadline, "{} {:?}", health(), metric(operations, EXPIRY));
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Work for Unique {
         let started = Instant::now();
         self.nodes.clear();
         self.inverse.clear();
-        self.inverse.extend(self.ids.iter().map(|&id| self.nodes.insert(id)));
+        self.nodes.insert_all(&self.ids, &mut self.inverse);
         Ok(started.elapsed().as_secs_f64())
     }
 

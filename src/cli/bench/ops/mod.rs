@@ -4,6 +4,7 @@
 //! Results of any other implementation can be compared: `--cases` writes the same questions and samples of our
 //! answers as files.
 
+mod card;
 mod cases;
 mod ceiling;
 mod dense;
@@ -20,7 +21,7 @@ mod work;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde_json::{Value, json};
@@ -29,6 +30,7 @@ use self::ceiling::Ceilings;
 use self::points::{Cache, Point};
 use self::timing::{Between, Timed};
 use self::work::{Bound, Cost, Work};
+use super::card::Where;
 use super::deliver;
 use crate::cli::{WrongArgument, output};
 use crate::nn::Reduce;
@@ -66,7 +68,7 @@ pub(super) struct OpsArgs {
     /// Print the names of the operations and end
     #[arg(long)]
     list: bool,
-    /// Where to compute
+    /// Where to compute; on a card only gather_rows, and nothing else is measured
     #[arg(long, value_enum, default_value_t = Where::Cpu)]
     device: Where,
     /// Threads to compute with; all cores if not given
@@ -86,15 +88,6 @@ pub(super) struct OpsArgs {
     json: Option<PathBuf>,
 }
 
-/// A device to compute on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Where {
-    /// The processor
-    Cpu,
-    /// An NVIDIA accelerator
-    Cuda,
-}
-
 /// Runs the benchmark.
 pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
     if args.list {
@@ -102,9 +95,11 @@ pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
         return output::print(&lines.collect::<Vec<_>>().join("\n"));
     }
     if args.device == Where::Cuda {
-        let found = crate::device::probe().reason;
-        let why = format!("--device cuda: this version has no CUDA kernels of these operations ({found})");
-        return Err(WrongArgument(why).into());
+        if let Some(op) = args.ops.iter().find(|op| *op != "gather_rows") {
+            let why = format!("--op {op}: on a card gather_rows is measured, and nothing else");
+            return Err(WrongArgument(why).into());
+        }
+        return card::run(args);
     }
     let points = select(args)?;
     let all = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,20 +1,24 @@
 //! `evergraph bench train`: epochs of training a model over a whole stream, as `eval` trains: batches in order of
-//! time, one random destination a positive, neighbors strictly earlier, prepared ahead.
+//! time, one random destination a positive, neighbors strictly earlier, prepared ahead. Around the steps the gate
+//! judges and readers are shown what changed, as in a daemon ([`served`]), unless it is to train alone.
 //!
 //! Every epoch starts from an empty state and goes on with the weights; each is one measurement. Nothing is held
 //! that training does not need, so the peak of resident memory says what training costs.
 
 mod budget;
+mod figures;
+mod served;
 mod world;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3;
 
 use self::budget::Budget;
+use self::figures::{Epoch, Figures, Parts, Verified, tell};
+use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
 use crate::cli::eval::{ModelName, name_of};
@@ -28,8 +32,8 @@ use crate::graph::GraphStore;
 use crate::model::ModelOptions;
 use crate::train::lookahead::{Helper, Lookahead, Turn};
 use crate::train::{
-    DestinationPool, Negatives, PhaseSeconds, Positives, PreparedBatch, Preparer, StepMode, TrainError,
-    Trainer, TrainerOptions, World,
+    DestinationPool, Negatives, Positives, PreparedBatch, Preparer, StepMode, TrainError, Trainer,
+    TrainerOptions, World,
 };
 
 /// What to train.
@@ -38,7 +42,7 @@ pub(super) struct TrainArgs {
     /// Event file: CSV or CSV.gz with columns src, dst, ts
     #[arg(long, value_name = "FILE")]
     events: PathBuf,
-    /// What to train: a model that learns on batches of samples
+    /// What to train: any but the baselines
     #[arg(long, value_enum, default_value_t = ModelName::Tgn)]
     model: ModelName,
     /// Width of the embeddings; 64 for graphmixer and 100 for others if not given
@@ -71,6 +75,9 @@ pub(super) struct TrainArgs {
     /// Whether the next batches are prepared beside a step, on a thread of their own, or before it
     #[arg(long, value_enum, default_value_t = Prepare::Beside)]
     prepare: Prepare,
+    /// Train alone: no gate judges, and no readers are shown anything
+    #[arg(long)]
+    alone: bool,
     /// Check every row that is read, and print digests of all samples and rows, in order
     #[arg(long)]
     verify: bool,
@@ -89,7 +96,12 @@ impl TrainArgs {
     /// The shape of the model, but for the features of the events.
     fn model(&self) -> anyhow::Result<ModelOptions> {
         let name = name_of(self.model);
-        let wrong = || format!("--model {name} learns no batches of samples; `evergraph eval` times it too");
+        let wrong = || format!("--model {name} is a baseline and not trained; `evergraph eval` times it");
+        let walk = self.model == ModelName::Walk && self.embedding_dim.is_some();
+        ensure!(
+            !walk,
+            "--embedding-dim is for models whose embeddings can have any width; leave it out for walk"
+        );
         self.model.shaped(self.embedding_dim).with_context(wrong)
     }
 }
@@ -101,89 +113,6 @@ enum Prepare {
     Beside,
     /// On the step's thread, before it
     InTurn,
-}
-
-#[derive(Serialize)]
-struct Figures {
-    model: String,
-    embedding_dim: usize,
-    events: usize,
-    nodes: usize,
-    epochs: u32,
-    batch_events: u32,
-    row_dimension: usize,
-    events_per_second: f64,
-    events_per_second_spread: Spread,
-    /// Of the epoch with the median rate. Work that was done beside a step overlaps with that step.
-    phase_seconds: Phases,
-    epoch_seconds: f64,
-    /// Mean over the batches of the last epoch.
-    loss: f64,
-    /// In order; the first one also fills caches and buffers.
-    each_epoch: Vec<Epoch>,
-    peak_resident_bytes: u64,
-    parts_bytes: Parts,
-    rows_gathered: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    topology_spill: Option<TierStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rows_spill: Option<TierStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verified: Option<Verified>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Phases {
-    sample: f64,
-    gather: f64,
-    wait: f64,
-    forward: f64,
-    backward: f64,
-    optimizer: f64,
-    memory: f64,
-}
-
-impl Phases {
-    fn add(&mut self, step: &PhaseSeconds, waited: f64) {
-        self.sample += step.sample;
-        self.gather += step.gather;
-        self.wait += waited;
-        self.forward += step.forward;
-        self.backward += step.backward;
-        self.optimizer += step.optimizer;
-        self.memory += step.memory;
-    }
-}
-
-/// Memory by purpose at the end, in bytes.
-#[derive(Serialize)]
-struct Parts {
-    stream_columns: u64,
-    graph: u64,
-    edge_rows: u64,
-    node_memory: u64,
-    mailbox: u64,
-    weights_and_optimizer: u64,
-    tape: u64,
-    prepared_batches: u64,
-}
-
-#[derive(Serialize)]
-struct Verified {
-    samples_digest: String,
-    rows_digest: String,
-    rows_wrong: u64,
-}
-
-/// What one epoch showed.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Epoch {
-    seconds: f64,
-    #[serde(rename = "phase_seconds")]
-    phases: Phases,
-    loss: f64,
-    #[serde(rename = "rows_gathered")]
-    rows: u64,
 }
 
 /// Digests of what was read, in the order of the steps.
@@ -221,27 +150,10 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
     let figures = pool.install(|| measure(args))?;
-    let phases = figures.phase_seconds;
-    output::tell(&format!(
-        "{:.0} events/s; peak {:.0} MiB; sample {:.1} s, gather {:.1} s, waited {:.1} s, forward {:.1} s, backward \
-         {:.1} s, optimizer {:.1} s, memory {:.1} s",
-        figures.events_per_second,
-        mebibytes(figures.peak_resident_bytes),
-        phases.sample,
-        phases.gather,
-        phases.wait,
-        phases.forward,
-        phases.backward,
-        phases.optimizer,
-        phases.memory,
-    ));
-    if let Some(verified) = &figures.verified {
-        let Verified { samples_digest, rows_digest, rows_wrong } = verified;
-        output::tell(&format!("samples {samples_digest}, rows {rows_digest}, {rows_wrong} rows wrong"));
-    }
+    tell(&figures);
     let wrong = figures.verified.as_ref().map_or(0, |verified| verified.rows_wrong);
     deliver(args.json.as_deref(), "train", pool.current_num_threads(), figures)?;
-    anyhow::ensure!(wrong == 0, "{wrong} of the rows that were read are not those that were stored");
+    ensure!(wrong == 0, "{wrong} of the rows that were read are not those that were stored");
     Ok(())
 }
 
@@ -265,18 +177,16 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
     let options = TrainerOptions { model, seed: args.seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, &Device::Cpu)?;
-    let helper = match args.prepare {
-        Prepare::Beside => Helper::new(),
-        Prepare::InTurn => Helper::in_turn(),
-    };
-    let (mut lookahead, mut digests) = (Lookahead::new(helper), Digests::default());
+    let (mut lookahead, mut served) = around(args, &model)?;
+    let mut digests = Digests::default();
     let mut destinations = DestinationPool::new();
     destinations.extend(&columns.dst);
     let mut epochs = Vec::new();
     for number in 0..args.epochs {
         let negatives = (&destinations, args.seed + u64::from(number));
         let digests = args.verify.then_some(&mut digests);
-        let epoch = train(args, &columns, &world, (&mut trainer, &mut lookahead), negatives, digests)?;
+        let learner = (&mut trainer, &mut lookahead, served.as_mut());
+        let epoch = train(args, &columns, &world, learner, negatives, digests)?;
         output::tell(&format!(
             "epoch {}: {:.0} events/s, loss {:.4}",
             number + 1,
@@ -285,12 +195,10 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
         ));
         epochs.push(epoch);
     }
-    let parts = parts(&columns, &graph, &rows, &trainer, &lookahead);
+    let published = served.as_ref().map_or(0, Served::bytes);
+    let parts = parts(&columns, &graph, &rows, (&trainer, &lookahead, published));
     let rates = Spread::of(epochs.iter().map(|epoch| per_second(columns.len(), epoch.seconds)));
-    let last = epochs.last().copied().unwrap_or_default();
-    let mut by_time = epochs.clone();
-    by_time.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    let middle = by_time.get(by_time.len() / 2).copied().unwrap_or_default();
+    let (last, middle) = (epochs.last().copied().unwrap_or_default(), Epoch::middle(&epochs));
     Ok(Figures {
         model: name_of(args.model),
         embedding_dim: model.needs().embedding_dim,
@@ -303,6 +211,7 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
         events_per_second_spread: rates,
         phase_seconds: middle.phases,
         epoch_seconds: middle.seconds,
+        gate_ratio: served.map(|_| middle.phases.gate / middle.seconds.max(1e-9)),
         loss: last.loss,
         each_epoch: epochs,
         peak_resident_bytes: machine::peak_resident_bytes().unwrap_or(0),
@@ -314,12 +223,24 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     })
 }
 
+/// What prepares batches, and who judges and reads beside the steps.
+fn around(args: &TrainArgs, model: &ModelOptions) -> anyhow::Result<(Lookahead, Option<Served>)> {
+    let lookahead = Lookahead::new(match args.prepare {
+        Prepare::Beside => Helper::new(),
+        Prepare::InTurn => Helper::in_turn(),
+    });
+    if args.alone {
+        return Ok((lookahead, None));
+    }
+    Ok((lookahead.publishing(), Some(Served::new(&model.needs())?)))
+}
+
 /// One epoch from an empty state.
 fn train(
     args: &TrainArgs,
     columns: &Columns,
     world: &World<'_>,
-    (trainer, lookahead): (&mut Trainer, &mut Lookahead),
+    (trainer, lookahead, mut served): (&mut Trainer, &mut Lookahead, Option<&mut Served>),
     (destinations, seed): (&DestinationPool, u64),
     mut digests: Option<&mut Digests>,
 ) -> Result<Epoch, TrainError> {
@@ -343,7 +264,11 @@ fn train(
         Ok(true)
     };
     let (mut epoch, mut batches) = (Epoch::default(), 0_u32);
-    lookahead.run(trainer, world, source, |turn: Turn<'_>| {
+    let step = |trainer: &mut Trainer, batch: &PreparedBatch| match &mut served {
+        Some(served) => served.step(trainer, batch),
+        None => trainer.step_prepared(batch),
+    };
+    lookahead.run_by(trainer, world, source, step, |turn: Turn<'_>| {
         epoch.seconds += turn.seconds;
         epoch.phases.add(&turn.report.phases, turn.waited_seconds);
         epoch.loss += f64::from(turn.report.loss);
@@ -355,6 +280,10 @@ fn train(
         Ok::<_, TrainError>(())
     })?;
     epoch.loss /= f64::from(batches.max(1));
+    if let Some(served) = served {
+        epoch.phases.gate = std::mem::take(&mut served.gate_seconds);
+        epoch.phases.publish = std::mem::take(&mut served.publish_seconds);
+    }
     Ok(epoch)
 }
 
@@ -362,8 +291,7 @@ fn parts(
     columns: &Columns,
     graph: &GraphStore,
     rows: &FeatureStore,
-    trainer: &Trainer,
-    lookahead: &Lookahead,
+    (trainer, lookahead, published): (&Trainer, &Lookahead, usize),
 ) -> Parts {
     let state = trainer.state();
     // Weights, their gradients, and the two averages of the optimizer.
@@ -374,13 +302,9 @@ fn parts(
         edge_rows: rows.bytes(),
         node_memory: state.memory.bytes() as u64,
         mailbox: state.mailbox.bytes() as u64,
+        published: published as u64,
         weights_and_optimizer: weights as u64,
         tape: trainer.buffer_bytes() as u64,
         prepared_batches: lookahead.bytes() as u64,
     }
-}
-
-#[allow(clippy::cast_precision_loss)] // for people
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

@@ -1,4 +1,4 @@
-//! The events that ingest is timed with: a file, repeated in time.
+//! The events of benchmarks that need many: a file, repeated in time.
 //!
 //! Copy c is shifted by c spans of the file, so that every node's list goes on growing in order, as a stream's
 //! does. Node ids are the same in every copy.

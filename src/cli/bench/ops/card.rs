@@ -1,0 +1,177 @@
+//! `evergraph bench ops --device cuda`: gathering rows on a card, from its own memory and over the bus, beside what
+//! bounds it and what is done without it.
+//!
+//! ```text
+//!   device gather    from the card's memory        beside   a copy of as many bytes there
+//!   zero copy        from the host's, in place     beside   a copy of as many bytes from there,
+//!                                                  and      gathered by the processor, then copied
+//! ```
+//!
+//! Row numbers are drawn uniformly from a table that no cache holds. Bytes count once. Times are the card's, but for
+//! what the processor does, which is by the clock.
+//!
+//! Not verified on a GPU.
+
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::card::{self, timed};
+use super::super::{Spread, deliver, seconds};
+use super::OpsArgs;
+use crate::cli::output;
+use crate::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
+use crate::device::cuda::{Arena, Cuda, CudaBuffer, PinnedSlice};
+use crate::device::rng;
+
+/// Bytes of a row: from a line's part to a page, those of node and edge features of known streams among them.
+const WIDTHS: &[usize] = &[16, 32, 64, 128, 344, 400, 688, 1376, 4096];
+/// Rows of a list. Short lists show the price of a call, long ones that of a byte.
+const COUNTS: &[usize] = &[100, 1_000, 10_000, 100_000, 1_000_000];
+/// Bytes of the table, and of the longest list's rows.
+const TABLE_BYTES: usize = 1 << 30;
+const QUICK_TABLE_BYTES: usize = 1 << 26;
+/// Of one figure.
+const RUNS: u32 = 7;
+const CALLS: u32 = 20;
+/// Rows that a thread of the processor gathers at a time.
+const PART_ROWS: usize = 1_024;
+
+const WHAT: &str = "a measurement of rows";
+
+/// Tables and room of all points.
+struct Room {
+    on_card: CudaBuffer<u8>,
+    on_host: PinnedSlice<u8>,
+    staged: PinnedSlice<u8>,
+    to: CudaBuffer<u8>,
+    errors: CudaBuffer<u32>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// No card, an operation that has no points on it, or the card's.
+pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
+    let (cuda, facts) = card::open()?;
+    let bytes = if args.quick { QUICK_TABLE_BYTES } else { TABLE_BYTES };
+    let mut room = room(&cuda, bytes)?;
+    let mut rows = Vec::new();
+    for &width in WIDTHS {
+        for &count in COUNTS.iter().filter(|count| **count * width <= bytes / 2) {
+            if args.quick && (width, count) != (16, 100) && count != 10_000 {
+                continue;
+            }
+            let row = point(&cuda, &mut room, (width, count))?;
+            output::tell(&line(&row));
+            rows.push(row);
+        }
+    }
+    let figures = json!({ "device": "cuda", "card": facts, "table_bytes": bytes, "rows": rows });
+    deliver(args.json.as_deref(), "ops", rayon::current_num_threads(), figures)
+}
+
+fn room(cuda: &Cuda, bytes: usize) -> anyhow::Result<Room> {
+    let mut arena = Arena::new(bytes + bytes / 2, Some(cuda))?;
+    let (mut on_host, staged) = (arena.take::<u8>(bytes)?, arena.take::<u8>(bytes / 2)?);
+    for (place, value) in on_host.as_mut_slice()?.chunks_mut(8).zip(0_u64..) {
+        let random = rng::random_u64([1, value, 0, 0]).to_le_bytes();
+        place.copy_from_slice(&random[..place.len()]);
+    }
+    let mut on_card = CudaBuffer::zeros(cuda, cuda.compute(), bytes, WHAT)?;
+    on_card.copy_from_pinned(&on_host)?;
+    Ok(Room {
+        on_card,
+        on_host,
+        staged,
+        to: CudaBuffer::zeros(cuda, cuda.compute(), bytes / 2, WHAT)?,
+        errors: CudaBuffer::zeros(cuda, cuda.compute(), 1, WHAT)?,
+    })
+}
+
+/// All figures of one width and length of the list.
+fn point(cuda: &Cuda, room: &mut Room, (width, count): (usize, usize)) -> anyhow::Result<Value> {
+    let layout = RowLayout::dense(room.on_card.len() / width, width);
+    let numbers = u32::try_from(layout.rows)?;
+    let list: Vec<u32> = (0..count as u64).map(|i| rng::below([2, width as u64, i, 0], numbers)).collect();
+    let rows = CudaBuffer::from_slice(cuda, cuda.compute(), &list, WHAT)?;
+    let Room { on_card, on_host, staged, to, errors } = room;
+    let how = (RUNS, CALLS);
+    let mut gather = |table: Table<'_, u8>, to: &mut CudaBuffer<u8>| {
+        let list = RowList::Narrow(&rows);
+        RowCall { cuda, stream: cuda.compute(), list, errors }.gather(table, layout, to, width)
+    };
+    let device = timed(cuda, how, || gather(Table::Card(on_card), to))?;
+    let by_card = to.copy_to_host()?;
+    let zero_copy = timed(cuda, how, || gather(Table::Host(on_host), to))?;
+    let over_bus = to.copy_to_host()?;
+    let bytes = width * count;
+    let processor = Spread::of(gathered(cuda, (on_host, layout), &list, staged, to)?);
+    let by_processor = to.copy_to_host()?;
+    anyhow::ensure!(
+        by_card[..bytes] == by_processor[..bytes] && over_bus[..bytes] == by_processor[..bytes],
+        "{count} rows of {width} bytes: the card's are not the processor's"
+    );
+    let device_copy = timed(cuda, how, || to.copy_front_from(on_card, bytes))?;
+    let pinned_copy = timed(cuda, how, || to.copy_front_from_pinned(on_host, bytes))?;
+    Ok(json!({
+        "op": "gather_rows",
+        "row_bytes": width,
+        "table_rows": layout.rows,
+        "rows": count,
+        "bytes": bytes,
+        "device_gather_seconds": device,
+        "device_copy_seconds": device_copy,
+        "zero_copy_seconds": zero_copy,
+        "pinned_copy_seconds": pinned_copy,
+        "cpu_gather_and_copy_seconds": processor,
+        "device_gather_of_copy": device_copy.median / device.median,
+        "zero_copy_of_pinned_copy": pinned_copy.median / zero_copy.median,
+        "zero_copy_over_cpu_gather": processor.median / zero_copy.median,
+    }))
+}
+
+/// Seconds in which the processor gathers the rows into memory that the card copies from, and the card copies them.
+fn gathered(
+    cuda: &Cuda,
+    (table, layout): (&PinnedSlice<u8>, RowLayout),
+    list: &[u32],
+    staged: &mut PinnedSlice<u8>,
+    to: &mut CudaBuffer<u8>,
+) -> anyhow::Result<Vec<f64>> {
+    let (width, mut spent) = (layout.width, Vec::new());
+    for _ in 0..=RUNS {
+        let (time, done) = seconds(|| {
+            let (from, rows) = (table.as_slice()?, staged.as_mut_slice()?);
+            let parts = rows.par_chunks_mut(PART_ROWS * width).zip(list.par_chunks(PART_ROWS));
+            parts.for_each(|(rows, list)| {
+                for (to, &row) in rows.chunks_exact_mut(width).zip(list) {
+                    to.copy_from_slice(&from[row as usize * width..][..width]);
+                }
+            });
+            to.copy_front_from_pinned(staged, list.len() * width)?;
+            cuda.compute().synchronize()
+        });
+        done?;
+        spent.push(time);
+    }
+    // The first warms caches.
+    spent.remove(0);
+    Ok(spent)
+}
+
+/// The same for people.
+fn line(row: &Value) -> String {
+    let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+    let microseconds = |key: &str| row[key]["median"].as_f64().unwrap_or(f64::NAN) * 1e6;
+    format!(
+        "{:>8} rows of {:>4} B: on the card {:>9.1} us, {:>4.0} % of a copy; over the bus {:>9.1} us, {:>4.0} % of a \
+         copy and {:>5.2}x gathered by the processor",
+        number("rows"),
+        number("row_bytes"),
+        microseconds("device_gather_seconds"),
+        100.0 * number("device_gather_of_copy"),
+        microseconds("zero_copy_seconds"),
+        100.0 * number("zero_copy_of_pinned_copy"),
+        number("zero_copy_over_cpu_gather"),
+    )
+}

@@ -1,0 +1,169 @@
+//! `evergraph bench sample --device cuda`: batches per second of temporal sampling on a card, over the same batches as
+//! on the processor.
+//!
+//! Two figures each: calls one after the other without waiting, as a step does whose next operation is on the card as
+//! well; and each waited for, as one does that needs the sample on the host. Seeds are copied to the card in both.
+//! Before anything is timed, some batches are compared with the processor's samples.
+//!
+//! Not verified on a GPU.
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use serde::Serialize;
+
+use super::card::CardFacts;
+use super::{Common, FANOUT, Spread, deliver, per_second, request, sample, seconds};
+use crate::cli::output;
+use crate::device::cuda::Cuda;
+use crate::event::{EventTime, NodeId};
+use crate::graph::{CudaGraph, CudaGraphError, CudaGraphOptions, GraphStore, MirrorOptions};
+use crate::sampler::{CudaLayers, Layers, SamplingPolicy, Seeds};
+use crate::train::stream::Stream;
+
+/// One batch in so many is compared before it is measured.
+const COMPARED: usize = 40;
+/// Pages of a graph whose older part is to stay on the host: one in so many on the card.
+const PART: usize = 4;
+
+#[derive(Serialize)]
+struct Figures {
+    device: &'static str,
+    card: CardFacts,
+    events: usize,
+    nodes: usize,
+    seeds_per_batch: usize,
+    /// With the whole graph in the card's memory.
+    recent_1x10_batches_per_second: Option<f64>,
+    uniform_2x10_batches_per_second: Option<f64>,
+    measurements: Vec<Measurement>,
+}
+
+#[derive(Serialize)]
+struct Measurement {
+    policy: &'static str,
+    layers: usize,
+    fanout: usize,
+    /// Pages in the card's memory and in the host's.
+    pages: (usize, usize),
+    batches_per_second: Spread,
+    waited_batches_per_second: Spread,
+}
+
+type Batches = [(Vec<NodeId>, Vec<EventTime>)];
+
+/// Runs the benchmark on the graph of `stream`.
+pub(super) fn run(
+    common: &Common,
+    (cuda, facts): (Arc<Cuda>, CardFacts),
+    stream: &Stream,
+    graph: &GraphStore,
+) -> anyhow::Result<()> {
+    let batches = sample::seeds(stream);
+    let all = CudaGraphOptions {
+        form: MirrorOptions::default(),
+        card_bytes_max: usize::MAX,
+        host_bytes_max: usize::MAX,
+    };
+    let whole = CudaGraph::copy(&cuda, graph, all)?;
+    let mut measurements = measure_all(&cuda, (graph, &whole), &batches, common.runs)?;
+    let page_bytes = 12 << all.form.page_log2;
+    let card_bytes_max = whole.tables().pages().0.div_ceil(PART) * page_bytes;
+    drop(whole);
+    let parted = CudaGraph::copy(&cuda, graph, CudaGraphOptions { card_bytes_max, ..all })?;
+    let headline = |policy: &str, layers: usize| {
+        let mut found = measurements.iter();
+        let found = found.find(|one| one.policy == policy && one.layers == layers);
+        found.map(|one| one.batches_per_second.median)
+    };
+    let (recent, uniform) = (headline("recent", 1), headline("uniform", 2));
+    measurements.extend(measure_all(&cuda, (graph, &parted), &batches, common.runs)?);
+    let figures = Figures {
+        device: "cuda",
+        card: facts,
+        events: stream.len(),
+        nodes: stream.nodes(),
+        seeds_per_batch: batches.first().map_or(0, |(nodes, _)| nodes.len()),
+        recent_1x10_batches_per_second: recent,
+        uniform_2x10_batches_per_second: uniform,
+        measurements,
+    };
+    deliver(common.json.as_deref(), "sample", 1, figures)
+}
+
+fn measure_all(
+    cuda: &Arc<Cuda>,
+    graphs: (&GraphStore, &CudaGraph),
+    batches: &Batches,
+    runs: u32,
+) -> anyhow::Result<Vec<Measurement>> {
+    let mut measurements = Vec::new();
+    for (policy, name) in [(SamplingPolicy::Recent, "recent"), (SamplingPolicy::Uniform, "uniform")] {
+        for layers in [1, 2] {
+            compare(cuda, graphs, batches, (policy, layers))?;
+            let rates = |waits| rates(cuda, graphs, batches, (policy, layers), (runs, waits));
+            let measured = Measurement {
+                policy: name,
+                layers,
+                fanout: FANOUT,
+                pages: graphs.1.tables().pages(),
+                batches_per_second: rates(false)?,
+                waited_batches_per_second: rates(true)?,
+            };
+            output::tell(&format!(
+                "{name} {layers}x{FANOUT}, pages on card and host {:?}: {:.0} batches/s, {:.0} where each is \
+                 waited for",
+                measured.pages, measured.batches_per_second.median, measured.waited_batches_per_second.median
+            ));
+            measurements.push(measured);
+        }
+    }
+    Ok(measurements)
+}
+
+/// Whether the card's samples are the processor's.
+fn compare(
+    cuda: &Arc<Cuda>,
+    (store, graph): (&GraphStore, &CudaGraph),
+    batches: &Batches,
+    (policy, count): (SamplingPolicy, usize),
+) -> anyhow::Result<()> {
+    let (mut expected, mut found) = (Layers::new(), CudaLayers::new(cuda));
+    for ((nodes, times), number) in batches.iter().zip(0..).step_by(COMPARED) {
+        let (seeds, request) = (Seeds { nodes, times }, request(policy, number));
+        expected.sample(store.view(), seeds, &request, count)?;
+        found.sample(graph, store.view(), seeds, &request, count)?;
+        let same = found.to_host()? == expected.layers();
+        ensure!(same, "batch {number}, {request:?}: the card's sample is not the processor's");
+    }
+    Ok(())
+}
+
+fn rates(
+    cuda: &Arc<Cuda>,
+    (store, graph): (&GraphStore, &CudaGraph),
+    batches: &Batches,
+    (policy, count): (SamplingPolicy, usize),
+    (runs, waits): (u32, bool),
+) -> anyhow::Result<Spread> {
+    let mut out = CudaLayers::new(cuda);
+    let mut rates = Vec::new();
+    // The first round makes room and warms caches.
+    for round in 0..=runs {
+        let (spent, done) = seconds(|| {
+            for ((nodes, times), number) in batches.iter().zip(0..) {
+                let seeds = Seeds { nodes, times };
+                out.sample(graph, store.view(), seeds, &request(policy, number), count)?;
+                if waits {
+                    cuda.compute().synchronize()?;
+                }
+            }
+            Ok::<_, CudaGraphError>(cuda.compute().synchronize()?)
+        });
+        done?;
+        if round > 0 {
+            rates.push(per_second(batches.len(), spent));
+        }
+    }
+    Ok(Spread::of(rates))
+}

@@ -1,0 +1,85 @@
+//! What a daemon does around a step: the gate scores some batches before they are learned, and after each step readers
+//! are shown the rows that it changed and, where they are new, the weights. Timed apart from the step, so that the
+//! figures say what either costs.
+//!
+//! The gate has the settings as delivered, and each window of judged batches ends in a promotion: from the second on
+//! two versions are scored beside the one that is trained, which is as dear as it gets. Its baseline is left out, which
+//! no model computes.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::super::seconds;
+use crate::config::Config;
+use crate::learner::Gate;
+use crate::model::{Needs, Weights};
+use crate::serving::NodeStates;
+use crate::train::{PreparedBatch, StepReport, TrainError, Trainer};
+
+/// Readers, and the gate before them.
+pub struct Served {
+    gate: Gate,
+    window_batches: u64,
+    judged: u64,
+    states: NodeStates,
+    weights: Option<Arc<Weights>>,
+    /// Seconds that the gate took.
+    pub gate_seconds: f64,
+    /// Seconds that publishing took.
+    pub publish_seconds: f64,
+}
+
+impl Served {
+    /// Nobody has been shown anything of a model with these needs.
+    pub fn new(needs: &Needs) -> anyhow::Result<Self> {
+        let options =
+            Config::default_settings()?.gate_options().context("the settings as delivered want no gate")?;
+        Ok(Self {
+            gate: Gate::new(options),
+            window_batches: options.window_batches,
+            judged: 0,
+            states: NodeStates::new(needs.memory_dim),
+            weights: None,
+            gate_seconds: 0.0,
+            publish_seconds: 0.0,
+        })
+    }
+
+    /// Bytes of what readers are shown of nodes.
+    pub fn bytes(&self) -> usize {
+        self.states.bytes()
+    }
+
+    /// Takes the step of a batch that was prepared to be published.
+    pub fn step(&mut self, trainer: &mut Trainer, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+        let (before, rivals) = seconds(|| self.gate.rivals(trainer, batch));
+        let judged = rivals?.is_some();
+        let report = trainer.step_prepared(batch)?;
+        let (after, promoted) = seconds(|| judged && self.judge(trainer));
+        self.gate_seconds += before + after;
+        self.publish_seconds += seconds(|| self.publish(trainer, batch, promoted)).0;
+        Ok(report)
+    }
+
+    /// Counts a judged batch; whether it is the last of its window, and the trained weights are promoted.
+    fn judge(&mut self, trainer: &Trainer) -> bool {
+        self.judged += 1;
+        let last = self.judged == self.window_batches;
+        if last {
+            self.judged = 0;
+            self.gate.promote(trainer.weights());
+        }
+        last
+    }
+
+    fn publish(&mut self, trainer: &Trainer, batch: &PreparedBatch, promoted: bool) {
+        let published = self.gate.published();
+        if promoted || published.is_none() {
+            self.weights = Some(Arc::new(published.cloned().unwrap_or_else(|| trainer.weights())));
+        }
+        let model = published.map_or(trainer.model(), Weights::model);
+        let publish = |node, row: &[f32], updated| self.states.publish(node, row, updated);
+        trainer.publish_prepared(model, batch, publish);
+    }
+}

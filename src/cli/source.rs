@@ -1,0 +1,314 @@
+//! `evergraph source`: how the sources stand; to hold one and let it go on; to take a Kafka source to another position.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use ureq::http::Method;
+
+use super::client::{DaemonArgs, PATIENCE};
+use super::{ConfigArgs, output};
+use crate::daemon::seek::{Seek, Step, Target};
+
+/// `evergraph source`
+#[derive(Debug, Args)]
+pub(crate) struct SourceArgs {
+    #[command(subcommand)]
+    command: SourceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SourceCommand {
+    /// Show how each source of a running daemon stands: state, what became of its events, position and lag of each
+    /// partition, and who holds it
+    Describe {
+        /// Name of a source; all without it
+        #[arg(value_name = "SOURCE")]
+        source: Option<String>,
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Hold a source: it reads nothing new until `source resume`, also through restarts. What it has read is stored; a
+    /// Kafka source stays in its group; pushes are answered 503. Needs a key whose role is admin; of a daemon without
+    /// keys, to be run on the daemon's machine
+    Pause {
+        /// Name of the source, as `source describe` tells it
+        #[arg(value_name = "SOURCE")]
+        source: String,
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a source go on that is held
+    Resume {
+        /// Name of the source, as `source describe` tells it
+        #[arg(value_name = "SOURCE")]
+        source: String,
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take the Kafka source to another position, from the next start on; the daemon must be stopped. What lies ahead
+    /// of it is skipped for good; what lies behind is read again, and its events are stored and learned twice unless
+    /// they carry idempotency keys that are remembered. Without --yes it says what would happen, changes nothing and
+    /// fails
+    Seek {
+        /// Where to go on: earliest, latest, offset:N, or time:MS, the first message that is no older (milliseconds
+        /// since the Unix epoch)
+        #[arg(long, value_name = "WHERE", value_parser = target)]
+        to: Target,
+        /// Only this partition; all without it
+        #[arg(long, value_name = "N")]
+        partition: Option<i32>,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        /// The daemon's settings
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    let number = |digits: &str| digits.parse::<i64>().ok().filter(|number| *number >= 0);
+    let found = match text.split_once(':') {
+        None if text == "earliest" => Some(Target::Earliest),
+        None if text == "latest" => Some(Target::Latest),
+        Some(("offset", digits)) => number(digits).map(Target::Offset),
+        Some(("time", digits)) => number(digits).map(Target::Time),
+        _ => None,
+    };
+    found.ok_or_else(|| "write earliest, latest, offset:N or time:MS".to_owned())
+}
+
+/// Runs the command.
+pub(super) fn run(args: &SourceArgs) -> Result<()> {
+    match &args.command {
+        SourceCommand::Describe { source, daemon, json } => describe(source.as_deref(), daemon, *json),
+        SourceCommand::Pause { source, daemon, json } => hold(source, true, daemon, *json),
+        SourceCommand::Resume { source, daemon, json } => hold(source, false, daemon, *json),
+        SourceCommand::Seek { to, partition, yes, config, json } => {
+            seek(*to, *partition, *yes, config, *json)
+        }
+    }
+}
+
+fn describe(wanted: Option<&str>, daemon: &DaemonArgs, json: bool) -> Result<()> {
+    let status = daemon.client(PATIENCE)?.document(Method::GET, "/v1/status", None)?;
+    let mut sources = with_positions(&status["ingest"]);
+    if let Some(wanted) = wanted {
+        let known: Vec<String> = sources.iter().map(|source| word(&source["name"]).to_owned()).collect();
+        sources.retain(|source| source["name"] == wanted);
+        ensure!(!sources.is_empty(), "no source is called {wanted}; there are {}", known.join(", "));
+    }
+    if json {
+        return output::print(&format!("{:#}", json!(sources)));
+    }
+    if sources.is_empty() {
+        output::tell("no source runs: the daemon starts or stops, or its settings name none");
+        return Ok(());
+    }
+    let told: Vec<String> = sources.iter().map(describe_one).collect();
+    output::print(told.join("\n").trim_end())
+}
+
+/// Each source with where its partitions stand.
+fn with_positions(ingest: &Value) -> Vec<Value> {
+    let positions = ingest["positions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let of = |source: &Value| -> Vec<Value> {
+        let own = positions.iter().filter(|position| position["source"] == source["name"]);
+        let position = |position: &Value| {
+            let partition = &position["partition"];
+            let lag = &source["lag_records"][partition.to_string()];
+            json!({ "partition": partition, "next_offset": position["next_offset"], "lag_records": lag })
+        };
+        own.map(position).collect()
+    };
+    let sources = ingest["sources"].as_array().into_iter().flatten();
+    let whole = sources.map(|source| {
+        let mut whole = source.clone();
+        whole["partitions"] = of(source).into();
+        if let Some(fields) = whole.as_object_mut() {
+            fields.remove("lag_records");
+        }
+        whole
+    });
+    whole.collect()
+}
+
+fn describe_one(source: &Value) -> String {
+    let mut out = format!("{}: {}", word(&source["name"]), word(&source["state"]));
+    if let Some(detail) = source["detail"].as_str().filter(|detail| !detail.is_empty()) {
+        let _ = write!(out, ", {detail}");
+    }
+    let count = |name: &str| source[name].as_u64().unwrap_or(0);
+    let _ = write!(
+        out,
+        "\n  events     {} received, {} accepted, {} duplicate, {} rejected ({} dead letters)\n  late       {} \
+         accepted, {} dropped\n",
+        count("received_events"),
+        count("accepted_events"),
+        count("duplicate_events"),
+        count("rejected_events"),
+        count("dead_letters"),
+        count("late_accepted_events"),
+        count("late_dropped_events"),
+    );
+    for position in source["partitions"].as_array().into_iter().flatten() {
+        let lag = position["lag_records"].as_i64().map_or_else(|| "-".to_owned(), |lag| lag.to_string());
+        let (partition, next) = (&position["partition"], &position["next_offset"]);
+        let _ = writeln!(out, "  partition  {partition} at offset {next}, lag {lag}");
+    }
+    out
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+fn hold(source: &str, paused: bool, daemon: &DaemonArgs, json: bool) -> Result<()> {
+    let path = format!("/v1/admin/sources/{}", coded(source));
+    let stands = daemon.client(PATIENCE)?.document(Method::PUT, &path, Some(&json!({ "paused": paused })))?;
+    if json {
+        return output::print(&format!("{stands:#}"));
+    }
+    output::print(&match stands["by"].as_str() {
+        Some(by) => format!(
+            "{source} is held by {by} until `evergraph source resume {source}`, also through restarts"
+        ),
+        None => format!("{source} goes on"),
+    })
+}
+
+/// A name as a segment of a path.
+fn coded(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let code = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    name.bytes().map(code).collect()
+}
+
+fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json: bool) -> Result<()> {
+    let config = config.load()?;
+    let seek = Seek::plan(&config, to, partition).context("the source cannot be taken there")?;
+    let (source, steps) = (seek.source().to_owned(), seek.steps().to_vec());
+    if yes && !steps.is_empty() {
+        seek.carry_out()?;
+    }
+    if json {
+        let steps: Vec<Value> = steps.iter().map(document).collect();
+        output::print(&format!("{:#}", json!({ "source": source, "done": yes, "partitions": steps })))?;
+    } else if steps.is_empty() {
+        output::print(&format!("{source} stands there already; nothing is to be done"))?;
+    }
+    let will = if yes { "" } else { "would be: " };
+    for step in steps.iter().filter(|_| !json) {
+        output::print(&format!("{will}{source}, {}", sentence(step)))?;
+    }
+    let goes_back = steps.iter().any(|step| step.read_again() > 0);
+    if goes_back && config.stream.allowed_lateness >= 0 {
+        output::tell(
+            "what is read again is as late as it is old: stream.allowed_lateness and stream.late_policy decide",
+        );
+    }
+    if steps.is_empty() {
+        return Ok(());
+    }
+    ensure!(yes, "nothing was changed; say --yes to do it");
+    Ok(())
+}
+
+fn document(step: &Step) -> Value {
+    json!({
+        "partition": step.range.partition,
+        "from": step.from,
+        "to": step.to,
+        "skipped": step.skipped(),
+        "read_again": step.read_again(),
+        "broker_earliest": step.range.low,
+        "broker_latest": step.range.high,
+    })
+}
+
+fn sentence(step: &Step) -> String {
+    let from = step.from.map_or_else(|| "its start".to_owned(), |from| from.to_string());
+    let mut out = format!("partition {}: from {from} to {}", step.range.partition, step.to);
+    if step.is_of_another_topic() {
+        out +=
+            &format!("; the broker has offsets up to {} only, so the topic was made anew", step.range.high);
+    }
+    if step.skipped() > 0 {
+        let _ = write!(out, "; {} offsets are skipped: their events are never read", step.skipped());
+    }
+    if step.read_again() > 0 {
+        let _ = write!(
+            out,
+            "; {} offsets are read again: their events are stored and learned twice, but for those with idempotency \
+             keys that are remembered",
+            step.read_again()
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::kafka::PartitionRange;
+
+    #[test]
+    fn where_to_is_read_and_nonsense_is_not() {
+        let good = [
+            ("earliest", Target::Earliest),
+            ("latest", Target::Latest),
+            ("offset:7", Target::Offset(7)),
+            ("time:1700000000000", Target::Time(1_700_000_000_000)),
+        ];
+        good.iter().for_each(|(text, read)| assert_eq!(target(text), Ok(*read)));
+        for bad in ["", "7", "offset:", "offset:-1", "time:noon", "newest", "earliest:1"] {
+            assert!(target(bad).unwrap_err().contains("offset:N"), "{bad}");
+        }
+        assert_eq!(coded("kafka:a/b.c"), "kafka%3Aa%2Fb.c");
+    }
+
+    #[test]
+    fn a_source_is_told_with_its_partitions_and_a_step_with_what_it_costs() {
+        let ingest = json!({
+            "sources": [{
+                "name": "kafka:t", "state": "paused", "detail": "held by ann for 3 s", "received_events": 7,
+                "accepted_events": 5, "rejected_events": 2, "dead_letters": 2, "lag_records": { "1": 4 },
+            }],
+            "positions": [
+                { "source": "kafka:t", "partition": 0, "next_offset": 3 },
+                { "source": "kafka:t", "partition": 1, "next_offset": 4 },
+                { "source": "file:x", "partition": 0, "next_offset": 9 },
+            ],
+        });
+        let sources = with_positions(&ingest);
+        let told = describe_one(&sources[0]);
+        for part in [
+            "kafka:t: paused, held by ann",
+            "7 received, 5 accepted, 0 duplicate, 2 rejected (2 dead letters)",
+            "partition  0 at offset 3, lag -",
+            "partition  1 at offset 4, lag 4",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(!told.contains('9'));
+        let range = PartitionRange { partition: 2, low: 0, high: 50 };
+        let told = |from, to| sentence(&Step { range, from, to });
+        assert!(told(Some(10), 50).contains("40 offsets are skipped"));
+        assert!(told(Some(50), 0).contains("50 offsets are read again"));
+        assert!(told(Some(90), 0).contains("made anew"));
+    }
+}

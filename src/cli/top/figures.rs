@@ -1,0 +1,211 @@
+//! What two looks at a daemon say: levels of the later one, rates between both.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+/// Routes that questions are asked at.
+const QUESTIONS: [&str; 3] = ["/v1/embeddings", "/v1/links/score", "/v1/nodes/{key}"];
+
+/// What was seen at one moment.
+pub(super) struct Look {
+    pub at: Instant,
+    /// The status document.
+    pub status: Value,
+    /// The readiness report, if it could be had.
+    pub health: Option<Value>,
+    /// Counters of requests, if they could be had.
+    pub requests: Option<Requests>,
+}
+
+/// Counters of questions since the daemon's start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Requests {
+    pub answered: f64,
+    /// Of them, those that failed by the daemon.
+    pub failed: f64,
+    /// Answers by the bound of their time in seconds, as Prometheus writes it: those within it.
+    within: BTreeMap<String, f64>,
+}
+
+impl Requests {
+    /// Reads them out of a scrape.
+    pub fn of(scrape: &str) -> Self {
+        let mut found = Self::default();
+        for line in scrape.lines() {
+            let Some((series, value)) = line.rsplit_once(' ') else { continue };
+            let Some((name, labels)) = series.split_once('{') else { continue };
+            let label = |name: &str| labels.split_once(&format!("{name}=\""))?.1.split('"').next();
+            let Ok(value) = value.parse::<f64>() else { continue };
+            if !label("route").is_some_and(|route| QUESTIONS.contains(&route)) {
+                continue;
+            }
+            match name {
+                "evergraph_http_requests_total" => {
+                    found.answered += value;
+                    if label("code").is_some_and(|code| code.starts_with('5')) {
+                        found.failed += value;
+                    }
+                }
+                "evergraph_http_request_duration_seconds_bucket" => {
+                    *found.within.entry(label("le").unwrap_or_default().to_owned()).or_default() += value;
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The bound that `share` of the answers since `before` were within, in seconds; `None` without answers, and where
+    /// they took longer than any bound.
+    fn quantile(&self, before: &Self, share: f64) -> Option<f64> {
+        let bounds = self.within.iter().filter_map(|(bound, count)| {
+            let earlier = before.within.get(bound).copied().unwrap_or(0.0);
+            Some((bound.parse::<f64>().ok()?, count - earlier))
+        });
+        let mut bounds: Vec<(f64, f64)> = bounds.collect();
+        bounds.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let all = bounds.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
+        let reached = bounds.into_iter().find(|(_, count)| *count >= share * all)?;
+        Some(reached.0).filter(|bound| bound.is_finite())
+    }
+}
+
+/// The figures of one screen. Keys carry their units; what is not known is null.
+pub(super) fn figures(before: &Look, after: &Look) -> Value {
+    let seconds = after.at.duration_since(before.at).as_secs_f64().max(1e-3);
+    // A daemon that was started meanwhile counts from 0.
+    let rate = |pointer: &str| {
+        let of = |look: &Look| look.status.pointer(pointer).and_then(Value::as_f64);
+        of(after).zip(of(before)).map(|(now, then)| (now - then).max(0.0) / seconds)
+    };
+    let status = &after.status;
+    let (ingest, learner, graph) = (&status["ingest"], &status["learner"], &status["graph"]);
+    json!({
+        "version": status["version"],
+        "uptime_seconds": status["uptime_seconds"],
+        "interval_seconds": seconds,
+        "health": after.health.as_ref().map(health),
+        "accepted_per_second": rate("/ingest/accepted_events"),
+        "accepted_events": ingest["accepted_events"],
+        "duplicate_events": ingest["duplicate_events"],
+        "queue_batches": ingest["queue_batches"],
+        "queue_batches_max": ingest["queue_batches_max"],
+        "learned_per_second": rate("/learner/applied_position"),
+        "learned_events": learner["applied_position"],
+        "events_behind": learner["events_behind"],
+        "skipped_events": learner["skipped_events"],
+        "model": learner["model"],
+        "model_version": learner["model_version"],
+        "gate": learner["gate"],
+        "average_precision": learner["average_precision"],
+        "edgebank_average_precision": learner["edgebank_average_precision"],
+        "auc": learner["auc"],
+        "mrr": learner["mrr"],
+        "loss": learner["loss"],
+        "event_to_visible_p50_seconds": learner["event_to_visible_p50_seconds"],
+        "event_to_visible_p99_seconds": learner["event_to_visible_p99_seconds"],
+        "requests": requests(before, after, seconds),
+        "nodes": graph["nodes"],
+        "edges": graph["edges"],
+        "resident_bytes": status["resident_bytes"],
+        "graph_bytes": sum(&graph["bytes"]),
+        "learner_bytes": sum(&learner["bytes"]),
+        "log_bytes": status["log"]["bytes"],
+        "log_state": status["log"]["state"],
+        "sources": sources(before, after, seconds),
+    })
+}
+
+fn health(report: &Value) -> Value {
+    let checks = report["checks"].as_object().into_iter().flatten();
+    let told = checks
+        .filter(|(_, check)| check["state"] != "ok")
+        .map(|(name, check)| json!({ "check": name, "state": check["state"], "detail": check["detail"] }));
+    json!({ "status": report["status"], "not_ok": told.collect::<Vec<_>>() })
+}
+
+fn requests(before: &Look, after: &Look, seconds: f64) -> Value {
+    let (Some(then), Some(now)) = (&before.requests, &after.requests) else { return Value::Null };
+    json!({
+        "answered_per_second": (now.answered - then.answered).max(0.0) / seconds,
+        "failed_per_second": (now.failed - then.failed).max(0.0) / seconds,
+        "within_p50_seconds": now.quantile(then, 0.5),
+        "within_p99_seconds": now.quantile(then, 0.99),
+    })
+}
+
+fn sources(before: &Look, after: &Look, seconds: f64) -> Vec<Value> {
+    let of = |look: &Look| look.status["ingest"]["sources"].as_array().cloned().unwrap_or_default();
+    let earlier = of(before);
+    let told = |source: Value| {
+        let then = earlier.iter().find(|then| then["name"] == source["name"]);
+        let received = |of: &Value| of["received_events"].as_f64();
+        let rate =
+            received(&source).zip(then.and_then(received)).map(|(now, then)| (now - then).max(0.0) / seconds);
+        let lags = source["lag_records"].as_object().filter(|lags| !lags.is_empty());
+        let lag = lags.map(|lags| lags.values().filter_map(Value::as_i64).sum::<i64>());
+        json!({
+            "name": source["name"], "state": source["state"], "detail": source["detail"],
+            "received_per_second": rate, "lag_records": lag, "rejected_events": source["rejected_events"],
+        })
+    };
+    of(after).into_iter().map(told).collect()
+}
+
+fn sum(parts: &Value) -> u64 {
+    parts.as_object().into_iter().flatten().filter_map(|(_, bytes)| bytes.as_u64()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SCRAPE: &str = "# HELP x\n\
+        evergraph_http_requests_total{code=\"200\",route=\"/v1/embeddings\"} 90\n\
+        evergraph_http_requests_total{code=\"503\",route=\"/v1/nodes/{key}\"} 10\n\
+        evergraph_http_requests_total{code=\"200\",route=\"/v1/status\"} 1000\n\
+        evergraph_http_request_duration_seconds_bucket{route=\"/v1/embeddings\",le=\"0.001\"} 50\n\
+        evergraph_http_request_duration_seconds_bucket{route=\"/v1/embeddings\",le=\"0.01\"} 99\n\
+        evergraph_http_request_duration_seconds_bucket{route=\"/v1/embeddings\",le=\"+Inf\"} 100\n\
+        evergraph_graph_nodes 7\n";
+
+    #[test]
+    fn questions_are_counted_and_timed_out_of_a_scrape() {
+        let (none, seen) = (Requests::default(), Requests::of(SCRAPE));
+        assert_eq!((seen.answered, seen.failed), (100.0, 10.0));
+        assert_eq!(seen.quantile(&none, 0.5), Some(0.001));
+        assert_eq!(seen.quantile(&none, 0.99), Some(0.01));
+        assert_eq!(seen.quantile(&none, 1.0), None, "beyond every bound");
+        assert_eq!(seen.quantile(&seen, 0.5), None, "nothing was asked between");
+    }
+
+    #[test]
+    fn rates_are_taken_between_two_looks() {
+        let at = Instant::now();
+        let look = |seconds: u64, accepted: u64, received: u64| Look {
+            at: at + Duration::from_secs(seconds),
+            status: json!({
+                "ingest": {
+                    "accepted_events": accepted,
+                    "sources": [{ "name": "http", "state": "running", "received_events": received, "lag_records": {} }],
+                },
+                "graph": { "bytes": { "entries": 3, "slack": 4 } },
+            }),
+            health: Some(json!({ "status": "degraded", "checks": {
+                "log": { "state": "ok", "detail": "" }, "sources": { "state": "degraded", "detail": "why" } } })),
+            requests: Some(Requests { answered: received as f64, ..Requests::default() }),
+        };
+        let told = figures(&look(0, 10, 5), &look(2, 30, 9));
+        assert_eq!(told["accepted_per_second"], 10.0);
+        assert_eq!(told["sources"][0]["received_per_second"], 2.0);
+        assert_eq!(told["requests"]["answered_per_second"], 2.0);
+        assert_eq!((&told["learned_per_second"], &told["graph_bytes"]), (&Value::Null, &json!(7)));
+        assert_eq!(told["health"]["not_ok"][0]["check"], "sources");
+        let restarted = figures(&look(0, 30, 9), &look(2, 3, 1));
+        assert_eq!(restarted["accepted_per_second"], 0.0, "counted from 0 again");
+    }
+}

@@ -1,0 +1,63 @@
+//! Does what operators ask of a running daemon: tells each part that it concerns, and waits for it where that takes
+//! time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::log_level;
+use super::sources::Sources;
+use crate::api::{CheckpointAnswer, Health, LogLevelAnswer, Operator, OperatorError, SourceAnswer, State};
+use crate::learner::LearnerStatus;
+
+/// The parts that operators reach.
+pub(super) struct Operating {
+    pub learner: Arc<LearnerStatus>,
+    pub sources: Sources,
+    pub health: Arc<Health>,
+}
+
+impl Operating {
+    /// Refuses while the daemon starts or stops: nobody would hear, or what is said would not be kept.
+    fn is_running(&self) -> Result<(), OperatorError> {
+        let checks = self.health.readiness().checks;
+        match checks.get(Health::DAEMON) {
+            Some(check) if check.state != State::Ok => {
+                Err(OperatorError::Failed(format!("the daemon is {}; ask again later", check.detail)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Operator for Operating {
+    fn checkpoint(&self, limit: Duration) -> Result<CheckpointAnswer, OperatorError> {
+        self.is_running()?;
+        let answer = self.learner.requests.ask().map_err(OperatorError::Failed)?;
+        let late = |_| {
+            let seconds = limit.as_secs();
+            OperatorError::Failed(format!("no checkpoint within {seconds} s; it may still be written"))
+        };
+        let made = answer.recv_timeout(limit).map_err(late)?.map_err(OperatorError::Failed)?;
+        let (name, position) = (made.name, made.position.0);
+        Ok(CheckpointAnswer { name, position, model_version: made.model_version })
+    }
+
+    fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceAnswer, OperatorError> {
+        self.is_running()?;
+        let held = self.sources.set_paused(source, paused, by)?;
+        Ok(SourceAnswer {
+            source: source.to_owned(),
+            paused: held.is_some(),
+            since_unix_ms: held.as_ref().map(|row| row.since_unix_ms),
+            by: held.map(|row| row.by),
+        })
+    }
+
+    fn log_level(&self) -> LogLevelAnswer {
+        log_level::get()
+    }
+
+    fn set_log_level(&self, level: &str) -> Result<LogLevelAnswer, OperatorError> {
+        log_level::set(level)
+    }
+}

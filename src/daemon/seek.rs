@@ -1,0 +1,229 @@
+//! Takes the Kafka source to another position, while no daemon runs on the data directory.
+//!
+//! Positions stand in the frames of the log, so a seek is a frame without events: a run of offsets for each partition,
+//! from where it stands to where it is taken. Forward such a run accounts for what is skipped; backward it ends before
+//! it begins, and what lies between is read and stored again. It is durable as any frame is, all partitions together
+//! or none, and every start finds it at its place in the order of the log. The same seek asked for again finds the
+//! partitions where they are to be, and writes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::promotion::open_stopped;
+use super::source_options::kafka_options;
+use super::{Store, unix_ms};
+use crate::appender::Positions;
+use crate::config::Config;
+use crate::event::{EdgeBatch, EdgeId, PositionLookup, SourceRange};
+use crate::ingest::kafka::{KafkaFault, PartitionRange, offsets_at, preflight};
+use crate::log::Frame;
+
+/// How long the brokers may take to answer.
+const BROKER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where reading is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// At the oldest message that the broker has.
+    Earliest,
+    /// Behind the newest one.
+    Latest,
+    /// At this offset.
+    Offset(i64),
+    /// At the first message that is no older, in milliseconds since the Unix epoch.
+    Time(i64),
+}
+
+/// What a seek does to one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The partition, and the offsets that the broker has of it.
+    pub range: PartitionRange,
+    /// The next offset to read as the log says it; `None` if it has nothing of the partition.
+    pub from: Option<i64>,
+    /// The next offset to read after the seek.
+    pub to: i64,
+}
+
+impl Step {
+    /// Number of offsets that will never be read.
+    #[must_use]
+    pub fn skipped(&self) -> i64 {
+        (self.to - self.from.unwrap_or(self.range.low)).max(0)
+    }
+
+    /// Number of offsets that were read before and will be read again. What the broker does not have any more cannot
+    /// be.
+    #[must_use]
+    pub fn read_again(&self) -> i64 {
+        self.from.map_or(0, |from| (from.min(self.range.high) - self.to).max(0))
+    }
+
+    /// Whether the log stands beyond what the broker has: the topic was made anew.
+    #[must_use]
+    pub fn is_of_another_topic(&self) -> bool {
+        self.from.is_some_and(|from| from > self.range.high)
+    }
+}
+
+/// A seek that has been thought through and not been done. Nothing else can open the data directory meanwhile.
+pub struct Seek {
+    store: Store,
+    source: Arc<str>,
+    steps: Vec<Step>,
+}
+
+impl Seek {
+    /// Finds out what taking one partition, or all, to `target` would do.
+    ///
+    /// # Errors
+    /// When a daemon runs on the data directory, no broker is configured or answers, the partition does not exist, or
+    /// the broker does not have the offset.
+    pub fn plan(config: &Config, target: Target, partition: Option<i32>) -> Result<Self> {
+        let kafka = &config.ingest.kafka;
+        ensure!(
+            !kafka.brokers.is_empty(),
+            "ingest.kafka.brokers is empty: only a Kafka source has positions to take it to; give the settings that \
+             the daemon runs with"
+        );
+        let store = open_stopped(config)?;
+        let options = kafka_options(kafka);
+        let source: Arc<str> = options.source_name().into();
+        let report = preflight(&options, BROKER_PATIENCE)?;
+        if let Some(found) = report.cluster_id
+            && let Some(remembered) = store.checkpoints.other_cluster(&options.topic, &found)?
+        {
+            return Err(KafkaFault::OtherCluster { topic: options.topic, remembered, found }.into());
+        }
+        let mut ranges = report.partitions;
+        if let Some(wanted) = partition {
+            let known: Vec<i32> = ranges.iter().map(|range| range.partition).collect();
+            ranges.retain(|range| range.partition == wanted);
+            ensure!(!ranges.is_empty(), "{source} has no partition {wanted}; there are {known:?}");
+        }
+        let positions =
+            Positions::of_log(&mut store.log.reader(EdgeId(0))).context("the event log cannot be read")?;
+        let targets = match target {
+            Target::Time(at) => offsets_at(&options, &ranges, at, BROKER_PATIENCE)?,
+            target => ranges.iter().map(|range| offset_of(target, range, &source)).collect::<Result<_>>()?,
+        };
+        let step = |(range, to): (PartitionRange, i64)| Step {
+            range,
+            from: positions.position(&source, range.partition),
+            to,
+        };
+        let steps = ranges.into_iter().zip(targets).map(step).filter(|step| step.from != Some(step.to));
+        Ok(Self { steps: steps.collect(), store, source })
+    }
+
+    /// What it does, partition by partition; those that stand where they are to be are left out.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The source, as the log calls it.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Does it: when this returns, it is durable.
+    ///
+    /// # Errors
+    /// When the log cannot be written; then nothing was done.
+    pub fn carry_out(mut self) -> Result<()> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let log = &mut self.store.log;
+        log.append(&frame(log.durable_end(), &self.source, &self.steps, unix_ms()))?;
+        log.commit().context("nothing was changed")?;
+        Ok(())
+    }
+}
+
+fn offset_of(target: Target, range: &PartitionRange, source: &str) -> Result<i64> {
+    match target {
+        Target::Earliest => Ok(range.low),
+        Target::Offset(offset) if (range.low..=range.high).contains(&offset) => Ok(offset),
+        Target::Offset(offset) => {
+            let PartitionRange { partition, low, high } = range;
+            bail!(
+                "{source}, partition {partition}: the broker has the offsets {low} to {high}, and not {offset}"
+            )
+        }
+        Target::Latest | Target::Time(_) => Ok(range.high),
+    }
+}
+
+fn frame(end: EdgeId, source: &Arc<str>, steps: &[Step], origin_unix_ms: i64) -> Frame {
+    let run = |step: &Step| SourceRange {
+        source: source.clone(),
+        partition: step.range.partition,
+        from: step.from.unwrap_or(step.to),
+        to: step.to,
+    };
+    let batch = EdgeBatch { first: end, ..EdgeBatch::default() };
+    Frame { batch, sources: steps.iter().map(run).collect(), origin_unix_ms, ..Frame::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Log, LogOptions};
+
+    fn step(partition: i32, from: Option<i64>, to: i64) -> Step {
+        Step { range: PartitionRange { partition, low: 10, high: 100 }, from, to }
+    }
+
+    #[test]
+    fn what_is_skipped_and_what_is_read_again_is_counted() {
+        let counts = |step: Step| (step.skipped(), step.read_again(), step.is_of_another_topic());
+        assert_eq!(counts(step(0, Some(40), 100)), (60, 0, false));
+        assert_eq!(counts(step(0, Some(40), 10)), (0, 30, false));
+        assert_eq!(counts(step(0, None, 25)), (15, 0, false));
+        assert_eq!(counts(step(0, None, 10)), (0, 0, false));
+        assert_eq!(counts(step(0, Some(5), 10)), (5, 0, false));
+        assert_eq!(counts(step(0, Some(900), 10)), (0, 90, true));
+    }
+
+    #[test]
+    fn a_seek_stands_in_the_log_and_is_found_by_every_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            let options = LogOptions { dir: folder.path().to_path_buf(), segment_bytes: 1 << 20 };
+            Log::open(options).unwrap().0
+        };
+        let source: Arc<str> = "kafka:t".into();
+        let at = |log: &Log| {
+            let positions = Positions::of_log(&mut log.reader(EdgeId(0))).unwrap();
+            (0..3).map(|partition| positions.position(&source, partition)).collect::<Vec<_>>()
+        };
+        let mut log = open();
+        let mut seek = |steps: &[Step]| {
+            log.append(&frame(log.durable_end(), &source, steps, 1)).unwrap();
+            log.commit().unwrap();
+            at(&log)
+        };
+        assert_eq!(seek(&[step(0, None, 40), step(1, None, 10)]), [Some(40), Some(10), None]);
+        let back = [step(0, Some(40), 12), step(1, Some(10), 90)];
+        assert_eq!(seek(&back), [Some(12), Some(90), None]);
+        assert_eq!(seek(&back), [Some(12), Some(90), None], "the same once more changes nothing");
+        drop(log);
+        let log = open();
+        assert_eq!((at(&log), log.durable_end()), (vec![Some(12), Some(90), None], EdgeId(0)));
+    }
+
+    #[test]
+    fn an_offset_that_the_broker_does_not_have_is_refused_with_those_that_it_has() {
+        let range = PartitionRange { partition: 3, low: 10, high: 100 };
+        assert_eq!(offset_of(Target::Offset(100), &range, "kafka:t").unwrap(), 100);
+        let said = offset_of(Target::Offset(101), &range, "kafka:t").unwrap_err().to_string();
+        assert!(said.contains("partition 3") && said.contains("10 to 100"), "{said}");
+        let told = [Target::Earliest, Target::Latest].map(|target| offset_of(target, &range, "t").unwrap());
+        assert_eq!(told, [10, 100]);
+    }
+}

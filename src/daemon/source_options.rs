@@ -1,0 +1,58 @@
+//! The settings of sources, in the words of the sources.
+
+use std::time::Duration;
+
+use crate::config::{Config, IngestKafka, LostDataPolicy};
+use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions};
+use crate::ingest::decode::DecodeOptions;
+use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
+use crate::ingest::push::PushOptions;
+
+pub(super) fn push_options(config: &Config) -> PushOptions {
+    PushOptions {
+        max_events: config.api.batch_items_max,
+        decode: decode_options(config),
+        ..PushOptions::default()
+    }
+}
+
+pub(super) fn decode_options(config: &Config) -> DecodeOptions {
+    let stream = &config.stream;
+    DecodeOptions::for_rows_of(stream.edge_feature_dimension.max(stream.node_feature_dimension))
+}
+
+pub(super) fn dead_letter_target(config: &Config) -> DeadLetterTarget {
+    let folder = config.data.dir.join("dead-letters");
+    let mut file = DeadLetterFileOptions::new(folder.join("dead-letters.jsonl"));
+    file.max_bytes = config.ingest.dead_letter_file_bytes_max;
+    let kafka = &config.ingest.kafka;
+    if kafka.brokers.is_empty() || kafka.dead_letter_topic.is_empty() {
+        return DeadLetterTarget::File(file);
+    }
+    let mut topic = DeadLetterTopicOptions::new(&kafka.brokers, &kafka.dead_letter_topic);
+    topic.client = client_options(kafka);
+    DeadLetterTarget::Topic(topic, file)
+}
+
+/// How to reach the broker.
+#[must_use]
+pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
+    let mut client = KafkaClientOptions::new(&kafka.brokers);
+    client.properties = kafka.properties.0.clone();
+    client
+}
+
+/// The Kafka source of the settings.
+#[must_use]
+pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
+    let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
+    options.client = client_options(kafka);
+    options.instance = (!kafka.instance_id.is_empty()).then(|| kafka.instance_id.clone());
+    options.batch_max_events = kafka.batch_messages_max;
+    options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);
+    options.data_loss = match kafka.lost_data_policy {
+        LostDataPolicy::Fail => DataLossPolicy::Fail,
+        LostDataPolicy::Earliest => DataLossPolicy::Earliest,
+    };
+    options
+}

@@ -1,0 +1,304 @@
+//! [`Queue`]: what is asked of a card in the order of one stream, down to the call: NVIDIA's driver, or a [`Player`].
+//!
+//! What is passed to it is addresses and lengths; that they are right is the promise of `memory`, `arena` and `launch`,
+//! which is why nearly everything here is unsafe.
+//!
+//! Not verified on a GPU; what a player gets is tested.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::slice;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, DriverError, result, sys};
+
+use super::player::Player;
+
+/// What a card answers when it does not do what it was asked for.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The driver's code.
+    Driver(DriverError),
+    /// A player's words.
+    Player(String),
+}
+
+impl From<DriverError> for Fault {
+    fn from(error: DriverError) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<String> for Fault {
+    fn from(words: String) -> Self {
+        Self::Player(words)
+    }
+}
+
+/// What all streams of a card share.
+#[derive(Clone)]
+pub(super) enum Driver {
+    Nvidia(Arc<CudaContext>),
+    Played(Arc<dyn Player>),
+}
+
+impl Driver {
+    /// Whether both are the same card.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Nvidia(one), Self::Nvidia(other)) => one == other,
+            (Self::Played(one), Self::Played(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// Its number in the driver's order.
+    pub fn ordinal(&self) -> usize {
+        match self {
+            Self::Nvidia(context) => context.ordinal(),
+            Self::Played(_) => 0,
+        }
+    }
+
+    /// Waits for everything that was asked of the card.
+    pub fn synchronize(&self) -> Result<(), Fault> {
+        match self {
+            Self::Nvidia(context) => Ok(context.synchronize()?),
+            Self::Played(_) => Ok(()),
+        }
+    }
+}
+
+/// An order of work.
+#[derive(Clone)]
+pub(super) enum Queue {
+    Nvidia(Arc<CudaStream>),
+    /// A number tells the streams of a player apart.
+    Played(Arc<dyn Player>, u8),
+}
+
+/// A place in such an order.
+#[derive(Debug)]
+pub(super) enum Mark {
+    Nvidia(CudaEvent),
+    /// Everything before it is over.
+    Played(Instant),
+}
+
+impl Queue {
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Nvidia(one), Self::Nvidia(other)) => Arc::ptr_eq(one, other),
+            (Self::Played(one, number), Self::Played(other, another)) => {
+                Arc::ptr_eq(one, other) && number == another
+            }
+            _ => false,
+        }
+    }
+
+    pub fn driver(&self) -> Driver {
+        match self {
+            Self::Nvidia(stream) => Driver::Nvidia(stream.context().clone()),
+            Self::Played(player, _) => Driver::Played(player.clone()),
+        }
+    }
+
+    pub fn synchronize(&self) -> Result<(), Fault> {
+        match self {
+            Self::Nvidia(stream) => Ok(stream.synchronize()?),
+            Self::Played(..) => Ok(()),
+        }
+    }
+
+    pub fn record(&self, timed: bool) -> Result<Mark, Fault> {
+        use sys::CUevent_flags::{CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING};
+        match self {
+            Self::Nvidia(stream) => {
+                let flags = if timed { CU_EVENT_DEFAULT } else { CU_EVENT_DISABLE_TIMING };
+                Ok(Mark::Nvidia(stream.record_event(Some(flags))?))
+            }
+            Self::Played(..) => Ok(Mark::Played(Instant::now())),
+        }
+    }
+
+    pub fn wait_for(&self, mark: &Mark) -> Result<(), Fault> {
+        match (self, mark) {
+            (Self::Nvidia(stream), Mark::Nvidia(event)) => Ok(stream.wait(event)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Memory of the card, `in_order` where it allocates so. Freed once, by [`free`](Self::free) with the same.
+    pub fn allocate(&self, bytes: usize, in_order: bool) -> Result<u64, Fault> {
+        match self {
+            Self::Nvidia(stream) => {
+                stream.context().bind_to_thread()?;
+                // SAFETY: the stream is alive and its context is current; what the memory holds is for the caller.
+                let address = unsafe {
+                    if in_order {
+                        result::malloc_async(stream.cu_stream(), bytes)
+                    } else {
+                        result::malloc_sync(bytes)
+                    }
+                };
+                Ok(address?)
+            }
+            Self::Played(player, _) => Ok(player.allocate(bytes)?),
+        }
+    }
+
+    /// Gives memory back. A fault is reported by the next operation of the card.
+    ///
+    /// # Safety
+    /// `address` is from [`allocate`](Self::allocate) with the same `in_order`, and everything that uses it was asked
+    /// of this stream or of one that this stream waits for.
+    pub unsafe fn free(&self, address: u64, in_order: bool) {
+        match self {
+            Self::Nvidia(stream) => {
+                let context = stream.context();
+                context.record_err(context.bind_to_thread());
+                // SAFETY: the caller's promise; without an allocator in order, the work is over.
+                let freed = unsafe {
+                    if in_order {
+                        result::free_async(address, stream.cu_stream())
+                    } else {
+                        result::stream::synchronize(stream.cu_stream())
+                            .and_then(|()| result::free_sync(address))
+                    }
+                };
+                context.record_err(freed);
+            }
+            Self::Played(player, _) => {
+                // Who goes on with a player that ended is told so by the next call.
+                let _ = player.free(address);
+            }
+        }
+    }
+
+    /// Puts `byte` everywhere, in order.
+    ///
+    /// # Safety
+    /// The bytes are the caller's, in memory of the card.
+    pub unsafe fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Fault> {
+        match self {
+            Self::Nvidia(stream) => {
+                stream.context().bind_to_thread()?;
+                // SAFETY: the caller's promise.
+                Ok(unsafe { result::memset_d8_async(address, byte, bytes, stream.cu_stream()) }?)
+            }
+            Self::Played(player, _) => Ok(player.fill(address, byte, bytes)?),
+        }
+    }
+
+    /// Puts `word` into `words` words of 32 bits, in order.
+    ///
+    /// # Safety
+    /// The words are the caller's, in memory of the card, at a multiple of 4.
+    pub unsafe fn fill_words(&self, address: u64, word: u32, words: usize) -> Result<(), Fault> {
+        match self {
+            Self::Nvidia(stream) => {
+                stream.context().bind_to_thread()?;
+                // SAFETY: the caller's promise.
+                let filled = unsafe { sys::cuMemsetD32Async(address, word, words, stream.cu_stream()) };
+                Ok(filled.result()?)
+            }
+            Self::Played(player, _) => Ok(player.write(address, &word.to_ne_bytes().repeat(words))?),
+        }
+    }
+
+    /// Asks for a copy from memory of the host.
+    ///
+    /// # Safety
+    /// Both sides have these bytes, those of the host until the copy is over.
+    pub unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), Fault> {
+        match self {
+            Self::Nvidia(stream) => {
+                stream.context().bind_to_thread()?;
+                // SAFETY: the caller's promise.
+                let copied = unsafe {
+                    sys::cuMemcpyHtoDAsync_v2(to, from.cast::<c_void>(), bytes, stream.cu_stream())
+                };
+                Ok(copied.result()?)
+            }
+            Self::Played(player, _) => {
+                // SAFETY: the caller's promise; nobody writes them while this call is under way.
+                Ok(player.write(to, unsafe { slice::from_raw_parts(from, bytes) })?)
+            }
+        }
+    }
+
+    /// Asks for a copy to memory of the host.
+    ///
+    /// # Safety
+    /// Both sides have these bytes, and nobody looks at those of the host until the copy is over.
+    pub unsafe fn download(&self, from: u64, to: *mut u8, bytes: usize) -> Result<(), Fault> {
+        match self {
+            Self::Nvidia(stream) => {
+                stream.context().bind_to_thread()?;
+                // SAFETY: the caller's promise.
+                let copied = unsafe {
+                    sys::cuMemcpyDtoHAsync_v2(to.cast::<c_void>(), from, bytes, stream.cu_stream())
+                };
+                Ok(copied.result()?)
+            }
+            Self::Played(player, _) => {
+                // SAFETY: the caller's promise.
+                Ok(player.read(from, unsafe { slice::from_raw_parts_mut(to, bytes) })?)
+            }
+        }
+    }
+
+    /// Asks for a copy on the card.
+    ///
+    /// # Safety
+    /// Both sides have these bytes, and do not overlap.
+    pub unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), Fault> {
+        match self {
+            Self::Nvidia(stream) => {
+                stream.context().bind_to_thread()?;
+                // SAFETY: the caller's promise.
+                Ok(unsafe { result::memcpy_dtod_async(to, from, bytes, stream.cu_stream()) }?)
+            }
+            Self::Played(player, _) => Ok(player.copy(from, to, bytes)?),
+        }
+    }
+
+    /// Asks for a kernel: `function` for NVIDIA's driver, `name` for a player.
+    ///
+    /// # Safety
+    /// The arguments are those of the kernel, and what it does with them stays inside of memory that is the caller's.
+    pub unsafe fn launch(
+        &self,
+        (name, function): (&str, Option<&CudaFunction>),
+        (blocks, threads): (u32, u32),
+        arguments: &mut [&mut [u8]],
+    ) -> Result<(), Fault> {
+        match (self, function) {
+            (Self::Nvidia(stream), Some(function)) => {
+                stream.context().bind_to_thread()?;
+                let mut pointers: Vec<*mut c_void> =
+                    arguments.iter_mut().map(|argument| argument.as_mut_ptr().cast()).collect();
+                // SAFETY: there is a pointer for each parameter, to as many bytes as it has, which the driver copies
+                // before it returns. The rest is the caller's promise.
+                let launched = unsafe {
+                    result::launch_kernel(
+                        function.cu_function(),
+                        (blocks, 1, 1),
+                        (threads, 1, 1),
+                        0,
+                        stream.cu_stream(),
+                        &mut pointers,
+                    )
+                };
+                Ok(launched?)
+            }
+            (Self::Nvidia(_), None) => Err(Fault::Player(format!("{name} is not loaded"))),
+            (Self::Played(player, _), _) => {
+                let arguments: Vec<&[u8]> = arguments.iter().map(|argument| &**argument).collect();
+                Ok(player.launch(name, blocks, threads, &arguments)?)
+            }
+        }
+    }
+}

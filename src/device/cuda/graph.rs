@@ -1,0 +1,302 @@
+//! The temporal graph in a card's memory, as `kernels/graph.cuh` says: [`GraphTables`] takes in uploads, each by one
+//! launch of `ingest.cu`, and is what samplers search. What goes where is decided by the host (`graph::GraphMirror`).
+//!
+//! **Nothing leads out of the tables.** Kernels follow what uploads say, so an upload is looked through before it is
+//! put in place: pages, blocks and nodes that it names are there, no block goes over the end of its page, and no node
+//! is named twice. Where such bytes say the wrong thing, samples are wrong; no other memory is touched.
+//!
+//! Launching is not verified on a GPU; the calls are tested with a card that the processor plays.
+
+#![allow(unsafe_code)]
+
+use bytemuck::Pod;
+
+use super::arena::{Arena, PinnedSlice};
+use super::context::Cuda;
+use super::error::CudaError;
+use super::launch::{Grid, Launch, hold, takes};
+use super::memory::CudaBuffer;
+use super::module;
+use super::pages::{Pages, TierOptions};
+use super::stream::Stream;
+use super::twins::{Address, Block, Graph, NodeBlocks, PlacedEntry, PlacedNode};
+
+/// The kernel of `ingest.cu`: bytes, entry_count, block_count, node_count, pages, page_log2, blocks, nodes.
+pub(super) const ENTRIES: &[module::Entry] = &[module::Entry {
+    name: "ingest",
+    parameters: takes![Address, u64, u64, u64, Address, u32, Address, Address],
+}];
+
+const THREADS: u32 = 256;
+/// Blocks of a multiprocessor that fill the bus, over which uploads are read.
+const BLOCKS: u32 = 4;
+/// Uploads beyond this go through the card's memory, not through memory that is kept for them.
+const STAGED_BYTES_MAX: usize = 32 << 20;
+/// The highest bit of a block's form says how its edge ids are ordered.
+const LENGTH: u16 = !(1 << 15);
+
+/// Elements that the tables have, at least; they only grow. What was not written to is never read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableLengths {
+    /// Nodes of the graph; a node beyond has no blocks. New elements are zeros.
+    pub nodes: u64,
+    /// Descriptions of blocks.
+    pub blocks: u64,
+    /// Pages of entries.
+    pub pages: u64,
+}
+
+/// What brings the tables from one state to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct GraphUpload<'a> {
+    /// Entries, each at its place.
+    pub entries: &'a [PlacedEntry],
+    /// Descriptions of blocks.
+    pub blocks: &'a [Block],
+    /// Where each of them stands.
+    pub indexes: &'a [u32],
+    /// Which blocks nodes have, ascending by node.
+    pub nodes: &'a [PlacedNode],
+    /// What the tables have to hold; they only grow.
+    pub tables: TableLengths,
+}
+
+impl GraphUpload<'_> {
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.entries)
+            + size_of_val(self.blocks)
+            + size_of_val(self.nodes)
+            + size_of_val(self.indexes)
+    }
+
+    /// Whether everything that it names is there, in tables with pages of 2^`page_log2` entries.
+    fn check(&self, page_log2: u32) -> Result<(), CudaError> {
+        let operation = "taking in an upload";
+        let refuse = |mismatch| Err(CudaError::Arguments { operation, mismatch });
+        let TableLengths { nodes, blocks, pages } = self.tables;
+        if self.blocks.len() != self.indexes.len() {
+            return refuse(format!("{} blocks and {} indexes", self.blocks.len(), self.indexes.len()));
+        }
+        if let Some(entry) = self.entries.iter().find(|entry| u64::from(entry.slot >> page_log2) >= pages) {
+            return refuse(format!("an entry at {} of {pages} pages of 2^{page_log2}", entry.slot));
+        }
+        let fits = |block: &&Block| {
+            let end = u32::from(block.place) + u32::from(block.form & LENGTH) + 1;
+            u64::from(block.page) < pages && end <= 1 << page_log2
+        };
+        if let Some(block) = self.blocks.iter().find(|block| !fits(block)) {
+            return refuse(format!("{block:?} in {pages} pages of 2^{page_log2} entries"));
+        }
+        if let Some(index) = self.indexes.iter().find(|index| u64::from(**index) >= blocks) {
+            return refuse(format!("block {index} of {blocks}"));
+        }
+        let is_there = |placed: &&PlacedNode| {
+            let NodeBlocks { first, count } = placed.blocks;
+            let has_pages = count == 0 || pages > 0;
+            u64::from(placed.node) < nodes && u64::from(first) + u64::from(count) <= blocks && has_pages
+        };
+        if let Some(placed) = self.nodes.iter().find(|placed| !is_there(placed)) {
+            return refuse(format!("{placed:?} of {nodes} nodes, {blocks} blocks and {pages} pages"));
+        }
+        if !self.nodes.is_sorted_by(|one, next| one.node < next.node) {
+            return refuse("nodes that do not ascend".into());
+        }
+        Ok(())
+    }
+
+    fn write(&self, bytes: &mut [u8]) {
+        let mut rest = bytes;
+        rest = append(rest, self.entries);
+        rest = append(rest, self.blocks);
+        rest = append(rest, self.nodes);
+        append(rest, self.indexes);
+    }
+}
+
+fn append<'a, T: Pod>(bytes: &'a mut [u8], values: &[T]) -> &'a mut [u8] {
+    let values: &[u8] = bytemuck::cast_slice(values);
+    let (part, rest) = bytes.split_at_mut(values.len());
+    part.copy_from_slice(values);
+    rest
+}
+
+/// A graph on a card. Void after an error.
+pub struct GraphTables {
+    nodes: CudaBuffer<NodeBlocks>,
+    blocks: CudaBuffer<Block>,
+    pages: Pages,
+    lengths: TableLengths,
+    /// Where uploads wait for the card, by turns.
+    staged: [Option<PinnedSlice<u8>>; 2],
+    turn: usize,
+}
+
+impl GraphTables {
+    /// The empty graph, in the order of `stream`.
+    ///
+    /// # Errors
+    /// Pages of a length that there is not, or the driver's.
+    pub fn new(cuda: &Cuda, stream: &Stream, options: TierOptions) -> Result<Self, CudaError> {
+        let operation = "making room for a graph";
+        Ok(Self {
+            nodes: CudaBuffer::zeros(cuda, stream, 0, operation)?,
+            blocks: CudaBuffer::zeros(cuda, stream, 0, operation)?,
+            pages: Pages::new(cuda, stream, options)?,
+            lengths: TableLengths::default(),
+            staged: [None, None],
+            turn: 0,
+        })
+    }
+
+    /// Takes `upload` in: samples that are asked for before it do not see it, those after it see all of it. Waits only
+    /// for the upload before the last one, and when there are new pages.
+    ///
+    /// # Errors
+    /// An upload that names what is not there, no room on the card or the host, or the driver's.
+    pub fn apply(&mut self, cuda: &Cuda, upload: GraphUpload<'_>) -> Result<(), CudaError> {
+        let operation = "taking in an upload";
+        let page_log2 = self.pages.options().page_log2;
+        let lengths = TableLengths {
+            nodes: upload.tables.nodes.max(self.lengths.nodes),
+            blocks: upload.tables.blocks.max(self.lengths.blocks),
+            pages: upload.tables.pages.max(self.lengths.pages),
+        };
+        let upload = GraphUpload { tables: lengths, ..upload };
+        upload.check(page_log2)?;
+        let count = |elements: u64| usize::try_from(elements).unwrap_or(usize::MAX);
+        grow(cuda, &mut self.nodes, count(lengths.nodes))?;
+        grow(cuda, &mut self.blocks, count(lengths.blocks))?;
+        self.pages.grow(cuda, count(lengths.pages))?;
+        self.lengths = lengths;
+        let bytes = upload.bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let stream = self.nodes.stream().clone();
+        if bytes > STAGED_BYTES_MAX {
+            let mut all = vec![0; bytes];
+            upload.write(&mut all);
+            let all = CudaBuffer::from_slice(cuda, &stream, &all, operation)?;
+            let mut launch = Launch::new(cuda, &stream, operation);
+            let address = launch.reading(&all);
+            return self.put(cuda, launch.number(address), upload);
+        }
+        let mut staged = self.stage(cuda, bytes)?;
+        upload.write(&mut staged.as_mut_slice()?[..bytes]);
+        let address = staged.address(operation, &stream)?;
+        let placed = staged.while_read(&stream, |_| {
+            self.put(cuda, Launch::new(cuda, &stream, operation).mapped(address), upload)
+        });
+        self.staged[self.turn] = Some(staged);
+        self.turn = 1 - self.turn;
+        placed
+    }
+
+    /// Adds the arguments after the bytes, which `launch` has, and asks for the kernel.
+    fn put<'a>(
+        &'a mut self,
+        cuda: &Cuda,
+        mut launch: Launch<'a>,
+        upload: GraphUpload<'_>,
+    ) -> Result<(), CudaError> {
+        let counts = [upload.entries.len() as u64, upload.blocks.len() as u64, upload.nodes.len() as u64];
+        let most = cuda.card().multiprocessors.saturating_mul(BLOCKS);
+        let grid = Grid::of(counts.iter().sum(), THREADS, most);
+        let pages = self.pages.argument(&mut launch);
+        let launch = launch.number(counts[0]).number(counts[1]).number(counts[2]).number(pages);
+        let launch = launch.number(self.pages.options().page_log2);
+        let launch = launch.writes(&mut self.blocks).writes(&mut self.nodes);
+        let sizes = || format!("{counts:?} entries, blocks and nodes");
+        // SAFETY: the bytes hold these counts, in this order; `check` saw to it that every place they name is there.
+        // Pages are of this stream, and those on the host live as long as the tables and the card's work.
+        unsafe { launch.run("ingest", grid, sizes) }
+    }
+
+    /// Memory of the host for an upload, whose last one is over.
+    fn stage(&mut self, cuda: &Cuda, bytes: usize) -> Result<PinnedSlice<u8>, CudaError> {
+        match self.staged[self.turn].take() {
+            Some(staged) if staged.len() >= bytes => Ok(staged),
+            _ => {
+                let room = bytes.next_power_of_two();
+                Arena::new(room, Some(cuda))?.take(room)
+            }
+        }
+    }
+
+    /// What the tables hold.
+    #[must_use]
+    pub fn lengths(&self) -> TableLengths {
+        self.lengths
+    }
+
+    /// Pages in the card's memory and in the host's.
+    #[must_use]
+    pub fn pages(&self) -> (usize, usize) {
+        self.pages.counts()
+    }
+
+    /// In whose order everything happens to it.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        self.nodes.stream()
+    }
+
+    /// The tables, for a kernel that searches them.
+    pub(super) fn argument<'a>(&'a self, launch: &mut Launch<'a>) -> Graph {
+        Graph {
+            nodes: launch.reading(&self.nodes),
+            node_count: self.lengths.nodes,
+            blocks: launch.reading(&self.blocks),
+            pages: self.pages.argument(launch),
+        }
+    }
+}
+
+/// Sees to it that `table` has `count` elements, and room for more where it had to move.
+fn grow<T: Pod>(cuda: &Cuda, table: &mut CudaBuffer<T>, count: usize) -> Result<(), CudaError> {
+    if count > table.len() {
+        let room = count.saturating_add(count / 2).max(1024);
+        *table = table.grown(cuda, room, "making room for a graph")?;
+    }
+    hold("making room for a graph", &[("the table", table.len(), count)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLES: TableLengths = TableLengths { nodes: 3, blocks: 4, pages: 2 };
+
+    fn refused(change: impl FnOnce(&mut PlacedEntry, &mut Block, &mut u32, &mut [PlacedNode; 2])) -> String {
+        let mut entry = PlacedEntry { slot: 15, ..PlacedEntry::default() };
+        let mut block = Block { page: 1, place: 4, form: 3 | 1 << 15, ..Block::default() };
+        let mut index = 3;
+        let blocks = NodeBlocks { first: 2, count: 2 };
+        let mut nodes = [1, 2].map(|node| PlacedNode { node, blocks, unused: 0 });
+        change(&mut entry, &mut block, &mut index, &mut nodes);
+        let upload = GraphUpload {
+            entries: &[entry],
+            blocks: &[block],
+            indexes: &[index],
+            nodes: &nodes,
+            tables: TABLES,
+        };
+        upload.check(3).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn an_upload_that_leads_out_of_the_tables_is_refused_in_words() {
+        assert_eq!(refused(|_, _, _, _| ()), "");
+        assert!(refused(|entry, _, _, _| entry.slot = 16).contains("an entry at 16 of 2 pages of 2^3"));
+        assert!(refused(|_, block, _, _| block.page = 2).contains("page: 2"));
+        assert!(refused(|_, block, _, _| block.place = 5).contains("place: 5"));
+        assert!(refused(|_, block, _, _| block.form = 4).contains("form: 4"));
+        assert!(refused(|_, _, index, _| *index = 4).contains("block 4 of 4"));
+        assert!(refused(|_, _, _, nodes| nodes[1].node = 3).contains("of 3 nodes"));
+        assert!(refused(|_, _, _, nodes| nodes[0].blocks.count = 3).contains("count: 3"));
+        assert!(refused(|_, _, _, nodes| nodes[0].blocks.first = u32::MAX).contains("4 blocks"));
+        assert!(refused(|_, _, _, nodes| nodes[0].node = 2).contains("do not ascend"));
+    }
+}

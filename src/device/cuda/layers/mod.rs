@@ -1,0 +1,45 @@
+//! Layers on a card, each kernel with its launcher: attention over slots, the element-wise part of a GRU cell, layer
+//! normalization, the time encoding, Adam. The twins are the files of the same names under `nn/cpu`; the matrix
+//! products around them are a library's and not here.
+//!
+//! What is computed element by element has the processor's bits; sums run in another order, and agree to rounding.
+//! Sums over rows are made in two steps: partial sums by a kernel of the layer, then [`sum_pieces`].
+//!
+//! Launching is not verified on a GPU; the calls are tested with a card that the processor plays.
+
+mod adam;
+mod attention;
+mod gru;
+mod layer_norm;
+mod pieces;
+mod time_encoding;
+
+pub use adam::adam;
+pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
+pub use gru::{gru_backward, gru_forward};
+pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
+pub use pieces::{pieces_of, sum_pieces};
+pub use time_encoding::{time_backward, time_encode};
+
+use super::context::Cuda;
+use super::launch::Grid;
+use super::module::Entry;
+use super::stream::Stream;
+
+pub(super) const ADAM: &[Entry] = adam::ENTRIES;
+pub(super) const ATTENTION: &[Entry] = attention::ENTRIES;
+pub(super) const GRU: &[Entry] = gru::ENTRIES;
+pub(super) const LAYER_NORM: &[Entry] = layer_norm::ENTRIES;
+pub(super) const PIECES: &[Entry] = pieces::ENTRIES;
+pub(super) const TIME_ENCODING: &[Entry] = time_encoding::ENTRIES;
+
+/// Where a layer is computed: a card, and the stream to which all its buffers belong.
+pub type Place<'a> = (&'a Cuda, &'a Stream);
+
+/// Blocks of a multiprocessor that fill a card with threads that wait for memory.
+const BLOCKS: u32 = 8;
+
+/// A grid for `threads` threads in blocks of `block`.
+fn grid(cuda: &Cuda, threads: u64, block: u32) -> Grid {
+    Grid::of(threads, block, cuda.card().multiprocessors.saturating_mul(BLOCKS))
+}

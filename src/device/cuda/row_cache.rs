@@ -1,0 +1,145 @@
+//! The row cache's table on a card: [`CardRowTable`] is a copy of it, in which [`find`](CardRowTable::find) looks up
+//! the rows of a round. The twin is `feature::cache::CacheDirectory`; both find the same slots and list the same
+//! misses.
+//!
+//! A copy that is behind finds less, never something else, as long as its generations are up to date: an entry counts
+//! only with the generation of its slot.
+//!
+//! Launching is not verified on a GPU; the calls are tested with a card that the processor plays.
+
+#![allow(unsafe_code)]
+
+use super::context::Cuda;
+use super::error::CudaError;
+use super::launch::{Grid, Launch, hold, narrow, takes};
+use super::memory::CudaBuffer;
+use super::module::Entry;
+use super::stream::Stream;
+use super::twins::{Address, ROW_CACHE_TILE, RowCacheBucket, RowCacheTable};
+
+/// The kernels of `row_cache.cu`.
+pub(super) const ENTRIES: &[Entry] = &[
+    // table, ids, count, slots, tile_misses.
+    Entry { name: "row_cache_find", parameters: takes![RowCacheTable, Address, u32, Address, Address] },
+    // slots, count, tile_misses, misses, miss_count.
+    Entry { name: "row_cache_misses", parameters: takes![Address, u32, Address, Address, Address] },
+];
+
+/// Blocks of a multiprocessor that fill a card.
+const BLOCKS: u32 = 8;
+
+/// Which slot holds the row of an id, in a card's memory.
+pub struct CardRowTable {
+    buckets: CudaBuffer<RowCacheBucket>,
+    generations: CudaBuffer<u32>,
+}
+
+/// What was found for the ids of a round, in a card's memory.
+pub struct CardFound {
+    /// The slot of each id; all ones where it is in none.
+    pub slots: CudaBuffer<u32>,
+    /// Which places of the round were missed, ascending; only the first [`miss_count`](Self::miss_count) count.
+    pub misses: CudaBuffer<u32>,
+    /// One number.
+    pub miss_count: CudaBuffer<u32>,
+    tiles: CudaBuffer<u32>,
+}
+
+impl CardFound {
+    /// Room for `most` ids.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`].
+    pub fn new(cuda: &Cuda, stream: &Stream, most: usize) -> Result<Self, CudaError> {
+        let operation = "making room for slots of rows";
+        let tiles = most.div_ceil(ROW_CACHE_TILE as usize);
+        Ok(Self {
+            slots: CudaBuffer::zeros(cuda, stream, most, operation)?,
+            misses: CudaBuffer::zeros(cuda, stream, most, operation)?,
+            miss_count: CudaBuffer::zeros(cuda, stream, 1, operation)?,
+            tiles: CudaBuffer::zeros(cuda, stream, tiles, operation)?,
+        })
+    }
+}
+
+impl CardRowTable {
+    /// A copy of the table that `CacheDirectory::table` gives: its buckets as bytes, and a generation per slot. Waits.
+    ///
+    /// # Errors
+    /// Bytes that are no whole buckets, or the driver's.
+    pub fn copy(
+        cuda: &Cuda,
+        stream: &Stream,
+        (buckets, generations): (&[u8], &[u32]),
+    ) -> Result<Self, CudaError> {
+        let operation = "copying the table of the row cache";
+        let buckets = whole_buckets(operation, buckets)?;
+        Ok(Self {
+            buckets: CudaBuffer::from_slice(cuda, stream, &buckets, operation)?,
+            generations: CudaBuffer::from_slice(cuda, stream, generations, operation)?,
+        })
+    }
+
+    /// Takes over what changed since. Waits.
+    ///
+    /// # Errors
+    /// A table of another size, or the driver's.
+    pub fn update(&mut self, (buckets, generations): (&[u8], &[u32])) -> Result<(), CudaError> {
+        let buckets = whole_buckets("copying the table of the row cache", buckets)?;
+        self.buckets.copy_from(&buckets)?;
+        self.generations.copy_from(generations)
+    }
+
+    /// Finds the slots of the first `count` of `ids`. Does not wait.
+    ///
+    /// # Errors
+    /// Room that does not fit, a buffer of another stream, or the driver's.
+    pub fn find(
+        &self,
+        cuda: &Cuda,
+        (ids, count): (&CudaBuffer<u64>, usize),
+        found: &mut CardFound,
+    ) -> Result<(), CudaError> {
+        let operation = "looking rows up";
+        let tiles = count.div_ceil(ROW_CACHE_TILE as usize);
+        hold(
+            operation,
+            &[
+                ("ids", ids.len(), count),
+                ("slots", found.slots.len(), count),
+                ("misses", found.misses.len(), count),
+                ("the number of misses", found.miss_count.len(), 1),
+                ("tiles", found.tiles.len(), tiles),
+            ],
+        )?;
+        let stream = self.buckets.stream();
+        let most = cuda.card().multiprocessors.saturating_mul(BLOCKS);
+        let grid = Grid::of(count as u64, ROW_CACHE_TILE, most);
+        let (number, sizes) = (narrow(operation, "ids", count)?, || format!("{count} ids"));
+        let mut launch = Launch::new(cuda, stream, operation);
+        let table = RowCacheTable {
+            buckets: launch.reading(&self.buckets),
+            generations: launch.reading(&self.generations),
+            bucket_count: narrow(operation, "buckets", self.buckets.len())?,
+            slot_count: narrow(operation, "slots", self.generations.len())?,
+        };
+        let launch = launch.number(table).reads(ids).number(number);
+        let launch = launch.writes(&mut found.slots).writes(&mut found.tiles);
+        // SAFETY: a table has a bucket at least, and the kernel takes no slot that has no generation; there is room for
+        // a slot of each id and a number of each tile.
+        unsafe { launch.run("row_cache_find", grid, sizes) }?;
+        let launch = Launch::new(cuda, stream, operation).reads(&found.slots).number(number);
+        let launch = launch.reads(&found.tiles).writes(&mut found.misses).writes(&mut found.miss_count);
+        // SAFETY: slots and numbers of tiles are as the launch before left them, so there are no more misses than ids.
+        unsafe { launch.run("row_cache_misses", grid, sizes) }
+    }
+}
+
+fn whole_buckets(operation: &'static str, bytes: &[u8]) -> Result<Vec<RowCacheBucket>, CudaError> {
+    let (buckets, rest) = bytes.as_chunks::<{ size_of::<RowCacheBucket>() }>();
+    if buckets.is_empty() || !rest.is_empty() {
+        let mismatch = format!("{} bytes are no whole buckets", bytes.len());
+        return Err(CudaError::Arguments { operation, mismatch });
+    }
+    Ok(buckets.iter().map(|bucket| bytemuck::pod_read_unaligned(bucket)).collect())
+}

@@ -1,0 +1,166 @@
+//! [`Stream`]: an order of work on a card; [`Event`]: a place in that order.
+//!
+//! Not verified on a GPU.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, result};
+
+use super::driver::{Driver, Mark, Queue};
+use super::error::{CudaError, During};
+use super::player::Player;
+
+pub(super) enum Priority {
+    Normal,
+    Least,
+}
+
+/// An order of work on a card. Streams do not wait for one another unless told to.
+#[derive(Clone)]
+pub struct Stream {
+    queue: Queue,
+    name: &'static str,
+}
+
+impl Stream {
+    pub(super) fn new(
+        context: &Arc<CudaContext>,
+        name: &'static str,
+        priority: Priority,
+    ) -> Result<Self, CudaError> {
+        let making = "making a stream";
+        context.bind_to_thread().during(making, || name.into())?;
+        let stream = match priority {
+            Priority::Normal => context.new_stream(),
+            Priority::Least => result::stream::get_priority_range()
+                .and_then(|(least, _greatest)| context.new_stream_with_priority(least)),
+        };
+        Ok(Self { queue: Queue::Nvidia(stream.during(making, || name.into())?), name })
+    }
+
+    pub(super) fn played(player: Arc<dyn Player>, name: &'static str, number: u8) -> Self {
+        Self { queue: Queue::Played(player, number), name }
+    }
+
+    /// Waits until all that was asked of it is done.
+    ///
+    /// # Errors
+    /// The first fault of what was asked, which may be [`CudaError::Lost`].
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.queue.synchronize().during("waiting for the card", || self.to_string())
+    }
+
+    /// A place after all that was asked of it so far.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn record(&self) -> Result<Event, CudaError> {
+        self.event(false)
+    }
+
+    /// The same, which can also be asked for its time.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn record_timed(&self) -> Result<Event, CudaError> {
+        self.event(true)
+    }
+
+    fn event(&self, timed: bool) -> Result<Event, CudaError> {
+        let mark = self.queue.record(timed).during("recording an event", || self.to_string())?;
+        Ok(Event { mark, place: self.queue.driver().ordinal() })
+    }
+
+    /// What is asked of it from now on begins after `event`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+        self.queue.wait_for(&event.mark).during("making a stream wait", || self.to_string())
+    }
+
+    /// Whether both are the same stream of the same card.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        self.queue.is(&other.queue)
+    }
+
+    pub(super) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(super) fn driver(&self) -> Driver {
+        self.queue.driver()
+    }
+}
+
+impl std::fmt::Display for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stream {} of cuda:{}", self.name, self.queue.driver().ordinal())
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream({self})")
+    }
+}
+
+/// A place in the order of a stream.
+#[derive(Debug)]
+pub struct Event {
+    mark: Mark,
+    /// Number of the card.
+    place: usize,
+}
+
+impl Event {
+    /// Waits until the card has got there.
+    ///
+    /// # Errors
+    /// A fault of the work before it.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        match &self.mark {
+            Mark::Nvidia(event) => event.synchronize().during("waiting for an event", || self.place()),
+            Mark::Played(_) => Ok(()),
+        }
+    }
+
+    /// Whether the card has got there.
+    ///
+    /// # Errors
+    /// A fault of the work before it.
+    pub fn is_over(&self) -> Result<bool, CudaError> {
+        match &self.mark {
+            Mark::Nvidia(event) => {
+                let bound = event.context().bind_to_thread();
+                bound.and_then(|()| event.try_is_complete()).during("asking for an event", || self.place())
+            }
+            Mark::Played(_) => Ok(true),
+        }
+    }
+
+    /// Seconds from `earlier` to this one; both were made by [`Stream::record_timed`]. Waits for both.
+    ///
+    /// # Errors
+    /// The driver's, also for an event without a time.
+    pub fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
+        match (&earlier.mark, &self.mark) {
+            (Mark::Nvidia(earlier), Mark::Nvidia(event)) => {
+                let milliseconds = earlier.elapsed_ms(event).during("timing the card", || self.place())?;
+                Ok(f64::from(milliseconds) / 1000.0)
+            }
+            (Mark::Played(earlier), Mark::Played(mark)) => {
+                Ok(mark.saturating_duration_since(*earlier).as_secs_f64())
+            }
+            _ => Err(CudaError::Arguments {
+                operation: "timing the card",
+                mismatch: "events of different cards".into(),
+            }),
+        }
+    }
+
+    fn place(&self) -> String {
+        format!("cuda:{}", self.place)
+    }
+}

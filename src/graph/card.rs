@@ -1,0 +1,124 @@
+//! [`CudaGraph`]: the graph on a card, following the store batch by batch. The mirror says what goes where, the tables
+//! take it in; recent pages are in the card's memory, older ones in the host's, where the card reads them in place.
+//!
+//! What runs on a card is not verified on a GPU; it is tested with a card that the processor plays.
+
+use std::sync::Arc;
+
+use super::mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
+use super::store::GraphStore;
+use super::view::GraphView;
+use crate::device::cuda::graph::GraphTables;
+use crate::device::cuda::twins::View;
+use crate::device::cuda::{Cuda, CudaError, TierOptions};
+use crate::event::{EdgeBatch, EdgeId};
+
+/// Why a card has no graph any more, or shows less than was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum CudaGraphError {
+    /// The mirror cannot follow.
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
+    /// The card.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    /// The view shows edges that the card does not have.
+    #[error(
+        "the card's graph ends at edge {at}, and edges up to {bound} are asked about: let it follow the store"
+    )]
+    Behind {
+        /// Where the card's graph ends.
+        at: EdgeId,
+        /// Where the view does.
+        bound: EdgeId,
+    },
+}
+
+/// How a [`CudaGraph`] is laid out. Nothing here changes an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaGraphOptions {
+    /// Blocks and pages.
+    pub form: MirrorOptions,
+    /// Bytes of pages in the card's memory.
+    pub card_bytes_max: usize,
+    /// Bytes of pages in the host's memory beyond those.
+    pub host_bytes_max: usize,
+}
+
+/// The graph on a card. Void after an error of [`follow`](Self::follow).
+pub struct CudaGraph {
+    cuda: Arc<Cuda>,
+    mirror: GraphMirror,
+    tables: GraphTables,
+}
+
+impl CudaGraph {
+    /// What `store` holds, on `cuda`, in the order of its stream for computing.
+    ///
+    /// # Errors
+    /// Entries that cannot be read, a graph that is too large, or the card's.
+    pub fn copy(
+        cuda: &Arc<Cuda>,
+        store: &GraphStore,
+        options: CudaGraphOptions,
+    ) -> Result<Self, CudaGraphError> {
+        let (mirror, patch) = GraphMirror::copy(store, options.form)?;
+        let CudaGraphOptions { card_bytes_max, host_bytes_max, .. } = options;
+        let tiers = TierOptions { page_log2: mirror.page_log2(), card_bytes_max, host_bytes_max };
+        let tables = GraphTables::new(cuda, cuda.compute(), tiers)?;
+        let mut graph = Self { cuda: cuda.clone(), mirror, tables };
+        graph.take_in(&patch)?;
+        Ok(graph)
+    }
+
+    /// Takes in `batch`, which `store` has applied and which is the next one. Samples that were asked for before do not
+    /// see it.
+    ///
+    /// # Errors
+    /// As for [`copy`](Self::copy), or batches are missing.
+    pub fn follow(&mut self, store: &GraphStore, batch: &EdgeBatch) -> Result<(), CudaGraphError> {
+        let patch = self.mirror.follow(store, batch)?;
+        self.take_in(&patch)
+    }
+
+    fn take_in(&mut self, patch: &GraphPatch) -> Result<(), CudaGraphError> {
+        Ok(self.tables.apply(&self.cuda, patch.parts())?)
+    }
+
+    /// The card.
+    #[must_use]
+    pub fn cuda(&self) -> &Arc<Cuda> {
+        &self.cuda
+    }
+
+    /// What a sampler searches.
+    #[must_use]
+    pub fn tables(&self) -> &GraphTables {
+        &self.tables
+    }
+
+    /// One past the last edge that it has.
+    #[must_use]
+    pub fn applied(&self) -> EdgeId {
+        self.mirror.applied()
+    }
+
+    /// Bytes of the host's memory beside pages.
+    #[must_use]
+    pub fn host_bytes(&self) -> usize {
+        self.mirror.bytes()
+    }
+
+    /// `view`, as the card sees it.
+    ///
+    /// # Errors
+    /// [`CudaGraphError::Behind`] when it shows edges that the card does not have.
+    pub fn view(&self, view: GraphView<'_>) -> Result<View, CudaGraphError> {
+        let (at, bound) = (self.applied(), view.bound().min(view.applied()));
+        if at < bound {
+            return Err(CudaGraphError::Behind { at, bound });
+        }
+        // What the store took in since then is not to be seen, though a mirror that wrote a list anew may have it.
+        Ok(View { bound: view.bound().0, since: view.since().0, age: view.age().unwrap_or(-1) })
+    }
+}

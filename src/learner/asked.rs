@@ -1,0 +1,102 @@
+//! Checkpoints that somebody waits for: asked for from any thread, written by the loop at its next turn.
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+
+use crate::event::EdgeId;
+
+/// Most that wait at a time; one checkpoint answers all of them.
+const WAITING_MAX: usize = 64;
+
+/// A checkpoint that holds everything that was learned when it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Durable {
+    /// File name inside the checkpoint folder.
+    pub name: String,
+    /// The learner's position in the log.
+    pub position: EdgeId,
+    /// Version of the weights.
+    pub model_version: u64,
+}
+
+/// What becomes of a request: the checkpoint, or why there is none.
+pub type Answer = Result<Durable, String>;
+
+/// The requests that wait for the loop's next turn.
+#[derive(Debug, Default)]
+pub struct CheckpointRequests(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    replies: Vec<Sender<Answer>>,
+    is_closed: bool,
+}
+
+impl CheckpointRequests {
+    /// Asks for a checkpoint. The answer comes once it is durable.
+    ///
+    /// # Errors
+    /// When the loop has ended, or too many wait already.
+    pub fn ask(&self) -> Result<Receiver<Answer>, String> {
+        let mut waiting = self.0.lock();
+        if waiting.is_closed {
+            return Err("the learner has ended".to_owned());
+        }
+        if waiting.replies.len() >= WAITING_MAX {
+            return Err(format!("{WAITING_MAX} requests for a checkpoint wait already"));
+        }
+        let (reply, answer) = bounded(1);
+        waiting.replies.push(reply);
+        Ok(answer)
+    }
+
+    /// Whether anybody waits.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.0.lock().replies.is_empty()
+    }
+
+    /// Tells everybody who waits.
+    pub(super) fn answer(&self, answer: &Answer) {
+        for reply in std::mem::take(&mut self.0.lock().replies) {
+            // Who has given up listening needs no answer.
+            let _ = reply.try_send(answer.clone());
+        }
+    }
+
+    /// Takes no more; who waits hears that there will be no answer.
+    pub(super) fn close(&self) {
+        self.0.lock().is_closed = true;
+        self.answer(&Err("the learner has ended".to_owned()));
+    }
+}
+
+/// Closes the requests when the loop ends, however it does.
+pub(super) struct Closing(pub std::sync::Arc<super::LearnerStatus>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.requests.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_who_asked_is_answered_once_and_nobody_after_the_end() {
+        let requests = CheckpointRequests::default();
+        let (first, second) = (requests.ask().unwrap(), requests.ask().unwrap());
+        assert!(requests.is_asked());
+        let made = Ok(Durable { name: "a".to_owned(), position: EdgeId(3), model_version: 1 });
+        requests.answer(&made);
+        assert_eq!((first.recv().unwrap(), second.recv().unwrap()), (made.clone(), made));
+        assert!(!requests.is_asked() && first.recv().is_err());
+        let late = requests.ask().unwrap();
+        requests.close();
+        assert!(late.recv().unwrap().is_err() && requests.ask().is_err());
+        let many = CheckpointRequests::default();
+        let waiting: Vec<_> = (0..WAITING_MAX).map(|_| many.ask().unwrap()).collect();
+        assert!(many.ask().unwrap_err().contains("64") && waiting.len() == WAITING_MAX);
+    }
+}

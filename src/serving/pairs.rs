@@ -1,0 +1,87 @@
+//! When pairs of nodes were last seen, published pair by pair while training goes on; only models of walks publish any.
+//!
+//! Pairs are spread over [`SHARDS`] maps by their keys, each behind its own lock, so that a map that grows or forgets
+//! holds up the questions about its own pairs alone.
+
+use std::array;
+
+use hashbrown::{HashMap, HashSet};
+use parking_lot::RwLock;
+
+use crate::event::NodeId;
+use crate::model::walk::PairTimes;
+
+/// Number of locks; a power of two.
+const SHARDS: usize = 256;
+
+/// Published times by pair.
+pub struct PairStates {
+    shards: [RwLock<HashMap<u64, PairTimes>>; SHARDS],
+}
+
+impl Default for PairStates {
+    fn default() -> Self {
+        Self { shards: array::from_fn(|_| RwLock::default()) }
+    }
+}
+
+impl PairStates {
+    /// Makes `times` what is published of the pair with this key; see [`PairTimes::key`].
+    pub fn publish(&self, key: u64, times: PairTimes) {
+        self.shard(key).write().insert(key, times);
+    }
+
+    /// What is published of a pair.
+    #[must_use]
+    pub fn get(&self, u: NodeId, v: NodeId) -> Option<PairTimes> {
+        let key = PairTimes::key(u, v);
+        self.shard(key).read().get(&key).copied()
+    }
+
+    /// Forgets the pairs of nodes. Visits every pair.
+    pub fn forget(&self, nodes: &[NodeId]) {
+        let gone: HashSet<NodeId> = nodes.iter().copied().collect();
+        for shard in self.shards.iter().filter(|_| !gone.is_empty()) {
+            shard.write().retain(|&key, _| !PairTimes::is_of(key, |node| gone.contains(&node)));
+        }
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().allocation_size()).sum()
+    }
+
+    fn shard(&self, key: u64) -> &RwLock<HashMap<u64, PairTimes>> {
+        // The highest bits of a product depend on all bits of the key.
+        let place = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SHARDS.trailing_zeros());
+        &self.shards[place as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventTime;
+    use crate::model::walk::{WalkOptions, WalkState};
+
+    #[test]
+    fn pairs_come_back_in_either_order_and_go_with_their_nodes() {
+        let mut state = WalkState::new(&WalkOptions::default());
+        for i in 0..40 {
+            state.observe(&[NodeId(i % 8)], &[NodeId(8 + i % 5)], &[EventTime(i64::from(i))]);
+        }
+        let published = PairStates::default();
+        state.pairs().for_each(|(key, times)| published.publish(key, times));
+        assert!(state.pairs().count() == 40 && published.bytes() >= 40 * 24);
+        let (u, v) = (NodeId(3), NodeId(11));
+        assert!(published.get(u, v).is_some() && published.get(v, u) == state.pair(u, v));
+        assert_eq!(published.get(u, NodeId(4)), None);
+        published.forget(&[NodeId(11), NodeId(700)]);
+        assert_eq!(published.get(u, v), None);
+        let left = (0..8).flat_map(|u| (8..13).map(move |v| (NodeId(u), NodeId(v))));
+        assert_eq!(left.filter(|&(u, v)| published.get(u, v).is_some()).count(), 32);
+        let used = published.shards.iter().filter(|shard| !shard.read().is_empty()).count();
+        assert!(used > 16, "{used} of 32 pairs have a lock of their own");
+    }
+}

@@ -1,0 +1,57 @@
+//! Ends that come at a bad moment: while a checkpoint is written, and a second one on top of the first.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{Faults, holds_exactly, must_push};
+use crate::process::{PATIENCE, Process, Start};
+
+const EVENTS: usize = 300;
+
+/// A daemon that has learned all events and takes long over the checkpoint that it writes.
+fn at_a_checkpoint(data: &Path, faults: &Faults) -> Process {
+    let process = faults.around(Start::in_dir(data).set("checkpoint.interval_seconds=1")).ready();
+    must_push(&process, 0..EVENTS);
+    process.wait_until("learned", |status| status["learner"]["applied_position"] == EVENTS);
+    let deadline = Instant::now() + PATIENCE;
+    while !names(data).iter().any(|name| name.ends_with(".tmp")) {
+        assert!(Instant::now() < deadline, "no checkpoint is begun");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    process
+}
+
+fn names(data: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(data.join("checkpoints")).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_stop_during_a_checkpoint_waits_for_it_and_goes_on_from_it() {
+    let (data, faults) = (tempfile::tempdir().unwrap(), Faults::of("/checkpoints"));
+    faults.set_sync_ms(700);
+    let process = at_a_checkpoint(data.path(), &faults);
+    let asked = Instant::now();
+    assert!(process.terminate().success());
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert!(names(data.path()).iter().all(|name| name.ends_with(".checkpoint")), "{:?}", names(data.path()));
+
+    let process = Start::in_dir(data.path()).set("learner.train=false").ready();
+    let status = process.status();
+    assert_eq!(status["learner"]["applied_position"], EVENTS, "it goes on from the checkpoint: {status}");
+    holds_exactly(process, data.path(), EVENTS);
+}
+
+#[test]
+fn a_second_signal_ends_at_once_and_loses_nothing() {
+    let (data, faults) = (tempfile::tempdir().unwrap(), Faults::of("/checkpoints"));
+    faults.set_sync_ms(30_000);
+    let mut process = at_a_checkpoint(data.path(), &faults);
+    process.signal("-TERM");
+    process.wait_for_line("a second signal ends at once").expect("the first one is told");
+    let asked = Instant::now();
+    process.signal("-TERM");
+    assert_eq!(process.ended().code(), Some(130));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    holds_exactly(Start::in_dir(data.path()).ready(), data.path(), EVENTS);
+}

@@ -1,0 +1,159 @@
+// A card with memory and kernels, played by the processor: does what played.rs asks for on its standard input, one
+// thing after the other, and answers on its standard output. Addresses are this process's own, so that a launcher's
+// arguments go to the kernels byte by byte as they are.
+//
+// An answer begins with 0 where it worked; else with 1, and words follow. Where a kernel does what it must not, this
+// process ends with a message.
+#include "../kernels_host/emulator.hpp"
+
+#include "../../../kernels/adam.cu"
+#include "../../../kernels/attention.cu"
+#include "../../../kernels/distinct.cu"
+#include "../../../kernels/gather_rows.cu"
+#include "../../../kernels/gru.cu"
+#include "../../../kernels/ingest.cu"
+#include "../../../kernels/layer_norm.cu"
+#include "../../../kernels/pieces.cu"
+#include "../../../kernels/row_cache.cu"
+#include "../../../kernels/sample.cu"
+#include "../../../kernels/time_encoding.cu"
+
+#include <fcntl.h>
+#include <string>
+#include <sys/mman.h>
+#include <tuple>
+#include <unistd.h>
+#include <utility>
+
+typedef std::vector<std::string> Arguments;
+
+static u64 order = 1;
+
+// Calls `kernel` with arguments whose bytes are `given`; nothing where they are not its own.
+template <class... P, size_t... I>
+static bool call(void (*kernel)(P...), const Arguments& given, unsigned blocks, unsigned threads,
+                 std::index_sequence<I...>) {
+    const size_t bytes[] = {sizeof(P)...};
+    if (given.size() != sizeof...(P)) return false;
+    for (size_t i = 0; i < given.size(); i++) if (given[i].size() != bytes[i]) return false;
+    std::tuple<P...> values;
+    (std::memcpy((void*)&std::get<I>(values), given[I].data(), sizeof(P)), ...);
+    card::launch(blocks, threads, order++, [&] { kernel(std::get<I>(values)...); });
+    return true;
+}
+
+template <class... P>
+static bool call(void (*kernel)(P...), const Arguments& given, unsigned blocks, unsigned threads) {
+    return call(kernel, given, blocks, threads, std::index_sequence_for<P...>());
+}
+
+struct Kernel {
+    const char* name;
+    std::function<bool(const Arguments&, unsigned, unsigned)> run;
+};
+
+#define KERNEL(NAME) {#NAME, [](const Arguments& a, unsigned b, unsigned t) { return call(NAME, a, b, t); }}
+#define ROWS(V) KERNEL(gather_rows_##V), KERNEL(scatter_rows_##V)
+#define SAMPLE(W) KERNEL(sample_recent_##W), KERNEL(sample_uniform_##W)
+#define ATTENTION(H, C) KERNEL(attention_forward_##H##_##C), KERNEL(attention_backward_##H##_##C)
+
+static const std::vector<Kernel> kernels = {
+    ROWS(16), ROWS(8), ROWS(4), ROWS(1),
+    SAMPLE(8), SAMPLE(16), SAMPLE(32),
+    KERNEL(distinct_insert), KERNEL(distinct_count), KERNEL(distinct_number), KERNEL(distinct_spread),
+    KERNEL(ingest), KERNEL(row_cache_find), KERNEL(row_cache_misses),
+    ATTENTION(1, 4), ATTENTION(1, 8), ATTENTION(1, 12), ATTENTION(1, 16), ATTENTION(2, 4),
+    ATTENTION(2, 8), ATTENTION(2, 12), ATTENTION(2, 16), ATTENTION(4, 4), ATTENTION(4, 8),
+    KERNEL(gru_forward), KERNEL(gru_backward), KERNEL(adam), KERNEL(sum_pieces),
+    KERNEL(layer_norm_forward), KERNEL(layer_norm_parameters), KERNEL(layer_norm_backward),
+    KERNEL(time_encode), KERNEL(time_backward),
+};
+
+static void take(void* to, size_t bytes) {
+    if (bytes > 0 && std::fread(to, 1, bytes, stdin) != bytes) std::exit(0);
+}
+
+static u64 number() {
+    u64 value;
+    take(&value, sizeof value);
+    return value;
+}
+
+static std::string text() {
+    std::string value(number(), '\0');
+    take(value.data(), value.size());
+    return value;
+}
+
+static void works() { std::fputc(0, stdout); }
+
+static void refuse(const std::string& words) {
+    std::fputc(1, stdout);
+    u64 length = words.size();
+    std::fwrite(&length, sizeof length, 1, stdout);
+    std::fwrite(words.data(), 1, length, stdout);
+}
+
+static void answer(u64 value) {
+    works();
+    std::fwrite(&value, sizeof value, 1, stdout);
+}
+
+static void allocate() {
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 256, number()) == 0) answer((u64)memory);
+    else refuse("no memory");
+}
+
+static void map() {
+    u64 bytes = number();
+    std::string path = text();
+    int file = open(path.c_str(), O_RDWR);
+    void* memory = file < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0) close(file);
+    if (memory != MAP_FAILED) answer((u64)memory);
+    else refuse(path + " cannot be mapped");
+}
+
+static void launch() {
+    std::string name = text();
+    u64 blocks = number(), threads = number();
+    Arguments given(number());
+    for (auto& argument : given) argument = text();
+    for (auto& kernel : kernels) {
+        if (name != kernel.name) continue;
+        if (kernel.run(given, (unsigned)blocks, (unsigned)threads)) return works();
+        return refuse(name + " takes other arguments");
+    }
+    refuse("there is no kernel " + name);
+}
+
+int main() {
+    for (int what; (what = std::fgetc(stdin)) != EOF; std::fflush(stdout)) {
+        if (what == 'a') allocate();
+        else if (what == 'm') map();
+        else if (what == 'l') launch();
+        else if (what == 'd') {
+            free((void*)number());
+            works();
+        } else if (what == 's') {
+            u64 at = number(), byte = number(), bytes = number();
+            std::memset((void*)at, (int)byte, bytes);
+            works();
+        } else if (what == 'w') {
+            u64 at = number(), bytes = number();
+            take((void*)at, bytes);
+            works();
+        } else if (what == 'r') {
+            u64 at = number(), bytes = number();
+            works();
+            std::fwrite((const void*)at, 1, bytes, stdout);
+        } else if (what == 'c') {
+            u64 from = number(), to = number(), bytes = number();
+            std::memcpy((void*)to, (const void*)from, bytes);
+            works();
+        } else {
+            refuse("nothing is known by this letter");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Rows: gathered and scattered on the card and over the bus byte for byte; buffers, streams and the arena in their
+//! order; what is refused.
+
+use evergraph::device::cuda::rows::{RowCall, RowLayout, RowList, Table, TableMut};
+use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaOptions, Stream};
+
+use super::{Draws, card, fresh_card, small};
+
+/// `to[i] = table[list[i]]`, zeros for what is no row; how many were wrong.
+fn gathered(table: &[u8], layout: RowLayout, list: &[u64], to: &mut [u8], to_stride: usize) -> u32 {
+    let mut wrong = 0;
+    for (place, &row) in list.iter().enumerate() {
+        let into = &mut to[place * to_stride..][..layout.width];
+        if row < layout.rows as u64 {
+            into.copy_from_slice(&table[row as usize * layout.stride..][..layout.width]);
+        } else {
+            into.fill(0);
+            wrong += u32::from(row != u64::MAX);
+        }
+    }
+    wrong
+}
+
+/// Width, space after each row of the table, space after each row in order.
+const SHAPES: [(usize, usize, usize); 14] = [
+    (1, 0, 0),
+    (3, 2, 5),
+    (4, 0, 0),
+    (16, 0, 0),
+    (64, 0, 16),
+    (100, 28, 0),
+    (128, 0, 0),
+    (129, 0, 3),
+    (344, 0, 0),
+    (344, 40, 0),
+    (400, 0, 112),
+    (688, 0, 0),
+    (688, 80, 16),
+    (4100, 0, 0),
+];
+
+#[test]
+fn gathered_rows_are_the_processors_from_card_and_host() {
+    let cuda = card();
+    let mut draws = Draws::new(7);
+    for (width, gap, to_gap) in SHAPES {
+        let many = if small() { (50, 131) } else { (1000, 4097) };
+        for (rows, count) in [(1, 1), (7, 3), many] {
+            let layout = RowLayout { rows, width, stride: width + gap };
+            let table = draws.bytes(rows * layout.stride);
+            let list: Vec<u64> = (0..count)
+                .map(|_| match draws.below(20) {
+                    0 => u64::MAX,
+                    1 => rows as u64 + draws.below(1 << 20) as u64,
+                    _ => draws.below(rows) as u64,
+                })
+                .collect();
+            let to_stride = width + to_gap;
+            let before = draws.bytes(count * to_stride);
+            let mut expected = before.clone();
+            let wrong = gathered(&table, layout, &list, &mut expected, to_stride);
+            for stream in [cuda.compute(), cuda.transfer()] {
+                for (over_bus, wide) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let told =
+                        format!("width {width}+{gap} to +{to_gap}, {rows} rows, bus {over_bus}, wide {wide}");
+                    let found = gather_once(
+                        &cuda,
+                        stream,
+                        (&table, layout),
+                        &list,
+                        (&before, to_stride),
+                        over_bus,
+                        wide,
+                    );
+                    assert_eq!(found.1, wrong, "{told}");
+                    assert!(found.0 == expected, "{told}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_buffer_gives_its_memory_back() {
+    // With a budget that no other test takes from.
+    let cuda = fresh_card();
+    let mut buffer = CudaBuffer::<u64>::zeros(&cuda, cuda.transfer(), 1000, "a test").unwrap();
+    let empty = CudaBuffer::<u64>::from_slice(&cuda, cuda.compute(), &[], "a test").unwrap();
+    assert!(cuda.memory().used >= 8000 && empty.copy_to_host().unwrap().is_empty());
+    buffer.hand_to(cuda.compute()).unwrap();
+    drop((buffer, empty));
+    assert_eq!(cuda.memory().used, 0);
+    assert!(cuda.memory().peak >= 8000);
+    cuda.compute().synchronize().unwrap();
+}
+
+fn gather_once(
+    cuda: &Cuda,
+    stream: &Stream,
+    (table, layout): (&[u8], RowLayout),
+    list: &[u64],
+    (before, to_stride): (&[u8], usize),
+    over_bus: bool,
+    wide: bool,
+) -> (Vec<u8>, u32) {
+    let test = "a test";
+    let narrow: Vec<u32> = list.iter().map(|&row| u32::try_from(row).unwrap_or(u32::MAX)).collect();
+    let narrow = CudaBuffer::from_slice(cuda, stream, &narrow, test).unwrap();
+    let long = CudaBuffer::from_slice(cuda, stream, list, test).unwrap();
+    let list = if wide { RowList::Wide(&long) } else { RowList::Narrow(&narrow) };
+    let mut errors = CudaBuffer::zeros(cuda, stream, 1, test).unwrap();
+    let mut to = CudaBuffer::from_slice(cuda, stream, before, test).unwrap();
+    let call = RowCall { cuda, stream, list, errors: &mut errors };
+    if over_bus {
+        let mut arena = Arena::new(table.len(), Some(cuda)).unwrap();
+        let mut rows = arena.take::<u8>(table.len()).unwrap();
+        rows.as_mut_slice().unwrap().copy_from_slice(table);
+        call.gather(Table::Host(&rows), layout, &mut to, to_stride).unwrap();
+        // Writing waits for the card, and so does giving the memory back: neither spoils anything.
+        if wide {
+            rows.as_mut_slice().unwrap().fill(0xee);
+        }
+    } else {
+        let rows = CudaBuffer::from_slice(cuda, stream, table, test).unwrap();
+        call.gather(Table::Card(&rows), layout, &mut to, to_stride).unwrap();
+    }
+    (to.copy_to_host().unwrap(), errors.copy_to_host().unwrap()[0])
+}
+
+#[test]
+fn scattered_rows_are_the_processors_on_card_and_host() {
+    let cuda = card();
+    let stream = cuda.compute();
+    let mut draws = Draws::new(11);
+    for (width, gap, from_gap) in SHAPES {
+        let (rows, count, test) = (501, 300, "a test");
+        let layout = RowLayout { rows, width, stride: width + gap };
+        // Every row at most once: the first of a shuffled order, with some that are none.
+        let mut order: Vec<u64> = (0..rows as u64).collect();
+        for place in 0..count {
+            let other = place + draws.below(rows - place);
+            order.swap(place, other);
+        }
+        let mut list = order[..count].to_vec();
+        (list[3], list[77]) = (u64::MAX, rows as u64);
+        let from_stride = width + from_gap;
+        let from = draws.bytes(count * from_stride);
+        let before = draws.bytes(rows * layout.stride);
+        let mut expected = before.clone();
+        for (place, &row) in list.iter().enumerate().filter(|(_, row)| **row < rows as u64) {
+            expected[row as usize * layout.stride..][..width]
+                .copy_from_slice(&from[place * from_stride..][..width]);
+        }
+        let from = CudaBuffer::from_slice(&cuda, stream, &from, test).unwrap();
+        let list = CudaBuffer::from_slice(&cuda, stream, &list, test).unwrap();
+        let mut errors = CudaBuffer::zeros(&cuda, stream, 1, test).unwrap();
+        let mut on_card = CudaBuffer::from_slice(&cuda, stream, &before, test).unwrap();
+        let mut arena = Arena::new(before.len(), Some(&cuda)).unwrap();
+        let mut on_host = arena.take::<u8>(before.len()).unwrap();
+        on_host.as_mut_slice().unwrap().copy_from_slice(&before);
+        for table in [TableMut::Card(&mut on_card), TableMut::Host(&mut on_host)] {
+            let call = RowCall { cuda: &cuda, stream, list: RowList::Wide(&list), errors: &mut errors };
+            call.scatter(&from, from_stride, table, layout).unwrap();
+        }
+        assert!(on_card.copy_to_host().unwrap() == expected, "width {width}+{gap} on the card");
+        assert!(on_host.as_slice().unwrap() == expected, "width {width}+{gap} on the host");
+        assert_eq!(errors.copy_to_host().unwrap(), [2], "one number that is no row, twice");
+    }
+}
+
+#[test]
+fn buffers_keep_their_order_through_streams_and_arena() {
+    let cuda = card();
+    let (compute, transfer, test) = (cuda.compute(), cuda.transfer(), "a test");
+    let mut draws = Draws::new(13);
+    let mut arena = Arena::new(64 << 20, Some(&cuda)).unwrap();
+    for round in 0..20 {
+        let values: Vec<u64> = (0..100_000 + round).map(|_| draws.word()).collect();
+        let mut up = arena.take::<u64>(values.len()).unwrap();
+        let mut down = arena.take::<u64>(values.len()).unwrap();
+        up.as_mut_slice().unwrap().copy_from_slice(&values);
+        let mut buffer = CudaBuffer::<u64>::zeros(&cuda, transfer, values.len(), test).unwrap();
+        buffer.copy_from_pinned(&up).unwrap();
+        buffer.hand_to(compute).unwrap();
+        buffer.copy_to_pinned(&mut down).unwrap();
+        up.as_mut_slice().unwrap().fill(0);
+        assert!(down.as_slice().unwrap() == values, "round {round}");
+        assert!(buffer.copy_to_host().unwrap() == values, "round {round}");
+        if round == 5 {
+            arena = Arena::new(64 << 20, Some(&cuda)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_the_card_goes_on() {
+    let cuda = card();
+    let (stream, test) = (cuda.compute(), "asking for too much");
+    let budget = cuda.memory().budget;
+    let error = CudaBuffer::<u8>::zeros(&cuda, stream, budget + 1, test).unwrap_err();
+    assert!(error.is_out_of_memory() && error.to_string().contains(test), "{error}");
+    assert!(CudaBuffer::<u64>::zeros(&cuda, stream, usize::MAX, test).unwrap_err().is_out_of_memory());
+    let list = CudaBuffer::from_slice(&cuda, stream, &[0_u32], test).unwrap();
+    let table = CudaBuffer::from_slice(&cuda, cuda.transfer(), &[1_f32, 2.0], test).unwrap();
+    let mut to = CudaBuffer::<f32>::zeros(&cuda, stream, 2, test).unwrap();
+    let mut errors = CudaBuffer::<u32>::zeros(&cuda, stream, 1, test).unwrap();
+    for (layout, expected) in [
+        (RowLayout::dense(1, 2), "hand it over first"),
+        (RowLayout::dense(2, 2), "2 rows of 2 values"),
+        (RowLayout { rows: 1, width: 2, stride: 1 }, "1 apart"),
+    ] {
+        let call = RowCall { cuda: &cuda, stream, list: RowList::Narrow(&list), errors: &mut errors };
+        let error = call.gather(Table::Card(&table), layout, &mut to, 2).unwrap_err();
+        assert!(!error.is_lost() && error.to_string().contains(expected), "{error}");
+    }
+    let plain = Arena::new(1, None).unwrap().take::<f32>(2).unwrap();
+    let call = RowCall { cuda: &cuda, stream, list: RowList::Narrow(&list), errors: &mut errors };
+    let error = call.gather(Table::Host(&plain), RowLayout::dense(1, 2), &mut to, 2).unwrap_err();
+    assert!(error.to_string().contains("not mapped"), "{error}");
+    assert_eq!(to.copy_to_host().unwrap(), [0.0; 2], "nothing was done, and the card works");
+}
+
+#[test]
+fn a_card_that_is_not_there_is_an_error_in_words() {
+    // Also without any card: this is what a daemon meets whose settings name one.
+    let error = Cuda::open(4711, &CudaOptions::default()).unwrap_err();
+    let said = error.to_string();
+    let known = ["libcuda.so.1", "libnvrtc", "no card 4711", "update the driver", "driver refused"];
+    assert!(known.iter().any(|part| said.contains(part)), "{said}");
+    assert!(!error.is_lost() && !error.is_out_of_memory(), "{said}");
+}

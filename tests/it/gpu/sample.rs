@@ -1,0 +1,178 @@
+//! The graph on a card follows the store batch by batch, on two tiers of memory, and samples of one and more layers are
+//! the processor's bit for bit.
+
+use std::sync::Arc;
+
+use evergraph::device::cuda::Cuda;
+use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
+use evergraph::graph::{
+    CudaGraph, CudaGraphError, CudaGraphOptions, GraphOptions, GraphStore, GraphView, GrowthPolicy,
+    MirrorOptions, Retention,
+};
+use evergraph::sampler::{CudaLayers, Layer, Layers, SampleRequest, SamplingPolicy, Seeds};
+
+use super::{card, small};
+use crate::graph_model::oracle::{Random, batches, stream};
+use crate::kernels_host::sample::{any_request, questions, training_requests, training_seeds};
+use crate::protocol_edgebank::data_folder;
+
+const UNBOUNDED: CudaGraphOptions = CudaGraphOptions {
+    form: MirrorOptions { page_log2: 12, block_entries_max: 256 },
+    card_bytes_max: usize::MAX,
+    host_bytes_max: 0,
+};
+
+/// Samples on both, and compares; says how many edges were found.
+fn compare(
+    graph: &CudaGraph,
+    on_card: &mut CudaLayers,
+    view: GraphView<'_>,
+    seeds: Seeds<'_>,
+    (request, layers): (SampleRequest, usize),
+) -> u64 {
+    let mut expected = Layers::new();
+    expected.sample(view, seeds, &request, layers).unwrap();
+    on_card.sample(graph, view, seeds, &request, layers).unwrap();
+    let found = on_card.to_host().unwrap();
+    assert_eq!(found.len(), layers);
+    for (number, (found, expected)) in found.iter().zip(expected.layers()).enumerate() {
+        let bits = |layer: &Layer| layer.graph.deltas.iter().map(|delta| delta.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(found), bits(expected), "deltas of layer {number}, {request:?}");
+        assert!(found == expected, "layer {number}, {request:?}, below {}", view.bound());
+    }
+    expected.edges()
+}
+
+fn one_case(cuda: &Arc<Cuda>, seed: u64) -> u64 {
+    let mut random = Random(seed);
+    let length = random.pick(&[30, 300, 1_500]);
+    let records = stream(&mut random, length, true);
+    let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 7, 100, 700])).collect();
+    let options = GraphOptions {
+        shards: random.pick(&[1, 4]),
+        page_entries_max: random.pick(&[1, 8, 256]),
+        growth: random.pick(&GrowthPolicy::ALL),
+    };
+    let form = MirrorOptions {
+        page_log2: random.pick(&[3, 6, 12]),
+        block_entries_max: random.pick(&[1, 3, 8, 64, 256]),
+    };
+    // From all pages on the card to all but one on the host.
+    let card_bytes_max = random.pick(&[usize::MAX, 1 << 12, 0]);
+    let tiers = CudaGraphOptions { form, card_bytes_max, host_bytes_max: 1 << 26 };
+    let mut store = GraphStore::new(options);
+    let age = random.pick(&[-1, -1, 50, 1 << 35]);
+    if age > 0 {
+        store = store.with_retention(Retention { age, lateness: 0 });
+    }
+    let batches = batches(&records, &cuts);
+    let begin = random.pick(&[0, 0, batches.len() / 2]);
+    for batch in &batches[..begin] {
+        store.apply(batch).unwrap();
+    }
+    let mut graph = CudaGraph::copy(cuda, &store, tiers).unwrap();
+    let mut layers = CudaLayers::new(cuda);
+    let mut found = 0;
+    for (i, batch) in batches.iter().enumerate().skip(begin) {
+        store.apply(batch).unwrap();
+        graph.follow(&store, batch).unwrap();
+        if i % 10 != 0 && i + 1 != batches.len() {
+            continue;
+        }
+        for bound in [batch.end().0, random.below(batch.end().0 + 1)] {
+            let (nodes, times) = questions(&mut random, &batches[..=i], 25);
+            let (request, count, _) = any_request(&mut random);
+            let since = random.pick(&[i64::MIN, i64::MIN, times[0].0]);
+            let view = store.view_at(EdgeId(bound)).keeping(EventTime(since));
+            let seeds = Seeds { nodes: &nodes, times: &times };
+            found += compare(&graph, &mut layers, view, seeds, (request, count));
+        }
+    }
+    let (on_card, on_host) = graph.tables().pages();
+    assert_eq!((on_card + on_host) as u64, graph.tables().lengths().pages);
+    assert!(card_bytes_max > 0 || on_card <= 1, "{on_card} pages on the card");
+    found
+}
+
+#[test]
+fn a_card_that_follows_any_stream_samples_as_the_processor_from_both_tiers() {
+    let cuda = card();
+    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let mut found = 0;
+    let cases = if small() { 12 } else { 60 };
+    for seed in given.map_or(0..cases, |seed: u64| seed..seed + 1) {
+        println!("SEED={seed}");
+        found += one_case(&cuda, seed);
+    }
+    assert!(found > 2_000 || given.is_some(), "{found} edges in all samples");
+}
+
+#[test]
+fn batches_of_a_real_stream_are_sampled_on_a_card_as_by_the_processor() {
+    let Some(folder) = data_folder() else { return };
+    let stream = evergraph::cli::events::read_stream(&folder.join("wikipedia.csv.gz"), &mut |_| ()).unwrap();
+    let cuda = card();
+    let store = GraphStore::new(GraphOptions::default());
+    // A third of the pages in the card's memory.
+    let tiers = CudaGraphOptions { card_bytes_max: 2 << 20, host_bytes_max: 1 << 26, ..UNBOUNDED };
+    let mut graph = CudaGraph::copy(&cuda, &store, tiers).unwrap();
+    let (mut layers, mut random, mut found) = (CudaLayers::new(&cuda), Random(1), 0);
+    let step = if small() { 60 } else { 10 };
+    for (number, begin) in (0..stream.len()).step_by(6_000).enumerate() {
+        let rows = begin..(begin + 6_000).min(stream.len());
+        let batch = stream.edge_batch(rows.clone(), |_| true);
+        store.apply(&batch).unwrap();
+        graph.follow(&store, &batch).unwrap();
+        if number % 8 != 7 {
+            continue;
+        }
+        let (nodes, times) = training_seeds(&stream, rows.step_by(step), &mut random);
+        let seeds = Seeds { nodes: &nodes, times: &times };
+        let [recent, uniform] = training_requests(number as u64);
+        let view = store.view_at(EdgeId(begin as u64 + 3_000));
+        found += compare(&graph, &mut layers, view, seeds, (recent, 1));
+        found += compare(&graph, &mut layers, view, seeds, (uniform, 2));
+    }
+    let (on_card, on_host) = graph.tables().pages();
+    assert!(found > 20_000 && on_card > 10 && on_host > 10, "{found} edges, {on_card} and {on_host} pages");
+}
+
+#[test]
+fn what_a_card_does_not_have_or_cannot_do_is_refused_in_words() {
+    let cuda = card();
+    let store = GraphStore::new(GraphOptions::default());
+    let mut batch = EdgeBatch::default();
+    for i in 0..100 {
+        batch.push_edge(NodeId(i % 7), NodeId(8 + i), EventTime(i.into()));
+    }
+    let mut graph = CudaGraph::copy(&cuda, &store, UNBOUNDED).unwrap();
+    store.apply(&batch).unwrap();
+    let seeds = Seeds { nodes: &[NodeId(0); 3], times: &[EventTime(50); 3] };
+    let request = SampleRequest {
+        policy: SamplingPolicy::Uniform,
+        fanout: 33,
+        window: None,
+        seed: 1,
+        batch: 2,
+        layer: 0,
+    };
+    let mut layers = CudaLayers::new(&cuda);
+    let error = layers.sample(&graph, store.view(), seeds, &request, 1).unwrap_err();
+    assert!(matches!(error, CudaGraphError::Behind { .. }), "{error}");
+    assert!(error.to_string().contains("edge 0, and edges up to 100"), "{error}");
+    graph.follow(&store, &batch).unwrap();
+    let error = layers.sample(&graph, store.view(), seeds, &request, 1).unwrap_err().to_string();
+    assert!(error.contains("a uniform sample of 33 slots"), "{error}");
+    let lopsided = Seeds { nodes: &[NodeId(0); 3], times: &[EventTime(50); 2] };
+    let error = layers.sample(&graph, store.view(), lopsided, &request, 1).unwrap_err().to_string();
+    assert!(error.contains("3 nodes and 2 times"), "{error}");
+    assert!(layers.to_host().unwrap().is_empty(), "nothing is left of what failed");
+    compare(&graph, &mut layers, store.view(), seeds, (SampleRequest { fanout: 32, ..request }, 2));
+
+    // Two pages fit, and the third has no place.
+    let form = MirrorOptions { page_log2: 5, block_entries_max: 32 };
+    let tiers = CudaGraphOptions { form, card_bytes_max: 384, host_bytes_max: 384 };
+    let error = CudaGraph::copy(&cuda, &store, tiers).err().unwrap();
+    assert!(matches!(&error, CudaGraphError::Cuda(error) if error.is_out_of_memory()), "{error}");
+    assert!(error.to_string().contains("allow more"), "{error}");
+}

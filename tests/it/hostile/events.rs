@@ -1,0 +1,183 @@
+//! Events as they are pushed: JSON, bodies of many, rows of CSV files.
+
+use evergraph::event::{BodyFormat, Event, NodeKey};
+use evergraph::ingest::body::{BodyError, read_body};
+use evergraph::ingest::csv::CsvReader;
+use evergraph::ingest::decode::{Decoder, TEXT_BYTES_MAX, TIME_LIMIT};
+use evergraph::ingest::rejection::Rejection;
+
+use super::{Corpus, file};
+
+const WORDS: &[&str] = &[
+    "null",
+    "true",
+    "[]",
+    "{}",
+    "{\"src\":1}",
+    ",\"op\":\"node\"",
+    ",\"op\":\"delete\"",
+    ",\"ts\":",
+    ",\"features\":[",
+    ",\"idempotency_key\":7",
+    "\"\\ud800\"",
+    "\"\\u0000\"",
+    "\u{feff}",
+    "\n",
+    "1e5",
+];
+
+/// Where a rejection says that the fault is: a field, or a place in the text.
+const PLACES: &[&str] = &[
+    "src",
+    "dst",
+    "node",
+    "ts",
+    "features",
+    "type",
+    "label",
+    "op",
+    "idempotency_key",
+    "key",
+    "column",
+    "bytes",
+    "object",
+];
+
+fn hold_key(key: &NodeKey) {
+    if let NodeKey::Text(text) = key {
+        assert!(!text.is_empty() && text.len() <= TEXT_BYTES_MAX, "a key of {} bytes", text.len());
+    }
+}
+
+fn hold_row(row: &[f32]) {
+    assert!(row.len() <= 4096 && row.iter().all(|value| value.is_finite()), "{row:?}");
+}
+
+fn hold_event(event: &Event) {
+    let hold_time = |time: i64| assert!((-TIME_LIMIT..=TIME_LIMIT).contains(&time), "{time}");
+    match event {
+        Event::Edge(edge) => {
+            hold_key(&edge.src);
+            hold_key(&edge.dst);
+            hold_time(edge.time.0);
+            hold_row(&edge.features);
+            assert!(edge.label.is_none_or(f32::is_finite), "{edge:?}");
+            assert!(edge.edge_type.as_ref().is_none_or(|name| (1..=TEXT_BYTES_MAX).contains(&name.len())));
+        }
+        Event::DeleteEdge { src, dst, until } => {
+            hold_key(src);
+            hold_key(dst);
+            until.iter().for_each(|time| hold_time(time.0));
+        }
+        Event::Node { key, time, features } => {
+            hold_key(key);
+            hold_time(time.0);
+            hold_row(features);
+        }
+        Event::DeleteNode { key } => hold_key(key),
+    }
+}
+
+fn hold_rejection(rejection: &Rejection) {
+    let said = &rejection.detail;
+    assert!(said.len() < 400, "a detail repeats the input: {} bytes", said.len());
+    assert!(PLACES.iter().any(|place| said.contains(place)), "no place in {rejection}");
+}
+
+#[test]
+fn an_event_is_one_or_is_refused_by_its_field() {
+    let decoder = Decoder::default();
+    Corpus::read("event", WORDS).check(1, |bytes| {
+        // The same bytes as the key of a deletion.
+        match decoder.tombstone(Some(bytes)) {
+            Ok(incoming) => hold_event(&incoming.event),
+            Err(rejection) => hold_rejection(&rejection),
+        }
+        match decoder.event(bytes) {
+            Ok(incoming) => {
+                hold_event(&incoming.event);
+                // Numbers of fields that are ignored may be out of any range.
+                serde_json::from_slice::<serde::de::IgnoredAny>(bytes).expect("what is taken is JSON");
+                true
+            }
+            Err(rejection) => {
+                hold_rejection(&rejection);
+                false
+            }
+        }
+    });
+}
+
+/// Most events of a body.
+const EVENTS_MAX: usize = 16;
+
+fn body_is_taken(bytes: &[u8], format: BodyFormat) -> bool {
+    let events = match read_body(&Decoder::default(), bytes, format, EVENTS_MAX) {
+        Ok(events) => events,
+        Err(BodyError::TooMany) => return false,
+        Err(BodyError::Malformed(said)) => {
+            assert!(said.len() < 300, "the body is repeated: {} bytes", said.len());
+            let placed = ["column", "empty", "expected"].iter().any(|place| said.contains(place));
+            assert!(placed, "no place in {said}");
+            return false;
+        }
+    };
+    assert!(events.len() <= EVENTS_MAX);
+    let inside = bytes.as_ptr_range();
+    for event in &events {
+        let raw = event.raw.as_ptr_range();
+        assert!(inside.start <= raw.start && raw.end <= inside.end, "an event's bytes are those of the body");
+        match &event.decoded {
+            Ok(incoming) => hold_event(&incoming.event),
+            Err(rejection) => hold_rejection(rejection),
+        }
+    }
+    true
+}
+
+#[test]
+fn a_body_of_json_is_events_or_is_refused_with_a_place() {
+    Corpus::read("body-json", WORDS).check(1, |bytes| body_is_taken(bytes, BodyFormat::Json));
+}
+
+#[test]
+fn a_body_of_lines_is_events_line_by_line() {
+    Corpus::read("body-lines", WORDS).check(1, |bytes| body_is_taken(bytes, BodyFormat::JsonLines));
+}
+
+#[test]
+fn a_file_of_rows_is_read_to_its_end_and_each_bad_row_is_named() {
+    let words = &[
+        "src", "dst", "ts", "f0", "f1", "type", "label", ",", ",,", "\"", "\"\"", "\r\n", "\n\n", "\u{feff}",
+    ];
+    Corpus::read("csv", words).check(2, |bytes| {
+        let file = file(bytes, ".csv");
+        let path = file.path().to_str().unwrap();
+        let reader = match CsvReader::open(file.path()) {
+            Ok(reader) => reader,
+            Err(error) => {
+                let said = error.to_string();
+                assert!(said.contains(path), "{said}");
+                return false;
+            }
+        };
+        let (mut bad, mut rows) = (0, 0);
+        for row in reader {
+            rows += 1;
+            match row {
+                Ok(edge) => {
+                    hold_row(&edge.features);
+                    assert!(edge.label.is_none_or(f32::is_finite), "{edge:?}");
+                }
+                Err(error) => {
+                    bad += 1;
+                    let said = error.to_string();
+                    assert!(said.contains(path) && said.contains("line"), "{said}");
+                    assert!(said.len() < 500, "the row is repeated: {} bytes", said.len());
+                }
+            }
+        }
+        assert!(rows <= 2_000_000, "{rows} rows of {} bytes", bytes.len());
+        bad == 0
+    });
+}

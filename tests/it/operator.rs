@@ -1,0 +1,305 @@
+//! What operators do to a running daemon by the command line: checkpoints, pauses, how much the log says, and what is
+//! written down about it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::process::{PATIENCE, Process, Start, evergraph};
+
+fn push(process: &Process, from: u64, count: u64) -> (u16, Value) {
+    let event = |i: u64| json!({"src": format!("u{}", i % 7), "dst": format!("i{}", i % 5), "ts": 1_000 + i});
+    let events: Value = (from..from + count).map(event).collect();
+    process.post("/v1/events", "application/json", &events.to_string()).unwrap()
+}
+
+fn learned(process: &Process, position: u64) {
+    process.wait_until("learned", |status| status["learner"]["applied_position"] == position);
+}
+
+/// The next line that the log has about what operators do.
+fn audited(process: &mut Process) -> Value {
+    let line = process.wait_for_line("evergraph::audit").expect("an audit line");
+    serde_json::from_str(&line).unwrap()
+}
+
+fn metrics(process: &Process) -> String {
+    ureq::get(process.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap()
+}
+
+#[test]
+fn a_checkpoint_is_written_when_it_is_asked_for_and_can_be_gone_back_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let start =
+        Start::in_dir(folder.path()).set("checkpoint.interval_seconds=3600").set("learner.batch_events=20");
+    let process = start.ready();
+    let url = process.url("");
+    let (done, _, told) = evergraph(&["checkpoint", "create", "--url", &url]);
+    assert!(!done && told.contains("nothing was learned yet"), "{told}");
+    assert_eq!(push(&process, 0, 400).0, 200);
+    learned(&process, 400);
+    let (done, name, told) = evergraph(&["checkpoint", "create", "--url", &url]);
+    let (first, second) = ("00000000000000000400.checkpoint", "00000000000000000800.checkpoint");
+    assert!(done && told.contains("position 400"), "{told}");
+    assert_eq!(name.trim(), first);
+    let dir = folder.path().join("checkpoints");
+    assert!(dir.join(first).exists(), "durable before it is named");
+    assert_eq!(
+        evergraph(&["checkpoint", "create", "--url", &url]).1.trim(),
+        first,
+        "nothing was learned since"
+    );
+    assert_eq!(push(&process, 400, 400).0, 200);
+    learned(&process, 800);
+    let (_, made, _) = evergraph(&["checkpoint", "create", "--json", "--url", &url]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!((&made["name"], &made["position"]), (&json!(second), &json!(800)));
+
+    let restore = |name: &str| evergraph(&["checkpoint", "restore", name, "--data", data]);
+    let (done, _, told) = restore(first);
+    assert!(!done && told.contains("in use by another process"), "{told}");
+    assert!(process.terminate().success());
+    let (done, _, told) = restore("7.checkpoint");
+    assert!(!done && told.contains(first) && told.contains(second), "{told}");
+    assert!(!restore("../log").0);
+    let (done, _, told) =
+        evergraph(&["checkpoint", "restore", first, "--data", data, "--set", "model.embedding_dimension=64"]);
+    assert!(!done && told.contains("cannot be used"), "{told}");
+    let (done, said, told) = restore(first);
+    assert!(done && said.contains("400 records") && told.contains(second), "{said}{told}");
+    let list = |data: &str| -> Value {
+        serde_json::from_str(&evergraph(&["checkpoint", "list", "--data", data]).1).unwrap()
+    };
+    assert_eq!(list(data).as_array().unwrap().len(), 1);
+
+    // Back to where it was, unless that is damaged.
+    let superseded = dir.join("00000000000000000800.superseded");
+    let whole = std::fs::read(&superseded).unwrap();
+    std::fs::write(&superseded, &whole[..whole.len() - 1]).unwrap();
+    let (done, _, told) = restore(second);
+    assert!(!done && told.contains("damaged"), "{told}");
+    std::fs::write(&superseded, &whole).unwrap();
+    let (done, said, _) = restore(second);
+    assert!(done && said.contains("0 records"), "{said}");
+    assert_eq!(list(data)[0]["file"], second);
+    assert!(restore(first).0);
+
+    let mut process = start.spawn();
+    let restored = process.wait_for_line("restored what was learned").unwrap();
+    assert!(restored.contains("\"position\":400"), "{restored}");
+    process.wait_until_ready();
+    learned(&process, 800);
+    assert!(process.terminate().success());
+    assert_eq!(list(data)[0]["position"], 800, "learned again");
+
+    // What was learned first and what was learned again have one position, and neither is lost.
+    assert!(restore(first).0 && restore("00000000000000000800.superseded").0);
+    assert_eq!(std::fs::read(dir.join(second)).unwrap(), whole, "that of before, by its name");
+    assert!(dir.join("00000000000000000800.superseded.2").exists(), "and the other one beside it");
+}
+
+fn held(process: &Process, source: &str) -> Value {
+    let status = process.status();
+    let mut sources = status["ingest"]["sources"].as_array().unwrap().iter();
+    sources.find(|report| report["name"].as_str().unwrap().starts_with(source)).unwrap().clone()
+}
+
+#[test]
+fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = folder.path().join("events.csv");
+    let rows: String = (0..100_000).map(|i| format!("{},{},{i}\n", i % 50, 100 + i % 30)).collect();
+    std::fs::write(&events, format!("src,dst,ts\n{rows}")).unwrap();
+    let start = Start::in_dir(&folder.path().join("data"))
+        .set(&format!("ingest.file.path={}", events.display()))
+        .set("ingest.file.events_per_second=200")
+        .set("learner.train=false");
+    let mut process = start.ready();
+    let url = process.url("");
+    let file = held(&process, "file:")["name"].as_str().unwrap().to_owned();
+    let order = |verb: &str, source: &str, url: &str| evergraph(&["source", verb, source, "--url", url]);
+    for source in ["http", &file] {
+        let (done, said, told) = order("pause", source, &url);
+        assert!(done && said.contains("held by local"), "{said}{told}");
+        let line = audited(&mut process);
+        assert_eq!(
+            (&line["who"], &line["action"], &line["outcome"]),
+            (&json!("local"), &json!("source"), &json!("done"))
+        );
+        assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+        assert_eq!(line["detail"], format!("{source} is held"));
+    }
+    let (done, _, told) = order("pause", "kafka:x", &url);
+    assert!(!done && told.contains("no source is called kafka:x; there are http, file:"), "{told}");
+
+    let rejected = push(&process, 0, 1);
+    assert_eq!((rejected.0, &rejected.1["error_type"]), (503, &json!("source_paused")));
+    let scrape = metrics(&process);
+    assert!(
+        scrape.contains("evergraph_ingest_source_state{source=\"http\",state=\"paused\"} 1\n"),
+        "{scrape}"
+    );
+    assert!(scrape.contains("evergraph_ingest_paused 0\n"), "nothing holds up all sources");
+    let deadline = Instant::now() + PATIENCE;
+    while process.get("/readyz").unwrap().1["checks"]["sources"]["state"] != "degraded" {
+        assert!(Instant::now() < deadline, "health does not say that sources are held");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let read = |process: &Process| held(process, "file:")["received_events"].as_u64().unwrap();
+    // What was read is stored, then nothing more comes.
+    std::thread::sleep(Duration::from_millis(500));
+    let stands = read(&process);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(read(&process), stands);
+    process.wait_until("all of it is stored", |status| status["log"]["durable_position"] == stands);
+    assert!(process.terminate().success());
+
+    let mut process = start.ready();
+    let url = process.url("");
+    for source in ["http", "file:"] {
+        let report = held(&process, source);
+        assert_eq!((&report["state"], &report["paused_by"]), (&json!("paused"), &json!("local")), "{report}");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(process.status()["log"]["durable_position"], stands);
+    let (_, described, _) = evergraph(&["source", "describe", &file, "--url", &url]);
+    assert!(
+        described.contains(": paused, held by local for ")
+            && described.contains(&format!("at offset {stands}"))
+    );
+    for source in ["http", &file] {
+        let (done, said, told) = order("resume", source, &url);
+        assert!(done && said.contains("goes on"), "{said}{told}");
+        assert_eq!(audited(&mut process)["detail"], format!("{source} goes on"));
+    }
+    process.wait_until("it goes on", |status| status["log"]["durable_position"].as_u64() > Some(stands));
+    assert_eq!(push(&process, 0, 1).0, 200);
+    assert_eq!(held(&process, "http")["state"], "running");
+    let (_, json, _) = evergraph(&["source", "describe", "--json", "--url", &url]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 2, "{json}");
+}
+
+/// Says nonsense to the daemon, which is worth a line of the level debug.
+fn break_off(process: &Process) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(process.url("").trim_start_matches("http://")).unwrap();
+    stream.write_all(b"\0\0nonsense\r\n\r\n").unwrap();
+    let _ = stream.read(&mut [0; 64]);
+}
+
+#[test]
+fn the_log_says_more_or_less_while_the_daemon_runs_and_always_what_operators_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = Start::in_dir(folder.path());
+    let mut process = start.ready();
+    let url = process.url("");
+    let level = |args: &[&str]| evergraph(&[&["log-level", "--url", &url], args].concat());
+    assert_eq!(level(&[]).1, "info\n");
+    let (done, said, told) = level(&["debug"]);
+    assert!(done && said == "debug\n" && told.contains("until the next start"), "{said}{told}");
+    let line = audited(&mut process);
+    assert_eq!((&line["action"], &line["detail"]), (&json!("log_level"), &json!("debug")));
+    break_off(&process);
+    assert!(process.wait_for_line("a connection broke off").is_some());
+    let (done, _, told) = level(&["inof"]);
+    assert!(!done && told.contains("422") && told.contains("must be error, warn"), "{told}");
+    let line = audited(&mut process);
+    assert_eq!((&line["outcome"], &line["level"]), (&json!("failed"), &json!("WARN")));
+
+    assert!(level(&["off"]).0);
+    assert_eq!(audited(&mut process)["detail"], "off", "an audit is not silenced");
+    break_off(&process);
+    assert!(level(&["info"]).0);
+    let next: Value = serde_json::from_str(&process.wait_for_line("").unwrap()).unwrap();
+    assert_eq!((&next["target"], &next["detail"]), (&json!("evergraph::audit"), &json!("info")), "{next}");
+    let (_, json, _) = level(&["--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json, json!({ "level": "info", "configured": "info" }));
+}
+
+fn key_file(folder: &Path, name: &str, key: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, key).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn with_keys_only_an_admin_does_and_every_try_has_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    let (reader, admin) = ("reader-0123456789abcdef", "admin-00123456789abcdef");
+    std::fs::write(&keys, format!("read dashboard {reader}\nadmin on-call {admin}\n")).unwrap();
+    let mut process =
+        Start::in_dir(&folder.path().join("data")).set(&format!("api.keys_file={}", keys.display())).ready();
+    let url = process.url("");
+    let level = |key: Option<&str>| {
+        let mut args = vec!["log-level", "warn", "--url", &url];
+        args.extend(key.iter().flat_map(|key| ["--key-file", *key]));
+        evergraph(&args)
+    };
+    let [reader, admin, guessed] = [("r", reader), ("a", admin), ("g", "guessed-123456789abcdef")]
+        .map(|(name, key)| key_file(folder.path(), name, key));
+    for (key, said, who) in [
+        (None, "see --key-file", "unknown"),
+        (Some(guessed.as_str()), "none of this daemon's", "unknown"),
+        (Some(reader.as_str()), "may read and not admin", "dashboard"),
+    ] {
+        let (done, _, told) = level(key);
+        assert!(!done && told.contains(said), "{told}");
+        let line = audited(&mut process);
+        assert_eq!((&line["who"], &line["outcome"]), (&json!(who), &json!("refused")), "{line}");
+    }
+    let (done, _, told) = level(Some(&admin));
+    assert!(done, "{told}");
+    let line = audited(&mut process);
+    assert_eq!(
+        (&line["who"], &line["outcome"], &line["detail"]),
+        (&json!("on-call"), &json!("done"), &json!("warn"))
+    );
+    assert!(!line.to_string().contains("00123456789abcdef"), "no key is written down");
+    let scrape = metrics(&process);
+    assert!(scrape.contains("evergraph_admin_actions_total{action=\"log_level\",outcome=\"refused\"} 3\n"));
+}
+
+#[test]
+fn one_screen_tells_what_a_daemon_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let process = Start::in_dir(folder.path()).set("learner.batch_events=20").ready();
+    let url = process.url("");
+    assert_eq!(push(&process, 0, 400).0, 200);
+    learned(&process, 400);
+    let pushing = std::thread::scope(|scope| {
+        let looking =
+            scope.spawn(|| evergraph(&["top", "--once", "--json", "--interval", "1", "--url", &url]));
+        let mut from = 400;
+        while !looking.is_finished() {
+            push(&process, from, 10);
+            process.post("/v1/embeddings", "application/json", r#"{"nodes": ["u1"]}"#).unwrap();
+            from += 10;
+        }
+        looking.join().unwrap()
+    });
+    let (done, said, told) = pushing;
+    assert!(done, "{told}");
+    let figures: Value = serde_json::from_str(&said).unwrap();
+    for rate in ["accepted_per_second", "learned_per_second"] {
+        assert!(figures[rate].as_f64() > Some(0.0), "{rate}: {figures:#}");
+    }
+    assert!(figures["requests"]["answered_per_second"].as_f64() > Some(0.0), "{figures:#}");
+    assert!(figures["requests"]["within_p99_seconds"].as_f64() > Some(0.0), "{figures:#}");
+    assert_eq!(figures["health"]["status"], "ok");
+    assert_eq!(figures["sources"][0]["name"], "http");
+
+    let (done, screen, told) = evergraph(&["top", "--once", "--interval", "0.1", "--url", &url]);
+    assert!(done, "{told}");
+    for part in ["  ok\n", "events in", "learned", "AP ", "p99 ", "half within", "resident", "\nhttp "] {
+        assert!(screen.contains(part), "{part} not in\n{screen}");
+    }
+    assert!(!screen.contains('\u{1b}'), "nothing for terminals in a pipe");
+    let (done, _, told) = evergraph(&["top", "--once", "--url", "http://127.0.0.1:1"]);
+    assert!(!done && told.contains("no daemon answers"), "{told}");
+    assert!(!evergraph(&["top", "--once", "--interval", "0"]).0);
+}
