@@ -408,7 +408,7 @@ mod tests {
         fn write(&self, log: &Log, position: u64) -> CheckpointFile {
             let (position, model_version) = (EdgeId(position), position + 1);
             let history = log.readers().history(position).unwrap();
-            let head = CheckpointHead { position, history, model_version };
+            let head = CheckpointHead { position, history, model_version, ..CheckpointHead::default() };
             let dir = self.0.path().join("checkpoints");
             checkpoint::write(&dir, head, &|| (), |sink| sink.write_all(&position.0.to_le_bytes())).unwrap()
         }

@@ -239,6 +239,7 @@ fn open_learner(
 ) -> Result<Learner> {
     let learner = &config.learner;
     let options = trainer_options(config);
+    let began_unix_ms = learned.as_ref().map_or_else(unix_ms, |found| found.file.head.began_unix_ms);
     let learned = match learned {
         None => {
             let gate = config.gate_options().map(Gate::new);
@@ -261,7 +262,7 @@ fn open_learner(
         batch_wait: Duration::from_millis(learner.batch_wait_ms),
         lag_events_max: learner.lag_events_max,
         lag_max: Duration::from_millis(learner.lag_ms_max),
-        started_unix_ms: unix_ms(),
+        began_unix_ms,
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,

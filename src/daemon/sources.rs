@@ -137,25 +137,30 @@ impl Sources {
         paused: bool,
         by: &str,
     ) -> Result<Option<PausedSource>, OperatorError> {
-        let mut held = self.0.held.lock();
-        let running =
-            self.0.running.lock().iter().map(|running| running.name().to_owned()).collect::<Vec<_>>();
-        if !running.iter().any(|name| name == source) && !held.contains_key(source) {
-            return Err(OperatorError::UnknownSource { asked: source.to_owned(), known: running });
+        // One decision at a time. Who holds what is locked for moments only: reports read it.
+        let catalog = self.0.catalog.lock();
+        let names = self.0.running.lock().iter().map(|running| running.name().to_owned()).collect::<Vec<_>>();
+        if !names.iter().any(|name| name == source) && !self.0.held.lock().contains_key(source) {
+            return Err(OperatorError::UnknownSource { asked: source.to_owned(), known: names });
         }
         let kept = |error: CatalogError| OperatorError::Failed(format!("nothing was changed: {error}"));
-        let catalog = self.0.catalog.lock();
-        if paused {
-            let row = PausedSource {
-                source: source.to_owned(),
-                by: by.to_owned(),
-                since_unix_ms: super::unix_ms(),
-            };
-            catalog.pause_source(&row).map_err(kept)?;
-            held.entry(source.to_owned()).or_insert(row);
-        } else {
-            catalog.resume_source(source).map_err(kept)?;
-            held.remove(source);
+        let row = paused.then(|| PausedSource {
+            source: source.to_owned(),
+            by: by.to_owned(),
+            since_unix_ms: super::unix_ms(),
+        });
+        match &row {
+            Some(row) => catalog.pause_source(row).map_err(kept)?,
+            None => catalog.resume_source(source).map_err(kept)?,
+        }
+        let mut held = self.0.held.lock();
+        match row {
+            Some(row) => {
+                held.entry(row.source.clone()).or_insert(row);
+            }
+            None => {
+                held.remove(source);
+            }
         }
         self.0.holds.set(source, paused);
         Ok(held.get(source).cloned())

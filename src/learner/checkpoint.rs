@@ -2,7 +2,7 @@
 //! at, and the history of the log that it was learned from. Everything else is rebuilt from the log.
 //!
 //! ```text
-//! magic "EVGCKPT2" | position u64 | history u64 | model version u64
+//! magic "EVGCKPT3" | position u64 | history u64 | model version u64 | began i64
 //!   | payload | payload length u64 | CRC-32C u32 of all before
 //! ```
 //!
@@ -23,8 +23,8 @@ pub const SUFFIX: &str = ".checkpoint";
 /// What the name of an unfinished one ends with.
 pub const UNFINISHED_SUFFIX: &str = ".checkpoint.tmp";
 
-const MAGIC: &[u8; 8] = b"EVGCKPT2";
-const HEAD_BYTES: usize = 32;
+const MAGIC: &[u8; 8] = b"EVGCKPT3";
+const HEAD_BYTES: usize = 40;
 const TAIL_BYTES: usize = 12;
 /// Bytes written and read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -59,6 +59,8 @@ pub struct CheckpointHead {
     pub history: u64,
     /// Version of the weights.
     pub model_version: u64,
+    /// When the learning that led here began, with nothing learned, Unix milliseconds.
+    pub began_unix_ms: i64,
 }
 
 /// A complete and durable checkpoint file.
@@ -138,6 +140,7 @@ pub fn write(
         for word in [head.position.0, head.history, head.model_version] {
             sink.write_all(&word.to_le_bytes())?;
         }
+        sink.write_all(&head.began_unix_ms.to_le_bytes())?;
         save(&mut sink)?;
         let length = sink.bytes - HEAD_BYTES as u64;
         sink.write_all(&length.to_le_bytes())?;
@@ -209,7 +212,12 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     }
     reader.seek(SeekFrom::Start(HEAD_BYTES as u64)).map_err(failed)?;
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
-    let head = CheckpointHead { position: EdgeId(word(8)), history: word(16), model_version: word(24) };
+    let head = CheckpointHead {
+        position: EdgeId(word(8)),
+        history: word(16),
+        model_version: word(24),
+        began_unix_ms: word(32).cast_signed(),
+    };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let file = CheckpointFile { name, head, bytes, crc32c: sum };
     Ok(Checkpoint { file, payload: reader.take(payload_bytes) })
@@ -220,7 +228,8 @@ mod tests {
     use super::*;
 
     fn put(dir: &Path, position: u64, payload: &[u8]) -> CheckpointFile {
-        let head = CheckpointHead { position: EdgeId(position), history: 5, model_version: 6 };
+        let head =
+            CheckpointHead { position: EdgeId(position), history: 5, model_version: 6, began_unix_ms: -7 };
         write(dir, head, &|| (), |sink| sink.write_all(payload)).unwrap()
     }
 

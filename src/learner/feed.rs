@@ -37,10 +37,10 @@ pub struct LearnBatch {
 }
 
 impl LearnBatch {
-    /// Whether any frame of the run holds an event that was produced before `started_unix_ms`.
+    /// Whether any frame of the run holds an event that was produced before `began_unix_ms`.
     #[must_use]
-    pub fn is_history(&self, started_unix_ms: i64) -> bool {
-        self.origins_unix_ms.iter().any(|&origin| origin < started_unix_ms)
+    pub fn is_history(&self, began_unix_ms: i64) -> bool {
+        self.origins_unix_ms.iter().any(|&origin| origin < began_unix_ms)
     }
 
     fn clear(&mut self, at: EdgeId, kept: Kept) {

@@ -42,7 +42,8 @@ impl Learner {
     /// Average precision of EdgeBank on the batch. It sees what the model sees: earlier batches, and of this one the
     /// events strictly before the one that is scored, if the model looks at neighbors. Then it has seen the batch.
     pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
-        let LearnBatch { src, dst, times, .. } = batch;
+        let LearnBatch { src, dst, times, kept, .. } = batch;
+        self.bank.keep_since(kept.since);
         let scores = if self.trainer.model().needs().fanout > 0 {
             self.bank.score_in_time(src, dst, negatives, times)
         } else {
@@ -126,8 +127,8 @@ impl Learner {
     /// The age of history says nothing of the daemon.
     pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
         let now = unix_seconds();
-        let started = self.options.started_unix_ms;
-        for &origin in batch.origins_unix_ms.iter().filter(|&&origin| origin >= started) {
+        let began = self.options.began_unix_ms;
+        for &origin in batch.origins_unix_ms.iter().filter(|&&origin| origin >= began) {
             #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
             let seconds = now - origin as f64 / 1000.0;
             self.shared.metrics.model.event_to_visible.observe(seconds.max(0.0));

@@ -3,10 +3,11 @@
 //! stops for readers, and they never wait for it. Readers see node memory after every batch, and weights that have
 //! passed the [`gate`].
 //!
-//! Events from before the daemon's start are history, and history is always trained on, however long it
-//! takes: a model is to learn from the past it is given. When the learner lags behind live events by more
-//! than a set number, it skips their gradient steps, never memory updates, and says how many events it
-//! skipped; replays of old events go before that. A step whose loss is not finite is skipped the same way. A batch
+//! Events from before the learning began, with nothing learned, are history, and history is always trained on,
+//! however long it takes: a model is to learn from the past it is given. All later events are live, also those that a
+//! restart or an outage left behind. When the learner lags behind live events by more than a set number or time, it
+//! skips their gradient steps, never memory updates, and says how many events it skipped; replays of old events go
+//! before that. A step whose loss is not finite is skipped the same way. A batch
 //! whose rows cannot be read waits until they can.
 //!
 //! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
@@ -55,6 +56,9 @@ use crate::train::{DestinationPool, PreparedBatch, StepMode, TrainError, Trainer
 
 /// How long the loop waits for events before it looks at its surroundings.
 const IDLE: Duration = Duration::from_millis(100);
+
+/// The first checkpoint comes so soon after the first events: it also keeps since when events are live.
+const FIRST_CHECKPOINT: Duration = Duration::from_secs(10);
 
 /// How long a batch waits that could not be read from storage.
 const STORAGE_RETRY: Duration = Duration::from_secs(1);
@@ -124,7 +128,10 @@ impl Learner {
         record: Recorders,
         proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<Option<Self>, LearnerError> {
-        let clock = RetentionClock::new(shared.engine.graph.retention());
+        let retention = shared.engine.graph.retention();
+        let clock = RetentionClock::new(retention);
+        // The baseline remembers what the model's graph does, so that it does not grow for ever either.
+        let rule = if retention.is_some() { BankRule::Retained } else { BankRule::Unlimited };
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, clock);
         let mut learner = Self {
             trainer,
@@ -132,7 +139,7 @@ impl Learner {
             feed,
             log,
             pool: DestinationPool::new(),
-            bank: EdgeBank::new(BankRule::Unlimited),
+            bank: EdgeBank::new(rule),
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
             threads: Arc::new(step_threads(options.threads)?),
@@ -144,7 +151,7 @@ impl Learner {
             version: 0,
             learned: position,
             checkpointed: position,
-            checkpoint_due: Instant::now() + options.checkpoint_interval,
+            checkpoint_due: Instant::now() + next_checkpoint(&options, position),
             shared,
             options,
             record,
@@ -183,6 +190,7 @@ impl Learner {
         while feed.position() < position {
             feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO)?;
             self.bank.observe(&batch.src, &batch.dst, &batch.times);
+            self.bank.keep_since(batch.kept.since);
             self.pool.extend(&batch.dst);
             self.pool.remove(&batch.deleted);
             self.deleted.extend_from_slice(&batch.deleted);
@@ -279,7 +287,7 @@ impl Learner {
             report.bytes = bytes;
             report.position = batch.end;
             report.behind = behind;
-            report.history = batch.is_history(self.options.started_unix_ms);
+            report.history = batch.is_history(self.options.began_unix_ms);
             report.model_version = self.version;
         });
         Ok(())
@@ -304,7 +312,7 @@ impl Learner {
     /// Writes a checkpoint if anything was learned since the last one, and tells whoever asked for one. A failure is
     /// counted and said, and tried again at the next interval: the log still has everything.
     fn checkpoint(&mut self, pulse: &dyn Fn()) {
-        self.checkpoint_due = Instant::now() + self.options.checkpoint_interval;
+        self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.learned);
         // A deleted node occurs in no later event, so it is the same to every score when its pairs go.
         let deleted = std::mem::take(&mut self.deleted);
         self.bank.forget(&deleted);
@@ -327,7 +335,8 @@ impl Learner {
         let dir = &self.options.checkpoint_dir;
         let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
         let written = self.log.history(position).map_err(failed).and_then(|history| {
-            let head = CheckpointHead { position, history, model_version: self.version };
+            let began_unix_ms = self.options.began_unix_ms;
+            let head = CheckpointHead { position, history, model_version: self.version, began_unix_ms };
             checkpoint::write(dir, head, pulse, |sink| self.save(sink))
         });
         let metrics = &self.shared.metrics.checkpoint;
@@ -347,6 +356,12 @@ impl Learner {
             }
         }
     }
+}
+
+/// How long it is from a checkpoint at `position` to the next.
+fn next_checkpoint(options: &LearnerOptions, position: EdgeId) -> Duration {
+    let soon = if position == EdgeId(0) { FIRST_CHECKPOINT } else { Duration::MAX };
+    options.checkpoint_interval.min(soon)
 }
 
 /// Threads of the learner's own. In a pool shared with queries, a small query would wait behind the pieces

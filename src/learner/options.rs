@@ -24,8 +24,8 @@ pub struct LearnerOptions {
     pub lag_events_max: u64,
     /// Time in the graph past which they are skipped too; zero is any time.
     pub lag_max: Duration,
-    /// When the daemon started, Unix milliseconds: what was produced earlier is history.
-    pub started_unix_ms: i64,
+    /// When the learning began, with nothing learned, Unix milliseconds: what was produced earlier is history.
+    pub began_unix_ms: i64,
     /// Batches over which quality is averaged.
     pub quality_window_batches: usize,
     /// Positives of a batch that are ranked against candidates.

@@ -27,7 +27,7 @@ impl Learner {
             return Ok(());
         }
         let results = self.shared.metrics.train.replay_steps.clone();
-        let live = !batch.is_history(self.options.started_unix_ms);
+        let live = !batch.is_history(self.options.began_unix_ms);
         if live && behind >= self.options.batch_events as u64 {
             results.with_label_values(&["skipped"]).inc_by(due);
             return Ok(());

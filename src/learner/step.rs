@@ -119,7 +119,7 @@ impl Learner {
 /// How much of a step a batch gets that ends `behind` records before what is indexed and has `waited` for so long. A
 /// batch that nothing waits behind is no faster seen without its gradient step.
 fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64, waited: Duration) -> StepMode {
-    let history = batch.is_history(options.started_unix_ms);
+    let history = batch.is_history(options.began_unix_ms);
     let kept_waiting = behind >= options.batch_events as u64;
     let late = !options.lag_max.is_zero() && waited > options.lag_max && kept_waiting;
     let late = late || behind > options.lag_events_max;

@@ -113,7 +113,7 @@ impl Rig {
             batch_wait: Duration::ZERO,
             lag_events_max: 1_000_000,
             lag_max: Duration::ZERO,
-            started_unix_ms: STARTED,
+            began_unix_ms: STARTED,
             quality_window_batches: 100,
             rank_queries: 2,
             rank_candidates: 5,

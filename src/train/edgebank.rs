@@ -3,8 +3,8 @@
 //! What the bank holds is a rule over the events seen before the batch that is scored: all pairs, the
 //! pairs of a recent window, or the pairs seen often. The rule's threshold is set once per observed
 //! batch. Pairs are directed. Cost per event is one hash look-up; memory is one entry per distinct
-//! pair, which for [`BankRule::Unlimited`] is the pair alone in 8 bytes, and for [`BankRule::Window`] one
-//! time per event.
+//! pair, which for [`BankRule::Unlimited`] is the pair alone in 8 bytes, for [`BankRule::Retained`] 16 bytes of those
+//! pairs that still count and at most as many more, and for [`BankRule::Window`] one time per event.
 //!
 //! Knows nothing of negatives, splits or batches sizes: callers score a batch, then let it be observed.
 
@@ -18,6 +18,9 @@ use crate::event::{EventTime, NodeId};
 pub enum BankRule {
     /// Every pair.
     Unlimited,
+    /// Pairs seen at or after a time that the caller moves on with [`EdgeBank::keep_since`], as a graph does that keeps
+    /// a part of its stream.
+    Retained,
     /// Pairs seen at or after the 0.85 quantile of all event times so far.
     Window,
     /// Pairs seen within the last mean repeat interval: the mean over distinct pairs of the mean gap
@@ -26,6 +29,9 @@ pub enum BankRule {
     /// Pairs seen at least as often as the mean pair.
     RepeatThreshold,
 }
+
+/// Entries below which no pair is dropped for its age.
+const PRUNE_MIN: usize = 1_024;
 
 /// Share of the events that stands before the window of [`BankRule::Window`].
 const BEFORE_WINDOW: f64 = 0.85;
@@ -54,7 +60,11 @@ pub struct EdgeBank {
     rule: BankRule,
     /// All that [`BankRule::Unlimited`] needs to know; empty under the other rules.
     seen: HashSet<u64>,
-    /// Empty under [`BankRule::Unlimited`].
+    /// All that [`BankRule::Retained`] needs to know, the latest time of each pair; empty under the other rules.
+    latest_of: HashMap<u64, EventTime>,
+    /// Entries of `latest_of` at which those that do not count are dropped.
+    prune_at: usize,
+    /// Empty under [`BankRule::Unlimited`] and [`BankRule::Retained`].
     pairs: HashMap<(NodeId, NodeId), Pair>,
     /// All event times in order; only for [`BankRule::Window`].
     times: Vec<EventTime>,
@@ -71,6 +81,8 @@ impl EdgeBank {
         Self {
             rule,
             seen: HashSet::new(),
+            latest_of: HashMap::new(),
+            prune_at: PRUNE_MIN,
             pairs: HashMap::new(),
             times: Vec::new(),
             latest: EventTime::MIN,
@@ -90,18 +102,23 @@ impl EdgeBank {
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn score(&self, src: NodeId, dst: NodeId) -> f32 {
-        if self.rule == BankRule::Unlimited {
-            return f32::from(u8::from(self.seen.contains(&packed(src, dst))));
+        let held = |held: bool| f32::from(u8::from(held));
+        match self.rule {
+            BankRule::Unlimited => return held(self.seen.contains(&packed(src, dst))),
+            BankRule::Retained => {
+                let latest = self.latest_of.get(&packed(src, dst));
+                return held(latest.is_some_and(|&latest| latest >= self.window_start));
+            }
+            _ => {}
         }
         let Some(pair) = self.pairs.get(&(src, dst)) else { return 0.0 };
-        let held = match self.rule {
-            BankRule::Unlimited => true,
+        held(match self.rule {
+            BankRule::Unlimited | BankRule::Retained => true,
             BankRule::Window | BankRule::RepeatInterval => pair.last >= self.window_start,
             BankRule::RepeatThreshold => {
                 u128::from(pair.count) * self.pairs.len() as u128 >= u128::from(self.events)
             }
-        };
-        f32::from(u8::from(held))
+        })
     }
 
     /// Scores pair after pair. The columns are equally long.
@@ -152,6 +169,18 @@ impl EdgeBank {
         }
     }
 
+    /// Under [`BankRule::Retained`], holds no pair any more whose latest event is before `since`. The time does not go
+    /// back. Now and then all pairs are visited: once for each time that their number doubles.
+    pub fn keep_since(&mut self, since: EventTime) {
+        self.window_start = self.window_start.max(since);
+        if self.latest_of.len() < self.prune_at {
+            return;
+        }
+        let start = self.window_start;
+        self.latest_of.retain(|_, &mut latest| latest >= start);
+        self.prune_at = (2 * self.latest_of.len()).max(PRUNE_MIN);
+    }
+
     /// Forgets every pair that has one of `nodes`. Visits every pair.
     pub fn forget(&mut self, nodes: &[NodeId]) {
         let gone: HashSet<u32> = nodes.iter().map(|node| node.0).collect();
@@ -161,6 +190,7 @@ impl EdgeBank {
         #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
         let keeps = |pair: u64| !gone.contains(&((pair >> 32) as u32)) && !gone.contains(&(pair as u32));
         self.seen.retain(|&pair| keeps(pair));
+        self.latest_of.retain(|&pair, _| keeps(pair));
         let (events, gap_sum) = (&mut self.events, &mut self.gap_sum);
         self.pairs.retain(|&(src, dst), pair| {
             let kept = keeps(packed(src, dst));
@@ -172,23 +202,31 @@ impl EdgeBank {
         });
     }
 
-    /// Number of distinct pairs seen.
+    /// Number of distinct pairs known.
     #[must_use]
     pub fn pairs(&self) -> usize {
-        self.seen.len() + self.pairs.len()
+        self.seen.len() + self.latest_of.len() + self.pairs.len()
     }
 
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let times = self.times.capacity() * size_of::<EventTime>();
-        self.seen.allocation_size() + self.pairs.allocation_size() + times
+        self.seen.allocation_size() + self.latest_of.allocation_size() + self.pairs.allocation_size() + times
     }
 
     fn insert(&mut self, src: NodeId, dst: NodeId, time: EventTime) {
-        if self.rule == BankRule::Unlimited {
-            self.seen.insert(packed(src, dst));
-            return;
+        match self.rule {
+            BankRule::Unlimited => {
+                self.seen.insert(packed(src, dst));
+                return;
+            }
+            BankRule::Retained => {
+                let latest = self.latest_of.entry(packed(src, dst)).or_insert(time);
+                *latest = time.max(*latest);
+                return;
+            }
+            _ => {}
         }
         let pair = self.pairs.entry((src, dst)).or_insert(Pair { count: 0, first: time, last: time });
         let gap_before = pair.mean_gap();
@@ -230,7 +268,9 @@ mod tests {
     fn pairs_of_forgotten_nodes_are_gone() {
         let nodes = |ids: [u32; 4]| ids.map(NodeId);
         let (src, dst) = (nodes([1, 2, 3, 1]), nodes([2, 3, 4, 2]));
-        for rule in [BankRule::Unlimited, BankRule::RepeatInterval, BankRule::RepeatThreshold] {
+        for rule in
+            [BankRule::Unlimited, BankRule::Retained, BankRule::RepeatInterval, BankRule::RepeatThreshold]
+        {
             let mut bank = EdgeBank::new(rule);
             bank.observe(&src, &dst, &[10, 20, 30, 40].map(EventTime));
             bank.forget(&[]);
@@ -268,6 +308,26 @@ mod tests {
         assert_eq!(bank.pairs(), 10_000);
         // 9 bytes for each slot of a table that is at least 7/16 full.
         assert!(bank.bytes() < 21 * 10_000, "{}", bank.bytes());
+    }
+
+    #[test]
+    fn retained_holds_what_was_seen_since_and_stays_as_small() {
+        let mut kept = bank(BankRule::Retained, &[(1, 2, 5), (3, 3, 9), (1, 2, 8), (1, 2, 6)]);
+        kept.keep_since(EventTime(8));
+        kept.keep_since(EventTime(7));
+        assert_eq!(held(&kept, &[(1, 2), (3, 3), (2, 1)]), [true, true, false]);
+        kept.keep_since(EventTime(9));
+        assert_eq!(held(&kept, &[(1, 2), (3, 3)]), [false, true]);
+        kept.forget(&[NodeId(3)]);
+        assert_eq!(held(&kept, &[(3, 3)]), [false]);
+
+        let (mut kept, window) = (EdgeBank::new(BankRule::Retained), 5_000);
+        for time in 0..100_000_u32 {
+            kept.observe(&[NodeId(time)], &[NodeId(1)], &[EventTime(i64::from(time))]);
+            kept.keep_since(EventTime(i64::from(time) - window + 1));
+            assert!(kept.pairs() <= 2 * window as usize, "{} pairs at {time}", kept.pairs());
+        }
+        assert_eq!(held(&kept, &[(95_000, 1), (94_999, 1)]), [true, false]);
     }
 
     #[test]

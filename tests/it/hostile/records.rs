@@ -228,7 +228,7 @@ fn learned() -> Vec<u8> {
 /// A checkpoint file with this payload.
 fn sealed(payload: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
-    let head = CheckpointHead { position: EdgeId(40), history: 7, model_version: 2 };
+    let head = CheckpointHead { position: EdgeId(40), history: 7, model_version: 2, began_unix_ms: 5 };
     let file =
         checkpoint::write(folder.path(), head, &|| (), |sink| std::io::Write::write_all(sink, payload));
     std::fs::read(folder.path().join(file.unwrap().name)).unwrap()
@@ -262,7 +262,7 @@ fn open_checkpoint(path: &Path) -> Result<checkpoint::Checkpoint, String> {
 #[test]
 fn a_checkpoint_is_what_was_written_or_is_refused() {
     let whole = sealed(&learned());
-    Corpus::read("checkpoint", &["EVGCKPT2", "EVGTRNR2", "EVGTRNR1"]).check(2, |bytes| {
+    Corpus::read("checkpoint", &["EVGCKPT3", "EVGTRNR2", "EVGTRNR1"]).check(2, |bytes| {
         match restored(bytes) {
             Ok(again) => {
                 assert!(bytes == whole && again == learned(), "another checkpoint was taken");
