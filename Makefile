@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis soak check fmt manifests peers ops-peers learn-peers drift cache-bench gpu
+.PHONY: help demo test fuzz schemathesis soak check fmt manifests package peers ops-peers learn-peers drift cache-bench gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -54,6 +54,10 @@ manifests: ## write the plain Kubernetes manifests from the Helm chart, and chec
 	@scripts/setup.sh kubernetes
 	scripts/kubernetes.sh render
 	scripts/kubernetes.sh check
+
+package: ## build the Debian package: target/package/evergraph_VERSION_ARCHITECTURE.deb
+	@scripts/setup.sh package
+	scripts/package.sh
 
 drift: ## measure training without an end on a stream that drifts, and write its page and plot
 	@scripts/setup.sh

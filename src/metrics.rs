@@ -221,7 +221,7 @@ group! {
     admin_actions: IntCounterVec ["action", "outcome"] = "admin_actions_total"
         "What operators tried; action is checkpoint, source or log_level, outcome is done, refused or failed.";
     rejected: IntCounterVec ["reason"] = "http_rejected_total"
-        "Requests refused by a limit: overloaded, queue_full, body_too_large, batch_too_large, timeout.";
+        "Requests refused by a limit: overloaded, queue_full, rate_limited, body_too_large, batch_too_large, timeout.";
     refused_keys: IntCounterVec ["reason"] = "http_refused_keys_total"
         "Requests refused for want of a key: missing, unknown, or of another role.";
     refused_connections: IntCounterVec ["reason"] = "http_refused_connections_total"
@@ -351,7 +351,9 @@ impl Metrics {
                 self.http.admin_actions.with_label_values(&[action, outcome]);
             }
         }
-        for reason in ["overloaded", "queue_full", "body_too_large", "batch_too_large", "timeout"] {
+        for reason in
+            ["overloaded", "queue_full", "rate_limited", "body_too_large", "batch_too_large", "timeout"]
+        {
             self.http.rejected.with_label_values(&[reason]);
         }
     }

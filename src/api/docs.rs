@@ -77,10 +77,14 @@ impl Modify for Guarded {
 
 fn guard(operation: &mut Operation) {
     operation.security = Some(vec![SecurityRequirement::new("key", Vec::<String>::new())]);
-    for (status, description) in [("401", "No key, or an unknown one"), ("403", "The key has another role")] {
+    for (status, description) in [
+        ("401", "No key, or an unknown one"),
+        ("403", "The key has another role"),
+        ("429", "The key is used more often than it may be"),
+    ] {
         let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
         let response = ResponseBuilder::new().description(description).content("application/json", body);
-        operation.responses.responses.insert(status.to_owned(), response.build().into());
+        operation.responses.responses.entry(status.to_owned()).or_insert_with(|| response.build().into());
     }
 }
 

@@ -138,6 +138,16 @@ pub enum ApiError {
         /// The role that the route needs.
         needed: &'static str,
     },
+    /// The key's holder asks faster than the key's line allows.
+    #[error(
+        "the key {name:?} may ask {per_second} times a second; ask again in a second, or in larger requests"
+    )]
+    TooFast {
+        /// Name of the key.
+        name: String,
+        /// Requests a second that its line allows.
+        per_second: u32,
+    },
     /// A daemon without keys does this for its own machine alone.
     #[error(
         "this daemon has no keys, so it does this for programs on its own machine alone; set api.keys_file and send a \
@@ -206,6 +216,7 @@ impl ApiError {
             Self::AllRejected(_) => (StatusCode::UNPROCESSABLE_ENTITY, "all_rejected", None),
             Self::Unauthenticated { .. } => (StatusCode::UNAUTHORIZED, "unauthenticated", None),
             Self::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden", None),
+            Self::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limited", Some(1)),
             Self::LocalOnly => (StatusCode::FORBIDDEN, "local_only", None),
             Self::UnknownSource { .. } => (StatusCode::NOT_FOUND, "unknown_source", None),
             Self::NotDone(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_done", Some(5)),
@@ -230,6 +241,7 @@ impl ApiError {
             | Self::BodyTimeout { .. }
             | Self::WorkTimeout { .. }
             | Self::Overloaded
+            | Self::TooFast { .. }
             | Self::QueueFull => Some(self.class().1),
             _ => None,
         }
@@ -257,6 +269,7 @@ impl ApiError {
             Self::NotYetVisible { after, freshness } => json!({ "after": after, "freshness": freshness }),
             Self::UnknownSource { known, .. } => json!({ "known": known }),
             Self::Forbidden { role, needed, .. } => json!({ "role": role, "needed": needed }),
+            Self::TooFast { per_second, .. } => json!({ "limit_per_second": per_second }),
             Self::AllRejected(rejected) => json!({ "rejected": rejected }),
             _ => json!({}),
         }

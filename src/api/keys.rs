@@ -1,9 +1,10 @@
 //! Who may ask for what: bearer keys, each with a name and a [`Role`], read from a file.
 //!
-//! One key a line, `role name key`; empty lines and those that begin with `#` do not count:
+//! One key a line, `role name key`, and if its holder is to keep to a [`Pace`] how many requests a second, as `50/s`;
+//! empty lines and those that begin with `#` do not count:
 //!
 //! ```text
-//! read   dashboard  GqTUVFbPpfCPRqQN0zY1JJQ7
+//! read   dashboard  GqTUVFbPpfCPRqQN0zY1JJQ7  50/s
 //! write  checkout   o2mD6Wm1u0FPd2q7mBqXlYbE
 //! ```
 //!
@@ -11,8 +12,10 @@
 //! read again while the daemon runs, and a file that cannot be used leaves the keys as they are. What was sent is
 //! compared with every key in a time that depends on their lengths alone.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, ORIGIN};
@@ -23,10 +26,14 @@ use thiserror::Error;
 
 use super::admin::Peer;
 use super::error::ApiError;
+use super::pace::Pace;
 use super::reload::Reloaded;
 
 /// Shortest key that is accepted, in bytes.
 const KEY_BYTES_MIN: usize = 16;
+
+/// Most requests a second that a line can allow.
+const PACE_MAX: u32 = 1_000_000;
 
 /// What a key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +78,7 @@ pub enum KeysError {
         reason: std::io::Error,
     },
     /// A line is no key.
-    #[error("{path}, line {line}: {reason}; write `role name key`, one key a line")]
+    #[error("{path}, line {line}: {reason}; write `role name key` or `role name key 50/s`, one key a line")]
     Line {
         /// The file.
         path: PathBuf,
@@ -92,6 +99,7 @@ struct Key {
     role: Role,
     name: String,
     secret: String,
+    pace: Option<Pace>,
 }
 
 /// The keys of a file, which may change while requests are answered.
@@ -121,20 +129,26 @@ impl Keys {
         self.0.get().len()
     }
 
-    /// Whose key was sent, if it may be used for `needed`.
+    /// Whose key was sent, if it may be used for `needed` now.
     fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<Who, ApiError> {
         let Some(sent) = sent else { return Err(ApiError::Unauthenticated { sent: false }) };
-        let mut known = None;
-        for key in self.0.get().iter() {
+        let (keys, mut known) = (self.0.get(), None);
+        for key in keys.iter() {
             if bool::from(key.secret.as_bytes().ct_eq(sent)) {
-                known = Some((key.role, key.name.clone()));
+                known = Some(key);
             }
         }
-        match known {
-            None => Err(ApiError::Unauthenticated { sent: true }),
-            Some((role, name)) if role.covers(needed) => Ok(Who(name)),
-            Some((role, name)) => Err(ApiError::Forbidden { name, role: role.name(), needed: needed.name() }),
+        let Some(Key { role, name, pace, .. }) = known else {
+            return Err(ApiError::Unauthenticated { sent: true });
+        };
+        if let Some(pace) = pace.as_ref().filter(|pace| !pace.allows(Instant::now())) {
+            return Err(ApiError::TooFast { name: name.clone(), per_second: pace.per_second() });
         }
+        if !role.covers(needed) {
+            let (role, needed) = (role.name(), needed.name());
+            return Err(ApiError::Forbidden { name: name.clone(), role, needed });
+        }
+        Ok(Who(name.clone()))
     }
 }
 
@@ -162,8 +176,10 @@ fn read([path]: &[PathBuf; 1]) -> Result<Vec<Key>, KeysError> {
 
 fn parse(line: &str) -> Result<Key, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [role, name, secret] = words[..] else {
-        return Err(format!("{} words, there must be 3", words.len()));
+    let (role, name, secret, pace) = match words[..] {
+        [role, name, secret] => (role, name, secret, None),
+        [role, name, secret, pace] => (role, name, secret, Some(pace)),
+        _ => return Err(format!("{} words, there must be 3 or 4", words.len())),
     };
     let role = Role::of_name(role).ok_or("the role must be read, write or admin")?;
     if secret.len() < KEY_BYTES_MIN {
@@ -172,7 +188,15 @@ fn parse(line: &str) -> Result<Key, String> {
     if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("a key is of printable ASCII characters".to_owned());
     }
-    Ok(Key { role, name: name.to_owned(), secret: secret.to_owned() })
+    let pace = pace.map(parse_pace).transpose()?;
+    Ok(Key { role, name: name.to_owned(), secret: secret.to_owned(), pace })
+}
+
+/// Requests a second, as in `50/s`. What stands there may be a key in the wrong place, so it is not repeated.
+fn parse_pace(word: &str) -> Result<Pace, String> {
+    let number = word.strip_suffix("/s").and_then(|number| number.parse::<NonZeroU32>().ok());
+    let number = number.filter(|number| number.get() <= PACE_MAX);
+    number.map(Pace::new).ok_or_else(|| format!("the fourth word must be a pace from 1/s to {PACE_MAX}/s"))
 }
 
 /// What stands behind `Bearer` in the request.
@@ -258,6 +282,20 @@ mod tests {
     }
 
     #[test]
+    fn a_key_with_a_pace_keeps_to_it_and_others_do_not() {
+        let (_folder, path) = file("read slow aaaaaaaaaaaaaaaa 3/s\nread other bbbbbbbbbbbbbbbb\n");
+        let keys = Keys::open(&path).unwrap();
+        let asked = |secret: &str, role| keys.admit(Some(secret.as_bytes()), role);
+        assert!(matches!(asked("aaaaaaaaaaaaaaaa", Role::Write), Err(ApiError::Forbidden { .. })));
+        let answers: Vec<_> = (0..20).map(|_| asked("aaaaaaaaaaaaaaaa", Role::Read)).collect();
+        let passed = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert!((2..=4).contains(&passed), "a try with the wrong role counts, too: {passed}");
+        let refused = answers.into_iter().find_map(Result::err).unwrap();
+        assert!(matches!(&refused, ApiError::TooFast { name, per_second: 3 } if name == "slow"), "{refused}");
+        assert!((0..100).all(|_| asked("bbbbbbbbbbbbbbbb", Role::Read).is_ok()));
+    }
+
+    #[test]
     fn a_file_that_cannot_be_used_names_its_line_and_no_key() {
         for (text, said) in [
             ("root me aaaaaaaaaaaaaaaa\n", "line 1: the role must be read, write or admin"),
@@ -268,6 +306,10 @@ mod tests {
                 "read a aaaaaaaaaaaaaaaa\nwrite b aaaaaaaaaaaaaaaa\n",
                 "line 2: the key stands in an earlier line",
             ),
+            ("read me bbbbbbbbbbbbbbbb aaaaaaaaaaaaaaaa\n", "line 1: the fourth word must be a pace"),
+            ("read me aaaaaaaaaaaaaaaa 0/s\n", "from 1/s to 1000000/s"),
+            ("read me aaaaaaaaaaaaaaaa 1000001/s\n", "from 1/s to 1000000/s"),
+            ("read me aaaaaaaaaaaaaaaa 5/s 6/s\n", "line 1: 5 words, there must be 3 or 4"),
             ("# nobody\n", "holds no key"),
         ] {
             let (_folder, path) = file(text);

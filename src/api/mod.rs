@@ -22,6 +22,7 @@ mod health;
 mod keys;
 mod linger;
 mod ops;
+mod pace;
 mod push;
 mod query;
 mod reload;

@@ -34,7 +34,8 @@ const MEDIA_TYPES: &str =
         (status = 413, description = "Too many bytes", body = ErrorBody),
         (status = 415, description = "Neither JSON nor lines of JSON", body = ErrorBody),
         (status = 422, description = "Every event was rejected", body = ErrorBody),
-        (status = 429, description = "The ingest queue is full", body = ErrorBody),
+        (status = 429, description = "The ingest queue is full, or the key is used more often than it may be",
+            body = ErrorBody),
         (status = 503, description = "Busy, disk full, restoring, or shutting down", body = ErrorBody),
     )
 )]

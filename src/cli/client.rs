@@ -9,6 +9,8 @@ use serde_json::Value;
 use ureq::http::{Method, Request, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
+use crate::ingest::produce::is_about_trust;
+
 /// How long a daemon may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -116,8 +118,7 @@ impl Client<'_> {
             }
             None => self.agent.run(request.body(()).with_context(|| format!("--url {url}"))?),
         };
-        let mut answer =
-            sent.with_context(|| format!("no daemon answers at {url}; is it running, and is --url right?"))?;
+        let mut answer = sent.map_err(|error| unanswered(&url, error))?;
         let text =
             answer.body_mut().read_to_string().with_context(|| format!("{url}: the answer broke off"))?;
         Ok((answer.status(), text))
@@ -130,8 +131,7 @@ impl Client<'_> {
     pub fn document(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let url = self.url(path);
         let (status, text) = self.text(method, path, body, true)?;
-        let document: Value =
-            serde_json::from_str(&text).with_context(|| format!("{url} did not answer with JSON"))?;
+        let document = json_of(&url, status, &text)?;
         if status.is_success() {
             return Ok(document);
         }
@@ -144,5 +144,85 @@ impl Client<'_> {
         };
         let said = document["error"].as_str().unwrap_or(&text);
         bail!("{url} answered {status}: {said}{hint}")
+    }
+}
+
+/// The document of an answer.
+///
+/// # Errors
+/// It is none: something else than a daemon answers.
+pub(super) fn json_of(url: &str, status: StatusCode, text: &str) -> Result<Value> {
+    let Ok(document) = serde_json::from_str(text) else {
+        let said: String = text.chars().take(200).collect();
+        bail!("{url} answered {status} and not in JSON, as a daemon does; what answers there? {said}")
+    };
+    Ok(document)
+}
+
+/// What a request that got no answer came to.
+fn unanswered(url: &str, error: ureq::Error) -> anyhow::Error {
+    let said = match &error {
+        error if is_about_trust(error) => {
+            format!("{url}: no trust; is it HTTPS, and is --ca-file the certificate that vouches for it?")
+        }
+        ureq::Error::Protocol(_) => format!("{url} does not speak HTTP; is it HTTPS?"),
+        ureq::Error::Timeout(_) => {
+            format!("{url} did not answer in time; is the daemon overloaded, or away?")
+        }
+        _ => format!("no daemon answers at {url}; is it running, and is --url right?"),
+    };
+    anyhow::Error::new(error).context(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        daemon: DaemonArgs,
+    }
+
+    /// What the client says of a server that answers with `answer`, or never.
+    fn said(scheme: &str, answer: Option<&'static str>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head);
+            match answer {
+                Some(answer) => drop(stream.write_all(answer.as_bytes())),
+                // Until the client has gone.
+                None => while stream.read(&mut head).is_ok_and(|count| count > 0) {},
+            }
+        });
+        let line = Line::parse_from(["it", "--url", &url]);
+        let patience = answer.map_or(Duration::from_millis(300), |_| Duration::from_secs(30));
+        let client = line.daemon.client(patience).unwrap();
+        let error = client.document(Method::GET, "/v1/status", None).unwrap_err();
+        server.join().unwrap();
+        format!("{error:#}")
+    }
+
+    #[test]
+    fn what_is_wrong_between_here_and_the_daemon_is_told_apart() {
+        let proxy =
+            "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 15\r\nconnection: close\r\n\r\n<h1>Sorry.</h1>";
+        let told = said("http", Some(proxy));
+        assert!(
+            told.contains("502") && told.contains("<h1>Sorry") && told.contains("what answers"),
+            "{told}"
+        );
+        let told = said("http", None);
+        assert!(told.contains("did not answer in time"), "{told}");
+        let told = said("https", Some("HTTP/1.1 400 Bad Request\r\n\r\n"));
+        assert!(told.contains("no trust") && told.contains("--ca-file"), "{told}");
     }
 }

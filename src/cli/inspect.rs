@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use ureq::http::Method;
 
-use super::client::{DaemonArgs, PATIENCE};
+use super::client::{DaemonArgs, PATIENCE, json_of};
 use super::output;
 use crate::appender::Index;
 use crate::catalog::Catalog;
@@ -40,8 +40,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
     // Whether a daemon is ready is told to everybody, so no key is shown for it.
     let (status, text) = client.text(Method::GET, path, None, !args.ready)?;
     let url = client.url(path);
-    let document: serde_json::Value =
-        serde_json::from_str(&text).with_context(|| format!("{url} did not answer with JSON"))?;
+    let document = json_of(&url, status, &text)?;
     output::print(&format!("{document:#}"))?;
     anyhow::ensure!(
         status != 404,

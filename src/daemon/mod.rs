@@ -50,7 +50,7 @@ use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::config::Config;
 use crate::device::Device;
 use crate::event::EdgeId;
-use crate::learner::checkpoint::Checkpoint;
+use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
 use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Shared};
 use crate::metrics::Metrics;
 use crate::serving::{NodeStates, Progress, QueryEngine};
@@ -239,7 +239,7 @@ fn open_learner(
 ) -> Result<Learner> {
     let learner = &config.learner;
     let options = trainer_options(config);
-    let began_unix_ms = learned.as_ref().map_or_else(unix_ms, |found| found.file.head.began_unix_ms);
+    let began_unix_ms = began(learned.as_ref().map(|found| found.file.head), unix_ms());
     let learned = match learned {
         None => {
             let gate = config.gate_options().map(Gate::new);
@@ -296,6 +296,12 @@ fn restore(config: &Config, device: &Device, mut found: Checkpoint) -> Result<Le
     Ok(Learned { trainer, gate: gate.map(load).transpose()?, position: found.file.head.position })
 }
 
+/// When the learning began that goes on from a checkpoint, or begins now. A moment yet to come was told by a wrong
+/// clock.
+fn began(checkpoint: Option<CheckpointHead>, now_unix_ms: i64) -> i64 {
+    checkpoint.map_or(now_unix_ms, |head| head.began_unix_ms.min(now_unix_ms))
+}
+
 /// Milliseconds since the Unix epoch.
 fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -305,4 +311,17 @@ fn unix_ms() -> i64 {
 fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(run).with_context(|| format!("cannot start the thread {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn learning_begins_with_its_first_checkpoint_and_never_in_the_future() {
+        let head = |began_unix_ms| Some(CheckpointHead { began_unix_ms, ..CheckpointHead::default() });
+        assert_eq!(began(None, 100), 100);
+        assert_eq!(began(head(40), 100), 40);
+        assert_eq!(began(head(i64::MAX), 100), 100);
+    }
 }

@@ -22,7 +22,7 @@ use super::{Store, restore};
 use crate::catalog::DecisionRow;
 use crate::config::Config;
 use crate::device::Device;
-use crate::learner::checkpoint::Checkpoint;
+use crate::learner::checkpoint::{self, Checkpoint, CheckpointHead};
 use crate::learner::{Gate, Learned, Verdict};
 use crate::log::LogReaders;
 use crate::model::Weights;
@@ -88,6 +88,10 @@ pub fn restore_checkpoint(config: &Config, name: &str) -> Result<(Restored, u64)
     let store = open_stopped(config)?;
     let (checkpoints, log) = (&store.checkpoints, store.log.readers());
     let restored = checkpoints.restore(&log, name, |found| open(config, checkpoints, found).map(drop))?;
+    // Whoever restores wants what follows to be learned again, which is what history is.
+    let mut found = checkpoint::open(&checkpoints.dir().join(&restored.name))?;
+    let head = CheckpointHead { began_unix_ms: super::unix_ms(), ..found.file.head };
+    checkpoints.replace(head, |sink| std::io::copy(&mut found.payload, sink).map(drop))?;
     let behind = log.durable_end().0.saturating_sub(restored.head.position.0);
     Ok((restored, behind))
 }

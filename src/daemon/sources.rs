@@ -138,8 +138,8 @@ impl Sources {
         by: &str,
     ) -> Result<Option<PausedSource>, OperatorError> {
         // One decision at a time. Who holds what is locked for moments only: reports read it.
-        let catalog = self.0.catalog.lock();
         let names = self.0.running.lock().iter().map(|running| running.name().to_owned()).collect::<Vec<_>>();
+        let catalog = self.0.catalog.lock();
         if !names.iter().any(|name| name == source) && !self.0.held.lock().contains_key(source) {
             return Err(OperatorError::UnknownSource { asked: source.to_owned(), known: names });
         }
@@ -279,7 +279,7 @@ impl Sources {
     #[must_use]
     pub fn reports(&self) -> Vec<SourceReport> {
         let stopping = self.0.stop.load(Ordering::Acquire);
-        let held = self.0.held.lock();
+        let held = self.0.held.lock().clone();
         let report = |source: &Running| {
             let report = source.report(stopping);
             match held.get(&report.name) {

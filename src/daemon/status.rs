@@ -94,7 +94,7 @@ pub struct LearnerDocument {
     pub events_behind: u64,
     pub trained_events: u64,
     pub skipped_events: u64,
-    /// Whether the learner is at events from before the daemon's start, which are always trained on.
+    /// Whether the learner is at events from before it first began, which are always trained on.
     pub training_on_history: bool,
     pub loss: Option<f32>,
     pub average_precision: Option<f64>,

@@ -47,6 +47,6 @@ pub struct EventBatch {
     pub gap_allowed: bool,
     /// When the oldest event of the batch was produced (broker timestamp, last change of a file) or received
     /// (HTTP), milliseconds since the Unix epoch. Freshness is measured from here, and it tells history from
-    /// what happens while the daemon runs.
+    /// what happened since the learning began.
     pub origin_unix_ms: i64,
 }

@@ -6,6 +6,8 @@
 //!   | payload | payload length u64 | CRC-32C u32 of all before
 //! ```
 //!
+//! A file that begins with "EVGCKPT2" does not say when the learning began, and is read, too.
+//!
 //! A file is written beside its final name, synced and renamed, so a file with a final name is whole
 //! unless the disk damaged it; the checksum finds that. Payloads are as large as the node memory, so they
 //! are streamed both ways and never stand in memory as a whole.
@@ -25,6 +27,9 @@ pub const UNFINISHED_SUFFIX: &str = ".checkpoint.tmp";
 
 const MAGIC: &[u8; 8] = b"EVGCKPT3";
 const HEAD_BYTES: usize = 40;
+/// The form before: without when the learning began.
+const OLDER_MAGIC: &[u8; 8] = b"EVGCKPT2";
+const OLDER_HEAD_BYTES: usize = 32;
 const TAIL_BYTES: usize = 12;
 /// Bytes written and read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -59,7 +64,8 @@ pub struct CheckpointHead {
     pub history: u64,
     /// Version of the weights.
     pub model_version: u64,
-    /// When the learning that led here began, with nothing learned, Unix milliseconds.
+    /// When the learning that led here began, with nothing learned, Unix milliseconds; [`i64::MAX`] if that is not
+    /// known.
     pub began_unix_ms: i64,
 }
 
@@ -181,15 +187,24 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let damaged = |detail| CheckpointError::Damaged { path: path.to_path_buf(), detail };
     let file = File::open(path).map_err(failed)?;
     let bytes = file.metadata().map_err(failed)?.len();
-    let Some(payload_bytes) = bytes.checked_sub((HEAD_BYTES + TAIL_BYTES) as u64) else {
-        return Err(damaged(format!("{bytes} bytes are too few")));
-    };
+    let too_few = || damaged(format!("{bytes} bytes are too few"));
     let mut reader = BufReader::with_capacity(CHUNK_BYTES, file);
-    let mut head = [0; HEAD_BYTES];
-    reader.read_exact(&mut head).map_err(failed)?;
-    if !head.starts_with(MAGIC) {
-        return Err(damaged(format!("it does not begin with {}", String::from_utf8_lossy(MAGIC))));
+    let mut magic = [0; MAGIC.len()];
+    if bytes < magic.len() as u64 {
+        return Err(too_few());
     }
+    reader.read_exact(&mut magic).map_err(failed)?;
+    let head_bytes = match &magic {
+        MAGIC => HEAD_BYTES,
+        OLDER_MAGIC => OLDER_HEAD_BYTES,
+        _ => return Err(damaged(format!("it does not begin with {}", String::from_utf8_lossy(MAGIC)))),
+    };
+    let Some(payload_bytes) = bytes.checked_sub((head_bytes + TAIL_BYTES) as u64) else {
+        return Err(too_few());
+    };
+    let mut head = magic.to_vec();
+    head.resize(head_bytes, 0);
+    reader.read_exact(&mut head[MAGIC.len()..]).map_err(failed)?;
     let mut sum = crc32c::crc32c(&head);
     let mut rest = (&mut reader).take(payload_bytes);
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -210,13 +225,13 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     if length != payload_bytes {
         return Err(damaged(format!("{payload_bytes} payload bytes where {length} are announced")));
     }
-    reader.seek(SeekFrom::Start(HEAD_BYTES as u64)).map_err(failed)?;
+    reader.seek(SeekFrom::Start(head_bytes as u64)).map_err(failed)?;
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
     let head = CheckpointHead {
         position: EdgeId(word(8)),
         history: word(16),
         model_version: word(24),
-        began_unix_ms: word(32).cast_signed(),
+        began_unix_ms: if head_bytes == HEAD_BYTES { word(32).cast_signed() } else { i64::MAX },
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let file = CheckpointFile { name, head, bytes, crc32c: sum };
@@ -248,6 +263,27 @@ mod tests {
             assert!(found == payload, "{size}");
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");
+    }
+
+    #[test]
+    fn a_checkpoint_of_the_form_before_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut older = OLDER_MAGIC.to_vec();
+        [7_u64, 5, 6].iter().for_each(|word| older.extend_from_slice(&word.to_le_bytes()));
+        older.extend_from_slice(b"payload");
+        older.extend_from_slice(&7_u64.to_le_bytes());
+        older.extend_from_slice(&crc32c::crc32c(&older).to_le_bytes());
+        let path = dir.path().join(name(EdgeId(7)));
+        std::fs::write(&path, &older).unwrap();
+        let mut read = open(&path).unwrap();
+        let head =
+            CheckpointHead { position: EdgeId(7), history: 5, model_version: 6, began_unix_ms: i64::MAX };
+        assert_eq!(read.file.head, head);
+        let mut found = Vec::new();
+        read.payload.read_to_end(&mut found).unwrap();
+        assert_eq!(found, b"payload");
+        std::fs::write(&path, &older[..30]).unwrap();
+        assert!(matches!(open(&path), Err(CheckpointError::Damaged { .. })));
     }
 
     #[test]

@@ -124,8 +124,12 @@ impl Learner {
     }
 
     /// Notes how long the batch's live events took from their origin until now, when answers reflect them.
-    /// The age of history says nothing of the daemon.
+    /// The age of history says nothing of the daemon, nor does that of what was in the log at the start: much of it was
+    /// visible before.
     pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
+        if batch.first < self.found {
+            return;
+        }
         let now = unix_seconds();
         let began = self.options.began_unix_ms;
         for &origin in batch.origins_unix_ms.iter().filter(|&&origin| origin >= began) {

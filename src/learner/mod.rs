@@ -109,6 +109,8 @@ pub struct Learner {
     version: u64,
     /// One past the last record that was learned.
     learned: EdgeId,
+    /// One past the last record that was in the graph at the start.
+    found: EdgeId,
     checkpointed: EdgeId,
     checkpoint_due: Instant,
 }
@@ -150,6 +152,7 @@ impl Learner {
             helper: None,
             version: 0,
             learned: position,
+            found: shared.progress.indexed(),
             checkpointed: position,
             checkpoint_due: Instant::now() + next_checkpoint(&options, position),
             shared,
@@ -312,7 +315,6 @@ impl Learner {
     /// Writes a checkpoint if anything was learned since the last one, and tells whoever asked for one. A failure is
     /// counted and said, and tried again at the next interval: the log still has everything.
     fn checkpoint(&mut self, pulse: &dyn Fn()) {
-        self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.learned);
         // A deleted node occurs in no later event, so it is the same to every score when its pairs go.
         let deleted = std::mem::take(&mut self.deleted);
         self.bank.forget(&deleted);
@@ -320,6 +322,7 @@ impl Learner {
         self.shared.engine.states.pairs.forget(&deleted);
         let position = self.learned;
         let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
+        self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.checkpointed);
         let durable = written.map_err(|error| error.to_string()).and_then(|()| {
             let name = checkpoint::name(position);
             let learned = position > EdgeId(0);
@@ -358,9 +361,9 @@ impl Learner {
     }
 }
 
-/// How long it is from a checkpoint at `position` to the next.
-fn next_checkpoint(options: &LearnerOptions, position: EdgeId) -> Duration {
-    let soon = if position == EdgeId(0) { FIRST_CHECKPOINT } else { Duration::MAX };
+/// How long it is to the next checkpoint, where the last one is of position `last`.
+fn next_checkpoint(options: &LearnerOptions, last: EdgeId) -> Duration {
+    let soon = if last == EdgeId(0) { FIRST_CHECKPOINT } else { Duration::MAX };
     options.checkpoint_interval.min(soon)
 }
 

@@ -13,7 +13,7 @@ pub struct BatchQuality {
     pub auc: f64,
     /// Mean reciprocal rank of true destinations among random candidates, if any were ranked.
     pub mrr: Option<f64>,
-    /// Average precision of EdgeBank (unlimited memory) on the same positives and negatives.
+    /// Average precision of EdgeBank, which remembers what the graph keeps, on the same positives and negatives.
     pub baseline: f64,
 }
 

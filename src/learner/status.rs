@@ -55,7 +55,7 @@ pub struct LearnerReport {
     pub position: EdgeId,
     /// Indexed records it has not seen yet.
     pub behind: u64,
-    /// Whether the latest batch was history: produced before the daemon started.
+    /// Whether the latest batch was history: produced before the learning began.
     pub history: bool,
     /// Version of the published weights.
     pub model_version: u64,

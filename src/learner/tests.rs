@@ -344,12 +344,27 @@ fn history_is_trained_on_however_long_and_live_events_only_near_the_end() {
     // The live batches that end 20 records before the end, 10 before it and at it.
     assert_eq!((report.trained, report.skipped, report.history), (100 + 30, 70, false));
     assert_eq!(report.remembered, 200);
-    assert!(rig.shared.status.freshness_seconds().is_some_and(|(median, _)| median > 1e6));
     // Without training, history is caught up with like anything else.
     rig.restart();
     let mut learner = rig.learner(LearnerOptions { train: false, ..options });
     learner.drain();
     assert_eq!(rig.shared.status.report().skipped, 170);
+    // How old the log was at the start says nothing of the daemon; what comes after does.
+    assert_eq!(rig.shared.status.freshness_seconds(), None);
+    rig.append(some_edges(10, 2_000), STARTED);
+    learner.drain();
+    assert!(rig.shared.status.freshness_seconds().is_some_and(|(median, _)| median > 1e6));
+}
+
+#[test]
+fn the_first_checkpoint_comes_soon_and_the_others_at_the_interval() {
+    let options = |seconds| LearnerOptions {
+        checkpoint_interval: Duration::from_secs(seconds),
+        ..Rig::new().options()
+    };
+    for (interval, last, next) in [(300, 0, 10), (300, 5, 300), (2, 0, 2), (2, 5, 2)] {
+        assert_eq!(next_checkpoint(&options(interval), EdgeId(last)), Duration::from_secs(next));
+    }
 }
 
 #[test]

@@ -170,8 +170,12 @@ impl EdgeBank {
     }
 
     /// Under [`BankRule::Retained`], holds no pair any more whose latest event is before `since`. The time does not go
-    /// back. Now and then all pairs are visited: once for each time that their number doubles.
+    /// back. Now and then all pairs are visited: once for each time that their number doubles. Does nothing under other
+    /// rules.
     pub fn keep_since(&mut self, since: EventTime) {
+        if self.rule != BankRule::Retained {
+            return;
+        }
         self.window_start = self.window_start.max(since);
         if self.latest_of.len() < self.prune_at {
             return;
@@ -179,6 +183,7 @@ impl EdgeBank {
         let start = self.window_start;
         self.latest_of.retain(|_, &mut latest| latest >= start);
         self.prune_at = (2 * self.latest_of.len()).max(PRUNE_MIN);
+        self.latest_of.shrink_to(self.prune_at);
     }
 
     /// Forgets every pair that has one of `nodes`. Visits every pair.

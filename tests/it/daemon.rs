@@ -54,6 +54,41 @@ fn a_client_reads_its_own_write() {
 }
 
 #[test]
+fn what_a_restart_left_behind_is_live_and_the_past_of_a_new_beginning_is_not() {
+    let data = tempfile::tempdir().unwrap();
+    let start = Start::in_dir(data.path())
+        .set("learner.lag_events_max=1000")
+        .set("checkpoint.interval_seconds=3600")
+        .set("learner.batch_events=100");
+    let process = start.ready();
+    assert_eq!(push(&process, &visits(0, 500)).0, 200);
+    process.wait_until("learned", |status| status["learner"]["applied_position"] == 500);
+    let (code, made) = process.post("/v1/admin/checkpoints", "application/json", "").unwrap();
+    assert_eq!((code, &made["position"]), (200, &json!(500)), "{made}");
+    for part in 0..6 {
+        assert_eq!(push(&process, &visits(500 + part * 1_000, 1_000)).0, 200);
+    }
+    process.kill();
+
+    let learned = |status: &Value| status["learner"]["applied_position"] == 6_500;
+    let process = start.ready();
+    let status = process.wait_until("learned again", learned);
+    let learner = &status["learner"];
+    assert!(learner["skipped_events"].as_u64() >= Some(4_000), "{learner}");
+    assert_eq!(learner["training_on_history"], false);
+    assert_eq!(learner["event_to_visible_p50_seconds"], Value::Null, "it was visible before");
+    process.kill();
+
+    std::fs::remove_dir_all(data.path().join("checkpoints")).unwrap();
+    let process = start.ready();
+    let status = process.wait_until("learned from the beginning", learned);
+    let learner = &status["learner"];
+    assert_eq!((&learner["trained_events"], &learner["skipped_events"]), (&json!(6_500), &json!(0)));
+    assert_eq!(learner["training_on_history"], true);
+    assert!(process.terminate().success());
+}
+
+#[test]
 fn it_goes_on_where_it_stopped() {
     let data = tempfile::tempdir().unwrap();
     let start = Start::in_dir(data.path());
@@ -199,7 +234,7 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
     assert!(acknowledged > 100, "{acknowledged}");
     assert_eq!(log["records"], acknowledged, "what was answered 503 is not there");
     let checkpoints = std::fs::read_dir(data.path().join("checkpoints")).unwrap();
-    assert_eq!(checkpoints.count(), 1, "what was learned is kept");
+    assert!(checkpoints.count() >= 1, "what was learned is kept");
 }
 
 #[test]

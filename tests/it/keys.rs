@@ -69,6 +69,31 @@ fn every_route_asks_for_its_role() {
     }
 }
 
+#[test]
+fn a_key_with_a_pace_is_told_when_to_ask_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    std::fs::write(&path, format!("read slow {READER} 2/s\nread other {ADMIN}\n")).unwrap();
+    let live = Live::with(|state| state.keys = Some(Arc::new(Keys::open(&path).unwrap())));
+    let ask = |key: &str| {
+        let bearer = format!("Bearer {key}");
+        live.request("GET", "/v1/status", &[("authorization", &bearer)], b"")
+    };
+    let answers: Vec<_> = (0..30).map(|_| ask(READER)).collect();
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
+    assert!(refused.len() < 30, "none was let in");
+    let [first, ..] = refused[..] else { panic!("all were let in") };
+    assert_eq!((first.status, first.error_type().as_str()), (429, "rate_limited"));
+    assert_eq!(first.headers["retry-after"], "1");
+    assert_eq!(first.json()["details"], json!({ "limit_per_second": 2 }));
+    assert!(!first.text().contains(READER) && first.text().contains("slow"), "{}", first.text());
+    let counted = format!("evergraph_http_rejected_total{{reason=\"rate_limited\"}} {}", refused.len());
+    assert!(live.get("/metrics").text().contains(&counted), "{counted}");
+    assert_eq!(ask(ADMIN).status, 200, "another key has its own pace, or none");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(ask(READER).status, 200);
+}
+
 /// Routes that anybody may ask, whatever keys there are.
 const OPEN: [&str; 4] = ["/livez", "/readyz", "/healthz", "/metrics"];
 

@@ -39,6 +39,7 @@ mod models;
 mod observability;
 mod operate;
 mod operator;
+mod package;
 mod process;
 mod protocol_edgebank;
 mod protocol_learned;

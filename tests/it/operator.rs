@@ -96,7 +96,11 @@ fn a_checkpoint_is_written_when_it_is_asked_for_and_can_be_gone_back_to() {
 
     // What was learned first and what was learned again have one position, and neither is lost.
     assert!(restore(first).0 && restore("00000000000000000800.superseded").0);
-    assert_eq!(std::fs::read(dir.join(second)).unwrap(), whole, "that of before, by its name");
+    let back = std::fs::read(dir.join(second)).unwrap();
+    // All but when the learning began, which is now, and the checksum.
+    let same = |bytes: &[u8]| [&bytes[..32], &bytes[40..bytes.len() - 4]].concat();
+    assert!(same(&back) == same(&whole), "that of before, by its name");
+    assert!(back[32..40] != whole[32..40], "what follows is history");
     assert!(dir.join("00000000000000000800.superseded.2").exists(), "and the other one beside it");
 }
 

@@ -70,10 +70,12 @@ impl SourceContext {
         partition: i32,
         wait: Duration,
     ) -> Result<Option<i64>, NoStart> {
-        self.know_cluster(consumer, wait)?;
+        let deadline = Instant::now() + wait;
+        self.know_cluster(consumer, wait / 2)?;
         let Some(stored) = self.positions.position(&self.source, partition) else { return Ok(None) };
         let topic = self.options.topic.clone();
-        let (low, high) = consumer.fetch_watermarks(&topic, partition, wait).map_err(NoStart::NoAnswer)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let (low, high) = consumer.fetch_watermarks(&topic, partition, left).map_err(NoStart::NoAnswer)?;
         self.shared.set_high(partition, high);
         if stored > high {
             return Err(KafkaFault::TopicRecreated { topic, partition, stored, high }.into());
@@ -114,18 +116,22 @@ impl SourceContext {
         }
     }
 
-    /// Holds the cluster against the one that was read before. One that does not say which it is, is believed.
-    fn know_cluster(&self, consumer: &BaseConsumer<Self>, wait: Duration) -> Result<(), KafkaFault> {
+    /// Holds the cluster against the one that was read before. One that has no name is believed.
+    fn know_cluster(&self, consumer: &BaseConsumer<Self>, wait: Duration) -> Result<(), NoStart> {
         if self.cluster_known.load(Relaxed) {
             return Ok(());
         }
+        let asked = Instant::now();
         let Some(found) = consumer.client().fetch_cluster_id(wait) else {
+            if asked.elapsed() >= wait {
+                return Err(NoStart::NoAnswer(KafkaError::Canceled));
+            }
             tracing::debug!("the brokers do not say of which cluster they are");
             return Ok(());
         };
         let topic = self.options.topic.clone();
         match (self.options.clusters.0)(&topic, &found) {
-            Some(remembered) => Err(KafkaFault::OtherCluster { topic, remembered, found }),
+            Some(remembered) => Err(KafkaFault::OtherCluster { topic, remembered, found }.into()),
             None => {
                 self.cluster_known.store(true, Relaxed);
                 Ok(())

@@ -184,17 +184,23 @@ impl HttpTarget {
 /// What a request that got no answer came to: a connection may come back, a certificate that is not trusted stays one.
 fn after(error: &ureq::Error) -> Attempt {
     let detail = error.to_string();
-    let about_trust = match error {
-        ureq::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
-        ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => true,
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => return Attempt::NotTrusted { detail },
-        _ => false,
-    };
-    if !about_trust {
+    if matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)) {
+        return Attempt::NotTrusted { detail };
+    }
+    if !is_about_trust(error) {
         return Attempt::Again { detail, wait: None };
     }
     let advice = "is it the right daemon, and is --ca-file the certificate that vouches for it?";
     Attempt::NotTrusted { detail: format!("{detail}; {advice}") }
+}
+
+/// Whether a request failed because the other side is not believed to be who it should be.
+pub(crate) fn is_about_trust(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
+        ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => true,
+        _ => false,
+    }
 }
 
 fn beginning(text: &str) -> String {

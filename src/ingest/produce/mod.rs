@@ -16,6 +16,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use http::HttpTarget;
+pub(crate) use http::is_about_trust;
 pub use topic::TopicTarget;
 
 use super::csv::{CsvError, CsvReader};

@@ -1,0 +1,73 @@
+//! How fast somebody may ask: so many requests a second, with the requests of one second at once.
+//!
+//! This is the generic cell rate algorithm (ITU-T I.371), which keeps one moment: when the next request would be due if
+//! requests came evenly. One that comes before it by more than a second's worth is refused.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// The requests of so long may come at once.
+const BURST: Duration = Duration::from_secs(1);
+
+/// A number of requests a second that somebody keeps to.
+pub(super) struct Pace {
+    per_second: NonZeroU32,
+    due: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    pub(super) fn new(per_second: NonZeroU32) -> Self {
+        Self { per_second, due: Mutex::new(None) }
+    }
+
+    pub(super) fn per_second(&self) -> u32 {
+        self.per_second.get()
+    }
+
+    /// Takes a request that comes at `now`; whether it may. One that may not does not count.
+    pub(super) fn allows(&self, now: Instant) -> bool {
+        let interval = BURST / self.per_second.get();
+        let mut due = self.due.lock();
+        let at = due.map_or(now, |due| due.max(now));
+        let allowed = at.saturating_duration_since(now) + interval <= BURST;
+        if allowed {
+            *due = Some(at + interval);
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(pace: &Pace, at: Instant, asked: usize) -> usize {
+        (0..asked).filter(|_| pace.allows(at)).count()
+    }
+
+    #[test]
+    fn a_second_of_requests_may_come_at_once_and_no_more_than_the_pace_after() {
+        let (pace, start) = (Pace::new(NonZeroU32::new(10).unwrap()), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(allowed(&pace, at(0), 50), 10);
+        assert_eq!(allowed(&pace, at(99), 50), 0);
+        assert_eq!(allowed(&pace, at(100), 50), 1);
+        assert_eq!(allowed(&pace, at(600), 50), 5);
+        assert_eq!(allowed(&pace, at(60_000), 50), 10, "what was not asked is not saved up");
+        let every_ten_ms = (60_100..70_100).step_by(10).filter(|&ms| pace.allows(at(ms))).count();
+        assert!((99..=101).contains(&every_ten_ms), "{every_ten_ms}");
+    }
+
+    #[test]
+    fn the_slowest_and_the_fastest_pace_are_kept() {
+        let start = Instant::now();
+        let slow = Pace::new(NonZeroU32::MIN);
+        assert_eq!(allowed(&slow, start, 9), 1);
+        assert_eq!(allowed(&slow, start + Duration::from_millis(999), 9), 0);
+        assert_eq!(allowed(&slow, start + Duration::from_secs(1), 9), 1);
+        let fast = Pace::new(NonZeroU32::new(1_000_000).unwrap());
+        assert_eq!(allowed(&fast, start, 2_000_000), 1_000_000);
+    }
+}

@@ -1,0 +1,131 @@
+//! The Debian package: packed as `make package` does, installed by dpkg into a folder, upgraded, removed and purged
+//! there, with a stand-in for systemctl that writes down what it is told.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::skip::skipped;
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", told(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// The package of the binary that tests run; `None`, told on standard error, where it cannot be packed.
+fn packed(out: &Path) -> Option<PathBuf> {
+    for tool in ["dpkg-deb", "dpkg-shlibdeps"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            skipped(&format!("{tool} is not here; scripts/setup.sh package installs what packs"));
+            return None;
+        }
+    }
+    let mut pack = Command::new(file("scripts/package.sh"));
+    pack.env("DPKG_DEB_COMPRESSOR_TYPE", "none");
+    pack.args(["--binary", env!("CARGO_BIN_EXE_evergraph"), "--out"]).arg(out);
+    Some(PathBuf::from(said(&mut pack).trim()))
+}
+
+/// A root for dpkg, with a systemd that runs.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        for folder in ["var/lib/dpkg/info", "var/lib/dpkg/updates", "run/systemd/system", "stand-in"] {
+            fs::create_dir_all(machine.path(folder)).unwrap();
+        }
+        fs::write(machine.path("var/lib/dpkg/status"), "").unwrap();
+        let line = format!("#!/bin/sh\necho \"$@\" >>{}\n", machine.path("told").display());
+        fs::write(machine.path("stand-in/systemctl"), line).unwrap();
+        fs::set_permissions(machine.path("stand-in/systemctl"), fs::Permissions::from_mode(0o755)).unwrap();
+        machine
+    }
+
+    fn path(&self, inside: &str) -> PathBuf {
+        self.0.path().join(inside)
+    }
+
+    /// Runs dpkg; what systemctl was told.
+    fn dpkg(&self, arguments: &[&str]) -> Vec<String> {
+        let _ = fs::remove_file(self.path("told"));
+        let path = format!("{}:{}", self.path("stand-in").display(), std::env::var("PATH").unwrap());
+        let mut dpkg = Command::new("dpkg");
+        dpkg.arg(format!("--root={}", self.0.path().display())).env("PATH", path);
+        // Scripts run outside of the folder, which has no shell. What the package depends on is not in it either.
+        dpkg.args(["--force-script-chrootless", "--force-depends", "--force-confold"]);
+        // Small images leave documentation out.
+        dpkg.args(["--path-include=/usr/share/doc/evergraph/*"]);
+        dpkg.arg(format!("--log={}", self.path("dpkg.log").display())).args(arguments);
+        said(&mut dpkg);
+        let told = fs::read_to_string(self.path("told")).unwrap_or_default();
+        told.lines().map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn the_package_is_installed_upgraded_removed_and_purged() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(package) = packed(folder.path()) else { return };
+    let field = |name: &str| said(Command::new("dpkg-deb").arg("--field").arg(&package).arg(name));
+    assert_eq!(field("Package").trim(), "evergraph");
+    assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
+    let depends = field("Depends");
+    assert!(depends.contains("libc6 (>= ") && depends.contains("libssl"), "{depends}");
+    let listed = said(Command::new("dpkg-deb").arg("--contents").arg(&package));
+    assert!(listed.lines().all(|line| line.contains(" root/root ")), "{listed}");
+
+    if !rustix::process::geteuid().is_root() {
+        return skipped("dpkg installs as root only: the package was packed and not installed");
+    }
+    let (machine, package) = (Machine::new(), package.to_str().unwrap());
+    let first = ["daemon-reload", "enable evergraph.service", "start --no-block evergraph.service"];
+    assert_eq!(machine.dpkg(&["--install", package]), first);
+    let unit = fs::read_to_string(machine.path("usr/lib/systemd/system/evergraph.service")).unwrap();
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let words: Vec<&str> = start.split(' ').collect();
+    let [binary, "serve", "--config", settings] = words[..] else { panic!("{start}") };
+    let (binary, settings) = (machine.path(&binary[1..]), machine.path(&settings[1..]));
+    assert_eq!(fs::metadata(&binary).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(said(Command::new(&binary).arg("--version")).split(' ').next(), Some("evergraph"));
+    let mut check = Command::new(&binary);
+    check.args(["check", "--listen", "127.0.0.1:0", "--config"]).arg(&settings);
+    said(check.arg("--data").arg(machine.path("var/lib/evergraph")));
+    for part in [
+        "usr/share/bash-completion/completions/evergraph",
+        "usr/share/zsh/vendor-completions/_evergraph",
+        "usr/share/fish/vendor_completions.d/evergraph.fish",
+        "usr/share/evergraph/alerts.yml",
+        "usr/share/evergraph/dashboards/overview.json",
+        "usr/share/doc/evergraph/docs/operate.md",
+        "usr/share/doc/evergraph/docs/runbook/EvergraphBehind.md",
+        "usr/share/doc/evergraph/copyright",
+    ] {
+        assert!(fs::metadata(machine.path(part)).unwrap().len() > 0, "{part}");
+    }
+
+    let mine = "[output]\nlevel = \"warn\"\n";
+    fs::write(&settings, mine).unwrap();
+    let again = ["daemon-reload", "try-restart --no-block evergraph.service"];
+    assert_eq!(machine.dpkg(&["--install", package]), again);
+    assert_eq!(fs::read_to_string(&settings).unwrap(), mine, "settings are their owner's");
+    fs::create_dir_all(machine.path("var/lib/evergraph/log")).unwrap();
+    let told = machine.dpkg(&["--remove", "evergraph"]);
+    assert_eq!(told, ["disable --now evergraph.service", "daemon-reload"]);
+    assert!(!binary.exists() && settings.exists());
+    assert_eq!(machine.dpkg(&["--install", package]), first, "it comes back as it was");
+    machine.dpkg(&["--remove", "evergraph"]);
+    machine.dpkg(&["--purge", "evergraph"]);
+    assert!(!settings.exists());
+    assert!(machine.path("var/lib/evergraph/log").exists(), "events are never removed");
+}
