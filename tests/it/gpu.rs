@@ -6,7 +6,11 @@
 //! sizes, for tools under which a card is slow.
 
 mod cache;
+mod joined;
 mod layers;
+mod learning;
+mod linear;
+mod memory;
 mod played;
 mod rows;
 mod sample;
