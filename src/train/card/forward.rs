@@ -76,7 +76,7 @@ impl<'a> Pass<'a> {
         let [y, shares, attended] = self.attend(&fresh, &u)?;
         let [summed, normed, moments] = self.normalize(&attended, &query)?;
         let [merged, embeddings] = self.merge(&normed, &query)?;
-        let (ends, linked, logits) = self.link(&embeddings)?;
+        let [sources, destinations, linked, logits] = self.link(&embeddings)?;
         let (mut d_logits, mut loss) = (room(self.place, self.batch.pairs)?, room(self.place, 1)?);
         link_loss(self.place, &logits, &mut d_logits, &mut loss)?;
         Ok(Forward {
@@ -95,7 +95,7 @@ impl<'a> Pass<'a> {
             normed,
             moments,
             merged,
-            ends,
+            ends: [sources, destinations],
             linked,
             logits,
             d_logits,
@@ -262,10 +262,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Embeddings of the pairs' ends, the inside of the link predictor, and the logits.
-    fn link(
-        &self,
-        embeddings: &CudaBuffer<f32>,
-    ) -> Result<([CudaBuffer<f32>; 2], CudaBuffer<f32>, CudaBuffer<f32>), CudaError> {
+    fn link(&self, embeddings: &CudaBuffer<f32>) -> Result<[CudaBuffer<f32>; 4], CudaError> {
         let (place, batch, w, width) = (self.place, self.batch, self.weights, self.sizes.embedding);
         let (mut linked, dense) = (room(place, batch.pairs * width)?, Layout::dense(width));
         let mut end = |number: usize, put: Put| {
@@ -282,12 +279,12 @@ impl<'a> Pass<'a> {
             add_rows(place, part, batch.pairs, put, (&mut linked, dense))?;
             Ok::<_, CudaError>(rows)
         };
-        let ends = [end(0, Put::REPLACE)?, end(1, Put::ADD.rectified())?];
+        let (sources, destinations) = (end(0, Put::REPLACE)?, end(1, Put::ADD.rectified())?);
         let mut logits = room(place, batch.pairs)?;
         let (sizes, bias) = (LinearSizes::new([batch.pairs, width, 1]), Some(&w.link_b_b));
         let into = (&mut logits, Layout::dense(1));
         linear_forward(place, sizes, (&linked, dense), (&w.link_w_b, dense), bias, Put::REPLACE, into)?;
-        Ok((ends, linked, logits))
+        Ok([sources, destinations, linked, logits])
     }
 }
 
