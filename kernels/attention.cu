@@ -5,7 +5,7 @@
 //
 // attention_forward_H_C: u [Q, H padded] -> y [S, H padded], weights a [S, H K]. attention_backward_H_C: dy [S, H
 // padded] -> du [S, H padded] by seed, dx [S K, columns]. The matrix products around them (q, u, out and their
-// gradients) are a library's. slots, edge_slots u32 and deltas f32 are [S K], slot NO_ROW is empty; f is dropout's
+// gradients) are those of linear.cu. slots, edge_slots u32 and deltas f32 [S K], slot NO_ROW is empty; f is dropout's
 // factor. Columns of u, y and dy beyond the width are zero. A seed without an occupied slot gets zeros.
 //
 // H heads in {1, 2, 4}, and 32 C >= padded columns with C in {4, 8, 12, 16}, H C <= 32: what a lane holds stays in

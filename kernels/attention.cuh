@@ -6,7 +6,7 @@
 #define EVERGRAPH_ATTENTION_CUH
 
 #include "math.cuh"
-#include "rng.cuh"
+#include "mask.cuh"
 
 #define NO_ROW 0xFFFFFFFFu
 // Slots per seed at most: a lane keeps the score of one slot.
@@ -44,22 +44,6 @@ struct SlotSource {
 
     FN u64 query(u64 seed) const { return min64(queries == nullptr ? seed : queries[seed], query_rows - 1); }
     FN u64 edge_row(u64 at) const { return edge_slots == nullptr ? at : edge_slots[at]; }
-};
-
-// Dropout of attention weights: a weight stays and counts `keep` times unless the 16 bits drawn for it are below
-// `drop`.
-struct Mask {
-    u64 prefix;
-    u32 drop;
-    float keep;
-
-    FN float factor(u64 index) const {
-        if (drop == 0) {
-            return 1.0f;
-        }
-        u64 random = rng_absorb(prefix, index / 4) >> (16 * (index % 4));
-        return (random & 0xFFFF) < drop ? 0.0f : keep;
-    }
 };
 
 // This lane's columns of the row in slot `at`, one that is occupied.

@@ -6,10 +6,15 @@
 //! sizes, for tools under which a card is slow.
 
 mod cache;
+mod joined;
 mod layers;
+mod learning;
+mod linear;
+mod memory;
 mod played;
 mod rows;
 mod sample;
+mod train;
 
 use std::sync::{Arc, OnceLock};
 

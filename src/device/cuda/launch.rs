@@ -77,7 +77,7 @@ pub(super) fn product(operation: &'static str, what: &str, sizes: &[usize]) -> R
 }
 
 /// Words of the largest argument: a struct of some addresses and sizes, by value.
-const VALUE_WORDS: usize = 10;
+const VALUE_WORDS: usize = 16;
 
 /// A kernel that is about to be asked for.
 pub(super) struct Launch<'a> {
@@ -116,6 +116,18 @@ impl<'a> Launch<'a> {
     pub(super) fn reading_from<T: Pod>(&mut self, buffer: &'a CudaBuffer<T>, first: usize) -> Address {
         let Address(begin) = self.reading(buffer);
         Address(begin + (first * size_of::<T>()) as u64)
+    }
+
+    /// A buffer that the kernel reads from value `first` on; the caller sees to it that it stays inside.
+    pub(super) fn reads_from<T: Pod>(mut self, buffer: &'a CudaBuffer<T>, first: usize) -> Self {
+        let address = self.reading_from(buffer, first);
+        self.number(address)
+    }
+
+    /// A buffer that the kernel writes from value `first` on, likewise.
+    pub(super) fn writes_from<T: Pod>(mut self, buffer: &'a mut CudaBuffer<T>, first: usize) -> Self {
+        let Address(begin) = self.writing(buffer);
+        self.number(Address(begin + (first * size_of::<T>()) as u64))
     }
 
     /// Where a buffer is that the kernel writes through a struct.

@@ -1,7 +1,7 @@
 //! What kernels take by value or find in memory, as this side writes it: a twin in Rust of each struct of `kernels/`,
 //! field by field, and of each number that both sides have to know.
 //!
-//! [`TWINS`] and [`CONSTANTS`] say all of it as data. `tests/it/kernels_host/twins.rs` has a C++ compiler print the
+//! [`all`] and [`CONSTANTS`] say all of it as data. `tests/it/kernels_host/twins.rs` has a C++ compiler print the
 //! same of the kernels' own headers, and compares: no size and no offset is kept by hand. A twin has no padding, so
 //! every byte of it is a field that both sides name.
 
@@ -35,7 +35,7 @@ kinds! {
     'i': i64;
     'f': f32;
     'p': Address;
-    's': NodeBlocks;
+    's': NodeBlocks, RowPart;
 }
 
 impl<T: Field, const N: usize> Field for [T; N] {
@@ -62,8 +62,8 @@ macro_rules! twins {
             pub struct $name { $($(#[$field_doc])* pub $field: $kind),* }
         )*
 
-        /// All twins.
-        pub const TWINS: &[Twin] = &[$(Twin {
+        /// All of this file.
+        pub(super) const TWINS: &[Twin] = &[$(Twin {
             name: stringify!($name),
             bytes: size_of::<$name>(),
             fields: &[$((
@@ -74,6 +74,18 @@ macro_rules! twins {
             )),*],
         }),*];
     };
+}
+
+mod layers;
+
+pub use layers::{
+    AdamStep, AttentionShape, Events, MailFeatures, Mask, NodeTable, Product, RowPart, RowParts, RowUsers,
+    SlotColumns, SlotSource,
+};
+
+/// All twins.
+pub fn all() -> impl Iterator<Item = &'static Twin> {
+    [TWINS, layers::TWINS].into_iter().flatten()
 }
 
 twins! {
@@ -210,86 +222,6 @@ twins! {
         unused: u32,
     }
 
-    /// Sizes of temporal attention.
-    AttentionShape {
-        /// Seeds.
-        seeds: u32,
-        /// Slots per seed.
-        slots: u32,
-        /// Heads.
-        heads: u32,
-        /// Columns of a node row.
-        node: u32,
-        /// Columns of an edge row.
-        edge: u32,
-        /// Columns of an encoded time.
-        time: u32,
-        /// All three, up to a multiple of 16.
-        padded: u32,
-    }
-
-    /// Where attention reads rows.
-    SlotSource {
-        /// `u32` per seed, or null.
-        queries: Address,
-        /// `u32` per slot.
-        slots: Address,
-        /// `u32` per slot, or null.
-        edge_slots: Address,
-        /// Rows of `f32`.
-        nodes: Address,
-        /// Rows of `f32`.
-        edges: Address,
-        /// `f32` per slot.
-        deltas: Address,
-        /// Frequencies.
-        w: Address,
-        /// Phases.
-        b: Address,
-        /// Rows of u.
-        query_rows: u32,
-        /// Rows of nodes.
-        node_rows: u32,
-        /// Rows of edges.
-        edge_rows: u32,
-        /// 0.
-        unused: u32,
-    }
-
-    /// Dropout of attention weights.
-    Mask {
-        /// State of the random numbers after the first words of their key.
-        prefix: u64,
-        /// Of 65,536 weights so many are dropped.
-        drop: u32,
-        /// What a weight that stays counts.
-        keep: f32,
-    }
-
-    /// Which columns of a slot's row get a gradient.
-    SlotColumns {
-        /// All of the node row, or 0.
-        node: u32,
-        /// All of the encoding, or 0.
-        time: u32,
-    }
-
-    /// Numbers that are the same for every weight of a step of Adam.
-    AdamStep {
-        /// Decay of the first moment.
-        beta1: f32,
-        /// Decay of the second.
-        beta2: f32,
-        /// `lr / (1 - beta1^t)`.
-        size: f32,
-        /// `sqrt(1 - beta2^t)`.
-        root: f32,
-        /// Added to the root.
-        eps: f32,
-        /// `1 - lr * decay`.
-        shrink: f32,
-    }
-
     /// Eight entries of the row cache's table.
     RowCacheBucket {
         /// Which rows.
@@ -335,6 +267,14 @@ constants! {
     SLOTS_MAX = 32;
     /// Rows that are summed before sums are.
     PIECE_ROWS = 64;
+    /// The same of the gradients of a linear layer.
+    PRODUCT_PIECE_ROWS = 512;
+    /// Rows and columns of a tile of a product.
+    PRODUCT_TILE = 64;
+    /// Tables that a row may be made of.
+    ROW_PARTS = 4;
+    /// Values that are squared and summed together.
+    SQUARES_PIECE = 4096;
     /// Ids that a block of `row_cache.cu` looks up together.
     ROW_CACHE_TILE = 256;
 }

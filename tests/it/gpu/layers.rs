@@ -18,7 +18,7 @@ use crate::kernels_host::nn::{Inputs, moved_by_adam, twin_fuses};
 const TOLERANCE: f64 = 1e-4;
 
 #[track_caller]
-fn agree(found: &CudaBuffer<f32>, expected: impl IntoIterator<Item = f64>, what: &str) {
+pub fn agree(found: &CudaBuffer<f32>, expected: impl IntoIterator<Item = f64>, what: &str) {
     let (found, expected): (Vec<f32>, Vec<f64>) =
         (found.copy_to_host().unwrap(), expected.into_iter().collect());
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -29,25 +29,25 @@ fn agree(found: &CudaBuffer<f32>, expected: impl IntoIterator<Item = f64>, what:
     }
 }
 
-fn wide(values: &[f32]) -> impl Iterator<Item = f64> {
+pub fn wide(values: &[f32]) -> impl Iterator<Item = f64> {
     values.iter().map(|value| f64::from(*value))
 }
 
 /// Buffers of one card, for tests.
 #[derive(Clone, Copy)]
-struct On<'a>(&'a Cuda);
+pub struct On<'a>(pub &'a Cuda);
 
 impl<'a> On<'a> {
-    fn place(self) -> Place<'a> {
+    pub fn place(self) -> Place<'a> {
         (self.0, self.0.compute())
     }
 
-    fn copy<T: bytemuck::Pod>(self, values: &[T]) -> CudaBuffer<T> {
+    pub fn copy<T: bytemuck::Pod>(self, values: &[T]) -> CudaBuffer<T> {
         CudaBuffer::from_slice(self.0, self.0.compute(), values, "a test").unwrap()
     }
 
     /// What is no number: whatever is not written shows.
-    fn room(self, len: usize) -> CudaBuffer<f32> {
+    pub fn room(self, len: usize) -> CudaBuffer<f32> {
         self.copy(&vec![f32::NAN; len])
     }
 }

@@ -12,7 +12,11 @@
 #include "../../../kernels/gather_rows.cu"
 #include "../../../kernels/gru.cu"
 #include "../../../kernels/ingest.cu"
+#include "../../../kernels/joined.cu"
 #include "../../../kernels/layer_norm.cu"
+#include "../../../kernels/linear.cu"
+#include "../../../kernels/loss.cu"
+#include "../../../kernels/memory.cu"
 #include "../../../kernels/pieces.cu"
 #include "../../../kernels/row_cache.cu"
 #include "../../../kernels/sample.cu"
@@ -64,9 +68,13 @@ static const std::vector<Kernel> kernels = {
     KERNEL(ingest), KERNEL(row_cache_find), KERNEL(row_cache_misses),
     ATTENTION(1, 4), ATTENTION(1, 8), ATTENTION(1, 12), ATTENTION(1, 16), ATTENTION(2, 4),
     ATTENTION(2, 8), ATTENTION(2, 12), ATTENTION(2, 16), ATTENTION(4, 4), ATTENTION(4, 8),
-    KERNEL(gru_forward), KERNEL(gru_backward), KERNEL(adam), KERNEL(sum_pieces),
+    KERNEL(gru_forward), KERNEL(gru_backward), KERNEL(adam), KERNEL(adam_bounded), KERNEL(sum_pieces),
     KERNEL(layer_norm_forward), KERNEL(layer_norm_parameters), KERNEL(layer_norm_backward),
     KERNEL(time_encode), KERNEL(time_backward),
+    KERNEL(linear_forward), KERNEL(linear_input), KERNEL(linear_weights), KERNEL(linear_bias),
+    KERNEL(join_rows), KERNEL(add_rows), KERNEL(spread_rows), KERNEL(relu_backward), KERNEL(drop_out),
+    KERNEL(link_loss), KERNEL(squares), KERNEL(bound_norm),
+    KERNEL(message_rows), KERNEL(fresh_rows), KERNEL(remember_rows), KERNEL(post_messages),
 };
 
 static void take(void* to, size_t bytes) {

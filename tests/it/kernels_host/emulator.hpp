@@ -27,6 +27,7 @@
 
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
 struct Dimensions { unsigned x = 1, y = 1, z = 1; };
 
 static Dimensions threadIdx, blockIdx, blockDim, gridDim;

@@ -1,6 +1,6 @@
-//! Layers on a card, each kernel with its launcher: attention over slots, the element-wise part of a GRU cell, layer
-//! normalization, the time encoding, Adam. The twins are the files of the same names under `nn/cpu`; the matrix
-//! products around them are a library's and not here.
+//! Layers on a card, each kernel with its launcher: linear layers, attention over slots, the element-wise part of a GRU
+//! cell, layer normalization, the time encoding, rows joined and spread, the loss and the bound of the gradients' norm,
+//! Adam, and the memory of nodes. The twins are under `nn/cpu` and `model`.
 //!
 //! What is computed element by element has the processor's bits; sums run in another order, and agree to rounding.
 //! Sums over rows are made in two steps: partial sums by a kernel of the layer, then [`sum_pieces`].
@@ -10,15 +10,25 @@
 mod adam;
 mod attention;
 mod gru;
+mod joined;
 mod layer_norm;
+mod layout;
+mod linear;
+mod loss;
+mod memory;
 mod pieces;
 mod time_encoding;
 
-pub use adam::adam;
+pub use adam::{adam, adam_bounded};
 pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
 pub use gru::{gru_backward, gru_forward};
+pub use joined::{Part, Users, add_rows, drop_out, join_rows, relu_backward, spread_rows};
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
-pub use pieces::{pieces_of, sum_pieces};
+pub use layout::{Layout, Matrix, MatrixMut, Put};
+pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
+pub use loss::{bound_norm, link_loss, squares, squares_pieces};
+pub use memory::{BatchEnds, CardMemory, Messages};
+pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
 pub use time_encoding::{time_backward, time_encode};
 
 use super::context::Cuda;
@@ -29,7 +39,11 @@ use super::stream::Stream;
 pub(super) const ADAM: &[Entry] = adam::ENTRIES;
 pub(super) const ATTENTION: &[Entry] = attention::ENTRIES;
 pub(super) const GRU: &[Entry] = gru::ENTRIES;
+pub(super) const JOINED: &[Entry] = joined::ENTRIES;
 pub(super) const LAYER_NORM: &[Entry] = layer_norm::ENTRIES;
+pub(super) const LINEAR: &[Entry] = linear::ENTRIES;
+pub(super) const LOSS: &[Entry] = loss::ENTRIES;
+pub(super) const MEMORY: &[Entry] = memory::ENTRIES;
 pub(super) const PIECES: &[Entry] = pieces::ENTRIES;
 pub(super) const TIME_ENCODING: &[Entry] = time_encoding::ENTRIES;
 

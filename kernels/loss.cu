@@ -1,0 +1,78 @@
+// What a step learns from, and how far it goes. The twins are src/nn/cpu/loss.rs and, for the bound, src/train/step.rs.
+//
+//   link_loss    loss = mean over positives of l(x, 1) + mean over negatives of l(x, 0)
+//                l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))       d = (sigmoid(x) - t) / pairs
+//   squares      partials[p] = sum over piece p of SQUARES_PIECE values of v^2
+//   bound_norm   bound = [norm, factor]     norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
+//                                           the norm or the loss is not finite: adam_bounded then leaves all as it is
+//
+// link_loss: logits and d f32 [2 pairs], positives first; loss f32 [1]. squares: values f32 [count]; partials f64,
+// count / SQUARES_PIECE rounded up. bound_norm: bound f32 [2]; loss f32 [1]. Everything is computed in 64 bits, as by
+// the processor, and stays on the card: the host reads norm and loss when it likes to.
+//
+// Launch: blocks of 256 threads, exactly. link_loss and bound_norm: one block does it all, since there are some
+// thousand logits and some hundred partial sums; bound by the latency of exp and ln in 64 bits, 2 pairs / 256 times one
+// after the other. squares: a block to a piece, any grid; 4 bytes read per value, bound by memory.
+//
+// Additions run in an order that follows from the sizes alone: the same result at every launch.
+//
+// Registers by NVRTC 13.0, sm_80/sm_90: bound_norm 26/26, link_loss 40/40, squares 28/24. No spills.
+// Not verified on a GPU.
+#include "sums.cuh"
+
+// Values that a block squares and sums.
+#define SQUARES_PIECE 4096u
+
+extern "C" __global__ void __launch_bounds__(256) link_loss(const float* logits, u64 pairs, float* d, float* loss) {
+    if (blockIdx.x != 0) {
+        return;
+    }
+    double happened = 0.0, made_up = 0.0, share = 1.0 / (double)pairs;
+    for (u64 i = threadIdx.x; i < 2 * pairs; i += SUM_THREADS) {
+        double x = (double)logits[i], target = i < pairs ? 1.0 : 0.0;
+        double one = (x < 0.0 ? 0.0 : x) - x * target + log1p(exp(-fabs(x)));
+        put(d + i, (float)((1.0 / (1.0 + exp(-x)) - target) * share));
+        if (i < pairs) {
+            happened += one;
+        } else {
+            made_up += one;
+        }
+    }
+    happened = block_sum(happened);
+    made_up = block_sum(made_up);
+    if (threadIdx.x == 0) {
+        put(loss, ADD((float)(happened / (double)pairs), (float)(made_up / (double)pairs)));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) squares(const float* values, u64 count, double* partials) {
+    u64 pieces = (count + SQUARES_PIECE - 1) / SQUARES_PIECE;
+    for (u64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+        u64 end = min64(count, (piece + 1) * SQUARES_PIECE);
+        double sum = 0.0;
+        for (u64 i = piece * SQUARES_PIECE + threadIdx.x; i < end; i += SUM_THREADS) {
+            sum += (double)values[i] * (double)values[i];
+        }
+        sum = block_sum(sum);
+        if (threadIdx.x == 0) {
+            put(partials + piece, sum);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) bound_norm(const double* partials, u64 pieces, float most,
+                                                             const float* loss, float* bound) {
+    if (blockIdx.x != 0) {
+        return;
+    }
+    double sum = 0.0;
+    for (u64 piece = threadIdx.x; piece < pieces; piece += SUM_THREADS) {
+        sum += partials[piece];
+    }
+    float norm = (float)sqrt(block_sum(sum));
+    if (threadIdx.x == 0) {
+        bool sound = is_finite(norm) && is_finite(*loss);
+        put(bound, norm);
+        put(bound + 1, !sound ? 0.0f : norm > most ? most / norm : 1.0f);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a step learns from, and how far it goes, as `kernels/loss.cu`, which has the formulas. Nothing here waits: the
+//! bound of the gradients' norm is applied on the card, by [`adam_bounded`](super::adam_bounded).
+
+#![allow(unsafe_code)]
+
+use super::{Place, grid};
+use crate::device::cuda::error::CudaError;
+use crate::device::cuda::launch::{Grid, Launch, hold, takes};
+use crate::device::cuda::memory::CudaBuffer;
+use crate::device::cuda::module::Entry;
+use crate::device::cuda::twins::{Address, SQUARES_PIECE};
+
+pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
+    // logits, pairs, d, loss.
+    Entry { name: "link_loss", parameters: takes![Address, u64, Address, Address] },
+    // values, count, partials.
+    Entry { name: "squares", parameters: takes![Address, u64, Address] },
+    // partials, pieces, most, loss, bound.
+    Entry { name: "bound_norm", parameters: takes![Address, u64, f32, Address, Address] },
+];
+
+const THREADS: u32 = 256;
+
+/// `loss`, one value: the mean cross-entropy of the first half of `logits`, which happened, plus that of the second,
+/// which was made up; `d`, as long as `logits`, becomes the gradient. Does not wait.
+///
+/// # Errors
+/// No logits or an odd number of them, lengths that differ, a buffer of another stream, or the driver's.
+pub fn link_loss(
+    (cuda, stream): Place<'_>,
+    logits: &CudaBuffer<f32>,
+    d: &mut CudaBuffer<f32>,
+    loss: &mut CudaBuffer<f32>,
+) -> Result<(), CudaError> {
+    let operation = "a loss";
+    let pairs = logits.len() / 2;
+    if pairs == 0 || logits.len() != 2 * pairs {
+        let mismatch = format!("{} logits are not two of each pair", logits.len());
+        return Err(CudaError::Arguments { operation, mismatch });
+    }
+    hold(operation, &[("gradients", d.len(), logits.len()), ("the loss", loss.len(), 1)])?;
+    let launch = Launch::new(cuda, stream, operation).reads(logits).number(pairs as u64);
+    let launch = launch.writes(d).writes(loss);
+    let grid = Grid { blocks: 1, threads: THREADS };
+    // SAFETY: there are as many logits and gradients as the kernel goes through, and a loss.
+    unsafe { launch.run("link_loss", grid, || format!("{pairs} pairs")) }
+}
+
+/// Pieces that so many values are squared and summed by.
+#[must_use]
+pub fn squares_pieces(count: usize) -> usize {
+    count.div_ceil(SQUARES_PIECE as usize)
+}
+
+/// Sums of the squares of `values`: one for each of their [`squares_pieces`], from number `first` of `partials` on. Does
+/// not wait.
+///
+/// # Errors
+/// Too little room, a buffer of another stream, or the driver's.
+pub fn squares(
+    (cuda, stream): Place<'_>,
+    values: &CudaBuffer<f32>,
+    (partials, first): (&mut CudaBuffer<f64>, usize),
+) -> Result<(), CudaError> {
+    let operation = "sums of squares";
+    let pieces = squares_pieces(values.len());
+    hold(operation, &[("partial sums", partials.len(), first.saturating_add(pieces))])?;
+    if pieces == 0 {
+        return Ok(());
+    }
+    let count = values.len() as u64;
+    let launch = Launch::new(cuda, stream, operation).reads(values).number(count);
+    let launch = launch.writes_from(partials, first);
+    let grid = grid(cuda, pieces as u64 * u64::from(THREADS), THREADS);
+    // SAFETY: every piece has a sum, and the kernel reads no further than the values go.
+    unsafe { launch.run("squares", grid, || format!("{count} values")) }
+}
+
+/// `bound`, two values: the norm of everything whose squares are summed in `partials`, and the factor that keeps it
+/// from being more than `most`; 0 where norm or `loss` is not finite. Does not wait.
+///
+/// # Errors
+/// As for [`squares`].
+pub fn bound_norm(
+    (cuda, stream): Place<'_>,
+    partials: &CudaBuffer<f64>,
+    most: f32,
+    loss: &CudaBuffer<f32>,
+    bound: &mut CudaBuffer<f32>,
+) -> Result<(), CudaError> {
+    let operation = "bounding gradients";
+    hold(operation, &[("the loss", loss.len(), 1), ("norm and factor", bound.len(), 2)])?;
+    let pieces = partials.len() as u64;
+    let launch = Launch::new(cuda, stream, operation).reads(partials).number(pieces).number(most);
+    let launch = launch.reads(loss).writes(bound);
+    let grid = Grid { blocks: 1, threads: THREADS };
+    // SAFETY: the kernel reads the partial sums and the loss, and writes two values.
+    unsafe { launch.run("bound_norm", grid, || format!("{pieces} partial sums")) }
+}

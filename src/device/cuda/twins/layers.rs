@@ -1,0 +1,203 @@
+//! Twins of what layers take: sizes, where rows are, and how a step goes.
+
+use std::mem::offset_of;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{Address, Field, Twin};
+use crate::device::rng;
+
+twins! {
+    /// Sizes of temporal attention.
+    AttentionShape {
+        /// Seeds.
+        seeds: u32,
+        /// Slots per seed.
+        slots: u32,
+        /// Heads.
+        heads: u32,
+        /// Columns of a node row.
+        node: u32,
+        /// Columns of an edge row.
+        edge: u32,
+        /// Columns of an encoded time.
+        time: u32,
+        /// All three, up to a multiple of 16.
+        padded: u32,
+    }
+
+    /// Where attention reads rows.
+    SlotSource {
+        /// `u32` per seed, or null.
+        queries: Address,
+        /// `u32` per slot.
+        slots: Address,
+        /// `u32` per slot, or null.
+        edge_slots: Address,
+        /// Rows of `f32`.
+        nodes: Address,
+        /// Rows of `f32`.
+        edges: Address,
+        /// `f32` per slot.
+        deltas: Address,
+        /// Frequencies.
+        w: Address,
+        /// Phases.
+        b: Address,
+        /// Rows of u.
+        query_rows: u32,
+        /// Rows of nodes.
+        node_rows: u32,
+        /// Rows of edges.
+        edge_rows: u32,
+        /// 0.
+        unused: u32,
+    }
+
+    /// Dropout of attention weights.
+    Mask {
+        /// State of the random numbers after the first words of their key.
+        prefix: u64,
+        /// Of 65,536 weights so many are dropped.
+        drop: u32,
+        /// What a weight that stays counts.
+        keep: f32,
+    }
+
+    /// Which columns of a slot's row get a gradient.
+    SlotColumns {
+        /// All of the node row, or 0.
+        node: u32,
+        /// All of the encoding, or 0.
+        time: u32,
+    }
+
+    /// Numbers that are the same for every weight of a step of Adam.
+    AdamStep {
+        /// Decay of the first moment.
+        beta1: f32,
+        /// Decay of the second.
+        beta2: f32,
+        /// `lr / (1 - beta1^t)`.
+        size: f32,
+        /// `sqrt(1 - beta2^t)`.
+        root: f32,
+        /// Added to the root.
+        eps: f32,
+        /// `1 - lr * decay`.
+        shrink: f32,
+    }
+
+    /// Products of matrices of one shape.
+    Product {
+        /// Of the result.
+        rows: u32,
+        /// Of the result.
+        columns: u32,
+        /// What is summed over.
+        inner: u32,
+        /// How many products.
+        parts: u32,
+        /// Distance of rows on the left.
+        left_stride: u64,
+        /// On the right.
+        right_stride: u64,
+        /// Of the result.
+        out_stride: u64,
+        /// Distance of parts on the left.
+        left_step: u64,
+        /// On the right.
+        right_step: u64,
+        /// Of the result.
+        out_step: u64,
+        /// Times which a product counts.
+        scale: f32,
+        /// What happens with it, in bits.
+        into: u32,
+    }
+
+    /// Some columns of rows that are joined.
+    RowPart {
+        /// Rows of `f32`.
+        table: Address,
+        /// `u32` per row of the result, or null.
+        list: Address,
+        /// Distance of the table's rows.
+        stride: u64,
+        /// How many it has.
+        rows: u32,
+        /// Values of a row.
+        columns: u32,
+    }
+
+    /// All columns of rows that are joined.
+    RowParts {
+        /// From the left; without columns: none.
+        parts: [RowPart; 4],
+    }
+
+    /// Who reads each row of a table.
+    RowUsers {
+        /// `u32` per row, and one behind.
+        starts: Address,
+        /// `u32` each.
+        places: Address,
+        /// How many places.
+        count: u32,
+        /// What places are below.
+        rows: u32,
+    }
+
+    /// Memory and mailbox of nodes.
+    NodeTable {
+        /// Rows of `f32`.
+        memory: Address,
+        /// Rows of `f32`.
+        mails: Address,
+        /// `i64` each.
+        updated: Address,
+        /// `i64` each.
+        mail_times: Address,
+        /// How many.
+        nodes: u64,
+        /// Values of a row.
+        width: u32,
+        /// 0.
+        unused: u32,
+    }
+
+    /// Events of a batch.
+    Events {
+        /// `u32` each.
+        src: Address,
+        /// `u32` each.
+        dst: Address,
+        /// `i64` each.
+        times: Address,
+        /// How many.
+        count: u32,
+        /// 0.
+        unused: u32,
+    }
+
+    /// Features of the edges of messages.
+    MailFeatures {
+        /// Rows of `f32`.
+        table: Address,
+        /// `u32` per message.
+        rows: Address,
+        /// Rows of the table.
+        count: u32,
+        /// Values of a row.
+        columns: u32,
+    }
+}
+
+impl Mask {
+    /// The mask of dropout with probability `p` under a key: the one that the tape draws.
+    #[must_use]
+    pub fn new(p: f32, key: [u64; 3]) -> Self {
+        let drop = (f64::from(p) * 65_536.0).round().clamp(0.0, 65_535.0);
+        Self { prefix: rng::prefix(key), drop: drop as u32, keep: (65_536.0 / (65_536.0 - drop)) as f32 }
+    }
+}

@@ -1,0 +1,168 @@
+//! Rows joined and spread on a card, and what is done to them value by value: bit for bit, but for sums.
+
+use evergraph::device::cuda::layers::{
+    Layout, Part, Put, Users, add_rows, drop_out, join_rows, relu_backward, spread_rows,
+};
+use evergraph::device::cuda::twins::Mask;
+
+use super::layers::{On, agree, wide};
+use super::{Draws, card};
+use crate::kernels_host::nn::Inputs;
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn rows_of_several_tables_are_joined_on_a_card() {
+    let cuda = card();
+    let on = On(&cuda);
+    let mut draws = Draws::new(1);
+    for (count, widths) in [(1, [1, 0, 0, 0]), (70, [33, 100, 0, 5]), (9, [100, 172, 40, 1])] {
+        let tables: Vec<Vec<f32>> = widths.iter().map(|width| draws.floats(6 * width, 1.0)).collect();
+        // The first by a list with rows that there are not, the second row by row, the third the same row always.
+        let list: Vec<u32> = (0..count)
+            .map(|i| match draws.below(8) {
+                0 => u32::MAX,
+                1 if i % 2 == 0 => 6,
+                row => row as u32 % 6,
+            })
+            .collect();
+        let (on_tables, on_list) =
+            (tables.iter().map(|table| on.copy(table)).collect::<Vec<_>>(), on.copy(&list));
+        let part = |p: usize| Part {
+            table: (&on_tables[p], Layout::dense(widths[p])),
+            shape: [6, widths[p]],
+            list: None,
+        };
+        let same = Layout { first: 2 * widths[2], stride: 0, step: 0 };
+        let parts = [
+            Part { list: Some(&on_list), ..part(0) },
+            part(1),
+            Part { table: (&on_tables[2], same), shape: [count, widths[2]], ..part(2) },
+            Part { list: Some(&on_list), ..part(3) },
+        ];
+        let (columns, stride) = (widths.iter().sum::<usize>(), widths.iter().sum::<usize>() + 3);
+        let mut out = on.room(count * stride + 2);
+        let layout = Layout { first: 2, stride, step: 0 };
+        join_rows(on.place(), &parts, count, (&mut out, layout)).unwrap();
+        let row_of = |p: usize, i: usize| match p {
+            0 | 3 => (list[i] as usize).min(6),
+            1 => i.min(6),
+            _ => 2,
+        };
+        let mut expected = vec![f32::NAN; count * stride + 2];
+        for i in 0..count {
+            let mut at = 2 + i * stride;
+            for (p, width) in widths.into_iter().enumerate() {
+                let row = tables[p].chunks(width.max(1)).nth(row_of(p, i));
+                let zeros = vec![0.0; width];
+                expected[at..at + width].copy_from_slice(row.unwrap_or(&zeros));
+                at += width;
+            }
+        }
+        assert_eq!(bits(&out.copy_to_host().unwrap()), bits(&expected), "{count} rows of {columns}");
+    }
+    let (table, mut out) = (on.copy(&[1.0_f32; 11]), on.room(12));
+    let part = Part { table: (&table, Layout::dense(4)), shape: [3, 4], list: None };
+    let error = join_rows(on.place(), &[part], 3, (&mut out, Layout::dense(4))).unwrap_err().to_string();
+    assert!(error.contains("the table: 11 values, and 12 are needed"), "{error}");
+    let part = Part { shape: [2, 4], ..part };
+    let error = join_rows(on.place(), &[part; 5], 1, (&mut out, Layout::dense(20))).unwrap_err().to_string();
+    assert!(error.contains("results: 12 values, and 20 are needed"), "{error}");
+    let part = Part { shape: [2, 2], ..part };
+    let error = join_rows(on.place(), &[part; 5], 1, (&mut out, Layout::dense(20))).unwrap_err().to_string();
+    assert!(error.contains("tables: 4 values, and 5 are needed"), "{error}");
+    let short = on.copy(&[0_u32; 2]);
+    let part = Part { list: Some(&short), ..part };
+    let error = add_rows(on.place(), part, 3, Put::ADD, (&mut out, Layout::dense(4))).unwrap_err();
+    assert!(error.to_string().contains("the list of rows: 2 values"), "{error}");
+}
+
+#[test]
+fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
+    let cuda = card();
+    let on = On(&cuda);
+    let mut draws = Draws::new(2);
+    for (rows, readers, cols) in [(1, 1, 1), (13, 90, 33), (50, 20, 100), (3, 400, 5)] {
+        let index: Vec<u32> = (0..readers).map(|_| draws.below(rows) as u32).collect();
+        let (table, x) = (draws.floats(rows * cols, 1.0), draws.floats(readers * cols, 1.0));
+        let d = draws.floats(readers * cols, 1.0);
+        let inputs = Inputs::new(&[("x", cols, &x), ("table", cols, &table)]);
+        let (value, gradients) = inputs.run(&d, &["x", "table"], |tape, parameters| {
+            let [x, table] = ["x", "table"].map(|name| tape.param(parameters.find(name).unwrap()));
+            let sum = tape.add_gathered(x, table, index.clone().into());
+            tape.relu(sum)
+        });
+        let (on_table, on_index) = (on.copy(&table), on.copy(&index));
+        let part =
+            Part { table: (&on_table, Layout::dense(cols)), shape: [rows, cols], list: Some(&on_index) };
+        let (mut out, layout) = (on.copy(&x), Layout::dense(cols));
+        add_rows(on.place(), part, readers, Put::ADD.rectified(), (&mut out, layout)).unwrap();
+        assert_eq!(bits(&out.copy_to_host().unwrap()), bits(&value), "{readers} rows of {cols} added");
+        let mut back = on.copy(&d);
+        relu_backward(on.place(), &mut back, &out).unwrap();
+        assert_eq!(bits(&back.copy_to_host().unwrap()), bits(&gradients[0]), "the rectifier's gradient");
+        let mut copied = on.room(readers * cols);
+        add_rows(on.place(), part, readers, Put::REPLACE, (&mut copied, layout)).unwrap();
+        let plain: Vec<f32> =
+            index.iter().flat_map(|&row| table[row as usize * cols..][..cols].to_vec()).collect();
+        assert_eq!(bits(&copied.copy_to_host().unwrap()), bits(&plain), "{readers} rows of {cols} copied");
+
+        let users = Users::new(on.place(), &index, rows).unwrap();
+        let mut dx = on.room(rows * cols);
+        spread_rows(on.place(), &users, cols, (&back, layout), true, (&mut dx, layout)).unwrap();
+        agree(&dx, wide(&gradients[1]), "gradient of the table");
+        spread_rows(on.place(), &users, cols, (&back, layout), false, (&mut dx, layout)).unwrap();
+        agree(&dx, wide(&gradients[1]).map(|sum| 2.0 * sum), "the same, added");
+        let error = spread_rows(on.place(), &users, cols + 1, (&back, layout), true, (&mut dx, layout));
+        assert!(error.unwrap_err().to_string().contains("overlap") || rows == 1, "too many columns");
+        let mut short = on.room(readers * cols - 1);
+        let error = relu_backward(on.place(), &mut short, &out).unwrap_err().to_string();
+        assert!(error.contains("gradients: "), "{error}");
+    }
+}
+
+#[test]
+fn gradients_of_empty_slots_go_nowhere_and_rows_without_users_get_zeros() {
+    let cuda = card();
+    let on = On(&cuda);
+    let users = Users::new(on.place(), &[2, u32::MAX, 0, 2], 4).unwrap();
+    // Two columns of rows of three.
+    let d = on.copy(&[1.0_f32, 2.0, 9.0, 3.0, 4.0, 9.0, 5.0, 6.0, 9.0, 7.0, 8.0, 9.0]);
+    let mut dx = on.copy(&[-1.0_f32; 4 * 3]);
+    let (from, layout) = (Layout { first: 0, stride: 3, step: 0 }, Layout { first: 1, stride: 3, step: 0 });
+    spread_rows(on.place(), &users, 2, (&d, from), true, (&mut dx, layout)).unwrap();
+    let found = dx.copy_to_host().unwrap();
+    assert_eq!(found, [-1.0, 5.0, 6.0, -1.0, 0.0, 0.0, -1.0, 8.0, 10.0, -1.0, 0.0, 0.0]);
+    let error = Users::new(on.place(), &[1, 4], 4).err().unwrap().to_string();
+    assert!(error.contains("row 4 of a table with 4 rows"), "{error}");
+    let nobody = Users::new(on.place(), &[], 2).unwrap();
+    let mut dx = on.copy(&[7.0_f32; 4]);
+    let none = on.copy::<f32>(&[]);
+    spread_rows(on.place(), &nobody, 2, (&none, from), true, (&mut dx, Layout::dense(2))).unwrap();
+    assert_eq!(dx.copy_to_host().unwrap(), [0.0; 4]);
+}
+
+#[test]
+fn values_are_dropped_on_a_card_bit_for_bit_as_on_the_tape() {
+    let cuda = card();
+    let on = On(&cuda);
+    let mut draws = Draws::new(3);
+    for (count, p) in [(1, 0.5), (1_003, 0.1), (130, 0.9)] {
+        let (x, d) = (draws.floats(count, 1.0), draws.floats(count, 1.0));
+        let key = [draws.word(), draws.word(), draws.word()];
+        let inputs = Inputs::new(&[("x", 1, &x)]);
+        let (value, gradients) = inputs.run(&d, &["x"], |tape, parameters| {
+            let x = tape.param(parameters.find("x").unwrap());
+            tape.dropout(x, p, key)
+        });
+        let (mut x, mut d) = (on.copy(&x), on.copy(&d));
+        drop_out(on.place(), Mask::new(p, key), &mut x, count).unwrap();
+        drop_out(on.place(), Mask::new(p, key), &mut d, count).unwrap();
+        assert_eq!(bits(&x.copy_to_host().unwrap()), bits(&value), "{count} values, {p}");
+        assert_eq!(bits(&d.copy_to_host().unwrap()), bits(&gradients[0]), "{count} gradients, {p}");
+        let error = drop_out(on.place(), Mask::new(p, key), &mut x, count + 1).unwrap_err().to_string();
+        assert!(error.contains(&format!("values: {count} values")), "{error}");
+    }
+}
