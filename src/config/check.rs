@@ -108,6 +108,8 @@ impl Config {
             rate,
             "must be a positive number",
         );
+        let nice = self.learner.nice;
+        faults.require(nice <= 19, "learner.nice", nice, "must be at most 19");
         let types = self.model.edge_types;
         let allowed = "must be at least 0 and at most 65535: the log numbers no more types";
         faults.require(types <= usize::from(u16::MAX), "model.edge_types", types, allowed);
@@ -308,6 +310,7 @@ mod tests {
             ("api.request_timeout_ms", "0", "at least 1"),
             ("api.concurrent_requests_max", "10001", "at most 10000"),
             ("learner.rank_candidates", "0", "at least 1"),
+            ("learner.nice", "20", "at most 19"),
             ("learner.batch_wait_ms", "18446744073709551615", "at most 86400000"),
             ("ingest.kafka.batch_wait_ms", "86400001", "at most 86400000"),
             ("learner.quality_window_batches", "0", "at least 1"),

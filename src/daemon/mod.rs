@@ -269,6 +269,7 @@ fn open_learner(
         replay: config.replay_options(),
         seed: learner.seed,
         threads: learner.threads,
+        nice: u8::try_from(learner.nice).unwrap_or(19),
         checkpoint_dir: store.checkpoints.dir().to_path_buf(),
         checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
     };

@@ -19,6 +19,7 @@ mod feed;
 pub mod gate;
 mod measure;
 mod options;
+mod priority;
 mod publish;
 mod quality;
 mod replay;
@@ -144,7 +145,7 @@ impl Learner {
             bank: EdgeBank::new(rule),
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
-            threads: Arc::new(step_threads(options.threads)?),
+            threads: Arc::new(step_threads(options.threads, options.nice)?),
             prepared: PreparedBatch::default(),
             replayed: PreparedBatch::default(),
             sampled: false,
@@ -231,6 +232,7 @@ impl Learner {
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
         let _closing = asked::Closing(self.shared.status.clone());
+        priority::stand_back(self.options.nice);
         self.helper = Some(Helper::new());
         while !stop.load(Ordering::Acquire) {
             pulse();
@@ -369,10 +371,11 @@ fn next_checkpoint(options: &LearnerOptions, last: EdgeId) -> Duration {
 
 /// Threads of the learner's own. In a pool shared with queries, a small query would wait behind the pieces
 /// of a step.
-fn step_threads(wanted: usize) -> Result<rayon::ThreadPool, LearnerError> {
+fn step_threads(wanted: usize, nice: u8) -> Result<rayon::ThreadPool, LearnerError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if wanted > 0 { wanted } else { cores.div_ceil(2).max(2).min(cores) };
     let name = |i| format!("learner-{i}");
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name);
+    let pool = pool.start_handler(move |_| priority::stand_back(nice)).build();
     pool.map_err(|source| LearnerError::Threads { threads, source })
 }

@@ -38,6 +38,8 @@ pub struct LearnerOptions {
     pub seed: u64,
     /// Threads that compute steps, apart from those of queries; 0 is half of the cores, two at least.
     pub threads: usize,
+    /// How far these stand back behind other threads: a nice value, 0 to 19.
+    pub nice: u8,
     /// Folder of the checkpoints.
     pub checkpoint_dir: PathBuf,
     /// Time between two checkpoints.

@@ -120,6 +120,7 @@ impl Rig {
             replay: ReplayOptions::default(),
             seed: 3,
             threads: 2,
+            nice: 0,
             checkpoint_dir: self.folder.path().to_path_buf(),
             checkpoint_interval: Duration::from_secs(3600),
         }
