@@ -91,9 +91,8 @@ impl Config {
         let requests = self.api.concurrent_requests_max;
         let few = requests <= CONCURRENT_REQUESTS_MAX;
         faults.require(few, "api.concurrent_requests_max", requests, "must be at most 10000");
-        let connections = self.api.connections_max;
-        let few = connections <= CONNECTIONS_MAX;
-        faults.require(few, "api.connections_max", connections, "must be at most 1000000");
+        let (connections, allowed) = (self.api.connections_max, "must be at most 1000000");
+        faults.require(connections <= CONNECTIONS_MAX, "api.connections_max", connections, allowed);
         let dropout = self.model.dropout;
         faults.require(
             (0.0..1.0).contains(&dropout),

@@ -12,8 +12,8 @@
 //! Memory, mailbox and weights stay on the card. The host knows which message waits for whom, since that follows from
 //! the events alone.
 //!
-//! Limits: TGN with attention, GRU and last messages, without node features and types of edges; 1, 2 or 4 heads and what
-//! else the kernels of attention ask for. Buffers of a step come from the driver's pool at every step, zeroed.
+//! Limits: TGN with attention, GRU and last messages, without node features and types of edges; 1, 2 or 4 heads and
+//! what else the kernels of attention ask for. Buffers of a step come from the driver's pool at every step, zeroed.
 //!
 //! Not verified on a GPU; the steps are compared with the processor's on a card that the processor plays.
 

@@ -1,4 +1,4 @@
-//! [`Upload`]: what a step reads of a prepared batch, on the card: which map_or(&[][..], |rows| rows.data()) stand where, time differences, rows of
+//! [`Upload`]: what a step reads of a prepared batch, on the card: which rows stand where, time differences, rows of
 //! edges. All of it follows from the batch and from which messages wait.
 
 use hashbrown::HashMap;

@@ -102,8 +102,8 @@ impl CardWeights {
         self.steps
     }
 
-    /// Asks for a step of Adam by the gradients at hand, their norm `most` at most; none happens where that or `loss` is
-    /// not finite. Does not wait.
+    /// Asks for a step of Adam by the gradients at hand, their norm `most` at most; none happens where that or `loss`
+    /// is not finite. Does not wait.
     ///
     /// # Errors
     /// The card's.

@@ -52,8 +52,8 @@ pub fn squares_pieces(count: usize) -> usize {
     count.div_ceil(SQUARES_PIECE as usize)
 }
 
-/// Sums of the squares of `values`: one for each of their [`squares_pieces`], from number `first` of `partials` on. Does
-/// not wait.
+/// Sums of the squares of `values`: one for each of their [`squares_pieces`], from number `first` of `partials` on.
+/// Does not wait.
 ///
 /// # Errors
 /// Too little room, a buffer of another stream, or the driver's.

@@ -1,5 +1,5 @@
-//! [`CardMemory`]: memory and mailbox of a TGN on a card, as `kernels/memory.cu`, which has the formulas and the order of
-//! a step.
+//! [`CardMemory`]: memory and mailbox of a TGN on a card, as `kernels/memory.cu`, which has the formulas and the order
+//! of a step.
 //!
 //! Which nodes have a mail, and which event of a batch is a node's last, follows from the events alone: the host knows,
 //! and says so. What depends on values is decided on the card: a row that is not finite is refused there.
@@ -241,8 +241,8 @@ impl CardMemory {
         unsafe { launch.run("remember_rows", rows_grid(cuda, count), || format!("{count} nodes")) }
     }
 
-    /// The mail of each of `nodes`, distinct, becomes the memory row of the other end of event `last` of the batch, with
-    /// its time. Does not wait.
+    /// The mail of each of `nodes`, distinct, becomes the memory row of the other end of event `last` of the batch,
+    /// with its time. Does not wait.
     ///
     /// # Errors
     /// As for [`messages`](Self::messages).
