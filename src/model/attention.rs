@@ -14,7 +14,7 @@ use super::link::MergeParams;
 use crate::nn::{ParamId, Tape, TemporalAttention, TimeEncoder, Var};
 
 /// Keeps a layer norm's denominator away from 0.
-pub(super) const LAYER_NORM_EPSILON: f32 = 1e-5;
+pub(crate) const LAYER_NORM_EPSILON: f32 = 1e-5;
 
 /// The projections of the attention, without biases on its inputs.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@
 //! Reads no storage: a pass computes on what was sampled and gathered before it, and cannot fail.
 //! Knows nothing of losses, optimizers, protocols or requests.
 
-mod attention;
+pub(crate) mod attention;
 mod builder;
 mod choice;
 pub mod dysat;

@@ -26,6 +26,16 @@ impl Default for AdamOptions {
     }
 }
 
+impl AdamOptions {
+    /// What step `number`, from 1, works with: the learning rate over what the mean of gradients lacks, the root of
+    /// what the mean of squares lacks, and what a weight is multiplied by.
+    pub(crate) fn of_step(&self, number: u64) -> [f32; 3] {
+        let left = |beta: f32| 1.0 - f64::from(beta).powf(number as f64);
+        let size = (f64::from(self.learning_rate) / left(self.beta1)) as f32;
+        [size, left(self.beta2).sqrt() as f32, 1.0 - self.learning_rate * self.weight_decay]
+    }
+}
+
 /// Adam (Kingma and Ba), with decoupled weight decay if asked for. Holds two moments per parameter.
 #[derive(Clone, Debug)]
 pub struct Adam {
@@ -58,15 +68,8 @@ impl Adam {
         assert_eq!(parameters.len(), self.first.len(), "Adam was made for other parameters");
         self.steps += 1;
         let o = self.options;
-        let left = |beta: f32| 1.0 - f64::from(beta).powf(self.steps as f64);
-        let step = cpu::Step {
-            beta1: o.beta1,
-            beta2: o.beta2,
-            size: (f64::from(o.learning_rate) / left(o.beta1)) as f32,
-            root: left(o.beta2).sqrt() as f32,
-            eps: o.eps,
-            shrink: 1.0 - o.learning_rate * o.weight_decay,
-        };
+        let [size, root, shrink] = o.of_step(self.steps);
+        let step = cpu::Step { beta1: o.beta1, beta2: o.beta2, size, root, eps: o.eps, shrink };
         let moments = self.first.iter_mut().zip(&mut self.second);
         for ((w, g), (m, v)) in parameters.tensors_mut().iter_mut().zip(gradients.tensors()).zip(moments) {
             assert_eq!(w.shape(), g.shape(), "Adam: a weight and its gradient");

@@ -11,7 +11,7 @@ use crate::nn::{Gradients, Mode, Tape, Var};
 /// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
 /// thousands of steps; without a bound, one strange event would all but stop learning for that long. On the
 /// UCI messages half of all norms are below 0.8 and none reaches 5, so ordinary streams are not touched.
-const GRADIENT_NORM_MAX: f32 = 5.0;
+pub(super) const GRADIENT_NORM_MAX: f32 = 5.0;
 
 /// What a forward pass leaves on the tape.
 pub(super) struct Forward {

@@ -10,9 +10,7 @@ use crate::device::cuda::layers::{
 };
 use crate::device::cuda::twins::Mask;
 use crate::device::cuda::{CudaBuffer, CudaError};
-
-/// Keeps a layer norm's denominator away from 0; the same as in `model::attention`.
-const LAYER_NORM_EPSILON: f32 = 1e-5;
+use crate::model::attention::LAYER_NORM_EPSILON;
 
 /// What every layer of a pass needs.
 #[derive(Clone, Copy)]

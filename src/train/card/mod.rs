@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::step::GRADIENT_NORM_MAX;
 use super::{PreparedBatch, StepMode, StepReport, TrainError, TrainerOptions};
 use crate::device::Device;
 use crate::device::cuda::layers::{
@@ -40,9 +41,6 @@ use crate::nn::TimeEncoder;
 use forward::{Forward, Pass};
 use upload::Upload;
 use weights::{CardWeights, Learned};
-
-/// Gradients of a larger norm are scaled down to it; the same as in `step`, which says why.
-const GRADIENT_NORM_MAX: f32 = 5.0;
 
 /// A step on a card that did not do what it should.
 #[derive(Debug, Error)]

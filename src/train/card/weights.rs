@@ -142,16 +142,10 @@ impl CardWeights {
     }
 }
 
-/// The numbers of step `number`, from 1, as the optimizer of `nn` has them.
-fn adam_step(number: u64, rate: f32) -> AdamStep {
-    let AdamOptions { beta1, beta2, eps, weight_decay, .. } = AdamOptions::default();
-    let left = |beta: f32| 1.0 - f64::from(beta).powf(number as f64);
-    AdamStep {
-        beta1,
-        beta2,
-        size: (f64::from(rate) / left(beta1)) as f32,
-        root: left(beta2).sqrt() as f32,
-        eps,
-        shrink: 1.0 - rate * weight_decay,
-    }
+/// The numbers of step `number`, from 1.
+fn adam_step(number: u64, learning_rate: f32) -> AdamStep {
+    let options = AdamOptions { learning_rate, ..AdamOptions::default() };
+    let AdamOptions { beta1, beta2, eps, .. } = options;
+    let [size, root, shrink] = options.of_step(number);
+    AdamStep { beta1, beta2, size, root, eps, shrink }
 }
