@@ -7,7 +7,6 @@
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
-pub mod card;
 pub mod edgebank;
 pub mod evaluate;
 pub mod historical;

@@ -114,7 +114,9 @@ impl Trainer {
         let options = TrainerOptions { seed: tables::read_u64(input)?, ..options };
         let steps = tables::read_u64(input)?;
         let weights: Vec<u8> = tables::read_table(input)?;
-        let model = Model::with_parameters(options.model, &Parameters::from_bytes(device, &weights)?)?;
+        options.model.check_device(device)?;
+        let parameters = Parameters::from_bytes(&Device::Cpu, &weights)?;
+        let model = Model::with_parameters(options.model, &parameters)?.to(device);
         let mut adam = new_adam(&options, device, &model);
         let moments: Vec<u8> = tables::read_table(input)?;
         adam.load_bytes(&model.parameters, &moments)?;

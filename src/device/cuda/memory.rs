@@ -12,6 +12,8 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr;
 
 use bytemuck::Pod;
 
@@ -30,9 +32,10 @@ const UNIT_BYTES: usize = 256;
 pub struct CudaBuffer<T: Pod> {
     address: u64,
     len: usize,
+    capacity: usize,
     stream: Stream,
     in_order: bool,
-    _share: Reservation,
+    share: Reservation,
     kind: PhantomData<T>,
 }
 
@@ -70,8 +73,8 @@ impl<T: Pod> CudaBuffer<T> {
         Ok(buffer)
     }
 
-    /// Memory whose bytes are whatever they were. Private: whoever calls it writes all of them first.
-    fn room(cuda: &Cuda, stream: &Stream, len: usize, operation: &'static str) -> Result<Self, CudaError> {
+    /// Memory whose bytes are whatever they were: whoever calls it writes all of them first.
+    pub(super) fn room(cuda: &Cuda, stream: &Stream, len: usize, operation: &'static str) -> Result<Self, CudaError> {
         if !stream.driver().is(cuda.driver()) {
             let mismatch = format!("{stream} is not of cuda:{}", cuda.card().ordinal);
             return Err(CudaError::Arguments { operation, mismatch });
@@ -97,7 +100,8 @@ impl<T: Pod> CudaBuffer<T> {
                 other => other,
             }
         })?;
-        Ok(Self { address, len, stream: stream.clone(), in_order, _share: share, kind: PhantomData })
+        let stream = stream.clone();
+        Ok(Self { address, len, capacity: len, stream, in_order, share, kind: PhantomData })
     }
 
     /// Number of values.
@@ -112,10 +116,30 @@ impl<T: Pod> CudaBuffer<T> {
         self.len == 0
     }
 
+    /// How many values it can show.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Shows the first `len` values of the memory, whatever they hold; at most the [`capacity`](Self::capacity).
+    pub(super) fn show(&mut self, len: usize) {
+        self.len = len.min(self.capacity);
+    }
+
     /// The stream in whose order everything happens to it.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// The same memory as values of another type: `len` of them, or as many as there is room for.
+    pub(super) fn cast<U: Pod>(self, len: usize) -> CudaBuffer<U> {
+        let buffer = ManuallyDrop::new(self);
+        let capacity = buffer.capacity * size_of::<T>() / size_of::<U>();
+        // SAFETY: each part is moved out once, and what they were moved out of is not dropped.
+        let (stream, share) = unsafe { (ptr::read(&raw const buffer.stream), ptr::read(&raw const buffer.share)) };
+        let (address, in_order) = (buffer.address, buffer.in_order);
+        CudaBuffer { address, len: len.min(capacity), capacity, stream, in_order, share, kind: PhantomData }
     }
 
     /// From now on it belongs to `stream`, which waits for what was asked of the old one so far.
@@ -233,13 +257,23 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// The driver's.
     pub fn copy_to_host(&self) -> Result<Vec<T>, CudaError> {
+        self.copy_front_to_host(self.len)
+    }
+
+    /// The same of the first `len` values.
+    ///
+    /// # Errors
+    /// More than there are, or the driver's.
+    pub fn copy_front_to_host(&self, len: usize) -> Result<Vec<T>, CudaError> {
         let operation = "copying from the card";
-        let mut values = vec![T::zeroed(); self.len];
-        if self.is_empty() {
+        hold(operation, &[("the buffer", self.len, len)])?;
+        let mut values = vec![T::zeroed(); len];
+        if len == 0 {
             return Ok(values);
         }
+        let bytes = len * size_of::<T>();
         // SAFETY: both sides have these bytes; the copy is over, one way or another, before `values` is read or freed.
-        let copied = unsafe { self.queue().download(self.address, values.as_mut_ptr().cast(), self.bytes()) };
+        let copied = unsafe { self.queue().download(self.address, values.as_mut_ptr().cast(), bytes) };
         let done = self.stream.synchronize();
         copied.during(operation, || self.sizes())?;
         done?;

@@ -47,6 +47,7 @@ pub mod sample;
 pub mod seeds;
 mod stream;
 pub mod twins;
+mod work;
 
 pub use arena::{Arena, PinnedSlice};
 pub use budget::MemoryUse;
@@ -61,3 +62,4 @@ pub use nvrtc::{Compiled, version as nvrtc_version};
 pub use pages::TierOptions;
 pub use player::Player;
 pub use stream::{Event, Stream};
+pub use work::{CudaWork, Lent};
