@@ -93,7 +93,7 @@ impl Pass<'_> {
         bias(place, [pairs, 1], d, &mut gradients.link_b_b)?;
         let mut d_linked = room(place, pairs * width)?;
         linear_input(place, sizes, (d, one), (&w.link_w_b, dense), Put::REPLACE, (&mut d_linked, dense))?;
-        relu_backward(place, &mut d_linked, &done.linked)?;
+        relu_backward(place, &mut d_linked, &done.linked, pairs * width)?;
         bias(place, [pairs, width], &d_linked, &mut gradients.link_b_a)?;
         let mut d_embeddings = room(place, batch.seeds * width)?;
         let mut partial = Partial::new(place, pairs, gradients.link_w_a.len())?;
@@ -129,7 +129,7 @@ impl Pass<'_> {
         bias(place, [rows, width], &d_embeddings, &mut gradients.merge_b_b)?;
         let mut d_merged = room(place, rows * width)?;
         linear_input(place, sizes, d, (&w.merge_w_b, dense), Put::REPLACE, (&mut d_merged, dense))?;
-        relu_backward(place, &mut d_merged, &done.merged)?;
+        relu_backward(place, &mut d_merged, &done.merged, rows * width)?;
         bias(place, [rows, width], &d_merged, &mut gradients.merge_b_a)?;
 
         let mut partial = Partial::new(place, rows, gradients.merge_w_a.len())?;
