@@ -58,6 +58,7 @@ pub const SOURCES: &[Source] = texts! {
     "adam.cu" => layers::ADAM,
     "attention.cu" => layers::ATTENTION,
     "distinct.cu" => distinct::ENTRIES,
+    "elementwise.cu" => layers::ELEMENTWISE,
     "gather_rows.cu" => rows::ENTRIES,
     "gru.cu" => layers::GRU,
     "ingest.cu" => graph::ENTRIES,

@@ -101,7 +101,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
         add_rows(on.place(), part, readers, Put::ADD.rectified(), (&mut out, layout)).unwrap();
         assert_eq!(bits(&out.copy_to_host().unwrap()), bits(&value), "{readers} rows of {cols} added");
         let mut back = on.copy(&d);
-        relu_backward(on.place(), &mut back, &out).unwrap();
+        relu_backward(on.place(), &mut back, &out, readers * cols).unwrap();
         assert_eq!(bits(&back.copy_to_host().unwrap()), bits(&gradients[0]), "the rectifier's gradient");
         let mut copied = on.room(readers * cols);
         add_rows(on.place(), part, readers, Put::REPLACE, (&mut copied, layout)).unwrap();
@@ -118,7 +118,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
         let error = spread_rows(on.place(), &users, cols + 1, (&back, layout), true, (&mut dx, layout));
         assert!(error.unwrap_err().to_string().contains("overlap") || rows == 1, "too many columns");
         let mut short = on.room(readers * cols - 1);
-        let error = relu_backward(on.place(), &mut short, &out).unwrap_err().to_string();
+        let error = relu_backward(on.place(), &mut short, &out, readers * cols).unwrap_err().to_string();
         assert!(error.contains("gradients: "), "{error}");
     }
 }

@@ -9,6 +9,7 @@
 #include "../../../kernels/adam.cu"
 #include "../../../kernels/attention.cu"
 #include "../../../kernels/distinct.cu"
+#include "../../../kernels/elementwise.cu"
 #include "../../../kernels/gather_rows.cu"
 #include "../../../kernels/gru.cu"
 #include "../../../kernels/ingest.cu"
@@ -73,7 +74,9 @@ static const std::vector<Kernel> kernels = {
     KERNEL(time_encode), KERNEL(time_backward),
     KERNEL(linear_forward), KERNEL(linear_input), KERNEL(linear_weights), KERNEL(linear_bias),
     KERNEL(join_rows), KERNEL(add_rows), KERNEL(spread_rows), KERNEL(relu_backward), KERNEL(drop_out),
-    KERNEL(link_loss), KERNEL(squares), KERNEL(bound_norm),
+    KERNEL(add_values), KERNEL(accumulate), KERNEL(multiply_values), KERNEL(scale_values), KERNEL(relu),
+    KERNEL(gelu), KERNEL(gelu_backward), KERNEL(rnn), KERNEL(rnn_backward),
+    KERNEL(link_loss), KERNEL(bce), KERNEL(bce_backward), KERNEL(squares), KERNEL(bound_norm),
     KERNEL(message_rows), KERNEL(fresh_rows), KERNEL(remember_rows), KERNEL(post_messages),
 };
 

@@ -217,7 +217,7 @@ pub fn spread_rows(
     unsafe { launch.run("spread_rows", grid, || format!("{rows} rows of {columns}")) }
 }
 
-/// Clears `d` where `result` is not positive; both are equally long. Does not wait.
+/// Clears the first `count` of `d` where `result` is not positive. Does not wait.
 ///
 /// # Errors
 /// As for [`join_rows`].
@@ -225,10 +225,10 @@ pub fn relu_backward(
     (cuda, stream): Place<'_>,
     d: &mut CudaBuffer<f32>,
     result: &CudaBuffer<f32>,
+    count: usize,
 ) -> Result<(), CudaError> {
     let operation = "a rectifier backward";
-    let count = d.len();
-    hold(operation, &[("results", result.len(), count), ("gradients", count, result.len())])?;
+    hold(operation, &[("results", result.len(), count), ("gradients", d.len(), count)])?;
     if count == 0 {
         return Ok(());
     }

@@ -9,6 +9,7 @@
 
 mod adam;
 mod attention;
+mod elementwise;
 mod gru;
 mod joined;
 mod layer_norm;
@@ -21,12 +22,16 @@ mod time_encoding;
 
 pub use adam::{adam, adam_bounded};
 pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
+pub use elementwise::{
+    accumulate, accumulate_from, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
+    scale_in_place,
+};
 pub use gru::{gru_backward, gru_forward};
 pub use joined::{Part, Users, add_rows, drop_out, join_rows, relu_backward, spread_rows};
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
 pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
-pub use loss::{bound_norm, link_loss, squares, squares_pieces};
+pub use loss::{bce, bce_backward, bound_norm, link_loss, squares, squares_pieces};
 pub use memory::{BatchEnds, CardMemory, Messages};
 pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
 pub use time_encoding::{time_backward, time_encode};
@@ -38,6 +43,7 @@ use super::stream::Stream;
 
 pub(super) const ADAM: &[Entry] = adam::ENTRIES;
 pub(super) const ATTENTION: &[Entry] = attention::ENTRIES;
+pub(super) const ELEMENTWISE: &[Entry] = elementwise::ENTRIES;
 pub(super) const GRU: &[Entry] = gru::ENTRIES;
 pub(super) const JOINED: &[Entry] = joined::ENTRIES;
 pub(super) const LAYER_NORM: &[Entry] = layer_norm::ENTRIES;
