@@ -13,6 +13,7 @@ pub mod historical;
 mod look;
 pub mod lookahead;
 mod negative;
+mod placed;
 pub mod popularity;
 mod prepare;
 pub mod protocol;

@@ -71,7 +71,7 @@ impl Trainer {
     /// Writes everything that a later [`Self::load`] needs to go on bit for bit.
     ///
     /// # Errors
-    /// What `out` reports.
+    /// What `out` reports, or the card's, if one computes.
     pub fn save(&self, out: &mut impl Write) -> std::io::Result<()> {
         tables::write_u64(out, MAGIC)?;
         tables::write_table(out, self.options.model.name().as_bytes())?;
@@ -80,8 +80,11 @@ impl Trainer {
         tables::write_u64(out, self.options.seed)?;
         tables::write_u64(out, self.steps)?;
         let parameters = &self.model.parameters;
-        tables::write_table(out, &parameters.to_bytes().map_err(Error::other)?)?;
-        tables::write_table(out, &self.adam.to_bytes(parameters).map_err(Error::other)?)?;
+        let weights = parameters.to_bytes().map_err(Error::other)?;
+        let moments = self.adam.to_bytes(parameters).map_err(Error::other)?;
+        self.device.check().map_err(Error::other)?;
+        tables::write_table(out, &weights)?;
+        tables::write_table(out, &moments)?;
         self.state.write(out)
     }
 

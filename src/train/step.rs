@@ -191,7 +191,7 @@ impl Trainer {
         [loss, logits].into_iter().for_each(|tensor| pool.give(tensor));
         let learned = self.learned(asked, report.loss);
         report.phases.optimizer = clock_of_optimizer;
-        report.phases.wait = lap(&mut clock);
+        report.phases.settle = lap(&mut clock);
         self.device.check()?;
         Ok(learned)
     }

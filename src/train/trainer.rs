@@ -17,6 +17,7 @@
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use super::placed::Placed;
 use super::prepare::PreparedBatch;
 use super::schedule::Schedule;
 use crate::device::Device;
@@ -91,7 +92,7 @@ pub struct PhaseSeconds {
     /// Changing the weights.
     pub optimizer: f64,
     /// Reading the results. A card computes until then: there the three phases before are the time that asking takes.
-    pub wait: f64,
+    pub settle: f64,
     /// Writing memory and messages.
     pub memory: f64,
 }
@@ -198,6 +199,8 @@ pub struct Trainer {
     pub(super) gradients: Gradients,
     /// For steps that prepare their batch themselves.
     pub(super) batch: PreparedBatch,
+    /// Published weights on the card, if one computes.
+    pub(super) placed: Placed,
     /// Locked only so that scoring without a state change can take `&self`.
     pub(super) scratch: Mutex<Scratch>,
 }
@@ -234,8 +237,9 @@ impl Trainer {
         steps: u64,
     ) -> Self {
         let gradients = Gradients::new(device, &model.parameters);
-        let (batch, scratch) = (PreparedBatch::default(), Mutex::default());
-        Self { options, device: device.clone(), model, adam, state, steps, gradients, batch, scratch }
+        let (batch, placed, scratch) = (PreparedBatch::default(), Placed::default(), Mutex::default());
+        let device = device.clone();
+        Self { options, device, model, adam, state, steps, gradients, batch, placed, scratch }
     }
 
     /// What the trainer is made of.
@@ -311,9 +315,13 @@ impl Trainer {
     }
 
     /// The weights as they are now, on the processor; their version is the number of steps taken. Waits for a card.
-    #[must_use]
-    pub fn weights(&self) -> Weights {
-        Weights::of(&self.model.to(&Device::Cpu), self.steps)
+    ///
+    /// # Errors
+    /// The card's, if one computes.
+    pub fn weights(&self) -> Result<Weights, TrainError> {
+        let model = self.model.to(&Device::Cpu);
+        self.device.check()?;
+        Ok(Weights::of(&model, self.steps))
     }
 
     /// Goes on computing on the processor, with `weights`, the memory that is there and an optimizer without history:

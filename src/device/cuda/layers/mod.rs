@@ -17,6 +17,7 @@ mod layout;
 mod linear;
 mod loss;
 mod memory;
+mod pending;
 mod pieces;
 mod time_encoding;
 
@@ -33,6 +34,7 @@ pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
 pub use loss::{bce, bce_backward, bound_norm, link_loss, squares, squares_pieces};
 pub use memory::{BatchEnds, CardMemory, Messages};
+pub use pending::*;
 pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
 pub use time_encoding::{time_backward, time_encode};
 
