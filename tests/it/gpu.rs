@@ -14,6 +14,7 @@ mod memory;
 mod played;
 mod rows;
 mod sample;
+mod staging;
 mod train;
 
 use std::sync::{Arc, OnceLock};

@@ -233,13 +233,23 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// The driver's.
     pub fn copy_to_host(&self) -> Result<Vec<T>, CudaError> {
+        self.copy_front_to_host(self.len)
+    }
+
+    /// A copy of the first `len` values in memory of the host. Waits until it is made.
+    ///
+    /// # Errors
+    /// More values than there are, or the driver's.
+    pub fn copy_front_to_host(&self, len: usize) -> Result<Vec<T>, CudaError> {
         let operation = "copying from the card";
-        let mut values = vec![T::zeroed(); self.len];
-        if self.is_empty() {
+        hold(operation, &[("the buffer", self.len, len)])?;
+        let mut values = vec![T::zeroed(); len];
+        if len == 0 {
             return Ok(values);
         }
+        let bytes = size_of_val(values.as_slice());
         // SAFETY: both sides have these bytes; the copy is over, one way or another, before `values` is read or freed.
-        let copied = unsafe { self.queue().download(self.address, values.as_mut_ptr().cast(), self.bytes()) };
+        let copied = unsafe { self.queue().download(self.address, values.as_mut_ptr().cast(), bytes) };
         let done = self.stream.synchronize();
         copied.during(operation, || self.sizes())?;
         done?;
