@@ -15,6 +15,7 @@ mod memory;
 mod played;
 mod rows;
 mod sample;
+mod staging;
 mod train;
 
 use std::sync::{Arc, OnceLock};

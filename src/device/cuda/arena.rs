@@ -33,7 +33,7 @@ use crate::device::pages;
 /// The arena begins at a multiple of this, and slices are cut at multiples of [`LINE_BYTES`].
 const PAGE_BYTES: usize = 2 << 20;
 /// What a card reads over the bus in one request.
-const LINE_BYTES: usize = 128;
+pub(super) const LINE_BYTES: usize = 128;
 
 /// Memory of the host, given out in slices. It ends with its last slice.
 pub struct Arena {
@@ -334,7 +334,8 @@ impl<T: Pod> PinnedSlice<T> {
         }
     }
 
-    fn host(&self) -> *mut T {
+    /// Where the host finds the values; whoever goes by it keeps the order of readers and writers.
+    pub(super) fn host(&self) -> *mut T {
         // SAFETY: `take` gave out a range inside the memory.
         unsafe { self.memory.begin.as_ptr().add(self.offset) }.cast()
     }

@@ -260,10 +260,10 @@ impl<T: Pod> CudaBuffer<T> {
         self.copy_front_to_host(self.len)
     }
 
-    /// The same of the first `len` values.
+    /// A copy of the first `len` values in memory of the host. Waits until it is made.
     ///
     /// # Errors
-    /// More than there are, or the driver's.
+    /// More values than there are, or the driver's.
     pub fn copy_front_to_host(&self, len: usize) -> Result<Vec<T>, CudaError> {
         let operation = "copying from the card";
         hold(operation, &[("the buffer", self.len, len)])?;
@@ -271,7 +271,7 @@ impl<T: Pod> CudaBuffer<T> {
         if len == 0 {
             return Ok(values);
         }
-        let bytes = len * size_of::<T>();
+        let bytes = size_of_val(values.as_slice());
         // SAFETY: both sides have these bytes; the copy is over, one way or another, before `values` is read or freed.
         let copied = unsafe { self.queue().download(self.address, values.as_mut_ptr().cast(), bytes) };
         let done = self.stream.synchronize();

@@ -7,7 +7,7 @@
 //!   kernels/*.cu ── nvrtc ──▶ cubin ── cache, module ──▶ Kernels ── launch ──▶ rows, graph, sample, layers, …
 //!                                                          ▲
 //!   driver ── context ──▶ Cuda, Stream, Event ─────────────┘
-//!                           └── memory ──▶ CudaBuffer      arena ──▶ PinnedSlice
+//!                           └── memory ──▶ CudaBuffer ◀── staging ◀── arena ──▶ PinnedSlice
 //! ```
 //!
 //! Nothing here is chosen when the program is compiled: libraries are found at run time, and [`Cuda::open`] says in
@@ -45,6 +45,7 @@ pub mod row_cache;
 pub mod rows;
 pub mod sample;
 pub mod seeds;
+mod staging;
 mod stream;
 pub mod twins;
 mod work;
@@ -61,5 +62,6 @@ pub use module::{Entry, HEADERS, SOURCES, Source};
 pub use nvrtc::{Compiled, version as nvrtc_version};
 pub use pages::TierOptions;
 pub use player::Player;
+pub use staging::{Fetched, Staging};
 pub use stream::{Event, Stream};
 pub use work::{CudaWork, Lent};
