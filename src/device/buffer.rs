@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::cuda::{CudaBuffer, CudaError, Lent};
+use super::cuda::{Coming, CudaBuffer, CudaError, Lent};
 use super::{Device, pages};
 
 const LINE_BYTES: usize = 64;
@@ -169,6 +169,15 @@ impl<T: Pod> DeviceBuffer<T> {
         match &mut self.memory {
             Memory::Host(_) => self.as_mut_slice().fill(T::zeroed()),
             Memory::Card(lent) => lent.clear(),
+        }
+    }
+
+    /// Asks a card for the values; none of a buffer in host memory.
+    #[must_use]
+    pub fn fetch(&self) -> Option<Coming<T>> {
+        match &self.memory {
+            Memory::Host(_) => None,
+            Memory::Card(lent) => Some(lent.fetch(self.len)),
         }
     }
 

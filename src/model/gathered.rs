@@ -317,7 +317,7 @@ mod tests {
                 (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
             });
             assert_eq!((rows.edges(), rows.slots()), (&[5, 7][..], &[0, 1, 0, EMPTY_SLOT][..]));
-            rows.fetch_edges(&Device::Cpu, 2, fetch).unwrap();
+            rows.fetch_edges(2, fetch).unwrap();
             let found = rows.edge_rows().unwrap();
             assert!(found.row(0)[0] > 100.0 && found.row(0)[0] < 500.0, "{:?}", found.row(0));
             let mails = rows.mails();
@@ -344,7 +344,7 @@ mod tests {
         rows.number_mails(&nodes, since, |node| mailbox.pending_event(node));
         rows.number_next_mails(since, [(EdgeId(9), EventTime(50)), (EdgeId(8), EventTime(49))].into_iter());
         assert_eq!(rows.edges(), [u64::MAX, 2, 9], "what has no features is not asked for");
-        rows.fetch_edges(&Device::Cpu, 1, |edges, out| {
+        rows.fetch_edges(1, |edges, out| {
             out.copy_from_slice(
                 &edges.iter().map(|&edge| if edge < 10 { 1.0 } else { 0.0 }).collect::<Vec<_>>(),
             );
@@ -396,9 +396,9 @@ mod tests {
     fn a_failed_fetch_leaves_no_rows() {
         let mut rows = GatheredRows::default();
         rows.number_mails(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(3), EventTime(0))));
-        rows.fetch_edges(&Device::Cpu, 2, fetch).unwrap();
-        assert_eq!(rows.fetch_edges(&Device::Cpu, 2, |_, _| Err("disk")), Err("disk"));
+        rows.fetch_edges(2, fetch).unwrap();
+        assert_eq!(rows.fetch_edges(2, |_, _| Err("disk")), Err("disk"));
         assert!(rows.edge_rows().is_none());
-        rows.fetch_edges(&Device::Cpu, 0, |_, _| Err("not asked")).unwrap();
+        rows.fetch_edges(0, |_, _| Err("not asked")).unwrap();
     }
 }

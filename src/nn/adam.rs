@@ -1,7 +1,7 @@
 //! [`Adam`]: the optimiser, with its state.
 
 use crate::device::Device;
-use crate::device::cuda::Lent;
+use crate::device::cuda::Coming;
 use crate::device::cuda::twins::AdamStep;
 
 use super::cpu::adam as cpu;
@@ -40,7 +40,7 @@ impl AdamOptions {
 }
 
 /// What a card will say of a step that it was asked for.
-pub struct Bound(Lent<f32>);
+pub struct Bound(Coming<f32>);
 
 /// Adam (Kingma and Ba), with decoupled weight decay if asked for. Holds two moments per parameter.
 #[derive(Clone, Debug)]
@@ -101,15 +101,17 @@ impl Adam {
         let [size, root, shrink] = o.of_step(self.steps + 1);
         let step = AdamStep { beta1: o.beta1, beta2: o.beta2, size, root, eps: o.eps, shrink };
         let moments = (&mut self.first[..], &mut self.second[..]);
-        Bound(cuda::step(&work, step, parameters.tensors_mut(), moments, gradients.tensors(), (most, loss)))
+        let bound =
+            cuda::step(&work, step, parameters.tensors_mut(), moments, gradients.tensors(), (most, loss));
+        Bound(bound.fetch(2))
     }
 
     /// Counts the step that `bound` came of, if it was taken. Waits for the card.
     ///
     /// # Errors
     /// The norm of the gradients, if nothing moved because that or the loss was not finite.
-    pub fn took(&mut self, bound: &Bound) -> Result<(), f32> {
-        match bound.0.read(2)[..] {
+    pub fn took(&mut self, bound: Bound) -> Result<(), f32> {
+        match bound.0.wait()[..] {
             [norm, 0.0] => Err(norm),
             _ => {
                 self.steps += 1;

@@ -39,4 +39,4 @@ pub use parameters::{Gradients, ParamId, Parameters};
 pub use pool::TapePool;
 pub use storage::StorageError;
 pub use tape::{Mode, Tape, Var};
-pub use tensor::Tensor;
+pub use tensor::{Fetched, Tensor};

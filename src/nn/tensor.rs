@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::device::cuda::{CudaBuffer, CudaError};
+use crate::device::cuda::{Coming, CudaBuffer, CudaError};
 use crate::device::matmul::{View, ViewMut};
 use crate::device::{Device, DeviceBuffer};
 
@@ -12,6 +12,25 @@ pub struct Tensor {
     rows: usize,
     cols: usize,
     buffer: DeviceBuffer<f32>,
+}
+
+/// A tensor that is on its way to the processor.
+pub struct Fetched {
+    /// The values, or where they come from.
+    tensor: Tensor,
+    coming: Option<Coming<f32>>,
+}
+
+impl Fetched {
+    /// The tensor in memory of the processor; zeros after a fault of a card. Waits for it.
+    #[must_use]
+    pub fn wait(self) -> Tensor {
+        let (rows, cols) = self.tensor.shape();
+        match self.coming {
+            None => self.tensor,
+            Some(coming) => Tensor::from_vec(&Device::Cpu, rows, cols, coming.wait()),
+        }
+    }
 }
 
 impl Default for Tensor {
@@ -191,6 +210,13 @@ impl Tensor {
             Device::Cpu => Cow::Borrowed(self.data()),
             Device::Cuda(_) => Cow::Owned(self.to_vec()),
         }
+    }
+
+    /// Asks for the values, and does not wait for them.
+    #[must_use]
+    pub fn fetch(self) -> Fetched {
+        let coming = self.buffer.fetch();
+        Fetched { tensor: self, coming }
     }
 
     /// A copy of the values in host memory.

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
 use crate::model::{EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
-use crate::nn::{Bound, Gradients, Mode, Tape, Tensor, Var};
+use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor, Var};
 
 /// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
 /// thousands of steps; without a bound, one strange event would all but stop learning for that long. On the
@@ -176,23 +176,21 @@ impl Trainer {
         let fresh = fresh.map(|var| tape.take_value(var));
         drop(tape);
         let asked = if learn { self.ask_to_learn(&loss) } else { Asked::Nothing };
-        let clock_of_optimizer = lap(&mut clock);
-        report.loss = loss.read().first().copied().unwrap_or_default();
-        let scores = logits.read();
-        report.positive.extend_from_slice(&scores[..n]);
-        report.negative.extend_from_slice(&scores[n..]);
+        let [loss, logits] = [loss, logits].map(Tensor::fetch);
+        let fresh = fresh.map(Tensor::fetch);
+        report.phases.optimizer = lap(&mut clock);
+        let [loss, logits] = [loss, logits].map(Fetched::wait);
+        report.loss = loss.data().first().copied().unwrap_or_default();
+        report.positive.extend_from_slice(&logits.data()[..n]);
+        report.negative.extend_from_slice(&logits.data()[n..]);
+        let learned = self.learned(asked, report.loss);
         let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
         kept.clear();
-        if let Some(rows) = fresh {
-            kept.extend_from_slice(&rows.read());
-            pool.give(rows);
-        }
-        drop(scores);
-        [loss, logits].into_iter().for_each(|tensor| pool.give(tensor));
-        let learned = self.learned(asked, report.loss);
-        report.phases.optimizer = clock_of_optimizer;
-        report.phases.settle = lap(&mut clock);
+        let rows = fresh.map(Fetched::wait);
+        kept.extend_from_slice(rows.as_ref().map_or(&[], Tensor::data));
+        [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
         self.device.check()?;
+        report.phases.settle = lap(&mut clock);
         Ok(learned)
     }
 
@@ -222,7 +220,7 @@ impl Trainer {
         let refused = match asked {
             Asked::Nothing => None,
             Asked::Refused(what) => Some(what),
-            Asked::Card(bound) => self.adam.took(&bound).err().map(|norm| format!("the gradients' norm ({norm})")),
+            Asked::Card(bound) => self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})")),
         };
         if !loss.is_finite() {
             return Err(format!("the loss ({loss})"));

@@ -64,4 +64,4 @@ pub use pages::TierOptions;
 pub use player::Player;
 pub use staging::{Fetched, Staging};
 pub use stream::{Event, Stream};
-pub use work::{CudaWork, Lent};
+pub use work::{Coming, CudaWork, Lent};

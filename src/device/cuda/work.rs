@@ -22,15 +22,20 @@ use super::driver::Driver;
 use super::error::CudaError;
 use super::layers::Place;
 use super::memory::CudaBuffer;
+use super::staging::{Fetched, Staging};
 
 /// The least memory that is kept, in bytes.
 const LEAST_BYTES: usize = 256;
+/// Pinned memory through which values come and go: what a step of some thousand events moves, some times over.
+const STAGING_BYTES: usize = 64 << 20;
 const LENDING: &str = "memory of an operation";
 
 /// A card at work. One run at a time: its stream orders everything.
 pub struct CudaWork {
     cuda: Arc<Cuda>,
     kept: Mutex<BTreeMap<usize, Vec<CudaBuffer<u8>>>>,
+    /// Made when the first value is uploaded.
+    staging: Mutex<Option<Staging>>,
     constants: Mutex<HashMap<usize, (Arc<[f32]>, Arc<Lent<f32>>)>>,
     fault: Mutex<Option<CudaError>>,
 }
@@ -46,8 +51,13 @@ impl CudaWork {
     /// Work on `cuda`.
     #[must_use]
     pub fn new(cuda: Arc<Cuda>) -> Arc<Self> {
-        let (kept, constants, fault) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { cuda, kept, constants, fault })
+        Arc::new(Self {
+            cuda,
+            kept: Mutex::default(),
+            staging: Mutex::default(),
+            constants: Mutex::default(),
+            fault: Mutex::default(),
+        })
     }
 
     /// The card.
@@ -83,11 +93,15 @@ impl CudaWork {
         self.fail(CudaError::Arguments { operation: what, mismatch });
     }
 
-    /// What went wrong since this was asked last, if anything did.
+    /// Waits for what was asked for, and says what went wrong since this was asked last, if anything did.
     ///
     /// # Errors
     /// The first fault.
     pub fn check(&self) -> Result<(), CudaError> {
+        self.wait();
+        if let Some(staging) = &mut *self.staging.lock() {
+            staging.start_over();
+        }
         self.fault.lock().take().map_or(Ok(()), Err)
     }
 
@@ -134,8 +148,17 @@ impl CudaWork {
     #[must_use]
     pub fn upload<T: Pod>(self: &Arc<Self>, values: &[T]) -> Lent<T> {
         let mut lent = self.lend(values.len());
-        self.run(|_| lent.get_mut()?.copy_from(values));
+        self.run(|_| self.staged(|staging| staging.upload(values, lent.get_mut()?)));
         lent
+    }
+
+    /// Does something with the pinned memory of this work.
+    fn staged<R>(&self, ask: impl FnOnce(&mut Staging) -> Result<R, CudaError>) -> Result<R, CudaError> {
+        let mut staging = self.staging.lock();
+        match &mut *staging {
+            Some(staging) => ask(staging),
+            none => ask(none.insert(Staging::new(&self.cuda, STAGING_BYTES)?)),
+        }
     }
 
     /// A copy of `values` that stays as long as the work does: of numbers that never change.
@@ -218,16 +241,45 @@ impl<T: Pod> Lent<T> {
         work.run(|_| self.get_mut()?.fill_with(0, LENDING));
     }
 
+    /// Asks for the first `len` values, and does not wait for them.
+    #[must_use]
+    pub fn fetch(&self, len: usize) -> Coming<T> {
+        let mut values = None;
+        self.work.run(|_| {
+            let buffer = self.get()?;
+            values = Some(self.work.staged(|staging| staging.download(buffer, len))?);
+            Ok(())
+        });
+        Coming { values, len, work: self.work.clone() }
+    }
+
     /// The first `len` values, zeros after a fault. Waits.
     #[must_use]
     pub fn read(&self, len: usize) -> Vec<T> {
-        let mut values = Vec::new();
+        self.fetch(len).wait()
+    }
+}
+
+/// Values that are on their way from a card.
+pub struct Coming<T: Pod> {
+    values: Option<Fetched<T>>,
+    len: usize,
+    work: Arc<CudaWork>,
+}
+
+impl<T: Pod> Coming<T> {
+    /// The values; zeros after a fault. Waits for them.
+    #[must_use]
+    pub fn wait(self) -> Vec<T> {
+        let mut found = Vec::new();
         self.work.run(|_| {
-            values = self.get()?.copy_front_to_host(len)?;
+            if let Some(values) = &self.values {
+                found = self.work.staged(|staging| values.read(staging))?;
+            }
             Ok(())
         });
-        values.resize(len, T::zeroed());
-        values
+        found.resize(self.len, T::zeroed());
+        found
     }
 }
 
