@@ -8,8 +8,8 @@
 //   bound_norm   bound = [norm, factor]     norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
 //                                           the norm or the loss is not finite: adam_bounded then leaves all as it is
 //
-// link_loss: logits and d f32 [2 pairs], positives first; loss f32 [1]. bce, bce_backward: logits and d f32 [count], loss
-// and scale f32 [1], scale being the gradient of the loss. squares: values f32 [count]; partials f64,
+// link_loss: logits and d f32 [2 pairs], positives first; loss f32 [1]. bce, bce_backward: logits and d f32 [count],
+// loss and scale f32 [1], scale being the gradient of the loss. squares: values f32 [count]; partials f64,
 // count / SQUARES_PIECE rounded up. bound_norm: bound f32 [2]; loss f32 [1]. Everything is computed in 64 bits, as by
 // the processor, and stays on the card: the host reads norm and loss when it likes to.
 //

@@ -13,6 +13,7 @@ mod learning;
 mod linear;
 mod memory;
 mod played;
+mod reduce;
 mod rows;
 mod sample;
 mod staging;

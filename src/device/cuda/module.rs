@@ -68,8 +68,10 @@ pub const SOURCES: &[Source] = texts! {
     "loss.cu" => layers::LOSS,
     "memory.cu" => layers::MEMORY,
     "pieces.cu" => layers::PIECES,
+    "reduce.cu" => layers::REDUCE,
     "row_cache.cu" => row_cache::ENTRIES,
     "sample.cu" => sample::ENTRIES,
+    "slot_rows.cu" => layers::SLOT_ROWS,
     "time_encoding.cu" => layers::TIME_ENCODING,
 };
 

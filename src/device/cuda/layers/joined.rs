@@ -44,7 +44,7 @@ pub struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// As a kernel has it, for `count` rows of a result.
-    fn twin(
+    pub(super) fn twin(
         self,
         launch: &mut Launch<'a>,
         operation: &'static str,

@@ -19,6 +19,8 @@ mod loss;
 mod memory;
 mod pending;
 mod pieces;
+mod reduce;
+mod slot_rows;
 mod time_encoding;
 
 pub use adam::{adam, adam_bounded};
@@ -36,6 +38,8 @@ pub use loss::{bce, bce_backward, bound_norm, link_loss, squares, squares_pieces
 pub use memory::{BatchEnds, CardMemory, Messages};
 pub use pending::*;
 pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
+pub use reduce::{SlotGroups, clear_empty, clear_rows, put_rows, reduce_slots, spread_slots};
+pub use slot_rows::{SlotTimes, slot_rows};
 pub use time_encoding::{time_backward, time_encode};
 
 use super::context::Cuda;
@@ -53,6 +57,8 @@ pub(super) const LINEAR: &[Entry] = linear::ENTRIES;
 pub(super) const LOSS: &[Entry] = loss::ENTRIES;
 pub(super) const MEMORY: &[Entry] = memory::ENTRIES;
 pub(super) const PIECES: &[Entry] = pieces::ENTRIES;
+pub(super) const REDUCE: &[Entry] = reduce::ENTRIES;
+pub(super) const SLOT_ROWS: &[Entry] = slot_rows::ENTRIES;
 pub(super) const TIME_ENCODING: &[Entry] = time_encoding::ENTRIES;
 
 /// Where a layer is computed: a card, and the stream to which all its buffers belong.
