@@ -20,7 +20,7 @@ mod wish;
 
 use std::sync::Arc;
 
-use cuda::{CudaError, CudaWork};
+use cuda::{Cuda, CudaError, CudaOptions, CudaWork};
 
 pub use buffer::DeviceBuffer;
 pub use pages::keep_pages_small;
@@ -39,6 +39,17 @@ pub enum Device {
 }
 
 impl Device {
+    /// What `wish` names; without a name of a card, the processor. Takes some seconds with a card.
+    ///
+    /// # Errors
+    /// Why the card cannot be used.
+    pub fn open(wish: Wish, options: &CudaOptions) -> Result<Self, CudaError> {
+        match wish {
+            Wish::Auto | Wish::Cpu => Ok(Self::Cpu),
+            Wish::Cuda(number) => Ok(Self::Cuda(CudaWork::new(Cuda::open(number, options)?))),
+        }
+    }
+
     /// What went wrong on a card since this was asked last. The processor does not fail.
     ///
     /// # Errors

@@ -365,7 +365,7 @@ impl Backward for Attention {
                 });
                 if let TimeEncoder::Trained { w, b } = self.time {
                     let stride = columns.width();
-                    let from = stride.saturating_sub(s.time).min(dx.data().len());
+                    let from = stride.saturating_sub(s.time).min(dx.data_len());
                     time::backward_weights(walk, w, b, &self.deltas, &dx.data()[from..], stride);
                 }
                 [dy, du, dx].into_iter().for_each(|t| walk.give(t));

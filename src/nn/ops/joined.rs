@@ -62,7 +62,7 @@ impl Tape<'_> {
         let n = parts.first().map_or(0, |part| self.rows_of(part));
         let columns: usize = parts.iter().map(|part| self.value(part.x).cols()).sum();
         assert!(
-            !parts.is_empty() && columns == w.cols() && b.data().len() == w.rows(),
+            !parts.is_empty() && columns == w.cols() && b.data_len() == w.rows(),
             "linear_joined: {columns} columns of {} parts, weight {:?}, bias {:?}",
             parts.len(),
             w.shape(),
@@ -103,7 +103,7 @@ impl Tape<'_> {
 
 /// Columns `from..from + width` of a weight.
 fn columns_of(w: &Tensor, from: usize, width: usize) -> View<'_> {
-    View::strided(&w.data()[from.min(w.data().len())..], w.rows(), width, w.cols())
+    View::strided(&w.data()[from.min(w.data_len())..], w.rows(), width, w.cols())
 }
 
 impl Joined {

@@ -24,7 +24,7 @@ impl Tape<'_> {
     pub fn layer_norm(&mut self, x: Var, gamma: ParamId, beta: ParamId, eps: f32) -> Var {
         let (rows, cols) = self.value(x).shape();
         let (g, b) = (self.parameters().get(gamma), self.parameters().get(beta));
-        assert_eq!((g.data().len(), b.data().len()), (cols, cols), "layer_norm of {cols} columns");
+        assert_eq!((g.data_len(), b.data_len()), (cols, cols), "layer_norm of {cols} columns");
         let mut y = self.room(rows, cols);
         let mut moments = self.room(rows, 2);
         match self.device() {

@@ -52,7 +52,7 @@ pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>
             let into = match b {
                 Some(b) => {
                     assert_eq!(
-                        b.data().len(),
+                        b.data_len(),
                         w.rows(),
                         "linear: bias {:?}, weight {:?}",
                         b.shape(),

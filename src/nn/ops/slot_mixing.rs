@@ -76,7 +76,7 @@ impl SlotMixing {
         assert!((0.0..1.0).contains(&self.dropout), "dropout of {}", self.dropout);
         assert_eq!(rows % s.slots.max(1), 0, "mix_slots: {rows} rows in groups of {}", s.slots);
         assert_eq!(parameters.get(self.w_b).shape(), (s.slots, s.hidden), "mix_slots: w_b");
-        let sizes = self.ids().iter().map(|id| parameters.get(*id).data().len()).sum::<usize>();
+        let sizes = self.ids().iter().map(|id| parameters.get(*id).data_len()).sum::<usize>();
         assert_eq!(sizes, s.parameters(), "mix_slots: norm and biases for {} slots", s.slots);
         s
     }
@@ -118,7 +118,7 @@ impl Backward for Mixing {
                 let mut rest = all.as_slice();
                 for id in args.ids() {
                     let (target, fresh) = walk.gradient(id);
-                    let (sum, more) = rest.split_at(target.data().len());
+                    let (sum, more) = rest.split_at(target.data_len());
                     accumulate(target.data_mut(), sum, fresh);
                     rest = more;
                 }

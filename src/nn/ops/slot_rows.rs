@@ -116,7 +116,7 @@ impl Backward for Rows {
             let first = node_cols + self.edge_cols;
             match walk.device {
                 Device::Cpu => {
-                    let from = first.min(d.data().len());
+                    let from = first.min(d.data_len());
                     time::backward_weights(walk, w, b, &self.deltas, &d.data()[from..], stride);
                 }
                 Device::Cuda(work) => {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use evergraph::device::Device;
+use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::layers::{
     Layout, Part, SlotTimes, Users, clear_empty, clear_rows, pieces_of, put_rows, reduce_slots, slot_rows,
     spread_rows, spread_slots, sum_pieces, time_backward,
@@ -187,7 +188,7 @@ fn rows_of_slots_are_put_together_and_their_gradients_taken_apart_on_a_card() {
 
         let mut d = on.copy(&d);
         clear_empty(on.place(), &node_list, count, width, &mut d).unwrap();
-        let users = Users::new(on.place(), &slots.node, NODE_ROWS).unwrap();
+        let users = Users::new(&CudaWork::new(cuda.clone()), &slots.node, NODE_ROWS).unwrap();
         let mut dx = on.room(NODE_ROWS * node);
         let (from, dense) = (Layout { first: 0, stride: width, step: 0 }, Layout::dense(node));
         spread_rows(on.place(), &users, node, (&d, from), true, (&mut dx, dense)).unwrap();
