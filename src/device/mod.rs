@@ -50,6 +50,14 @@ impl Device {
         }
     }
 
+    /// Does what asks for a whole step; see [`CudaWork::record`]. The processor does it at once.
+    pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
+        match self {
+            Self::Cpu => step(),
+            Self::Cuda(work) => work.record(step),
+        }
+    }
+
     /// What went wrong on a card since this was asked last. The processor does not fail.
     ///
     /// # Errors

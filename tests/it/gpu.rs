@@ -6,6 +6,7 @@
 //! sizes, for tools under which a card is slow.
 
 mod cache;
+mod capture;
 mod elementwise;
 mod joined;
 mod layers;

@@ -18,6 +18,8 @@
 //! [`CudaBuffer::hand_to`] is the one way to another stream. Memory of the host can be seen by every stream and by the
 //! processor, so a [`PinnedSlice`] remembers by events who still reads or writes it, and makes the next one wait.
 //!
+//! **As a graph.** A [`Recorder`] turns what is asked of a stream into one launch; meanwhile nothing can be waited for.
+//!
 //! **Without a card.** A [`Player`] can stand in for the driver: then everything above `driver` runs as on a card, with
 //! the kernels' own text (`tests/it/gpu`).
 //!
@@ -28,6 +30,7 @@
 mod arena;
 mod budget;
 mod cache;
+mod capture;
 mod context;
 mod cubin;
 pub mod distinct;
@@ -41,6 +44,7 @@ mod module;
 mod nvrtc;
 mod pages;
 mod player;
+mod recording;
 pub mod row_cache;
 pub mod rows;
 pub mod sample;
@@ -53,6 +57,7 @@ mod work;
 pub use arena::{Arena, PinnedSlice};
 pub use budget::MemoryUse;
 pub use cache::CubinCache;
+pub use capture::{Recorder, RecorderCounts};
 pub use context::{Card, Cuda, CudaOptions};
 pub use cubin::{Usage, parameter_bytes, usage};
 pub use error::CudaError;

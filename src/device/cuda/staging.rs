@@ -6,18 +6,22 @@
 //! ```
 //!
 //! Room is given out from the front, a line of 128 bytes at least, and nothing is recorded per copy: a step makes some
-//! forty, and may be recorded itself. What makes that safe is one rule: **room is given out again only behind a wait for
-//! every stream that was asked for a copy**. So one wait at the end of a step, which it needs anyway to hear its loss, frees
-//! all of it. Where the room is too small for a step, the wait comes in the middle; what is larger than all of it is copied
-//! straight from or to the caller's memory, which waits as well.
+//! forty, and may be recorded itself. What makes that safe is one rule: **room is given out again only behind a wait
+//! for every stream that was asked for a copy**. So one wait at the end of a step, which it needs anyway to hear its
+//! loss, frees all of it. Where the room is too small for a step, the wait comes in the middle; what is larger than all
+//! of it is copied straight from or to the caller's memory, which waits as well.
 //!
-//! Values that come from the card belong to a [`Fetched`], which cannot be read before they are there: reading waits, for
-//! nothing if the caller has waited. If their room is given out again first, they are put aside.
+//! While a stream is recorded (`capture`) no wait would help: what does not fit into what is left is refused. The
+//! memory then lives until the graph has been launched, whatever happens to the [`Staging`].
+//!
+//! Values that come from the card belong to a [`Fetched`], which cannot be read before they are there: reading waits,
+//! for nothing if the caller has waited. If their room is given out again first, they are put aside.
 //!
 //! Not verified on a GPU; tested with a card that the processor plays.
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -38,6 +42,8 @@ const DOWNLOADING: &str = "downloading through pinned memory";
 pub struct Staging {
     /// Seen by its address only: the slice's own events are not kept up to date.
     room: PinnedSlice<u8>,
+    /// What it is a part of.
+    memory: Arc<dyn Any + Send + Sync>,
     /// Bytes from the front that are given out.
     taken: usize,
     /// Streams that were asked for copies and have not been waited for.
@@ -53,7 +59,8 @@ struct Late {
     to: Weak<OnceLock<Vec<u8>>>,
 }
 
-/// `len` values of a plain type `T` that were asked from a card.
+/// Values of a plain type `T` that were asked of a card. If that was in a recorded step that failed, nothing was
+/// copied, and they are whatever the room held.
 pub struct Fetched<T: Pod> {
     bytes: Arc<OnceLock<Vec<u8>>>,
     kind: PhantomData<T>,
@@ -67,7 +74,8 @@ impl Staging {
     pub fn new(cuda: &Cuda, bytes: usize) -> Result<Self, CudaError> {
         let mut arena = Arena::new(bytes, Some(cuda))?;
         let room = arena.take(arena.bytes())?;
-        Ok(Self { room, taken: 0, streams: Vec::new(), late: Vec::new() })
+        let memory = room.memory();
+        Ok(Self { room, memory, taken: 0, streams: Vec::new(), late: Vec::new() })
     }
 
     /// Bytes of the room, given out or not.
@@ -86,7 +94,7 @@ impl Staging {
     /// Does not wait unless the room is full, or smaller than `values`.
     ///
     /// # Errors
-    /// More values than `to` has, a buffer of another card, or the driver's.
+    /// More values than `to` has, a buffer of another card, no room while its stream is recorded, or the driver's.
     pub fn upload<T: Pod>(&mut self, values: &[T], to: &mut CudaBuffer<T>) -> Result<(), CudaError> {
         hold(UPLOADING, &[("the buffer", to.len(), values.len())])?;
         let bytes = size_of_val(values);
@@ -100,8 +108,9 @@ impl Staging {
         // SAFETY: `take` gave out these bytes to this call alone: no card reads or writes them, since every stream that
         // was asked to has been waited for. `values` lies outside of the room, of which nobody has a reference.
         unsafe { ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), host, bytes) };
-        // SAFETY: the buffer has these bytes, and is freed in the order of this stream. Those of the host live until the
-        // card is through with them (the arena's end waits), and are written again only behind a wait for the stream.
+        // SAFETY: the buffer has these bytes, and is freed in the order of this stream. Those of the host live until
+        // the card is through with them (the arena's end waits), and are written again only behind a wait for the
+        // stream.
         unsafe { to.stream().queue().upload(to.address(), host, bytes) }
             .during(UPLOADING, || format!("{} values of {} bytes", values.len(), size_of::<T>()))
     }
@@ -110,7 +119,7 @@ impl Staging {
     /// [`upload`](Self::upload) does.
     ///
     /// # Errors
-    /// More values than `from` has, a buffer of another card, or the driver's.
+    /// More values than `from` has, a buffer of another card, no room while its stream is recorded, or the driver's.
     pub fn download<T: Pod>(&mut self, from: &CudaBuffer<T>, len: usize) -> Result<Fetched<T>, CudaError> {
         hold(DOWNLOADING, &[("the buffer", from.len(), len)])?;
         let (bytes, fetched) = (len * size_of::<T>(), Fetched::new());
@@ -130,7 +139,7 @@ impl Staging {
     }
 
     /// A step is over and has been waited for: all of the room may be given out again. If it has not been, this waits;
-    /// if that fails, the room stays as it is, and who needs it hears why.
+    /// if that fails, or a stream is recorded, the room stays as it is, and who needs it hears why.
     pub fn start_over(&mut self) {
         let _ = self.empty();
     }
@@ -144,19 +153,33 @@ impl Staging {
     ) -> Result<Option<usize>, CudaError> {
         // Also sees to it that the stream is of the card that the memory was pinned for.
         self.room.address(operation, stream)?;
-        let Some(whole) = bytes.checked_next_multiple_of(LINE_BYTES).filter(|whole| *whole <= self.bytes())
-        else {
+        let whole = bytes.checked_next_multiple_of(LINE_BYTES);
+        if stream.is_recorded() && whole.is_none_or(|whole| whole > self.bytes() - self.taken) {
+            return Err(self.too_small(operation, stream, bytes));
+        }
+        let Some(whole) = whole.filter(|whole| *whole <= self.bytes()) else {
             return Ok(None);
         };
         if whole > self.bytes() - self.taken {
             self.empty()?;
         }
+        stream.recording().keep(&self.memory);
         if !self.streams.iter().any(|other| other.is(stream)) {
             self.streams.push(stream.clone());
         }
         let first = self.taken;
         self.taken += whole;
         Ok(Some(first))
+    }
+
+    fn too_small(&self, operation: &'static str, stream: &Stream, bytes: usize) -> CudaError {
+        let (taken, all) = (self.taken, self.bytes());
+        let mismatch = format!(
+            "{bytes} bytes while {stream} is recorded, and {taken} of {all} bytes are given out: a recorded step needs \
+             pinned memory for all that it copies"
+        );
+        stream.recording().refuses();
+        CudaError::Arguments { operation, mismatch }
     }
 
     /// Waits for what is under way, and takes all room back.
@@ -174,8 +197,8 @@ impl Staging {
         }
         for Late { first, bytes, to } in std::mem::take(&mut self.late) {
             if let Some(to) = to.upgrade() {
-                // SAFETY: `take` gave out these bytes, which always hold something, and nobody writes them: every stream
-                // that was asked for a copy has been waited for, and asking for more takes `&mut self`.
+                // SAFETY: `take` gave out these bytes, which always hold something, and nobody writes them: every
+                // stream that was asked for a copy has been waited for, and asking for more takes `&mut self`.
                 let values = unsafe { std::slice::from_raw_parts(self.place(first), bytes) };
                 let _ = to.set(values.to_vec());
             }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
+use super::capture::{Recorder, RecorderCounts};
 use super::context::Cuda;
 use super::driver::Driver;
 use super::error::CudaError;
@@ -38,6 +39,7 @@ pub struct CudaWork {
     staging: Mutex<Option<Staging>>,
     constants: Mutex<HashMap<usize, (Arc<[f32]>, Arc<Lent<f32>>)>>,
     fault: Mutex<Option<CudaError>>,
+    recorder: Mutex<Recorder>,
 }
 
 /// The size in which memory for `bytes` is kept: four sizes to a power of two.
@@ -57,6 +59,7 @@ impl CudaWork {
             staging: Mutex::default(),
             constants: Mutex::default(),
             fault: Mutex::default(),
+            recorder: Mutex::default(),
         })
     }
 
@@ -80,6 +83,38 @@ impl CudaWork {
         if let Err(error) = ask(self.place()) {
             self.fail(error);
         }
+    }
+
+    /// Does what asks for a whole step, which is recorded as a graph where the card does that; then `step` may be called
+    /// twice, the second time because nothing came of the first. It must not read anything that it asked for.
+    pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
+        if let Some(staging) = &mut *self.staging.lock() {
+            staging.start_over();
+        }
+        let mut recorder = self.recorder.lock();
+        let (mut done, before) = (None, recorder.counts().refused);
+        let ran = recorder.run(self.cuda.compute(), || {
+            done = Some(step());
+            self.fault.lock().clone().map_or(Ok(()), Err)
+        });
+        if let Err(error) = ran {
+            // What a graph was to write that never ran is not there.
+            self.constants.lock().clear();
+            if recorder.counts().refused == before || error.is_lost() {
+                self.fail(error);
+            } else {
+                tracing::warn!("{}", recorder.complaint().unwrap_or_default());
+                *self.fault.lock() = None;
+                return step();
+            }
+        }
+        done.unwrap_or_else(step)
+    }
+
+    /// How often steps were recorded, and how that went.
+    #[must_use]
+    pub fn recorded(&self) -> RecorderCounts {
+        self.recorder.lock().counts()
     }
 
     /// Notes that something went wrong; the first fault stays.

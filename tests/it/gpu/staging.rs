@@ -19,7 +19,7 @@ fn uploads_of_many_sizes_arrive_also_when_the_room_is_used_again() {
         let values = draws.floats(len, 1.0);
         let mut buffer = on.room(len + number % 3);
         staging.upload(&values, &mut buffer).unwrap();
-        assert!(staging.taken() <= all && staging.taken() % 128 == 0, "{staging:?}");
+        assert!(staging.taken() <= all && staging.taken().is_multiple_of(128), "{staging:?}");
         most = most.max(staging.taken());
         expected.push((buffer, values));
     }
