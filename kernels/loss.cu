@@ -4,7 +4,8 @@
 //                l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))       d = (sigmoid(x) - t) / pairs
 //   bce          loss = mean of l(x, t), all of one target t
 //   bce_backward d = (sigmoid(x) - t) scale / count
-//   squares      partials[p] = sum over piece p of SQUARES_PIECE values of v^2
+//   squares      partials[p] = sum over piece p of SQUARES_PIECE values of v^2; squares_of_all: of the gradients of all
+//                tensors of a table, one behind the other
 //   bound_norm   bound = [norm, factor]     norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
 //                                           the norm or the loss is not finite: adam_bounded then leaves all as it is
 //
@@ -21,9 +22,10 @@
 // Additions run in an order that follows from the sizes alone: the same result at every launch.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: bce 32/32, bce_backward 27/30, bound_norm 26/26, link_loss 40/40, squares
-// 28/24. No spills.
+// 28/24, squares_of_all 28/24. No spills.
 // Not verified on a GPU.
 #include "sums.cuh"
+#include "tensors.cuh"
 
 // Values that a block squares and sums.
 #define SQUARES_PIECE 4096u
@@ -79,15 +81,31 @@ extern "C" __global__ void __launch_bounds__(256) bce_backward(const float* logi
     }
 }
 
+// The sum of the squares of piece `piece` of `count` values, in all threads of a block.
+FN double piece_squares(const float* values, u64 count, u64 piece) {
+    u64 end = min64(count, (piece + 1) * SQUARES_PIECE);
+    double sum = 0.0;
+    for (u64 i = piece * SQUARES_PIECE + threadIdx.x; i < end; i += SUM_THREADS) {
+        sum += (double)values[i] * (double)values[i];
+    }
+    return block_sum(sum);
+}
+
 extern "C" __global__ void __launch_bounds__(256) squares(const float* values, u64 count, double* partials) {
     u64 pieces = (count + SQUARES_PIECE - 1) / SQUARES_PIECE;
     for (u64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-        u64 end = min64(count, (piece + 1) * SQUARES_PIECE);
-        double sum = 0.0;
-        for (u64 i = piece * SQUARES_PIECE + threadIdx.x; i < end; i += SUM_THREADS) {
-            sum += (double)values[i] * (double)values[i];
+        double sum = piece_squares(values, count, piece);
+        if (threadIdx.x == 0) {
+            put(partials + piece, sum);
         }
-        sum = block_sum(sum);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) squares_of_all(const AdamTensor* tensors, u32 count, u64 pieces,
+                                                                 double* partials) {
+    for (u64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+        const AdamTensor& tensor = tensor_of(tensors, count, piece);
+        double sum = piece_squares(tensor.gradient, tensor.count, piece - tensor.before);
         if (threadIdx.x == 0) {
             put(partials + piece, sum);
         }

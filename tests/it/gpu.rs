@@ -13,6 +13,7 @@ mod layers;
 mod learning;
 mod linear;
 mod memory;
+mod mixing;
 mod played;
 mod reduce;
 mod rows;

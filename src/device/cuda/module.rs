@@ -67,6 +67,7 @@ pub const SOURCES: &[Source] = texts! {
     "linear.cu" => layers::LINEAR,
     "loss.cu" => layers::LOSS,
     "memory.cu" => layers::MEMORY,
+    "mixing.cu" => layers::MIXING,
     "pieces.cu" => layers::PIECES,
     "reduce.cu" => layers::REDUCE,
     "row_cache.cu" => row_cache::ENTRIES,
@@ -94,6 +95,7 @@ pub const HEADERS: &[(&str, &str)] = headers! {
     "sample.cuh",
     "sums.cuh",
     "team.cuh",
+    "tensors.cuh",
 };
 
 /// What kernels are compiled for on a card of this compute capability.

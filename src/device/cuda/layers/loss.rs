@@ -19,6 +19,8 @@ pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
     Entry { name: "bce_backward", parameters: takes![Address, f32, Address, u64, Address] },
     // values, count, partials.
     Entry { name: "squares", parameters: takes![Address, u64, Address] },
+    // tensors, count, pieces, partials.
+    Entry { name: "squares_of_all", parameters: takes![Address, u32, u64, Address] },
     // partials, pieces, most, loss, bound.
     Entry { name: "bound_norm", parameters: takes![Address, u64, f32, Address, Address] },
 ];

@@ -17,13 +17,13 @@ mod layout;
 mod linear;
 mod loss;
 mod memory;
-mod pending;
+mod mixing;
 mod pieces;
 mod reduce;
 mod slot_rows;
 mod time_encoding;
 
-pub use adam::{adam, adam_bounded};
+pub use adam::{Moved, adam, adam_bounded, adam_bounded_all, squares_of_all};
 pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
 pub use elementwise::{
     accumulate, accumulate_from, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
@@ -36,7 +36,7 @@ pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
 pub use loss::{bce, bce_backward, bound_norm, link_loss, squares, squares_pieces};
 pub use memory::{BatchEnds, CardMemory, Messages};
-pub use pending::*;
+pub use mixing::{MIXING_MAX, SlotMixer, mixing_backward, mixing_forward};
 pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
 pub use reduce::{SlotGroups, clear_empty, clear_rows, put_rows, reduce_slots, spread_slots};
 pub use slot_rows::{SlotTimes, slot_rows};
@@ -56,6 +56,7 @@ pub(super) const LAYER_NORM: &[Entry] = layer_norm::ENTRIES;
 pub(super) const LINEAR: &[Entry] = linear::ENTRIES;
 pub(super) const LOSS: &[Entry] = loss::ENTRIES;
 pub(super) const MEMORY: &[Entry] = memory::ENTRIES;
+pub(super) const MIXING: &[Entry] = mixing::ENTRIES;
 pub(super) const PIECES: &[Entry] = pieces::ENTRIES;
 pub(super) const REDUCE: &[Entry] = reduce::ENTRIES;
 pub(super) const SLOT_ROWS: &[Entry] = slot_rows::ENTRIES;

@@ -88,6 +88,50 @@ twins! {
         shrink: f32,
     }
 
+    /// A tensor among those that one launch goes through, cut into pieces.
+    AdamTensor {
+        /// `f32` each.
+        weights: Address,
+        /// `f32` each.
+        first: Address,
+        /// `f32` each.
+        second: Address,
+        /// `f32` each.
+        gradient: Address,
+        /// How many.
+        count: u64,
+        /// Pieces of the tensors before this one.
+        before: u64,
+    }
+
+    /// Weights and sizes of the mixing of slots.
+    Mixing {
+        /// `f32` per slot.
+        gamma: Address,
+        /// `f32` per slot.
+        beta: Address,
+        /// Rows of `f32` per hidden value, each of a value per slot.
+        w_a: Address,
+        /// `f32` per hidden value.
+        b_a: Address,
+        /// Rows of `f32` per slot, each of a value per hidden value.
+        w_b: Address,
+        /// `f32` per slot.
+        b_b: Address,
+        /// Dropout behind the first layer.
+        first: Mask,
+        /// Behind the second.
+        second: Mask,
+        /// Added to the variance.
+        eps: f32,
+        /// Slots per seed.
+        slots: u32,
+        /// Values between the layers.
+        hidden: u32,
+        /// Values of a slot.
+        columns: u32,
+    }
+
     /// Products of matrices of one shape.
     Product {
         /// Of the result.
