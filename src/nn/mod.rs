@@ -22,6 +22,7 @@ mod ops;
 mod parameters;
 mod pool;
 mod storage;
+mod table;
 mod tape;
 mod tensor;
 

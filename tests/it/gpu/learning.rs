@@ -117,7 +117,6 @@ fn bound(cuda: &Arc<Cuda>, gradients: &[Vec<f32>], most: f32, loss: f32) -> Cuda
 #[test]
 fn the_norm_of_gradients_is_bounded_on_a_card() {
     let cuda = card();
-    let on = On(&cuda);
     let mut draws = Draws::new(2);
     for sizes in [vec![1], vec![4_097, 3, 8_192], vec![20_000, 1, 300]] {
         let gradients: Vec<Vec<f32>> = sizes.iter().map(|size| draws.floats(*size, 1.0)).collect();
