@@ -93,7 +93,7 @@ fn recorded_steps_do_what_they_do_directly() {
     }
     for (i, (recorded, direct)) in results.iter().enumerate() {
         let (recorded, direct) = (recorded.read(&mut staging).unwrap(), direct.read(&mut staging).unwrap());
-        assert_eq!(recorded.len(), ROWS * WIDTH - (i + 1) / 2);
+        assert_eq!(recorded.len(), ROWS * WIDTH - i.div_ceil(2));
         assert!(recorded.iter().any(|value| *value != 0.0));
         assert_eq!(bits(&recorded), bits(&direct), "step {i}");
     }
