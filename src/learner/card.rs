@@ -1,6 +1,6 @@
-//! What becomes of the loop when the card that trains fails. Memory and messages are the processor's all along, and the
-//! served weights too, so nothing that was acknowledged or shown is lost: training goes on from the served weights, with
-//! an optimizer without history. What the candidate had learned beyond them is.
+//! What becomes of the loop when the card that trains fails. Memory and messages are the processor's all along, and
+//! the served weights too, so nothing that was acknowledged or shown is lost: training goes on from the served weights,
+//! with an optimizer without history. What the candidate had learned beyond them is lost.
 
 use super::Learner;
 use crate::device::Device;

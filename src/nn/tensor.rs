@@ -29,9 +29,7 @@ impl Fetched {
         let (rows, cols) = self.tensor.shape();
         match self.coming {
             None => (self.tensor, None),
-            Some(coming) => {
-                (Tensor::from_vec(&Device::Cpu, rows, cols, coming.wait()), Some(self.tensor))
-            }
+            Some(coming) => (Tensor::from_vec(&Device::Cpu, rows, cols, coming.wait()), Some(self.tensor)),
         }
     }
 }

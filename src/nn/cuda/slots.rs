@@ -8,8 +8,8 @@ use crate::device::Device;
 use crate::device::cuda::layers::{
     self, SlotMixer, SlotTimes, mixing_backward, mixing_forward, reduce_slots, spread_slots, sum_pieces,
 };
-use crate::device::cuda::{CudaError, CudaWork};
 use crate::device::cuda::twins::Mask;
+use crate::device::cuda::{CudaError, CudaWork};
 use crate::nn::Tensor;
 
 /// What a mixing is told beside rows and weights.

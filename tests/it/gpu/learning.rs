@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use evergraph::device::cuda::{Cuda, CudaBuffer, CudaWork};
 use evergraph::device::cuda::layers::{
     Moved, adam, adam_bounded, adam_bounded_all, bce, bce_backward, bound_norm, link_loss, squares,
     squares_of_all, squares_pieces,
 };
 use evergraph::device::cuda::twins::AdamStep;
+use evergraph::device::cuda::{Cuda, CudaBuffer, CudaWork};
 
 use super::layers::On;
 use super::{Draws, card};

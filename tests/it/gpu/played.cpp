@@ -17,7 +17,6 @@
 #include "../../../kernels/layer_norm.cu"
 #include "../../../kernels/linear.cu"
 #include "../../../kernels/loss.cu"
-#include "../../../kernels/memory.cu"
 #include "../../../kernels/mixing.cu"
 #include "../../../kernels/pieces.cu"
 #include "../../../kernels/reduce.cu"
@@ -83,7 +82,6 @@ static const std::vector<Kernel> kernels = {
     KERNEL(reduce_slots), KERNEL(spread_slots), KERNEL(clear_rows), KERNEL(clear_empty), KERNEL(put_rows),
     KERNEL(slot_rows), MIXING_OF(16, 16), MIXING_OF(32, 16), MIXING_OF(32, 32),
     KERNEL(link_loss), KERNEL(bce), KERNEL(bce_backward), KERNEL(squares), KERNEL(squares_of_all), KERNEL(bound_norm),
-    KERNEL(message_rows), KERNEL(fresh_rows), KERNEL(remember_rows), KERNEL(post_messages),
 };
 
 static void take(void* to, size_t bytes) {

@@ -1,6 +1,6 @@
 //! Layers on a card, each kernel with its launcher: linear layers, attention over slots, the element-wise part of a GRU
 //! cell, layer normalization, the time encoding, rows joined and spread, the loss and the bound of the gradients' norm,
-//! Adam, and the memory of nodes. The twins are under `nn/cpu` and `model`.
+//! Adam. The twins are under `nn/cpu`.
 //!
 //! What is computed element by element has the processor's bits; sums run in another order, and agree to rounding.
 //! Sums over rows are made in two steps: partial sums by a kernel of the layer, then [`sum_pieces`].
@@ -16,7 +16,6 @@ mod layer_norm;
 mod layout;
 mod linear;
 mod loss;
-mod memory;
 mod mixing;
 mod pieces;
 mod reduce;
@@ -35,7 +34,6 @@ pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_paramet
 pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
 pub use loss::{bce, bce_backward, bound_norm, link_loss, squares, squares_pieces};
-pub use memory::{BatchEnds, CardMemory, Messages};
 pub use mixing::{MIXING_MAX, SlotMixer, mixing_backward, mixing_forward};
 pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
 pub use reduce::{SlotGroups, clear_empty, clear_rows, put_rows, reduce_slots, spread_slots};
@@ -55,7 +53,6 @@ pub(super) const JOINED: &[Entry] = joined::ENTRIES;
 pub(super) const LAYER_NORM: &[Entry] = layer_norm::ENTRIES;
 pub(super) const LINEAR: &[Entry] = linear::ENTRIES;
 pub(super) const LOSS: &[Entry] = loss::ENTRIES;
-pub(super) const MEMORY: &[Entry] = memory::ENTRIES;
 pub(super) const MIXING: &[Entry] = mixing::ENTRIES;
 pub(super) const PIECES: &[Entry] = pieces::ENTRIES;
 pub(super) const REDUCE: &[Entry] = reduce::ENTRIES;

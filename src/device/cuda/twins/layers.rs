@@ -191,50 +191,6 @@ twins! {
         /// What places are below.
         rows: u32,
     }
-
-    /// Memory and mailbox of nodes.
-    NodeTable {
-        /// Rows of `f32`.
-        memory: Address,
-        /// Rows of `f32`.
-        mails: Address,
-        /// `i64` each.
-        updated: Address,
-        /// `i64` each.
-        mail_times: Address,
-        /// How many.
-        nodes: u64,
-        /// Values of a row.
-        width: u32,
-        /// 0.
-        unused: u32,
-    }
-
-    /// Events of a batch.
-    Events {
-        /// `u32` each.
-        src: Address,
-        /// `u32` each.
-        dst: Address,
-        /// `i64` each.
-        times: Address,
-        /// How many.
-        count: u32,
-        /// 0.
-        unused: u32,
-    }
-
-    /// Features of the edges of messages.
-    MailFeatures {
-        /// Rows of `f32`.
-        table: Address,
-        /// `u32` per message.
-        rows: Address,
-        /// Rows of the table.
-        count: u32,
-        /// Values of a row.
-        columns: u32,
-    }
 }
 
 impl Mask {
