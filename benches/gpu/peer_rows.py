@@ -46,8 +46,8 @@ class Rows:
         return device, self.clock.timed(from_host, 20 if count * width < MANY_BYTES else 3)
 
 
-def main(rows_path, out_path):
-    torch, device = torch_on_card()
+def main(rows_path, out_path, *more):
+    torch, device = torch_on_card(any_device=bool(more))
     with open(rows_path, encoding="utf-8") as file:
         points = [row for row in json.load(file)["rows"] if row["op"] == "gather_rows"]
     rows, told = Rows(torch, device), []

@@ -10,7 +10,7 @@ mod card;
 mod drift;
 mod folder;
 mod ingest;
-mod ops;
+pub mod ops;
 mod questions;
 mod sample;
 mod sample_card;
