@@ -127,7 +127,9 @@ def sample_table(document):
     if not torch:
         return lines + ["torch's recent 1x10: not measured"]
     ways = ", ".join(f"{way} {rate:,.0f}" for way, rate in torch["ways_batches_per_second"].items())
-    return lines + [f"recent 1x10 by {torch['peer']} over a table of all edges: batches/s {ways}"]
+    ours, best = card.get("recent_1x10_batches_per_second"), torch["recent_1x10_batches_per_second"]
+    ratio = f"; ours is {ours / best:.2f} times as fast" if ours else ""
+    return lines + [f"recent 1x10 by {torch['peer']} over a table of all edges: batches/s {ways}{ratio}"]
 
 
 def training_table(document):

@@ -7,8 +7,8 @@
 //!                                                  and      gathered by the processor, then copied
 //! ```
 //!
-//! Behind them stand [layers](super::card_layers). Row numbers are drawn uniformly from a table that no cache holds. Bytes count once. Times are the card's, but for
-//! what the processor does, which is by the clock.
+//! Row numbers are drawn uniformly from a table that no cache holds. Bytes count once. Times are the card's, but for
+//! what the processor does, which is by the clock. Behind them stand [layers](super::card_layers).
 //!
 //! Not verified on a GPU.
 

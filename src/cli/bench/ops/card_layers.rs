@@ -1,8 +1,8 @@
 //! Layers of `evergraph bench ops --device cuda`, forward and backward, at the sizes that training has: linear layers,
 //! GRU cells, attention over slots between its matrix products, layer normalization, and a step of Adam.
 //!
-//! Times are the card's, of calls in a row: of a short one they are those of launching it. Numbers are drawn; those that
-//! a backward changes in place drift from call to call, which costs no time.
+//! Times are the card's, of calls in a row: of a short one they are those of launching it. Numbers are drawn; those
+//! that a backward changes in place drift from call to call, which costs no time.
 //!
 //! Not verified on a GPU.
 
