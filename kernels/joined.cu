@@ -90,8 +90,7 @@ extern "C" __global__ void __launch_bounds__(256) relu_backward(float* d, const 
 extern "C" __global__ void __launch_bounds__(256) drop_out(Mask mask, float* values, u64 count) {
     for (u64 four = THREAD_OF_GRID; 4 * four < count; four += THREADS_OF_GRID) {
         for (u64 i = 4 * four; i < min64(count, 4 * four + 4); i++) {
-            float factor = mask.factor(i);
-            put(values + i, factor == 0.0f ? 0.0f : MUL(values[i], factor));
+            put(values + i, mask.apply(i, values[i]));
         }
     }
 }

@@ -2,26 +2,38 @@
 //
 //   link_loss    loss = mean over positives of l(x, 1) + mean over negatives of l(x, 0)
 //                l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))       d = (sigmoid(x) - t) / pairs
+//   bce          loss = mean of l(x, t), all of one target t
+//   bce_backward d = (sigmoid(x) - t) scale / count
 //   squares      partials[p] = sum over piece p of SQUARES_PIECE values of v^2
 //   bound_norm   bound = [norm, factor]     norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
 //                                           the norm or the loss is not finite: adam_bounded then leaves all as it is
 //
-// link_loss: logits and d f32 [2 pairs], positives first; loss f32 [1]. squares: values f32 [count]; partials f64,
+// link_loss: logits and d f32 [2 pairs], positives first; loss f32 [1]. bce, bce_backward: logits and d f32 [count],
+// loss and scale f32 [1], scale being the gradient of the loss. squares: values f32 [count]; partials f64,
 // count / SQUARES_PIECE rounded up. bound_norm: bound f32 [2]; loss f32 [1]. Everything is computed in 64 bits, as by
 // the processor, and stays on the card: the host reads norm and loss when it likes to.
 //
-// Launch: blocks of 256 threads, exactly. link_loss and bound_norm: one block does it all, since there are some
+// Launch: blocks of 256 threads, exactly. link_loss, bce and bound_norm: one block does it all, since there are some
 // thousand logits and some hundred partial sums; bound by the latency of exp and ln in 64 bits, 2 pairs / 256 times one
-// after the other. squares: a block to a piece, any grid; 4 bytes read per value, bound by memory.
+// after the other. bce_backward: a thread to a logit, any grid. squares: a block to a piece, any grid; 4 bytes read per
+// value, bound by memory.
 //
 // Additions run in an order that follows from the sizes alone: the same result at every launch.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: bound_norm 26/26, link_loss 40/40, squares 28/24. No spills.
+// Registers by NVRTC 13.0, sm_80/sm_90: bce 32/32, bce_backward 27/30, bound_norm 26/26, link_loss 40/40, squares
+// 28/24. No spills.
 // Not verified on a GPU.
 #include "sums.cuh"
 
 // Values that a block squares and sums.
 #define SQUARES_PIECE 4096u
+
+// l(x, t), finite for an x of any size.
+FN double entropy(double x, double target) {
+    return (x < 0.0 ? 0.0 : x) - x * target + log1p(exp(-fabs(x)));
+}
+
+FN double entropy_slope(double x, double target) { return 1.0 / (1.0 + exp(-x)) - target; }
 
 extern "C" __global__ void __launch_bounds__(256) link_loss(const float* logits, u64 pairs, float* d, float* loss) {
     if (blockIdx.x != 0) {
@@ -30,8 +42,8 @@ extern "C" __global__ void __launch_bounds__(256) link_loss(const float* logits,
     double happened = 0.0, made_up = 0.0, share = 1.0 / (double)pairs;
     for (u64 i = threadIdx.x; i < 2 * pairs; i += SUM_THREADS) {
         double x = (double)logits[i], target = i < pairs ? 1.0 : 0.0;
-        double one = (x < 0.0 ? 0.0 : x) - x * target + log1p(exp(-fabs(x)));
-        put(d + i, (float)((1.0 / (1.0 + exp(-x)) - target) * share));
+        double one = entropy(x, target);
+        put(d + i, (float)(entropy_slope(x, target) * share));
         if (i < pairs) {
             happened += one;
         } else {
@@ -42,6 +54,28 @@ extern "C" __global__ void __launch_bounds__(256) link_loss(const float* logits,
     made_up = block_sum(made_up);
     if (threadIdx.x == 0) {
         put(loss, ADD((float)(happened / (double)pairs), (float)(made_up / (double)pairs)));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) bce(const float* logits, float target, u64 count, float* loss) {
+    if (blockIdx.x != 0) {
+        return;
+    }
+    double sum = 0.0;
+    for (u64 i = threadIdx.x; i < count; i += SUM_THREADS) {
+        sum += entropy((double)logits[i], (double)target);
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        put(loss, (float)(sum / (double)count));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) bce_backward(const float* logits, float target, const float* scale,
+                                                               u64 count, float* d) {
+    double factor = (double)*scale / (double)count;
+    for (u64 i = THREAD_OF_GRID; i < count; i += THREADS_OF_GRID) {
+        put(d + i, (float)(entropy_slope((double)logits[i], (double)target) * factor));
     }
 }
 

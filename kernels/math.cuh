@@ -69,6 +69,32 @@ FN float hyperbolic_tangent(float x) {
     return fabsf(x) < 0.6f ? MUL(x, p) : copysignf(far, x);
 }
 
+// The part of a normal distribution below x, and its density there.
+struct Normal {
+    float below;
+    float density;
+
+    FN explicit Normal(float x) {
+        float bell = exponential(MUL(MUL(-0.5f, x), x));
+        float t = 1.0f / fmaf(MUL(0.3275911f, 0.70710678f), fabsf(x), 1.0f);
+        float p = fmaf(t, 1.0614054f, -1.4531521f);
+        p = fmaf(t, p, 1.4214138f);
+        p = fmaf(t, p, -0.28449672f);
+        p = fmaf(t, p, 0.2548296f);
+        float tail = MUL(MUL(MUL(0.5f, t), p), bell);
+        below = x > 0.0f ? ADD(1.0f, -tail) : tail;
+        density = MUL(bell, 0.3989423f);
+    }
+};
+
+// The Gaussian error linear unit, and its slope.
+FN float gaussian_unit(float x) { return MUL(x, Normal(x).below); }
+
+FN float gaussian_slope(float x) {
+    Normal normal(x);
+    return fmaf(x, normal.density, normal.below);
+}
+
 // One column of a time encoding.
 FN float encoded(float w, float delta, float b) { return cosine(ADD(MUL(w, delta), b)); }
 

@@ -255,7 +255,8 @@ impl Checkpoints {
     /// Records what the learner is to keep beside the log, and at most `keep` checkpoints of it.
     #[must_use]
     pub fn recorders(&self, keep: usize) -> Recorders {
-        Recorders { checkpoint: self.recorder(keep), decision: self.decision_recorder() }
+        let device_lost = Box::new(|_: &str| ());
+        Recorders { checkpoint: self.recorder(keep), decision: self.decision_recorder(), device_lost }
     }
 
     /// Remembers in the catalog of which Kafka cluster each topic is. A catalog that does not answer stops no source.

@@ -51,7 +51,7 @@ use crate::config::Config;
 use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
-use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Shared};
+use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
 use crate::metrics::Metrics;
 use crate::serving::{NodeStates, Progress, QueryEngine};
 use crate::train::{LoadError, Trainer, TrainerOptions};
@@ -281,7 +281,9 @@ fn open_learner(
     };
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
-    let recorders = store.checkpoints.recorders(config.checkpoint.keep);
+    let (health, metrics) = (parts.health.clone(), parts.metrics.clone());
+    let device_lost = Box::new(move |why: &str| placement::tell_loss(&health, &metrics, why));
+    let recorders = Recorders { device_lost, ..store.checkpoints.recorders(config.checkpoint.keep) };
     let proceed = starting.proceed("reading the log up to the checkpoint", learned.position);
     let log = store.log.readers();
     let learner = Learner::new(learned, log, shared, options, recorders, proceed)?;
@@ -293,7 +295,7 @@ fn restore(config: &Config, device: &Device, mut found: Checkpoint) -> Result<Le
     let options = trainer_options(config);
     let trainer = Trainer::load(options, device, &mut found.payload)?;
     let gate = config.gate_options();
-    let load = |gate| Gate::load(gate, options.model, device, &mut found.payload);
+    let load = |gate| Gate::load(gate, options.model, &Device::Cpu, &mut found.payload);
     Ok(Learned { trainer, gate: gate.map(load).transpose()?, position: found.file.head.position })
 }
 

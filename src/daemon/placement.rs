@@ -4,11 +4,19 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::trainer_options;
 use crate::api::{Health, State};
 use crate::config::Config;
-use crate::device::cuda::{Cuda, CudaOptions};
+use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
 use crate::device::{CudaFound, Device, Wish, probe};
 use crate::metrics::{Metrics, set_count};
+
+/// Tells health and metrics that the card that trained cannot go on.
+pub(super) fn tell_loss(health: &Health, metrics: &Metrics, why: &str) {
+    metrics.device.degraded.set(1);
+    let told = format!("the card failed and training goes on on the CPU: {why}; restart to use it again");
+    health.set("device", State::Degraded, told);
+}
 
 /// The device that was chosen.
 pub struct Placement {
@@ -36,15 +44,22 @@ impl Placement {
         let seen = probe();
         let Wish::Cuda(number) = wish else { return Self { found: Some(seen.cuda), ..cpu(seen.reason) } };
         let options = CudaOptions { memory_bytes_max: config.device.memory_bytes_max, kernel_dir };
+        let short = |why: String| {
+            let shortfall = format!("device.use = \"{wish}\" and it cannot be used: {why}");
+            Self { shortfall: Some(shortfall.clone()), ..cpu(format!("cpu: {shortfall}")) }
+        };
         let placement = match Cuda::open(number, &options) {
             Ok(card) => {
-                let reason = format!("cpu: models compute on the CPU; open is {}", card.describe());
-                Self { card: Some(card), ..cpu(reason) }
+                let device = Device::Cuda(CudaWork::new(card.clone()));
+                match trainer_options(config).model.check_device(&device) {
+                    Ok(()) => {
+                        let reason = format!("{}: device.use = \"{wish}\"", card.describe());
+                        Self { device, card: Some(card), ..cpu(reason) }
+                    }
+                    Err(error) => Self { card: Some(card), ..short(error.to_string()) },
+                }
             }
-            Err(error) => {
-                let shortfall = format!("device.use = \"{wish}\" and it cannot be used: {error}");
-                Self { shortfall: Some(shortfall.clone()), ..cpu(format!("cpu: {shortfall}")) }
-            }
+            Err(error) => short(error.to_string()),
         };
         Self { found: Some(seen.cuda), ..placement }
     }
@@ -69,7 +84,9 @@ impl Placement {
         if let Some(card) = &self.card {
             let detail = format!("{}, {}", card.describe(), card.details());
             tracing::info!("{detail}");
-            health.set("device", State::Ok, detail);
+            if self.shortfall.is_none() {
+                health.set("device", State::Ok, detail);
+            }
             let card = card.clone();
             metrics.on_scrape(Box::new(move |metrics| {
                 let memory = card.memory();

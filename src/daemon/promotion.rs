@@ -37,7 +37,7 @@ pub fn promote(config: &Config, version: u64) -> Result<DecisionRow> {
         let gate = gate.as_mut().context(NO_GATE)?;
         let served = gate.published().map(|weights| weights.version);
         ensure!(served != Some(version), "version {version} is served already");
-        let mut known = vec![trainer.weights()];
+        let mut known = vec![trainer.weights()?];
         known.extend([gate.published(), gate.kept()].into_iter().flatten().cloned());
         let found = known.iter().find(|weights| weights.version == version).cloned();
         let found = match found {
@@ -161,7 +161,7 @@ fn older_versions(config: &Config, checkpoints: &Checkpoints, log: &LogReaders) 
     let mut versions = Vec::new();
     for found in checkpoints.all(log)? {
         let learned = open(config, checkpoints, found)?;
-        versions.push(learned.trainer.weights());
+        versions.push(learned.trainer.weights()?);
         if let Some(gate) = learned.gate {
             versions.extend([gate.published(), gate.kept()].into_iter().flatten().cloned());
         }

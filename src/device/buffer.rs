@@ -2,13 +2,12 @@
 //! straddles two cache lines.
 //!
 //! Host memory is a vector of 64-byte lines seen through `bytemuck`, so no unsafe code is needed and every
-//! byte is always initialised. A buffer may be longer inside than it shows ([`DeviceBuffer::capacity`]):
+//! byte is always initialised. Memory of a card is lent by its [`CudaWork`](super::cuda::CudaWork). A buffer may be longer inside than it shows ([`DeviceBuffer::capacity`]):
 //! pools shrink and grow the visible part without touching memory. Knows nothing of shapes.
-
-use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
 
+use super::cuda::{Coming, CudaBuffer, CudaError, Lent};
 use super::{Device, pages};
 
 const LINE_BYTES: usize = 64;
@@ -17,37 +16,61 @@ const LINE_BYTES: usize = 64;
 #[repr(C, align(64))]
 struct Line([u8; LINE_BYTES]);
 
-/// `len` values of a plain type `T` on one device, 64-byte aligned.
+/// `len` values of a plain type `T` on one device. On the processor they begin on a line of 64 bytes.
 #[derive(Clone)]
 pub struct DeviceBuffer<T: Pod> {
     device: Device,
-    lines: Vec<Line>,
+    memory: Memory<T>,
     len: usize,
-    kind: PhantomData<T>,
+}
+
+#[derive(Clone)]
+enum Memory<T: Pod> {
+    Host(Vec<Line>),
+    Card(Lent<T>),
 }
 
 impl<T: Pod> DeviceBuffer<T> {
     /// `len` zeros.
     #[must_use]
     pub fn zeros(device: &Device, len: usize) -> Self {
-        let lines = match device {
+        let mut buffer = Self::room(device, len);
+        if let Memory::Card(lent) = &mut buffer.memory {
+            lent.clear();
+        }
+        buffer
+    }
+
+    /// `len` values: zeros on the processor, whatever was there before on a card. Whoever asks writes every one.
+    #[must_use]
+    pub fn room(device: &Device, len: usize) -> Self {
+        let memory = match device {
             Device::Cpu => {
                 let count = (len * size_of::<T>()).div_ceil(LINE_BYTES);
                 let mut lines = Vec::with_capacity(count);
                 pages::ask_for_big(&mut lines);
                 lines.resize(count, Line::zeroed());
-                lines
+                Memory::Host(lines)
             }
+            Device::Cuda(work) => Memory::Card(work.lend(len)),
         };
-        Self { device: device.clone(), lines, len, kind: PhantomData }
+        Self { device: device.clone(), memory, len }
     }
 
     /// A copy of `values`.
     #[must_use]
     pub fn from_slice(device: &Device, values: &[T]) -> Self {
-        let mut buffer = Self::zeros(device, values.len());
-        buffer.as_mut_slice().copy_from_slice(values);
-        buffer
+        match device {
+            Device::Cpu => {
+                let mut buffer = Self::zeros(device, values.len());
+                buffer.as_mut_slice().copy_from_slice(values);
+                buffer
+            }
+            Device::Cuda(work) => {
+                let memory = Memory::Card(work.upload(values));
+                Self { device: device.clone(), memory, len: values.len() }
+            }
+        }
     }
 
     /// Where the values are.
@@ -71,7 +94,10 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Number of values the memory behind the buffer can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.lines.len() * LINE_BYTES / size_of::<T>()
+        match &self.memory {
+            Memory::Host(lines) => lines.len() * LINE_BYTES / size_of::<T>(),
+            Memory::Card(lent) => lent.capacity(),
+        }
     }
 
     /// Shows `len` values of the memory behind the buffer; values not written before are zeros or stale.
@@ -81,27 +107,98 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn show(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a buffer of {} values cannot show {len}", self.capacity());
         self.len = len;
+        if let Memory::Card(lent) = &mut self.memory {
+            lent.show(len);
+        }
     }
 
     /// The values, for a buffer in host memory.
+    ///
+    /// # Panics
+    /// If it is on a card.
     #[must_use]
     pub fn as_slice(&self) -> &[T] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        match &self.memory {
+            Memory::Host(lines) => &bytemuck::cast_slice(lines)[..self.len],
+            Memory::Card(_) => on_a_card(),
+        }
     }
 
     /// The values for writing, for a buffer in host memory.
+    ///
+    /// # Panics
+    /// If it is on a card.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
-    }
-
-    /// A copy of the values in host memory.
-    #[must_use]
-    pub fn copy_to_host(&self) -> Vec<T> {
-        match self.device {
-            Device::Cpu => self.as_slice().to_vec(),
+        match &mut self.memory {
+            Memory::Host(lines) => &mut bytemuck::cast_slice_mut(lines)[..self.len],
+            Memory::Card(_) => on_a_card(),
         }
     }
+
+    /// The memory on a card.
+    ///
+    /// # Errors
+    /// There is none, because the card's work has a fault.
+    ///
+    /// # Panics
+    /// If it is in host memory.
+    pub fn on_card(&self) -> Result<&CudaBuffer<T>, CudaError> {
+        match &self.memory {
+            Memory::Card(lent) => lent.get(),
+            Memory::Host(_) => in_host_memory(),
+        }
+    }
+
+    /// The memory on a card, for writing.
+    ///
+    /// # Errors
+    /// There is none, because the card's work has a fault.
+    ///
+    /// # Panics
+    /// If it is in host memory.
+    pub fn on_card_mut(&mut self) -> Result<&mut CudaBuffer<T>, CudaError> {
+        match &mut self.memory {
+            Memory::Card(lent) => lent.get_mut(),
+            Memory::Host(_) => in_host_memory(),
+        }
+    }
+
+    /// Sets every value to zero.
+    pub fn clear(&mut self) {
+        match &mut self.memory {
+            Memory::Host(_) => self.as_mut_slice().fill(T::zeroed()),
+            Memory::Card(lent) => lent.clear(),
+        }
+    }
+
+    /// Asks a card for the values; none of a buffer in host memory.
+    #[must_use]
+    pub fn fetch(&self) -> Option<Coming<T>> {
+        match &self.memory {
+            Memory::Host(_) => None,
+            Memory::Card(lent) => Some(lent.fetch(self.len)),
+        }
+    }
+
+    /// A copy of the values in host memory. Waits for a card; after a fault of one they are zeros.
+    #[must_use]
+    pub fn copy_to_host(&self) -> Vec<T> {
+        match &self.memory {
+            Memory::Host(_) => self.as_slice().to_vec(),
+            Memory::Card(lent) => lent.read(self.len),
+        }
+    }
+}
+
+#[cold]
+fn on_a_card() -> ! {
+    panic!("values on a card were taken for values of the processor")
+}
+
+#[cold]
+fn in_host_memory() -> ! {
+    panic!("values of the processor were taken for values on a card")
 }
 
 impl<T: Pod + std::fmt::Debug> std::fmt::Debug for DeviceBuffer<T> {

@@ -18,6 +18,10 @@ pub mod simd;
 pub mod stream;
 mod wish;
 
+use std::sync::Arc;
+
+use cuda::{Cuda, CudaError, CudaOptions, CudaWork};
+
 pub use buffer::DeviceBuffer;
 pub use pages::keep_pages_small;
 pub use prefetch::{prefetch, prefetch_near};
@@ -25,19 +29,62 @@ pub use probe::{CudaDevice, CudaFound, Probe, probe};
 pub use wish::Wish;
 
 /// A place where buffers live and operations run.
-///
-/// Not `Copy`: an accelerator's variant will hold a handle to its context.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum Device {
     /// The processor and its main memory.
     #[default]
     Cpu,
+    /// An NVIDIA card.
+    Cuda(Arc<CudaWork>),
+}
+
+impl Device {
+    /// What `wish` names; without a name of a card, the processor. Takes some seconds with a card.
+    ///
+    /// # Errors
+    /// Why the card cannot be used.
+    pub fn open(wish: Wish, options: &CudaOptions) -> Result<Self, CudaError> {
+        match wish {
+            Wish::Auto | Wish::Cpu => Ok(Self::Cpu),
+            Wish::Cuda(number) => Ok(Self::Cuda(CudaWork::new(Cuda::open(number, options)?))),
+        }
+    }
+
+    /// Does what asks for a whole step; see [`CudaWork::record`]. The processor does it at once.
+    pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
+        match self {
+            Self::Cpu => step(),
+            Self::Cuda(work) => work.record(step),
+        }
+    }
+
+    /// What went wrong on a card since this was asked last. The processor does not fail.
+    ///
+    /// # Errors
+    /// The first fault; what was computed since means nothing.
+    pub fn check(&self) -> Result<(), CudaError> {
+        match self {
+            Self::Cpu => Ok(()),
+            Self::Cuda(work) => work.check(),
+        }
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Cpu, Self::Cpu) => true,
+            (Self::Cuda(one), Self::Cuda(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
 }
 
 impl std::fmt::Display for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(work) => write!(f, "cuda:{}", work.cuda().card().ordinal),
         }
     }
 }

@@ -160,7 +160,7 @@ impl Gate {
         let mut figures = [None; 2];
         for (weights, figure) in [&self.published, &self.kept].into_iter().zip(&mut figures) {
             let Some(weights) = weights else { continue };
-            let (positive, negative) = trainer.score_prepared_by(weights.model(), batch)?;
+            let (positive, negative) = trainer.score_prepared_by(&trainer.place(weights), batch)?;
             *figure = finite_precision(&positive, &negative);
             if figure.is_none() {
                 return Ok(None); // A batch that spoils every score says nothing of a version.

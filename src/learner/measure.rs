@@ -107,13 +107,14 @@ impl Learner {
         if taken.mode == StepMode::Remember {
             return;
         }
-        let PhaseSeconds { sample, gather, forward, backward, optimizer, memory } = taken.report.phases;
+        let PhaseSeconds { sample, gather, forward, backward, optimizer, settle, memory } = taken.report.phases;
         let phases = [
             ("sample", sample),
             ("gather", gather),
             ("forward", forward),
             ("backward", backward),
             ("optimizer", optimizer),
+            ("settle", settle),
             ("memory", memory),
             ("gate", taken.gate_seconds),
             ("publish", publish_seconds),

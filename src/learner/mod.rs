@@ -14,6 +14,7 @@
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
 
 mod asked;
+mod card;
 pub mod checkpoint;
 mod feed;
 pub mod gate;
@@ -40,7 +41,7 @@ pub use asked::{Answer, CheckpointRequests, Durable};
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use feed::{Feed, LearnBatch};
 pub use gate::{Decision, Gate, GateOptions, Verdict};
-pub use options::{CheckpointRecorder, DecisionRecorder, Learned, LearnerOptions, Recorders, Shared};
+pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, Learned, LearnerOptions, Recorders, Shared};
 pub use quality::{BatchQuality, QualityWindow};
 pub use status::{GateReport, LearnerBytes, LearnerReport, LearnerStatus};
 
@@ -168,7 +169,7 @@ impl Learner {
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
         learner.publish_rows(kept.since, &(0..known).map(NodeId).collect::<Vec<_>>())?;
         learner.publish_pairs();
-        learner.publish_weights();
+        learner.publish_weights()?;
         learner.shared.progress.set_learned(position);
         let (bytes, version) = (learner.bytes(), learner.version);
         let kept = learner.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
@@ -247,6 +248,8 @@ impl Learner {
                         tracing::error!(%error, position = batch.first.0, "the batch waits for its storage");
                         std::thread::sleep(STORAGE_RETRY);
                     }
+                    // The same batch again, on the processor.
+                    Err(LearnerError::Train(error @ TrainError::Card(_))) => self.leave_card(error)?,
                     done => done?,
                 }
             }
@@ -273,11 +276,18 @@ impl Learner {
             let taken = self.step(batch.first, behind)?;
             self.measure(batch, baseline, &taken.report, taken.mode, rank);
             let clock = Instant::now();
-            self.promote(batch, &taken, baseline);
-            self.publish_batch();
+            if let Err(error) = self.promote(batch, &taken, baseline) {
+                // The verdict was about weights that are lost.
+                self.leave_card(error)?;
+            }
+            self.publish_batch()?;
             self.observe_phases(&taken, clock.elapsed().as_secs_f64());
             if taken.mode == StepMode::Train {
-                self.replay(batch, behind)?;
+                match self.replay(batch, behind) {
+                    // The batch is learned; its replay is not worth another try.
+                    Err(LearnerError::Train(error @ TrainError::Card(_))) => self.leave_card(error)?,
+                    done => done?,
+                }
             }
         }
         self.forget(&batch.deleted);

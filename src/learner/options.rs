@@ -65,12 +65,17 @@ pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, Option<BatchQuality
 /// Hears of every decision of the gate.
 pub type DecisionRecorder = Box<dyn FnMut(&Decision) + Send>;
 
-/// Who hears of what is worth keeping beside the log.
+/// Hears why the card that trained cannot go on.
+pub type DeviceLost = Box<dyn FnMut(&str) + Send>;
+
+/// Who hears of what is worth keeping or telling beside the log.
 pub struct Recorders {
     /// Of checkpoints.
     pub checkpoint: CheckpointRecorder,
     /// Of decisions.
     pub decision: DecisionRecorder,
+    /// Of a card that failed.
+    pub device_lost: DeviceLost,
 }
 
 /// What the loop goes on from.

@@ -1,27 +1,29 @@
 //! What readers see: rows of node memory, times of pairs, weights, and what a verdict of the gate leads to.
 
+use std::sync::Arc;
+
 use super::gate::{Decision, Figures, Verdict, finite_precision};
 use super::measure::unix_seconds;
 use super::step::Taken;
 use super::{Gate, LearnBatch, Learner};
 use crate::event::{EventTime, NodeId};
-use crate::model::Weights;
+use crate::model::{Model, Weights};
 use crate::model::walk::PairTimes;
 use crate::train::{StepMode, TrainError};
 
 impl Learner {
     /// The weights that are served: the published version, or the candidate while there is none.
-    pub(super) fn served(&self) -> Weights {
+    pub(super) fn served(&self) -> Result<Weights, TrainError> {
         let published = self.gate.as_ref().and_then(Gate::published);
-        published.cloned().unwrap_or_else(|| self.trainer.weights())
+        published.map_or_else(|| self.trainer.weights(), |published| Ok(published.clone()))
     }
 
     /// Shows readers the memory of `nodes`; messages of events before `since` have no features.
     pub(super) fn publish_rows(&self, since: EventTime, nodes: &[NodeId]) -> Result<(), TrainError> {
         let engine = &self.shared.engine;
         let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-        let published = self.gate.as_ref().and_then(Gate::published);
-        let model = published.map_or(self.trainer.model(), Weights::model);
+        let placed = self.placed();
+        let model = placed.as_deref().unwrap_or_else(|| self.trainer.model());
         self.trainer.publish_rows_by(model, since, &engine.edge_features, nodes, publish)
     }
 
@@ -33,52 +35,73 @@ impl Learner {
         walks.pairs().for_each(|(key, times)| states.pairs.publish(key, times));
     }
 
+    /// The published version where the trainer computes, if there is one.
+    fn placed(&self) -> Option<Arc<Model>> {
+        self.gate.as_ref().and_then(Gate::published).map(|published| self.trainer.place(published))
+    }
+
     /// Shows readers the memory of the nodes of the batch that was just learned, and when its pairs were seen.
-    pub(super) fn publish_batch(&self) {
+    pub(super) fn publish_batch(&mut self) -> Result<(), TrainError> {
+        // The batch is learned, so only what is shown of it is computed again where a card fails.
+        self.on_card(|learner| learner.publish_memory())?;
         let states = &self.shared.engine.states;
-        let publish = |node, row: &[f32], updated| states.publish(node, row, updated);
-        let published = self.gate.as_ref().and_then(Gate::published);
-        let model = published.map_or(self.trainer.model(), Weights::model);
-        self.trainer.publish_prepared(model, &self.prepared, publish);
-        let Some(walks) = &self.trainer.state().walks else { return };
+        let Some(walks) = &self.trainer.state().walks else { return Ok(()) };
         walks.origin().into_iter().for_each(|origin| states.set_origin(origin));
         let events = self.prepared.positives();
         for (&u, &v) in events.src.iter().zip(events.dst) {
             walks.pair(u, v).into_iter().for_each(|times| states.pairs.publish(PairTimes::key(u, v), times));
         }
+        Ok(())
+    }
+
+    fn publish_memory(&self) -> Result<(), TrainError> {
+        let states = &self.shared.engine.states;
+        let publish = |node, row: &[f32], updated| states.publish(node, row, updated);
+        let placed = self.placed();
+        let model = placed.as_deref().unwrap_or_else(|| self.trainer.model());
+        self.trainer.publish_prepared(model, &self.prepared, publish)
     }
 
     /// Makes the weights that are to be served answer questions.
-    pub(super) fn publish_weights(&mut self) {
-        let weights = self.served();
+    pub(super) fn publish_weights(&mut self) -> Result<(), TrainError> {
+        let weights = self.served()?;
         self.version = weights.version;
         if let Err(error) = self.shared.engine.publish(weights) {
             tracing::error!(%error, "weights could not be published");
         }
         self.shared.metrics.model.version.set(self.version.cast_signed());
         self.shared.metrics.model.published_timestamp.set(unix_seconds());
+        Ok(())
     }
 
     /// Publishes what the step of `batch` calls for: the trained weights where no gate stands before them, or the
     /// weights of its verdict.
-    pub(super) fn promote(&mut self, batch: &LearnBatch, taken: &Taken, edgebank: Option<f64>) {
+    pub(super) fn promote(
+        &mut self,
+        batch: &LearnBatch,
+        taken: &Taken,
+        edgebank: Option<f64>,
+    ) -> Result<(), TrainError> {
         let Some(gate) = &mut self.gate else {
-            if taken.mode == StepMode::Train {
-                self.publish_weights();
-            }
-            return;
+            return if taken.mode == StepMode::Train { self.publish_weights() } else { Ok(()) };
         };
         let cold = gate.published().is_none();
         let decision = judged(taken, edgebank).and_then(|figures| gate.hear(&figures));
         if let Some((verdict, figures)) = decision {
-            self.carry_out(batch, verdict, figures);
+            self.carry_out(batch, verdict, figures)?;
         } else if cold && taken.mode == StepMode::Train {
-            self.publish_weights();
+            self.publish_weights()?;
         }
+        Ok(())
     }
 
-    fn carry_out(&mut self, batch: &LearnBatch, verdict: Verdict, figures: Figures) {
-        let Some(gate) = &mut self.gate else { return };
+    fn carry_out(
+        &mut self,
+        batch: &LearnBatch,
+        verdict: Verdict,
+        figures: Figures,
+    ) -> Result<(), TrainError> {
+        let Some(gate) = &mut self.gate else { return Ok(()) };
         let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
         let decision = Decision {
             verdict,
@@ -89,7 +112,7 @@ impl Learner {
             position: batch.end.0,
         };
         match verdict {
-            Verdict::Promoted => gate.promote(self.trainer.weights()),
+            Verdict::Promoted => gate.promote(self.trainer.weights()?),
             Verdict::Held => {}
             Verdict::RolledBack => {
                 if let Some(Err(error)) = gate.roll_back().map(|kept| self.trainer.set_weights(kept)) {
@@ -98,10 +121,11 @@ impl Learner {
             }
         }
         if verdict != Verdict::Held || decision.published.is_none() {
-            self.publish_weights();
+            self.publish_weights()?;
         }
         self.tell(&decision);
         (self.record.decision)(&decision);
+        Ok(())
     }
 
     fn tell(&self, decision: &Decision) {

@@ -157,7 +157,7 @@ impl Rig {
     }
 
     fn learner_from(&self, from: Learned, options: LearnerOptions, decision: DecisionRecorder) -> Learner {
-        let record = Recorders { checkpoint: Box::new(|_, _| ()), decision };
+        let record = Recorders { checkpoint: Box::new(|_, _| ()), decision, device_lost: Box::new(|_| ()) };
         let (log, proceed) = (self.log.readers(), |_| ControlFlow::Continue(()));
         Learner::new(from, log, self.shared.clone(), options, record, proceed).unwrap().unwrap()
     }

@@ -19,6 +19,16 @@ pub enum ModelError {
     /// The options themselves.
     #[error(transparent)]
     Options(#[from] OptionsError),
+    /// The device does not compute it.
+    #[error("{device} does not compute {model}: {why}; let the processor do it (device.use = \"cpu\")")]
+    Device {
+        /// Name of the model.
+        model: &'static str,
+        /// The device.
+        device: String,
+        /// What it lacks.
+        why: String,
+    },
     /// A parameter is not there.
     #[error("parameter {name} is missing; these weights belong to another model")]
     Missing {

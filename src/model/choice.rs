@@ -244,6 +244,18 @@ impl Model {
         Ok(Self { options, parameters: builder.finish()?, network })
     }
 
+    /// The same model on `device`. Waits for a card that it is on.
+    #[must_use]
+    pub fn to(&self, device: &Device) -> Self {
+        Self { parameters: self.parameters.to(device), ..self.clone() }
+    }
+
+    /// Where its weights are.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.parameters.device()
+    }
+
     /// Which model this is, and its shape.
     #[must_use]
     pub fn options(&self) -> &ModelOptions {

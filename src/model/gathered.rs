@@ -155,14 +155,13 @@ impl GatheredRows {
     /// What `fetch` returns; then there are no rows.
     pub fn fetch_edge_rows<E>(
         &mut self,
-        device: &Device,
         needs: &Needs,
         fetch: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         self.types.clear();
         let dimension = needs.edge_row_dim;
         if needs.edge_types == 0 {
-            return self.fetch_edges(device, dimension, fetch);
+            return self.fetch_edges(dimension, fetch);
         }
         let mut stored = std::mem::take(&mut self.stored);
         stored.resize(self.edges.len() * dimension, 0.0);
@@ -170,7 +169,7 @@ impl GatheredRows {
         let split = fetched.and_then(|()| {
             let rows = || stored.chunks_exact(dimension);
             self.types.extend(rows().map(|row| edge_types::number(row[0], needs.edge_types)));
-            self.fetch_edges(device, dimension - 1, |_, out| {
+            self.fetch_edges(dimension - 1, |_, out| {
                 let out = out.chunks_exact_mut((dimension - 1).max(1));
                 out.zip(rows()).for_each(|(features, row)| features.copy_from_slice(&row[1..]));
                 Ok(())
@@ -187,7 +186,6 @@ impl GatheredRows {
     /// What `fetch` returns; then there are no rows.
     fn fetch_edges<E>(
         &mut self,
-        device: &Device,
         dimension: usize,
         fetch: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -196,8 +194,8 @@ impl GatheredRows {
         if dimension == 0 {
             return Ok(());
         }
-        let kept = kept.filter(|rows| rows.cols() == dimension && rows.device() == device);
-        let mut rows = kept.unwrap_or_else(|| Tensor::zeros(device, 0, dimension));
+        let kept = kept.filter(|rows| rows.cols() == dimension);
+        let mut rows = kept.unwrap_or_else(|| Tensor::zeros(&Device::Cpu, 0, dimension));
         rows.set_rows(self.edges.len());
         let fetched = fetch(&self.edges, rows.data_mut());
         limit(rows.data_mut());
@@ -319,7 +317,7 @@ mod tests {
                 (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
             });
             assert_eq!((rows.edges(), rows.slots()), (&[5, 7][..], &[0, 1, 0, EMPTY_SLOT][..]));
-            rows.fetch_edges(&Device::Cpu, 2, fetch).unwrap();
+            rows.fetch_edges(2, fetch).unwrap();
             let found = rows.edge_rows().unwrap();
             assert!(found.row(0)[0] > 100.0 && found.row(0)[0] < 500.0, "{:?}", found.row(0));
             let mails = rows.mails();
@@ -346,7 +344,7 @@ mod tests {
         rows.number_mails(&nodes, since, |node| mailbox.pending_event(node));
         rows.number_next_mails(since, [(EdgeId(9), EventTime(50)), (EdgeId(8), EventTime(49))].into_iter());
         assert_eq!(rows.edges(), [u64::MAX, 2, 9], "what has no features is not asked for");
-        rows.fetch_edges(&Device::Cpu, 1, |edges, out| {
+        rows.fetch_edges(1, |edges, out| {
             out.copy_from_slice(
                 &edges.iter().map(|&edge| if edge < 10 { 1.0 } else { 0.0 }).collect::<Vec<_>>(),
             );
@@ -385,11 +383,11 @@ mod tests {
                 }
                 Ok::<_, ()>(())
             };
-            rows.fetch_edge_rows(&Device::Cpu, &needs, stored).unwrap();
+            rows.fetch_edge_rows(&needs, stored).unwrap();
             assert_eq!(rows.slot_types(4), [0, 2, 0, 0], "5 is beyond what is known");
             assert_eq!(rows.edge_rows().map(|rows| rows.shape()), (features > 0).then_some((2, features)));
             assert_eq!(rows.mails().of(0), Some((2, &[0.5, 0.5][..features])));
-            assert_eq!(rows.fetch_edge_rows(&Device::Cpu, &needs, |_, _| Err("disk")), Err("disk"));
+            assert_eq!(rows.fetch_edge_rows(&needs, |_, _| Err("disk")), Err("disk"));
             assert_eq!((rows.edge_rows().is_none(), rows.slot_types(4)), (true, vec![]));
         }
     }
@@ -398,9 +396,9 @@ mod tests {
     fn a_failed_fetch_leaves_no_rows() {
         let mut rows = GatheredRows::default();
         rows.number_mails(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(3), EventTime(0))));
-        rows.fetch_edges(&Device::Cpu, 2, fetch).unwrap();
-        assert_eq!(rows.fetch_edges(&Device::Cpu, 2, |_, _| Err("disk")), Err("disk"));
+        rows.fetch_edges(2, fetch).unwrap();
+        assert_eq!(rows.fetch_edges(2, |_, _| Err("disk")), Err("disk"));
         assert!(rows.edge_rows().is_none());
-        rows.fetch_edges(&Device::Cpu, 0, |_, _| Err("not asked")).unwrap();
+        rows.fetch_edges(0, |_, _| Err("not asked")).unwrap();
     }
 }

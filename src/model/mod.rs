@@ -36,6 +36,7 @@ mod mailbox;
 mod memory;
 mod needs;
 mod neighborhood;
+mod on_card;
 mod remember;
 mod rows;
 mod signature;

@@ -33,10 +33,22 @@ impl Weights {
         Ok(Self { version, model: Arc::new(Model::with_parameters(options, parameters)?) })
     }
 
+    /// Whether `other` are these very weights.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.model, &other.model)
+    }
+
     /// The model with these weights.
     #[must_use]
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// The same, to be kept.
+    #[must_use]
+    pub fn shared_model(&self) -> Arc<Model> {
+        self.model.clone()
     }
 
     /// The parameters by name.

@@ -1,8 +1,11 @@
 //! [`Adam`]: the optimiser, with its state.
 
 use crate::device::Device;
+use crate::device::cuda::Coming;
+use crate::device::cuda::twins::AdamStep;
 
 use super::cpu::adam as cpu;
+use super::cuda::adam as cuda;
 use super::{Gradients, Parameters, Tensor};
 
 /// Settings of [`Adam`].
@@ -36,6 +39,9 @@ impl AdamOptions {
     }
 }
 
+/// What a card will say of a step that it was asked for.
+pub struct Bound(Coming<f32>);
+
 /// Adam (Kingma and Ba), with decoupled weight decay if asked for. Holds two moments per parameter.
 #[derive(Clone, Debug)]
 pub struct Adam {
@@ -60,10 +66,10 @@ impl Adam {
         self.steps
     }
 
-    /// Moves every parameter against its gradient.
+    /// Moves every parameter against its gradient, on the processor.
     ///
     /// # Panics
-    /// If the parameters are not those that the optimiser was made for.
+    /// If the parameters are not those that the optimiser was made for, or are on a card.
     pub fn step(&mut self, parameters: &mut Parameters, gradients: &Gradients) {
         assert_eq!(parameters.len(), self.first.len(), "Adam was made for other parameters");
         self.steps += 1;
@@ -73,8 +79,43 @@ impl Adam {
         let moments = self.first.iter_mut().zip(&mut self.second);
         for ((w, g), (m, v)) in parameters.tensors_mut().iter_mut().zip(gradients.tensors()).zip(moments) {
             assert_eq!(w.shape(), g.shape(), "Adam: a weight and its gradient");
-            match w.device() {
-                Device::Cpu => cpu::adam(step, w.data_mut(), m.data_mut(), v.data_mut(), g.data()),
+            cpu::adam(step, w.data_mut(), m.data_mut(), v.data_mut(), g.data());
+        }
+    }
+
+    /// Asks a card to move every parameter against its gradient, the norm of all gradients counting as `most` at most;
+    /// nothing moves where that or `loss`, a `1 x 1` value, is not finite. [`took`](Self::took) is to be called with
+    /// what comes of it before the next step.
+    ///
+    /// # Panics
+    /// If the parameters are not those that the optimiser was made for, or are not on a card.
+    pub fn step_bounded(
+        &mut self,
+        parameters: &mut Parameters,
+        gradients: &Gradients,
+        (most, loss): (f32, &Tensor),
+    ) -> Bound {
+        assert_eq!(parameters.len(), self.first.len(), "Adam was made for other parameters");
+        let Device::Cuda(work) = loss.device().clone() else { panic!("a bounded step of the processor") };
+        let o = self.options;
+        let [size, root, shrink] = o.of_step(self.steps + 1);
+        let step = AdamStep { beta1: o.beta1, beta2: o.beta2, size, root, eps: o.eps, shrink };
+        let moments = (&mut self.first[..], &mut self.second[..]);
+        let bound =
+            cuda::step(&work, step, parameters.tensors_mut(), moments, gradients.tensors(), (most, loss));
+        Bound(bound.fetch(2))
+    }
+
+    /// Counts the step that `bound` came of, if it was taken. Waits for the card.
+    ///
+    /// # Errors
+    /// The norm of the gradients, if nothing moved because that or the loss was not finite.
+    pub fn took(&mut self, bound: Bound) -> Result<(), f32> {
+        match bound.0.wait()[..] {
+            [norm, 0.0] => Err(norm),
+            _ => {
+                self.steps += 1;
+                Ok(())
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Every operation is coarse (a linear layer, a GRU cell, a whole attention layer), has its forward beside its
 //! backward, and dispatches on the device in one place: `ops` records, saves and dispatches, `cpu` computes on
-//! slices. Shapes are two-dimensional, row-major f32. A shape that does not fit is a bug of the caller and
+//! slices, `cuda` asks a card for kernels. Shapes are two-dimensional, row-major f32. A shape that does not fit is a bug of the caller and
 //! panics with both shapes; outside data reaches this floor only through [`Parameters::from_bytes`], which
 //! returns errors.
 //!
@@ -16,6 +16,7 @@ mod adam;
 #[cfg(test)]
 mod checks;
 mod cpu;
+mod cuda;
 pub mod init;
 mod ops;
 mod parameters;
@@ -24,7 +25,7 @@ mod storage;
 mod tape;
 mod tensor;
 
-pub use adam::{Adam, AdamOptions};
+pub use adam::{Adam, AdamOptions, Bound};
 pub use cpu::elementwise::log_scale;
 pub use ops::attention::TemporalAttention;
 pub use ops::joined::Columns;
@@ -38,4 +39,4 @@ pub use parameters::{Gradients, ParamId, Parameters};
 pub use pool::TapePool;
 pub use storage::StorageError;
 pub use tape::{Mode, Tape, Var};
-pub use tensor::Tensor;
+pub use tensor::{Fetched, Tensor};

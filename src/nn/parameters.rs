@@ -66,6 +66,19 @@ impl Parameters {
         self.names.iter().map(String::as_str).zip(&self.tensors)
     }
 
+    /// The same on `device`. Waits for a card that they are on.
+    #[must_use]
+    pub fn to(&self, device: &Device) -> Self {
+        let tensors = self.tensors.iter().map(|tensor| tensor.to(device)).collect();
+        Self { names: self.names.clone(), tensors }
+    }
+
+    /// Where they are; the processor if there are none.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.tensors.first().map_or(&Device::Cpu, Tensor::device)
+    }
+
     /// Number of tensors.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -81,7 +94,7 @@ impl Parameters {
     /// Number of scalars in all tensors.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.tensors.iter().map(|t| t.data().len()).sum()
+        self.tensors.iter().map(Tensor::data_len).sum()
     }
 
     /// Whether every scalar is a finite number.
@@ -97,7 +110,7 @@ impl Parameters {
 
 fn all_finite(tensors: &[Tensor]) -> bool {
     // A sum of `v * 0` is 0 for finite values and NaN otherwise, and vectorises.
-    tensors.iter().all(|t| t.data().chunks(4096).all(|c| c.iter().map(|v| v * 0.0).sum::<f32>() == 0.0))
+    tensors.iter().all(|t| t.read().chunks(4096).all(|c| c.iter().map(|v| v * 0.0).sum::<f32>() == 0.0))
 }
 
 /// What a gradient holds.
@@ -147,7 +160,7 @@ impl Gradients {
     pub(super) fn settle(&mut self) {
         for (tensor, holds) in self.tensors.iter_mut().zip(&mut self.holds) {
             if *holds == Holds::Stale {
-                tensor.data_mut().fill(0.0);
+                tensor.clear();
                 *holds = Holds::Zeros;
             }
         }
@@ -176,7 +189,7 @@ impl Gradients {
     pub fn get_mut(&mut self, id: ParamId) -> &mut Tensor {
         let (tensor, fresh) = self.slot(id);
         if fresh {
-            tensor.data_mut().fill(0.0);
+            tensor.clear();
         }
         tensor
     }

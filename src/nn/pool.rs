@@ -37,12 +37,15 @@ impl TapePool {
     /// A tensor whose values are whatever was there before: write every one.
     #[must_use]
     pub fn take(&mut self, device: &Device, rows: usize, cols: usize) -> Tensor {
+        if *device != Device::Cpu {
+            // A card's work keeps its memory itself.
+            return Tensor::room(device, rows, cols);
+        }
         let len = rows * cols;
         let class = size_class(len);
         // A bigger one will do: sizes vary from step to step, and not every class should keep its own.
         let waiting = self.free.range_mut(class..=2 * class).find_map(|(_, list)| {
-            let at = list.iter().rposition(|buffer| buffer.device() == device)?;
-            Some(list.swap_remove(at))
+            list.pop()
         });
         let mut buffer = match waiting {
             Some(buffer) => {
@@ -59,12 +62,15 @@ impl TapePool {
     #[must_use]
     pub fn take_zeroed(&mut self, device: &Device, rows: usize, cols: usize) -> Tensor {
         let mut tensor = self.take(device, rows, cols);
-        tensor.data_mut().fill(0.0);
+        tensor.clear();
         tensor
     }
 
     /// Keeps a tensor's memory for later.
     pub fn give(&mut self, tensor: Tensor) {
+        if *tensor.device() != Device::Cpu {
+            return;
+        }
         let buffer = tensor.into_buffer();
         // Only buffers of an exact class can be found again; foreign ones are let go.
         if buffer.capacity() != 0 && size_class(buffer.capacity()) == buffer.capacity() {

@@ -62,9 +62,10 @@ fn serialize<'a>(
     tensors: impl Iterator<Item = (String, &'a Tensor)>,
     metadata: HashMap<String, String>,
 ) -> Result<Vec<u8>, StorageError> {
-    let views = tensors.map(|(name, t)| {
-        let bytes = bytemuck::cast_slice(t.data());
-        Ok((name, TensorView::new(Dtype::F32, vec![t.rows(), t.cols()], bytes)?))
+    let tensors: Vec<_> = tensors.map(|(name, t)| (name, t.shape(), t.read())).collect();
+    let views = tensors.iter().map(|(name, (rows, cols), values)| {
+        let bytes = bytemuck::cast_slice(values);
+        Ok((name.clone(), TensorView::new(Dtype::F32, vec![*rows, *cols], bytes)?))
     });
     let views: Vec<(String, TensorView<'_>)> = views.collect::<Result<_, SafeTensorError>>()?;
     Ok(safetensors::serialize(views, Some(metadata))?)

@@ -7,11 +7,11 @@
 //!
 //! Knows nothing of what an operation computes: see `ops`.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
 use crate::device::Device;
 
-use super::cpu::elementwise::accumulate;
+use super::ops::elementwise::accumulate;
 use super::{Gradients, ParamId, Parameters, TapePool, Tensor};
 
 /// Whether a step is to be differentiated.
@@ -29,7 +29,6 @@ pub struct Var(pub(super) usize);
 
 pub(super) enum Value {
     Owned(Tensor),
-    Shared(Arc<Tensor>),
     Param(ParamId),
 }
 
@@ -105,15 +104,14 @@ impl<'p> Tape<'p> {
         self.parameters
     }
 
-    /// A value that no gradient flows into.
+    /// A value that no gradient flows into. Values of the processor are copied to where the operations run.
     pub fn constant(&mut self, tensor: Tensor) -> Var {
-        self.push(tensor, false, None)
-    }
-
-    /// A value that no gradient flows into and that others hold too.
-    pub fn shared(&mut self, tensor: Arc<Tensor>) -> Var {
-        self.nodes.push(Node { value: Value::Shared(tensor), needs_gradient: false, operation: None });
-        Var(self.nodes.len() - 1)
+        if *tensor.device() == self.device {
+            return self.push(tensor, false, None);
+        }
+        let there = tensor.to(&self.device);
+        self.give(tensor);
+        self.push(there, false, None)
     }
 
     /// A parameter as a value; its gradient goes to [`Gradients`].
@@ -123,7 +121,29 @@ impl<'p> Tape<'p> {
         Var(self.nodes.len() - 1)
     }
 
-    /// A value's numbers.
+    /// A value's numbers in memory of the processor, row by row. Waits for a card, where they are zeros after a fault.
+    ///
+    /// # Panics
+    /// If `var` is of another tape.
+    #[must_use]
+    pub fn read(&self, var: Var) -> Cow<'_, [f32]> {
+        self.value(var).read()
+    }
+
+    /// Takes a value off the tape, which must not be walked backward any more.
+    ///
+    /// # Panics
+    /// If `var` is of another tape.
+    #[must_use]
+    pub fn take_value(&mut self, var: Var) -> Tensor {
+        let nothing = Value::Owned(Tensor::default());
+        match std::mem::replace(&mut self.nodes[var.0].value, nothing) {
+            Value::Owned(tensor) => tensor,
+            Value::Param(id) => self.parameters.get(id).clone(),
+        }
+    }
+
+    /// A value, where the operations run.
     ///
     /// # Panics
     /// If `var` is of another tape.
@@ -132,7 +152,7 @@ impl<'p> Tape<'p> {
         value_of(&self.nodes, self.parameters, var)
     }
 
-    /// The one number of a `1 x 1` value.
+    /// The one number of a `1 x 1` value. Waits for a card.
     ///
     /// # Panics
     /// If the value is not `1 x 1`.
@@ -140,22 +160,25 @@ impl<'p> Tape<'p> {
     pub fn scalar(&self, var: Var) -> f32 {
         let value = self.value(var);
         assert_eq!(value.shape(), (1, 1), "scalar of a {:?} value", value.shape());
-        value.data()[0]
+        self.read(var)[0]
     }
 
-    /// A tensor from the pool, to be filled by the caller (every value: it holds stale numbers) and handed to
-    /// [`constant`](Self::constant).
+    /// A tensor of the processor from the pool, to be filled by the caller (every value: it holds stale numbers) and
+    /// handed to [`constant`](Self::constant).
     #[must_use]
     pub fn take(&mut self, rows: usize, cols: usize) -> Tensor {
-        let device = self.device.clone();
-        self.pool.get().take(&device, rows, cols)
+        self.pool.get().take(&Device::Cpu, rows, cols)
     }
 
     /// Like [`take`](Self::take), with every value zero.
     #[must_use]
     pub fn take_zeroed(&mut self, rows: usize, cols: usize) -> Tensor {
-        let device = self.device.clone();
-        self.pool.get().take_zeroed(&device, rows, cols)
+        self.pool.get().take_zeroed(&Device::Cpu, rows, cols)
+    }
+
+    /// Room for a result, where the operations run: every value is to be written.
+    pub(super) fn room(&mut self, rows: usize, cols: usize) -> Tensor {
+        self.pool.get().take(&self.device, rows, cols)
     }
 
     /// Gives a tensor's memory back to the pool.
@@ -170,8 +193,7 @@ impl<'p> Tape<'p> {
     /// If `loss` is not `1 x 1`, depends on no parameter, or the tape is in [`Mode::Inference`].
     pub fn backward(&mut self, loss: Var, gradients: &mut Gradients) {
         assert_eq!(self.value(loss).shape(), (1, 1), "backward from a value that is not 1x1");
-        let mut one = self.take(1, 1);
-        one.data_mut()[0] = 1.0;
+        let one = Tensor::from_slice(&self.device, 1, 1, &[1.0]);
         self.backward_from(loss, one, gradients);
     }
 
@@ -244,7 +266,6 @@ impl Drop for Tape<'_> {
 fn value_of<'a>(nodes: &'a [Node], parameters: &'a Parameters, var: Var) -> &'a Tensor {
     match &nodes[var.0].value {
         Value::Owned(tensor) => tensor,
-        Value::Shared(tensor) => tensor,
         Value::Param(id) => parameters.get(*id),
     }
 }
@@ -316,14 +337,14 @@ impl<'a> Walk<'a> {
         if let Value::Param(id) = self.nodes[var.0].value {
             match self.gradients.slot(id) {
                 (gradient, true) => std::mem::swap(gradient, &mut d),
-                (gradient, false) => accumulate(gradient.data_mut(), d.data(), false),
+                (gradient, false) => accumulate(gradient, &d, false),
             }
             return self.pool.give(d);
         }
         match &mut self.flowing[var.0] {
             slot @ None => *slot = Some(d),
             Some(sum) => {
-                accumulate(sum.data_mut(), d.data(), false);
+                accumulate(sum, &d, false);
                 self.pool.give(d);
             }
         }

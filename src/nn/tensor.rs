@@ -1,5 +1,8 @@
 //! [`Tensor`]: a row-major matrix of f32 on a device. Knows nothing of gradients.
 
+use std::borrow::Cow;
+
+use crate::device::cuda::{Coming, CudaBuffer, CudaError};
 use crate::device::matmul::{View, ViewMut};
 use crate::device::{Device, DeviceBuffer};
 
@@ -11,11 +14,43 @@ pub struct Tensor {
     buffer: DeviceBuffer<f32>,
 }
 
+/// A tensor that is on its way to the processor.
+pub struct Fetched {
+    /// The values, or where they come from.
+    tensor: Tensor,
+    coming: Option<Coming<f32>>,
+}
+
+impl Fetched {
+    /// The tensor in memory of the processor; zeros after a fault of a card. Waits for it.
+    #[must_use]
+    pub fn wait(self) -> Tensor {
+        let (rows, cols) = self.tensor.shape();
+        match self.coming {
+            None => self.tensor,
+            Some(coming) => Tensor::from_vec(&Device::Cpu, rows, cols, coming.wait()),
+        }
+    }
+}
+
+impl Default for Tensor {
+    /// No values, on the processor.
+    fn default() -> Self {
+        Self::zeros(&Device::Cpu, 0, 0)
+    }
+}
+
 impl Tensor {
     /// All zeros.
     #[must_use]
     pub fn zeros(device: &Device, rows: usize, cols: usize) -> Self {
         Self { rows, cols, buffer: DeviceBuffer::zeros(device, rows * cols) }
+    }
+
+    /// Values that are whatever was there before: write every one.
+    #[must_use]
+    pub fn room(device: &Device, rows: usize, cols: usize) -> Self {
+        Self { rows, cols, buffer: DeviceBuffer::room(device, rows * cols) }
     }
 
     /// A copy of `values`, row by row.
@@ -52,7 +87,7 @@ impl Tensor {
     pub fn set_rows(&mut self, rows: usize) {
         let len = rows * self.cols;
         if len > self.buffer.capacity() {
-            self.buffer = DeviceBuffer::zeros(&self.device().clone(), len + len / 4);
+            self.buffer = DeviceBuffer::room(&self.device().clone(), len + len / 4);
         }
         self.buffer.show(len);
         self.rows = rows;
@@ -88,13 +123,62 @@ impl Tensor {
         (self.rows, self.cols)
     }
 
-    /// The values, row by row.
+    /// Number of values.
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.rows * self.cols
+    }
+
+    /// Sets every value to zero.
+    pub fn clear(&mut self) {
+        self.buffer.clear();
+    }
+
+    /// The same values on `device`.
+    #[must_use]
+    pub fn to(&self, device: &Device) -> Self {
+        match (self.device(), device) {
+            (one, other) if one == other => self.clone(),
+            (Device::Cpu, _) => Self::from_slice(device, self.rows, self.cols, self.data()),
+            _ => Self::from_vec(device, self.rows, self.cols, self.to_vec()),
+        }
+    }
+
+    /// The values on a card.
+    ///
+    /// # Errors
+    /// There are none, because the card's work has a fault.
+    ///
+    /// # Panics
+    /// If they are on the processor.
+    pub(super) fn on_card(&self) -> Result<&CudaBuffer<f32>, CudaError> {
+        self.buffer.on_card()
+    }
+
+    /// The values on a card for writing.
+    ///
+    /// # Errors
+    /// There are none, because the card's work has a fault.
+    ///
+    /// # Panics
+    /// If they are on the processor.
+    pub(super) fn on_card_mut(&mut self) -> Result<&mut CudaBuffer<f32>, CudaError> {
+        self.buffer.on_card_mut()
+    }
+
+    /// The values on the processor, row by row.
+    ///
+    /// # Panics
+    /// If they are on a card.
     #[must_use]
     pub fn data(&self) -> &[f32] {
         self.buffer.as_slice()
     }
 
-    /// The values for writing, row by row.
+    /// The values on the processor for writing, row by row.
+    ///
+    /// # Panics
+    /// If they are on a card.
     #[must_use]
     pub fn data_mut(&mut self) -> &mut [f32] {
         self.buffer.as_mut_slice()
@@ -117,6 +201,22 @@ impl Tensor {
     pub fn row_mut(&mut self, row: usize) -> &mut [f32] {
         let cols = self.cols;
         &mut self.data_mut()[row * cols..][..cols]
+    }
+
+    /// The values in memory of the processor, row by row. Waits for a card, and copies; zeros after a fault of one.
+    #[must_use]
+    pub fn read(&self) -> Cow<'_, [f32]> {
+        match self.device() {
+            Device::Cpu => Cow::Borrowed(self.data()),
+            Device::Cuda(_) => Cow::Owned(self.to_vec()),
+        }
+    }
+
+    /// Asks for the values, and does not wait for them.
+    #[must_use]
+    pub fn fetch(self) -> Fetched {
+        let coming = self.buffer.fetch();
+        Fetched { tensor: self, coming }
     }
 
     /// A copy of the values in host memory.

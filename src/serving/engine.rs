@@ -312,7 +312,7 @@ impl QueryEngine {
             rows.number_slots(neighborhood.graphs());
         }
         let (edges, nodes) = (&self.edge_features, &self.node_features);
-        rows.fetch_edge_rows(&Device::Cpu, needs, |ids, out| edges.gather(ids, out))?;
+        rows.fetch_edge_rows(needs, |ids, out| edges.gather(ids, out))?;
         let distinct = neighborhood.nodes().nodes();
         rows.fetch_nodes(distinct, needs.node_feature_dim, |ids, out| nodes.gather(ids, out))?;
         Ok(())

@@ -5,7 +5,7 @@ use super::step::{forward, score_pairs};
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
-use crate::model::{GatherError, MailRows, Model};
+use crate::model::{MailRows, Model};
 use crate::nn::{Mode, Tape, TapePool, Var};
 
 /// Rows computed at a time where a request has no natural batch.
@@ -33,7 +33,7 @@ impl Trainer {
             scratch.neighborhood.clear();
             scratch.neighborhood.add_seeds(nodes, times);
             self.look(world, &mut scratch, |tape, rows| {
-                embeddings.extend_from_slice(tape.value(rows).data());
+                embeddings.extend_from_slice(&tape.read(rows));
             })?;
         }
         Ok(embeddings)
@@ -88,7 +88,7 @@ impl Trainer {
         let mut logits = Vec::new();
         self.look(world, &mut scratch, |tape, embeddings| {
             let scores = self.model.logits(tape, embeddings, src, dst);
-            logits.extend_from_slice(tape.value(scores).data());
+            logits.extend_from_slice(&tape.read(scores));
         })?;
         Ok(by_query(queries, &logits))
     }
@@ -106,7 +106,7 @@ impl Trainer {
         }
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let logits = self.model.walk_logits(&mut tape, &self.state, (&src, &dst), &times);
-        by_query(queries, logits.map_or(&[], |logits| tape.value(logits).data()))
+        by_query(queries, &logits.map_or_else(Default::default, |logits| tape.read(logits)))
     }
 
     /// Logits of the positives and of the negatives beside them, with the weights and the state as
@@ -139,9 +139,10 @@ impl Trainer {
             return Ok((Vec::new(), Vec::new()));
         }
         let pool = &mut self.scratch.lock().pool;
-        let mut tape = Tape::pooled(&self.device, &model.parameters, Mode::Inference, pool);
+        let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
         let scored = score_pairs(model, &mut tape, &self.state, batch, [0, 0]);
-        let mut positive = tape.value(scored.logits).data().to_vec();
+        let mut positive = tape.read(scored.logits).into_owned();
+        model.device().check()?;
         let negative = positive.split_off(batch.positives().src.len());
         Ok((positive, negative))
     }
@@ -167,13 +168,13 @@ impl Trainer {
         world: &World<'_>,
         scratch: &mut Scratch,
         then: impl FnOnce(&mut Tape<'_>, Var),
-    ) -> Result<(), GatherError> {
+    ) -> Result<(), TrainError> {
         let Scratch { pool, neighborhood, rows, .. } = scratch;
-        look_around((&self.model.needs(), &self.device), world, &self.state, neighborhood, rows)?;
+        look_around(&self.model.needs(), world, &self.state, neighborhood, rows)?;
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let done = forward(&self.model, &mut tape, &self.state, (neighborhood, rows), [0, 0]);
         then(&mut tape, done.embeddings);
-        Ok(())
+        Ok(self.device.check()?)
     }
 
     /// Hands `f` what serving reads of each of `nodes` (distinct nodes): its memory row after its
@@ -209,14 +210,17 @@ impl Trainer {
         let Scratch { pool, rows, .. } = &mut *self.scratch.lock();
         for nodes in nodes.chunks(CHUNK_ROWS) {
             let kept = (edge_features, since);
-            gather_mails((&self.model.needs(), &self.device), kept, &self.state, nodes, rows)?;
-            self.publish_chunk(model, pool, nodes, rows.mails(), &mut f);
+            gather_mails(&self.model.needs(), kept, &self.state, nodes, rows)?;
+            self.publish_chunk(model, pool, nodes, rows.mails(), &mut f)?;
         }
         Ok(())
     }
 
     /// As [`Self::publish_rows_by`], for the nodes of a batch whose step was just taken. It reads nothing that was
-    /// not prepared, so it cannot fail.
+    /// not prepared.
+    ///
+    /// # Errors
+    /// A card's, if that computes; some of the nodes may have been handed over.
     ///
     /// # Panics
     /// If the batch was not prepared to be published.
@@ -225,11 +229,13 @@ impl Trainer {
         model: &Model,
         batch: &PreparedBatch,
         mut f: impl FnMut(NodeId, &[f32], EventTime),
-    ) {
+    ) -> Result<(), TrainError> {
         let pool = &mut self.scratch.lock().pool;
         for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
-            self.publish_chunk(model, pool, nodes, batch.rows.next_mails().from(chunk * CHUNK_ROWS), &mut f);
+            let mails = batch.rows.next_mails().from(chunk * CHUNK_ROWS);
+            self.publish_chunk(model, pool, nodes, mails, &mut f)?;
         }
+        Ok(())
     }
 
     fn publish_chunk(
@@ -239,16 +245,19 @@ impl Trainer {
         nodes: &[NodeId],
         mails: MailRows<'_>,
         f: &mut impl FnMut(NodeId, &[f32], EventTime),
-    ) {
-        let mut tape = Tape::pooled(&self.device, &model.parameters, Mode::Inference, pool);
+    ) -> Result<(), TrainError> {
+        let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
         let rows = model.fresh_memory(&mut tape, &self.state, nodes, mails);
-        let rows = tape.value(rows);
+        let (values, width) = (tape.read(rows), tape.value(rows).cols());
+        model.device().check()?;
         for (i, &node) in nodes.iter().enumerate() {
             let Some(last) = self.state.last_event(node) else { continue };
-            if rows.row(i).iter().all(|value| value.is_finite()) {
-                f(node, rows.row(i), last);
+            let row = &values[i * width..][..width];
+            if row.iter().all(|value| value.is_finite()) {
+                f(node, row, last);
             }
         }
+        Ok(())
     }
 }
 

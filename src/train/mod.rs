@@ -7,13 +7,13 @@
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
-pub mod card;
 pub mod edgebank;
 pub mod evaluate;
 pub mod historical;
 mod look;
 pub mod lookahead;
 mod negative;
+mod placed;
 pub mod popularity;
 mod prepare;
 pub mod protocol;

@@ -14,7 +14,6 @@
 use std::time::Instant;
 
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
-use crate::device::Device;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
 use crate::model::{GatherError, GatheredRows, Interactions, Needs, Neighborhood, TgnState, Touched};
@@ -143,7 +142,6 @@ impl PreparedBatch {
 #[derive(Clone, Debug)]
 pub struct Preparer {
     needs: Needs,
-    device: Device,
     publishes: bool,
 }
 
@@ -223,7 +221,7 @@ impl Preparer {
         let mut clock = Instant::now();
         let PreparedBatch { neighborhood, rows, mode, .. } = batch;
         let nodes = if *mode == StepMode::Remember { &[] } else { neighborhood.nodes().nodes() };
-        fetch(&self.needs, &self.device, world, nodes, rows)?;
+        fetch(&self.needs, world, nodes, rows)?;
         batch.gathered = true;
         batch.announced = None;
         batch.gather_seconds += lap(&mut clock);
@@ -235,7 +233,7 @@ impl Trainer {
     /// What prepares batches for this trainer.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
-        Preparer { needs: self.model.needs(), device: self.device.clone(), publishes: false }
+        Preparer { needs: self.model.needs(), publishes: false }
     }
 
     /// Prepares a batch for the next step, all stages at once.
@@ -266,19 +264,18 @@ fn draw(needs: &Needs, world: &World<'_>, neighborhood: &mut Neighborhood) -> Re
 /// Fetches the rows that were numbered, and those of `nodes`.
 fn fetch(
     needs: &Needs,
-    device: &Device,
     world: &World<'_>,
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
-    rows.fetch_edge_rows(device, needs, |ids, out| world.edge_features.gather(ids, out))?;
+    rows.fetch_edge_rows(needs, |ids, out| world.edge_features.gather(ids, out))?;
     rows.fetch_nodes(nodes, needs.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
     Ok(())
 }
 
 /// Samples the seeds of `neighborhood` and gathers all that embedding them by `state` reads.
 pub(super) fn look_around(
-    (needs, device): (&Needs, &Device),
+    needs: &Needs,
     world: &World<'_>,
     state: &TgnState,
     neighborhood: &mut Neighborhood,
@@ -294,12 +291,12 @@ pub(super) fn look_around(
     if needs.reads_mails() {
         rows.number_mails(nodes, world.view.since(), |node| state.mailbox.pending_event(node));
     }
-    fetch(needs, device, world, nodes, rows)
+    fetch(needs, world, nodes, rows)
 }
 
 /// Gathers what computing the memory of `nodes` by `state` reads; messages of events before `since` have no features.
 pub(super) fn gather_mails(
-    (needs, device): (&Needs, &Device),
+    needs: &Needs,
     (edge_features, since): (&FeatureStore, EventTime),
     state: &TgnState,
     nodes: &[NodeId],
@@ -310,7 +307,7 @@ pub(super) fn gather_mails(
         return Ok(());
     }
     rows.number_mails(nodes, since, |node| state.mailbox.pending_event(node));
-    rows.fetch_edge_rows(device, needs, |ids, out| edge_features.gather(ids, out))?;
+    rows.fetch_edge_rows(needs, |ids, out| edge_features.gather(ids, out))?;
     Ok(())
 }
 

@@ -75,7 +75,7 @@ impl Trainer {
             return Ok(report);
         }
         let dropout = [self.options.seed ^ STREAM, key];
-        match self.score(batch, &mut report, dropout) {
+        match self.score(batch, &mut report, dropout)? {
             Ok(()) => Ok(report),
             Err(what) => Err(TrainError::NonFinite { what, step: self.steps }),
         }

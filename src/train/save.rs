@@ -71,7 +71,7 @@ impl Trainer {
     /// Writes everything that a later [`Self::load`] needs to go on bit for bit.
     ///
     /// # Errors
-    /// What `out` reports.
+    /// What `out` reports, or the card's, if one computes.
     pub fn save(&self, out: &mut impl Write) -> std::io::Result<()> {
         tables::write_u64(out, MAGIC)?;
         tables::write_table(out, self.options.model.name().as_bytes())?;
@@ -80,8 +80,11 @@ impl Trainer {
         tables::write_u64(out, self.options.seed)?;
         tables::write_u64(out, self.steps)?;
         let parameters = &self.model.parameters;
-        tables::write_table(out, &parameters.to_bytes().map_err(Error::other)?)?;
-        tables::write_table(out, &self.adam.to_bytes(parameters).map_err(Error::other)?)?;
+        let weights = parameters.to_bytes().map_err(Error::other)?;
+        let moments = self.adam.to_bytes(parameters).map_err(Error::other)?;
+        self.device.check().map_err(Error::other)?;
+        tables::write_table(out, &weights)?;
+        tables::write_table(out, &moments)?;
         self.state.write(out)
     }
 
@@ -114,7 +117,9 @@ impl Trainer {
         let options = TrainerOptions { seed: tables::read_u64(input)?, ..options };
         let steps = tables::read_u64(input)?;
         let weights: Vec<u8> = tables::read_table(input)?;
-        let model = Model::with_parameters(options.model, &Parameters::from_bytes(device, &weights)?)?;
+        options.model.check_device(device)?;
+        let parameters = Parameters::from_bytes(&Device::Cpu, &weights)?;
+        let model = Model::with_parameters(options.model, &parameters)?.to(device);
         let mut adam = new_adam(&options, device, &model);
         let moments: Vec<u8> = tables::read_table(input)?;
         adam.load_bytes(&model.parameters, &moments)?;

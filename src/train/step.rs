@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use super::prepare::{PreparedBatch, lap};
 use super::trainer::{Negatives, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World};
+use crate::device::Device;
+use crate::event::NodeId;
 use crate::model::walk::WalkState;
 use crate::model::{EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
-use crate::nn::{Gradients, Mode, Tape, Var};
+use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor, Var};
 
 /// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
 /// thousands of steps; without a bound, one strange event would all but stop learning for that long. On the
@@ -102,11 +104,11 @@ impl Trainer {
         report.phases.gather = batch.gather_seconds;
         let learned = match batch.mode {
             StepMode::Remember => {
-                self.refresh_touched(batch);
+                self.refresh_touched(batch)?;
                 Ok(())
             }
             StepMode::Train | StepMode::Score => {
-                let scored = self.score(batch, &mut report, [self.options.seed, step + 1]);
+                let scored = self.score(batch, &mut report, [self.options.seed, step + 1])?;
                 if scored.is_ok() && batch.mode == StepMode::Train {
                     let state = &self.state;
                     self.model.follow(&batch.positives(), &|node| state.last_event(node));
@@ -118,7 +120,7 @@ impl Trainer {
         let memory_dim = self.state.memory.dimension();
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let row = |i: usize| &fresh[i * memory_dim..][..memory_dim];
-        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
+        let mut tape = Tape::pooled(&Device::Cpu, &self.model.parameters, Mode::Inference, pool);
         let (events, touched, rows) = (batch.positives(), &batch.touched, batch.rows.next_mails());
         report.refused_rows = self.model.remember(&mut tape, &mut self.state, &events, touched, row, rows);
         drop(tape);
@@ -139,80 +141,116 @@ impl Trainer {
     }
 
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
-    /// fresh memory in the scratch buffer. `dropout` is the key of its masks. The error says what was not finite.
+    /// fresh memory in the scratch buffer. `dropout` is the key of its masks. What was not finite is the inner error.
+    ///
+    /// On a card everything is asked for first and waited for once.
     pub(super) fn score(
         &mut self,
         batch: &PreparedBatch,
         report: &mut StepReport,
         dropout: [u64; 2],
-    ) -> Result<(), String> {
-        let Scratch { pool, fresh, .. } = self.scratch.get_mut();
+    ) -> Result<Result<(), String>, TrainError> {
+        let Scratch { pool, .. } = self.scratch.get_mut();
         let phases = &mut report.phases;
         let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
         let scored = score_pairs(&self.model, &mut tape, &self.state, batch, dropout);
-        let logits = scored.logits;
         let n = batch.positives().src.len();
-        let (happened, made_up) = (tape.rows(logits, 0..n), tape.rows(logits, n..2 * n));
+        let (happened, made_up) = (tape.rows(scored.logits, 0..n), tape.rows(scored.logits, n..2 * n));
         let positive_loss = tape.bce_with_logits(happened, &vec![1.0; n]);
         let negative_loss = tape.bce_with_logits(made_up, &vec![0.0; n]);
         let loss = tape.add(positive_loss, negative_loss);
-        report.loss = tape.scalar(loss);
-        let scores = tape.value(logits).data();
-        report.positive.extend_from_slice(&scores[..n]);
-        report.negative.extend_from_slice(&scores[n..]);
-        fresh.clear();
-        if let Some(rows) = scored.fresh.map(|rows| tape.value(rows)) {
-            for &node in batch.touched() {
-                // Positives are seeds, so each has a slot.
-                let slot = batch.neighborhood.nodes().slot(node).unwrap_or_default();
-                fresh.extend_from_slice(rows.row(slot as usize));
-            }
-        }
+        // Positives are seeds, so each touched node has a slot.
+        let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
+        let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();
+        let fresh = scored.fresh.map(|rows| tape.gather(rows, touched()));
         phases.forward = lap(&mut clock);
-        if !report.loss.is_finite() {
-            return Err(format!("the loss ({})", report.loss));
+        if learn {
+            self.gradients.start_over();
+            tape.backward(loss, &mut self.gradients);
+            phases.backward = lap(&mut clock);
         }
-        if !learn {
-            return Ok(());
-        }
-        self.gradients.start_over();
-        tape.backward(loss, &mut self.gradients);
+        let [loss, logits] = [loss, scored.logits].map(|var| tape.take_value(var));
+        let fresh = fresh.map(|var| tape.take_value(var));
         drop(tape);
-        phases.backward = lap(&mut clock);
-        let learned = self.learn();
-        phases.optimizer = lap(&mut clock);
-        learned
+        let asked = if learn { self.ask_to_learn(&loss) } else { Asked::Nothing };
+        let [loss, logits] = [loss, logits].map(Tensor::fetch);
+        let fresh = fresh.map(Tensor::fetch);
+        report.phases.optimizer = lap(&mut clock);
+        let [loss, logits] = [loss, logits].map(Fetched::wait);
+        report.loss = loss.data().first().copied().unwrap_or_default();
+        report.positive.extend_from_slice(&logits.data()[..n]);
+        report.negative.extend_from_slice(&logits.data()[n..]);
+        let learned = self.learned(asked, report.loss);
+        let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
+        kept.clear();
+        let rows = fresh.map(Fetched::wait);
+        kept.extend_from_slice(rows.as_ref().map_or(&[], Tensor::data));
+        [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
+        self.device.check()?;
+        report.phases.settle = lap(&mut clock);
+        Ok(learned)
     }
 
-    /// Changes the weights by the gradients at hand, bounded, if those are finite.
-    fn learn(&mut self) -> Result<(), String> {
+    /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. A card is asked to.
+    fn ask_to_learn(&mut self, loss: &Tensor) -> Asked {
+        self.adam.options.learning_rate = self.learning_rate();
+        if *self.device() != Device::Cpu {
+            let (parameters, gradients) = (&mut self.model.parameters, &self.gradients);
+            return Asked::Card(self.adam.step_bounded(parameters, gradients, (GRADIENT_NORM_MAX, loss)));
+        }
+        if !loss.data().iter().all(|loss| loss.is_finite()) {
+            return Asked::Nothing;
+        }
         let norm = self.gradients.norm();
         if !norm.is_finite() {
-            return Err(out_of_range(&self.model, &self.gradients));
+            return Asked::Refused(out_of_range(&self.model, &self.gradients));
         }
         if norm > GRADIENT_NORM_MAX {
             self.gradients.scale(GRADIENT_NORM_MAX / norm);
         }
-        self.adam.options.learning_rate = self.learning_rate();
         self.adam.step(&mut self.model.parameters, &self.gradients);
-        Ok(())
+        Asked::Nothing
+    }
+
+    /// What came of learning; the error says what was not finite.
+    fn learned(&mut self, asked: Asked, loss: f32) -> Result<(), String> {
+        let refused = match asked {
+            Asked::Nothing => None,
+            Asked::Refused(what) => Some(what),
+            Asked::Card(bound) => self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})")),
+        };
+        if !loss.is_finite() {
+            return Err(format!("the loss ({loss})"));
+        }
+        refused.map_or(Ok(()), Err)
     }
 
     /// Applies the touched nodes' pending messages into the scratch buffer.
-    fn refresh_touched(&mut self, batch: &PreparedBatch) {
+    fn refresh_touched(&mut self, batch: &PreparedBatch) -> Result<(), TrainError> {
         if self.state.memory.dimension() == 0 {
-            return;
+            return Ok(());
         }
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let mails = batch.rows.mails();
         let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), mails);
         fresh.clear();
-        fresh.extend_from_slice(tape.value(rows).data());
+        fresh.extend_from_slice(&tape.read(rows));
+        Ok(self.device.check()?)
     }
+}
+
+/// What was asked of the optimizer.
+enum Asked {
+    /// Nothing, or it is done.
+    Nothing,
+    /// Something that it cannot do, for this reason.
+    Refused(String),
+    /// A step on a card, which will say how it went.
+    Card(Bound),
 }
 
 /// Names the first gradient that is not finite or, if all are, their size.

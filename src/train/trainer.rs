@@ -17,9 +17,11 @@
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use super::placed::Placed;
 use super::prepare::PreparedBatch;
 use super::schedule::Schedule;
 use crate::device::Device;
+use crate::device::cuda::CudaError;
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::GraphView;
@@ -89,6 +91,8 @@ pub struct PhaseSeconds {
     pub backward: f64,
     /// Changing the weights.
     pub optimizer: f64,
+    /// Reading the results. A card computes until then: there the three phases before are the time that asking takes.
+    pub settle: f64,
     /// Writing memory and messages.
     pub memory: f64,
 }
@@ -171,6 +175,9 @@ pub enum TrainError {
     /// again.
     #[error("a batch could not be prepared, and may be tried again: {0}")]
     Storage(#[from] GatherError),
+    /// The card on which the model computes failed. Nothing was remembered; the weights on the card mean nothing.
+    #[error("the card that trains: {0}")]
+    Card(#[from] CudaError),
     /// The batch was prepared for other messages than those that wait now: another batch came between. Nothing
     /// was done; it may be prepared again.
     #[error("the batch was prepared for another state than that before step {step}; prepare it again")]
@@ -192,6 +199,8 @@ pub struct Trainer {
     pub(super) gradients: Gradients,
     /// For steps that prepare their batch themselves.
     pub(super) batch: PreparedBatch,
+    /// Published weights on the card, if one computes.
+    pub(super) placed: Placed,
     /// Locked only so that scoring without a state change can take `&self`.
     pub(super) scratch: Mutex<Scratch>,
 }
@@ -210,9 +219,10 @@ impl Trainer {
     /// A trainer with fresh weights and an empty state.
     ///
     /// # Errors
-    /// The options describe no model.
+    /// The options describe no model, or one that a card does not compute.
     pub fn new(options: TrainerOptions, device: &Device) -> Result<Self, ModelError> {
-        let model = Model::new(options.model, options.seed, device)?;
+        options.model.check_device(device)?;
+        let model = Model::new(options.model, options.seed, &Device::Cpu)?.to(device);
         let adam = new_adam(&options, device, &model);
         let state = TgnState::new(&model.needs());
         Ok(Self::from_parts(options, device, model, adam, state, 0))
@@ -227,8 +237,9 @@ impl Trainer {
         steps: u64,
     ) -> Self {
         let gradients = Gradients::new(device, &model.parameters);
-        let (batch, scratch) = (PreparedBatch::default(), Mutex::default());
-        Self { options, device: device.clone(), model, adam, state, steps, gradients, batch, scratch }
+        let (batch, placed, scratch) = (PreparedBatch::default(), Placed::default(), Mutex::default());
+        let device = device.clone();
+        Self { options, device, model, adam, state, steps, gradients, batch, placed, scratch }
     }
 
     /// What the trainer is made of.
@@ -303,10 +314,32 @@ impl Trainer {
         }
     }
 
-    /// The weights as they are now; their version is the number of steps taken.
+    /// The weights as they are now, on the processor; their version is the number of steps taken. Waits for a card.
+    ///
+    /// # Errors
+    /// The card's, if one computes.
+    pub fn weights(&self) -> Result<Weights, TrainError> {
+        let model = self.model.to(&Device::Cpu);
+        self.device.check()?;
+        Ok(Weights::of(&model, self.steps))
+    }
+
+    /// Goes on computing on the processor, with `weights`, the memory that is there and an optimizer without history:
+    /// what is left when a card fails.
+    ///
+    /// # Errors
+    /// The weights are of a model of another shape.
+    pub fn leave_card(&mut self, weights: &Weights) -> Result<(), ModelError> {
+        self.device = Device::Cpu;
+        self.set_weights(weights)?;
+        self.gradients = Gradients::new(&self.device, &self.model.parameters);
+        Ok(())
+    }
+
+    /// Where the model computes.
     #[must_use]
-    pub fn weights(&self) -> Weights {
-        Weights::of(&self.model, self.steps)
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Replaces the weights. The optimizer starts afresh: its averages belong to the old ones. So does the schedule of
@@ -315,7 +348,8 @@ impl Trainer {
     /// # Errors
     /// The weights are of a model of another shape.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), ModelError> {
-        self.model = Model::with_parameters(self.options.model, weights.parameters())?;
+        let model = Model::with_parameters(self.options.model, weights.parameters())?;
+        self.model = model.to(&self.device);
         self.adam = new_adam(&self.options, &self.device, &self.model);
         Ok(())
     }

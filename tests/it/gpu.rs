@@ -6,14 +6,18 @@
 //! sizes, for tools under which a card is slow.
 
 mod cache;
+mod capture;
+mod elementwise;
 mod joined;
 mod layers;
 mod learning;
 mod linear;
 mod memory;
 mod played;
+mod reduce;
 mod rows;
 mod sample;
+mod staging;
 mod train;
 
 use std::sync::{Arc, OnceLock};

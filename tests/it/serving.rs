@@ -55,7 +55,7 @@ fn publish(trainer: &mut Trainer, engine: &QueryEngine) {
         engine.states.set_origin(walks.origin().unwrap());
         walks.pairs().for_each(|(key, times)| engine.states.pairs.publish(key, times));
     }
-    engine.publish(trainer.weights()).unwrap();
+    engine.publish(trainer.weights().unwrap()).unwrap();
 }
 
 fn trained(stream: &Stream) -> Trainer {
@@ -210,7 +210,7 @@ fn a_model_of_another_shape_is_refused() {
     let stream = Stream::new(1);
     let mut engine = engine(&stream);
     engine.states = Arc::new(NodeStates::new(7));
-    let refused = engine.publish(trainer().weights());
+    let refused = engine.publish(trainer().weights().unwrap());
     assert_eq!(refused, Err(QueryError::Mismatch { what: "memory", expected: 12, found: 7 }));
     assert!(engine.model().is_none());
 }
@@ -263,7 +263,7 @@ fn queries_go_on_while_the_learner_publishes() {
             let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Train);
             let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
             trainer.publish_rows(EventTime::MIN, &stream.edge_features, &report.touched, publish).unwrap();
-            engine.publish(trainer.weights()).unwrap();
+            engine.publish(trainer.weights().unwrap()).unwrap();
             let end = EdgeId(stream.positives(b).edges.last().unwrap().0 + 1);
             engine.progress.set_learned(end);
             assert!(engine.progress.wait_for(end, Duration::ZERO));

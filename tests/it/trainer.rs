@@ -71,7 +71,7 @@ fn a_restored_trainer_goes_on_in_its_schedule_and_other_weights_begin_it_again()
     assert_eq!(weights(&straight), weights(&restored));
     assert_ne!(weights(&straight), weights(&constant), "the schedule is of consequence");
     assert!(restored.learning_rate() < options().learning_rate);
-    restored.set_weights(&straight.weights()).unwrap();
+    restored.set_weights(&straight.weights().unwrap()).unwrap();
     assert_eq!(restored.learning_rate(), options().learning_rate / 4.0);
 }
 

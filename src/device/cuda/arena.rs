@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +34,7 @@ use crate::device::pages;
 /// The arena begins at a multiple of this, and slices are cut at multiples of [`LINE_BYTES`].
 const PAGE_BYTES: usize = 2 << 20;
 /// What a card reads over the bus in one request.
-const LINE_BYTES: usize = 128;
+pub(super) const LINE_BYTES: usize = 128;
 
 /// Memory of the host, given out in slices. It ends with its last slice.
 pub struct Arena {
@@ -285,12 +286,14 @@ impl<T: Pod> PinnedSlice<T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.host(), self.len) })
     }
 
-    /// Asks `stream` for work that reads the values: `ask` gets their address on the host. Does not wait.
+    /// Asks `stream` for work that reads the values: `ask` gets their address on the host. Does not wait. Not while the
+    /// stream is recorded: the events would be of a time at which nothing has happened.
     pub(super) fn while_read<R>(
         &self,
         stream: &Stream,
         ask: impl FnOnce(*const T) -> Result<R, CudaError>,
     ) -> Result<R, CudaError> {
+        stream.at_once("reading the arena")?;
         let mut uses = self.uses.lock();
         if let Some(write) = &uses.write {
             stream.wait_for(write)?;
@@ -303,12 +306,13 @@ impl<T: Pod> PinnedSlice<T> {
         asked
     }
 
-    /// Asks `stream` for work that writes the values.
+    /// Asks `stream` for work that writes the values, likewise.
     pub(super) fn while_written<R>(
         &mut self,
         stream: &Stream,
         ask: impl FnOnce(*mut T) -> Result<R, CudaError>,
     ) -> Result<R, CudaError> {
+        stream.at_once("writing the arena")?;
         let host = self.host();
         let uses = self.uses.get_mut();
         for event in uses.write.iter().chain(uses.reads.iter().map(|(_, event)| event)) {
@@ -334,7 +338,13 @@ impl<T: Pod> PinnedSlice<T> {
         }
     }
 
-    fn host(&self) -> *mut T {
+    /// The memory that it is a part of, for whoever has to see to it that it lives on.
+    pub(super) fn memory(&self) -> Arc<dyn Any + Send + Sync> {
+        self.memory.clone()
+    }
+
+    /// Where the host finds the values; whoever goes by it keeps the order of readers and writers.
+    pub(super) fn host(&self) -> *mut T {
         // SAFETY: `take` gave out a range inside the memory.
         unsafe { self.memory.begin.as_ptr().add(self.offset) }.cast()
     }

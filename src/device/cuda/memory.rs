@@ -7,11 +7,16 @@
 //! The driver's own pool sits behind the allocations and keeps freed memory up to the budget, so a step that asks for
 //! the same sizes again costs no call to the system.
 //!
+//! While a stream is recorded (`capture`), memory for it is asked of the other one, so that it is not the graph's own,
+//! and what is freed goes back behind the graph.
+//!
 //! Not verified on a GPU; tested with a card that the processor plays.
 
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr;
 
 use bytemuck::Pod;
 
@@ -21,6 +26,7 @@ use super::context::Cuda;
 use super::driver::Queue;
 use super::error::{CudaError, During};
 use super::launch::hold;
+use super::recording::Freed;
 use super::stream::Stream;
 
 /// Allocations are counted in units of this size, which is also their least alignment.
@@ -30,9 +36,14 @@ const UNIT_BYTES: usize = 256;
 pub struct CudaBuffer<T: Pod> {
     address: u64,
     len: usize,
+    capacity: usize,
     stream: Stream,
     in_order: bool,
-    _share: Reservation,
+<<<<<<< HEAD
+    share: Reservation,
+=======
+    share: Option<Reservation>,
+>>>>>>> kc
     kind: PhantomData<T>,
 }
 
@@ -70,8 +81,8 @@ impl<T: Pod> CudaBuffer<T> {
         Ok(buffer)
     }
 
-    /// Memory whose bytes are whatever they were. Private: whoever calls it writes all of them first.
-    fn room(cuda: &Cuda, stream: &Stream, len: usize, operation: &'static str) -> Result<Self, CudaError> {
+    /// Memory whose bytes are whatever they were: whoever calls it writes all of them first.
+    pub(super) fn room(cuda: &Cuda, stream: &Stream, len: usize, operation: &'static str) -> Result<Self, CudaError> {
         if !stream.driver().is(cuda.driver()) {
             let mismatch = format!("{stream} is not of cuda:{}", cuda.card().ordinal);
             return Err(CudaError::Arguments { operation, mismatch });
@@ -87,9 +98,10 @@ impl<T: Pod> CudaBuffer<T> {
         let share = budget.reserve(operation, bytes)?;
         let in_order = cuda.card().allocates_in_order;
         let sizes = || format!("{len} values of {} bytes", size_of::<T>());
+        let order = allocator(cuda, stream, operation)?;
         // The address is freed once, by `drop`, in the order of the stream that the buffer belongs to by then. A player
         // gets the exact length, so that it sees what goes beyond.
-        let address = stream.queue().allocate((len * size_of::<T>()).max(1), in_order).map_err(|error| {
+        let address = order.queue().allocate((len * size_of::<T>()).max(1), in_order).map_err(|error| {
             match CudaError::of_driver(operation, sizes(), error) {
                 CudaError::OutOfMemory { .. } => {
                     budget.refusal(operation, &format!("{bytes} bytes, which the driver refused"))
@@ -97,7 +109,17 @@ impl<T: Pod> CudaBuffer<T> {
                 other => other,
             }
         })?;
-        Ok(Self { address, len, stream: stream.clone(), in_order, _share: share, kind: PhantomData })
+<<<<<<< HEAD
+        let stream = stream.clone();
+        Ok(Self { address, len, capacity: len, stream, in_order, share, kind: PhantomData })
+=======
+        let buffer =
+            Self { address, len, stream: stream.clone(), in_order, share: Some(share), kind: PhantomData };
+        if !order.is(stream) {
+            order.synchronize()?;
+        }
+        Ok(buffer)
+>>>>>>> kc
     }
 
     /// Number of values.
@@ -112,10 +134,30 @@ impl<T: Pod> CudaBuffer<T> {
         self.len == 0
     }
 
+    /// How many values it can show.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Shows the first `len` values of the memory, whatever they hold; at most the [`capacity`](Self::capacity).
+    pub(super) fn show(&mut self, len: usize) {
+        self.len = len.min(self.capacity);
+    }
+
     /// The stream in whose order everything happens to it.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// The same memory as values of another type: `len` of them, or as many as there is room for.
+    pub(super) fn cast<U: Pod>(self, len: usize) -> CudaBuffer<U> {
+        let buffer = ManuallyDrop::new(self);
+        let capacity = buffer.capacity * size_of::<T>() / size_of::<U>();
+        // SAFETY: each part is moved out once, and what they were moved out of is not dropped.
+        let (stream, share) = unsafe { (ptr::read(&raw const buffer.stream), ptr::read(&raw const buffer.share)) };
+        let (address, in_order) = (buffer.address, buffer.in_order);
+        CudaBuffer { address, len: len.min(capacity), capacity, stream, in_order, share, kind: PhantomData }
     }
 
     /// From now on it belongs to `stream`, which waits for what was asked of the old one so far.
@@ -191,6 +233,7 @@ impl<T: Pod> CudaBuffer<T> {
         if values.is_empty() {
             return Ok(());
         }
+        self.stream.at_once(operation)?;
         let (to, bytes) = (self.address + (first * size_of::<T>()) as u64, size_of_val(values));
         // SAFETY: both sides have these bytes; the copy is over, one way or another, before `values` may change.
         let copied = unsafe { self.queue().upload(to, values.as_ptr().cast(), bytes) };
@@ -233,13 +276,24 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// The driver's.
     pub fn copy_to_host(&self) -> Result<Vec<T>, CudaError> {
+        self.copy_front_to_host(self.len)
+    }
+
+    /// A copy of the first `len` values in memory of the host. Waits until it is made.
+    ///
+    /// # Errors
+    /// More values than there are, or the driver's.
+    pub fn copy_front_to_host(&self, len: usize) -> Result<Vec<T>, CudaError> {
         let operation = "copying from the card";
-        let mut values = vec![T::zeroed(); self.len];
-        if self.is_empty() {
+        hold(operation, &[("the buffer", self.len, len)])?;
+        let mut values = vec![T::zeroed(); len];
+        if len == 0 {
             return Ok(values);
         }
+        self.stream.at_once(operation)?;
+        let bytes = size_of_val(values.as_slice());
         // SAFETY: both sides have these bytes; the copy is over, one way or another, before `values` is read or freed.
-        let copied = unsafe { self.queue().download(self.address, values.as_mut_ptr().cast(), self.bytes()) };
+        let copied = unsafe { self.queue().download(self.address, values.as_mut_ptr().cast(), bytes) };
         let done = self.stream.synchronize();
         copied.during(operation, || self.sizes())?;
         done?;
@@ -327,11 +381,31 @@ impl<T: Pod> CudaBuffer<T> {
     }
 }
 
+/// The stream in whose order memory for `stream` is allocated: another one while that is recorded, since what it
+/// allocates then is the graph's.
+fn allocator<'a>(
+    cuda: &'a Cuda,
+    stream: &'a Stream,
+    operation: &'static str,
+) -> Result<&'a Stream, CudaError> {
+    if !stream.is_recorded() {
+        return Ok(stream);
+    }
+    let others = [cuda.transfer(), cuda.compute()];
+    match others.into_iter().find(|other| !other.is_recorded()) {
+        Some(other) => Ok(other),
+        None => stream.at_once(operation).map(|()| stream),
+    }
+}
+
 impl<T: Pod> Drop for CudaBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: the address came from the matching call and is freed once. Everything that uses it was asked of this
-        // stream, or of one that this stream was made to wait for.
-        unsafe { self.queue().free(self.address, self.in_order) };
+        let freed = Freed { address: self.address, in_order: self.in_order, share: self.share.take() };
+        if let Some(Freed { address, in_order, share: _share }) = self.stream.recording().free_later(freed) {
+            // SAFETY: the address came from the matching call and is freed once. Everything that uses it was asked of
+            // this stream, or of one that this stream was made to wait for.
+            unsafe { self.queue().free(address, in_order) };
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //!   kernels/*.cu ── nvrtc ──▶ cubin ── cache, module ──▶ Kernels ── launch ──▶ rows, graph, sample, layers, …
 //!                                                          ▲
 //!   driver ── context ──▶ Cuda, Stream, Event ─────────────┘
-//!                           └── memory ──▶ CudaBuffer      arena ──▶ PinnedSlice
+//!                           └── memory ──▶ CudaBuffer ◀── staging ◀── arena ──▶ PinnedSlice
 //! ```
 //!
 //! Nothing here is chosen when the program is compiled: libraries are found at run time, and [`Cuda::open`] says in
@@ -17,6 +17,8 @@
 //! place: a [`CudaBuffer`] belongs to one stream, whose order is the order of everything that happens to it, and
 //! [`CudaBuffer::hand_to`] is the one way to another stream. Memory of the host can be seen by every stream and by the
 //! processor, so a [`PinnedSlice`] remembers by events who still reads or writes it, and makes the next one wait.
+//!
+//! **As a graph.** A [`Recorder`] turns what is asked of a stream into one launch; meanwhile nothing can be waited for.
 //!
 //! **Without a card.** A [`Player`] can stand in for the driver: then everything above `driver` runs as on a card, with
 //! the kernels' own text (`tests/it/gpu`).
@@ -28,6 +30,7 @@
 mod arena;
 mod budget;
 mod cache;
+mod capture;
 mod context;
 mod cubin;
 pub mod distinct;
@@ -41,16 +44,20 @@ mod module;
 mod nvrtc;
 mod pages;
 mod player;
+mod recording;
 pub mod row_cache;
 pub mod rows;
 pub mod sample;
 pub mod seeds;
+mod staging;
 mod stream;
 pub mod twins;
+mod work;
 
 pub use arena::{Arena, PinnedSlice};
 pub use budget::MemoryUse;
 pub use cache::CubinCache;
+pub use capture::{Recorder, RecorderCounts};
 pub use context::{Card, Cuda, CudaOptions};
 pub use cubin::{Usage, parameter_bytes, usage};
 pub use error::CudaError;
@@ -60,4 +67,6 @@ pub use module::{Entry, HEADERS, SOURCES, Source};
 pub use nvrtc::{Compiled, version as nvrtc_version};
 pub use pages::TierOptions;
 pub use player::Player;
+pub use staging::{Fetched, Staging};
 pub use stream::{Event, Stream};
+pub use work::{Coming, CudaWork, Lent};

@@ -58,6 +58,7 @@ pub const SOURCES: &[Source] = texts! {
     "adam.cu" => layers::ADAM,
     "attention.cu" => layers::ATTENTION,
     "distinct.cu" => distinct::ENTRIES,
+    "elementwise.cu" => layers::ELEMENTWISE,
     "gather_rows.cu" => rows::ENTRIES,
     "gru.cu" => layers::GRU,
     "ingest.cu" => graph::ENTRIES,
@@ -67,8 +68,10 @@ pub const SOURCES: &[Source] = texts! {
     "loss.cu" => layers::LOSS,
     "memory.cu" => layers::MEMORY,
     "pieces.cu" => layers::PIECES,
+    "reduce.cu" => layers::REDUCE,
     "row_cache.cu" => row_cache::ENTRIES,
     "sample.cu" => sample::ENTRIES,
+    "slot_rows.cu" => layers::SLOT_ROWS,
     "time_encoding.cu" => layers::TIME_ENCODING,
 };
 

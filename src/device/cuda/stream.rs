@@ -1,5 +1,7 @@
 //! [`Stream`]: an order of work on a card; [`Event`]: a place in that order.
 //!
+//! What is asked of a stream may be recorded, to happen later (`capture`): then it has no places to wait for.
+//!
 //! Not verified on a GPU.
 
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use cudarc::driver::{CudaContext, result};
 use super::driver::{Driver, Mark, Queue};
 use super::error::{CudaError, During};
 use super::player::Player;
+use super::recording::Recording;
 
 pub(super) enum Priority {
     Normal,
@@ -20,6 +23,7 @@ pub(super) enum Priority {
 pub struct Stream {
     queue: Queue,
     name: &'static str,
+    recording: Arc<Recording>,
 }
 
 impl Stream {
@@ -35,19 +39,22 @@ impl Stream {
             Priority::Least => result::stream::get_priority_range()
                 .and_then(|(least, _greatest)| context.new_stream_with_priority(least)),
         };
-        Ok(Self { queue: Queue::Nvidia(stream.during(making, || name.into())?), name })
+        let queue = Queue::Nvidia(stream.during(making, || name.into())?);
+        Ok(Self { queue, name, recording: Arc::default() })
     }
 
     pub(super) fn played(player: Arc<dyn Player>, name: &'static str, number: u8) -> Self {
-        Self { queue: Queue::Played(player, number), name }
+        Self { queue: Queue::Played(player, number), name, recording: Arc::default() }
     }
 
     /// Waits until all that was asked of it is done.
     ///
     /// # Errors
-    /// The first fault of what was asked, which may be [`CudaError::Lost`].
+    /// The first fault of what was asked, which may be [`CudaError::Lost`], or a stream that is recorded.
     pub fn synchronize(&self) -> Result<(), CudaError> {
-        self.queue.synchronize().during("waiting for the card", || self.to_string())
+        let operation = "waiting for the card";
+        self.at_once(operation)?;
+        self.queue.synchronize().during(operation, || self.to_string())
     }
 
     /// A place after all that was asked of it so far.
@@ -67,7 +74,9 @@ impl Stream {
     }
 
     fn event(&self, timed: bool) -> Result<Event, CudaError> {
-        let mark = self.queue.record(timed).during("recording an event", || self.to_string())?;
+        let operation = "recording an event";
+        self.at_once(operation)?;
+        let mark = self.queue.record(timed).during(operation, || self.to_string())?;
         Ok(Event { mark, place: self.queue.driver().ordinal() })
     }
 
@@ -76,13 +85,35 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
-        self.queue.wait_for(&event.mark).during("making a stream wait", || self.to_string())
+        let operation = "making a stream wait";
+        self.at_once(operation)?;
+        self.queue.wait_for(&event.mark).during(operation, || self.to_string())
     }
 
     /// Whether both are the same stream of the same card.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.queue.is(&other.queue)
+    }
+
+    /// Whether what is asked of it is recorded, and has not happened yet however long one waits.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.recording.is_under_way()
+    }
+
+    /// Refuses what has to happen at once while the stream is recorded.
+    pub(super) fn at_once(&self, operation: &'static str) -> Result<(), CudaError> {
+        if !self.recording.refuses() {
+            return Ok(());
+        }
+        let mismatch =
+            format!("{self} is recorded, and nothing of it has happened yet: do this before or after");
+        Err(CudaError::Arguments { operation, mismatch })
+    }
+
+    pub(super) fn recording(&self) -> &Recording {
+        &self.recording
     }
 
     pub(super) fn queue(&self) -> &Queue {

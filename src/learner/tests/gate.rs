@@ -134,7 +134,7 @@ fn a_candidate_is_served_step_by_step_until_the_first_is_promoted() {
 fn a_damaged_candidate_is_held_back() {
     let mut gated = learned();
     gated.restart(1e-9);
-    let (served, good) = (gated.served(), gated.learner.trainer.weights());
+    let (served, good) = (gated.served(), gated.learner.trainer.weights().unwrap());
     gated.learner.trainer.set_weights(&damaged(&good)).unwrap();
     assert_eq!(gated.windows(2), [Verdict::Held; 2], "{:?}", gated.last());
     assert_eq!(gated.served().version, served.version);
@@ -160,15 +160,15 @@ fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_
     let mut gated = learned();
     gated.restart(1e-9);
     let good = gated.served();
-    let bad = damaged(&gated.learner.trainer.weights());
+    let bad = damaged(&gated.learner.trainer.weights().unwrap());
     gated.learner.trainer.set_weights(&bad).unwrap();
     gated.learner.gate.as_mut().unwrap().promote(bad);
-    gated.learner.publish_weights();
+    gated.learner.publish_weights().unwrap();
     assert_ne!(gated.served().version, good.version);
     assert_eq!(gated.windows(2), [Verdict::Held, Verdict::RolledBack], "{:?}", gated.last());
     assert_eq!(gated.served().version, good.version);
     let bytes = |weights: &Weights| weights.parameters().to_bytes().unwrap();
-    assert!(bytes(&gated.learner.trainer.weights()) == bytes(&good), "the candidate goes on from it");
+    assert!(bytes(&gated.learner.trainer.weights().unwrap()) == bytes(&good), "the candidate goes on from it");
     assert_eq!((gated.status().rolled_back, gated.status().kept), (1, None));
     gated.restart(able().learning_rate);
     assert_eq!(gated.served().version, good.version, "after a restart too");
@@ -188,5 +188,5 @@ fn without_a_gate_in_the_settings_a_saved_one_is_left_alone_and_where_none_was_s
     assert!(wrong.unwrap_err().to_string().contains("a saved gate begins with"));
     let restored = Trainer::load(able(), &Device::Cpu, &mut &bytes[..]).unwrap();
     let ungated = gated.rig.learner_at(restored, gated.learner.learned, gated.rig.options());
-    assert_eq!(ungated.served().version, gated.learner.trainer.steps(), "the candidate is served");
+    assert_eq!(ungated.served().unwrap().version, gated.learner.trainer.steps(), "the candidate is served");
 }

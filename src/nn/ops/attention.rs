@@ -14,11 +14,16 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::device::cuda::CudaWork;
+use crate::device::cuda::layers::AttentionSizes;
+use crate::device::cuda::twins::Mask;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::attention::{self as cpu, Shape};
 use crate::nn::cpu::gather::{Users, scatter_add};
+use crate::nn::cuda::attention as cuda;
+use crate::nn::cuda::time::Waves;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
+use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, TimeEncoder, Var};
 
 use super::time;
 
@@ -80,6 +85,8 @@ struct Attention {
     weights: Tensor,
     /// `[S * K, time]`.
     phi: Tensor,
+    /// What a card was given.
+    uploads: Option<cuda::Uploads>,
 }
 
 impl Tape<'_> {
@@ -94,12 +101,15 @@ impl Tape<'_> {
         let slots = args.deltas.iter_mut().zip(&args.slots);
         slots.filter(|(_, slot)| **slot == u32::MAX).for_each(|(delta, _)| *delta = 0.0);
         let (queries, seeds) = (self.value(args.query).rows(), shape.seeds);
+        // A card encodes the times again.
+        let encoded = if *self.device() == Device::Cpu { seeds * shape.slots } else { 0 };
         let mut saved = Attention {
-            q: self.take(queries, shape.model),
-            u: self.take(queries, shape.heads * shape.padded),
-            y: self.take(seeds, shape.heads * shape.padded),
-            weights: self.take(seeds, shape.heads * shape.slots),
-            phi: self.take(seeds * shape.slots, shape.time),
+            q: self.room(queries, shape.model),
+            u: self.room(queries, shape.heads * shape.padded),
+            y: self.room(seeds, shape.heads * shape.padded),
+            weights: self.room(seeds, shape.heads * shape.slots),
+            phi: self.room(encoded, shape.time),
+            uploads: None,
             query: args.query,
             queries: args.queries,
             nodes: args.nodes,
@@ -115,9 +125,10 @@ impl Tape<'_> {
             edge_rows: args.edge_rows,
             edge_slots: args.edge_slots,
         };
-        let mut out = self.take(seeds, shape.model);
+        let mut out = self.room(seeds, shape.model);
         match self.device() {
             Device::Cpu => saved.forward(self, &mut out),
+            Device::Cuda(work) => saved.forward_on_card(work, self, &mut out),
         }
         if self.training() {
             return self.push(out, true, Some(Box::new(saved)));
@@ -219,6 +230,66 @@ impl Attention {
         }
     }
 
+    /// Sizes as a card has them.
+    fn card_shape(&self) -> cuda::Shape {
+        let Shape { seeds, slots, heads, model, node, edge, time, .. } = self.shape;
+        cuda::Shape { sizes: AttentionSizes { seeds, slots, heads, node, edge, time }, model }
+    }
+
+    fn given<'a>(
+        &'a self,
+        work: &Arc<CudaWork>,
+        nodes: &'a Tensor,
+        parameters: &'a Parameters,
+    ) -> Option<cuda::Given<'a>> {
+        let (waves, mask) = (Waves::of(work, &self.time, parameters), Mask::new(self.dropout, self.key));
+        let (shape, uploads) = (self.card_shape(), self.uploads.as_ref()?);
+        Some(cuda::Given { shape, uploads, nodes, waves, mask })
+    }
+
+    fn forward_on_card(&mut self, work: &Arc<CudaWork>, tape: &Tape<'_>, out: &mut Tensor) {
+        let parameters = tape.parameters();
+        let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| parameters.get(id));
+        let queries = self.queries.as_deref().map(Vec::as_slice);
+        let edges = (self.edge_rows.as_deref(), self.edge_slots.as_deref());
+        let uploads = cuda::Uploads::new(work, (queries, &self.slots, &self.deltas), edges);
+        self.uploads = Some(uploads);
+        let shape = self.card_shape();
+        cuda::ask(work, shape, (&mut self.q, &mut self.u), tape.value(self.query), (w_q, w_k));
+        let [mut y, mut weights] = [&mut self.y, &mut self.weights].map(std::mem::take);
+        if let Some(given) = self.given(work, tape.value(self.nodes), parameters) {
+            cuda::attend(work, &given, &self.u, (&mut y, &mut weights, out), w_v);
+        }
+        (self.y, self.weights) = (y, weights);
+    }
+
+    /// The whole backward on a card, given the gradient of the result.
+    fn backward_on_card(&self, work: &Arc<CudaWork>, d: &Tensor, walk: &mut Walk<'_>) {
+        let (shape, s) = (self.card_shape(), self.shape);
+        let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| walk.parameter(id));
+        let (nodes, query) = (walk.value(self.nodes), walk.value(self.query));
+        let blocks = s.heads * shape.sizes.padded();
+        let mut dy = walk.take(s.seeds, blocks);
+        cuda::backward_output(work, shape, (d, &self.y, w_v), walk.gradient(self.w_v), &mut dy);
+        let learned = matches!(self.time, TimeEncoder::Trained { .. });
+        let wanted = (walk.needs(self.nodes), learned);
+        let columns = if wanted.0 { s.node } else { 0 } + if learned { s.time } else { 0 };
+        let (mut du, mut dx) = (walk.take(s.seeds, blocks), walk.take(s.seeds * s.slots, columns));
+        let Some(given) = self.given(work, nodes, walk.parameters()) else { return };
+        let saved = (&self.u, &self.y, &self.weights);
+        cuda::backward_slots(work, &given, saved, &dy, wanted, (&mut du, &mut dx));
+        let du = self.by_query(du, walk);
+        let mut dq = walk.take(query.rows(), s.model);
+        cuda::backward_key(work, shape, (&du, &self.q, w_k), walk.gradient(self.w_k), &mut dq);
+        super::linear::backward_parameters(walk, &dq, query, self.w_q, None);
+        walk.flow_with(self.query, |d, fresh| super::linear::backward_input(d, fresh, &dq, w_q));
+        walk.flow_with(self.nodes, |dn, fresh| cuda::backward_nodes(work, dn, fresh, &self.slots, &dx));
+        if let (TimeEncoder::Trained { w, b }, Some(uploads)) = (&self.time, &self.uploads) {
+            time::backward_on_card(walk, (*w, *b), uploads.deltas(), (&dx, columns - s.time));
+        }
+        [dy, du, dx, dq].into_iter().for_each(|t| walk.give(t));
+    }
+
     fn tensors(self) -> impl Iterator<Item = Tensor> {
         [self.q, self.u, self.y, self.weights, self.phi].into_iter()
     }
@@ -294,11 +365,12 @@ impl Backward for Attention {
                 });
                 if let TimeEncoder::Trained { w, b } = self.time {
                     let stride = columns.width();
-                    let from = stride.saturating_sub(s.time).min(dx.data().len());
+                    let from = stride.saturating_sub(s.time).min(dx.data_len());
                     time::backward_weights(walk, w, b, &self.deltas, &dx.data()[from..], stride);
                 }
                 [dy, du, dx].into_iter().for_each(|t| walk.give(t));
             }
+            Device::Cuda(work) => self.backward_on_card(work, &d, walk),
         }
         walk.give(d);
         let pool = walk.pool();

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::nn::cpu::dropout as cpu;
+use crate::nn::cuda::{elementwise as cuda, gather};
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, Var};
 
@@ -23,11 +24,15 @@ impl Tape<'_> {
             return x;
         }
         let (rows, cols) = self.value(x).shape();
-        let mut y = self.take(rows, cols);
+        let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => {
                 y.data_mut().copy_from_slice(self.value(x).data());
                 cpu::apply(y.data_mut(), p, key);
+            }
+            Device::Cuda(work) => {
+                gather::copy(work, &mut y, self.value(x));
+                cuda::apply_mask(work, &mut y, p, key);
             }
         }
         let needs = self.needs(x);
@@ -39,6 +44,7 @@ impl Backward for Dropout {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         match walk.device {
             Device::Cpu => cpu::apply(d.data_mut(), self.p, self.key),
+            Device::Cuda(work) => cuda::apply_mask(work, &mut d, self.p, self.key),
         }
         walk.flow(self.x, d);
     }

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use crate::device::Device;
 use crate::nn::cpu::gather as cpu;
+use crate::nn::cuda::gather as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Columns, Tape, TapePool, Tensor, Var};
 
@@ -41,9 +42,10 @@ impl Tape<'_> {
         let index = index.into();
         let cols = self.value(x).cols();
         check(&index, self.value(x).rows());
-        let mut y = self.take(index.len(), cols);
+        let mut y = self.room(index.len(), cols);
         match self.device() {
             Device::Cpu => cpu::gather(y.data_mut(), self.value(x).data(), cols, &index),
+            Device::Cuda(work) => cuda::gather(work, &mut y, self.value(x), &index),
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Gather { x, index }) as _))
@@ -72,10 +74,14 @@ impl Tape<'_> {
         let (n, width) = self.value(table).shape();
         assert_eq!((index.len(), width), (rows, cols), "add_gathered: rows and columns to add");
         check(&index, n);
-        let mut y = self.take(rows, cols);
+        let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => {
                 cpu::sum_gathered(y.data_mut(), self.value(x).data(), self.value(table).data(), cols, &index);
+            }
+            Device::Cuda(work) => {
+                cuda::copy(work, &mut y, self.value(x));
+                cuda::gather_add(work, &mut y, self.value(table), &index, false);
             }
         }
         let needs = self.needs(x) || self.needs(table);
@@ -92,12 +98,13 @@ impl Tape<'_> {
         let (e, cols) = self.value(x).shape();
         assert_eq!(index.len(), e, "scatter_add: an index per row");
         check(&index, rows);
-        let mut y = self.take(rows, cols);
+        let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => {
                 let users = cpu::Users::new(&index, rows);
                 cpu::scatter_add(y.data_mut(), cols, true, &users, self.value(x).data(), cols);
             }
+            Device::Cuda(work) => cuda::scatter_add(work, &mut y, self.value(x), &index, true),
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(ScatterAdd { x, index }) as _))
@@ -112,11 +119,15 @@ impl Tape<'_> {
         check(&index, n);
         assert_eq!(self.value(rows).shape(), (index.len(), cols), "overlay_rows: rows of another shape");
         debug_assert!(unique(&index), "overlay_rows: an index comes twice");
-        let mut y = self.take(n, cols);
+        let mut y = self.room(n, cols);
         match self.device() {
             Device::Cpu => {
                 y.data_mut().copy_from_slice(self.value(base).data());
                 cpu::put_rows(y.data_mut(), cols, &index, self.value(rows).data());
+            }
+            Device::Cuda(work) => {
+                cuda::copy(work, &mut y, self.value(base));
+                cuda::put_at(work, &mut y, self.value(rows), &index);
             }
         }
         let needs = self.needs(base) || self.needs(rows);
@@ -173,6 +184,15 @@ pub(super) fn add_up(dx: &mut Tensor, fresh: bool, index: &[u32], d: &Tensor) {
             let users = cpu::Users::new(index, dx.rows());
             cpu::scatter_add(dx.data_mut(), d.cols(), fresh, &users, d.data(), d.cols());
         }
+        Device::Cuda(work) => cuda::scatter_add(work, dx, d, index, fresh),
+    }
+}
+
+/// Row i of `y` becomes row `index[i]` of `table`, or has it added.
+fn read(y: &mut Tensor, fresh: bool, table: &Tensor, index: &[u32]) {
+    match table.device() {
+        Device::Cpu => cpu::gather_add(y.data_mut(), table.data(), table.cols(), index, fresh),
+        Device::Cuda(work) => cuda::gather_add(work, y, table, index, fresh),
     }
 }
 
@@ -196,9 +216,7 @@ impl Backward for AddGathered {
 
 impl Backward for ScatterAdd {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.x, |dx, fresh| match d.device() {
-            Device::Cpu => cpu::gather_add(dx.data_mut(), d.data(), d.cols(), &self.index, fresh),
-        });
+        walk.flow_with(self.x, |dx, fresh| read(dx, fresh, &d, &self.index));
         walk.give(d);
     }
 
@@ -207,15 +225,14 @@ impl Backward for ScatterAdd {
 
 impl Backward for Overlay {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.rows, |dr, fresh| match d.device() {
-            Device::Cpu => cpu::gather_add(dr.data_mut(), d.data(), d.cols(), &self.index, fresh),
-        });
+        walk.flow_with(self.rows, |dr, fresh| read(dr, fresh, &d, &self.index));
         if walk.needs(self.base) {
             match walk.device {
                 Device::Cpu => {
                     let cols = d.cols();
                     cpu::clear_rows(d.data_mut(), cols, &self.index);
                 }
+                Device::Cuda(work) => cuda::clear_at(work, &mut d, &self.index),
             }
             walk.flow(self.base, d);
         } else {

@@ -4,6 +4,7 @@
 
 use crate::device::Device;
 use crate::nn::cpu::gelu as cpu;
+use crate::nn::cuda::elementwise as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, Var};
 
@@ -22,9 +23,10 @@ impl Tape<'_> {
         assert!((0.0..1.0).contains(&p), "dropout of {p}");
         let p = if self.training() { p } else { 0.0 };
         let (rows, cols) = self.value(x).shape();
-        let mut y = self.take(rows, cols);
+        let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => cpu::forward(y.data_mut(), self.value(x).data(), p, key),
+            Device::Cuda(work) => cuda::gelu(work, &mut y, self.value(x), p, key),
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Gelu { x, p, key }) as _))
@@ -35,6 +37,7 @@ impl Backward for Gelu {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         match walk.device {
             Device::Cpu => cpu::backward(d.data_mut(), walk.value(self.x).data(), self.p, self.key),
+            Device::Cuda(work) => cuda::gelu_backward(work, &mut d, walk.value(self.x), self.p, self.key),
         }
         walk.flow(self.x, d);
     }

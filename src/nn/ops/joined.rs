@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::gather::gather_add;
 use crate::nn::cpu::linear as cpu;
+use crate::nn::cuda::{gather as rows, linear as cuda};
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -38,10 +39,15 @@ struct Joined {
     bias: ParamId,
 }
 
-/// `y = x wᵀ`, or adds it.
-fn product(y: &mut Tensor, into: Into, x: &Tensor, w: View<'_>) {
-    match y.device() {
-        Device::Cpu => matmul(y.view_mut(), into, 1.0, x.view(), w.t()),
+/// `y = x wᵀ` with the columns of `w` from `from` on, or adds it.
+fn product(y: &mut Tensor, fresh: bool, x: &Tensor, (w, from): (&Tensor, usize)) {
+    match x.device() {
+        Device::Cpu => {
+            matmul(y.view_mut(), Into::over(fresh), 1.0, x.view(), columns_of(w, from, x.cols()).t());
+        }
+        Device::Cuda(work) => {
+            cuda::forward(work, y, cuda::put(fresh), x, (w, cuda::columns(w, from)), None);
+        }
     }
 }
 
@@ -56,28 +62,30 @@ impl Tape<'_> {
         let n = parts.first().map_or(0, |part| self.rows_of(part));
         let columns: usize = parts.iter().map(|part| self.value(part.x).cols()).sum();
         assert!(
-            !parts.is_empty() && columns == w.cols() && b.data().len() == w.rows(),
+            !parts.is_empty() && columns == w.cols() && b.data_len() == w.rows(),
             "linear_joined: {columns} columns of {} parts, weight {:?}, bias {:?}",
             parts.len(),
             w.shape(),
             b.shape()
         );
-        let mut y = self.take(n, w.rows());
+        let mut y = self.room(n, w.rows());
         match self.device() {
             Device::Cpu => cpu::fill_rows(y.data_mut(), b.data()),
+            Device::Cuda(work) => rows::repeat(work, &mut y, b),
         }
         let mut from = 0;
         for part in &parts {
             assert_eq!(self.rows_of(part), n, "linear_joined: parts of different numbers of rows");
             let width = self.value(part.x).cols();
             match &part.rows {
-                None => product(&mut y, Into::Add, self.value(part.x), columns_of(w, from, width)),
+                None => product(&mut y, false, self.value(part.x), (w, from)),
                 Some(rows) => {
                     gather::check(rows, self.value(part.x).rows());
-                    let mut once = self.take(self.value(part.x).rows(), w.rows());
-                    product(&mut once, Into::Replace, self.value(part.x), columns_of(w, from, width));
+                    let mut once = self.room(self.value(part.x).rows(), w.rows());
+                    product(&mut once, true, self.value(part.x), (w, from));
                     match self.device() {
                         Device::Cpu => gather_add(y.data_mut(), once.data(), w.rows(), rows, false),
+                        Device::Cuda(work) => rows::gather_add(work, &mut y, &once, rows, false),
                     }
                     self.give(once);
                 }
@@ -95,52 +103,72 @@ impl Tape<'_> {
 
 /// Columns `from..from + width` of a weight.
 fn columns_of(w: &Tensor, from: usize, width: usize) -> View<'_> {
-    View::strided(&w.data()[from.min(w.data().len())..], w.rows(), width, w.cols())
+    View::strided(&w.data()[from.min(w.data_len())..], w.rows(), width, w.cols())
 }
 
 impl Joined {
     /// What flows back through one part, which met the columns of the weight from `from` on, given the gradient `d`
-    /// of its product.
-    fn part(&self, x: Var, (from, fresh): (usize, bool), d: &Tensor, walk: &mut Walk<'_>) {
+    /// of its product. On a card the gradient of the weight becomes a part of `sums`.
+    fn part(
+        &self,
+        x: Var,
+        (from, fresh): (usize, bool),
+        d: &Tensor,
+        (walk, sums): (&mut Walk<'_>, Option<&mut cuda::Sums<'_>>),
+    ) {
         let (value, w) = (walk.value(x), walk.parameter(self.weight));
-        match walk.device {
-            Device::Cpu => {
+        match sums {
+            None => {
                 let dw = walk.gradient(self.weight).0.data_mut();
                 let from_here = from.min(dw.len());
                 let dw = ViewMut::strided(&mut dw[from_here..], w.rows(), value.cols(), w.cols());
                 matmul(dw, Into::over(fresh), 1.0, d.view().t(), value.view());
             }
+            Some(sums) => sums.of(d, value, cuda::columns(w, from)),
         }
-        let w = columns_of(w, from, value.cols());
         walk.flow_with(x, |dx, fresh| match d.device() {
-            Device::Cpu => matmul(dx.view_mut(), Into::over(fresh), 1.0, d.view(), w),
+            Device::Cpu => {
+                matmul(dx.view_mut(), Into::over(fresh), 1.0, d.view(), columns_of(w, from, value.cols()));
+            }
+            Device::Cuda(work) => cuda::backward_input(work, dx, fresh, d, (w, cuda::columns(w, from))),
         });
     }
 }
 
 impl Backward for Joined {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => {
-                let (db, fresh) = walk.gradient(self.bias);
-                cpu::column_sums(db.data_mut(), d.data(), fresh);
-            }
+        let device = walk.device;
+        let (db, fresh) = walk.gradient(self.bias);
+        match device {
+            Device::Cpu => cpu::column_sums(db.data_mut(), d.data(), fresh),
+            Device::Cuda(work) => cuda::backward_bias(work, db, fresh, &d),
         }
         // Each part writes columns of its own.
         let fresh = walk.gradient(self.weight).1;
+        let mut sums = match device {
+            Device::Cpu => None,
+            Device::Cuda(work) => {
+                let rows = self.parts.iter().map(|part| walk.value(part.x).rows()).max();
+                let values = walk.parameter(self.weight).data_len();
+                Some(cuda::Sums::new(work, rows.unwrap_or(0).max(d.rows()), values))
+            }
+        };
         let mut from = 0;
         for Columns { x, rows } in &self.parts {
             let (n, width) = walk.value(*x).shape();
             match rows {
-                None => self.part(*x, (from, fresh), &d, walk),
+                None => self.part(*x, (from, fresh), &d, (walk, sums.as_mut())),
                 Some(rows) => {
                     let mut once = walk.take(n, d.cols());
                     gather::add_up(&mut once, true, rows, &d);
-                    self.part(*x, (from, fresh), &once, walk);
+                    self.part(*x, (from, fresh), &once, (walk, sums.as_mut()));
                     walk.give(once);
                 }
             }
             from += width;
+        }
+        if let Some(sums) = sums {
+            sums.finish(walk.gradient(self.weight).0, fresh);
         }
         walk.give(d);
     }

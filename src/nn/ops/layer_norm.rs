@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::layer_norm as cpu;
+use crate::nn::cuda::layer_norm as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -23,13 +24,14 @@ impl Tape<'_> {
     pub fn layer_norm(&mut self, x: Var, gamma: ParamId, beta: ParamId, eps: f32) -> Var {
         let (rows, cols) = self.value(x).shape();
         let (g, b) = (self.parameters().get(gamma), self.parameters().get(beta));
-        assert_eq!((g.data().len(), b.data().len()), (cols, cols), "layer_norm of {cols} columns");
-        let mut y = self.take(rows, cols);
-        let mut moments = self.take(rows, 2);
+        assert_eq!((g.data_len(), b.data_len()), (cols, cols), "layer_norm of {cols} columns");
+        let mut y = self.room(rows, cols);
+        let mut moments = self.room(rows, 2);
         match self.device() {
             Device::Cpu => {
                 cpu::forward(y.data_mut(), moments.data_mut(), self.value(x).data(), g.data(), b.data(), eps);
             }
+            Device::Cuda(work) => cuda::forward(work, (&mut y, &mut moments), self.value(x), (g, b, eps)),
         }
         if !self.training() {
             self.give(moments);
@@ -50,6 +52,14 @@ impl Backward for LayerNorm {
                     let (target, fresh) = walk.gradient(id);
                     accumulate(target.data_mut(), sum, fresh);
                 }
+            }
+            Device::Cuda(work) => {
+                let sums = cuda::backward_parameters(work, &d, input, &moments);
+                for (id, first) in [(gamma, 0), (beta, d.cols())] {
+                    let (target, fresh) = walk.gradient(id);
+                    cuda::settle(work, target, &sums, first, fresh);
+                }
+                cuda::backward(work, &mut d, input, &moments, g);
             }
         }
         walk.give(moments);

@@ -1,8 +1,10 @@
 //! The linear layer: `y = x Wᵀ + b`.
 
 use crate::device::Device;
+use crate::device::cuda::layers::Put;
 use crate::device::matmul::{Into, matmul};
 use crate::nn::cpu::linear as cpu;
+use crate::nn::cuda::linear as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -21,7 +23,7 @@ impl Tape<'_> {
         let parameters = self.parameters();
         let w = parameters.get(weight);
         let b = bias.map(|b| parameters.get(b));
-        let mut y = self.take(self.value(x).rows(), w.rows());
+        let mut y = self.room(self.value(x).rows(), w.rows());
         forward(&mut y, self.value(x), w, b);
         let training = self.training();
         let operation: Option<Box<dyn Backward>> =
@@ -50,7 +52,7 @@ pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>
             let into = match b {
                 Some(b) => {
                     assert_eq!(
-                        b.data().len(),
+                        b.data_len(),
                         w.rows(),
                         "linear: bias {:?}, weight {:?}",
                         b.shape(),
@@ -62,6 +64,10 @@ pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>
                 None => Into::Replace,
             };
             matmul(y.view_mut(), into, 1.0, x.view(), w.view().t());
+        }
+        Device::Cuda(work) => {
+            let work = work.clone();
+            cuda::forward(&work, y, Put::REPLACE, x, (w, cuda::columns(w, 0)), b);
         }
     }
 }
@@ -83,6 +89,14 @@ pub(super) fn backward_parameters(
                 cpu::column_sums(db.data_mut(), d.data(), fresh);
             }
         }
+        Device::Cuda(work) => {
+            let (dw, fresh) = walk.gradient(w);
+            cuda::backward_weight(work, dw, fresh, d, x);
+            if let Some(b) = b {
+                let (db, fresh) = walk.gradient(b);
+                cuda::backward_bias(work, db, fresh, d);
+            }
+        }
     }
 }
 
@@ -90,5 +104,6 @@ pub(super) fn backward_parameters(
 pub(super) fn backward_input(dx: &mut Tensor, fresh: bool, d: &Tensor, w: &Tensor) {
     match d.device() {
         Device::Cpu => matmul(dx.view_mut(), Into::over(fresh), 1.0, d.view(), w.view()),
+        Device::Cuda(work) => cuda::backward_input(work, dx, fresh, d, (w, cuda::columns(w, 0))),
     }
 }

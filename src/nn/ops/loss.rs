@@ -2,17 +2,25 @@
 
 use crate::device::Device;
 use crate::nn::cpu::loss as cpu;
+use crate::nn::cuda::loss as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, Var};
 
 struct Bce {
     logits: Var,
-    targets: Tensor,
+    targets: Targets,
+}
+
+enum Targets {
+    /// One per logit; becomes the gradient.
+    Each(Tensor),
+    /// The same for all.
+    Same(f32),
 }
 
 impl Tape<'_> {
     /// The mean over all elements of `max(x, 0) - x t + ln(1 + exp(-|x|))`, a `1 x 1` value: finite and exact
-    /// for logits of any size. `targets` lie in `[0, 1]`, one per logit, row by row.
+    /// for logits of any size. `targets` lie in `[0, 1]`, one per logit, row by row; on a card all are the same.
     ///
     /// # Panics
     /// If there is not one target per logit, or no logit.
@@ -20,32 +28,56 @@ impl Tape<'_> {
         let (rows, cols) = self.value(logits).shape();
         assert_eq!(rows * cols, targets.len(), "bce: {rows}x{cols} logits, {} targets", targets.len());
         assert!(!targets.is_empty(), "bce of no logits");
-        let mut loss = self.take(1, 1);
-        match self.device() {
-            Device::Cpu => loss.data_mut()[0] = cpu::bce(self.value(logits).data(), targets),
-        }
+        let mut loss = self.room(1, 1);
+        let same = match self.device() {
+            Device::Cpu => {
+                loss.data_mut()[0] = cpu::bce(self.value(logits).data(), targets);
+                None
+            }
+            Device::Cuda(work) => {
+                let target = cuda::target(work, targets);
+                cuda::forward(work, &mut loss, self.value(logits), target);
+                Some(target)
+            }
+        };
         if !self.needs(logits) {
             return self.push(loss, false, None);
         }
-        let mut kept = self.take(rows, cols);
-        kept.data_mut().copy_from_slice(targets);
-        self.push(loss, true, Some(Box::new(Bce { logits, targets: kept })))
+        let targets = match same {
+            Some(target) => Targets::Same(target),
+            None => {
+                let mut kept = self.room(rows, cols);
+                kept.data_mut().copy_from_slice(targets);
+                Targets::Each(kept)
+            }
+        };
+        self.push(loss, true, Some(Box::new(Bce { logits, targets })))
     }
 }
 
 impl Backward for Bce {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let Self { logits, targets: mut gradient } = *self;
-        match walk.device {
-            Device::Cpu => {
-                cpu::bce_backward(gradient.data_mut(), walk.value(logits).data(), d.data()[0]);
+        let Self { logits, targets } = *self;
+        let value = walk.value(logits);
+        let gradient = match (targets, walk.device) {
+            (Targets::Each(mut gradient), _) => {
+                cpu::bce_backward(gradient.data_mut(), value.data(), d.data()[0]);
+                gradient
             }
-        }
+            (Targets::Same(target), Device::Cuda(work)) => {
+                let mut gradient = walk.take_like(logits);
+                cuda::backward(work, &mut gradient, value, target, &d);
+                gradient
+            }
+            (Targets::Same(_), Device::Cpu) => unreachable!("the processor keeps each target"),
+        };
         walk.give(d);
         walk.flow(logits, gradient);
     }
 
     fn release(self: Box<Self>, pool: &mut TapePool) {
-        pool.give(self.targets);
+        if let Targets::Each(targets) = self.targets {
+            pool.give(targets);
+        }
     }
 }

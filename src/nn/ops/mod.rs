@@ -1,9 +1,9 @@
 //! The block operations as methods of [`Tape`](super::Tape): each file records one kind of operation, says what
-//! its backward saves, and picks the device's implementation. The arithmetic is in `super::cpu`.
+//! its backward saves, and picks the device's implementation. The arithmetic is in `super::cpu` and `super::cuda`.
 
 pub mod attention;
 mod dropout;
-mod elementwise;
+pub(super) mod elementwise;
 mod gather;
 mod gelu;
 pub mod joined;

@@ -5,6 +5,7 @@ use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::linear::column_sums;
 use crate::nn::cpu::recurrent as cpu;
+use crate::nn::cuda::cells as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -64,17 +65,23 @@ impl Tape<'_> {
         let parameters = self.parameters();
         assert_eq!(parameters.get(p.w_hh).shape(), (3 * width, width), "gru_cell: w_hh for {width} columns");
         assert_eq!(self.value(x).rows(), rows, "gru_cell: x and h of different numbers of rows");
-        let (mut gates, mut hidden) = (self.take(rows, 3 * width), self.take(rows, width));
-        let mut y = self.take(rows, width);
+        let (mut gates, mut hidden) = (self.room(rows, 3 * width), self.room(rows, width));
+        let mut y = self.room(rows, width);
         linear::forward(&mut gates, self.value(x), parameters.get(p.w_ih), Some(parameters.get(p.b_ih)));
-        let bias = parameters.get(p.b_hh).data();
-        let (w_hh, h_value) = (Blocks::of(parameters.get(p.w_hh)), self.value(h));
+        let (bias, h_value) = (parameters.get(p.b_hh), self.value(h));
         match self.device() {
             Device::Cpu => {
+                let w_hh = Blocks::of(parameters.get(p.w_hh));
                 let both = ViewMut::strided(gates.data_mut(), rows, 2 * width, 3 * width);
                 matmul(both, Into::Add, 1.0, h_value.view(), w_hh.both.t());
                 matmul(hidden.view_mut(), Into::Replace, 1.0, h_value.view(), w_hh.new.t());
+                let bias = bias.data();
                 cpu::gru(y.data_mut(), gates.data_mut(), hidden.data_mut(), (h_value.data(), bias), width);
+            }
+            Device::Cuda(work) => {
+                let w_hh = parameters.get(p.w_hh);
+                cuda::gru_hidden(work, (&mut gates, &mut hidden), h_value, w_hh);
+                cuda::gru(work, &mut y, (&mut gates, &mut hidden), (h_value, bias));
             }
         }
         if !self.training() {
@@ -92,11 +99,12 @@ impl Tape<'_> {
     pub fn rnn_cell(&mut self, x: Var, h: Var, p: &RnnParams) -> Var {
         let (rows, width) = self.value(h).shape();
         let parameters = self.parameters();
-        let (mut y, mut hidden) = (self.take(rows, width), self.take(rows, width));
+        let (mut y, mut hidden) = (self.room(rows, width), self.room(rows, width));
         linear::forward(&mut y, self.value(x), parameters.get(p.w_ih), Some(parameters.get(p.b_ih)));
         linear::forward(&mut hidden, self.value(h), parameters.get(p.w_hh), Some(parameters.get(p.b_hh)));
         match self.device() {
             Device::Cpu => cpu::rnn(y.data_mut(), hidden.data()),
+            Device::Cuda(work) => cuda::rnn(work, &mut y, &hidden),
         }
         self.give(hidden);
         let training = self.training();
@@ -117,16 +125,17 @@ impl Backward for Gru {
                 walk.value(h).data(),
                 width,
             ),
+            Device::Cuda(work) => cuda::gru_gates(work, &mut d, (&mut gates, &mut hidden), walk.value(h)),
         }
         linear::backward_parameters(walk, &gates, walk.value(x), p.w_ih, Some(p.b_ih));
-        let (w_ih, w_hh) = (walk.parameter(p.w_ih), Blocks::of(walk.parameter(p.w_hh)));
-        match walk.device {
-            Device::Cpu => backward_hidden(walk, &p, (&gates, &hidden), walk.value(h)),
-        }
+        let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
+        backward_hidden(walk, &p, (&gates, &hidden), walk.value(h));
         walk.flow_with(x, |dx, fresh| linear::backward_input(dx, fresh, &gates, w_ih));
         if walk.needs(h) {
             match walk.device {
+                Device::Cuda(work) => cuda::gru_state(work, &mut d, (&gates, &hidden), w_hh),
                 Device::Cpu => {
+                    let w_hh = Blocks::of(w_hh);
                     matmul(d.view_mut(), Into::Add, 1.0, both_of(&gates), w_hh.both);
                     matmul(d.view_mut(), Into::Add, 1.0, hidden.view(), w_hh.new);
                 }
@@ -167,8 +176,13 @@ fn both_of(gates: &Tensor) -> View<'_> {
 
 /// Adds to the gradients of `W_hh` and `b_hh`, given those of the gates and of the block n of `W_hh h + b_hh`.
 fn backward_hidden(walk: &mut Walk<'_>, p: &GruParams, (gates, hidden): (&Tensor, &Tensor), h: &Tensor) {
-    let width = h.cols();
+    let (device, width) = (walk.device, h.cols());
     let (dw, fresh) = walk.gradient(p.w_hh);
+    if let Device::Cuda(work) = device {
+        cuda::gru_weight(work, dw, fresh, (gates, hidden), h);
+        let (db, fresh) = walk.gradient(p.b_hh);
+        return cuda::gru_bias(work, db, fresh, (gates, hidden));
+    }
     let (both, new) = dw.data_mut().split_at_mut(2 * width * width);
     matmul(ViewMut::new(both, 2 * width, width), Into::over(fresh), 1.0, both_of(gates).t(), h.view());
     matmul(ViewMut::new(new, width, width), Into::over(fresh), 1.0, hidden.view().t(), h.view());
@@ -184,6 +198,7 @@ impl Backward for Rnn {
         let Self { x, h, p } = *self;
         match walk.device {
             Device::Cpu => cpu::rnn_backward(d.data_mut(), walk.value(result).data()),
+            Device::Cuda(work) => cuda::rnn_backward(work, &mut d, walk.value(result)),
         }
         linear::backward_parameters(walk, &d, walk.value(x), p.w_ih, Some(p.b_ih));
         linear::backward_parameters(walk, &d, walk.value(h), p.w_hh, Some(p.b_hh));

@@ -13,6 +13,7 @@ use crate::device::Device;
 use crate::nn::cpu::segment::{Csr, Slots, max, sum};
 use crate::nn::cpu::softmax;
 use crate::nn::cpu::spread::spread;
+use crate::nn::cuda::slots as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, Var};
 
@@ -112,13 +113,23 @@ impl Tape<'_> {
         let (rows, cols) = self.value(x).shape();
         groups.check(rows);
         let needs = self.needs(x);
-        let mut y = self.take(groups.len(), cols);
-        let mut which = (needs && reduce == Reduce::Max).then(|| self.take(groups.len(), cols));
-        let numbers: &mut [u32] = which.as_mut().map_or(&mut [], |t| bytemuck::cast_slice_mut(t.data_mut()));
-        let (out, x_data, mean) = (y.data_mut(), self.value(x).data(), reduce == Reduce::Mean);
-        match (self.device(), reduce) {
-            (Device::Cpu, Reduce::Max) => over!(groups, members => max(out, numbers, cols, members, x_data)),
-            (Device::Cpu, _) => over!(groups, members => sum(out, cols, true, members, x_data, cols, mean)),
+        let mut y = self.room(groups.len(), cols);
+        let mut which = (needs && reduce == Reduce::Max).then(|| self.room(groups.len(), cols));
+        let mean = reduce == Reduce::Mean;
+        match self.device() {
+            Device::Cpu => {
+                let numbers = which.as_mut().map_or(&mut [][..], |t| bytemuck::cast_slice_mut(t.data_mut()));
+                let (out, x_data) = (y.data_mut(), self.value(x).data());
+                match reduce {
+                    Reduce::Max => over!(groups, members => max(out, numbers, cols, members, x_data)),
+                    _ => over!(groups, members => sum(out, cols, true, members, x_data, cols, mean)),
+                }
+            }
+            Device::Cuda(work) => match (groups, reduce) {
+                (_, Reduce::Max) => work.refuse("a maximum of rows"),
+                (Groups::Offsets(_), _) => work.refuse("a sum of groups of rows"),
+                (Groups::Slots { counts, .. }, _) => cuda::reduce(work, &mut y, self.value(x), counts, mean),
+            },
         }
         let groups = groups.clone();
         self.push(y, needs, needs.then(|| Box::new(Reduction { x, groups, reduce, which }) as _))
@@ -131,10 +142,13 @@ impl Tape<'_> {
     pub fn group_softmax(&mut self, x: Var, groups: &Groups) -> Var {
         let (rows, cols) = self.value(x).shape();
         groups.check(rows);
-        let mut y = self.take(rows, cols);
-        let x_data = self.value(x).data();
+        let mut y = self.room(rows, cols);
         match self.device() {
-            Device::Cpu => over!(groups, members => softmax::forward(y.data_mut(), cols, members, x_data)),
+            Device::Cpu => {
+                let x_data = self.value(x).data();
+                over!(groups, members => softmax::forward(y.data_mut(), cols, members, x_data));
+            }
+            Device::Cuda(work) => work.refuse("a softmax within groups of rows"),
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Softmax { x, groups: groups.clone() }) as _))
@@ -156,12 +170,16 @@ impl Backward for Reduction {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
         let Self { x, groups, reduce, which } = *self;
         let (cols, mean) = (d.cols(), reduce == Reduce::Mean);
-        let numbers: &[u32] = which.as_ref().map_or(&[], |t| bytemuck::cast_slice(t.data()));
-        let data = d.data();
-        write_or_add(walk, x, |dx| match d.device() {
-            Device::Cpu => {
+        write_or_add(walk, x, |dx| match (d.device(), &groups) {
+            (Device::Cpu, _) => {
+                let numbers = which.as_ref().map_or(&[][..], |t| bytemuck::cast_slice(t.data()));
+                let data = d.data();
                 over!(&groups, members => spread(dx.data_mut(), members, data, numbers, cols, mean));
             }
+            (Device::Cuda(work), Groups::Slots { counts, .. }) => {
+                cuda::reduce_backward(work, dx, &d, counts, mean);
+            }
+            (Device::Cuda(work), Groups::Offsets(_)) => work.refuse("a sum of groups of rows"),
         });
         walk.give(d);
         if let Some(which) = which {
@@ -178,9 +196,12 @@ impl Backward for Reduction {
 
 impl Backward for Softmax {
     fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        let (cols, y) = (d.cols(), walk.value(result).data());
         match walk.device {
-            Device::Cpu => over!(&self.groups, members => softmax::backward(d.data_mut(), cols, members, y)),
+            Device::Cpu => {
+                let (cols, y) = (d.cols(), walk.value(result).data());
+                over!(&self.groups, members => softmax::backward(d.data_mut(), cols, members, y));
+            }
+            Device::Cuda(work) => work.refuse("a softmax within groups of rows"),
         }
         walk.flow(self.x, d);
     }

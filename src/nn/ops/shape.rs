@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::device::Device;
 use crate::nn::cpu::shape as cpu;
+use crate::nn::cuda::{gather as cuda, shape};
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, Var};
 
@@ -28,14 +29,17 @@ impl Tape<'_> {
             assert_eq!(self.value(*part).rows(), rows, "concat of different numbers of rows");
         }
         let cols = parts.iter().map(|p| self.value(*p).cols()).sum();
-        let mut y = self.take(rows, cols);
-        let mut at = 0;
-        for part in parts {
-            let x = self.value(*part);
-            match self.device() {
-                Device::Cpu => cpu::put_columns(y.data_mut(), cols, at, x.data(), x.cols()),
+        let mut y = self.room(rows, cols);
+        let values: Vec<&Tensor> = parts.iter().map(|part| self.value(*part)).collect();
+        match self.device() {
+            Device::Cpu => {
+                let mut at = 0;
+                for x in values {
+                    cpu::put_columns(y.data_mut(), cols, at, x.data(), x.cols());
+                    at += x.cols();
+                }
             }
-            at += x.cols();
+            Device::Cuda(work) => shape::concat(work, &mut y, &values),
         }
         let needs = parts.iter().any(|p| self.needs(*p));
         self.push(y, needs, needs.then(|| Box::new(Concat { parts: parts.to_vec() }) as _))
@@ -47,11 +51,12 @@ impl Tape<'_> {
     /// If the range reaches beyond the value's rows.
     pub fn rows(&mut self, x: Var, range: Range<usize>) -> Var {
         let cols = self.value(x).cols();
-        let mut y = self.take(range.len(), cols);
+        let mut y = self.room(range.len(), cols);
         match self.device() {
             Device::Cpu => {
                 y.data_mut().copy_from_slice(&self.value(x).data()[range.start * cols..range.end * cols]);
             }
+            Device::Cuda(work) => cuda::rows_from(work, &mut y, self.value(x), range.start),
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Rows { x, range }) as _))
@@ -65,6 +70,7 @@ impl Backward for Concat {
             let width = walk.value(part).cols();
             walk.flow_with(part, |dx, fresh| match d.device() {
                 Device::Cpu => cpu::get_columns(dx.data_mut(), width, d.data(), d.cols(), at, fresh),
+                Device::Cuda(work) => cuda::columns_from(work, dx, &d, at, fresh),
             });
             at += width;
         }
@@ -79,6 +85,7 @@ impl Backward for Rows {
         let Range { start, end } = self.range;
         walk.flow_with(self.x, |dx, fresh| match d.device() {
             Device::Cpu => cpu::add_rows_at(dx.data_mut(), d.cols(), start, end, d.data(), fresh),
+            Device::Cuda(work) => cuda::add_rows_at(work, dx, &d, start, fresh),
         });
         walk.give(d);
     }

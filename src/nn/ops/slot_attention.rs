@@ -57,9 +57,10 @@ impl Tape<'_> {
         assert_eq!(args.counts.len(), seeds, "slot_attention: a count per seed");
         assert!(args.counts.iter().all(|n| *n as usize <= slots), "slot_attention: more than {slots} slots");
         let shape = Shape { slots, heads: args.heads, width: cols / args.heads };
-        let (mut out, mut weights) = (self.take(seeds, cols), self.take(seeds, args.heads * slots));
+        let (mut out, mut weights) = (self.room(seeds, cols), self.room(seeds, args.heads * slots));
         match self.device() {
             Device::Cpu => cpu::forward(shape, self.inputs(&args), out.data_mut(), weights.data_mut()),
+            Device::Cuda(work) => work.refuse("attention over projected slots"),
         }
         let needs = [args.q, args.k, args.v].into_iter().any(|var| self.needs(var));
         if !needs {
@@ -79,12 +80,15 @@ impl Backward for Attention {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
         let Self { args, shape, weights } = *self;
         let vars = [args.q, args.k, args.v];
-        let [q, k, v] = vars.map(|var| walk.value(var).data());
-        let inputs = cpu::Inputs { q, k, v, counts: &args.counts };
         let [mut dq, mut dk, mut dv] = vars.map(|var| walk.take_like(var));
-        let out = cpu::Gradients { dq: dq.data_mut(), dk: dk.data_mut(), dv: dv.data_mut() };
         match walk.device {
-            Device::Cpu => cpu::backward(shape, inputs, weights.data(), d.data(), out),
+            Device::Cpu => {
+                let [q, k, v] = vars.map(|var| walk.value(var).data());
+                let inputs = cpu::Inputs { q, k, v, counts: &args.counts };
+                let out = cpu::Gradients { dq: dq.data_mut(), dk: dk.data_mut(), dv: dv.data_mut() };
+                cpu::backward(shape, inputs, weights.data(), d.data(), out);
+            }
+            Device::Cuda(work) => work.refuse("attention over projected slots"),
         }
         for (var, gradient) in vars.into_iter().zip([dq, dk, dv]) {
             walk.flow(var, gradient);

@@ -8,8 +8,11 @@
 //! Backward saves nothing but its arguments.
 
 use crate::device::Device;
+use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::slot_mixing::{self as cpu, Inputs, Shape};
+use crate::nn::cuda::layer_norm::settle;
+use crate::nn::cuda::slots as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};
 
@@ -54,6 +57,14 @@ impl SlotMixing {
         Inputs { gamma, beta, w_a, b_a, w_b, b_b, eps: self.eps, dropout, keys }
     }
 
+    /// What a card is told beside rows and weights.
+    fn on_card(&self, training: bool) -> cuda::Mixing {
+        let [seed, step, first] = self.key;
+        let dropout = if training { self.dropout } else { 0.0 };
+        let masks = [first, first + 1].map(|number| Mask::new(dropout, [seed, step, number]));
+        cuda::Mixing { eps: self.eps, masks }
+    }
+
     /// Sizes for rows of `cols` values.
     fn shape(&self, parameters: &Parameters, cols: usize) -> Shape {
         let (hidden, slots) = parameters.get(self.w_a).shape();
@@ -65,7 +76,7 @@ impl SlotMixing {
         assert!((0.0..1.0).contains(&self.dropout), "dropout of {}", self.dropout);
         assert_eq!(rows % s.slots.max(1), 0, "mix_slots: {rows} rows in groups of {}", s.slots);
         assert_eq!(parameters.get(self.w_b).shape(), (s.slots, s.hidden), "mix_slots: w_b");
-        let sizes = self.ids().iter().map(|id| parameters.get(*id).data().len()).sum::<usize>();
+        let sizes = self.ids().iter().map(|id| parameters.get(*id).data_len()).sum::<usize>();
         assert_eq!(sizes, s.parameters(), "mix_slots: norm and biases for {} slots", s.slots);
         s
     }
@@ -81,11 +92,15 @@ impl Tape<'_> {
         let (rows, cols) = self.value(x).shape();
         let (parameters, training) = (self.parameters(), self.training());
         let shape = args.check(parameters, rows, cols);
-        let mut y = self.take(rows, cols);
+        let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => {
                 let inputs = args.inputs(parameters, training);
                 cpu::forward(shape, inputs, self.value(x).data(), y.data_mut());
+            }
+            Device::Cuda(work) => {
+                let weights = args.ids().map(|id| parameters.get(id));
+                cuda::mix(work, &mut y, self.value(x), weights, args.on_card(training));
             }
         }
         self.push(y, training, training.then(|| Box::new(Mixing { x, args }) as _))
@@ -96,18 +111,28 @@ impl Backward for Mixing {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         let Self { x, args } = *self;
         let parameters = walk.parameters();
-        let shape = args.shape(parameters, d.cols());
-        let all = match walk.device {
+        match walk.device {
             Device::Cpu => {
-                cpu::backward(shape, args.inputs(parameters, true), walk.value(x).data(), d.data_mut())
+                let (shape, inputs) = (args.shape(parameters, d.cols()), args.inputs(parameters, true));
+                let all = cpu::backward(shape, inputs, walk.value(x).data(), d.data_mut());
+                let mut rest = all.as_slice();
+                for id in args.ids() {
+                    let (target, fresh) = walk.gradient(id);
+                    let (sum, more) = rest.split_at(target.data_len());
+                    accumulate(target.data_mut(), sum, fresh);
+                    rest = more;
+                }
             }
-        };
-        let mut rest = all.as_slice();
-        for id in args.ids() {
-            let (target, fresh) = walk.gradient(id);
-            let (sum, more) = rest.split_at(target.data().len());
-            accumulate(target.data_mut(), sum, fresh);
-            rest = more;
+            Device::Cuda(work) => {
+                let weights = args.ids().map(|id| parameters.get(id));
+                let sums = cuda::mix_backward(work, &mut d, walk.value(x), weights, args.on_card(true));
+                let mut first = 0;
+                for id in args.ids() {
+                    let (target, fresh) = walk.gradient(id);
+                    settle(work, target, &sums, first, fresh);
+                    first += target.data_len();
+                }
+            }
         }
         walk.flow(x, d);
     }

@@ -8,6 +8,10 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::nn::cpu::gather::{Users, scatter_add};
 use crate::nn::cpu::slot_rows as cpu;
+use crate::nn::cuda::attention::backward_nodes;
+use crate::nn::cuda::gather::clear_at;
+use crate::nn::cuda::slots as cuda;
+use crate::nn::cuda::time::Waves;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, TimeEncoder, Var};
 
@@ -59,22 +63,30 @@ impl Tape<'_> {
             "slot_rows: edge rows"
         );
         let parameters = self.parameters();
-        let (w, b) = args.time.weights(parameters);
         let edge_cols = args.edges.cols();
-        let mut out = self.take(n, node_cols + edge_cols + w.len());
-        let parts = cpu::Parts {
-            nodes: self.value(args.nodes).data(),
-            node_cols,
-            node: &args.node,
-            edges: args.edges.data(),
-            edge_cols,
-            edge: &args.edge,
-            deltas: &args.deltas,
-            w,
-            b,
-        };
+        let mut out = self.room(n, node_cols + edge_cols + args.time.dim(parameters));
         match self.device() {
-            Device::Cpu => cpu::join(out.data_mut(), parts),
+            Device::Cpu => {
+                let (w, b) = args.time.weights(parameters);
+                let parts = cpu::Parts {
+                    nodes: self.value(args.nodes).data(),
+                    node_cols,
+                    node: &args.node,
+                    edges: args.edges.data(),
+                    edge_cols,
+                    edge: &args.edge,
+                    deltas: &args.deltas,
+                    w,
+                    b,
+                };
+                cpu::join(out.data_mut(), parts);
+            }
+            Device::Cuda(work) => {
+                let waves = Waves::of(work, args.time, parameters);
+                let edges = (&*args.edges, args.edge.as_slice());
+                let nodes = (self.value(args.nodes), args.node.as_slice());
+                cuda::slot_rows(work, &mut out, nodes, edges, (&args.deltas, &waves));
+            }
         }
         let learned = self.training() && matches!(args.time, TimeEncoder::Trained { .. });
         let needs = self.needs(args.nodes) || learned;
@@ -87,8 +99,10 @@ impl Tape<'_> {
 impl Backward for Rows {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         // An empty slot depends on nothing.
-        for (slot, _) in self.node.iter().enumerate().filter(|(_, node)| **node == u32::MAX) {
-            d.row_mut(slot).fill(0.0);
+        let empty = (0..).zip(self.node.iter()).filter(|(_, node)| **node == u32::MAX).map(|(slot, _)| slot);
+        match walk.device {
+            Device::Cpu => empty.for_each(|slot: u32| d.row_mut(slot as usize).fill(0.0)),
+            Device::Cuda(work) => clear_at(work, &mut d, &empty.collect::<Vec<u32>>()),
         }
         let (stride, node_cols) = (d.cols(), walk.value(self.nodes).cols());
         walk.flow_with(self.nodes, |dn, fresh| match d.device() {
@@ -96,10 +110,20 @@ impl Backward for Rows {
                 let users = Users::new(&self.node, dn.rows());
                 scatter_add(dn.data_mut(), node_cols, fresh, &users, d.data(), stride);
             }
+            Device::Cuda(work) => backward_nodes(work, dn, fresh, &self.node, &d),
         });
         if let TimeEncoder::Trained { w, b } = self.time {
-            let from = (node_cols + self.edge_cols).min(d.data().len());
-            time::backward_weights(walk, w, b, &self.deltas, &d.data()[from..], stride);
+            let first = node_cols + self.edge_cols;
+            match walk.device {
+                Device::Cpu => {
+                    let from = first.min(d.data_len());
+                    time::backward_weights(walk, w, b, &self.deltas, &d.data()[from..], stride);
+                }
+                Device::Cuda(work) => {
+                    let deltas = work.upload(&self.deltas);
+                    time::backward_on_card(walk, (w, b), &deltas, (&d, first));
+                }
+            }
         }
         walk.give(d);
     }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::device::cuda::Lent;
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::time as cpu;
+use crate::nn::cuda::layer_norm::settle;
+use crate::nn::cuda::time::{self as cuda, Waves};
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};
 
@@ -44,7 +47,10 @@ impl TimeEncoder {
     /// Number of columns of the encoding.
     #[must_use]
     pub fn dim(&self, parameters: &Parameters) -> usize {
-        self.weights(parameters).0.len()
+        match self {
+            Self::Fixed { w, .. } => w.len(),
+            Self::Trained { w, .. } => parameters.get(*w).data_len(),
+        }
     }
 
     /// Frequencies and phases.
@@ -58,8 +64,13 @@ impl TimeEncoder {
     }
 }
 
+enum Deltas {
+    Host(Vec<f32>),
+    Card(Lent<f32>),
+}
+
 struct TimeEncoding {
-    deltas: Tensor,
+    deltas: Deltas,
     w: ParamId,
     b: ParamId,
 }
@@ -72,16 +83,26 @@ impl Tape<'_> {
     /// If the encoder has not as many phases as frequencies.
     pub fn time_encoding(&mut self, deltas: &[f32], encoder: &TimeEncoder) -> Var {
         let parameters = self.parameters();
-        let (w, b) = encoder.weights(parameters);
-        let mut y = self.take(deltas.len(), w.len());
+        let mut y = self.room(deltas.len(), encoder.dim(parameters));
+        let mut uploaded = None;
         match self.device() {
-            Device::Cpu => cpu::encode(y.data_mut(), deltas, w, b),
+            Device::Cpu => {
+                let (w, b) = encoder.weights(parameters);
+                cpu::encode(y.data_mut(), deltas, w, b);
+            }
+            Device::Cuda(work) => {
+                let given = work.upload(deltas);
+                cuda::encode(work, &mut y, &given, &Waves::of(work, encoder, parameters));
+                uploaded = Some(given);
+            }
         }
         match *encoder {
             TimeEncoder::Trained { w, b } if self.training() => {
-                let mut kept = self.take(deltas.len(), 1);
-                kept.data_mut().copy_from_slice(deltas);
-                self.push(y, true, Some(Box::new(TimeEncoding { deltas: kept, w, b })))
+                let deltas = match uploaded {
+                    Some(uploaded) => Deltas::Card(uploaded),
+                    None => Deltas::Host(deltas.to_vec()),
+                };
+                self.push(y, true, Some(Box::new(TimeEncoding { deltas, w, b })))
             }
             _ => self.push(y, false, None),
         }
@@ -91,14 +112,14 @@ impl Tape<'_> {
 impl Backward for TimeEncoding {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
         let Self { deltas, w, b } = *self;
-        backward_weights(walk, w, b, deltas.data(), d.data(), d.cols());
-        walk.give(deltas);
+        match &deltas {
+            Deltas::Host(deltas) => backward_weights(walk, w, b, deltas, d.data(), d.cols()),
+            Deltas::Card(deltas) => backward_on_card(walk, (w, b), deltas, (&d, 0)),
+        }
         walk.give(d);
     }
 
-    fn release(self: Box<Self>, pool: &mut TapePool) {
-        pool.give(self.deltas);
-    }
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 /// Adds to the gradients of learned frequencies and phases; row `i` of `d` starts at `i * stride`.
@@ -111,13 +132,26 @@ pub(super) fn backward_weights(
     stride: usize,
 ) {
     let (weights, phases) = (walk.parameter(w).data(), walk.parameter(b).data());
-    match walk.device {
-        Device::Cpu => {
-            let (dw, db) = cpu::backward(deltas, weights, phases, d, stride);
-            for (id, sum) in [(w, &dw), (b, &db)] {
-                let (target, fresh) = walk.gradient(id);
-                accumulate(target.data_mut(), sum, fresh);
-            }
-        }
+    let (dw, db) = cpu::backward(deltas, weights, phases, d, stride);
+    for (id, sum) in [(w, &dw), (b, &db)] {
+        let (target, fresh) = walk.gradient(id);
+        accumulate(target.data_mut(), sum, fresh);
+    }
+}
+
+/// The same on a card: the gradient of an encoding is the columns of `d` from `first` on.
+pub(super) fn backward_on_card(
+    walk: &mut Walk<'_>,
+    (w, b): (ParamId, ParamId),
+    deltas: &Lent<f32>,
+    (d, first): (&Tensor, usize),
+) {
+    let Device::Cuda(work) = walk.device else { return };
+    let dim = walk.parameter(w).data_len();
+    let waves = Waves::of(work, &TimeEncoder::Trained { w, b }, walk.parameters());
+    let sums = cuda::backward(work, deltas, &waves, (d, first), dim);
+    for (id, first) in [(w, 0), (b, dim)] {
+        let (target, fresh) = walk.gradient(id);
+        settle(work, target, &sums, first, fresh);
     }
 }

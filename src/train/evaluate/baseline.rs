@@ -29,8 +29,8 @@ impl<T: Baseline> Trainable for T {
         Ok(())
     }
 
-    fn keep(&self) -> Self {
-        self.clone()
+    fn keep(&self) -> Result<Self, EvaluationError> {
+        Ok(self.clone())
     }
 
     fn restore(&mut self, kept: &Self) -> Result<(), EvaluationError> {

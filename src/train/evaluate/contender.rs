@@ -75,7 +75,7 @@ pub trait Trainable: Contender {
     }
 
     /// What the contender is at this moment.
-    fn keep(&self) -> Self::Kept;
+    fn keep(&self) -> Result<Self::Kept, EvaluationError>;
 
     /// Makes the contender what it was.
     ///

@@ -66,7 +66,7 @@ pub(super) fn fit<T: Trainable, V>(
         let better = curve.iter().all(|&earlier| figure > earlier);
         curve.push(figure);
         if better {
-            best = Some((number(epoch), validation, contender.keep()));
+            best = Some((number(epoch), validation, contender.keep()?));
         }
     }
     let Some((best_epoch, validation, kept)) = best else {

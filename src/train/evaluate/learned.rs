@@ -136,8 +136,8 @@ impl Trainable for Learned {
         })
     }
 
-    fn keep(&self) -> Self::Kept {
-        (self.trainer.weights(), self.trainer.state().clone())
+    fn keep(&self) -> Result<Self::Kept, EvaluationError> {
+        Ok((self.trainer.weights()?, self.trainer.state().clone()))
     }
 
     fn restore(&mut self, (weights, state): &Self::Kept) -> Result<(), EvaluationError> {

@@ -3,6 +3,7 @@
 use evergraph::device::cuda::layers::{
     Layout, Part, Put, Users, add_rows, drop_out, join_rows, relu_backward, spread_rows,
 };
+use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::twins::Mask;
 
 use super::layers::{On, agree, wide};
@@ -101,7 +102,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
         add_rows(on.place(), part, readers, Put::ADD.rectified(), (&mut out, layout)).unwrap();
         assert_eq!(bits(&out.copy_to_host().unwrap()), bits(&value), "{readers} rows of {cols} added");
         let mut back = on.copy(&d);
-        relu_backward(on.place(), &mut back, &out).unwrap();
+        relu_backward(on.place(), &mut back, &out, readers * cols).unwrap();
         assert_eq!(bits(&back.copy_to_host().unwrap()), bits(&gradients[0]), "the rectifier's gradient");
         let mut copied = on.room(readers * cols);
         add_rows(on.place(), part, readers, Put::REPLACE, (&mut copied, layout)).unwrap();
@@ -109,7 +110,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
             index.iter().flat_map(|&row| table[row as usize * cols..][..cols].to_vec()).collect();
         assert_eq!(bits(&copied.copy_to_host().unwrap()), bits(&plain), "{readers} rows of {cols} copied");
 
-        let users = Users::new(on.place(), &index, rows).unwrap();
+        let users = Users::new(&CudaWork::new(cuda.clone()), &index, rows).unwrap();
         let mut dx = on.room(rows * cols);
         spread_rows(on.place(), &users, cols, (&back, layout), true, (&mut dx, layout)).unwrap();
         agree(&dx, wide(&gradients[1]), "gradient of the table");
@@ -118,7 +119,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
         let error = spread_rows(on.place(), &users, cols + 1, (&back, layout), true, (&mut dx, layout));
         assert!(error.unwrap_err().to_string().contains("overlap") || rows == 1, "too many columns");
         let mut short = on.room(readers * cols - 1);
-        let error = relu_backward(on.place(), &mut short, &out).unwrap_err().to_string();
+        let error = relu_backward(on.place(), &mut short, &out, readers * cols).unwrap_err().to_string();
         assert!(error.contains("gradients: "), "{error}");
     }
 }
@@ -127,7 +128,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
 fn gradients_of_empty_slots_go_nowhere_and_rows_without_users_get_zeros() {
     let cuda = card();
     let on = On(&cuda);
-    let users = Users::new(on.place(), &[2, u32::MAX, 0, 2], 4).unwrap();
+    let users = Users::new(&CudaWork::new(cuda.clone()), &[2, u32::MAX, 0, 2], 4).unwrap();
     // Two columns of rows of three.
     let d = on.copy(&[1.0_f32, 2.0, 9.0, 3.0, 4.0, 9.0, 5.0, 6.0, 9.0, 7.0, 8.0, 9.0]);
     let mut dx = on.copy(&[-1.0_f32; 4 * 3]);
@@ -135,9 +136,9 @@ fn gradients_of_empty_slots_go_nowhere_and_rows_without_users_get_zeros() {
     spread_rows(on.place(), &users, 2, (&d, from), true, (&mut dx, layout)).unwrap();
     let found = dx.copy_to_host().unwrap();
     assert_eq!(found, [-1.0, 5.0, 6.0, -1.0, 0.0, 0.0, -1.0, 8.0, 10.0, -1.0, 0.0, 0.0]);
-    let error = Users::new(on.place(), &[1, 4], 4).err().unwrap().to_string();
+    let error = Users::new(&CudaWork::new(cuda.clone()), &[1, 4], 4).err().unwrap().to_string();
     assert!(error.contains("row 4 of a table with 4 rows"), "{error}");
-    let nobody = Users::new(on.place(), &[], 2).unwrap();
+    let nobody = Users::new(&CudaWork::new(cuda.clone()), &[], 2).unwrap();
     let mut dx = on.copy(&[7.0_f32; 4]);
     let none = on.copy::<f32>(&[]);
     spread_rows(on.place(), &nobody, 2, (&none, from), true, (&mut dx, Layout::dense(2))).unwrap();

@@ -1,7 +1,9 @@
 //! The loss, the bound of the gradients' norm and the bounded step of Adam on a card, as by the tape and the optimizer.
 
 use evergraph::device::cuda::CudaBuffer;
-use evergraph::device::cuda::layers::{adam, adam_bounded, bound_norm, link_loss, squares, squares_pieces};
+use evergraph::device::cuda::layers::{
+    adam, adam_bounded, bce, bce_backward, bound_norm, link_loss, squares, squares_pieces,
+};
 use evergraph::device::cuda::twins::AdamStep;
 
 use super::layers::On;
@@ -43,6 +45,43 @@ fn the_loss_and_its_gradient_on_a_card_are_the_tapes() {
         assert!(error.contains("gradients: "), "{error}");
         let error = link_loss(on.place(), &short, &mut d, &mut loss).unwrap_err().to_string();
         assert!(error.contains("are not two of each pair"), "{error}");
+    }
+}
+
+#[test]
+fn the_cross_entropy_of_one_target_on_a_card_is_the_tapes() {
+    let cuda = card();
+    let on = On(&cuda);
+    let mut draws = Draws::new(4);
+    for (count, target, scale) in [(1, 1.0, 1.0), (3, 0.0, 2.5), (700, 1.0, -0.5), (301, 0.25, 1.0)] {
+        let mut logits = draws.floats(count + 2, 3.0);
+        // Those behind do not count.
+        let counted = logits.split_at_mut(count).0;
+        counted[0] = if target > 0.0 { -200.0 } else { 90.0 };
+        let inputs = Inputs::new(&[("logits", 1, counted)]);
+        let (value, gradients) = inputs.run(&[scale], &["logits"], |tape, parameters| {
+            let logits = tape.param(parameters.find("logits").unwrap());
+            tape.bce_with_logits(logits, &vec![target; count])
+        });
+        let (on_logits, given, mut loss) = (on.copy(&logits), on.copy(&[scale]), on.room(1));
+        bce(on.place(), &on_logits, target, count, &mut loss).unwrap();
+        near(loss.copy_to_host().unwrap()[0], value[0], "the loss");
+        let mut d = on.room(count + 1);
+        bce_backward(on.place(), &on_logits, target, &given, count, &mut d).unwrap();
+        let d = d.copy_to_host().unwrap();
+        for (found, expected) in d.iter().zip(&gradients[0]) {
+            near(*found, *expected, "a gradient");
+        }
+        assert!(d[count].is_nan());
+        let error = bce(on.place(), &on_logits, target, count + 3, &mut loss).unwrap_err().to_string();
+        assert!(error.contains("logits: "), "{error}");
+        let error = bce(on.place(), &on_logits, target, 0, &mut loss).unwrap_err().to_string();
+        assert!(error.contains("values to average: 0 values"), "{error}");
+        let mut short = on.room(count - 1);
+        let error = bce_backward(on.place(), &on_logits, target, &given, count, &mut short);
+        assert!(error.unwrap_err().to_string().contains("gradients: "));
+        let error = bce_backward(on.place(), &on_logits, target, &on.room(0), count, &mut short);
+        assert!(error.unwrap_err().to_string().contains("the loss's gradient: "));
     }
 }
 

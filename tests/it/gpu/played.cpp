@@ -9,6 +9,7 @@
 #include "../../../kernels/adam.cu"
 #include "../../../kernels/attention.cu"
 #include "../../../kernels/distinct.cu"
+#include "../../../kernels/elementwise.cu"
 #include "../../../kernels/gather_rows.cu"
 #include "../../../kernels/gru.cu"
 #include "../../../kernels/ingest.cu"
@@ -18,8 +19,10 @@
 #include "../../../kernels/loss.cu"
 #include "../../../kernels/memory.cu"
 #include "../../../kernels/pieces.cu"
+#include "../../../kernels/reduce.cu"
 #include "../../../kernels/row_cache.cu"
 #include "../../../kernels/sample.cu"
+#include "../../../kernels/slot_rows.cu"
 #include "../../../kernels/time_encoding.cu"
 
 #include <fcntl.h>
@@ -73,7 +76,11 @@ static const std::vector<Kernel> kernels = {
     KERNEL(time_encode), KERNEL(time_backward),
     KERNEL(linear_forward), KERNEL(linear_input), KERNEL(linear_weights), KERNEL(linear_bias),
     KERNEL(join_rows), KERNEL(add_rows), KERNEL(spread_rows), KERNEL(relu_backward), KERNEL(drop_out),
-    KERNEL(link_loss), KERNEL(squares), KERNEL(bound_norm),
+    KERNEL(add_values), KERNEL(accumulate), KERNEL(multiply_values), KERNEL(scale_values), KERNEL(relu),
+    KERNEL(gelu), KERNEL(gelu_backward), KERNEL(rnn), KERNEL(rnn_backward),
+    KERNEL(reduce_slots), KERNEL(spread_slots), KERNEL(clear_rows), KERNEL(clear_empty), KERNEL(put_rows),
+    KERNEL(slot_rows),
+    KERNEL(link_loss), KERNEL(bce), KERNEL(bce_backward), KERNEL(squares), KERNEL(bound_norm),
     KERNEL(message_rows), KERNEL(fresh_rows), KERNEL(remember_rows), KERNEL(post_messages),
 };
 

@@ -218,7 +218,7 @@ fn learned() -> Vec<u8> {
     let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
     (0..2).for_each(|batch| drop(STREAM.step(&mut trainer, batch, Sight::BeforeBatch, StepMode::Train)));
     let mut gate = Gate::new(GATE);
-    gate.promote(trainer.weights());
+    gate.promote(trainer.weights().unwrap());
     let mut bytes = Vec::new();
     trainer.save(&mut bytes).unwrap();
     gate.save(&mut bytes).unwrap();

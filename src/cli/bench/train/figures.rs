@@ -47,6 +47,7 @@ pub struct Phases {
     pub forward: f64,
     pub backward: f64,
     pub optimizer: f64,
+    pub settle: f64,
     pub memory: f64,
     pub gate: f64,
     pub publish: f64,
@@ -60,6 +61,7 @@ impl Phases {
         self.forward += step.forward;
         self.backward += step.backward;
         self.optimizer += step.optimizer;
+        self.settle += step.settle;
         self.memory += step.memory;
     }
 }
@@ -111,7 +113,7 @@ pub fn tell(figures: &Figures) {
     let phases = figures.phase_seconds;
     output::tell(&format!(
         "{:.0} events/s; peak {:.0} MiB; sample {:.1} s, gather {:.1} s, waited {:.1} s, forward {:.1} s, backward \
-         {:.1} s, optimizer {:.1} s, memory {:.1} s, gate {:.1} s, publish {:.1} s",
+         {:.1} s, optimizer {:.1} s, settle {:.1} s, memory {:.1} s, gate {:.1} s, publish {:.1} s",
         figures.events_per_second,
         mebibytes(figures.peak_resident_bytes),
         phases.sample,
@@ -120,6 +122,7 @@ pub fn tell(figures: &Figures) {
         phases.forward,
         phases.backward,
         phases.optimizer,
+        phases.settle,
         phases.memory,
         phases.gate,
         phases.publish,

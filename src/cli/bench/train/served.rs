@@ -56,30 +56,39 @@ impl Served {
         let (before, rivals) = seconds(|| self.gate.rivals(trainer, batch));
         let judged = rivals?.is_some();
         let report = trainer.step_prepared(batch)?;
-        let (after, promoted) = seconds(|| judged && self.judge(trainer));
+        let (after, promoted) = seconds(|| if judged { self.judge(trainer) } else { Ok(false) });
         self.gate_seconds += before + after;
-        self.publish_seconds += seconds(|| self.publish(trainer, batch, promoted)).0;
+        let promoted = promoted?;
+        let (publishing, published) = seconds(|| self.publish(trainer, batch, promoted));
+        self.publish_seconds += publishing;
+        published?;
         Ok(report)
     }
 
     /// Counts a judged batch; whether it is the last of its window, and the trained weights are promoted.
-    fn judge(&mut self, trainer: &Trainer) -> bool {
+    fn judge(&mut self, trainer: &Trainer) -> Result<bool, TrainError> {
         self.judged += 1;
         let last = self.judged == self.window_batches;
         if last {
             self.judged = 0;
-            self.gate.promote(trainer.weights());
+            self.gate.promote(trainer.weights()?);
         }
-        last
+        Ok(last)
     }
 
-    fn publish(&mut self, trainer: &Trainer, batch: &PreparedBatch, promoted: bool) {
+    fn publish(
+        &mut self,
+        trainer: &Trainer,
+        batch: &PreparedBatch,
+        promoted: bool,
+    ) -> Result<(), TrainError> {
         let published = self.gate.published();
         if promoted || published.is_none() {
-            self.weights = Some(Arc::new(published.cloned().unwrap_or_else(|| trainer.weights())));
+            self.weights = Some(Arc::new(published.map_or_else(|| trainer.weights(), |kept| Ok(kept.clone()))?));
         }
-        let model = published.map_or(trainer.model(), Weights::model);
+        let placed = published.map(|published| trainer.place(published));
+        let model = placed.as_deref().unwrap_or_else(|| trainer.model());
         let publish = |node, row: &[f32], updated| self.states.publish(node, row, updated);
-        trainer.publish_prepared(model, batch, publish);
+        trainer.publish_prepared(model, batch, publish)
     }
 }

@@ -84,6 +84,14 @@ impl AttentionSizes {
         (self.node + self.edge + self.time).next_multiple_of(PADDED)
     }
 
+    /// Whether a kernel does this.
+    ///
+    /// # Errors
+    /// What is too much.
+    pub fn check(&self) -> Result<(), CudaError> {
+        self.choose("attention").map(drop)
+    }
+
     /// What kernels get, and their names.
     fn choose(
         &self,

@@ -4,6 +4,8 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 use super::layout::{Matrix, MatrixMut, Put};
 use super::{Place, grid};
 use crate::device::cuda::error::CudaError;
@@ -11,6 +13,7 @@ use crate::device::cuda::launch::{Launch, hold, narrow, takes};
 use crate::device::cuda::memory::CudaBuffer;
 use crate::device::cuda::module::Entry;
 use crate::device::cuda::twins::{Address, Mask, ROW_PARTS, RowPart, RowParts, RowUsers};
+use crate::device::cuda::work::{CudaWork, Lent};
 
 pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
     // parts, count, out_stride, out.
@@ -41,7 +44,7 @@ pub struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// As a kernel has it, for `count` rows of a result.
-    fn twin(
+    pub(super) fn twin(
         self,
         launch: &mut Launch<'a>,
         operation: &'static str,
@@ -125,18 +128,20 @@ pub fn add_rows(
 
 /// A list of rows turned around: who reads each row of a table, in order.
 pub struct Users {
-    starts: CudaBuffer<u32>,
-    places: CudaBuffer<u32>,
+    starts: Lent<u32>,
+    places: Lent<u32>,
+    /// Rows of the table.
+    rows: usize,
     /// Places that there are, whether they read a row or not.
     readers: usize,
 }
 
 impl Users {
-    /// Of the rows that `index` names, out of `rows`; all ones names none. Waits.
+    /// Of the rows that `index` names, out of `rows`; all ones names none.
     ///
     /// # Errors
-    /// A number that names no row, or the driver's.
-    pub fn new((cuda, stream): Place<'_>, index: &[u32], rows: usize) -> Result<Self, CudaError> {
+    /// A number that names no row.
+    pub fn new(work: &Arc<CudaWork>, index: &[u32], rows: usize) -> Result<Self, CudaError> {
         let operation = "turning a list of rows around";
         narrow(operation, "rows that are read", index.len())?;
         // Counted two places further, `starts[r + 1]` is where row r is listed next, and ends as its end.
@@ -159,8 +164,9 @@ impl Users {
         }
         starts.pop();
         Ok(Self {
-            starts: CudaBuffer::from_slice(cuda, stream, &starts, operation)?,
-            places: CudaBuffer::from_slice(cuda, stream, &places, operation)?,
+            starts: work.upload(&starts),
+            places: work.upload(&places),
+            rows,
             readers: index.len(),
         })
     }
@@ -168,7 +174,7 @@ impl Users {
     /// Rows of the table.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.starts.len() - 1
+        self.rows
     }
 }
 
@@ -186,7 +192,7 @@ pub fn spread_rows(
     (dx, layout): MatrixMut<'_>,
 ) -> Result<(), CudaError> {
     let operation = "adding up the gradients of rows";
-    let (rows, readers) = (users.rows(), users.readers);
+    let (rows, readers, starts, places) = (users.rows, users.readers, users.starts.get()?, users.places.get()?);
     let needed = layout.end_apart(operation, "results", [rows, columns, 1])?;
     let given = d_layout.end(operation, "gradients", [readers, columns, 1])?;
     hold(operation, &[("gradients", d.len(), given), ("results", dx.len(), needed)])?;
@@ -195,9 +201,9 @@ pub fn spread_rows(
     }
     let mut launch = Launch::new(cuda, stream, operation);
     let users = RowUsers {
-        starts: launch.reading(&users.starts),
-        places: launch.reading(&users.places),
-        count: narrow(operation, "places", users.places.len())?,
+        starts: launch.reading(starts),
+        places: launch.reading(places),
+        count: narrow(operation, "places", places.len())?,
         rows: narrow(operation, "rows that are read", readers)?,
     };
     let launch = launch.number(users).reads_from(d, d_layout.first).number(d_layout.stride as u64);
@@ -211,7 +217,7 @@ pub fn spread_rows(
     unsafe { launch.run("spread_rows", grid, || format!("{rows} rows of {columns}")) }
 }
 
-/// Clears `d` where `result` is not positive; both are equally long. Does not wait.
+/// Clears the first `count` of `d` where `result` is not positive. Does not wait.
 ///
 /// # Errors
 /// As for [`join_rows`].
@@ -219,10 +225,10 @@ pub fn relu_backward(
     (cuda, stream): Place<'_>,
     d: &mut CudaBuffer<f32>,
     result: &CudaBuffer<f32>,
+    count: usize,
 ) -> Result<(), CudaError> {
     let operation = "a rectifier backward";
-    let count = d.len();
-    hold(operation, &[("results", result.len(), count), ("gradients", count, result.len())])?;
+    hold(operation, &[("results", result.len(), count), ("gradients", d.len(), count)])?;
     if count == 0 {
         return Ok(());
     }

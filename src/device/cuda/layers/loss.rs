@@ -13,6 +13,10 @@ use crate::device::cuda::twins::{Address, SQUARES_PIECE};
 pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
     // logits, pairs, d, loss.
     Entry { name: "link_loss", parameters: takes![Address, u64, Address, Address] },
+    // logits, target, count, loss.
+    Entry { name: "bce", parameters: takes![Address, f32, u64, Address] },
+    // logits, target, scale, count, d.
+    Entry { name: "bce_backward", parameters: takes![Address, f32, Address, u64, Address] },
     // values, count, partials.
     Entry { name: "squares", parameters: takes![Address, u64, Address] },
     // partials, pieces, most, loss, bound.
@@ -44,6 +48,59 @@ pub fn link_loss(
     let grid = Grid { blocks: 1, threads: THREADS };
     // SAFETY: there are as many logits and gradients as the kernel goes through, and a loss.
     unsafe { launch.run("link_loss", grid, || format!("{pairs} pairs")) }
+}
+
+/// `loss`, one value: the mean cross-entropy of the first `count` of `logits`, all with the same `target` in `[0, 1]`.
+/// Does not wait.
+///
+/// # Errors
+/// No logits, too little room, a buffer of another stream, or the driver's.
+pub fn bce(
+    (cuda, stream): Place<'_>,
+    logits: &CudaBuffer<f32>,
+    target: f32,
+    count: usize,
+    loss: &mut CudaBuffer<f32>,
+) -> Result<(), CudaError> {
+    let operation = "a cross-entropy";
+    hold(
+        operation,
+        &[("values to average", count, 1), ("logits", logits.len(), count), ("the loss", loss.len(), 1)],
+    )?;
+    let launch = Launch::new(cuda, stream, operation).reads(logits).number(target).number(count as u64);
+    let grid = Grid { blocks: 1, threads: THREADS };
+    // SAFETY: there are as many logits as the kernel goes through, and a loss.
+    unsafe { launch.writes(loss).run("bce", grid, || format!("{count} logits")) }
+}
+
+/// The first `count` of `d` become the gradient of the logits of [`bce`], given that of the loss: `scale`, one value.
+/// Does not wait.
+///
+/// # Errors
+/// As for [`bce`].
+pub fn bce_backward(
+    (cuda, stream): Place<'_>,
+    logits: &CudaBuffer<f32>,
+    target: f32,
+    scale: &CudaBuffer<f32>,
+    count: usize,
+    d: &mut CudaBuffer<f32>,
+) -> Result<(), CudaError> {
+    let operation = "a cross-entropy backward";
+    hold(
+        operation,
+        &[
+            ("values to average", count, 1),
+            ("logits", logits.len(), count),
+            ("the loss's gradient", scale.len(), 1),
+            ("gradients", d.len(), count),
+        ],
+    )?;
+    let launch = Launch::new(cuda, stream, operation).reads(logits).number(target).reads(scale);
+    let launch = launch.number(count as u64).writes(d);
+    let grid = grid(cuda, count as u64, THREADS);
+    // SAFETY: there are as many logits and gradients as the kernel goes through, and a scale.
+    unsafe { launch.run("bce_backward", grid, || format!("{count} logits")) }
 }
 
 /// Pieces that so many values are squared and summed by.

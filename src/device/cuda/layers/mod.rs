@@ -9,6 +9,7 @@
 
 mod adam;
 mod attention;
+mod elementwise;
 mod gru;
 mod joined;
 mod layer_norm;
@@ -16,19 +17,29 @@ mod layout;
 mod linear;
 mod loss;
 mod memory;
+mod pending;
 mod pieces;
+mod reduce;
+mod slot_rows;
 mod time_encoding;
 
 pub use adam::{adam, adam_bounded};
 pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
+pub use elementwise::{
+    accumulate, accumulate_from, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
+    scale_in_place,
+};
 pub use gru::{gru_backward, gru_forward};
 pub use joined::{Part, Users, add_rows, drop_out, join_rows, relu_backward, spread_rows};
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
 pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
-pub use loss::{bound_norm, link_loss, squares, squares_pieces};
+pub use loss::{bce, bce_backward, bound_norm, link_loss, squares, squares_pieces};
 pub use memory::{BatchEnds, CardMemory, Messages};
+pub use pending::*;
 pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
+pub use reduce::{SlotGroups, clear_empty, clear_rows, put_rows, reduce_slots, spread_slots};
+pub use slot_rows::{SlotTimes, slot_rows};
 pub use time_encoding::{time_backward, time_encode};
 
 use super::context::Cuda;
@@ -38,6 +49,7 @@ use super::stream::Stream;
 
 pub(super) const ADAM: &[Entry] = adam::ENTRIES;
 pub(super) const ATTENTION: &[Entry] = attention::ENTRIES;
+pub(super) const ELEMENTWISE: &[Entry] = elementwise::ENTRIES;
 pub(super) const GRU: &[Entry] = gru::ENTRIES;
 pub(super) const JOINED: &[Entry] = joined::ENTRIES;
 pub(super) const LAYER_NORM: &[Entry] = layer_norm::ENTRIES;
@@ -45,6 +57,8 @@ pub(super) const LINEAR: &[Entry] = linear::ENTRIES;
 pub(super) const LOSS: &[Entry] = loss::ENTRIES;
 pub(super) const MEMORY: &[Entry] = memory::ENTRIES;
 pub(super) const PIECES: &[Entry] = pieces::ENTRIES;
+pub(super) const REDUCE: &[Entry] = reduce::ENTRIES;
+pub(super) const SLOT_ROWS: &[Entry] = slot_rows::ENTRIES;
 pub(super) const TIME_ENCODING: &[Entry] = time_encoding::ENTRIES;
 
 /// Where a layer is computed: a card, and the stream to which all its buffers belong.

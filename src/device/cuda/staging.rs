@@ -1,0 +1,251 @@
+//! [`Staging`]: pinned memory through which the small things of a step go to a card, and come from it, without a wait.
+//!
+//! ```text
+//!   values ── copied by the processor ──▶ room ── copied in the order of a stream ──▶ CudaBuffer     upload
+//!   values ◀── Fetched::read, after a wait ── room ◀── copied in the order of a stream ── CudaBuffer   download
+//! ```
+//!
+//! Room is given out from the front, a line of 128 bytes at least, and nothing is recorded per copy: a step makes some
+//! forty, and may be recorded itself. What makes that safe is one rule: **room is given out again only behind a wait
+//! for every stream that was asked for a copy**. So one wait at the end of a step, which it needs anyway to hear its
+//! loss, frees all of it. Where the room is too small for a step, the wait comes in the middle; what is larger than all
+//! of it is copied straight from or to the caller's memory, which waits as well.
+//!
+//! While a stream is recorded (`capture`) no wait would help: what does not fit into what is left is refused. The
+//! memory then lives until the graph has been launched, whatever happens to the [`Staging`].
+//!
+//! Values that come from the card belong to a [`Fetched`], which cannot be read before they are there: reading waits,
+//! for nothing if the caller has waited. If their room is given out again first, they are put aside.
+//!
+//! Not verified on a GPU; tested with a card that the processor plays.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::{Arc, OnceLock, Weak};
+
+use bytemuck::Pod;
+
+use super::arena::{Arena, LINE_BYTES, PinnedSlice};
+use super::context::Cuda;
+use super::error::{CudaError, During};
+use super::launch::hold;
+use super::memory::CudaBuffer;
+use super::stream::Stream;
+
+const UPLOADING: &str = "uploading through pinned memory";
+const DOWNLOADING: &str = "downloading through pinned memory";
+
+/// Pinned memory that a step's uploads and downloads share.
+pub struct Staging {
+    /// Seen by its address only: the slice's own events are not kept up to date.
+    room: PinnedSlice<u8>,
+    /// What it is a part of.
+    memory: Arc<dyn Any + Send + Sync>,
+    /// Bytes from the front that are given out.
+    taken: usize,
+    /// Streams that were asked for copies and have not been waited for.
+    streams: Vec<Stream>,
+    late: Vec<Late>,
+}
+
+/// Values that are on their way to the host, by their place in the room.
+struct Late {
+    first: usize,
+    bytes: usize,
+    /// Where they go when they are there; nowhere if nobody wants them any more.
+    to: Weak<OnceLock<Vec<u8>>>,
+}
+
+/// Values of a plain type `T` that were asked of a card. If that was in a recorded step that failed, nothing was
+/// copied, and they are whatever the room held.
+pub struct Fetched<T: Pod> {
+    bytes: Arc<OnceLock<Vec<u8>>>,
+    kind: PhantomData<T>,
+}
+
+impl Staging {
+    /// Room for `bytes` bytes, rounded up to what the arena gives.
+    ///
+    /// # Errors
+    /// As for [`Arena::new`].
+    pub fn new(cuda: &Cuda, bytes: usize) -> Result<Self, CudaError> {
+        let mut arena = Arena::new(bytes, Some(cuda))?;
+        let room = arena.take(arena.bytes())?;
+        let memory = room.memory();
+        Ok(Self { room, memory, taken: 0, streams: Vec::new(), late: Vec::new() })
+    }
+
+    /// Bytes of the room, given out or not.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.room.len()
+    }
+
+    /// Bytes of it that are given out.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Copies `values` into the room and asks for their copy into the first values of `to`, in the order of its stream.
+    /// Does not wait unless the room is full, or smaller than `values`.
+    ///
+    /// # Errors
+    /// More values than `to` has, a buffer of another card, no room while its stream is recorded, or the driver's.
+    pub fn upload<T: Pod>(&mut self, values: &[T], to: &mut CudaBuffer<T>) -> Result<(), CudaError> {
+        hold(UPLOADING, &[("the buffer", to.len(), values.len())])?;
+        let bytes = size_of_val(values);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let Some(first) = self.take(UPLOADING, to.stream(), bytes)? else {
+            return to.write_at(0, values);
+        };
+        let host = self.place(first);
+        // SAFETY: `take` gave out these bytes to this call alone: no card reads or writes them, since every stream that
+        // was asked to has been waited for. `values` lies outside of the room, of which nobody has a reference.
+        unsafe { ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), host, bytes) };
+        // SAFETY: the buffer has these bytes, and is freed in the order of this stream. Those of the host live until
+        // the card is through with them (the arena's end waits), and are written again only behind a wait for the
+        // stream.
+        unsafe { to.stream().queue().upload(to.address(), host, bytes) }
+            .during(UPLOADING, || format!("{} values of {} bytes", values.len(), size_of::<T>()))
+    }
+
+    /// Asks for a copy of the first `len` values of `from`, in the order of its stream. Waits only where
+    /// [`upload`](Self::upload) does.
+    ///
+    /// # Errors
+    /// More values than `from` has, a buffer of another card, no room while its stream is recorded, or the driver's.
+    pub fn download<T: Pod>(&mut self, from: &CudaBuffer<T>, len: usize) -> Result<Fetched<T>, CudaError> {
+        hold(DOWNLOADING, &[("the buffer", from.len(), len)])?;
+        let (bytes, fetched) = (len * size_of::<T>(), Fetched::new());
+        if bytes == 0 {
+            fetched.is(Vec::new());
+            return Ok(fetched);
+        }
+        let Some(first) = self.take(DOWNLOADING, from.stream(), bytes)? else {
+            fetched.is(bytemuck::cast_slice(&from.copy_front_to_host(len)?).to_vec());
+            return Ok(fetched);
+        };
+        // SAFETY: as in `upload`; nobody looks at these bytes before the stream has been waited for.
+        unsafe { from.stream().queue().download(from.address(), self.place(first), bytes) }
+            .during(DOWNLOADING, || format!("{len} values of {} bytes", size_of::<T>()))?;
+        self.late.push(Late { first, bytes, to: Arc::downgrade(&fetched.bytes) });
+        Ok(fetched)
+    }
+
+    /// A step is over and has been waited for: all of the room may be given out again. If it has not been, this waits;
+    /// if that fails, or a stream is recorded, the room stays as it is, and who needs it hears why.
+    pub fn start_over(&mut self) {
+        let _ = self.empty();
+    }
+
+    /// Gives out room for `bytes` bytes that `stream` is about to be asked to copy; none if there never is as much.
+    fn take(
+        &mut self,
+        operation: &'static str,
+        stream: &Stream,
+        bytes: usize,
+    ) -> Result<Option<usize>, CudaError> {
+        // Also sees to it that the stream is of the card that the memory was pinned for.
+        self.room.address(operation, stream)?;
+        let whole = bytes.checked_next_multiple_of(LINE_BYTES);
+        if stream.is_recorded() && whole.is_none_or(|whole| whole > self.bytes() - self.taken) {
+            return Err(self.too_small(operation, stream, bytes));
+        }
+        let Some(whole) = whole.filter(|whole| *whole <= self.bytes()) else {
+            return Ok(None);
+        };
+        if whole > self.bytes() - self.taken {
+            self.empty()?;
+        }
+        stream.recording().keep(&self.memory);
+        if !self.streams.iter().any(|other| other.is(stream)) {
+            self.streams.push(stream.clone());
+        }
+        let first = self.taken;
+        self.taken += whole;
+        Ok(Some(first))
+    }
+
+    fn too_small(&self, operation: &'static str, stream: &Stream, bytes: usize) -> CudaError {
+        let (taken, all) = (self.taken, self.bytes());
+        let mismatch = format!(
+            "{bytes} bytes while {stream} is recorded, and {taken} of {all} bytes are given out: a recorded step needs \
+             pinned memory for all that it copies"
+        );
+        stream.recording().refuses();
+        CudaError::Arguments { operation, mismatch }
+    }
+
+    /// Waits for what is under way, and takes all room back.
+    fn empty(&mut self) -> Result<(), CudaError> {
+        self.settle()?;
+        self.taken = 0;
+        Ok(())
+    }
+
+    /// Waits for what is under way, and hands over what has come from the card.
+    fn settle(&mut self) -> Result<(), CudaError> {
+        while let Some(stream) = self.streams.last() {
+            stream.synchronize()?;
+            self.streams.pop();
+        }
+        for Late { first, bytes, to } in std::mem::take(&mut self.late) {
+            if let Some(to) = to.upgrade() {
+                // SAFETY: `take` gave out these bytes, which always hold something, and nobody writes them: every
+                // stream that was asked for a copy has been waited for, and asking for more takes `&mut self`.
+                let values = unsafe { std::slice::from_raw_parts(self.place(first), bytes) };
+                let _ = to.set(values.to_vec());
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, first: usize) -> *mut u8 {
+        // SAFETY: `take` gave out `first`, which lies inside of the room.
+        unsafe { self.room.host().add(first) }
+    }
+}
+
+impl std::fmt::Debug for Staging {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Staging({} of {} bytes)", self.taken, self.bytes())
+    }
+}
+
+impl<T: Pod> Fetched<T> {
+    fn new() -> Self {
+        Self { bytes: Arc::default(), kind: PhantomData }
+    }
+
+    fn is(&self, bytes: Vec<u8>) {
+        let _ = self.bytes.set(bytes);
+    }
+
+    /// The values. `staging`, which was asked for them, waits for them if nobody has.
+    ///
+    /// # Errors
+    /// A fault of the card, or a `staging` that was not asked for them.
+    pub fn read(&self, staging: &mut Staging) -> Result<Vec<T>, CudaError> {
+        if self.bytes.get().is_none() {
+            staging.settle()?;
+        }
+        let bytes = self.bytes.get().ok_or_else(|| CudaError::Arguments {
+            operation: DOWNLOADING,
+            mismatch: "values that were asked for through other pinned memory".into(),
+        })?;
+        Ok(bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned).collect())
+    }
+}
+
+impl<T: Pod> std::fmt::Debug for Fetched<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let there = if self.bytes.get().is_some() { "there" } else { "under way" };
+        write!(f, "Fetched({there})")
+    }
+}

@@ -1,0 +1,46 @@
+//! What becomes of the loop when the card that trains fails. Memory and messages are the processor's all along, and the
+//! served weights too, so nothing that was acknowledged or shown is lost: training goes on from the served weights, with
+//! an optimizer without history. What the candidate had learned beyond them is.
+
+use super::Learner;
+use crate::device::Device;
+use crate::model::Weights;
+use crate::train::{TrainError, Trainer};
+
+impl Learner {
+    /// Does `work`, and does it again on the processor if a card fails at it.
+    ///
+    /// # Errors
+    /// What `work` fails with for another reason.
+    pub(super) fn on_card(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        let Err(error) = work(self) else { return Ok(()) };
+        self.leave_card(error)?;
+        work(self)
+    }
+
+    /// Goes on on the processor after a card's `error`.
+    ///
+    /// # Errors
+    /// The error itself, if it is not a card's or the trainer cannot go on.
+    pub(super) fn leave_card(&mut self, error: TrainError) -> Result<(), TrainError> {
+        if !matches!(error, TrainError::Card(_)) || *self.trainer.device() == Device::Cpu {
+            return Err(error);
+        }
+        let served = match self.shared.engine.model() {
+            Some(weights) => Weights::clone(&weights),
+            None => match Trainer::new(*self.trainer.options(), &Device::Cpu) {
+                Ok(fresh) => fresh.weights()?,
+                Err(_) => return Err(error),
+            },
+        };
+        if self.trainer.leave_card(&served).is_err() {
+            return Err(error);
+        }
+        tracing::error!(%error, version = served.version, "training goes on on the processor, from the served weights");
+        (self.record.device_lost)(&error.to_string());
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Temporal attention over slots, in folded form: the products around the fused pass of
+//! [`Attention`](crate::device::cuda::layers::Attention).
+
+use std::sync::Arc;
+
+use super::linear::Sums;
+use super::time::Waves;
+use super::{whole, whole_mut};
+use crate::device::cuda::layers::{
+    Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Put, Users,
+    linear_forward, linear_input, spread_rows,
+};
+use crate::device::cuda::twins::Mask;
+use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, Lent};
+use crate::nn::Tensor;
+
+/// Sizes of an attention whose heads are `model` columns together.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Seeds, slots and columns.
+    pub sizes: AttentionSizes,
+    /// Columns of all heads.
+    pub model: usize,
+}
+
+impl Shape {
+    fn head(&self) -> usize {
+        self.model / self.sizes.heads
+    }
+
+    /// Columns of a slot's row.
+    fn slot(&self) -> usize {
+        self.sizes.node + self.sizes.edge + self.sizes.time
+    }
+
+    /// Columns of u and y, all heads together.
+    fn blocks(&self) -> usize {
+        self.sizes.heads * self.sizes.padded()
+    }
+
+    /// Parts of rows of u and y, by head.
+    fn block_parts(&self) -> Layout {
+        Layout::dense(self.blocks()).parts(self.sizes.padded())
+    }
+
+    /// Parts of rows of the attention, by head.
+    fn head_parts(&self) -> Layout {
+        Layout::dense(self.model).parts(self.head())
+    }
+
+    /// Rows of a weight between slots and the attention, by head.
+    fn weight_parts(&self) -> Layout {
+        Layout::dense(self.slot()).parts(self.head() * self.slot())
+    }
+
+    /// Products with such a weight.
+    fn folded(&self, rows: usize, scale: f32) -> LinearSizes {
+        LinearSizes::new([rows, self.slot(), self.head()]).parts(self.sizes.heads, scale)
+    }
+
+    /// What keeps scores from growing with the width of a head.
+    fn scale(&self) -> f32 {
+        1.0 / (self.head() as f32).sqrt()
+    }
+}
+
+/// What both directions read that comes from the processor.
+pub struct Uploads {
+    queries: Option<Lent<u32>>,
+    slots: Lent<u32>,
+    deltas: Lent<f32>,
+    edges: Lent<f32>,
+    edge_rows: usize,
+    edge_slots: Option<Lent<u32>>,
+}
+
+impl Uploads {
+    /// Of lists by seed and by slot, and of rows of edges.
+    pub fn new(
+        work: &Arc<CudaWork>,
+        (queries, slots, deltas): (Option<&[u32]>, &[u32], &[f32]),
+        (edges, edge_slots): (Option<&Tensor>, Option<&[u32]>),
+    ) -> Self {
+        Self {
+            queries: queries.map(|list| work.upload(list)),
+            slots: work.upload(slots),
+            deltas: work.upload(deltas),
+            edges: work.upload(edges.map_or(&[], Tensor::data)),
+            edge_rows: edges.map_or(0, Tensor::rows),
+            edge_slots: edge_slots.map(|list| work.upload(list)),
+        }
+    }
+
+    /// Time differences by slot.
+    pub fn deltas(&self) -> &Lent<f32> {
+        &self.deltas
+    }
+}
+
+/// What the fused pass reads in both directions.
+pub struct Given<'a> {
+    pub shape: Shape,
+    pub uploads: &'a Uploads,
+    pub nodes: &'a Tensor,
+    pub waves: Waves<'a>,
+    pub mask: Mask,
+}
+
+impl Given<'_> {
+    fn pass<'b>(
+        &'b self,
+        work: &'b CudaWork,
+        u: &'b CudaBuffer<f32>,
+        rows: usize,
+    ) -> Result<Attention<'b>, CudaError> {
+        let up = self.uploads;
+        Ok(Attention {
+            place: work.place(),
+            sizes: self.shape.sizes,
+            queries: up.queries.as_ref().map(Lent::get).transpose()?,
+            slots: up.slots.get()?,
+            edge_slots: up.edge_slots.as_ref().map(Lent::get).transpose()?,
+            nodes: (self.nodes.on_card()?, self.nodes.rows()),
+            edges: (up.edges.get()?, up.edge_rows),
+            deltas: up.deltas.get()?,
+            encoding: self.waves.get()?,
+            mask: self.mask,
+            u: (u, rows),
+        })
+    }
+}
+
+/// What is asked of slots: `q = query W_Q^T`, and `u`, what it asks of their rows.
+pub fn ask(
+    work: &CudaWork,
+    shape: Shape,
+    (q, u): (&mut Tensor, &mut Tensor),
+    query: &Tensor,
+    (w_q, w_k): (&Tensor, &Tensor),
+) {
+    let (rows, width) = query.shape();
+    u.clear();
+    work.run(|place| {
+        let sizes = LinearSizes::new([rows, width, shape.model]);
+        linear_forward(place, sizes, whole(query)?, whole(w_q)?, None, Put::REPLACE, whole_mut(q)?)?;
+        let (from, weights) = ((q.on_card()?, shape.head_parts()), (w_k.on_card()?, shape.weight_parts()));
+        let into = (u.on_card_mut()?, shape.block_parts());
+        linear_input(place, shape.folded(rows, shape.scale()), from, weights, Put::REPLACE, into)
+    });
+}
+
+/// The weighted sums of slots `y`, the weights, and what seeds learn of them: `out`.
+pub fn attend(
+    work: &CudaWork,
+    given: &Given<'_>,
+    u: &Tensor,
+    (y, weights, out): (&mut Tensor, &mut Tensor, &mut Tensor),
+    w_v: &Tensor,
+) {
+    let shape = given.shape;
+    work.run(|place| {
+        let pass = given.pass(work, u.on_card()?, u.rows())?;
+        pass.forward(AttentionForward { y: y.on_card_mut()?, weights: weights.on_card_mut()? })?;
+        let (from, weights) = ((y.on_card()?, shape.block_parts()), (w_v.on_card()?, shape.weight_parts()));
+        let (sizes, into) = (shape.folded(shape.sizes.seeds, 1.0), (out.on_card_mut()?, shape.head_parts()));
+        linear_forward(place, sizes, from, weights, None, Put::REPLACE, into)
+    });
+}
+
+/// The gradient of `W_V` and that of `y`, given that of the result.
+pub fn backward_output(
+    work: &Arc<CudaWork>,
+    shape: Shape,
+    (d, y, w_v): (&Tensor, &Tensor, &Tensor),
+    (dw, fresh): (&mut Tensor, bool),
+    dy: &mut Tensor,
+) {
+    let sizes = shape.folded(shape.sizes.seeds, 1.0);
+    let mut sums = Sums::new(work, shape.sizes.seeds, dw.data_len());
+    dy.clear();
+    work.run(|place| {
+        let given = (d.on_card()?, shape.head_parts());
+        sums.weights(sizes, given, (y.on_card()?, shape.block_parts()), shape.weight_parts())?;
+        let (weights, into) = ((w_v.on_card()?, shape.weight_parts()), (dy.on_card_mut()?, shape.block_parts()));
+        linear_input(place, sizes, given, weights, Put::REPLACE, into)
+    });
+    sums.finish(dw, fresh);
+}
+
+/// The gradients of `u` by seed, and of slots' rows as far as they are wanted: the node's, the encoding's.
+pub fn backward_slots(
+    work: &CudaWork,
+    given: &Given<'_>,
+    (u, y, weights): (&Tensor, &Tensor, &Tensor),
+    dy: &Tensor,
+    wanted: (bool, bool),
+    (du, dx): (&mut Tensor, &mut Tensor),
+) {
+    work.run(|_| {
+        given.pass(work, u.on_card()?, u.rows())?.backward(AttentionBackward {
+            y: y.on_card()?,
+            weights: weights.on_card()?,
+            dy: dy.on_card()?,
+            wanted,
+            du: du.on_card_mut()?,
+            dx: dx.on_card_mut()?,
+        })
+    });
+}
+
+/// The gradient of `W_K` and that of `q`, given that of `u` by query.
+pub fn backward_key(
+    work: &Arc<CudaWork>,
+    shape: Shape,
+    (du, q, w_k): (&Tensor, &Tensor, &Tensor),
+    (dw, fresh): (&mut Tensor, bool),
+    dq: &mut Tensor,
+) {
+    let rows = q.rows();
+    let sizes = shape.folded(rows, shape.scale());
+    let mut sums = Sums::new(work, rows, dw.data_len());
+    work.run(|place| {
+        let given = (du.on_card()?, shape.block_parts());
+        sums.weights(sizes, (q.on_card()?, shape.head_parts()), given, shape.weight_parts())?;
+        let (weights, into) = ((w_k.on_card()?, shape.weight_parts()), (dq.on_card_mut()?, shape.head_parts()));
+        linear_forward(place, sizes, given, weights, None, Put::REPLACE, into)
+    });
+    sums.finish(dw, fresh);
+}
+
+/// Adds up the first columns of the slots' gradients by the row of `dn` that was read.
+pub fn backward_nodes(work: &Arc<CudaWork>, dn: &mut Tensor, fresh: bool, slots: &[u32], dx: &Tensor) {
+    let users = Users::new(work, slots, dn.rows());
+    let columns = dn.cols();
+    work.run(|place| spread_rows(place, &users?, columns, whole(dx)?, fresh, whole_mut(dn)?));
+}

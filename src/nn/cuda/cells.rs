@@ -1,0 +1,101 @@
+//! The element-wise parts of recurrent cells, and what their gradients are made of.
+
+use std::sync::Arc;
+
+use super::linear::Sums;
+use super::whole;
+use crate::device::cuda::CudaWork;
+use crate::device::cuda::layers::{self, Layout, LinearSizes, Put, gru_backward, gru_forward, linear_forward, linear_input};
+use crate::nn::Tensor;
+
+/// What `h` adds to the gates, and the block n of `W_hh h`, which stands apart.
+pub fn gru_hidden(work: &CudaWork, (gates, hidden): (&mut Tensor, &mut Tensor), h: &Tensor, w_hh: &Tensor) {
+    let (rows, width) = h.shape();
+    let dense = Layout::dense(width);
+    work.run(|place| {
+        let (sizes, all) = (LinearSizes::new([rows, width, 2 * width]), Layout::dense(3 * width));
+        let into = (gates.on_card_mut()?, all);
+        linear_forward(place, sizes, whole(h)?, (w_hh.on_card()?, dense), None, Put::ADD, into)?;
+        let (sizes, new) = (LinearSizes::new([rows, width, width]), dense.at(2 * width * width));
+        let into = (hidden.on_card_mut()?, dense);
+        linear_forward(place, sizes, whole(h)?, (w_hh.on_card()?, new), None, Put::REPLACE, into)
+    });
+}
+
+/// The next state, from gates and hidden, which keep what the backward needs.
+pub fn gru(
+    work: &CudaWork,
+    y: &mut Tensor,
+    (gates, hidden): (&mut Tensor, &mut Tensor),
+    (h, bias): (&Tensor, &Tensor),
+) {
+    let (rows, width) = h.shape();
+    work.run(|place| {
+        let saved = (gates.on_card_mut()?, hidden.on_card_mut()?);
+        gru_forward(place, [rows, width], saved, (h.on_card()?, bias.on_card()?), y.on_card_mut()?)
+    });
+}
+
+/// Gates and hidden become the gradients of their products, and `d` the direct part of that of `h`.
+pub fn gru_gates(work: &CudaWork, d: &mut Tensor, (gates, hidden): (&mut Tensor, &mut Tensor), h: &Tensor) {
+    let (rows, width) = h.shape();
+    work.run(|place| {
+        let saved = (gates.on_card_mut()?, hidden.on_card_mut()?);
+        gru_backward(place, [rows, width], d.on_card_mut()?, saved, h.on_card()?)
+    });
+}
+
+/// The gradient of `W_hh`.
+pub fn gru_weight(
+    work: &Arc<CudaWork>,
+    dw: &mut Tensor,
+    fresh: bool,
+    (gates, hidden): (&Tensor, &Tensor),
+    h: &Tensor,
+) {
+    let (rows, width) = h.shape();
+    let (mut sums, dense) = (Sums::new(work, rows, dw.data_len()), Layout::dense(width));
+    work.run(|_| {
+        sums.weights(LinearSizes::new([rows, width, 2 * width]), whole(gates)?, whole(h)?, dense)?;
+        let behind = dense.at(2 * width * width);
+        sums.weights(LinearSizes::new([rows, width, width]), whole(hidden)?, whole(h)?, behind)
+    });
+    sums.finish(dw, fresh);
+}
+
+/// The gradient of `b_hh`.
+pub fn gru_bias(work: &Arc<CudaWork>, db: &mut Tensor, fresh: bool, (gates, hidden): (&Tensor, &Tensor)) {
+    let (rows, width) = hidden.shape();
+    let mut sums = Sums::new(work, rows, 3 * width);
+    work.run(|_| {
+        sums.bias([rows, 2 * width], whole(gates)?, 0)?;
+        sums.bias([rows, width], whole(hidden)?, 2 * width)
+    });
+    sums.finish(db, fresh);
+}
+
+/// Adds what flows into `h` through the products.
+pub fn gru_state(work: &CudaWork, d: &mut Tensor, (gates, hidden): (&Tensor, &Tensor), w_hh: &Tensor) {
+    let (rows, width) = d.shape();
+    let dense = Layout::dense(width);
+    work.run(|place| {
+        let into = (d.on_card_mut()?, dense);
+        let sizes = LinearSizes::new([rows, width, 2 * width]);
+        linear_input(place, sizes, whole(gates)?, (w_hh.on_card()?, dense), Put::ADD, into)?;
+        let (sizes, new) = (LinearSizes::new([rows, width, width]), dense.at(2 * width * width));
+        let into = (d.on_card_mut()?, dense);
+        linear_input(place, sizes, whole(hidden)?, (w_hh.on_card()?, new), Put::ADD, into)
+    });
+}
+
+/// `y = tanh(y + hidden)`.
+pub fn rnn(work: &CudaWork, y: &mut Tensor, hidden: &Tensor) {
+    let count = hidden.data_len();
+    work.run(|place| layers::rnn(place, hidden.on_card()?, count, y.on_card_mut()?));
+}
+
+/// The gradient of the sum in the place of that of the result.
+pub fn rnn_backward(work: &CudaWork, d: &mut Tensor, result: &Tensor) {
+    let count = result.data_len();
+    work.run(|place| layers::rnn_backward(place, result.on_card()?, count, d.on_card_mut()?));
+}

@@ -1,0 +1,79 @@
+//! Element by element.
+
+use crate::device::cuda::layers::{self, Layout, Part, Place, add_rows, drop_out};
+use crate::device::cuda::twins::Mask;
+use crate::device::cuda::{CudaBuffer, CudaError, CudaWork};
+use crate::nn::Tensor;
+
+use super::linear::put;
+
+/// The first `len` values of `sum` become those of `d` from `first` on, or have them added.
+pub fn add_part(
+    place: Place<'_>,
+    (sum, len): (&mut CudaBuffer<f32>, usize),
+    (d, first): (&CudaBuffer<f32>, usize),
+    fresh: bool,
+) -> Result<(), CudaError> {
+    let part = Part { table: (d, Layout::dense(len).at(first)), shape: [1, len], list: None };
+    add_rows(place, part, 1, put(fresh), (sum, Layout::dense(len)))
+}
+
+/// `sum = d`, or adds it.
+pub fn accumulate(work: &CudaWork, sum: &mut Tensor, d: &Tensor, fresh: bool) {
+    let count = d.data_len();
+    work.run(|place| layers::accumulate(place, d.on_card()?, count, fresh, sum.on_card_mut()?));
+}
+
+/// `sum = x + y`.
+pub fn add(work: &CudaWork, sum: &mut Tensor, x: &Tensor, y: &Tensor) {
+    let count = x.data_len();
+    work.run(|place| layers::add(place, x.on_card()?, y.on_card()?, count, sum.on_card_mut()?));
+}
+
+/// `out = x * y`, or adds it.
+pub fn mul(work: &CudaWork, out: &mut Tensor, x: &Tensor, y: &Tensor, fresh: bool) {
+    let count = x.data_len();
+    work.run(|place| layers::multiply(place, x.on_card()?, y.on_card()?, count, fresh, out.on_card_mut()?));
+}
+
+/// `y = max(x, 0)`.
+pub fn relu(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
+    let count = x.data_len();
+    work.run(|place| layers::relu(place, x.on_card()?, count, y.on_card_mut()?));
+}
+
+/// Clears `d` where `result` is not positive.
+pub fn relu_backward(work: &CudaWork, d: &mut Tensor, result: &Tensor) {
+    let count = d.data_len();
+    work.run(|place| layers::relu_backward(place, d.on_card_mut()?, result.on_card()?, count));
+}
+
+/// `y = factor * x`.
+pub fn scale(work: &CudaWork, y: &mut Tensor, x: &Tensor, factor: f32) {
+    let count = x.data_len();
+    work.run(|place| layers::scale(place, factor, x.on_card()?, count, y.on_card_mut()?));
+}
+
+/// Multiplies `x` by a factor.
+pub fn scale_in_place(work: &CudaWork, x: &mut Tensor, factor: f32) {
+    let count = x.data_len();
+    work.run(|place| layers::scale_in_place(place, factor, x.on_card_mut()?, count));
+}
+
+/// Multiplies every value by its factor of a dropout mask.
+pub fn apply_mask(work: &CudaWork, x: &mut Tensor, p: f32, key: [u64; 3]) {
+    let count = x.data_len();
+    work.run(|place| drop_out(place, Mask::new(p, key), x.on_card_mut()?, count));
+}
+
+/// The error linear unit of `x`, masked.
+pub fn gelu(work: &CudaWork, y: &mut Tensor, x: &Tensor, p: f32, key: [u64; 3]) {
+    let count = x.data_len();
+    work.run(|place| layers::gelu(place, Mask::new(p, key), x.on_card()?, count, y.on_card_mut()?));
+}
+
+/// Its gradient in the place of that of the result.
+pub fn gelu_backward(work: &CudaWork, d: &mut Tensor, x: &Tensor, p: f32, key: [u64; 3]) {
+    let count = x.data_len();
+    work.run(|place| layers::gelu_backward(place, Mask::new(p, key), x.on_card()?, count, d.on_card_mut()?));
+}

@@ -1,0 +1,53 @@
+//! Normalization of rows.
+
+use std::sync::Arc;
+
+use super::elementwise::add_part;
+use crate::device::cuda::CudaWork;
+use crate::device::cuda::layers::{
+    layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces,
+};
+use crate::nn::Tensor;
+
+/// The normalized rows of `x`, and their moments.
+pub fn forward(
+    work: &CudaWork,
+    (y, moments): (&mut Tensor, &mut Tensor),
+    x: &Tensor,
+    (gamma, beta, eps): (&Tensor, &Tensor, f32),
+) {
+    let (rows, cols) = x.shape();
+    work.run(|place| {
+        let learned = (gamma.on_card()?, beta.on_card()?, eps);
+        layer_norm_forward(place, [rows, cols], x.on_card()?, learned, (y.on_card_mut()?, moments.on_card_mut()?))
+    });
+}
+
+/// Sums of the gradients of gamma and beta, side by side.
+pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, moments: &Tensor) -> Tensor {
+    let (rows, cols) = x.shape();
+    let pieces = pieces_of(rows);
+    let mut partials = work.lend(pieces * 2 * cols);
+    let mut both = Tensor::room(&crate::device::Device::Cuda(work.clone()), 1, 2 * cols);
+    work.run(|place| {
+        let given = (d.on_card()?, x.on_card()?);
+        layer_norm_parameters(place, [rows, cols], given, moments.on_card()?, partials.get_mut()?)?;
+        sum_pieces(place, [pieces, 2 * cols], partials.get()?, both.on_card_mut()?, true)
+    });
+    both
+}
+
+/// A gradient becomes the values of `sums` from `first` on, or has them added.
+pub fn settle(work: &CudaWork, gradient: &mut Tensor, sums: &Tensor, first: usize, fresh: bool) {
+    let len = gradient.data_len();
+    work.run(|place| add_part(place, (gradient.on_card_mut()?, len), (sums.on_card()?, first), fresh));
+}
+
+/// The gradient of `x` in the place of that of the result.
+pub fn backward(work: &CudaWork, d: &mut Tensor, x: &Tensor, moments: &Tensor, gamma: &Tensor) {
+    let (rows, cols) = x.shape();
+    work.run(|place| {
+        let saved = (x.on_card()?, moments.on_card()?);
+        layer_norm_backward(place, [rows, cols], d.on_card_mut()?, saved, gamma.on_card()?)
+    });
+}

@@ -1,0 +1,115 @@
+//! Linear layers, whole or by columns of their weight.
+
+use std::sync::Arc;
+
+use super::{whole, whole_mut};
+use crate::device::cuda::layers::{
+    Layout, LinearSizes, Matrix, Put, linear_bias, linear_forward, linear_input, linear_pieces,
+    linear_weights, sum_pieces,
+};
+use crate::device::cuda::{CudaError, CudaWork, Lent};
+use crate::nn::Tensor;
+
+/// Where the columns of a weight from `from` on stand.
+pub fn columns(w: &Tensor, from: usize) -> Layout {
+    Layout::dense(w.cols()).at(from)
+}
+
+/// What happens with a gradient and what is there.
+pub fn put(fresh: bool) -> Put {
+    if fresh { Put::REPLACE } else { Put::ADD }
+}
+
+/// `y = x w^T`, or adds it, with the columns of `w` that `at` names; a bias is added to it.
+pub fn forward(
+    work: &CudaWork,
+    y: &mut Tensor,
+    put: Put,
+    x: &Tensor,
+    (w, at): (&Tensor, Layout),
+    bias: Option<&Tensor>,
+) {
+    let sizes = LinearSizes::new([x.rows(), x.cols(), y.cols()]);
+    work.run(|place| {
+        let bias = bias.map(Tensor::on_card).transpose()?;
+        linear_forward(place, sizes, whole(x)?, (w.on_card()?, at), bias, put, whole_mut(y)?)
+    });
+}
+
+/// `dx = d w`, or adds it.
+pub fn backward_input(work: &CudaWork, dx: &mut Tensor, fresh: bool, d: &Tensor, (w, at): (&Tensor, Layout)) {
+    let sizes = LinearSizes::new([d.rows(), dx.cols(), d.cols()]);
+    work.run(|place| {
+        linear_input(place, sizes, whole(d)?, (w.on_card()?, at), put(fresh), whole_mut(dx)?)
+    });
+}
+
+/// The gradient of a whole weight that met the rows of `x`.
+pub fn backward_weight(work: &Arc<CudaWork>, dw: &mut Tensor, fresh: bool, d: &Tensor, x: &Tensor) {
+    let mut sums = Sums::new(work, d.rows(), dw.data_len());
+    sums.of(d, x, Layout::dense(x.cols()));
+    sums.finish(dw, fresh);
+}
+
+/// The gradient of a bias.
+pub fn backward_bias(work: &Arc<CudaWork>, db: &mut Tensor, fresh: bool, d: &Tensor) {
+    let mut sums = Sums::new(work, d.rows(), d.cols());
+    work.run(|_| sums.bias([d.rows(), d.cols()], whole(d)?, 0));
+    sums.finish(db, fresh);
+}
+
+/// Sums over rows that a gradient is made of, piece by piece; several products may write parts of it, one each. What
+/// none writes is zero.
+pub struct Sums<'a> {
+    work: &'a Arc<CudaWork>,
+    partials: Lent<f32>,
+    pieces: usize,
+    count: usize,
+}
+
+impl<'a> Sums<'a> {
+    /// For a gradient of `count` values, over so many rows at most.
+    pub fn new(work: &'a Arc<CudaWork>, rows_max: usize, count: usize) -> Self {
+        let pieces = linear_pieces(rows_max);
+        let mut partials = work.lend(pieces * count);
+        partials.clear();
+        Self { work, partials, pieces, count }
+    }
+
+    /// Of a weight that met the rows of `x`, given the gradient `d` of the result; `at` is where it stands in the whole.
+    pub fn of(&mut self, d: &Tensor, x: &Tensor, at: Layout) {
+        let sizes = LinearSizes::new([d.rows(), x.cols(), d.cols()]);
+        let work = self.work;
+        work.run(|_| self.weights(sizes, whole(d)?, whole(x)?, at));
+    }
+
+    /// Of a weight that met the rows `a`, given the gradient `d` of the result; `at` is where it stands in the whole.
+    ///
+    /// # Errors
+    /// The card's.
+    pub fn weights(
+        &mut self,
+        sizes: LinearSizes,
+        d: Matrix<'_>,
+        a: Matrix<'_>,
+        at: Layout,
+    ) -> Result<(), CudaError> {
+        let (count, partials) = (self.count, self.partials.get_mut()?);
+        linear_weights(self.work.place(), sizes, d, a, count, (partials, at))
+    }
+
+    /// Of a bias that was added to rows, from value `first` of the whole on.
+    ///
+    /// # Errors
+    /// The card's.
+    pub fn bias(&mut self, sizes: [usize; 2], d: Matrix<'_>, first: usize) -> Result<(), CudaError> {
+        let (count, partials) = (self.count, self.partials.get_mut()?);
+        linear_bias(self.work.place(), sizes, d, count, (partials, first))
+    }
+
+    /// Replaces `gradient` by the sums, or adds them.
+    pub fn finish(self, gradient: &mut Tensor, fresh: bool) {
+        let Self { work, partials, pieces, count } = self;
+        work.run(|place| sum_pieces(place, [pieces, count], partials.get()?, gradient.on_card_mut()?, fresh));
+    }
+}

@@ -1,0 +1,40 @@
+//! The operations on tensors on a card, backward beside forward: which kernels an operation asks for, and in which
+//! order. The formulas are those of `ops` and stand there.
+//!
+//! Nothing here waits, and nothing fails: a fault is kept by the card's [`CudaWork`], which leaves out what is asked for
+//! after it. Lists of rows and time differences come from the processor and are uploaded where they are read.
+//!
+//! Not verified on a GPU; compared with `cpu` on a card that the processor plays.
+
+pub mod adam;
+pub mod attention;
+pub mod cells;
+pub mod elementwise;
+pub mod gather;
+pub mod layer_norm;
+pub mod linear;
+pub mod loss;
+pub mod shape;
+pub mod slots;
+pub mod time;
+
+use crate::device::cuda::layers::{Layout, Matrix, MatrixMut, Part};
+use crate::device::cuda::{CudaBuffer, CudaError};
+
+use super::Tensor;
+
+/// All rows of a tensor.
+fn whole(tensor: &Tensor) -> Result<Matrix<'_>, CudaError> {
+    Ok((tensor.on_card()?, Layout::dense(tensor.cols())))
+}
+
+/// All rows of a tensor, for writing.
+fn whole_mut(tensor: &mut Tensor) -> Result<MatrixMut<'_>, CudaError> {
+    let layout = Layout::dense(tensor.cols());
+    Ok((tensor.on_card_mut()?, layout))
+}
+
+/// The rows of a tensor that `list` names, or all of them.
+fn rows_of<'a>(tensor: &'a Tensor, list: Option<&'a CudaBuffer<u32>>) -> Result<Part<'a>, CudaError> {
+    Ok(Part { table: whole(tensor)?, shape: [tensor.rows(), tensor.cols()], list })
+}
