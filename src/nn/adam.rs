@@ -1,7 +1,7 @@
 //! [`Adam`]: the optimiser, with its state.
 
 use crate::device::Device;
-use crate::device::cuda::Coming;
+use crate::device::cuda::{Coming, Lent};
 use crate::device::cuda::twins::AdamStep;
 
 use super::cpu::adam as cpu;
@@ -40,7 +40,18 @@ impl AdamOptions {
 }
 
 /// What a card will say of a step that it was asked for.
-pub struct Bound(Coming<f32>);
+pub struct Bound {
+    told: Lent<f32>,
+    coming: Option<Coming<f32>>,
+}
+
+impl Bound {
+    /// Asks the card, and does not wait.
+    #[must_use]
+    pub fn fetch(self) -> Self {
+        Self { coming: Some(self.told.fetch(2)), ..self }
+    }
+}
 
 /// Adam (Kingma and Ba), with decoupled weight decay if asked for. Holds two moments per parameter.
 #[derive(Clone, Debug)]
@@ -101,9 +112,9 @@ impl Adam {
         let [size, root, shrink] = o.of_step(self.steps + 1);
         let step = AdamStep { beta1: o.beta1, beta2: o.beta2, size, root, eps: o.eps, shrink };
         let moments = (&mut self.first[..], &mut self.second[..]);
-        let bound =
-            cuda::step(&work, step, parameters.tensors_mut(), moments, gradients.tensors(), (most, loss));
-        Bound(bound.fetch(2))
+        let (weights, gradients) = (parameters.tensors_mut(), gradients.tensors());
+        let told = cuda::step(&work, step, weights, moments, gradients, (most, loss));
+        Bound { told, coming: None }
     }
 
     /// Counts the step that `bound` came of, if it was taken. Waits for the card.
@@ -111,7 +122,8 @@ impl Adam {
     /// # Errors
     /// The norm of the gradients, if nothing moved because that or the loss was not finite.
     pub fn took(&mut self, bound: Bound) -> Result<(), f32> {
-        match bound.0.wait()[..] {
+        let told = bound.coming.unwrap_or_else(|| bound.told.fetch(2)).wait();
+        match told[..] {
             [norm, 0.0] => Err(norm),
             _ => {
                 self.steps += 1;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::prepare::{PreparedBatch, lap};
-use super::trainer::{Negatives, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World};
+use super::trainer::{Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World};
 use crate::device::Device;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
@@ -150,8 +150,34 @@ impl Trainer {
         report: &mut StepReport,
         dropout: [u64; 2],
     ) -> Result<Result<(), String>, TrainError> {
+        let mut clock = Instant::now();
+        let learn = batch.mode == StepMode::Train;
+        let (device, phases) = (self.device.clone(), &mut report.phases);
+        let mut ask = || self.ask(batch, phases, dropout);
+        // Steps that learn are all of one shape.
+        let Wanted { loss, logits, fresh, asked } = if learn { device.record(ask) } else { ask() };
+        let [loss, logits] = [loss, logits].map(Tensor::fetch);
+        let (fresh, asked) = (fresh.map(Tensor::fetch), asked.fetch());
+        let _ = lap(&mut clock);
+        let [loss, logits] = [loss, logits].map(Fetched::wait);
+        let n = batch.positives().src.len();
+        report.loss = loss.data().first().copied().unwrap_or_default();
+        report.positive.extend_from_slice(&logits.data()[..n]);
+        report.negative.extend_from_slice(&logits.data()[n..]);
+        let learned = self.learned(asked, report.loss);
+        let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
+        kept.clear();
+        let rows = fresh.map(Fetched::wait);
+        kept.extend_from_slice(rows.as_ref().map_or(&[], Tensor::data));
+        [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
+        device.check()?;
+        report.phases.settle = lap(&mut clock);
+        Ok(learned)
+    }
+
+    /// Asks for scores and, to learn, for gradients and new weights.
+    fn ask(&mut self, batch: &PreparedBatch, phases: &mut PhaseSeconds, dropout: [u64; 2]) -> Wanted {
         let Scratch { pool, .. } = self.scratch.get_mut();
-        let phases = &mut report.phases;
         let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
@@ -176,22 +202,8 @@ impl Trainer {
         let fresh = fresh.map(|var| tape.take_value(var));
         drop(tape);
         let asked = if learn { self.ask_to_learn(&loss) } else { Asked::Nothing };
-        let [loss, logits] = [loss, logits].map(Tensor::fetch);
-        let fresh = fresh.map(Tensor::fetch);
-        report.phases.optimizer = lap(&mut clock);
-        let [loss, logits] = [loss, logits].map(Fetched::wait);
-        report.loss = loss.data().first().copied().unwrap_or_default();
-        report.positive.extend_from_slice(&logits.data()[..n]);
-        report.negative.extend_from_slice(&logits.data()[n..]);
-        let learned = self.learned(asked, report.loss);
-        let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
-        kept.clear();
-        let rows = fresh.map(Fetched::wait);
-        kept.extend_from_slice(rows.as_ref().map_or(&[], Tensor::data));
-        [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
-        self.device.check()?;
-        report.phases.settle = lap(&mut clock);
-        Ok(learned)
+        phases.optimizer = lap(&mut clock);
+        Wanted { loss, logits, fresh, asked }
     }
 
     /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. A card is asked to.
@@ -243,6 +255,17 @@ impl Trainer {
     }
 }
 
+/// What a step is asked for, where the model computes.
+struct Wanted {
+    /// `[1, 1]`.
+    loss: Tensor,
+    /// `[pairs, 1]`, positives first.
+    logits: Tensor,
+    /// `[touched nodes, memory_dim]`; none where no memory was read.
+    fresh: Option<Tensor>,
+    asked: Asked,
+}
+
 /// What was asked of the optimizer.
 enum Asked {
     /// Nothing, or it is done.
@@ -251,6 +274,16 @@ enum Asked {
     Refused(String),
     /// A step on a card, which will say how it went.
     Card(Bound),
+}
+
+impl Asked {
+    /// Asks a card how it went.
+    fn fetch(self) -> Self {
+        match self {
+            Self::Card(bound) => Self::Card(bound.fetch()),
+            done => done,
+        }
+    }
 }
 
 /// Names the first gradient that is not finite or, if all are, their size.

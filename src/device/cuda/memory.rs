@@ -39,11 +39,7 @@ pub struct CudaBuffer<T: Pod> {
     capacity: usize,
     stream: Stream,
     in_order: bool,
-<<<<<<< HEAD
-    share: Reservation,
-=======
     share: Option<Reservation>,
->>>>>>> kc
     kind: PhantomData<T>,
 }
 
@@ -109,17 +105,12 @@ impl<T: Pod> CudaBuffer<T> {
                 other => other,
             }
         })?;
-<<<<<<< HEAD
-        let stream = stream.clone();
-        Ok(Self { address, len, capacity: len, stream, in_order, share, kind: PhantomData })
-=======
-        let buffer =
-            Self { address, len, stream: stream.clone(), in_order, share: Some(share), kind: PhantomData };
-        if !order.is(stream) {
+        let (stream, share) = (stream.clone(), Some(share));
+        let buffer = Self { address, len, capacity: len, stream, in_order, share, kind: PhantomData };
+        if !order.is(&buffer.stream) {
             order.synchronize()?;
         }
         Ok(buffer)
->>>>>>> kc
     }
 
     /// Number of values.

@@ -51,7 +51,7 @@ impl Learned {
         let part = Part { table: (&self.gradient, layout), shape: [ROWS, WIDTH], list: Some(&self.list) };
         add_rows(on.place(), part, count, Put::ADD, (&mut sums, layout))?;
         if clear {
-            relu_backward(on.place(), &mut sums, &self.gradient)?;
+            relu_backward(on.place(), &mut sums, &self.gradient, ROWS * WIDTH)?;
         }
         let step = AdamStep {
             beta1: 0.9,
