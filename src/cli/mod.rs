@@ -4,6 +4,7 @@
 //! programs goes to standard output, what is meant for people to standard error.
 
 pub mod bench;
+pub mod card;
 mod check;
 mod checkpoint;
 mod client;

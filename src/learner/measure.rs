@@ -107,7 +107,8 @@ impl Learner {
         if taken.mode == StepMode::Remember {
             return;
         }
-        let PhaseSeconds { sample, gather, forward, backward, optimizer, settle, memory } = taken.report.phases;
+        let PhaseSeconds { sample, gather, forward, backward, optimizer, settle, memory } =
+            taken.report.phases;
         let phases = [
             ("sample", sample),
             ("gather", gather),

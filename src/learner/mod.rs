@@ -41,7 +41,9 @@ pub use asked::{Answer, CheckpointRequests, Durable};
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use feed::{Feed, LearnBatch};
 pub use gate::{Decision, Gate, GateOptions, Verdict};
-pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, Learned, LearnerOptions, Recorders, Shared};
+pub use options::{
+    CheckpointRecorder, DecisionRecorder, DeviceLost, Learned, LearnerOptions, Recorders, Shared,
+};
 pub use quality::{BatchQuality, QualityWindow};
 pub use status::{GateReport, LearnerBytes, LearnerReport, LearnerStatus};
 

@@ -7,8 +7,8 @@ use super::measure::unix_seconds;
 use super::step::Taken;
 use super::{Gate, LearnBatch, Learner};
 use crate::event::{EventTime, NodeId};
-use crate::model::{Model, Weights};
 use crate::model::walk::PairTimes;
+use crate::model::{Model, Weights};
 use crate::train::{StepMode, TrainError};
 
 impl Learner {

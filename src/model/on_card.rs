@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn the_processor_computes_all_and_a_card_says_what_it_does_not() {
-        for options in [TgnOptions::default().into(), GatOptions::default().into(), TgatOptions::default().into()]
+        for options in
+            [TgnOptions::default().into(), GatOptions::default().into(), TgatOptions::default().into()]
         {
             let options: ModelOptions = options;
             assert_eq!(options.check_device(&Device::Cpu), Ok(()));

@@ -1,8 +1,8 @@
 //! [`Adam`]: the optimiser, with its state.
 
 use crate::device::Device;
-use crate::device::cuda::{Coming, Lent};
 use crate::device::cuda::twins::AdamStep;
+use crate::device::cuda::{Coming, Lent};
 
 use super::cpu::adam as cpu;
 use super::cuda::adam as cuda;

@@ -44,9 +44,7 @@ impl TapePool {
         let len = rows * cols;
         let class = size_class(len);
         // A bigger one will do: sizes vary from step to step, and not every class should keep its own.
-        let waiting = self.free.range_mut(class..=2 * class).find_map(|(_, list)| {
-            list.pop()
-        });
+        let waiting = self.free.range_mut(class..=2 * class).find_map(|(_, list)| list.pop());
         let mut buffer = match waiting {
             Some(buffer) => {
                 self.bytes -= buffer.capacity() * size_of::<f32>();

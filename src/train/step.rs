@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use super::prepare::{PreparedBatch, lap};
-use super::trainer::{Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World};
+use super::trainer::{
+    Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World,
+};
 use crate::device::Device;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
@@ -232,7 +234,9 @@ impl Trainer {
         let refused = match asked {
             Asked::Nothing => None,
             Asked::Refused(what) => Some(what),
-            Asked::Card(bound) => self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})")),
+            Asked::Card(bound) => {
+                self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})"))
+            }
         };
         if !loss.is_finite() {
             return Err(format!("the loss ({loss})"));

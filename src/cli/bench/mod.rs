@@ -6,7 +6,6 @@
 //! are read and batches are made before the clock starts).
 
 mod cache;
-mod card;
 mod drift;
 mod folder;
 mod ingest;
@@ -17,6 +16,7 @@ mod sample_card;
 mod serve;
 mod source;
 mod start;
+mod timed;
 mod train;
 
 use std::ops::Range;

@@ -78,7 +78,12 @@ impl<T: Pod> CudaBuffer<T> {
     }
 
     /// Memory whose bytes are whatever they were: whoever calls it writes all of them first.
-    pub(super) fn room(cuda: &Cuda, stream: &Stream, len: usize, operation: &'static str) -> Result<Self, CudaError> {
+    pub(super) fn room(
+        cuda: &Cuda,
+        stream: &Stream,
+        len: usize,
+        operation: &'static str,
+    ) -> Result<Self, CudaError> {
         if !stream.driver().is(cuda.driver()) {
             let mismatch = format!("{stream} is not of cuda:{}", cuda.card().ordinal);
             return Err(CudaError::Arguments { operation, mismatch });
@@ -146,7 +151,8 @@ impl<T: Pod> CudaBuffer<T> {
         let buffer = ManuallyDrop::new(self);
         let capacity = buffer.capacity * size_of::<T>() / size_of::<U>();
         // SAFETY: each part is moved out once, and what they were moved out of is not dropped.
-        let (stream, share) = unsafe { (ptr::read(&raw const buffer.stream), ptr::read(&raw const buffer.share)) };
+        let (stream, share) =
+            unsafe { (ptr::read(&raw const buffer.stream), ptr::read(&raw const buffer.share)) };
         let (address, in_order) = (buffer.address, buffer.in_order);
         CudaBuffer { address, len: len.min(capacity), capacity, stream, in_order, share, kind: PhantomData }
     }

@@ -168,7 +168,10 @@ fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_
     assert_eq!(gated.windows(2), [Verdict::Held, Verdict::RolledBack], "{:?}", gated.last());
     assert_eq!(gated.served().version, good.version);
     let bytes = |weights: &Weights| weights.parameters().to_bytes().unwrap();
-    assert!(bytes(&gated.learner.trainer.weights().unwrap()) == bytes(&good), "the candidate goes on from it");
+    assert!(
+        bytes(&gated.learner.trainer.weights().unwrap()) == bytes(&good),
+        "the candidate goes on from it"
+    );
     assert_eq!((gated.status().rolled_back, gated.status().kept), (1, None));
     gated.restart(able().learning_rate);
     assert_eq!(gated.served().version, good.version, "after a restart too");

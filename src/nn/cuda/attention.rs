@@ -181,7 +181,8 @@ pub fn backward_output(
     work.run(|place| {
         let given = (d.on_card()?, shape.head_parts());
         sums.weights(sizes, given, (y.on_card()?, shape.block_parts()), shape.weight_parts())?;
-        let (weights, into) = ((w_v.on_card()?, shape.weight_parts()), (dy.on_card_mut()?, shape.block_parts()));
+        let (weights, into) =
+            ((w_v.on_card()?, shape.weight_parts()), (dy.on_card_mut()?, shape.block_parts()));
         linear_input(place, sizes, given, weights, Put::REPLACE, into)
     });
     sums.finish(dw, fresh);
@@ -222,7 +223,8 @@ pub fn backward_key(
     work.run(|place| {
         let given = (du.on_card()?, shape.block_parts());
         sums.weights(sizes, (q.on_card()?, shape.head_parts()), given, shape.weight_parts())?;
-        let (weights, into) = ((w_k.on_card()?, shape.weight_parts()), (dq.on_card_mut()?, shape.head_parts()));
+        let (weights, into) =
+            ((w_k.on_card()?, shape.weight_parts()), (dq.on_card_mut()?, shape.head_parts()));
         linear_forward(place, sizes, given, weights, None, Put::REPLACE, into)
     });
     sums.finish(dw, fresh);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::linear::Sums;
 use super::whole;
 use crate::device::cuda::CudaWork;
-use crate::device::cuda::layers::{self, Layout, LinearSizes, Put, gru_backward, gru_forward, linear_forward, linear_input};
+use crate::device::cuda::layers::{
+    self, Layout, LinearSizes, Put, gru_backward, gru_forward, linear_forward, linear_input,
+};
 use crate::nn::Tensor;
 
 /// What `h` adds to the gates, and the block n of `W_hh h`, which stands apart.

@@ -89,7 +89,5 @@ pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, fr
         x.clear();
     }
     let layout = Layout::dense(d.cols()).at(first * d.cols());
-    work.run(|place| {
-        add_rows(place, rows_of(d, None)?, d.rows(), Put::ADD, (x.on_card_mut()?, layout))
-    });
+    work.run(|place| add_rows(place, rows_of(d, None)?, d.rows(), Put::ADD, (x.on_card_mut()?, layout)));
 }

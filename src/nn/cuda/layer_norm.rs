@@ -19,7 +19,13 @@ pub fn forward(
     let (rows, cols) = x.shape();
     work.run(|place| {
         let learned = (gamma.on_card()?, beta.on_card()?, eps);
-        layer_norm_forward(place, [rows, cols], x.on_card()?, learned, (y.on_card_mut()?, moments.on_card_mut()?))
+        layer_norm_forward(
+            place,
+            [rows, cols],
+            x.on_card()?,
+            learned,
+            (y.on_card_mut()?, moments.on_card_mut()?),
+        )
     });
 }
 

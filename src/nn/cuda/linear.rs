@@ -39,9 +39,7 @@ pub fn forward(
 /// `dx = d w`, or adds it.
 pub fn backward_input(work: &CudaWork, dx: &mut Tensor, fresh: bool, d: &Tensor, (w, at): (&Tensor, Layout)) {
     let sizes = LinearSizes::new([d.rows(), dx.cols(), d.cols()]);
-    work.run(|place| {
-        linear_input(place, sizes, whole(d)?, (w.on_card()?, at), put(fresh), whole_mut(dx)?)
-    });
+    work.run(|place| linear_input(place, sizes, whole(d)?, (w.on_card()?, at), put(fresh), whole_mut(dx)?));
 }
 
 /// The gradient of a whole weight that met the rows of `x`.

@@ -36,8 +36,19 @@ pub fn reduce_backward(work: &Arc<CudaWork>, dx: &mut Tensor, d: &Tensor, counts
         spread_slots(place, (filled.get()?, groups, slots), d.on_card()?, columns, mean, dx.on_card_mut()?)
     });
 }
-pub fn mix(work: &Arc<CudaWork>, _y: &mut Tensor, _x: &Tensor, _w: [&Tensor; 6], _m: Mixing) { work.refuse("wip") }
-pub fn mix_backward(work: &Arc<CudaWork>, _d: &mut Tensor, _x: &Tensor, _w: [&Tensor; 6], _m: Mixing) -> Tensor { work.refuse("wip"); Tensor::default() }
+pub fn mix(work: &Arc<CudaWork>, _y: &mut Tensor, _x: &Tensor, _w: [&Tensor; 6], _m: Mixing) {
+    work.refuse("wip")
+}
+pub fn mix_backward(
+    work: &Arc<CudaWork>,
+    _d: &mut Tensor,
+    _x: &Tensor,
+    _w: [&Tensor; 6],
+    _m: Mixing,
+) -> Tensor {
+    work.refuse("wip");
+    Tensor::default()
+}
 
 /// Node row, edge row and encoded time difference of each slot side by side, zeros in empty ones.
 pub fn slot_rows(

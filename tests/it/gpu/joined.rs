@@ -1,9 +1,9 @@
 //! Rows joined and spread on a card, and what is done to them value by value: bit for bit, but for sums.
 
+use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::layers::{
     Layout, Part, Put, Users, add_rows, drop_out, join_rows, relu_backward, spread_rows,
 };
-use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::twins::Mask;
 
 use super::layers::{On, agree, wide};

@@ -226,7 +226,9 @@ fn a_full_card_is_told_and_training_goes_on_without_it() {
     trainer.leave_card(&weights).unwrap();
     let mut straight = Trainer::new(options, &Device::Cpu).unwrap();
     for b in 0..2 {
-        assert!(step(&mut trainer, &stream, b).loss.is_finite() && step(&mut straight, &stream, b).loss > 0.0);
+        assert!(
+            step(&mut trainer, &stream, b).loss.is_finite() && step(&mut straight, &stream, b).loss > 0.0
+        );
     }
     assert_eq!(trainer.state().nodes(), straight.state().nodes());
 }

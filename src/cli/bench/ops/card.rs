@@ -15,10 +15,10 @@
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::card::{self, timed};
+use super::super::timed::timed;
 use super::super::{Spread, deliver, seconds};
 use super::{OpsArgs, card_layers};
-use crate::cli::output;
+use crate::cli::{card, output};
 use crate::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
 use crate::device::cuda::{Arena, Cuda, CudaBuffer, PinnedSlice};
 use crate::device::rng;

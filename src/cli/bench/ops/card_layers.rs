@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::card::timed;
+use super::super::timed::timed;
 use crate::cli::output;
 use crate::device::cuda::layers::{
     Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Matrix, Place, Put,

@@ -31,8 +31,8 @@ use self::ceiling::Ceilings;
 use self::points::{Cache, Point};
 use self::timing::{Between, Timed};
 use self::work::{Bound, Cost, Work};
-use super::card::Where;
 use super::deliver;
+use crate::cli::card::Where;
 use crate::cli::{WrongArgument, output};
 use crate::nn::Reduce;
 

@@ -84,7 +84,8 @@ impl Served {
     ) -> Result<(), TrainError> {
         let published = self.gate.published();
         if promoted || published.is_none() {
-            self.weights = Some(Arc::new(published.map_or_else(|| trainer.weights(), |kept| Ok(kept.clone()))?));
+            self.weights =
+                Some(Arc::new(published.map_or_else(|| trainer.weights(), |kept| Ok(kept.clone()))?));
         }
         let placed = published.map(|published| trainer.place(published));
         let model = placed.as_deref().unwrap_or_else(|| trainer.model());

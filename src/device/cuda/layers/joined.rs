@@ -163,12 +163,7 @@ impl Users {
             *next += 1;
         }
         starts.pop();
-        Ok(Self {
-            starts: work.upload(&starts),
-            places: work.upload(&places),
-            rows,
-            readers: index.len(),
-        })
+        Ok(Self { starts: work.upload(&starts), places: work.upload(&places), rows, readers: index.len() })
     }
 
     /// Rows of the table.
@@ -192,7 +187,8 @@ pub fn spread_rows(
     (dx, layout): MatrixMut<'_>,
 ) -> Result<(), CudaError> {
     let operation = "adding up the gradients of rows";
-    let (rows, readers, starts, places) = (users.rows, users.readers, users.starts.get()?, users.places.get()?);
+    let (rows, readers, starts, places) =
+        (users.rows, users.readers, users.starts.get()?, users.places.get()?);
     let needed = layout.end_apart(operation, "results", [rows, columns, 1])?;
     let given = d_layout.end(operation, "gradients", [readers, columns, 1])?;
     hold(operation, &[("gradients", d.len(), given), ("results", dx.len(), needed)])?;
