@@ -4,9 +4,9 @@
 #   scripts/gpu-bundle.sh       build, strip and pack; says how large it came out
 #   DATA=FOLDER scripts/gpu-bundle.sh       the same with the event file wikipedia.csv.gz of that folder
 #
-# The folder holds the daemon, the integration tests (of which only those of `gpu` are run there) and the scripts. Copy
-# it to a machine with NVIDIA's driver, CUDA 13's NVRTC and, for the comparison, PyTorch, and run target/gpu/gpu-check.sh
-# there; neither Rust nor a network is needed. Without the event file a stream is made up there.
+# The folder holds the daemon, the integration tests (of which only those of `gpu` are run there), the scripts and PyG.
+# Copy it to a machine with NVIDIA's driver, CUDA 13's NVRTC and, for the comparison, PyTorch, and run
+# target/gpu/gpu-check.sh there; neither Rust nor a network is needed. Without the event file a stream is made up there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,7 +27,18 @@ mkdir -p "$BUNDLE"
 pack() { strip -o "$BUNDLE/$2" "$1" && gzip -f "$BUNDLE/$2"; }
 pack target/release/evergraph evergraph
 pack "$tests" it
-cp scripts/gpu-check.sh scripts/gpu_figures.py "$BUNDLE/"
+cp scripts/gpu-check.sh benches/gpu/*.py "$BUNDLE/"
+cp benches/learn/{peer,stream,peer_pyg_tgn}.py "$BUNDLE/"
+rm "$BUNDLE"/test_*.py
+# For the Pythons that the pins name; where nothing can be fetched, PyG is measured only where it is installed.
+for python in 3.10 3.11 3.12 3.13 3.14; do
+    "${PYTHON:-python3}" -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps \
+        --only-binary=:all: --implementation cp --python-version "$python" --platform manylinux_2_28_x86_64 \
+        --dest "$BUNDLE/wheels" -r benches/gpu/wheels.txt || {
+        say "no wheels were fetched: PyG's TGN is measured only where torch_geometric is installed"
+        break
+    }
+done
 if [ -n "${DATA:-}" ]; then
     # The tests take a folder for one of event files by its folder `protocol`.
     mkdir -p "$BUNDLE/data/protocol"

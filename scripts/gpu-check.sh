@@ -1,12 +1,25 @@
 #!/usr/bin/env bash
-# Checks and measures Evergraph on a machine with an NVIDIA card. Needs the driver, NVRTC 13 and Python; takes PyTorch and
-# compute-sanitizer where they are. Needs no Rust and no network.
+# Checks and measures Evergraph on a machine with an NVIDIA card. Needs the driver, NVRTC 13 and Python; takes PyTorch
+# and compute-sanitizer where they are. Needs no Rust and no network.
 #
 #   make gpu                     before, on a machine with Rust: builds target/gpu
-#   scripts/gpu-check.sh                with the bundle in target/gpu, or beside this script
+#   scripts/gpu-check.sh [STEP...]      with the bundle in target/gpu, or beside this script
 #
-# Prints one table and writes gpu-check.json, with facts about the machine, into $OUT, or docs/benchmarks/gpu without it.
-# Exit status: 0 all is right, 1 something is wrong, 2 it cannot be checked here.
+# Steps, in this order; without a name all of them, and a name is also that of those that begin with it and a dash:
+#   check        what `evergraph check` says of the card
+#   tests        parity of every kernel with the processor
+#   rows         rows gathered from the card's memory and from the host's, and layers; torch-rows, torch-layers
+#   samples      temporal sampling on the card, samples-cpu on the processor, torch-samples by torch on the card
+#   train        tgn-0, tgn-172, tgat-0, graphmixer-0 on the card by events' row of features, tgn-0-cpu on the processor
+#   pyg          PyG's TGN on the card on the same events: pyg-0, pyg-172
+#   eval         average precision of TGN on the card and, eval-cpu, on the processor, from one seed
+#   cache        hit rates of the row cache beside other policies
+#   sanitizer    the tests on small sizes under compute-sanitizer, tool by tool
+#
+# Prints one table with a verdict on each target, and writes gpu-check.json, with facts about the machine, and
+# gpu-check.log into $OUT, or docs/benchmarks/gpu without it. $PARTS is a folder for the figures of single steps; where
+# it is given, those of earlier calls count too, so that what takes long can be run in parts.
+# Exit status: 0 all is right, 1 something is wrong, 2 it cannot be checked here. Missed targets are no fault.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -29,7 +42,8 @@ missing=$(ldd "$work/it" "$work/evergraph" | grep 'not found' | sort -u || true)
 [ -z "$missing" ] || cannot "libraries are missing: $missing"
 
 out=${OUT:-$here/../docs/benchmarks/gpu}
-mkdir -p "$out"
+parts=${PARTS:-$work/parts}
+mkdir -p "$out" "$parts"
 
 # NVRTC is where CUDA is installed, or among Python's packages.
 nvrtc_folders() {
@@ -53,54 +67,117 @@ done
 
 export EVERGRAPH_SKIPS=$work/skips EVERGRAPH_GPU=require EVERGRAPH_GPU_KERNELS=$work/kernels
 [ ! -d "$bundle/data" ] || export EVERGRAPH_TEST_DATA=$bundle/data
+names=("$@")
 failed=()
-# step NAME COMMAND...: runs it with its output kept, and goes on after a failure.
-step() {
-    local name=$1 started=$SECONDS
-    shift
-    if "$@" >"$work/$name.log" 2>&1; then
-        say "ok      $name ($((SECONDS - started)) s)"
-        echo "{\"step\": \"$name\", \"ok\": true}" >>"$work/steps.jsonl"
-    else
-        say "FAILED  $name: see below"
-        echo "{\"step\": \"$name\", \"ok\": false}" >>"$work/steps.jsonl"
-        failed+=("$name")
-        tail -n 40 "$work/$name.log" >&2
-    fi
-    cp "$work/$name.log" "$out/" 2>/dev/null || true
+: >"$out/gpu-check.log"
+
+# wanted NAME: whether a step is asked for.
+wanted() {
+    [ "${#names[@]}" != 0 ] || return 0
+    local name
+    for name in "${names[@]}"; do
+        case "$1" in "$name" | "$name"-*) return 0 ;; esac
+    done
+    return 1
 }
 
-check() { "$work/evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set device.use=cuda:0; }
+# ended NAME KEY VALUE [WHY]: one line of what became of a step.
+ended() {
+    python3 - "$@" >>"$parts/steps.jsonl" <<'PYTHON'
+import json, sys
+name, key, value, *why = sys.argv[1:]
+print(json.dumps({"step": name, key: value == "true" if key == "ok" else value} | ({"why": why[0]} if why else {})))
+PYTHON
+}
 
-step check check
-step tests "$work/it" gpu:: --test-threads=1 --nocapture
+# step NAME SECONDS COMMAND...: runs it with its output kept, and goes on after a failure. Status 3 is one that cannot
+# run here, for the reason in the last line of its output.
+step() {
+    local name=$1 limit=$2 started=$SECONDS code=0 why
+    shift 2
+    wanted "$name" || return 0
+    timeout "$limit" "$@" >"$parts/$name.log" 2>&1 || code=$?
+    { echo "== $name"; cat "$parts/$name.log"; } >>"$out/gpu-check.log"
+    why=$(grep -v '^[[:space:]]*$' "$parts/$name.log" | tail -n 1 || true)
+    case "$code" in
+        0)
+            say "ok      $name ($((SECONDS - started)) s)"
+            ended "$name" ok true
+            return
+            ;;
+        3)
+            say "skipped $name: $why"
+            ended "$name" skipped "$why"
+            return
+            ;;
+        124) why="it took more than $limit s" ;;
+    esac
+    say "FAILED  $name: see below"
+    ended "$name" ok false "$why"
+    failed+=("$name")
+    tail -n 40 "$parts/$name.log" >&2
+}
 
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
-if [ -n "$sanitizer" ]; then
-    for tool in memcheck racecheck initcheck synccheck; do
-        step "$tool" env EVERGRAPH_GPU=small timeout 240 "$sanitizer" --tool "$tool" --error-exitcode 1 \
-            "$work/it" gpu:: --test-threads=1
-    done
-else
-    say "skipped compute-sanitizer: it is not installed"
-    echo '{"step": "compute-sanitizer", "skipped": "not installed"}' >>"$work/steps.jsonl"
+evergraph=$work/evergraph
+step check 60 "$evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set device.use=cuda:0
+step tests 400 "$work/it" gpu:: --test-threads=1 --nocapture
+
+# Packages that PyG's TGN needs and that Python lacks here, where they were carried.
+if [ -d "$bundle/wheels" ]; then
+    python3 -B "$bundle/unpack_wheels.py" "$bundle/wheels" "$work/site" || say "wheels were not unpacked"
+    export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$work/site"
 fi
-
-# Figures: rows, and samples over an event file, on the card and on the processor.
 events=$bundle/data/wikipedia.csv.gz
 if [ ! -e "$events" ]; then
     events=$work/made-up.csv
-    python3 "$bundle/gpu_figures.py" stream --to "$events"
-    say "no event file was carried: samples are timed on a stream that is made up"
+    python3 -B "$bundle/make_stream.py" "$events"
+    say "no event file was carried: figures are of a stream that is made up in the shape of Wikipedia's edits"
 fi
-bench() { "$work/evergraph" bench "$@"; }
-step rows bench ops --device cuda --json "$work/rows.json"
-step samples bench sample --events "$events" --device cuda --json "$work/samples-cuda.json"
-step samples-cpu bench sample --events "$events" --threads "$(nproc)" --json "$work/samples-cpu.json"
-python3 "$bundle/gpu_figures.py" report --rows "$work/rows.json" --samples "$work/samples-cuda.json" \
-    --samples-cpu "$work/samples-cpu.json" --events "$(basename "$events")" --steps "$work/steps.jsonl" \
-    --check "$work/check.log" --version "$(cat "$bundle/version" 2>/dev/null || echo unknown)" \
-    --json "$out/gpu-check.json" || failed+=(table)
+
+step rows 300 "$evergraph" bench ops --device cuda --json "$parts/rows.json"
+step samples 240 "$evergraph" bench sample --events "$events" --device cuda --json "$parts/samples.json"
+step samples-cpu 180 "$evergraph" bench sample --events "$events" --threads "$(nproc)" --json "$parts/samples-cpu.json"
+
+# train NAME MODEL FEATURES DEVICE: epochs of a model, alone; the first fills caches and buffers.
+train() {
+    step "train-$1" 240 "$evergraph" bench train --events "$events" --model "$2" --embedding-dim 100 \
+        --row-dimension "$3" --batch-events 600 --epochs 4 --alone --device "$4" --json "$parts/train-$1.json"
+}
+train tgn-0 tgn 0 cuda
+train tgn-172 tgn 172 cuda
+train tgat-0 tgat 0 cuda
+train graphmixer-0 graphmixer 0 cuda
+train tgn-0-cpu tgn 0 cpu
+
+peer() { step "$1" 300 python3 -B "$bundle/$2.py" "${@:3}"; }
+peer torch-rows peer_rows "$parts/rows.json" "$parts/torch-rows.json"
+peer torch-layers peer_layers "$parts/rows.json" "$parts/torch-layers.json"
+peer torch-samples peer_samples "$events" "$parts/torch-samples.json"
+for features in 0 172; do
+    peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
+done
+
+eval_on() {
+    step "$1" 240 "$evergraph" eval --events "$events" --model tgn --protocol prequential --batch-size 600 \
+        --device "$2" --json "$parts/$1.json"
+}
+eval_on eval cuda
+eval_on eval-cpu cpu
+step cache 300 "$evergraph" bench cache --events "$events" --json "$parts/cache.json"
+
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
+for tool in memcheck racecheck initcheck synccheck; do
+    if [ -n "$sanitizer" ]; then
+        step "sanitizer-$tool" 240 env EVERGRAPH_GPU=small "$sanitizer" --tool "$tool" --error-exitcode 1 \
+            "$work/it" gpu:: --test-threads=1
+    else
+        step "sanitizer-$tool" 9 bash -c 'echo compute-sanitizer is not installed; exit 3'
+    fi
+done
+
+python3 -B "$bundle/report.py" --parts "$parts" --events "$(basename "$events")" \
+    --version "$(cat "$bundle/version" 2>/dev/null || echo unknown)" --json "$out/gpu-check.json" |
+    tee -a "$out/gpu-check.log" || failed+=(table)
 
 [ "${#failed[@]}" = 0 ] || { say "failed: ${failed[*]}"; exit 1; }
-say "all is right; $out/gpu-check.json"
+say "nothing failed; $out/gpu-check.json"

@@ -1,11 +1,15 @@
 """A peer as a process: it learns when it is told to, and answers with its figures, a line of JSON each.
 
     python peer_NAME.py --data DIR --events NAME --batch 200 --threads 2 --learning-rate 1e-3 [--turns 3]
+    python peer_NAME.py --file EVENTS.csv --features 172 --device cuda …
 
 A line on standard input is a word. `train` is one of the turns of an epoch over the training part, by default all of
 it, timed as ours is: sampling, forward, backward, optimizer and memory count; the draw of negatives and the choice of
 a batch's rows do not. `test`, after an epoch, scores the validation part and then the test part, batch by batch, each
-from the state before it.
+from the state before it. With `--file` all events of it are trained on, and there is nothing to test.
+
+On a card everything lies in its memory before the clock starts, which starts and stops when the card has done all it
+was asked to do. Phases are not told apart there, since that would take a wait after each.
 """
 
 import argparse
@@ -18,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from stream import Stream, average_precision
+from stream import Stream, Whole, average_precision
 
 PHASES = ("sample", "forward", "backward", "optimizer", "memory")
 
@@ -30,33 +34,46 @@ class Peer:
     - `forward(src, dst, times, against)`: logits of the events and of the pairs `(src, against)`;
     - `remember(src, dst, times)`: takes the events in;
     - `end_step()`: after the optimizer's step.
+
+    `self.at` has the numbers of the events that all but the first of these are about.
     """
 
-    def __init__(self, stream, size, learning_rate, turns):
+    def __init__(self, stream, size, learning_rate, turns, device="cpu", features=0):
         self.stream, self.size, self.epoch, self.left = stream, size, 0, iter(())
+        self.device, self.features = torch.device(device), features
         self.steps = -(-len(stream.train) // (size * turns))
-        self.src, self.dst, self.times = (torch.from_numpy(c) for c in (stream.src, stream.dst, stream.times))
-        self.phases = {}
+        columns = (stream.src, stream.dst, stream.times)
+        self.src, self.dst, self.times = (torch.from_numpy(column).to(self.device) for column in columns)
+        self.phases, self.at = {}, None
         self.build()
+        self.network.to(self.device)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
+
+    def wait(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
 
     @contextmanager
     def phase(self, name):
+        if self.device.type == "cuda":
+            yield
+            return
         started = time.perf_counter()
         yield
         self.phases[name] += time.perf_counter() - started
 
     def load(self, part):
-        """The batches of a part as tensors: sources, destinations, times, destinations of negatives."""
-        for rows, against in self.stream.batches(part, self.size, self.epoch):
-            rows = torch.from_numpy(rows)
-            yield self.src[rows], self.dst[rows], self.times[rows], torch.from_numpy(against)
+        """The batches of a part as tensors: rows, sources, destinations, times, destinations of negatives."""
+        for each in self.stream.batches(part, self.size, self.epoch):
+            rows, against = (torch.from_numpy(numbers).to(self.device) for numbers in each)
+            yield rows, self.src[rows], self.dst[rows], self.times[rows], against
 
     def train(self):
         batches = list(islice(self.left, self.steps)) or self.next_epoch()
         self.phases = dict.fromkeys(PHASES, 0.0)
         seconds, losses = 0.0, []
         for batch in batches:
+            self.wait()
             started = time.perf_counter()
             losses.append(self.step(*batch))
             seconds += time.perf_counter() - started
@@ -69,7 +86,8 @@ class Peer:
         self.left = self.load("train")
         return list(islice(self.left, self.steps))
 
-    def step(self, src, dst, times, against):
+    def step(self, rows, src, dst, times, against):
+        self.at = rows
         self.optimizer.zero_grad()
         happened, made_up = self.forward(src, dst, times, against)
         with self.phase("forward"):
@@ -83,6 +101,7 @@ class Peer:
             self.optimizer.step()
         with self.phase("memory"):
             self.end_step()
+        # This waits for the card.
         return loss.item()
 
     @torch.no_grad()
@@ -92,8 +111,9 @@ class Peer:
 
     def score(self, part):
         scores = []
-        for src, dst, times, against in self.load(part):
-            scores.append([logits.numpy() for logits in self.forward(src, dst, times, against)])
+        for rows, src, dst, times, against in self.load(part):
+            self.at = rows
+            scores.append([logits.cpu().numpy() for logits in self.forward(src, dst, times, against)])
             self.remember(src, dst, times)
         positive, negative = (np.concatenate(each) for each in zip(*scores))
         return {
@@ -106,23 +126,35 @@ class Peer:
         counts = {"nodes": self.stream.nodes, "train_events": len(self.stream.train)}
         counts |= {f"{part}_events": len(against) for part, against in self.stream.given.items()}
         parameters = sum(each.numel() for each in self.network.parameters())
-        return {"version": self.version(), "parameters": parameters, "threads": torch.get_num_threads()} | counts
+        where = {"device": self.device.type, "threads": torch.get_num_threads()}
+        return {"version": self.version(), "parameters": parameters} | where | counts
 
 
 def main(kind):
     parser = argparse.ArgumentParser(description="Learns when it is told to on standard input.")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the event files")
-    parser.add_argument("--events", required=True, help="name of the event file")
+    parser.add_argument("--data", type=Path, help="folder of the event files")
+    parser.add_argument("--events", help="name of the event file")
+    parser.add_argument("--file", type=Path, help="instead of these an event file that is trained on whole")
+    parser.add_argument("--features", type=int, default=0, help="random numbers that each event has")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--batch", type=int, required=True, help="events a batch")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--learning-rate", type=float, required=True)
     parser.add_argument("--turns", type=int, default=1, help="turns in which an epoch is trained")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    if not arguments.file and not (arguments.data and arguments.events):
+        parser.error("--data and --events, or --file, are needed")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.exit(1, "--device cuda, but torch sees no card\n")
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
-    stream = Stream(arguments.data, arguments.events, arguments.seed)
-    peer = kind(stream, arguments.batch, arguments.learning_rate, arguments.turns)
+    if arguments.file:
+        stream = Whole(arguments.file, arguments.seed)
+    else:
+        stream = Stream(arguments.data, arguments.events, arguments.seed)
+    settings = (arguments.batch, arguments.learning_rate, arguments.turns, arguments.device, arguments.features)
+    peer = kind(stream, *settings)
     words = {"facts": peer.facts, "train": peer.train, "test": peer.test}
     for line in sys.stdin:
         print(json.dumps(words[line.strip()]()), flush=True)

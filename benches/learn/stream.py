@@ -69,16 +69,29 @@ class Stream:
             else:
                 yield chosen, self.given[part][first : first + size]
 
-
     def write_train(self, path):
         """The events that are trained on, as an event file."""
         rows = [self.names[self.src], self.names[self.dst], self.times]
         np.savetxt(path, np.stack(rows, 1)[self.train], "%d", ",", header="src,dst,ts", comments="")
 
 
+class Whole(Stream):
+    """An event file that is trained on whole: there is no other part."""
+
+    def __init__(self, path, seed):
+        events = columns(path, ("src", "dst", "ts"))
+        order = np.argsort(events["ts"], kind="stable")
+        self.times, self.seed = events["ts"][order], seed
+        self.names, nodes = numbered(np.stack([events["src"][order], events["dst"][order]], 1).ravel())
+        self.src, self.dst = nodes.reshape(-1, 2).T.copy()
+        self.nodes, self.given = len(self.names), {}
+        self.validation = self.test = len(self.src)
+        self.train, self.pool = np.arange(len(self.src)), np.unique(self.dst)
+
+
 def columns(path, names):
-    """Columns of integers of a CSV file, by name."""
-    with gzip.open(path, "rt") as file:
+    """Columns of integers of a CSV file, packed with gzip or not, by name."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
         header = next(csv.reader(file))
         missing = [name for name in names if name not in header]
         if missing:

@@ -3,7 +3,8 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong arguments, 78 settings that cannot be used. What is meant for
 //! programs goes to standard output, what is meant for people to standard error.
 
-mod bench;
+pub mod bench;
+pub mod card;
 mod check;
 mod checkpoint;
 mod client;

@@ -89,9 +89,13 @@ fn without_a_card_a_benchmark_for_one_says_what_is_missing() {
     }
     let folder = tempfile::tempdir().unwrap();
     // An event file is not even looked for.
-    for args in [&["ops"][..], &["sample", "--events", "nowhere.csv"]] {
+    for args in [
+        &["bench", "ops"][..],
+        &["bench", "sample", "--events", "nowhere.csv"],
+        &["bench", "train", "--events", "nowhere.csv"],
+        &["eval", "--events", "nowhere.csv", "--model", "tgn"],
+    ] {
         let output = Command::new(env!("CARGO_BIN_EXE_evergraph"))
-            .arg("bench")
             .args(args)
             .args(["--device", "cuda"])
             .current_dir(&folder)

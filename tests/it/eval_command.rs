@@ -127,6 +127,8 @@ fn flags_that_make_no_sense_are_refused() {
             &["--model", "walk", "--embedding-dim", "32"],
             "--embedding-dim shapes models that learn on batches",
         ),
+        (&["--model", "walk", "--device", "cuda"], "--device cuda computes models that learn on batches"),
+        (&["--model", "edgebank", "--device", "cuda"], "leave it out for --model edgebank"),
         (&["--model", "poptrack", "--edge-types", "2"], "--edge-types shapes models that learn on batches"),
         (
             &["--model", "gat", "--aggregator", "mean"],
@@ -169,6 +171,7 @@ fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
         share(&found, key);
     }
     assert_eq!((&found["epochs"], &found["seed"]), (&2.into(), &7.into()));
+    assert_eq!((&found["device"], found.get("card")), (&"cpu".into(), None), "where nothing is said");
     assert!((1..=2).contains(&found["best_epoch"].as_u64().unwrap()));
     assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
     let other = [&flags[..9], &["8"]].concat();

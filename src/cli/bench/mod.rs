@@ -6,17 +6,17 @@
 //! are read and batches are made before the clock starts).
 
 mod cache;
-mod card;
 mod drift;
 mod folder;
 mod ingest;
-mod ops;
+pub mod ops;
 mod questions;
 mod sample;
 mod sample_card;
 mod serve;
 mod source;
 mod start;
+mod timed;
 mod train;
 
 use std::ops::Range;

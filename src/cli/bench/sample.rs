@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde::Serialize;
 
-use super::card::{self, Where};
 use super::sample_card;
 use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
+use crate::cli::card::{self, Where};
 use crate::cli::events::read_stream;
 use crate::cli::output;
 use crate::event::{EdgeBatch, EventTime, NodeId};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use anyhow::ensure;
 use serde::Serialize;
 
-use super::card::CardFacts;
 use super::{Common, FANOUT, Spread, deliver, per_second, request, sample, seconds};
+use crate::cli::card::CardFacts;
 use crate::cli::output;
 use crate::device::cuda::Cuda;
 use crate::event::{EventTime, NodeId};

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use super::report::Report;
 use super::{EvalArgs, ModelName, NegativesFlag};
 use crate::cli::events::{read_nodes, read_pairs};
-use crate::device;
+use crate::device::{self, Device};
 use crate::train::edgebank::EdgeBank;
 use crate::train::evaluate::dyglib::{PartNegatives, evaluate_dyglib};
 use crate::train::evaluate::learned::{Learned, Sight, TestThenTrain};
@@ -30,6 +30,8 @@ pub struct Run<'a> {
     pub args: &'a EvalArgs,
     /// The events.
     pub stream: &'a Stream,
+    /// Where models compute.
+    pub device: &'a Device,
     /// Who hears where the run stands.
     pub watch: &'a mut Watch<'a>,
 }
@@ -40,7 +42,7 @@ impl Run<'_> {
     /// # Errors
     /// When files or flags do not fit the events, or the model diverges.
     pub fn dyglib(self, report: &mut Report) -> anyhow::Result<()> {
-        let Self { args, stream, .. } = self;
+        let Self { args, stream, device, .. } = self;
         let masked = match &args.masked {
             Some(path) => read_nodes(path, stream)?,
             None => draw_masked(stream, args.seed),
@@ -60,7 +62,7 @@ impl Run<'_> {
                 evaluate_dyglib(stream, &populations, &negatives, &mut counts, &options, candidates, watch)
             }
             _ => {
-                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
+                let mut model = Learned::new(stream, &populations, trainer(args, stream, device)?)?;
                 evaluate_dyglib(stream, &populations, &negatives, &mut model, &options, candidates, watch)
             }
         }?;
@@ -73,7 +75,7 @@ impl Run<'_> {
     /// # Errors
     /// When files or flags do not fit the events, or the model diverges.
     pub fn mrr(self, report: &mut Report) -> anyhow::Result<()> {
-        let Self { args, stream, .. } = self;
+        let Self { args, stream, device, .. } = self;
         ensure!(args.masked.is_none(), "--masked belongs to --protocol dyglib; leave it out");
         let populations = Populations::new(stream, &[])?;
         report.populations(&populations);
@@ -93,7 +95,7 @@ impl Run<'_> {
                 evaluate_mrr(stream, &populations, parts, &mut counts, &options, watch)
             }
             _ => {
-                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
+                let mut model = Learned::new(stream, &populations, trainer(args, stream, device)?)?;
                 evaluate_mrr(stream, &populations, parts, &mut model, &options, watch)
             }
         }?;
@@ -107,7 +109,7 @@ impl Run<'_> {
     /// When files or flags do not fit the events, or the model diverges.
     pub fn node_label(self, report: &mut Report) -> anyhow::Result<()> {
         self.refuse_negatives()?;
-        let Self { args, stream, .. } = self;
+        let Self { args, stream, device, .. } = self;
         let populations = Populations::new(stream, &[])?;
         report.populations(&populations);
         let (options, watch) = (self.epoch_options(), self.watch);
@@ -118,7 +120,7 @@ impl Run<'_> {
                 )
             }
             _ => {
-                let mut model = Learned::new(stream, &populations, trainer(args, stream)?)?;
+                let mut model = Learned::new(stream, &populations, trainer(args, stream, device)?)?;
                 evaluate_node_label(stream, &populations, &mut model, &options, watch)
             }
         }?;
@@ -132,7 +134,7 @@ impl Run<'_> {
     /// When flags do not fit, or the model diverges.
     pub fn prequential(self, report: &mut Report) -> anyhow::Result<()> {
         self.refuse_negatives()?;
-        let Self { args, stream, watch } = self;
+        let Self { args, stream, device, watch } = self;
         let bank = || EdgeBank::new(args.edgebank.rule());
         let blind = || Some((bank(), Sight::EarlierBatches));
         let (batch_size, seed) = (args.batch_size as usize, args.seed);
@@ -143,7 +145,7 @@ impl Run<'_> {
                 evaluate_prequential(stream, &mut counts, blind(), batch_size, seed, watch)
             }
             _ => {
-                let trainer = trainer(args, stream)?;
+                let trainer = trainer(args, stream, device)?;
                 // A model of walks sees nothing of its batch.
                 let samples = trainer.model().needs().samples();
                 let sight = if samples { args.sight.into() } else { Sight::EarlierBatches };
@@ -252,9 +254,10 @@ fn given(
 }
 
 #[allow(clippy::cast_possible_truncation)]
-fn trainer(args: &EvalArgs, stream: &Stream) -> anyhow::Result<Trainer> {
-    let probe = device::probe();
-    eprintln!("{}", probe.reason);
+fn trainer(args: &EvalArgs, stream: &Stream, device: &Device) -> anyhow::Result<Trainer> {
+    if *device == Device::Cpu {
+        eprintln!("{}", device::probe().reason);
+    }
     let model = args.model_options().context("a baseline is not trained")?;
     let model = model.with_features(stream.feature_dimension(), 0);
     let options = TrainerOptions {
@@ -263,5 +266,5 @@ fn trainer(args: &EvalArgs, stream: &Stream) -> anyhow::Result<Trainer> {
         seed: args.seed,
         ..TrainerOptions::default()
     };
-    Ok(Trainer::new(options, &probe.chosen)?)
+    Ok(Trainer::new(options, device)?)
 }

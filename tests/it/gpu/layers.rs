@@ -1,6 +1,7 @@
 //! Layers on a card: bit for bit the processor's where they work element by element; elsewhere within 1e-4 of sums in 64
 //! bits, or of the tape.
 
+use evergraph::cli::bench::ops::card_layers::{LayerSizes, measure};
 use evergraph::device::cuda::layers::{
     Attention, AttentionBackward, AttentionForward, AttentionSizes, Place, adam, gru_backward, gru_forward,
     layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces, time_backward,
@@ -381,5 +382,32 @@ fn attention_on_a_card_is_that_of_the_formulas() {
         (7, AttentionSizes { seeds: 30, node: 5, edge: 1, time: 1, slots: 3, ..case }, true, 0.1),
     ] {
         Case::new(seed, sizes, shared, dropout).check(On(&cuda));
+    }
+}
+
+#[test]
+fn a_benchmark_of_layers_times_each_of_them_both_ways() {
+    let sizes = LayerSizes {
+        linear: &[[70, 9, 5]],
+        gru: &[[70, 7, 5]],
+        attention: &[[4, 3, 2, 5, 0, 4], [4, 3, 2, 5, 6, 4]],
+        layer_norm: &[[7, 20]],
+        adam: &[100],
+        how: (2, 2),
+    };
+    let rows = measure(&card(), &sizes).unwrap();
+    let told: Vec<String> = rows.iter().map(|row| format!("{} {}", row["id"], row["direction"])).collect();
+    assert_eq!(told.len(), 11, "{told:?}");
+    for (at, words) in [
+        (0, r#""linear m=70 k=9 n=5" "forward""#),
+        (3, r#""gru_cell rows=70 input=7 hidden=5" "backward""#),
+        (6, r#""slot_attention seeds=4 slots=3 heads=2 node=5 edge=6 time=4" "forward""#),
+        (10, r#""adam n=100" "step""#),
+    ] {
+        assert_eq!(told[at], words);
+    }
+    for row in &rows {
+        let seconds = row["seconds"]["median"].as_f64().unwrap();
+        assert!(seconds.is_finite() && seconds >= 0.0 && row["shape"].is_object(), "{row}");
     }
 }

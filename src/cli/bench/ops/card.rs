@@ -8,17 +8,17 @@
 //! ```
 //!
 //! Row numbers are drawn uniformly from a table that no cache holds. Bytes count once. Times are the card's, but for
-//! what the processor does, which is by the clock.
+//! what the processor does, which is by the clock. Behind them stand [layers](super::card_layers).
 //!
 //! Not verified on a GPU.
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::card::{self, timed};
+use super::super::timed::timed;
 use super::super::{Spread, deliver, seconds};
-use super::OpsArgs;
-use crate::cli::output;
+use super::{OpsArgs, card_layers};
+use crate::cli::{card, output};
 use crate::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
 use crate::device::cuda::{Arena, Cuda, CudaBuffer, PinnedSlice};
 use crate::device::rng;
@@ -66,7 +66,11 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
             rows.push(row);
         }
     }
-    let figures = json!({ "device": "cuda", "card": facts, "table_bytes": bytes, "rows": rows });
+    drop(room);
+    let sizes = if args.quick { card_layers::QUICK } else { card_layers::TRAINING };
+    let layers = if args.ops.is_empty() { card_layers::measure(&cuda, &sizes)? } else { Vec::new() };
+    let figures =
+        json!({ "device": "cuda", "card": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
     deliver(args.json.as_deref(), "ops", rayon::current_num_threads(), figures)
 }
 

@@ -5,6 +5,7 @@
 //! answers as files.
 
 mod card;
+pub mod card_layers;
 mod cases;
 mod ceiling;
 mod dense;
@@ -30,8 +31,8 @@ use self::ceiling::Ceilings;
 use self::points::{Cache, Point};
 use self::timing::{Between, Timed};
 use self::work::{Bound, Cost, Work};
-use super::card::Where;
 use super::deliver;
+use crate::cli::card::Where;
 use crate::cli::{WrongArgument, output};
 use crate::nn::Reduce;
 
@@ -68,7 +69,7 @@ pub(super) struct OpsArgs {
     /// Print the names of the operations and end
     #[arg(long)]
     list: bool,
-    /// Where to compute; on a card only gather_rows, and nothing else is measured
+    /// Where to compute; on a card gather_rows is measured and some layers, each at sizes of its own
     #[arg(long, value_enum, default_value_t = Where::Cpu)]
     device: Where,
     /// Threads to compute with; all cores if not given

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::super::Spread;
+use crate::cli::card::CardFacts;
 use crate::cli::output;
 use crate::daemon::TierStatus;
 use crate::train::PhaseSeconds;
@@ -10,6 +11,10 @@ use crate::train::PhaseSeconds;
 #[derive(Serialize)]
 pub struct Figures {
     pub model: String,
+    /// Where the model computed.
+    pub device: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<CardFacts>,
     pub embedding_dim: usize,
     pub events: usize,
     pub nodes: usize,

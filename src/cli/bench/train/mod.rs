@@ -21,6 +21,7 @@ use self::figures::{Epoch, Figures, Parts, Verified, tell};
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
+use crate::cli::card::{CardFacts, Where};
 use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
@@ -81,6 +82,9 @@ pub(super) struct TrainArgs {
     /// Check every row that is read, and print digests of all samples and rows, in order
     #[arg(long)]
     verify: bool,
+    /// Where the model computes; on a card tgn, tgat and graphmixer
+    #[arg(long, value_enum, default_value_t = Where::Cpu)]
+    device: Where,
     /// Seed of weights, dropout and negatives
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -149,7 +153,8 @@ impl Digests {
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    let figures = pool.install(|| measure(args))?;
+    let on = args.device.device()?;
+    let figures = pool.install(|| measure(args, on))?;
     tell(&figures);
     let wrong = figures.verified.as_ref().map_or(0, |verified| verified.rows_wrong);
     deliver(args.json.as_deref(), "train", pool.current_num_threads(), figures)?;
@@ -157,7 +162,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
+fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> anyhow::Result<Figures> {
     if args.rows_budget.is_some() || args.topology_budget.is_some() {
         // As the daemon does with a bound on memory.
         keep_pages_small().context("the kernel keeps giving huge pages")?;
@@ -176,7 +181,7 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     let no_rows = FeatureStore::new(0);
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
     let options = TrainerOptions { model, seed: args.seed, ..TrainerOptions::default() };
-    let mut trainer = Trainer::new(options, &Device::Cpu)?;
+    let mut trainer = Trainer::new(options, &device)?;
     let (mut lookahead, mut served) = around(args, &model)?;
     let mut digests = Digests::default();
     let mut destinations = DestinationPool::new();
@@ -201,6 +206,8 @@ fn measure(args: &TrainArgs) -> anyhow::Result<Figures> {
     let (last, middle) = (epochs.last().copied().unwrap_or_default(), Epoch::middle(&epochs));
     Ok(Figures {
         model: name_of(args.model),
+        device: name_of(args.device),
+        card,
         embedding_dim: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,

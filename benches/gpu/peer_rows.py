@@ -1,0 +1,63 @@
+"""Torch's times of gathering the rows that `evergraph bench ops --device cuda` gathered: as many of as many bytes.
+
+    peer_rows.py ROWS.json OUT.json
+
+On the card by index_select; from the host by index_select on the processor into pinned memory and a copy from there,
+which is what a training loop without zero-copy does.
+"""
+
+import json
+import sys
+
+from on_card import Clock, torch_on_card
+
+# Bytes of a call from which on fewer calls are timed together.
+MANY_BYTES = 1 << 26
+
+
+class Rows:
+    """Torch's times; tables are kept from width to width."""
+
+    def __init__(self, torch, device):
+        self.torch, self.device, self.clock = torch, device, Clock(torch, device)
+        self.key, self.tables = None, None
+
+    def seconds(self, width, rows, count):
+        """On the card, and from the host by the processor and a copy."""
+        torch = self.torch
+        if self.key != (width, rows):
+            self.tables = None
+            host = torch.empty((rows, width // 4)).uniform_()
+            self.key, self.tables = (width, rows), (host, host.to(self.device))
+        host, card = self.tables
+        index = torch.randint(rows, (count,), generator=torch.Generator().manual_seed(1))
+        there = index.to(self.device)
+        to = torch.empty((count, width // 4), device=self.device)
+        staging = torch.empty((count, width // 4), pin_memory=self.device == "cuda")
+
+        def from_host():
+            torch.index_select(host, 0, index, out=staging)
+            to.copy_(staging, non_blocking=True)
+            # The staging memory is used again by the next call.
+            if self.device == "cuda":
+                torch.cuda.current_stream().synchronize()
+
+        device = self.clock.timed(lambda: torch.index_select(card, 0, there, out=to))
+        return device, self.clock.timed(from_host, 20 if count * width < MANY_BYTES else 3)
+
+
+def main(rows_path, out_path, *more):
+    torch, device = torch_on_card(any_device=bool(more))
+    with open(rows_path, encoding="utf-8") as file:
+        points = [row for row in json.load(file)["rows"] if row["op"] == "gather_rows"]
+    rows, told = Rows(torch, device), []
+    for point in points:
+        on_card, from_host = rows.seconds(point["row_bytes"], point["table_rows"], point["rows"])
+        told.append({"row_bytes": point["row_bytes"], "rows": point["rows"], "device_seconds": on_card,
+                     "host_seconds": from_host})
+    with open(out_path, "w", encoding="utf-8") as file:
+        json.dump({"peer": f"torch {torch.__version__}", "rows": told}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

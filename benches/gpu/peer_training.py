@@ -1,0 +1,48 @@
+"""Trains PyG's TGN of `peer_pyg_tgn.py` on a card, on all events of a file, and writes how many it learns a second.
+
+    peer_training.py EVENTS.csv[.gz] FEATURES OUT.json [--device cpu]
+
+An epoch goes before that is not timed; then the median of some counts. The clock stops when the card is done.
+"""
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+from on_card import cannot, torch_on_card
+
+BATCH_EVENTS, EPOCHS, LEARNING_RATE = 600, 3, 1e-3
+
+
+def main(events, features, out_path, *more):
+    torch_on_card(any_device=bool(more))
+    for package in ("numpy", "torch_geometric"):
+        if importlib.util.find_spec(package) is None:
+            cannot(f"{package} is not installed, and was not carried along for this Python")
+    folder = os.path.dirname(os.path.abspath(__file__))
+    beside = os.path.join(os.path.dirname(folder), "learn")
+    at = next((each for each in (folder, beside) if os.path.exists(os.path.join(each, "peer_pyg_tgn.py"))), folder)
+    command = [sys.executable, "-B", "-W", "ignore", os.path.join(at, "peer_pyg_tgn.py"), "--file", events]
+    command += ["--features", features]
+    command += ["--batch", BATCH_EVENTS, "--threads", os.cpu_count(), "--learning-rate", LEARNING_RATE]
+    command += more or ["--device", "cuda"]
+    words = ["facts"] + ["train"] * (1 + EPOCHS)
+    done = subprocess.run([str(word) for word in command], input="\n".join(words), stdout=subprocess.PIPE, text=True,
+                          check=False)
+    if done.returncode != 0:
+        sys.exit(f"PyG's TGN ended with status {done.returncode}: see above")
+    facts, _, *epochs = [json.loads(line) for line in done.stdout.splitlines()]
+    rates = [epoch["events"] / epoch["seconds"] for epoch in epochs]
+    told = {"peer": f"PyG {facts['version']}", "device": facts["device"], "events": epochs[0]["events"],
+            "batch_events": BATCH_EVENTS, "row_dimension": int(features), "parameters": facts["parameters"],
+            "events_per_second": statistics.median(rates), "events_per_second_of_epochs": rates,
+            "loss": epochs[-1]["loss"]}
+    with open(out_path, "w", encoding="utf-8") as file:
+        json.dump(told, file, indent=1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,231 @@
+"""The last step of `scripts/gpu-check.sh`: one table of all figures, what is asked for and whether it is met, and one
+JSON file with facts about the machine. Standard library only.
+
+    report.py --parts DIR --events FILE --version V --json OUT.json
+
+DIR has what the steps left: rows.json of `evergraph bench ops --device cuda`, samples*.json of `bench sample`,
+train-*.json of `bench train`, cache.json of `bench cache`, eval*.json of `eval`, those of the peers, and steps.jsonl,
+which says what was run. What a step did not leave is not in the document, and is told as not measured, with the reason
+where one is known.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import targets
+
+# Keys of the document, and the file of each.
+PARTS = {"rows": "rows.json", "torch_rows": "torch-rows.json", "torch_layers": "torch-layers.json",
+         "samples": "samples.json", "samples_cpu": "samples-cpu.json", "torch_samples": "torch-samples.json",
+         "eval": "eval.json", "eval_cpu": "eval-cpu.json", "cache": "cache.json"}
+TRAININGS = ("tgn-0", "tgn-172", "tgat-0", "graphmixer-0", "tgn-0-cpu")
+PEERS_TRAINING = ("pyg-0", "pyg-172")
+CARD_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
+               "pcie.link.gen.max", "pcie.link.width.max", "clocks.sm", "clocks.max.sm", "power.limit")
+CHECKED = ("ok    device", "ok    cuda", "FAULT")
+
+
+def read(path):
+    """A document, or nothing where its step left none or half of one."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def read_lines(path):
+    try:
+        with open(path, encoding="utf-8") as lines:
+            return lines.read().splitlines()
+    except OSError:
+        return []
+
+
+def steps_of(lines):
+    """What was run, each step as it ended last."""
+    return list({step["step"]: step for step in map(json.loads, lines)}.values())
+
+
+def gather(folder):
+    """The document, but for the machine."""
+    part = lambda name: read(os.path.join(folder, name))
+    document = {key: found for key, name in PARTS.items() if (found := part(name))}
+    runs = {name: part(f"train-{name}.json") for name in TRAININGS} | {name: part(f"{name}.json") for name in
+                                                                         PEERS_TRAINING}
+    document["training"] = {name: run for name, run in runs.items() if run}
+    document["steps"] = steps_of(read_lines(os.path.join(folder, "steps.jsonl")))
+    document["check"] = [line for line in read_lines(os.path.join(folder, "check.log")) if line.startswith(CHECKED)]
+    return document
+
+
+def smi(field):
+    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", "--id=0"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def processor():
+    names = (line.split(":")[1].strip() for line in read_lines("/proc/cpuinfo") if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def machine():
+    return {"card": {field: smi(field) for field in CARD_FIELDS}, "cpu": processor(), "cores": os.cpu_count(),
+            "kernel": platform.release()}
+
+
+def beside(ours, seconds, width=9):
+    """A peer's microseconds, and how much longer they are."""
+    if not seconds:
+        return f"{'-':>{width}} {'-':>6}"
+    return f"{seconds * 1e6:>{width}.1f} {seconds / ours:>5.2f}x"
+
+
+def row_table(document):
+    rows = document.get("rows", {}).get("rows", [])
+    if not rows:
+        return ["rows gathered: not measured"]
+    lines = ["rows gathered from the card's memory, and from the host's over the bus",
+             f"{'row B':>6} {'rows':>8} | {'card µs':>9} {'GB/s':>7} {'of copy':>8} {'torch µs':>9} {'ratio':>6} | "
+             f"{'bus µs':>9} {'GB/s':>7} {'of copy':>8} {'cpu µs':>9} {'ratio':>6} {'torch µs':>9} {'ratio':>6}"]
+    for row in rows:
+        card, bus = row["device_gather_seconds"]["median"], row["zero_copy_seconds"]["median"]
+        torch = targets.torch_row(document, row) or {}
+        lines.append(
+            f"{row['row_bytes']:>6} {row['rows']:>8} | {card * 1e6:>9.1f} {row['bytes'] / card / 1e9:>7.1f} "
+            f"{row['device_gather_of_copy']:>8.0%} {beside(card, torch.get('device_seconds'))} | "
+            f"{bus * 1e6:>9.1f} {row['bytes'] / bus / 1e9:>7.1f} {row['zero_copy_of_pinned_copy']:>8.0%} "
+            f"{beside(bus, row['cpu_gather_and_copy_seconds']['median'])} {beside(bus, torch.get('host_seconds'))}")
+    return lines
+
+
+def sample_table(document):
+    card = document.get("samples", {})
+    if not card:
+        return ["samples: not measured"]
+    lines = [f"batches of {card.get('seeds_per_batch', '?')} seeds per second; cpu: by all threads",
+             f"{'sample':<14} {'pages: card':>12} {'host':>6} {'batches/s':>10} {'waited for':>11} {'cpu':>9} "
+             f"{'ratio':>7}"]
+    by_threads = document.get("samples_cpu", {}).get("by_threads", {})
+    for one in card.get("measurements", []):
+        name = f"{one['policy']} {one['layers']}x{one['fanout']}"
+        rates = by_threads.get(f"{one['policy']}_{one['layers']}x{one['fanout']}_batches_per_second", {})
+        cpu = rates[max(rates, key=int)] if rates else None
+        rate = one["batches_per_second"]["median"]
+        ratio = f"{cpu:>9.0f} {rate / cpu:>6.2f}x" if cpu else f"{'-':>9} {'-':>7}"
+        lines.append(f"{name:<14} {one['pages'][0]:>12} {one['pages'][1]:>6} {rate:>10.0f} "
+                     f"{one['waited_batches_per_second']['median']:>11.0f} {ratio}")
+    torch = document.get("torch_samples")
+    if not torch:
+        return lines + ["torch's recent 1x10: not measured"]
+    ways = ", ".join(f"{way} {rate:,.0f}" for way, rate in torch["ways_batches_per_second"].items())
+    ours, best = card.get("recent_1x10_batches_per_second"), torch["recent_1x10_batches_per_second"]
+    ratio = f"; ours is {ours / best:.2f} times as fast" if ours else ""
+    return lines + [f"recent 1x10 by {torch['peer']} over a table of all edges: batches/s {ways}{ratio}"]
+
+
+def training_table(document):
+    lines = ["training: events per second, the median of epochs after the first",
+             f"{'run':<16} {'device':<7} {'events':>8} {'row':>4} {'events/s':>10} {'loss':>8}  seconds by phase"]
+    runs = document.get("training", {})
+    for name in TRAININGS:
+        run = runs.get(name)
+        if not run:
+            lines.append(f"{name:<16} not measured")
+            continue
+        phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in run["phase_seconds"].items() if seconds)
+        rate = targets.training_rate(document, name)
+        lines.append(f"{name:<16} {run.get('device', 'cpu'):<7} {run['events']:>8} {run['row_dimension']:>4} "
+                     f"{rate:>10,.0f} {run['loss']:>8.4f}  {phases}")
+    for name in PEERS_TRAINING:
+        run = runs.get(name)
+        if not run:
+            lines.append(f"{name:<16} not measured: no figure of PyG's TGN on this card, and no ratio to it")
+            continue
+        lines.append(f"{name:<16} {run['device']:<7} {run['events']:>8} {run['row_dimension']:>4} "
+                     f"{run['events_per_second']:>10,.0f} {run['loss']:>8.4f}  {run['peer']}")
+    return lines
+
+
+def accuracy_lines(document):
+    """Average precision of both; what they may differ by is that of another seed."""
+    lines = ["average precision of TGN, tested and then trained on every batch once, from one seed"]
+    for key, said in (("eval", "on the card"), ("eval_cpu", "on the processor")):
+        run = document.get(key)
+        precision = run and run.get("mean_average_precision")
+        lines.append(f"{said:<17}" + (f"{precision:.4f}" if precision is not None else "not measured"))
+    return lines
+
+
+def layer_table(document):
+    layers = document.get("rows", {}).get("layers", [])
+    if not layers:
+        return ["layers: not measured"]
+    told = {(row["id"], row["direction"]): row["ways_seconds"] for row in
+            document.get("torch_layers", {}).get("rows", [])}
+    lines = ["layers on the card, by its clock, calls in a row; torch by each way that it has",
+             f"{'layer':<44} {'direction':<9} {'µs':>9} | torch µs, and how much longer"]
+    for row in layers:
+        ours = row["seconds"]["median"]
+        ways = told.get((row["id"], row["direction"]), {})
+        others = ", ".join(f"{way} {seconds * 1e6:.1f} {seconds / ours:.2f}x" for way, seconds in ways.items())
+        lines.append(f"{row['id']:<44} {row['direction']:<9} {ours * 1e6:>9.1f} | {others or '-'}")
+    return lines
+
+
+def target_table(judged):
+    wide = max(len(each["what"]) for each in judged)
+    aim = max(len(each["target"]) for each in judged)
+    lines = ["what is asked of a card", f"{'':<{wide}}  {'target':<{aim}}  {'':<12}  measured"]
+    for each in judged:
+        asked = f"{each['what']:<{wide}}  {each['target']:<{aim}}"
+        lines.append(f"{asked}  {each['verdict']:<12}  {each['measured'] or '-'}")
+    met = sum(each["verdict"] == targets.MET for each in judged)
+    unknown = sum(each["verdict"] == targets.UNKNOWN for each in judged)
+    return lines + [f"{met} of {len(judged)} met, {len(judged) - met - unknown} missed, {unknown} not measured"]
+
+
+def step_lines(document):
+    """What failed or was left out: the reasons for what is not measured."""
+    lines = []
+    for step in document["steps"]:
+        if "skipped" in step:
+            lines.append(f"skipped {step['step']}: {step['skipped']}")
+        elif not step["ok"]:
+            lines.append(f"FAILED  {step['step']}: {step.get('why') or 'its output is in gpu-check.log'}")
+    return lines
+
+
+def table(document):
+    parts = [row_table(document), sample_table(document), layer_table(document), training_table(document),
+             accuracy_lines(document), target_table(document["targets"]), step_lines(document)]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="One table and one document of what was measured on a card.")
+    for name in ("parts", "events", "version", "json"):
+        parser.add_argument(f"--{name}", required=True)
+    arguments = parser.parse_args()
+    document = gather(arguments.parts)
+    document["targets"] = targets.verdicts(document)
+    facts = {"version": arguments.version, "measured": datetime.date.today().isoformat(), "machine": machine(),
+             "events": arguments.events}
+    document = facts | document
+    print(table(document))
+    with open(arguments.json, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""What is asked of a card, and whether a document of figures shows it: met, missed, or not measured, with the figure
+and where it is from. A figure that is not in the document is never made up; where a target is about many points, the
+worst counts. Standard library only.
+"""
+
+MET, MISSED, UNKNOWN = "met", "missed", "not measured"
+
+PARITY_STEP = "tests"
+RECENT_RATE, UNIFORM_RATE = 20_000, 5_000
+# Rows of at least so many bytes.
+WIDE_HOST_ROW, WIDE_CARD_ROW = 512, 256
+ZERO_COPY_SHARE, CARD_SHARE = 0.80, 0.70
+CALL_ROWS, CALL_SECONDS = 1_000, 40e-6
+LESS_TIME = 0.47
+TRAIN_RATE, TRAIN_RATIO = 500_000, 10
+RIVALS = ("lru", "lfu", "fifo", "static")
+# Trainings of TGN that are judged: values of an event's row, and what is said of them.
+TRAININGS = ((0, "no rows of features"), (172, "rows of 172 features"))
+
+
+def verdicts(document):
+    """All targets, in the order in which they are asked for."""
+    return [parity(document), *samples(document), *rows(document), *training(document), *cache(document)]
+
+
+def verdict(what, target, holds, measured):
+    """`holds` is none where nothing is known."""
+    said = {None: UNKNOWN, True: MET, False: MISSED}[holds]
+    return {"what": what, "target": target, "measured": measured if holds is not None else None, "verdict": said}
+
+
+def missing(what, target):
+    return verdict(what, target, None, None)
+
+
+def parity(document):
+    what, target = "kernels agree with the processor", "every test of `gpu` passes"
+    ran = [step for step in document.get("steps", []) if step["step"] == PARITY_STEP and "ok" in step]
+    if not ran:
+        return missing(what, target)
+    return verdict(what, target, ran[-1]["ok"], "all passed" if ran[-1]["ok"] else "some failed")
+
+
+def samples(document):
+    for name, key, least in (("recent 1x10", "recent_1x10_batches_per_second", RECENT_RATE),
+                             ("uniform 2x10", "uniform_2x10_batches_per_second", UNIFORM_RATE)):
+        what, target = f"{name} samples of 600 events, the graph on the card", f"{least:,} batches/s"
+        rate = document.get("samples", {}).get(key)
+        yield missing(what, target) if rate is None else verdict(what, target, rate >= least, f"{rate:,.0f}")
+
+
+def points(document, width):
+    return [row for row in document.get("rows", {}).get("rows", []) if row["row_bytes"] >= width]
+
+
+def at(row):
+    return f"{row['rows']:,} rows of {row['row_bytes']} B"
+
+
+def worst(what, target, least, figures):
+    """The lowest of figures by point."""
+    if not figures:
+        return missing(what, target)
+    low, row = min(figures, key=lambda each: each[0])
+    return verdict(what, target, low >= least, f"{low:.0%} at worst, {at(row)}")
+
+
+def rows(document):
+    wide = points(document, WIDE_HOST_ROW)
+    yield worst(f"rows of {WIDE_HOST_ROW} B or more over the bus, beside a copy of as many bytes",
+                f"{ZERO_COPY_SHARE:.0%} of its speed", ZERO_COPY_SHARE,
+                [(row["zero_copy_of_pinned_copy"], row) for row in wide])
+    yield call(points(document, 0))
+    yield worst(f"the same rows beside the processor's gather and a copy, {peers(document)}",
+                f"{LESS_TIME:.0%} less time", LESS_TIME, [less_time(document, row) for row in wide])
+    yield worst(f"rows of {WIDE_CARD_ROW} B or more from the card's memory, beside a copy of as many bytes",
+                f"{CARD_SHARE:.0%} of its speed", CARD_SHARE,
+                [(row["device_gather_of_copy"], row) for row in points(document, WIDE_CARD_ROW)])
+
+
+def call(measured):
+    """Rows that no copy brings over in the time are left out."""
+    what = f"a call of {CALL_ROWS:,} rows over the bus, where a copy takes no longer than that"
+    target = f"at most {CALL_SECONDS * 1e6:.0f} µs"
+    calls = [(row["zero_copy_seconds"]["median"], row) for row in measured
+             if row["rows"] == CALL_ROWS and row["pinned_copy_seconds"]["median"] <= CALL_SECONDS]
+    if not calls:
+        return missing(what, target)
+    high, row = max(calls, key=lambda each: each[0])
+    return verdict(what, target, high <= CALL_SECONDS, f"{high * 1e6:.1f} µs at worst, {at(row)}")
+
+
+def torch_row(document, row):
+    told = document.get("torch_rows", {}).get("rows", [])
+    return next((each for each in told if (each["row_bytes"], each["rows"]) == (row["row_bytes"], row["rows"])), None)
+
+
+def peers(document):
+    return "ours or torch's, the faster" if document.get("torch_rows") else "ours: torch was not measured"
+
+
+def less_time(document, row):
+    torch = torch_row(document, row)
+    processor = min([row["cpu_gather_and_copy_seconds"]["median"]] + ([torch["host_seconds"]] if torch else []))
+    return 1 - row["zero_copy_seconds"]["median"] / processor, row
+
+
+def training_rate(document, name):
+    """Events per second of a run of ours: the median of its epochs but the first, which fills caches and buffers."""
+    run = document.get("training", {}).get(name)
+    if not run:
+        return None
+    rates = sorted(run["events"] / epoch["seconds"] for epoch in run["each_epoch"][1:] or run["each_epoch"])
+    return (rates[(len(rates) - 1) // 2] + rates[len(rates) // 2]) / 2
+
+
+def training(document):
+    for width, said in TRAININGS:
+        ours = training_rate(document, f"tgn-{width}")
+        peer = document.get("training", {}).get(f"pyg-{width}")
+        # A run whose peer had other events, or that was not on the card, says nothing.
+        on_card = document.get("training", {}).get(f"tgn-{width}", {}).get("device") == "cuda"
+        ours = ours if on_card else None
+        what, target = f"TGN trained, batches of 600, {said}", f"{TRAIN_RATE:,} events/s"
+        yield missing(what, target) if ours is None else verdict(what, target, ours >= TRAIN_RATE, f"{ours:,.0f}")
+        what, target = f"the same beside PyG's TGN on the card, {said}", f"{TRAIN_RATIO} times as fast"
+        same = ours is not None and peer and peer["device"] == "cuda"
+        if not same or peer["events"] != document["training"][f"tgn-{width}"]["events"]:
+            yield missing(what, target)
+            continue
+        ratio = ours / peer["events_per_second"]
+        yield verdict(what, target, ratio >= TRAIN_RATIO, f"{ratio:.1f}, PyG {peer['events_per_second']:,.0f} events/s")
+
+
+def cache(document):
+    """By stream, since one may have been carried and another not."""
+    for stream in document.get("cache", {}).get("streams", []) or [None]:
+        name = f", {stream['stream']}" if stream else ""
+        what, target = f"row cache beside LRU, LFU, FIFO and a static one{name}", "ahead at every size"
+        sizes = [(size, access) for access in stream["accesses"] for size in access["sizes"]] if stream else []
+        if not sizes:
+            yield missing(what, target)
+            continue
+        behind = [(size, access, rival) for size, access in sizes for rival in RIVALS
+                  if size["hit_ratio"]["ours"] <= size["hit_ratio"][rival]]
+        if not behind:
+            yield verdict(what, target, True, f"ahead in all {len(sizes)} sizes and samplings")
+            continue
+        size, access, rival = behind[0]
+        yield verdict(what, target, False, f"not in {len(behind)} of {len(sizes) * len(RIVALS)}, such as {rival} at "
+                      f"{size['share_of_rows']:.1%}, {access['sampling']} of {access['rows']}")
