@@ -1,20 +1,18 @@
-// One Adam step over one tensor, in one pass; the twin is src/nn/cpu/adam.rs.
+// One Adam step in one pass; the twin is src/nn/cpu/adam.rs.
 //
 //   m = beta1 m + (1 - beta1) g      v = beta2 v + (1 - beta2) g^2      w = w shrink - size m / (sqrt(v) / root + eps)
 //
 // size = lr / (1 - beta1^t), root = sqrt(1 - beta2^t), shrink = 1 - lr decay: the same for every element. Each
 // rounding is the processor's: bit for bit the same weights. All f32 [count].
 //
-// adam_bounded multiplies gradients by the factor that bound_norm of loss.cu left in bound[1], and does nothing where
-// that is 0.
-//
-// adam_bounded_all does the same to all tensors of a table in one launch, since most of them are small. `pieces` is how
-// many pieces of ADAM_PIECE values they have together.
+// adam_bounded_all does it to all tensors of a table in one launch, since most of them are small. It multiplies
+// gradients by the factor that bound_norm of loss.cu left in bound[1], and does nothing where that is 0. `pieces` is
+// how many pieces of ADAM_PIECE values the tensors have together.
 //
 // Launch: blocks of 256 threads, a thread to an element, of adam_bounded_all a block to a piece; any grid. 16 bytes are
 // read and 12 written per element: bound by memory.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: adam 27/30, adam_bounded 28/31, adam_bounded_all 39/38. No spills.
+// Registers by NVRTC 13.0, sm_80/sm_90: adam 27/30, adam_bounded_all 39/38. No spills.
 // Not verified on a GPU.
 #include "math.cuh"
 #include "tensors.cuh"
@@ -44,18 +42,6 @@ extern "C" __global__ void __launch_bounds__(256) adam(AdamStep step, float* wei
                                                        const float* gradient, u64 count) {
     for (u64 i = THREAD_OF_GRID; i < count; i += THREADS_OF_GRID) {
         adam_move(step, weights, first, second, gradient[i], i);
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256) adam_bounded(AdamStep step, float* weights, float* first,
-                                                               float* second, const float* gradient,
-                                                               const float* bound, u64 count) {
-    float factor = bound[1];
-    if (factor == 0.0f) {
-        return;
-    }
-    for (u64 i = THREAD_OF_GRID; i < count; i += THREADS_OF_GRID) {
-        adam_move(step, weights, first, second, MUL(gradient[i], factor), i);
     }
 }
 

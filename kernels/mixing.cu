@@ -14,9 +14,9 @@
 //
 // Launch: mixing_forward: blocks of 128 threads, exactly, a thread to a column of a seed, whose slots and hidden values
 // it keeps in shared memory; any grid. mixing_backward: blocks of 64 threads, exactly, a block to a piece; any grid. It
-// takes 64 columns at a time: first a thread to a column, as in the forward, then a thread to a parameter, which it sums
-// over the 64, so that no addition needs an atomic or another thread. Rows in shared memory are 65 long there, so that
-// neighbors read neighboring banks.
+// takes 64 columns at a time: first a thread to a column, as in the forward, then a thread to a parameter, which it
+// sums over the 64, so that no addition needs an atomic or another thread. Rows in shared memory are 65 long there, so
+// that neighbors read neighboring banks.
 //
 // Bound by reading shared memory: about two words for each of the 2 K H products of a column forward, and of the 6 K H
 // backward; x is read three times, by neighbors from neighbors, and stays near.

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use evergraph::device::cuda::layers::{
-    Moved, adam, adam_bounded, adam_bounded_all, bce, bce_backward, bound_norm, link_loss, squares,
-    squares_of_all, squares_pieces,
+    Moved, adam_bounded_all, bce, bce_backward, bound_norm, link_loss, squares_of_all, squares_pieces,
 };
 use evergraph::device::cuda::twins::AdamStep;
 use evergraph::device::cuda::{Cuda, CudaBuffer, CudaWork};
@@ -98,19 +97,13 @@ fn bound(cuda: &Arc<Cuda>, gradients: &[Vec<f32>], most: f32, loss: f32) -> Cuda
     let on_card: Vec<_> = gradients.iter().map(|values| (on.copy(values), values.len())).collect();
     let given: Vec<_> = on_card.iter().map(|(values, count)| (values, *count)).collect();
     squares_of_all(&work, &given, &mut partials).unwrap();
-    let together = partials.copy_to_host().unwrap();
-    let mut first = 0;
-    for values in gradients {
-        squares(on.place(), &on.copy(values), (&mut partials, first)).unwrap();
-        first += squares_pieces(values.len());
-    }
-    let one_by_one = partials.copy_to_host().unwrap();
-    let bits = |sums: &[f64]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
-    assert_eq!(bits(&together), bits(&one_by_one));
     let mut bound = on.room(2);
     bound_norm(on.place(), &partials, most, &on.copy(&[loss]), &mut bound).unwrap();
-    let error = squares(on.place(), &on.copy(&[1.0]), (&mut partials, pieces)).unwrap_err().to_string();
+    let more = [&given[..], &given[..1]].concat();
+    let error = squares_of_all(&work, &more, &mut partials).unwrap_err().to_string();
     assert!(error.contains("partial sums: "), "{error}");
+    let error = squares_of_all(&work, &[(given[0].0, given[0].1 + 1)], &mut partials).unwrap_err();
+    assert!(error.to_string().contains("a gradient: "), "{error}");
     bound
 }
 
@@ -138,40 +131,6 @@ fn the_norm_of_gradients_is_bounded_on_a_card() {
         ([1.0, 2.0], f32::INFINITY),
     ] {
         assert_eq!(factor(&gradients, loss), 0.0, "{gradients:?}, loss {loss}");
-    }
-}
-
-#[test]
-fn a_bounded_step_of_adam_is_that_of_bounded_gradients_and_none_where_they_are_not_finite() {
-    let cuda = card();
-    let on = On(&cuda);
-    let (start, given, steps, _) = moved_by_adam(700, 3);
-    let zeros = vec![0.0_f32; 700];
-    let mut one = [on.copy(&start), on.copy(&zeros), on.copy(&zeros)];
-    let mut other = [on.copy(&start), on.copy(&zeros), on.copy(&zeros)];
-    for (step, gradient) in steps.iter().zip(given.chunks(700)) {
-        let &[beta1, beta2, size, root, eps, shrink] = step;
-        let step = AdamStep { beta1, beta2, size, root, eps, shrink };
-        let factor = 0.3_f32;
-        let scaled: Vec<f32> = gradient.iter().map(|value| value * factor).collect();
-        let [weights, first, second] = &mut one;
-        adam(on.place(), step, weights, (&mut *first, &mut *second), &on.copy(&scaled)).unwrap();
-        let [weights, first, second] = &mut other;
-        let given = on.copy(gradient);
-        let bound = on.copy(&[9.0, factor]);
-        adam_bounded(on.place(), step, weights, (&mut *first, &mut *second), &given, &bound).unwrap();
-        // What follows changes nothing.
-        let (none, nothing) = (on.copy(&[f32::NAN; 700]), on.copy(&[f32::NAN, 0.0]));
-        let [weights, first, second] = &mut other;
-        adam_bounded(on.place(), step, weights, (&mut *first, &mut *second), &none, &nothing).unwrap();
-        let error =
-            adam_bounded(on.place(), step, weights, (&mut *first, &mut *second), &given, &on.copy(&[1.0]));
-        assert!(error.unwrap_err().to_string().contains("norm and factor: 1 values"));
-        let error = adam_bounded(on.place(), step, weights, (&mut *first, &mut *second), &bound, &bound);
-        assert!(error.unwrap_err().to_string().contains("the gradient: 2 values"));
-    }
-    for (one, other) in one.iter().zip(&other) {
-        assert_eq!(one.copy_to_host().unwrap(), other.copy_to_host().unwrap());
     }
 }
 

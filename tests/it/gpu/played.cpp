@@ -72,7 +72,7 @@ static const std::vector<Kernel> kernels = {
     KERNEL(ingest), KERNEL(row_cache_find), KERNEL(row_cache_misses),
     ATTENTION(1, 4), ATTENTION(1, 8), ATTENTION(1, 12), ATTENTION(1, 16), ATTENTION(2, 4),
     ATTENTION(2, 8), ATTENTION(2, 12), ATTENTION(2, 16), ATTENTION(4, 4), ATTENTION(4, 8),
-    KERNEL(gru_forward), KERNEL(gru_backward), KERNEL(adam), KERNEL(adam_bounded), KERNEL(adam_bounded_all), KERNEL(sum_pieces),
+    KERNEL(gru_forward), KERNEL(gru_backward), KERNEL(adam), KERNEL(adam_bounded_all), KERNEL(sum_pieces),
     KERNEL(layer_norm_forward), KERNEL(layer_norm_parameters), KERNEL(layer_norm_backward),
     KERNEL(time_encode), KERNEL(time_backward),
     KERNEL(linear_forward), KERNEL(linear_input), KERNEL(linear_weights), KERNEL(linear_bias),
@@ -81,7 +81,7 @@ static const std::vector<Kernel> kernels = {
     KERNEL(gelu), KERNEL(gelu_backward), KERNEL(rnn), KERNEL(rnn_backward),
     KERNEL(reduce_slots), KERNEL(spread_slots), KERNEL(clear_rows), KERNEL(clear_empty), KERNEL(put_rows),
     KERNEL(slot_rows), MIXING_OF(16, 16), MIXING_OF(32, 16), MIXING_OF(32, 32),
-    KERNEL(link_loss), KERNEL(bce), KERNEL(bce_backward), KERNEL(squares), KERNEL(squares_of_all), KERNEL(bound_norm),
+    KERNEL(link_loss), KERNEL(bce), KERNEL(bce_backward), KERNEL(squares_of_all), KERNEL(bound_norm),
 };
 
 static void take(void* to, size_t bytes) {

@@ -15,11 +15,6 @@ use crate::device::cuda::work::CudaWork;
 pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
     // step, weights, first, second, gradient, count.
     Entry { name: "adam", parameters: takes![AdamStep, Address, Address, Address, Address, u64] },
-    // step, weights, first, second, gradient, bound, count.
-    Entry {
-        name: "adam_bounded",
-        parameters: takes![AdamStep, Address, Address, Address, Address, Address, u64],
-    },
     // step, tensors, count, pieces, bound.
     Entry { name: "adam_bounded_all", parameters: takes![AdamStep, Address, u32, u64, Address] },
 ];
@@ -46,31 +41,6 @@ pub fn adam(
     let launch = launch.writes(second).reads(gradient).number(count as u64);
     // SAFETY: all four have `count` values, and the kernel goes no further.
     unsafe { launch.run("adam", grid(cuda, count as u64, 256), || format!("{count} weights")) }
-}
-
-/// The same with the gradient times the factor that [`bound_norm`](super::bound_norm) left in `bound`; nothing happens
-/// where that is 0. Does not wait.
-///
-/// # Errors
-/// As for [`adam`].
-pub fn adam_bounded(
-    (cuda, stream): Place<'_>,
-    step: AdamStep,
-    weights: &mut CudaBuffer<f32>,
-    (first, second): (&mut CudaBuffer<f32>, &mut CudaBuffer<f32>),
-    gradient: &CudaBuffer<f32>,
-    bound: &CudaBuffer<f32>,
-) -> Result<(), CudaError> {
-    let operation = "a bounded step of Adam";
-    let count = check(operation, weights, (&*first, &*second), gradient)?;
-    hold(operation, &[("norm and factor", bound.len(), 2)])?;
-    if count == 0 {
-        return Ok(());
-    }
-    let launch = Launch::new(cuda, stream, operation).number(step).writes(weights).writes(first);
-    let launch = launch.writes(second).reads(gradient).reads(bound).number(count as u64);
-    // SAFETY: the four have `count` values, and the kernel goes no further; the bound has two.
-    unsafe { launch.run("adam_bounded", grid(cuda, count as u64, 256), || format!("{count} weights")) }
 }
 
 /// How many weights there are, if there is as much of everything else.
@@ -124,7 +94,8 @@ impl Table {
     }
 }
 
-/// [`adam_bounded`] for many tensors, in one launch. Does not wait.
+/// [`adam`] for many tensors in one launch, with gradients times the factor that
+/// [`bound_norm`](super::bound_norm) left in `bound`; nothing happens where that is 0. Does not wait.
 ///
 /// # Errors
 /// Buffers that are too short, a buffer of another stream, or the driver's.
