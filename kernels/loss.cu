@@ -1,29 +1,31 @@
 // What a step learns from, and how far it goes. The twins are src/nn/cpu/loss.rs and, for the bound, src/train/step.rs.
 //
-//   link_loss    loss = mean over positives of l(x, 1) + mean over negatives of l(x, 0)
-//                l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))       d = (sigmoid(x) - t) / pairs
-//   bce          loss = mean of l(x, t), all of one target t
-//   bce_backward d = (sigmoid(x) - t) scale / count
-//   squares      partials[p] = sum over piece p of SQUARES_PIECE values of v^2
-//   bound_norm   bound = [norm, factor]     norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
-//                                           the norm or the loss is not finite: adam_bounded then leaves all as it is
+//   link_loss       loss = mean over positives of l(x, 1) + mean over negatives of l(x, 0)
+//                   l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))       d = (sigmoid(x) - t) / pairs
+//   bce             loss = mean of l(x, t), all of one target t
+//   bce_backward    d = (sigmoid(x) - t) scale / count
+//   squares_of_all  partials[p] = sum over piece p of SQUARES_PIECE values of g^2, of the gradients of the tensors of a
+//                   table, one behind the other
+//   bound_norm      bound = [norm, factor]    norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
+//                   the norm or the loss is not finite: Adam then leaves all as it is
 //
 // link_loss: logits and d f32 [2 pairs], positives first; loss f32 [1]. bce, bce_backward: logits and d f32 [count],
-// loss and scale f32 [1], scale being the gradient of the loss. squares: values f32 [count]; partials f64,
+// loss and scale f32 [1], scale being the gradient of the loss. squares_of_all: partials f64, of each tensor
 // count / SQUARES_PIECE rounded up. bound_norm: bound f32 [2]; loss f32 [1]. Everything is computed in 64 bits, as by
 // the processor, and stays on the card: the host reads norm and loss when it likes to.
 //
 // Launch: blocks of 256 threads, exactly. link_loss, bce and bound_norm: one block does it all, since there are some
 // thousand logits and some hundred partial sums; bound by the latency of exp and ln in 64 bits, 2 pairs / 256 times one
-// after the other. bce_backward: a thread to a logit, any grid. squares: a block to a piece, any grid; 4 bytes read per
-// value, bound by memory.
+// after the other. bce_backward: a thread to a logit, any grid. squares_of_all: a block to a piece, any grid; 4 bytes
+// read per value, bound by memory.
 //
 // Additions run in an order that follows from the sizes alone: the same result at every launch.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: bce 32/32, bce_backward 27/30, bound_norm 26/26, link_loss 40/40, squares
-// 28/24. No spills.
+// Registers by NVRTC 13.0, sm_80/sm_90: bce 32/32, bce_backward 27/30, bound_norm 26/26, link_loss 40/40,
+// squares_of_all 28/24. No spills.
 // Not verified on a GPU.
 #include "sums.cuh"
+#include "tensors.cuh"
 
 // Values that a block squares and sums.
 #define SQUARES_PIECE 4096u
@@ -79,13 +81,14 @@ extern "C" __global__ void __launch_bounds__(256) bce_backward(const float* logi
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) squares(const float* values, u64 count, double* partials) {
-    u64 pieces = (count + SQUARES_PIECE - 1) / SQUARES_PIECE;
+extern "C" __global__ void __launch_bounds__(256) squares_of_all(const AdamTensor* tensors, u32 count, u64 pieces,
+                                                                 double* partials) {
     for (u64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-        u64 end = min64(count, (piece + 1) * SQUARES_PIECE);
+        const AdamTensor& tensor = tensor_of(tensors, count, piece);
+        u64 begin = (piece - tensor.before) * SQUARES_PIECE, end = min64(tensor.count, begin + SQUARES_PIECE);
         double sum = 0.0;
-        for (u64 i = piece * SQUARES_PIECE + threadIdx.x; i < end; i += SUM_THREADS) {
-            sum += (double)values[i] * (double)values[i];
+        for (u64 i = begin + threadIdx.x; i < end; i += SUM_THREADS) {
+            sum += (double)tensor.gradient[i] * (double)tensor.gradient[i];
         }
         sum = block_sum(sum);
         if (threadIdx.x == 0) {

@@ -2,8 +2,9 @@
 //! straddles two cache lines.
 //!
 //! Host memory is a vector of 64-byte lines seen through `bytemuck`, so no unsafe code is needed and every
-//! byte is always initialised. Memory of a card is lent by its [`CudaWork`](super::cuda::CudaWork). A buffer may be longer inside than it shows ([`DeviceBuffer::capacity`]):
-//! pools shrink and grow the visible part without touching memory. Knows nothing of shapes.
+//! byte is always initialised. Memory of a card is lent by its [`CudaWork`](super::cuda::CudaWork). A buffer may be
+//! longer inside than it shows ([`DeviceBuffer::capacity`]): pools shrink and grow the visible part without touching
+//! memory. Knows nothing of shapes.
 
 use bytemuck::{Pod, Zeroable};
 

@@ -1,13 +1,28 @@
-//! What becomes of the loop when the card that trains fails. Memory and messages are the processor's all along, and the
-//! served weights too, so nothing that was acknowledged or shown is lost: training goes on from the served weights, with
-//! an optimizer without history. What the candidate had learned beyond them is.
+//! What becomes of the loop when the card that trains fails. Memory and messages are the processor's all along, and
+//! the served weights too, so nothing that was acknowledged or shown is lost: training goes on from the served weights,
+//! with an optimizer without history. What the candidate had learned beyond them is lost.
 
-use super::Learner;
+use super::{LearnBatch, Learner, LearnerError};
 use crate::device::Device;
 use crate::model::Weights;
 use crate::train::{TrainError, Trainer};
 
 impl Learner {
+    /// Learns `batch`; where a card fails at it, again on the processor.
+    ///
+    /// # Errors
+    /// When the log or what the batch needs cannot be read, or the trainer cannot go on.
+    pub(super) fn learn_anywhere(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
+        let threads = self.threads.clone();
+        match threads.install(|| self.learn(batch)) {
+            Err(LearnerError::Train(error @ TrainError::Card(_))) => {
+                self.leave_card(error)?;
+                threads.install(|| self.learn(batch))
+            }
+            done => done,
+        }
+    }
+
     /// Does `work`, and does it again on the processor if a card fails at it.
     ///
     /// # Errors

@@ -169,9 +169,10 @@ impl Learner {
         let kept = learner.feed.clock().kept();
         learner.shared.progress.set_kept(kept);
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
-        learner.publish_rows(kept.since, &(0..known).map(NodeId).collect::<Vec<_>>())?;
+        let nodes: Vec<NodeId> = (0..known).map(NodeId).collect();
+        learner.on_card(|learner| learner.publish_rows(kept.since, &nodes))?;
         learner.publish_pairs();
-        learner.publish_weights()?;
+        learner.on_card(Self::publish_weights)?;
         learner.shared.progress.set_learned(position);
         let (bytes, version) = (learner.bytes(), learner.version);
         let kept = learner.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
@@ -243,15 +244,12 @@ impl Learner {
                 self.fetch(&mut batch, IDLE)?;
             }
             if batch.end > self.learned {
-                let threads = self.threads.clone();
-                match threads.install(|| self.learn(&batch)) {
+                match self.learn_anywhere(&batch) {
                     Err(LearnerError::Train(error @ TrainError::Storage(_))) => {
                         self.shared.metrics.train.storage_failures.inc();
                         tracing::error!(%error, position = batch.first.0, "the batch waits for its storage");
                         std::thread::sleep(STORAGE_RETRY);
                     }
-                    // The same batch again, on the processor.
-                    Err(LearnerError::Train(error @ TrainError::Card(_))) => self.leave_card(error)?,
                     done => done?,
                 }
             }

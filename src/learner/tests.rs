@@ -16,6 +16,7 @@ use crate::serving::{NodeEmbedding, NodeStates, Progress, QueryEngine, UnknownKe
 use crate::train::replay::ReplayOptions;
 use crate::train::{Negatives, Positives, TrainerOptions};
 
+mod card;
 mod gate;
 mod replay;
 mod walk;
@@ -157,7 +158,9 @@ impl Rig {
     }
 
     fn learner_from(&self, from: Learned, options: LearnerOptions, decision: DecisionRecorder) -> Learner {
-        let record = Recorders { checkpoint: Box::new(|_, _| ()), decision, device_lost: Box::new(|_| ()) };
+        let metrics = self.shared.metrics.clone();
+        let device_lost = Box::new(move |_: &str| metrics.device.degraded.set(1));
+        let record = Recorders { checkpoint: Box::new(|_, _| ()), decision, device_lost };
         let (log, proceed) = (self.log.readers(), |_| ControlFlow::Continue(()));
         Learner::new(from, log, self.shared.clone(), options, record, proceed).unwrap().unwrap()
     }
@@ -188,7 +191,7 @@ impl Learner {
         let mut batch = LearnBatch::default();
         while self.feed.position() < self.shared.progress.indexed() {
             self.feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO).unwrap();
-            self.learn(&batch).unwrap();
+            self.learn_anywhere(&batch).unwrap();
             batches.push(batch.clone());
         }
         batches

@@ -34,6 +34,7 @@ mod limit;
 mod link;
 mod mailbox;
 mod memory;
+mod mirror;
 mod needs;
 mod neighborhood;
 mod on_card;

@@ -5,7 +5,7 @@ use super::builder::ModelError;
 use super::tgn::{Aggregator, Embedding};
 use super::{ModelOptions, TgnOptions};
 use crate::device::Device;
-use crate::device::cuda::layers::{AttentionSizes, mixing_fits};
+use crate::device::cuda::layers::{AttentionSizes, MIXING_MAX};
 
 /// Attention of seeds over slots, with rows of these many columns of nodes, edges and times.
 fn attends(heads: usize, slots: usize, columns: [usize; 3]) -> Result<(), String> {
@@ -27,7 +27,10 @@ impl ModelOptions {
                 let typed = tgat.embedding_dim + tgat.edge_types.width;
                 attends(tgat.heads, tgat.fanout, [typed, edge, tgat.time_dim])
             }
-            (_, Self::GraphMixer(mixer)) => mixing_fits(mixer.fanout, (mixer.fanout / 2).max(1)),
+            (_, Self::GraphMixer(mixer)) if mixer.fanout > MIXING_MAX => {
+                Err(format!("{} slots are mixed, and {MIXING_MAX} are the most", mixer.fanout))
+            }
+            (_, Self::GraphMixer(_)) => Ok(()),
             _ => Err("some of its operations have no kernels".to_owned()),
         };
         refused.map_err(|why| ModelError::Device { model: self.name(), device: device.to_string(), why })

@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 
 use thiserror::Error;
 
+use super::mirror::NodeMirror;
 use super::rows::NodeRows;
 use super::walk::WalkState;
 use super::{Mailbox, Needs, NodeMemory, tables};
@@ -41,6 +42,8 @@ pub struct TgnState {
     pub origin: Option<EventTime>,
     /// Walks, in a model that scores pairs by them.
     pub walks: Option<WalkState>,
+    /// Rows of memory and messages on the card that trains, if one does.
+    pub(crate) mirror: NodeMirror,
 }
 
 /// A stored state that cannot be used.
@@ -84,6 +87,7 @@ impl TgnState {
             mailbox: Mailbox::new(needs.mail_dim),
             origin: None,
             walks: needs.walks.as_ref().map(WalkState::new),
+            mirror: NodeMirror::default(),
         }
     }
 
@@ -91,6 +95,7 @@ impl TgnState {
     pub fn reset(&mut self) {
         self.memory.reset();
         self.mailbox.reset();
+        self.mirror.clear();
         self.origin = None;
         if let Some(walks) = &mut self.walks {
             walks.reset();
@@ -109,7 +114,9 @@ impl TgnState {
         }
         let mut gone = nodes.to_vec();
         gone.sort_unstable();
-        self.mailbox.forget_from(&gone)
+        let lost = self.mailbox.forget_from(&gone);
+        self.mirror.is_stale(gone.into_iter().chain(lost.iter().copied()));
+        lost
     }
 
     /// One more than the highest node that is known. A node of the latest batch alone has a message and no
@@ -117,6 +124,12 @@ impl TgnState {
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.memory.len().max(self.mailbox.len())
+    }
+
+    /// Nodes whose rows the card that trains has room for; 0 without one.
+    #[must_use]
+    pub fn mirrored(&self) -> usize {
+        self.mirror.rows()
     }
 
     /// `time - tau` of `node`: what the time encoding of its raw message sees.
@@ -199,7 +212,8 @@ impl TgnState {
             .and_then(|mailbox| mailbox.with_parts(parts))
             .ok_or(StateError::Lengths { table: "mailbox" })?;
         let walks = needs.walks.map(|options| WalkState::read(&options, input)).transpose()?;
-        Ok(Self { memory, mailbox, origin: origin.first().copied(), walks })
+        let (origin, mirror) = (origin.first().copied(), NodeMirror::default());
+        Ok(Self { memory, mailbox, origin, walks, mirror })
     }
 }
 

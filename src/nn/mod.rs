@@ -3,9 +3,10 @@
 //!
 //! Every operation is coarse (a linear layer, a GRU cell, a whole attention layer), has its forward beside its
 //! backward, and dispatches on the device in one place: `ops` records, saves and dispatches, `cpu` computes on
-//! slices, `cuda` asks a card for kernels. Shapes are two-dimensional, row-major f32. A shape that does not fit is a bug of the caller and
-//! panics with both shapes; outside data reaches this floor only through [`Parameters::from_bytes`], which
-//! returns errors.
+//! slices, `cuda` asks a card for kernels. Shapes are two-dimensional, row-major f32. A shape that does not fit is a
+//! bug of the caller and panics with both shapes; outside data reaches this floor only through
+//! [`Parameters::from_bytes`], which returns errors. What fails on a card is kept by its device until it is asked for
+//! ([`Device::check`](crate::device::Device::check)).
 //!
 //! Results are bit-identical at any number of threads: work is cut at fixed places and sums are added in a
 //! fixed order. Buffers come from a [`TapePool`] and go back to it, so that a steady step allocates nothing big.
@@ -22,6 +23,7 @@ mod ops;
 mod parameters;
 mod pool;
 mod storage;
+mod table;
 mod tape;
 mod tensor;
 

@@ -22,13 +22,14 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// The tensor in memory of the processor; zeros after a fault of a card. Waits for it.
+    /// The tensor in memory of the processor, zeros after a fault of a card, and the one on the card, if it is on one.
+    /// Waits for it.
     #[must_use]
-    pub fn wait(self) -> Tensor {
+    pub fn wait(self) -> (Tensor, Option<Tensor>) {
         let (rows, cols) = self.tensor.shape();
         match self.coming {
-            None => self.tensor,
-            Some(coming) => Tensor::from_vec(&Device::Cpu, rows, cols, coming.wait()),
+            None => (self.tensor, None),
+            Some(coming) => (Tensor::from_vec(&Device::Cpu, rows, cols, coming.wait()), Some(self.tensor)),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! [`Placed`]: published weights where a trainer computes. Publishing and judging read versions that are not trained any
-//! more; on a card each of them is copied there once.
+//! [`Placed`]: published weights where a trainer computes. Publishing and judging read versions that are not trained
+//! any more; on a card each of them is copied there once.
 
 use std::sync::Arc;
 

@@ -122,10 +122,15 @@ impl Trainer {
         let memory_dim = self.state.memory.dimension();
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let row = |i: usize| &fresh[i * memory_dim..][..memory_dim];
-        let mut tape = Tape::pooled(&Device::Cpu, &self.model.parameters, Mode::Inference, pool);
         let (events, touched, rows) = (batch.positives(), &batch.touched, batch.rows.next_mails());
+        let written = written(&self.device, &self.state, batch, row);
+        let mut tape = Tape::pooled(&Device::Cpu, &self.model.parameters, Mode::Inference, pool);
         report.refused_rows = self.model.remember(&mut tape, &mut self.state, &events, touched, row, rows);
         drop(tape);
+        if let Some((written, others)) = written {
+            self.state.mirror.follow(touched, &written, self.fresh_on_card.as_ref(), &others);
+        }
+        self.fresh_on_card = None;
         report.phases.memory += lap(&mut clock);
         match learned {
             Ok(()) => Ok(report),
@@ -155,13 +160,14 @@ impl Trainer {
         let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
         let (device, phases) = (self.device.clone(), &mut report.phases);
+        self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
         let mut ask = || self.ask(batch, phases, dropout);
         // Steps that learn are all of one shape.
         let Wanted { loss, logits, fresh, asked } = if learn { device.record(ask) } else { ask() };
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
         let (fresh, asked) = (fresh.map(Tensor::fetch), asked.fetch());
         let _ = lap(&mut clock);
-        let [loss, logits] = [loss, logits].map(Fetched::wait);
+        let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
         let n = batch.positives().src.len();
         report.loss = loss.data().first().copied().unwrap_or_default();
         report.positive.extend_from_slice(&logits.data()[..n]);
@@ -169,9 +175,10 @@ impl Trainer {
         let learned = self.learned(asked, report.loss);
         let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
         kept.clear();
-        let rows = fresh.map(Fetched::wait);
+        let (rows, on_card) = fresh.map(Fetched::wait).unzip();
         kept.extend_from_slice(rows.as_ref().map_or(&[], Tensor::data));
         [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
+        self.fresh_on_card = on_card.flatten();
         device.check()?;
         report.phases.settle = lap(&mut clock);
         Ok(learned)
@@ -249,14 +256,45 @@ impl Trainer {
         if self.state.memory.dimension() == 0 {
             return Ok(());
         }
+        self.state.mirror.bring_up_to_date(&self.device, &self.state.memory, &self.state.mailbox);
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let mails = batch.rows.mails();
         let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), mails);
+        let rows = tape.take_value(rows).fetch();
+        drop(tape);
+        let (rows, on_card) = rows.wait();
         fresh.clear();
-        fresh.extend_from_slice(&tape.read(rows));
+        fresh.extend_from_slice(rows.data());
+        pool.give(rows);
+        self.fresh_on_card = on_card;
         Ok(self.device.check()?)
     }
+}
+
+/// The places among the touched nodes whose memory a step writes, given the rows, and the other end of each one's last
+/// event; nothing on the processor, which needs neither.
+fn written<'r>(
+    device: &Device,
+    state: &TgnState,
+    batch: &PreparedBatch,
+    fresh: impl Fn(usize) -> &'r [f32],
+) -> Option<(Vec<u32>, Vec<NodeId>)> {
+    if *device == Device::Cpu || state.memory.dimension() == 0 {
+        return None;
+    }
+    let (touched, events) = (batch.touched(), batch.positives());
+    let writes = |(place, &node): (usize, &NodeId)| {
+        let row = || fresh(place).iter().all(|value| value.is_finite());
+        // Places are counted in 32 bits.
+        (state.mailbox.is_pending(node) && row()).then_some(place as u32)
+    };
+    let written = touched.iter().enumerate().filter_map(writes).collect();
+    let other = |(&node, &last): (&NodeId, &u32)| {
+        let event = last as usize;
+        if events.src[event] == node { events.dst[event] } else { events.src[event] }
+    };
+    Some((written, touched.iter().zip(batch.touched.last_events()).map(other).collect()))
 }
 
 /// What a step is asked for, where the model computes.

@@ -29,7 +29,7 @@ use crate::model::{
     GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, Neighborhood, TgnOptions,
     TgnState, Weights,
 };
-use crate::nn::{Adam, AdamOptions, Gradients, TapePool};
+use crate::nn::{Adam, AdamOptions, Gradients, TapePool, Tensor};
 
 /// What a step reads besides the trainer.
 #[derive(Clone, Copy)]
@@ -199,6 +199,8 @@ pub struct Trainer {
     pub(super) gradients: Gradients,
     /// For steps that prepare their batch themselves.
     pub(super) batch: PreparedBatch,
+    /// Fresh memory of the touched nodes where the card left it, between a step's scores and what it remembers.
+    pub(super) fresh_on_card: Option<Tensor>,
     /// Published weights on the card, if one computes.
     pub(super) placed: Placed,
     /// Locked only so that scoring without a state change can take `&self`.
@@ -239,7 +241,8 @@ impl Trainer {
         let gradients = Gradients::new(device, &model.parameters);
         let (batch, placed, scratch) = (PreparedBatch::default(), Placed::default(), Mutex::default());
         let device = device.clone();
-        Self { options, device, model, adam, state, steps, gradients, batch, placed, scratch }
+        let fresh_on_card = None;
+        Self { options, device, model, adam, state, steps, gradients, batch, fresh_on_card, placed, scratch }
     }
 
     /// What the trainer is made of.

@@ -12,7 +12,7 @@ mod joined;
 mod layers;
 mod learning;
 mod linear;
-mod memory;
+mod mixing;
 mod played;
 mod reduce;
 mod rows;

@@ -16,7 +16,8 @@
 //!   step;
 //! - allocations in the order of the stream, since such memory is the graph's own. A buffer that is made meanwhile is
 //!   asked of the other stream and waited for, which is slow: a step should have its buffers already;
-//! - the end of an [`Arena`](super::Arena), which waits for the card: the driver may then give the recording up;
+//! - the end of an [`Arena`](super::Arena), in any thread, which waits for the whole card: the driver may then give the
+//!   recording up, and the memory is lost;
 //! - anything that another thread asks of the stream: it would be recorded with the rest.
 //!
 //! A buffer that is dropped meanwhile goes back when the graph was launched, so within the step its memory serves

@@ -66,7 +66,7 @@ pub const SOURCES: &[Source] = texts! {
     "layer_norm.cu" => layers::LAYER_NORM,
     "linear.cu" => layers::LINEAR,
     "loss.cu" => layers::LOSS,
-    "memory.cu" => layers::MEMORY,
+    "mixing.cu" => layers::MIXING,
     "pieces.cu" => layers::PIECES,
     "reduce.cu" => layers::REDUCE,
     "row_cache.cu" => row_cache::ENTRIES,
@@ -85,7 +85,6 @@ pub const HEADERS: &[(&str, &str)] = headers! {
     "linear.cuh",
     "mask.cuh",
     "math.cuh",
-    "memory.cuh",
     "pieces.cuh",
     "portable.cuh",
     "rng.cuh",
@@ -94,6 +93,7 @@ pub const HEADERS: &[(&str, &str)] = headers! {
     "sample.cuh",
     "sums.cuh",
     "team.cuh",
+    "tensors.cuh",
 };
 
 /// What kernels are compiled for on a card of this compute capability.

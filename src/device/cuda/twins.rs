@@ -35,7 +35,7 @@ kinds! {
     'i': i64;
     'f': f32;
     'p': Address;
-    's': NodeBlocks, RowPart;
+    's': NodeBlocks, RowPart, Mask;
 }
 
 impl<T: Field, const N: usize> Field for [T; N] {
@@ -79,8 +79,8 @@ macro_rules! twins {
 mod layers;
 
 pub use layers::{
-    AdamStep, AttentionShape, Events, MailFeatures, Mask, NodeTable, Product, RowPart, RowParts, RowUsers,
-    SlotColumns, SlotSource,
+    AdamStep, AdamTensor, AttentionShape, Mask, Mixing, Product, RowPart, RowParts, RowUsers, SlotColumns,
+    SlotSource,
 };
 
 /// All twins.
@@ -275,6 +275,14 @@ constants! {
     ROW_PARTS = 4;
     /// Values that are squared and summed together.
     SQUARES_PIECE = 4096;
+    /// Weights that a block moves together.
+    ADAM_PIECE = 1024;
+    /// Columns of seeds whose gradients of `mixing.cu` are summed before sums are.
+    MIXING_PIECE = 512;
+    /// Threads of a block of its forward.
+    MIXING_THREADS = 128;
+    /// Threads of a block of its backward.
+    MIXING_TILE = 64;
     /// Ids that a block of `row_cache.cu` looks up together.
     ROW_CACHE_TILE = 256;
 }

@@ -1,9 +1,9 @@
 //! [`CudaWork`]: a card on which a run of operations computes, one after the other in its stream `compute`, without
 //! waiting for any; what [`Device::Cuda`](crate::device::Device::Cuda) holds.
 //!
-//! **Memory.** [`CudaWork::lend`] gives [`Lent`] memory, which comes back when it is dropped and is lent again, in sizes
-//! that a later step may ask for: a steady step asks the driver for nothing. What comes back may still be read by work
-//! that was asked for before; what is asked for next comes after it in the same stream.
+//! **Memory.** [`CudaWork::lend`] gives [`Lent`] memory, which comes back when it is dropped and is lent again, in
+//! sizes that a later step may ask for: a steady step asks the driver for nothing. What comes back may still be read by
+//! work that was asked for before; what is asked for next comes after it in the same stream.
 //!
 //! **Faults.** An operation of a tape has no way to fail. The first thing that goes wrong is kept, everything that is
 //! asked for after it is left out, and who asked for the run finds it by [`CudaWork::check`]. Until then numbers mean
@@ -85,8 +85,8 @@ impl CudaWork {
         }
     }
 
-    /// Does what asks for a whole step, which is recorded as a graph where the card does that; then `step` may be called
-    /// twice, the second time because nothing came of the first. It must not read anything that it asked for.
+    /// Does what asks for a whole step, which is recorded as a graph where the card does that; then `step` may be
+    /// called twice, the second time because nothing came of the first. It must not read what it asked for.
     pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
         if let Some(staging) = &mut *self.staging.lock() {
             staging.start_over();

@@ -22,11 +22,14 @@ impl Tgn {
         nodes: &[NodeId],
         mails: MailRows<'_>,
     ) -> Var {
-        let memory_dim = self.options.memory_dim;
-        let mut rows = tape.take(nodes.len(), memory_dim);
-        for (node, row) in nodes.iter().zip(rows.data_mut().chunks_exact_mut(memory_dim)) {
-            state.memory.row_into(*node, row);
-        }
+        let ids: Vec<u32> = nodes.iter().map(|node| node.0).collect();
+        let rows = state.mirror.memory(tape.device(), &ids).unwrap_or_else(|| {
+            let mut rows = tape.take(nodes.len(), self.options.memory_dim);
+            for (i, &node) in nodes.iter().enumerate() {
+                state.memory.row_into(node, rows.row_mut(i));
+            }
+            rows
+        });
         let is_pending = |slot: &u32| state.mailbox.is_pending(nodes[*slot as usize]);
         // Slots fit 32 bits: the nodes are distinct.
         let pending: Vec<u32> = (0..nodes.len() as u32).filter(is_pending).collect();
@@ -56,22 +59,25 @@ impl Tgn {
         if self.options.aggregator == Aggregator::Mean {
             return self.mean_messages(tape, own, state, nodes, pending);
         }
-        let memory_dim = self.options.memory_dim;
-        let (mut others, mut deltas) = (tape.take(pending.len(), memory_dim), Vec::new());
+        let ids: Vec<u32> = pending.iter().map(|&slot| nodes[slot as usize].0).collect();
+        let mirrored = state.mirror.mails(tape.device(), &ids);
+        let host_rows = if mirrored.is_none() { pending.len() } else { 0 };
+        let (mut others, mut deltas) = (tape.take(host_rows, self.options.memory_dim), Vec::new());
         let (mut features, mut kinds) = (tape.take(pending.len(), self.options.edge_feature_dim), Vec::new());
-        for (i, (slot, row)) in pending.iter().zip(others.data_mut().chunks_exact_mut(memory_dim)).enumerate()
-        {
+        for (i, slot) in pending.iter().enumerate() {
             let node = nodes[*slot as usize];
             let Some(message) = state.mailbox.pending(node) else { continue };
             let Some((kind, values)) = mails.of(*slot as usize) else {
                 panic!("the rows that were gathered lack the pending message of node {}", node.0)
             };
-            row.copy_from_slice(message.mail);
+            if mirrored.is_none() {
+                others.row_mut(i).copy_from_slice(message.mail);
+            }
             features.row_mut(i).copy_from_slice(values);
             kinds.push(kind);
             deltas.push(state.since_update(node, message.time));
         }
-        let (others, features) = (tape.constant(others), tape.constant(features));
+        let (others, features) = (tape.constant(mirrored.unwrap_or(others)), tape.constant(features));
         let since = tape.time_encoding(&deltas, &self.time);
         let Some(types) = self.types else { return tape.concat(&[own, others, features, since]) };
         let types = tape.param(types);

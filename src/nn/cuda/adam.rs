@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::device::cuda::layers::{adam_bounded, bound_norm, squares, squares_pieces};
+use crate::device::cuda::layers::{Moved, adam_bounded_all, bound_norm, squares_of_all, squares_pieces};
 use crate::device::cuda::twins::AdamStep;
-use crate::device::cuda::{CudaWork, Lent};
+use crate::device::cuda::{CudaError, CudaWork, Lent};
 use crate::nn::Tensor;
 
 /// Asks for a step by `gradients`, whose norm counts as `most` at most. Gives their norm and the factor they were taken
@@ -20,18 +20,17 @@ pub fn step(
     let pieces = gradients.iter().map(|gradient| squares_pieces(gradient.data_len())).sum();
     let (mut partials, mut bound) = (work.lend::<f64>(pieces), work.lend::<f32>(2));
     work.run(|place| {
-        let mut at = 0;
-        for gradient in gradients {
-            squares(place, gradient.on_card()?, (partials.get_mut()?, at))?;
-            at += squares_pieces(gradient.data_len());
-        }
+        let given = gradients.iter().map(|gradient| Ok((gradient.on_card()?, gradient.data_len())));
+        let given = given.collect::<Result<Vec<_>, CudaError>>()?;
+        squares_of_all(work, &given, partials.get_mut()?)?;
         bound_norm(place, partials.get()?, most, loss.on_card()?, bound.get_mut()?)?;
         let moments = first.iter_mut().zip(second);
-        for ((w, g), (m, v)) in weights.iter_mut().zip(gradients).zip(moments) {
-            let moments = (m.on_card_mut()?, v.on_card_mut()?);
-            adam_bounded(place, step, w.on_card_mut()?, moments, g.on_card()?, bound.get()?)?;
+        let mut moved = Vec::with_capacity(given.len());
+        for ((w, (gradient, count)), (m, v)) in weights.iter_mut().zip(given).zip(moments) {
+            let (weights, first, second) = (w.on_card_mut()?, m.on_card_mut()?, v.on_card_mut()?);
+            moved.push(Moved { weights, first, second, gradient, count });
         }
-        Ok(())
+        adam_bounded_all(work, step, &mut moved, bound.get()?)
     });
     bound
 }

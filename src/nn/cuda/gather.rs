@@ -40,8 +40,7 @@ pub fn copy(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
     work.run(|_| y.on_card_mut()?.copy_front_from(x.on_card()?, len));
 }
 
-/// Row r of `y` becomes the sum of the rows i of `x` with `index[i] = r`, or has it added. The rows of `x` may be longer
-/// than those of `y`: their first columns count.
+/// Row r of `y` becomes the sum of the rows i of `x` with `index[i] = r`, or has it added.
 pub fn scatter_add(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32], fresh: bool) {
     let users = Users::new(work, index, y.rows());
     let columns = y.cols();

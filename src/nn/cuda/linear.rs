@@ -74,7 +74,7 @@ impl<'a> Sums<'a> {
         Self { work, partials, pieces, count }
     }
 
-    /// Of a weight that met the rows of `x`, given the gradient `d` of the result; `at` is where it stands in the whole.
+    /// Of a weight that met the rows of `x`, given the gradient `d` of the result; `at` is where it stands.
     pub fn of(&mut self, d: &Tensor, x: &Tensor, at: Layout) {
         let sizes = LinearSizes::new([d.rows(), x.cols(), d.cols()]);
         let work = self.work;

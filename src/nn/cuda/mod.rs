@@ -1,8 +1,9 @@
 //! The operations on tensors on a card, backward beside forward: which kernels an operation asks for, and in which
 //! order. The formulas are those of `ops` and stand there.
 //!
-//! Nothing here waits, and nothing fails: a fault is kept by the card's [`CudaWork`], which leaves out what is asked for
-//! after it. Lists of rows and time differences come from the processor and are uploaded where they are read.
+//! Nothing here waits, and nothing fails: a fault is kept by the card's [`CudaWork`](crate::device::cuda::CudaWork),
+//! which leaves out what is asked for after it. Lists of rows and time differences come from the processor and are
+//! uploaded where they are read.
 //!
 //! Not verified on a GPU; compared with `cpu` on a card that the processor plays.
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::rows_of;
 use super::time::Waves;
 use crate::device::Device;
-use crate::device::cuda::CudaWork;
-use crate::device::cuda::layers::{self, SlotTimes, reduce_slots, spread_slots};
+use crate::device::cuda::layers::{
+    self, SlotMixer, SlotTimes, mixing_backward, mixing_forward, reduce_slots, spread_slots, sum_pieces,
+};
 use crate::device::cuda::twins::Mask;
+use crate::device::cuda::{CudaError, CudaWork};
 use crate::nn::Tensor;
 
 /// What a mixing is told beside rows and weights.
@@ -36,18 +38,58 @@ pub fn reduce_backward(work: &Arc<CudaWork>, dx: &mut Tensor, d: &Tensor, counts
         spread_slots(place, (filled.get()?, groups, slots), d.on_card()?, columns, mean, dx.on_card_mut()?)
     });
 }
-pub fn mix(work: &Arc<CudaWork>, _y: &mut Tensor, _x: &Tensor, _w: [&Tensor; 6], _m: Mixing) {
-    work.refuse("wip")
+
+impl Mixing {
+    /// The block over rows of `columns` values, and how many seeds have so many rows.
+    fn of<'a>(
+        self,
+        [gamma, beta, w_a, b_a, w_b, b_b]: [&'a Tensor; 6],
+        (rows, columns): (usize, usize),
+    ) -> Result<(SlotMixer<'a>, usize), CudaError> {
+        let (hidden, slots) = w_a.shape();
+        let mixer = SlotMixer {
+            slots,
+            hidden,
+            columns,
+            gamma: gamma.on_card()?,
+            beta: beta.on_card()?,
+            w_a: w_a.on_card()?,
+            b_a: b_a.on_card()?,
+            w_b: w_b.on_card()?,
+            b_b: b_b.on_card()?,
+            eps: self.eps,
+            masks: self.masks,
+        };
+        Ok((mixer, rows.checked_div(slots).unwrap_or(0)))
+    }
 }
+
+/// The slots of each seed mixed.
+pub fn mix(work: &CudaWork, y: &mut Tensor, x: &Tensor, weights: [&Tensor; 6], mixing: Mixing) {
+    work.run(|place| {
+        let (mixer, seeds) = mixing.of(weights, x.shape())?;
+        mixing_forward(place, &mixer, seeds, x.on_card()?, y.on_card_mut()?)
+    });
+}
+
+/// The gradient of `x` in the place of that of the result, and sums of those of the weights, one behind the other.
 pub fn mix_backward(
     work: &Arc<CudaWork>,
-    _d: &mut Tensor,
-    _x: &Tensor,
-    _w: [&Tensor; 6],
-    _m: Mixing,
+    d: &mut Tensor,
+    x: &Tensor,
+    weights: [&Tensor; 6],
+    mixing: Mixing,
 ) -> Tensor {
-    work.refuse("wip");
-    Tensor::default()
+    let values = weights.iter().map(|weight| weight.data_len()).sum();
+    let mut sums = Tensor::room(&Device::Cuda(work.clone()), 1, values);
+    work.run(|place| {
+        let (mixer, seeds) = mixing.of(weights, x.shape())?;
+        let pieces = mixer.pieces(seeds);
+        let mut partials = work.lend(pieces * values);
+        mixing_backward(place, &mixer, seeds, x.on_card()?, d.on_card_mut()?, partials.get_mut()?)?;
+        sum_pieces(place, [pieces, values], partials.get()?, sums.on_card_mut()?, true)
+    });
+    sums
 }
 
 /// Node row, edge row and encoded time difference of each slot side by side, zeros in empty ones.

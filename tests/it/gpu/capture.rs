@@ -46,7 +46,8 @@ impl Learned {
         staging.upload(&gradient, &mut self.gradient)?;
         staging.upload(&list, &mut self.list)?;
         let mut sums = CudaBuffer::zeros(on.0, on.0.compute(), ROWS * WIDTH, "a test")?;
-        let count = ROWS - number;
+        let fewer = number / 2;
+        let count = ROWS - fewer;
         let layout = Layout::dense(WIDTH);
         let part = Part { table: (&self.gradient, layout), shape: [ROWS, WIDTH], list: Some(&self.list) };
         add_rows(on.place(), part, count, Put::ADD, (&mut sums, layout))?;
@@ -62,7 +63,7 @@ impl Learned {
             shrink: 1.0,
         };
         adam(on.place(), step, &mut self.weights, (&mut self.first, &mut self.second), &sums)?;
-        staging.download(&self.weights, ROWS * WIDTH - number)
+        staging.download(&self.weights, ROWS * WIDTH - fewer)
     }
 }
 
@@ -92,18 +93,22 @@ fn recorded_steps_do_what_they_do_directly() {
     }
     for (i, (recorded, direct)) in results.iter().enumerate() {
         let (recorded, direct) = (recorded.read(&mut staging).unwrap(), direct.read(&mut staging).unwrap());
-        assert_eq!(recorded.len(), ROWS * WIDTH - i - 1);
+        assert_eq!(recorded.len(), ROWS * WIDTH - i.div_ceil(2));
         assert!(recorded.iter().any(|value| *value != 0.0));
         assert_eq!(bits(&recorded), bits(&direct), "step {i}");
     }
     let all = |learned: &Learned| bits(&learned.weights.copy_to_host().unwrap());
     assert_eq!(all(&recorded), all(&direct));
     assert_eq!(cuda.memory().used, before, "what the steps made went back");
-    let expected = match real_card() {
-        Some(_) => RecorderCounts { launched: 5, updated: 2, built: 3, ..RecorderCounts::default() },
-        None => RecorderCounts { direct: 5, ..RecorderCounts::default() },
-    };
-    assert_eq!((recorder.counts(), recorder.complaint()), (expected, None));
+    let RecorderCounts { launched, updated, built, direct, failed, refused } = recorder.counts();
+    assert_eq!((launched + direct, updated + built, failed, refused), (5, launched, 0, 0));
+    assert_eq!(recorder.complaint(), None);
+    if is_real() {
+        // The second and the third differ by addresses and numbers only; another kernel is another shape.
+        assert!(updated >= 1 && built >= 3, "{recorder:?}");
+    } else {
+        assert_eq!(direct, 5);
+    }
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The loss, the bound of the gradients' norm and the bounded step of Adam on a card, as by the tape and the optimizer.
 
-use evergraph::device::cuda::CudaBuffer;
+use std::sync::Arc;
+
 use evergraph::device::cuda::layers::{
-    adam, adam_bounded, bce, bce_backward, bound_norm, link_loss, squares, squares_pieces,
+    Moved, adam_bounded_all, bce, bce_backward, bound_norm, link_loss, squares_of_all, squares_pieces,
 };
 use evergraph::device::cuda::twins::AdamStep;
+use evergraph::device::cuda::{Cuda, CudaBuffer, CudaWork};
 
 use super::layers::On;
 use super::{Draws, card};
@@ -86,40 +88,41 @@ fn the_cross_entropy_of_one_target_on_a_card_is_the_tapes() {
 }
 
 /// Norm and factor of some gradients, given the loss.
-fn bound(on: On<'_>, gradients: &[Vec<f32>], most: f32, loss: f32) -> CudaBuffer<f32> {
+fn bound(cuda: &Arc<Cuda>, gradients: &[Vec<f32>], most: f32, loss: f32) -> CudaBuffer<f32> {
+    let (on, work) = (On(cuda), CudaWork::new(cuda.clone()));
     let test = "a test";
     let (cuda, stream) = on.place();
     let pieces: usize = gradients.iter().map(|values| squares_pieces(values.len())).sum();
     let mut partials = CudaBuffer::from_slice(cuda, stream, &vec![f64::NAN; pieces], test).unwrap();
-    let mut first = 0;
-    for values in gradients {
-        squares(on.place(), &on.copy(values), (&mut partials, first)).unwrap();
-        first += squares_pieces(values.len());
-    }
+    let on_card: Vec<_> = gradients.iter().map(|values| (on.copy(values), values.len())).collect();
+    let given: Vec<_> = on_card.iter().map(|(values, count)| (values, *count)).collect();
+    squares_of_all(&work, &given, &mut partials).unwrap();
     let mut bound = on.room(2);
     bound_norm(on.place(), &partials, most, &on.copy(&[loss]), &mut bound).unwrap();
-    let error = squares(on.place(), &on.copy(&[1.0]), (&mut partials, pieces)).unwrap_err().to_string();
+    let more = [&given[..], &given[..1]].concat();
+    let error = squares_of_all(&work, &more, &mut partials).unwrap_err().to_string();
     assert!(error.contains("partial sums: "), "{error}");
+    let error = squares_of_all(&work, &[(given[0].0, given[0].1 + 1)], &mut partials).unwrap_err();
+    assert!(error.to_string().contains("a gradient: "), "{error}");
     bound
 }
 
 #[test]
 fn the_norm_of_gradients_is_bounded_on_a_card() {
     let cuda = card();
-    let on = On(&cuda);
     let mut draws = Draws::new(2);
     for sizes in [vec![1], vec![4_097, 3, 8_192], vec![20_000, 1, 300]] {
         let gradients: Vec<Vec<f32>> = sizes.iter().map(|size| draws.floats(*size, 1.0)).collect();
         let all = || gradients.iter().flatten().map(|value| f64::from(*value));
         let norm = all().map(|value| value * value).sum::<f64>().sqrt() as f32;
         for most in [norm / 4.0, norm * 2.0] {
-            let found = bound(on, &gradients, most, 0.7).copy_to_host().unwrap();
+            let found = bound(&cuda, &gradients, most, 0.7).copy_to_host().unwrap();
             near(found[0], norm, "the norm");
             near(found[1], (most / norm).min(1.0), "the factor");
         }
     }
     let factor =
-        |gradients: &[f32], loss| bound(on, &[gradients.to_vec()], 5.0, loss).copy_to_host().unwrap()[1];
+        |gradients: &[f32], loss| bound(&cuda, &[gradients.to_vec()], 5.0, loss).copy_to_host().unwrap()[1];
     assert_eq!(factor(&[1.0, 2.0], 1.0), 1.0);
     for (gradients, loss) in [
         ([1.0, f32::NAN], 1.0),
@@ -131,36 +134,65 @@ fn the_norm_of_gradients_is_bounded_on_a_card() {
     }
 }
 
+/// Weights and moments on a card, of tensors of so many values, and room behind each.
+fn tensors(on: On<'_>, sizes: &[usize], values: &[f32]) -> Vec<[CudaBuffer<f32>; 3]> {
+    let mut rest = values;
+    let mut of = |&size: &usize| {
+        let (own, more) = rest.split_at(size);
+        rest = more;
+        let long = |values: &[f32]| on.copy(&[values, &[f32::NAN; 3]].concat());
+        [long(own), long(&vec![0.0; size]), long(&vec![0.0; size])]
+    };
+    sizes.iter().map(&mut of).collect()
+}
+
 #[test]
-fn a_bounded_step_of_adam_is_that_of_bounded_gradients_and_none_where_they_are_not_finite() {
+fn all_tensors_are_moved_by_one_launch_bit_for_bit_and_by_none_where_gradients_are_not_finite() {
     let cuda = card();
     let on = On(&cuda);
-    let (start, given, steps, _) = moved_by_adam(700, 3);
-    let zeros = vec![0.0_f32; 700];
-    let mut one = [on.copy(&start), on.copy(&zeros), on.copy(&zeros)];
-    let mut other = [on.copy(&start), on.copy(&zeros), on.copy(&zeros)];
-    for (step, gradient) in steps.iter().zip(given.chunks(700)) {
-        let &[beta1, beta2, size, root, eps, shrink] = step;
-        let step = AdamStep { beta1, beta2, size, root, eps, shrink };
-        let factor = 0.3_f32;
-        let scaled: Vec<f32> = gradient.iter().map(|value| value * factor).collect();
-        let [weights, first, second] = &mut one;
-        adam(on.place(), step, weights, (&mut *first, &mut *second), &on.copy(&scaled)).unwrap();
-        let [weights, first, second] = &mut other;
-        let given = on.copy(gradient);
-        let bound = on.copy(&[9.0, factor]);
-        adam_bounded(on.place(), step, weights, (&mut *first, &mut *second), &given, &bound).unwrap();
-        // What follows changes nothing.
-        let (none, nothing) = (on.copy(&[f32::NAN; 700]), on.copy(&[f32::NAN, 0.0]));
-        let [weights, first, second] = &mut other;
-        adam_bounded(on.place(), step, weights, (&mut *first, &mut *second), &none, &nothing).unwrap();
-        let error =
-            adam_bounded(on.place(), step, weights, (&mut *first, &mut *second), &given, &on.copy(&[1.0]));
-        assert!(error.unwrap_err().to_string().contains("norm and factor: 1 values"));
-        let error = adam_bounded(on.place(), step, weights, (&mut *first, &mut *second), &bound, &bound);
-        assert!(error.unwrap_err().to_string().contains("the gradient: 2 values"));
+    let work = CudaWork::new(cuda.clone());
+    for sizes in [vec![1], vec![700, 1, 0, 5_000, 1_025, 0], vec![1_024, 1_023, 3_000, 2]] {
+        let all: usize = sizes.iter().sum();
+        let (start, given, steps, expected) = moved_by_adam(all, 3);
+        let mut moving = tensors(on, &sizes, &start);
+        let (bound, refused) = (on.copy(&[9.0, 0.5]), on.copy(&[f32::NAN, 0.0]));
+        for (step, gradient) in steps.iter().zip(given.chunks(all)) {
+            let &[beta1, beta2, size, root, eps, shrink] = step;
+            let step = AdamStep { beta1, beta2, size, root, eps, shrink };
+            // Twice what the bound makes of it.
+            let doubled: Vec<f32> = gradient.iter().map(|value| 2.0 * value).collect();
+            let mut gradients = tensors(on, &sizes, &doubled);
+            for bound in [&bound, &refused] {
+                let pairs = moving.iter_mut().zip(&gradients).zip(&sizes);
+                let mut moved: Vec<Moved<'_>> = pairs
+                    .map(|(([weights, first, second], [gradient, ..]), &count)| Moved {
+                        weights,
+                        first,
+                        second,
+                        gradient,
+                        count,
+                    })
+                    .collect();
+                adam_bounded_all(&work, step, &mut moved, bound).unwrap();
+                let error = adam_bounded_all(&work, step, &mut moved, &on.room(1)).unwrap_err();
+                assert!(error.to_string().contains("norm and factor: 1 values"), "{error}");
+                moved[0].count += 4;
+                let error = adam_bounded_all(&work, step, &mut moved, bound).unwrap_err();
+                assert!(error.to_string().contains("weights: "), "{error}");
+                // What follows is not learned from.
+                gradients = tensors(on, &sizes, &vec![f32::NAN; all]);
+            }
+        }
+        let mut rest = &expected[..];
+        for ([weights, first, second], size) in moving.iter().zip(&sizes) {
+            let (own, more) = rest.split_at(*size);
+            rest = more;
+            let found = weights.copy_to_host().unwrap();
+            assert_eq!(found[..*size], *own, "{sizes:?}");
+            for moments in [weights, first, second] {
+                assert!(moments.copy_to_host().unwrap()[*size..].iter().all(|value| value.is_nan()));
+            }
+        }
     }
-    for (one, other) in one.iter().zip(&other) {
-        assert_eq!(one.copy_to_host().unwrap(), other.copy_to_host().unwrap());
-    }
+    adam_bounded_all(&work, AdamStep::default(), &mut [], &on.room(2)).unwrap();
 }

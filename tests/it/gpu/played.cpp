@@ -17,7 +17,7 @@
 #include "../../../kernels/layer_norm.cu"
 #include "../../../kernels/linear.cu"
 #include "../../../kernels/loss.cu"
-#include "../../../kernels/memory.cu"
+#include "../../../kernels/mixing.cu"
 #include "../../../kernels/pieces.cu"
 #include "../../../kernels/reduce.cu"
 #include "../../../kernels/row_cache.cu"
@@ -62,6 +62,7 @@ struct Kernel {
 #define KERNEL(NAME) {#NAME, [](const Arguments& a, unsigned b, unsigned t) { return call(NAME, a, b, t); }}
 #define ROWS(V) KERNEL(gather_rows_##V), KERNEL(scatter_rows_##V)
 #define SAMPLE(W) KERNEL(sample_recent_##W), KERNEL(sample_uniform_##W)
+#define MIXING_OF(K, H) KERNEL(mixing_forward_##K##_##H), KERNEL(mixing_backward_##K##_##H)
 #define ATTENTION(H, C) KERNEL(attention_forward_##H##_##C), KERNEL(attention_backward_##H##_##C)
 
 static const std::vector<Kernel> kernels = {
@@ -71,7 +72,7 @@ static const std::vector<Kernel> kernels = {
     KERNEL(ingest), KERNEL(row_cache_find), KERNEL(row_cache_misses),
     ATTENTION(1, 4), ATTENTION(1, 8), ATTENTION(1, 12), ATTENTION(1, 16), ATTENTION(2, 4),
     ATTENTION(2, 8), ATTENTION(2, 12), ATTENTION(2, 16), ATTENTION(4, 4), ATTENTION(4, 8),
-    KERNEL(gru_forward), KERNEL(gru_backward), KERNEL(adam), KERNEL(adam_bounded), KERNEL(sum_pieces),
+    KERNEL(gru_forward), KERNEL(gru_backward), KERNEL(adam), KERNEL(adam_bounded_all), KERNEL(sum_pieces),
     KERNEL(layer_norm_forward), KERNEL(layer_norm_parameters), KERNEL(layer_norm_backward),
     KERNEL(time_encode), KERNEL(time_backward),
     KERNEL(linear_forward), KERNEL(linear_input), KERNEL(linear_weights), KERNEL(linear_bias),
@@ -79,9 +80,8 @@ static const std::vector<Kernel> kernels = {
     KERNEL(add_values), KERNEL(accumulate), KERNEL(multiply_values), KERNEL(scale_values), KERNEL(relu),
     KERNEL(gelu), KERNEL(gelu_backward), KERNEL(rnn), KERNEL(rnn_backward),
     KERNEL(reduce_slots), KERNEL(spread_slots), KERNEL(clear_rows), KERNEL(clear_empty), KERNEL(put_rows),
-    KERNEL(slot_rows),
-    KERNEL(link_loss), KERNEL(bce), KERNEL(bce_backward), KERNEL(squares), KERNEL(bound_norm),
-    KERNEL(message_rows), KERNEL(fresh_rows), KERNEL(remember_rows), KERNEL(post_messages),
+    KERNEL(slot_rows), MIXING_OF(16, 16), MIXING_OF(32, 16), MIXING_OF(32, 32),
+    KERNEL(link_loss), KERNEL(bce), KERNEL(bce_backward), KERNEL(squares_of_all), KERNEL(bound_norm),
 };
 
 static void take(void* to, size_t bytes) {

@@ -79,21 +79,35 @@ fn same_state(found: &Trainer, expected: &Trainer, stream: &Stream) {
 /// Steps over the same batches on both.
 fn follow(model: impl Into<ModelOptions>, steps: usize) {
     let (stream, options) = (Stream::new(steps), TrainerOptions { model: model.into(), ..options() });
-    let mut expected = Trainer::new(options, &Device::Cpu).unwrap();
-    let mut found = Trainer::new(options, &on_card()).unwrap();
+    let mut here = Trainer::new(options, &Device::Cpu).unwrap();
+    let mut there = Trainer::new(options, &on_card()).unwrap();
     for b in 0..steps {
-        let (found, expected) = (step(&mut found, &stream, b), step(&mut expected, &stream, b));
+        let (found, expected) = (step(&mut there, &stream, b), step(&mut here, &stream, b));
         near(&[found.loss], &[expected.loss], &format!("loss of step {b}"));
         near(&found.positive, &expected.positive, &format!("positives of step {b}"));
         near(&found.negative, &expected.negative, &format!("negatives of step {b}"));
         assert_eq!((found.touched, found.refused_rows), (expected.touched, expected.refused_rows));
+        if b == 8 {
+            let gone = [3, 20].map(NodeId);
+            assert_eq!(there.forget(&gone), here.forget(&gone));
+        }
     }
-    same_state(&found, &expected, &stream);
+    same_state(&there, &here, &stream);
 }
 
 #[test]
 fn twenty_steps_of_tgn_with_features_of_nodes_and_edges_are_the_processors() {
     follow(tgn(), 20);
+}
+
+#[test]
+fn memory_stays_on_the_card_from_step_to_step() {
+    let stream = Stream::new(2);
+    let mut trainer = Trainer::new(options(), &on_card()).unwrap();
+    (0..2).for_each(|b| drop(step(&mut trainer, &stream, b)));
+    assert!(trainer.state().mirrored() >= trainer.state().nodes(), "{}", trainer.state().mirrored());
+    // A copy of the state has none, and the processor wants none.
+    assert_eq!(trainer.state().clone().mirrored(), 0);
 }
 
 #[test]

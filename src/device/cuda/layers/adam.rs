@@ -1,23 +1,25 @@
-//! One step of Adam over one tensor, as `kernels/adam.cu`.
+//! One step of Adam over one tensor or many, and the squares of their gradients, as `kernels/adam.cu` and `loss.cu`.
 
 #![allow(unsafe_code)]
 
-use super::{Place, grid};
+use std::sync::Arc;
+
+use super::{Place, grid, squares_pieces};
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, hold, takes};
+use crate::device::cuda::launch::{Launch, hold, narrow, takes};
 use crate::device::cuda::memory::CudaBuffer;
 use crate::device::cuda::module::Entry;
-use crate::device::cuda::twins::{AdamStep, Address};
+use crate::device::cuda::twins::{ADAM_PIECE, AdamStep, AdamTensor, Address};
+use crate::device::cuda::work::CudaWork;
 
 pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
     // step, weights, first, second, gradient, count.
     Entry { name: "adam", parameters: takes![AdamStep, Address, Address, Address, Address, u64] },
-    // step, weights, first, second, gradient, bound, count.
-    Entry {
-        name: "adam_bounded",
-        parameters: takes![AdamStep, Address, Address, Address, Address, Address, u64],
-    },
+    // step, tensors, count, pieces, bound.
+    Entry { name: "adam_bounded_all", parameters: takes![AdamStep, Address, u32, u64, Address] },
 ];
+
+const THREADS: u32 = 256;
 
 /// Moves `weights` by their `gradient`, and both moments with them; all four are equally long. Does not wait.
 ///
@@ -41,31 +43,6 @@ pub fn adam(
     unsafe { launch.run("adam", grid(cuda, count as u64, 256), || format!("{count} weights")) }
 }
 
-/// The same with the gradient times the factor that [`bound_norm`](super::bound_norm) left in `bound`; nothing happens
-/// where that is 0. Does not wait.
-///
-/// # Errors
-/// As for [`adam`].
-pub fn adam_bounded(
-    (cuda, stream): Place<'_>,
-    step: AdamStep,
-    weights: &mut CudaBuffer<f32>,
-    (first, second): (&mut CudaBuffer<f32>, &mut CudaBuffer<f32>),
-    gradient: &CudaBuffer<f32>,
-    bound: &CudaBuffer<f32>,
-) -> Result<(), CudaError> {
-    let operation = "a bounded step of Adam";
-    let count = check(operation, weights, (&*first, &*second), gradient)?;
-    hold(operation, &[("norm and factor", bound.len(), 2)])?;
-    if count == 0 {
-        return Ok(());
-    }
-    let launch = Launch::new(cuda, stream, operation).number(step).writes(weights).writes(first);
-    let launch = launch.writes(second).reads(gradient).reads(bound).number(count as u64);
-    // SAFETY: the four have `count` values, and the kernel goes no further; the bound has two.
-    unsafe { launch.run("adam_bounded", grid(cuda, count as u64, 256), || format!("{count} weights")) }
-}
-
 /// How many weights there are, if there is as much of everything else.
 fn check(
     operation: &'static str,
@@ -84,4 +61,116 @@ fn check(
         ],
     )?;
     Ok(count)
+}
+
+/// A tensor that a step moves: the first `count` values of each.
+pub struct Moved<'a> {
+    /// What moves.
+    pub weights: &'a mut CudaBuffer<f32>,
+    /// First moments.
+    pub first: &'a mut CudaBuffer<f32>,
+    /// Second moments.
+    pub second: &'a mut CudaBuffer<f32>,
+    /// By what it moves.
+    pub gradient: &'a CudaBuffer<f32>,
+    /// Values that count.
+    pub count: usize,
+}
+
+/// Tensors of a table, and their pieces together.
+#[derive(Default)]
+struct Table {
+    tensors: Vec<AdamTensor>,
+    pieces: usize,
+}
+
+impl Table {
+    /// One more behind the others, in so many pieces; one without any is left out.
+    fn push(&mut self, tensor: AdamTensor, pieces: usize) {
+        if pieces > 0 {
+            self.tensors.push(AdamTensor { before: self.pieces as u64, ..tensor });
+            self.pieces += pieces;
+        }
+    }
+}
+
+/// [`adam`] for many tensors in one launch, with gradients times the factor that
+/// [`bound_norm`](super::bound_norm) left in `bound`; nothing happens where that is 0. Does not wait.
+///
+/// # Errors
+/// Buffers that are too short, a buffer of another stream, or the driver's.
+pub fn adam_bounded_all(
+    work: &Arc<CudaWork>,
+    step: AdamStep,
+    tensors: &mut [Moved<'_>],
+    bound: &CudaBuffer<f32>,
+) -> Result<(), CudaError> {
+    let operation = "a bounded step of Adam";
+    hold(operation, &[("norm and factor", bound.len(), 2)])?;
+    let (cuda, stream) = work.place();
+    let mut launch = Launch::new(cuda, stream, operation);
+    let mut table = Table::default();
+    for moved in tensors {
+        let count = moved.count;
+        hold(
+            operation,
+            &[
+                ("weights", moved.weights.len(), count),
+                ("first moments", moved.first.len(), count),
+                ("second moments", moved.second.len(), count),
+                ("the gradient", moved.gradient.len(), count),
+            ],
+        )?;
+        let tensor = AdamTensor {
+            weights: launch.writing(moved.weights),
+            first: launch.writing(moved.first),
+            second: launch.writing(moved.second),
+            gradient: launch.reading(moved.gradient),
+            count: count as u64,
+            before: 0,
+        };
+        table.push(tensor, count.div_ceil(ADAM_PIECE as usize));
+    }
+    if table.pieces == 0 {
+        return Ok(());
+    }
+    let (count, pieces) = (narrow(operation, "tensors", table.tensors.len())?, table.pieces as u64);
+    let table = work.upload(&table.tensors);
+    let launch = launch.number(step).reads(table.get()?).number(count).number(pieces).reads(bound);
+    let grid = grid(cuda, pieces.saturating_mul(u64::from(THREADS)), THREADS);
+    // SAFETY: each piece belongs to a tensor of the table, whose four buffers have as many values as it says, and no
+    // buffer is written as two of them; the bound has two values.
+    unsafe { launch.run("adam_bounded_all", grid, || format!("{count} tensors in {pieces} pieces")) }
+}
+
+/// Sums of the squares of the first so many values of each of `gradients`, one for each of their
+/// [`squares_pieces`], one tensor behind the other, in one launch. Does not wait.
+///
+/// # Errors
+/// As for [`adam_bounded_all`].
+pub fn squares_of_all(
+    work: &Arc<CudaWork>,
+    gradients: &[(&CudaBuffer<f32>, usize)],
+    partials: &mut CudaBuffer<f64>,
+) -> Result<(), CudaError> {
+    let operation = "sums of squares";
+    let (cuda, stream) = work.place();
+    let mut launch = Launch::new(cuda, stream, operation);
+    let mut table = Table::default();
+    for &(gradient, count) in gradients {
+        hold(operation, &[("a gradient", gradient.len(), count)])?;
+        let gradient = launch.reading(gradient);
+        let tensor = AdamTensor { gradient, count: count as u64, ..AdamTensor::default() };
+        table.push(tensor, squares_pieces(count));
+    }
+    hold(operation, &[("partial sums", partials.len(), table.pieces)])?;
+    if table.pieces == 0 {
+        return Ok(());
+    }
+    let (count, pieces) = (narrow(operation, "tensors", table.tensors.len())?, table.pieces as u64);
+    let table = work.upload(&table.tensors);
+    let launch = launch.reads(table.get()?).number(count).number(pieces).writes(partials);
+    let grid = grid(cuda, pieces.saturating_mul(u64::from(THREADS)), THREADS);
+    // SAFETY: each piece belongs to a tensor of the table, whose gradient has as many values as it says, and has a sum.
+    unsafe { launch.run("squares_of_all", grid, || format!("{count} tensors in {pieces} pieces")) }
 }

@@ -1,5 +1,5 @@
 //! What a step learns from, and how far it goes, as `kernels/loss.cu`, which has the formulas. Nothing here waits: the
-//! bound of the gradients' norm is applied on the card, by [`adam_bounded`](super::adam_bounded).
+//! bound of the gradients' norm is applied on the card, by [`adam_bounded_all`](super::adam_bounded_all).
 
 #![allow(unsafe_code)]
 
@@ -17,8 +17,8 @@ pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
     Entry { name: "bce", parameters: takes![Address, f32, u64, Address] },
     // logits, target, scale, count, d.
     Entry { name: "bce_backward", parameters: takes![Address, f32, Address, u64, Address] },
-    // values, count, partials.
-    Entry { name: "squares", parameters: takes![Address, u64, Address] },
+    // tensors, count, pieces, partials.
+    Entry { name: "squares_of_all", parameters: takes![Address, u32, u64, Address] },
     // partials, pieces, most, loss, bound.
     Entry { name: "bound_norm", parameters: takes![Address, u64, f32, Address, Address] },
 ];
@@ -109,35 +109,11 @@ pub fn squares_pieces(count: usize) -> usize {
     count.div_ceil(SQUARES_PIECE as usize)
 }
 
-/// Sums of the squares of `values`: one for each of their [`squares_pieces`], from number `first` of `partials` on.
-/// Does not wait.
-///
-/// # Errors
-/// Too little room, a buffer of another stream, or the driver's.
-pub fn squares(
-    (cuda, stream): Place<'_>,
-    values: &CudaBuffer<f32>,
-    (partials, first): (&mut CudaBuffer<f64>, usize),
-) -> Result<(), CudaError> {
-    let operation = "sums of squares";
-    let pieces = squares_pieces(values.len());
-    hold(operation, &[("partial sums", partials.len(), first.saturating_add(pieces))])?;
-    if pieces == 0 {
-        return Ok(());
-    }
-    let count = values.len() as u64;
-    let launch = Launch::new(cuda, stream, operation).reads(values).number(count);
-    let launch = launch.writes_from(partials, first);
-    let grid = grid(cuda, pieces as u64 * u64::from(THREADS), THREADS);
-    // SAFETY: every piece has a sum, and the kernel reads no further than the values go.
-    unsafe { launch.run("squares", grid, || format!("{count} values")) }
-}
-
 /// `bound`, two values: the norm of everything whose squares are summed in `partials`, and the factor that keeps it
 /// from being more than `most`; 0 where norm or `loss` is not finite. Does not wait.
 ///
 /// # Errors
-/// As for [`squares`].
+/// Too little room, a buffer of another stream, or the driver's.
 pub fn bound_norm(
     (cuda, stream): Place<'_>,
     partials: &CudaBuffer<f64>,

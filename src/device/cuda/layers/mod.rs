@@ -1,6 +1,7 @@
-//! Layers on a card, each kernel with its launcher: linear layers, attention over slots, the element-wise part of a GRU
-//! cell, layer normalization, the time encoding, rows joined and spread, the loss and the bound of the gradients' norm,
-//! Adam, and the memory of nodes. The twins are under `nn/cpu` and `model`.
+//! Layers on a card, each kernel with its launcher: linear layers, attention over slots, the mixing of slots and their
+//! rows, the element-wise part of recurrent cells, layer normalization, the time encoding, rows joined, spread and
+//! reduced, what is done value by value, the loss and the bound of the gradients' norm, and Adam. The twins are under
+//! `nn/cpu`.
 //!
 //! What is computed element by element has the processor's bits; sums run in another order, and agree to rounding.
 //! Sums over rows are made in two steps: partial sums by a kernel of the layer, then [`sum_pieces`].
@@ -16,14 +17,13 @@ mod layer_norm;
 mod layout;
 mod linear;
 mod loss;
-mod memory;
-mod pending;
+mod mixing;
 mod pieces;
 mod reduce;
 mod slot_rows;
 mod time_encoding;
 
-pub use adam::{adam, adam_bounded};
+pub use adam::{Moved, adam, adam_bounded_all, squares_of_all};
 pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
 pub use elementwise::{
     accumulate, accumulate_from, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
@@ -34,9 +34,8 @@ pub use joined::{Part, Users, add_rows, drop_out, join_rows, relu_backward, spre
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
 pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
-pub use loss::{bce, bce_backward, bound_norm, link_loss, squares, squares_pieces};
-pub use memory::{BatchEnds, CardMemory, Messages};
-pub use pending::*;
+pub use loss::{bce, bce_backward, bound_norm, link_loss, squares_pieces};
+pub use mixing::{MIXING_MAX, SlotMixer, mixing_backward, mixing_forward};
 pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
 pub use reduce::{SlotGroups, clear_empty, clear_rows, put_rows, reduce_slots, spread_slots};
 pub use slot_rows::{SlotTimes, slot_rows};
@@ -55,7 +54,7 @@ pub(super) const JOINED: &[Entry] = joined::ENTRIES;
 pub(super) const LAYER_NORM: &[Entry] = layer_norm::ENTRIES;
 pub(super) const LINEAR: &[Entry] = linear::ENTRIES;
 pub(super) const LOSS: &[Entry] = loss::ENTRIES;
-pub(super) const MEMORY: &[Entry] = memory::ENTRIES;
+pub(super) const MIXING: &[Entry] = mixing::ENTRIES;
 pub(super) const PIECES: &[Entry] = pieces::ENTRIES;
 pub(super) const REDUCE: &[Entry] = reduce::ENTRIES;
 pub(super) const SLOT_ROWS: &[Entry] = slot_rows::ENTRIES;

@@ -88,6 +88,50 @@ twins! {
         shrink: f32,
     }
 
+    /// A tensor among those that one launch goes through, cut into pieces.
+    AdamTensor {
+        /// `f32` each.
+        weights: Address,
+        /// `f32` each.
+        first: Address,
+        /// `f32` each.
+        second: Address,
+        /// `f32` each.
+        gradient: Address,
+        /// How many.
+        count: u64,
+        /// Pieces of the tensors before this one.
+        before: u64,
+    }
+
+    /// Weights and sizes of the mixing of slots.
+    Mixing {
+        /// `f32` per slot.
+        gamma: Address,
+        /// `f32` per slot.
+        beta: Address,
+        /// Rows of `f32` per hidden value, each of a value per slot.
+        w_a: Address,
+        /// `f32` per hidden value.
+        b_a: Address,
+        /// Rows of `f32` per slot, each of a value per hidden value.
+        w_b: Address,
+        /// `f32` per slot.
+        b_b: Address,
+        /// Dropout behind the first layer.
+        first: Mask,
+        /// Behind the second.
+        second: Mask,
+        /// Added to the variance.
+        eps: f32,
+        /// Slots per seed.
+        slots: u32,
+        /// Values between the layers.
+        hidden: u32,
+        /// Values of a slot.
+        columns: u32,
+    }
+
     /// Products of matrices of one shape.
     Product {
         /// Of the result.
@@ -146,50 +190,6 @@ twins! {
         count: u32,
         /// What places are below.
         rows: u32,
-    }
-
-    /// Memory and mailbox of nodes.
-    NodeTable {
-        /// Rows of `f32`.
-        memory: Address,
-        /// Rows of `f32`.
-        mails: Address,
-        /// `i64` each.
-        updated: Address,
-        /// `i64` each.
-        mail_times: Address,
-        /// How many.
-        nodes: u64,
-        /// Values of a row.
-        width: u32,
-        /// 0.
-        unused: u32,
-    }
-
-    /// Events of a batch.
-    Events {
-        /// `u32` each.
-        src: Address,
-        /// `u32` each.
-        dst: Address,
-        /// `i64` each.
-        times: Address,
-        /// How many.
-        count: u32,
-        /// 0.
-        unused: u32,
-    }
-
-    /// Features of the edges of messages.
-    MailFeatures {
-        /// Rows of `f32`.
-        table: Address,
-        /// `u32` per message.
-        rows: Address,
-        /// Rows of the table.
-        count: u32,
-        /// Values of a row.
-        columns: u32,
     }
 }
 

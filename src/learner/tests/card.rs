@@ -1,0 +1,92 @@
+//! A card that fails.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::device::cuda::{Cuda, CudaWork, Player};
+
+/// A card that does what it is asked, badly, for so many calls, and nothing after them.
+struct Failing(AtomicUsize);
+
+impl Failing {
+    fn turn(&self) -> Result<(), String> {
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        before.map(drop).map_err(|_| "fell off the bus".to_owned())
+    }
+}
+
+impl Player for Failing {
+    fn allocate(&self, _bytes: usize) -> Result<u64, String> {
+        self.turn().map(|()| 1 << 20)
+    }
+
+    fn free(&self, _address: u64) -> Result<(), String> {
+        self.turn()
+    }
+
+    fn fill(&self, _address: u64, _byte: u8, _bytes: usize) -> Result<(), String> {
+        self.turn()
+    }
+
+    fn write(&self, _address: u64, _bytes: &[u8]) -> Result<(), String> {
+        self.turn()
+    }
+
+    fn read(&self, _address: u64, bytes: &mut [u8]) -> Result<(), String> {
+        bytes.fill(0);
+        self.turn()
+    }
+
+    fn copy(&self, _from: u64, _to: u64, _bytes: usize) -> Result<(), String> {
+        self.turn()
+    }
+
+    fn map(&self, _memory: BorrowedFd<'_>, _bytes: usize) -> Result<u64, String> {
+        self.turn().map(|()| 1 << 40)
+    }
+
+    fn launch(&self, _kernel: &str, _blocks: u32, _threads: u32, _arguments: &[&[u8]]) -> Result<(), String> {
+        self.turn()
+    }
+}
+
+fn on_failing(calls: usize) -> Trainer {
+    let cuda = Cuda::played(Arc::new(Failing(AtomicUsize::new(calls))), 1 << 30);
+    Trainer::new(trainer_options(), &Device::Cuda(CudaWork::new(cuda))).unwrap()
+}
+
+/// What readers are shown after the learner has learned all, and whether the card was left.
+fn shown(trainer: Trainer) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
+    let mut rig = Rig::new();
+    rig.append_edges(60, 100);
+    let mut learner = rig.learner_at(trainer, EdgeId(0), rig.options());
+    learner.drain();
+    let states = &rig.shared.engine.states;
+    let nodes: Vec<NodeId> = (0..32).map(NodeId).collect();
+    let mut rows = vec![0.0; nodes.len() * states.dimension()];
+    states.gather(&nodes, &mut rows);
+    let times = nodes.iter().map(|&node| states.updated(node)).collect();
+    let remembered = rig.shared.status.report().remembered;
+    (rows, times, remembered, rig.shared.metrics.device.degraded.get())
+}
+
+#[test]
+fn a_card_that_is_lost_from_the_start_changes_nothing_that_readers_see() {
+    let (rows, times, remembered, degraded) = shown(trainer());
+    assert_eq!((remembered, degraded), (60, 0));
+    let there = shown(on_failing(0));
+    assert_eq!((there.2, there.3), (60, 1), "every event is remembered once, and the loss is told");
+    assert_eq!(there.1, times);
+    assert!(there.0 == rows, "the processor went on from the same weights");
+}
+
+#[test]
+fn a_card_that_fails_at_any_time_ends_nothing_and_loses_no_event() {
+    let (_, times, ..) = shown(trainer());
+    for calls in [1, 40, 150, 333, 700, 1_500, 4_000, 9_000] {
+        let there = shown(on_failing(calls));
+        assert_eq!((there.2, &there.1), (60, &times), "after {calls} calls");
+    }
+}

@@ -1,0 +1,201 @@
+//! [`NodeMirror`]: the rows of memory and of waiting messages once more, on the card that trains.
+//!
+//! The processor's tables are the truth: they are saved, copied and read for answers. A step of a card needs the same
+//! rows, and has just made those that changed; so the mirror takes over from the card what a step wrote, and only
+//! numbers of nodes go up. Whatever else changes a row, a deletion or a state that was loaded, makes it stale; stale
+//! rows are copied before the next step. A mirror that a part of the card's budget does not hold is not kept: then each
+//! step's rows are copied.
+//!
+//! A copy of a state has a mirror of its own, which is empty.
+
+use parking_lot::Mutex;
+
+use super::{Mailbox, NodeMemory, Touched};
+use crate::device::Device;
+use crate::event::NodeId;
+use crate::nn::Tensor;
+
+/// Of the card's budget, one part of so many is the mirror's.
+const BUDGET_PARTS: usize = 4;
+/// Rows that a mirror has room for at least.
+const ROWS_MIN: usize = 1024;
+
+/// The tables on a card, or nothing.
+#[derive(Default)]
+pub struct NodeMirror(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    tables: Option<Tables>,
+    /// Nodes whose rows changed on the processor alone.
+    stale: Vec<NodeId>,
+}
+
+impl Inner {
+    fn current(&self, device: &Device) -> Option<&Tables> {
+        self.tables.as_ref().filter(|tables| tables.memory.device() == device && self.stale.is_empty())
+    }
+}
+
+/// `[nodes, memory_dim]` each.
+struct Tables {
+    memory: Tensor,
+    mails: Tensor,
+}
+
+impl Tables {
+    fn bytes(rows: usize, width: usize) -> usize {
+        2 * rows.saturating_mul(width).saturating_mul(size_of::<f32>())
+    }
+
+    fn rows(&self) -> usize {
+        self.memory.rows()
+    }
+}
+
+/// Rows for as many nodes as are known, and some more.
+fn room_for(nodes: usize) -> usize {
+    nodes.max(ROWS_MIN).next_power_of_two()
+}
+
+/// Whether a card's budget has room for so many rows.
+fn fits(device: &Device, rows: usize, width: usize) -> bool {
+    match device {
+        Device::Cpu => false,
+        Device::Cuda(work) => Tables::bytes(rows, width) <= work.cuda().memory().budget / BUDGET_PARTS,
+    }
+}
+
+impl NodeMirror {
+    /// Forgets all of it.
+    pub fn clear(&self) {
+        *self.0.lock() = Inner::default();
+    }
+
+    /// Nodes that it has rows for.
+    pub fn rows(&self) -> usize {
+        self.0.lock().tables.as_ref().map_or(0, Tables::rows)
+    }
+
+    /// Notes that rows of `nodes` changed on the processor.
+    pub fn is_stale(&self, nodes: impl IntoIterator<Item = NodeId>) {
+        let mut inner = self.0.lock();
+        if inner.tables.is_some() {
+            inner.stale.extend(nodes);
+        }
+    }
+
+    /// Makes the mirror on `device` say what the processor's tables say. Of messages only the rows of the other end are
+    /// mirrored, so they must have no more. May wait.
+    pub fn bring_up_to_date(&self, device: &Device, memory: &NodeMemory, mailbox: &Mailbox) {
+        let width = memory.dimension();
+        let nodes = memory.len().max(mailbox.len());
+        let (mut inner, rows) = (self.0.lock(), room_for(nodes));
+        let elsewhere = inner.tables.as_ref().is_some_and(|tables| tables.memory.device() != device);
+        if width == 0 || mailbox.dimension() != width || elsewhere || !fits(device, rows, width) {
+            *inner = Inner::default();
+        }
+        if width == 0 || mailbox.dimension() != width || !fits(device, rows, width) {
+            return;
+        }
+        let Inner { tables, stale } = &mut *inner;
+        let Some(tables) = tables else {
+            let all = (0..nodes).map(|node| NodeId(u32::try_from(node).unwrap_or(u32::MAX)));
+            let read = Read { memory, mailbox };
+            let [memory, mails] = read.rows(device, &all.collect::<Vec<_>>());
+            *tables = Some(Tables { memory: memory.with_rows(rows), mails: mails.with_rows(rows) });
+            stale.clear();
+            return;
+        };
+        if stale.is_empty() {
+            return;
+        }
+        stale.sort_unstable();
+        stale.dedup();
+        let [memory, mails] = Read { memory, mailbox }.rows(device, stale);
+        let index: Vec<u32> = stale.drain(..).map(|node| node.0).collect();
+        tables.memory.put_rows_at(&index, &memory);
+        tables.mails.put_rows_at(&index, &mails);
+    }
+
+    /// Memory rows of `nodes`, on `device`; none if that has no mirror, or one that is stale.
+    #[must_use]
+    pub fn memory(&self, device: &Device, nodes: &[u32]) -> Option<Tensor> {
+        let inner = self.0.lock();
+        Some(inner.current(device)?.memory.rows_at(nodes))
+    }
+
+    /// Messages that wait for `nodes`: the rows of the other ends, on `device`; none likewise.
+    #[must_use]
+    pub fn mails(&self, device: &Device, nodes: &[u32]) -> Option<Tensor> {
+        let inner = self.0.lock();
+        Some(inner.current(device)?.mails.rows_at(nodes))
+    }
+
+    /// Takes over what a step wrote, given by places in `touched`: the rows `fresh` of those that are `written`, and
+    /// then a message for each from its `others`. Without `fresh` rows on the mirror's device they are stale.
+    pub fn follow(&self, touched: &Touched, written: &[u32], fresh: Option<&Tensor>, others: &[NodeId]) {
+        let mut inner = self.0.lock();
+        let Inner { tables, stale } = &mut *inner;
+        let Some(tables) = tables else { return };
+        let nodes = touched.nodes();
+        let Some(fresh) = fresh.filter(|fresh| fresh.device() == tables.memory.device()) else {
+            return stale.extend_from_slice(nodes);
+        };
+        let known = nodes.iter().chain(others).map(|node| node.index() + 1).max().unwrap_or(0);
+        if known > tables.rows() {
+            let rows = room_for(known);
+            if !fits(fresh.device(), rows, fresh.cols()) {
+                *inner = Inner::default();
+                return;
+            }
+            tables.memory = tables.memory.with_rows(rows);
+            tables.mails = tables.mails.with_rows(rows);
+        }
+        let ids = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<u32>>();
+        let written_nodes: Vec<u32> = written.iter().map(|&place| nodes[place as usize].0).collect();
+        tables.memory.put_rows_at(&written_nodes, &fresh.rows_at(written));
+        let mails = tables.memory.rows_at(&ids(others));
+        tables.mails.put_rows_at(&ids(nodes), &mails);
+    }
+}
+
+/// The processor's tables.
+struct Read<'a> {
+    memory: &'a NodeMemory,
+    mailbox: &'a Mailbox,
+}
+
+impl Read<'_> {
+    /// Rows of memory and of messages of `nodes`, copied to `device`.
+    fn rows(&self, device: &Device, nodes: &[NodeId]) -> [Tensor; 2] {
+        let width = self.memory.dimension();
+        let [mut memory, mut mails] = [(); 2].map(|()| Tensor::zeros(&Device::Cpu, nodes.len(), width));
+        for (i, &node) in nodes.iter().enumerate() {
+            self.memory.row_into(node, memory.row_mut(i));
+            if let Some(message) = self.mailbox.pending(node) {
+                mails.row_mut(i).copy_from_slice(message.mail);
+            }
+        }
+        [memory, mails].map(|rows| rows.to(device))
+    }
+}
+
+impl Clone for NodeMirror {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for NodeMirror {
+    /// A mirror says nothing that the tables do not say.
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for NodeMirror {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeMirror").field("rows", &self.rows()).finish()
+    }
+}

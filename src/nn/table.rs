@@ -1,0 +1,67 @@
+//! Tables that live longer than a tape, and are read and written by rows: a [`Tensor`] has these, without gradients.
+
+use crate::device::Device;
+
+use super::Tensor;
+use super::cuda::gather as cuda;
+
+impl Tensor {
+    /// Row `index[i]` as row `i`, where the table is; zeros for a row that it does not have.
+    #[must_use]
+    pub fn rows_at(&self, index: &[u32]) -> Tensor {
+        let (rows, cols) = self.shape();
+        let mut out = Tensor::room(self.device(), index.len(), cols);
+        match self.device() {
+            Device::Cpu => {
+                for (&row, out) in index.iter().zip(out.data_mut().chunks_exact_mut(cols.max(1))) {
+                    let row = row as usize;
+                    if row < rows { out.copy_from_slice(self.row(row)) } else { out.fill(0.0) }
+                }
+            }
+            Device::Cuda(work) => cuda::gather(work, &mut out, self, index),
+        }
+        out
+    }
+
+    /// Row `index[i]` becomes row `i` of `rows`, which are on the same device. Indices are unique; one beyond the table
+    /// is left out.
+    pub fn put_rows_at(&mut self, index: &[u32], rows: &Tensor) {
+        let (count, cols) = self.shape();
+        match self.device().clone() {
+            Device::Cpu => {
+                for (&row, from) in index.iter().zip(rows.data().chunks_exact(cols.max(1))) {
+                    if (row as usize) < count {
+                        self.row_mut(row as usize).copy_from_slice(from);
+                    }
+                }
+            }
+            Device::Cuda(work) => cuda::put_at(&work, self, rows, index),
+        }
+    }
+
+    /// A table of `rows` rows that begins with the rows of this one; those behind them are zeros.
+    #[must_use]
+    pub fn with_rows(&self, rows: usize) -> Tensor {
+        let (count, cols) = self.shape();
+        let mut longer = Tensor::zeros(self.device(), rows.max(count), cols);
+        match self.device() {
+            Device::Cpu => longer.data_mut()[..count * cols].copy_from_slice(self.data()),
+            Device::Cuda(work) => cuda::copy(work, &mut longer, self),
+        }
+        longer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_and_written_and_what_is_beyond_is_zeros_or_left_out() {
+        let mut table = Tensor::from_vec(&Device::Cpu, 2, 2, vec![1.0, 2.0, 3.0, 4.0]).with_rows(3);
+        assert_eq!(table.shape(), (3, 2));
+        let rows = Tensor::from_vec(&Device::Cpu, 2, 2, vec![5.0, 6.0, 7.0, 8.0]);
+        table.put_rows_at(&[2, 9], &rows);
+        assert_eq!(table.rows_at(&[2, 0, u32::MAX, 1]).data(), [5.0, 6.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0]);
+    }
+}
