@@ -138,16 +138,16 @@ step rows 300 "$evergraph" bench ops --device cuda --json "$parts/rows.json"
 step samples 240 "$evergraph" bench sample --events "$events" --device cuda --json "$parts/samples.json"
 step samples-cpu 180 "$evergraph" bench sample --events "$events" --threads "$(nproc)" --json "$parts/samples-cpu.json"
 
-# train NAME MODEL FEATURES DEVICE: epochs of a model, alone; the first fills caches and buffers.
+# train NAME MODEL FEATURES DEVICE EPOCHS: a model alone; the first epoch fills caches and buffers.
 train() {
     step "train-$1" 240 "$evergraph" bench train --events "$events" --model "$2" --embedding-dim 100 \
-        --row-dimension "$3" --batch-events 600 --epochs 4 --alone --device "$4" --json "$parts/train-$1.json"
+        --row-dimension "$3" --batch-events 600 --epochs "$5" --alone --device "$4" --json "$parts/train-$1.json"
 }
-train tgn-0 tgn 0 cuda
-train tgn-172 tgn 172 cuda
-train tgat-0 tgat 0 cuda
-train graphmixer-0 graphmixer 0 cuda
-train tgn-0-cpu tgn 0 cpu
+train tgn-0 tgn 0 cuda 6
+train tgn-172 tgn 172 cuda 6
+train tgat-0 tgat 0 cuda 3
+train graphmixer-0 graphmixer 0 cuda 3
+train tgn-0-cpu tgn 0 cpu 2
 
 peer() { step "$1" 300 python3 -B "$bundle/$2.py" "${@:3}"; }
 peer torch-rows peer_rows "$parts/rows.json" "$parts/torch-rows.json"
