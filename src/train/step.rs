@@ -7,7 +7,7 @@ use super::trainer::{Negatives, Positives, Scratch, StepMode, StepReport, TrainE
 use crate::device::Device;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
-use crate::model::{EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
+use crate::model::{EdgePlaces, EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
 use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor, Var};
 
 /// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
@@ -35,13 +35,14 @@ pub(super) fn forward(
     model: &Model,
     tape: &mut Tape<'_>,
     state: &TgnState,
-    (neighborhood, rows): (&Neighborhood, &GatheredRows),
+    (neighborhood, rows, places): (&Neighborhood, &GatheredRows, Option<&EdgePlaces>),
     dropout: [u64; 2],
 ) -> Forward {
-    let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), rows.mails());
+    let mails = rows.mails().at(places);
+    let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), mails);
     let last_event = &|node| state.last_event(node);
     let origin = state.walks.as_ref().and_then(WalkState::origin);
-    let input = EmbeddingInput { neighborhood, rows, last_event, origin, dropout };
+    let input = EmbeddingInput { neighborhood, rows, places, last_event, origin, dropout };
     let embeddings = model.embed(tape, fresh, &input);
     Forward { fresh, embeddings }
 }
@@ -51,7 +52,7 @@ pub(super) fn score_pairs(
     model: &Model,
     tape: &mut Tape<'_>,
     state: &TgnState,
-    batch: &PreparedBatch,
+    (batch, places): (&PreparedBatch, Option<&EdgePlaces>),
     dropout: [u64; 2],
 ) -> Scored {
     if state.walks.is_some() {
@@ -60,7 +61,8 @@ pub(super) fn score_pairs(
             return Scored { logits, fresh: None };
         }
     }
-    let done = forward(model, tape, state, batch.gathered(), dropout);
+    let (neighborhood, rows) = batch.gathered();
+    let done = forward(model, tape, state, (neighborhood, rows, places), dropout);
     let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
     Scored { logits: model.logits(tape, done.embeddings, src, dst), fresh: Some(done.fresh) }
 }
@@ -150,13 +152,14 @@ impl Trainer {
         report: &mut StepReport,
         dropout: [u64; 2],
     ) -> Result<Result<(), String>, TrainError> {
-        let Scratch { pool, .. } = self.scratch.get_mut();
+        let Scratch { pool, edges, .. } = self.scratch.get_mut();
         let phases = &mut report.phases;
         let mut clock = Instant::now();
+        let places = edges.place(&self.device, &batch.rows);
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
-        let scored = score_pairs(&self.model, &mut tape, &self.state, batch, dropout);
+        let scored = score_pairs(&self.model, &mut tape, &self.state, (batch, places.as_ref()), dropout);
         let n = batch.positives().src.len();
         let (happened, made_up) = (tape.rows(scored.logits, 0..n), tape.rows(scored.logits, n..2 * n));
         let positive_loss = tape.bce_with_logits(happened, &vec![1.0; n]);
@@ -220,7 +223,9 @@ impl Trainer {
         let refused = match asked {
             Asked::Nothing => None,
             Asked::Refused(what) => Some(what),
-            Asked::Card(bound) => self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})")),
+            Asked::Card(bound) => {
+                self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})"))
+            }
         };
         if !loss.is_finite() {
             return Err(format!("the loss ({loss})"));
@@ -233,9 +238,10 @@ impl Trainer {
         if self.state.memory.dimension() == 0 {
             return Ok(());
         }
-        let Scratch { pool, fresh, .. } = self.scratch.get_mut();
+        let Scratch { pool, edges, fresh, .. } = self.scratch.get_mut();
+        let places = edges.place(&self.device, &batch.rows);
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let mails = batch.rows.mails();
+        let mails = batch.rows.mails().at(places.as_ref());
         let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), mails);
         fresh.clear();
         fresh.extend_from_slice(&tape.read(rows));

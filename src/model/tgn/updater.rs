@@ -58,7 +58,9 @@ impl Tgn {
         }
         let memory_dim = self.options.memory_dim;
         let (mut others, mut deltas) = (tape.take(pending.len(), memory_dim), Vec::new());
-        let (mut features, mut kinds) = (tape.take(pending.len(), self.options.edge_feature_dim), Vec::new());
+        let on_card = mails.on_card(tape, pending);
+        let copied = if on_card.is_some() { 0 } else { self.options.edge_feature_dim };
+        let (mut features, mut kinds) = (tape.take(pending.len(), copied), Vec::new());
         for (i, (slot, row)) in pending.iter().zip(others.data_mut().chunks_exact_mut(memory_dim)).enumerate()
         {
             let node = nodes[*slot as usize];
@@ -67,11 +69,14 @@ impl Tgn {
                 panic!("the rows that were gathered lack the pending message of node {}", node.0)
             };
             row.copy_from_slice(message.mail);
-            features.row_mut(i).copy_from_slice(values);
+            if on_card.is_none() {
+                features.row_mut(i).copy_from_slice(values);
+            }
             kinds.push(kind);
             deltas.push(state.since_update(node, message.time));
         }
-        let (others, features) = (tape.constant(others), tape.constant(features));
+        let others = tape.constant(others);
+        let features = on_card.unwrap_or_else(|| tape.constant(features));
         let since = tape.time_encoding(&deltas, &self.time);
         let Some(types) = self.types else { return tape.concat(&[own, others, features, since]) };
         let types = tape.param(types);

@@ -40,7 +40,8 @@ pub struct TemporalAttention<'a> {
     /// `[S * K]`: seed time minus edge time; anything in empty slots.
     pub deltas: Vec<f32>,
     /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` says which. `None` means `de = 0`.
-    /// Shared with whoever gathered them; free again when the tape is gone.
+    /// Shared with whoever gathered them, on the processor or on the card that computes; free again when the tape is
+    /// gone.
     pub edge_rows: Option<Arc<Tensor>>,
     /// `[S * K]`: the row of `edge_rows` for each slot; `None` means row i for slot i.
     pub edge_slots: Option<Vec<u32>>,
@@ -251,7 +252,7 @@ impl Attention {
         let parameters = tape.parameters();
         let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| parameters.get(id));
         let queries = self.queries.as_deref().map(Vec::as_slice);
-        let edges = (self.edge_rows.as_deref(), self.edge_slots.as_deref());
+        let edges = (self.edge_rows.as_ref(), self.edge_slots.as_deref());
         let uploads = cuda::Uploads::new(work, (queries, &self.slots, &self.deltas), edges);
         self.uploads = Some(uploads);
         let shape = self.card_shape();
