@@ -1,5 +1,5 @@
-//! [`EdgeCache`]: the edge rows that a trainer on a card keeps there from batch to batch. Most of what a batch reads was
-//! read by one before it; with this only the rest is copied to the card, and operations read all of it in place.
+//! [`EdgeCache`]: the edge rows that a trainer on a card keeps there from batch to batch. Most of what a batch reads
+//! was read by one before it; with this only the rest is copied to the card, and operations read all of it in place.
 //!
 //! The processor gathers every row all the same: what the card holds is a copy, by edge, of rows of one version of one
 //! store. A batch of another version finds nothing; so does one after a failure. The memory is asked for when the first
