@@ -130,7 +130,7 @@ section!(/// `[memory]`
 section!(/// `[device]`
 Device {
     #[serde(rename = "use", deserialize_with = "text::wish")] wish: Wish,
-    memory_bytes_max: u64, kernel_dir: PathBuf,
+    memory_bytes_max: u64, row_cache_bytes: u64, kernel_dir: PathBuf,
 });
 section!(/// `[model]`
 Model {

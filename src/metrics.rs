@@ -236,6 +236,8 @@ group! {
     degraded: IntGauge = "device_degraded" "1 while a card is asked for and cannot be used, else 0.";
     memory: IntGaugeVec ["kind"] = "device_memory_bytes"
         "Memory of the open card in bytes: used, peak (the most that was used) and budget; absent without one.";
+    row_cache_rows: IntCounterVec ["result"] = "device_row_cache_rows_total"
+        "Edge rows that training read on a card: hit was there, miss was copied there and kept, bypassed was not kept.";
 }
 
 group! {

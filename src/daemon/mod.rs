@@ -240,7 +240,7 @@ fn open_learner(
     let learner = &config.learner;
     let options = trainer_options(config);
     let began_unix_ms = began(learned.as_ref().map(|found| found.file.head), unix_ms());
-    let learned = match learned {
+    let mut learned = match learned {
         None => {
             let gate = config.gate_options().map(Gate::new);
             Learned { trainer: Trainer::new(options, device)?, gate, position: EdgeId(0) }
@@ -256,6 +256,7 @@ fn open_learner(
             learned
         }
     };
+    learned.trainer.cache_rows(config.device.row_cache_bytes);
     let options = LearnerOptions {
         train: learner.train,
         batch_events: learner.batch_events,

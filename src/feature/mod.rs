@@ -77,6 +77,8 @@ pub struct FeatureStore {
     rows: Rows,
     /// Rows below this index were released.
     released: AtomicU64,
+    /// See [`version`](Self::version).
+    version: AtomicU64,
     /// Set while reads are to fail.
     fault: Option<Arc<AtomicBool>>,
 }
@@ -108,7 +110,15 @@ impl FeatureStore {
     }
 
     fn of(rows: Rows) -> Self {
-        Self { rows, released: AtomicU64::new(0), fault: None }
+        let version = AtomicU64::new(fresh_version());
+        Self { rows, released: AtomicU64::new(0), version, fault: None }
+    }
+
+    /// A number for what the rows are that were set, of this store and no other, never 0. It is another one after a
+    /// row was cleared. Rows are taken to be set once, before anybody gathers them: to set one changes nothing.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Values per row.
@@ -142,6 +152,8 @@ impl FeatureStore {
             Rows::Resident(rows) => rows.clear(index),
             Rows::Tiered(rows) => rows.clear(index),
         }
+        // Who gathered meanwhile asked for the version before.
+        self.version.store(fresh_version(), Ordering::Release);
     }
 
     /// Releases the rows below `index`, for good. What is not a whole chunk stays for now, unreadable.
@@ -234,6 +246,12 @@ impl FeatureStore {
     fn failed(&self, reason: &dyn std::fmt::Display) -> FeatureError {
         FeatureError::Read { dimension: self.dimension(), reason: reason.to_string() }
     }
+}
+
+/// A version that no store had.
+fn fresh_version() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 #[cfg(test)]

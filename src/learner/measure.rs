@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::step::{Taken, world};
 use super::{BatchQuality, LearnBatch, Learner};
 use crate::event::NodeId;
+use crate::feature::cache::CardRowCounts;
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
 use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport, TrainError};
 
@@ -63,6 +64,7 @@ impl Learner {
         mode: StepMode,
         mrr: Option<f64>,
     ) {
+        self.count_cached_rows();
         let metrics = &self.shared.metrics;
         let events = batch.edges.len() as u64;
         if mode == StepMode::Remember {
@@ -100,6 +102,16 @@ impl Learner {
             status.loss = Some(report.loss);
             status.quality = quality;
         });
+    }
+
+    /// Tells what was done with edge rows on a card, if any are kept there.
+    fn count_cached_rows(&self) {
+        let Some(counts) = self.trainer.cached_rows() else { return };
+        let CardRowCounts { hits, misses, bypassed } = counts;
+        for (result, rows) in [("hit", hits), ("miss", misses - bypassed), ("bypassed", bypassed)] {
+            let counter = self.shared.metrics.device.row_cache_rows.with_label_values(&[result]);
+            counter.inc_by(rows.saturating_sub(counter.get()));
+        }
     }
 
     /// Adds the phases of a step that scored to the metrics, with what publishing took after it.

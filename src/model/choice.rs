@@ -18,7 +18,7 @@ use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
 use super::walk::{WalkNetwork, WalkOptions};
-use super::{EdgeTypes, GatheredRows, Interactions, MailRows, Neighborhood, TgnState, Touched};
+use super::{EdgePlaces, EdgeTypes, GatheredRows, Interactions, MailRows, Neighborhood, TgnState, Touched};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::nn::{ParamId, Parameters, Tape, Var};
@@ -185,6 +185,8 @@ pub struct EmbeddingInput<'a> {
     pub neighborhood: &'a Neighborhood,
     /// Feature rows of its slots and nodes, of each kind that the model's options give a width.
     pub rows: &'a GatheredRows,
+    /// Where the edge rows are on the card that computes, if they are kept there.
+    pub places: Option<&'a EdgePlaces>,
     /// When a node's memory row was last changed by an event, `None` if it never was. Models without memory do not ask.
     pub last_event: &'a dyn Fn(NodeId) -> Option<EventTime>,
     /// Time of the first event that walks were counted from. Other models do not ask.

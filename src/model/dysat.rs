@@ -142,7 +142,7 @@ impl Dysat {
         let DysatOptions { node_feature_dim, signature_dim, snapshots, heads, dropout, .. } = self.options;
         let rows = input.signed_rows(tape, node_feature_dim, signature_dim);
         let [seed, step] = input.dropout;
-        let hop = input.neighborhood.hop(1, input.rows);
+        let hop = input.hop(1);
         let (seeds, met) = (hop.own.len() / snapshots, hop.counts.clone());
         // Snapshot by snapshot, all seeds in each.
         let structure = self.structure.apply(tape, rows, self.types, hop);

@@ -114,7 +114,7 @@ impl Gat {
         let mut rows = input.signed_rows(tape, node_feature_dim, signature_dim);
         let [seed, step] = input.dropout;
         for (level, layer) in (1..).zip(&self.levels) {
-            rows = layer.apply(tape, rows, self.types, input.neighborhood.hop(level, input.rows));
+            rows = layer.apply(tape, rows, self.types, input.hop(level));
             if level < layers {
                 rows = tape.relu(rows);
             }

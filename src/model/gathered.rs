@@ -16,11 +16,11 @@ use hashbrown::HashMap;
 use thiserror::Error;
 
 use super::limit::limit;
-use super::{EMPTY_SLOT, Mailbox, Needs, edge_types};
+use super::{EMPTY_SLOT, EdgePlaces, Mailbox, Needs, edge_types};
 use crate::device::Device;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureError;
-use crate::nn::Tensor;
+use crate::nn::{Tape, Tensor, Var};
 use crate::sampler::{MessageFlowGraph, SampleError};
 
 /// What a pass would read could not be read from where it is kept. The pass has not begun.
@@ -57,6 +57,8 @@ pub struct GatheredRows {
     stored: Vec<f32>,
     /// `[nodes, node_feature_dim]`, bounded.
     node_rows: Vec<f32>,
+    /// Of what content of their source the edge rows are.
+    version: u64,
 }
 
 /// The edge rows of some nodes' pending messages.
@@ -65,6 +67,7 @@ pub struct MailRows<'a> {
     rows: Option<&'a Tensor>,
     types: &'a [u32],
     numbers: &'a [u32],
+    places: Option<&'a EdgePlaces>,
 }
 
 impl<'a> MailRows<'a> {
@@ -78,6 +81,21 @@ impl<'a> MailRows<'a> {
         let kind = if self.types.is_empty() { 0 } else { *self.types.get(number)? };
         let Some(rows) = self.rows else { return Some((kind, &[])) };
         (number < rows.rows()).then(|| (kind, rows.row(number)))
+    }
+
+    /// The same rows, which are on a card too.
+    #[must_use]
+    pub fn at(self, places: Option<&'a EdgePlaces>) -> Self {
+        Self { places, ..self }
+    }
+
+    /// The features of the edges of the messages that wait for the nodes at these places, as a value of `tape`, where
+    /// they are on its card.
+    pub(super) fn on_card(&self, tape: &mut Tape<'_>, nodes: &[u32]) -> Option<Var> {
+        let places = self.places.filter(|_| self.rows.is_some())?;
+        let number = |&node: &u32| self.numbers.get(node as usize).copied().unwrap_or(EMPTY_SLOT);
+        let rows = nodes.iter().map(|node| places.of(number(node))).collect::<Vec<u32>>();
+        Some(tape.rows_at(places.table(), &rows))
     }
 
     /// The same without the first `count` nodes.
@@ -225,6 +243,17 @@ impl GatheredRows {
         Ok(())
     }
 
+    /// Says of what content of their source the edge rows are: rows of the same version and edge are the same.
+    pub fn set_version(&mut self, version: u64) {
+        self.version = version;
+    }
+
+    /// What was said by [`set_version`](Self::set_version) last; 0 at first.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// The rows of the numbered edges, to be shared with a tape.
     #[must_use]
     pub fn edge_rows(&self) -> Option<Arc<Tensor>> {
@@ -250,13 +279,14 @@ impl GatheredRows {
     /// The rows of the pending messages, in the order of the nodes they were numbered for.
     #[must_use]
     pub fn mails(&self) -> MailRows<'_> {
-        MailRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers: &self.mails }
+        MailRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers: &self.mails, places: None }
     }
 
     /// The rows of the messages that the batch will leave, in the order they were numbered.
     #[must_use]
     pub fn next_mails(&self) -> MailRows<'_> {
-        MailRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers: &self.next_mails }
+        let numbers = &self.next_mails;
+        MailRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers, places: None }
     }
 
     /// The rows of the nodes, one after another.

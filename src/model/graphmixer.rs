@@ -147,7 +147,7 @@ impl GraphMixer {
 
     /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
     pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
-        let hop = input.neighborhood.hop(1, input.rows);
+        let hop = input.hop(1);
         let (own, neighbors, counts) = (hop.own.clone(), hop.neighbors.clone(), hop.counts.clone());
         let (slots, [seed, step]) = (self.options.fanout, input.dropout);
         let mut tokens = self.tokens(tape, memory, hop);

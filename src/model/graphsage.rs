@@ -114,7 +114,7 @@ impl GraphSage {
         let mut rows = input.signed_rows(tape, node_feature_dim, signature_dim);
         let [seed, step] = input.dropout;
         for (level, &[w, b]) in (1..).zip(&self.levels) {
-            let mut hop = input.neighborhood.hop(level, input.rows);
+            let mut hop = input.hop(level);
             let filled = Groups::Slots { slots: fanout, counts: Arc::new(std::mem::take(&mut hop.counts)) };
             let own = tape.gather(rows, std::mem::take(&mut hop.own));
             let theirs = hop.typed(tape, rows, self.types);

@@ -132,7 +132,7 @@ impl Tgat {
         };
         let [seed, step] = input.dropout;
         for (level, block) in (1..).zip(&self.blocks) {
-            let hop = input.neighborhood.hop(level, input.rows);
+            let hop = input.hop(level);
             rows = block.apply(tape, rows, hop, &self.time, [seed, step, 2 * level as u64]);
         }
         rows

@@ -163,7 +163,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If they are on the processor.
-    pub(super) fn on_card_mut(&mut self) -> Result<&mut CudaBuffer<f32>, CudaError> {
+    pub fn on_card_mut(&mut self) -> Result<&mut CudaBuffer<f32>, CudaError> {
         self.buffer.on_card_mut()
     }
 

@@ -274,7 +274,8 @@ impl QueryEngine {
             let memory = tape.constant(memory);
             let last_event = &|node| self.states.updated(node);
             let origin = self.states.origin();
-            let input = EmbeddingInput { neighborhood, rows, last_event, origin, dropout: [0, 0] };
+            let (places, dropout) = (None, [0, 0]);
+            let input = EmbeddingInput { neighborhood, rows, places, last_event, origin, dropout };
             let embeddings = model.embed(&mut tape, memory, &input);
             vectors.extend_from_slice(tape.value(embeddings).data());
         }

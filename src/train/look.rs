@@ -138,9 +138,10 @@ impl Trainer {
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
-        let pool = &mut self.scratch.lock().pool;
+        let Scratch { pool, edges, .. } = &mut *self.scratch.lock();
+        let places = edges.place(model.device(), &batch.rows);
         let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
-        let scored = score_pairs(model, &mut tape, &self.state, batch, [0, 0]);
+        let scored = score_pairs(model, &mut tape, &self.state, (batch, places.as_ref()), [0, 0]);
         let mut positive = tape.read(scored.logits).into_owned();
         model.device().check()?;
         let negative = positive.split_off(batch.positives().src.len());
@@ -172,7 +173,7 @@ impl Trainer {
         let Scratch { pool, neighborhood, rows, .. } = scratch;
         look_around(&self.model.needs(), world, &self.state, neighborhood, rows)?;
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let done = forward(&self.model, &mut tape, &self.state, (neighborhood, rows), [0, 0]);
+        let done = forward(&self.model, &mut tape, &self.state, (neighborhood, rows, None), [0, 0]);
         then(&mut tape, done.embeddings);
         Ok(self.device.check()?)
     }
@@ -230,9 +231,10 @@ impl Trainer {
         batch: &PreparedBatch,
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
-        let pool = &mut self.scratch.lock().pool;
+        let Scratch { pool, edges, .. } = &mut *self.scratch.lock();
+        let places = edges.place(model.device(), &batch.rows);
         for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
-            let mails = batch.rows.next_mails().from(chunk * CHUNK_ROWS);
+            let mails = batch.rows.next_mails().at(places.as_ref()).from(chunk * CHUNK_ROWS);
             self.publish_chunk(model, pool, nodes, mails, &mut f)?;
         }
         Ok(())

@@ -268,6 +268,7 @@ fn fetch(
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
+    rows.set_version(world.edge_features.version());
     rows.fetch_edge_rows(needs, |ids, out| world.edge_features.gather(ids, out))?;
     rows.fetch_nodes(nodes, needs.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
     Ok(())

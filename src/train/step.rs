@@ -9,7 +9,7 @@ use super::trainer::{
 use crate::device::Device;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
-use crate::model::{EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
+use crate::model::{EdgePlaces, EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
 use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor, Var};
 
 /// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
@@ -37,13 +37,14 @@ pub(super) fn forward(
     model: &Model,
     tape: &mut Tape<'_>,
     state: &TgnState,
-    (neighborhood, rows): (&Neighborhood, &GatheredRows),
+    (neighborhood, rows, places): (&Neighborhood, &GatheredRows, Option<&EdgePlaces>),
     dropout: [u64; 2],
 ) -> Forward {
-    let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), rows.mails());
+    let mails = rows.mails().at(places);
+    let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), mails);
     let last_event = &|node| state.last_event(node);
     let origin = state.walks.as_ref().and_then(WalkState::origin);
-    let input = EmbeddingInput { neighborhood, rows, last_event, origin, dropout };
+    let input = EmbeddingInput { neighborhood, rows, places, last_event, origin, dropout };
     let embeddings = model.embed(tape, fresh, &input);
     Forward { fresh, embeddings }
 }
@@ -53,7 +54,7 @@ pub(super) fn score_pairs(
     model: &Model,
     tape: &mut Tape<'_>,
     state: &TgnState,
-    batch: &PreparedBatch,
+    (batch, places): (&PreparedBatch, Option<&EdgePlaces>),
     dropout: [u64; 2],
 ) -> Scored {
     if state.walks.is_some() {
@@ -62,7 +63,8 @@ pub(super) fn score_pairs(
             return Scored { logits, fresh: None };
         }
     }
-    let done = forward(model, tape, state, batch.gathered(), dropout);
+    let (neighborhood, rows) = batch.gathered();
+    let done = forward(model, tape, state, (neighborhood, rows, places), dropout);
     let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
     Scored { logits: model.logits(tape, done.embeddings, src, dst), fresh: Some(done.fresh) }
 }
@@ -161,7 +163,9 @@ impl Trainer {
         let learn = batch.mode == StepMode::Train;
         let (device, phases) = (self.device.clone(), &mut report.phases);
         self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
-        let mut ask = || self.ask(batch, phases, dropout);
+        // What is kept on the card for later batches is not part of the graph of this one.
+        let places = self.scratch.get_mut().edges.place(&device, &batch.rows);
+        let mut ask = || self.ask(batch, places.as_ref(), phases, dropout);
         // Steps that learn are all of one shape.
         let Wanted { loss, logits, fresh, asked } = if learn { device.record(ask) } else { ask() };
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
@@ -185,13 +189,19 @@ impl Trainer {
     }
 
     /// Asks for scores and, to learn, for gradients and new weights.
-    fn ask(&mut self, batch: &PreparedBatch, phases: &mut PhaseSeconds, dropout: [u64; 2]) -> Wanted {
+    fn ask(
+        &mut self,
+        batch: &PreparedBatch,
+        places: Option<&EdgePlaces>,
+        phases: &mut PhaseSeconds,
+        dropout: [u64; 2],
+    ) -> Wanted {
         let Scratch { pool, .. } = self.scratch.get_mut();
         let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
-        let scored = score_pairs(&self.model, &mut tape, &self.state, batch, dropout);
+        let scored = score_pairs(&self.model, &mut tape, &self.state, (batch, places), dropout);
         let n = batch.positives().src.len();
         let (happened, made_up) = (tape.rows(scored.logits, 0..n), tape.rows(scored.logits, n..2 * n));
         let positive_loss = tape.bce_with_logits(happened, &vec![1.0; n]);
@@ -257,9 +267,10 @@ impl Trainer {
             return Ok(());
         }
         self.state.mirror.bring_up_to_date(&self.device, &self.state.memory, &self.state.mailbox);
-        let Scratch { pool, fresh, .. } = self.scratch.get_mut();
+        let Scratch { pool, edges, fresh, .. } = self.scratch.get_mut();
+        let places = edges.place(&self.device, &batch.rows);
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let mails = batch.rows.mails();
+        let mails = batch.rows.mails().at(places.as_ref());
         let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), mails);
         let rows = tape.take_value(rows).fetch();
         drop(tape);

@@ -17,6 +17,7 @@
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use super::edge_cache::EdgeCache;
 use super::placed::Placed;
 use super::prepare::PreparedBatch;
 use super::schedule::Schedule;
@@ -213,6 +214,8 @@ pub(super) struct Scratch {
     pub pool: TapePool,
     pub neighborhood: Neighborhood,
     pub rows: GatheredRows,
+    /// Rows of edges on the card.
+    pub edges: EdgeCache,
     /// Fresh memory rows of the touched nodes.
     pub fresh: Vec<f32>,
 }
@@ -278,8 +281,8 @@ impl Trainer {
     /// Bytes of the buffers that steps share.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        let Scratch { pool, neighborhood, rows, fresh } = &*self.scratch.lock();
-        let own = neighborhood.bytes() + rows.bytes() + self.batch.bytes();
+        let Scratch { pool, neighborhood, rows, edges, fresh } = &*self.scratch.lock();
+        let own = neighborhood.bytes() + rows.bytes() + edges.bytes() + self.batch.bytes();
         pool.bytes() + own + fresh.capacity() * size_of::<f32>()
     }
 
@@ -334,6 +337,7 @@ impl Trainer {
     /// The weights are of a model of another shape.
     pub fn leave_card(&mut self, weights: &Weights) -> Result<(), ModelError> {
         self.device = Device::Cpu;
+        self.cache_rows(0);
         self.set_weights(weights)?;
         self.gradients = Gradients::new(&self.device, &self.model.parameters);
         Ok(())

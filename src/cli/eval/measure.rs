@@ -23,6 +23,8 @@ use crate::train::{Trainer, TrainerOptions};
 
 /// Candidates per event under mrr if nothing is said.
 const CANDIDATES: usize = 100;
+/// Bytes of a card for rows of edges, if one computes.
+const CARD_ROW_BYTES: u64 = 1 << 30;
 
 /// One run and what it needs.
 pub struct Run<'a> {
@@ -266,5 +268,7 @@ fn trainer(args: &EvalArgs, stream: &Stream, device: &Device) -> anyhow::Result<
         seed: args.seed,
         ..TrainerOptions::default()
     };
-    Ok(Trainer::new(options, device)?)
+    let mut trainer = Trainer::new(options, device)?;
+    trainer.cache_rows(CARD_ROW_BYTES);
+    Ok(trainer)
 }

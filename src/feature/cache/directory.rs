@@ -235,14 +235,9 @@ impl CacheDirectory {
     pub fn turn(&mut self, found: &Found, placed: &mut Vec<Placed>) {
         assert_eq!(found.changes, Some(self.changes), "found before something changed");
         placed.clear();
-        let mut fresh = 0;
         let mut ranks = std::mem::take(&mut self.ranks);
         ranks.sort(&found.misses, |row| self.window.next_use(row as usize));
-        for (place, &slot) in found.slots.iter().enumerate().filter(|(_, slot)| **slot != Found::MISS) {
-            let next = self.window.next_use(place);
-            fresh += u32::from(next == NextUse::Unknown);
-            self.order.file(slot, next);
-        }
+        let mut fresh = self.file_hits(found);
         'rows: for chunk in ranks.sorted().chunks(CHUNK_IDS) {
             let homes = self.homes(chunk);
             for (&row, homes) in chunk.iter().zip(homes) {
@@ -264,6 +259,27 @@ impl CacheDirectory {
         self.window.advance();
         self.order.advance();
         self.changes += 1;
+    }
+
+    /// Ends the current round though nobody takes it: it was announced, and another one came. Its rows that are here
+    /// stay here.
+    pub fn pass(&mut self, found: &mut Found) {
+        self.look(found);
+        self.file_hits(found);
+        self.window.advance();
+        self.order.advance();
+        self.changes += 1;
+    }
+
+    /// Files what was found of the current round by its use after that. Returns of how many rows that is not known.
+    fn file_hits(&mut self, found: &Found) -> u32 {
+        let mut fresh = 0;
+        for (place, &slot) in found.slots.iter().enumerate().filter(|(_, slot)| **slot != Found::MISS) {
+            let next = self.window.next_use(place);
+            fresh += u32::from(next == NextUse::Unknown);
+            self.order.file(slot, next);
+        }
+        fresh
     }
 
     /// The slot of `id`, whose row has changed in its source: the row there is to be written anew.

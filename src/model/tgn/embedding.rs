@@ -81,7 +81,7 @@ impl Tgn {
         let [seed, step] = input.dropout;
         let shown = match &self.embedding {
             Module::Attention(block) => {
-                let hop = input.neighborhood.hop(1, input.rows);
+                let hop = input.hop(1);
                 return block.apply(tape, rows, hop, &self.time, [seed, step, 0]);
             }
             Module::Identity => tape.gather(rows, input.neighborhood.pairs().to_vec()),

@@ -63,7 +63,9 @@ impl Tgn {
         let mirrored = state.mirror.mails(tape.device(), &ids);
         let host_rows = if mirrored.is_none() { pending.len() } else { 0 };
         let (mut others, mut deltas) = (tape.take(host_rows, self.options.memory_dim), Vec::new());
-        let (mut features, mut kinds) = (tape.take(pending.len(), self.options.edge_feature_dim), Vec::new());
+        let on_card = mails.on_card(tape, pending);
+        let copied = if on_card.is_some() { 0 } else { self.options.edge_feature_dim };
+        let (mut features, mut kinds) = (tape.take(pending.len(), copied), Vec::new());
         for (i, slot) in pending.iter().enumerate() {
             let node = nodes[*slot as usize];
             let Some(message) = state.mailbox.pending(node) else { continue };
@@ -73,11 +75,14 @@ impl Tgn {
             if mirrored.is_none() {
                 others.row_mut(i).copy_from_slice(message.mail);
             }
-            features.row_mut(i).copy_from_slice(values);
+            if on_card.is_none() {
+                features.row_mut(i).copy_from_slice(values);
+            }
             kinds.push(kind);
             deltas.push(state.since_update(node, message.time));
         }
-        let (others, features) = (tape.constant(mirrored.unwrap_or(others)), tape.constant(features));
+        let others = tape.constant(mirrored.unwrap_or(others));
+        let features = on_card.unwrap_or_else(|| tape.constant(features));
         let since = tape.time_encoding(&deltas, &self.time);
         let Some(types) = self.types else { return tape.concat(&[own, others, features, since]) };
         let types = tape.param(types);

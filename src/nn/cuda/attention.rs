@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::linear::Sums;
 use super::time::Waves;
 use super::{whole, whole_mut};
+use crate::device::Device;
 use crate::device::cuda::layers::{
     Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Put, Users,
     linear_forward, linear_input, spread_rows,
@@ -64,13 +65,12 @@ impl Shape {
     }
 }
 
-/// What both directions read that comes from the processor.
+/// What both directions read that comes from the processor. Edge rows may be on the card already.
 pub struct Uploads {
     queries: Option<Lent<u32>>,
     slots: Lent<u32>,
     deltas: Lent<f32>,
-    edges: Lent<f32>,
-    edge_rows: usize,
+    edges: Arc<Tensor>,
     edge_slots: Option<Lent<u32>>,
 }
 
@@ -79,14 +79,19 @@ impl Uploads {
     pub fn new(
         work: &Arc<CudaWork>,
         (queries, slots, deltas): (Option<&[u32]>, &[u32], &[f32]),
-        (edges, edge_slots): (Option<&Tensor>, Option<&[u32]>),
+        (edges, edge_slots): (Option<&Arc<Tensor>>, Option<&[u32]>),
     ) -> Self {
+        let there = Device::Cuda(work.clone());
+        let edges = match edges {
+            Some(edges) if *edges.device() == there => edges.clone(),
+            Some(edges) => Arc::new(edges.to(&there)),
+            None => Arc::new(Tensor::zeros(&there, 0, 0)),
+        };
         Self {
             queries: queries.map(|list| work.upload(list)),
             slots: work.upload(slots),
             deltas: work.upload(deltas),
-            edges: work.upload(edges.map_or(&[], Tensor::data)),
-            edge_rows: edges.map_or(0, Tensor::rows),
+            edges,
             edge_slots: edge_slots.map(|list| work.upload(list)),
         }
     }
@@ -121,7 +126,7 @@ impl Given<'_> {
             slots: up.slots.get()?,
             edge_slots: up.edge_slots.as_ref().map(Lent::get).transpose()?,
             nodes: (self.nodes.on_card()?, self.nodes.rows()),
-            edges: (up.edges.get()?, up.edge_rows),
+            edges: (up.edges.on_card()?, up.edges.rows()),
             deltas: up.deltas.get()?,
             encoding: self.waves.get()?,
             mask: self.mask,

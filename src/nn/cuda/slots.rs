@@ -102,10 +102,11 @@ pub fn slot_rows(
 ) {
     let there = Device::Cuda(work.clone());
     let (node_list, edge_list, deltas) = (work.upload(node), work.upload(edge), work.upload(deltas));
-    let (edges, count) = (edges.to(&there), node.len());
+    let copied = (*edges.device() != there).then(|| edges.to(&there));
+    let (edges, count) = (copied.as_ref().unwrap_or(edges), node.len());
     let columns = out.cols() - nodes.cols() - edges.cols();
     work.run(|place| {
-        let parts = [rows_of(nodes, Some(node_list.get()?))?, rows_of(&edges, Some(edge_list.get()?))?];
+        let parts = [rows_of(nodes, Some(node_list.get()?))?, rows_of(edges, Some(edge_list.get()?))?];
         let (w, b) = waves.get()?;
         let times = SlotTimes { deltas: deltas.get()?, w, b, columns };
         layers::slot_rows(place, parts, times, count, out.on_card_mut()?)

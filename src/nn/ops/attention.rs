@@ -38,7 +38,8 @@ pub struct TemporalAttention<'a> {
     /// `[S * K]`: seed time minus edge time; anything in empty slots.
     pub deltas: Vec<f32>,
     /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` says which. `None` means `de = 0`.
-    /// Shared with whoever gathered them; free again when the tape is gone.
+    /// Shared with whoever gathered them, on the processor or on the card that computes; free again when the tape is
+    /// gone.
     pub edge_rows: Option<Arc<Tensor>>,
     /// `[S * K]`: the row of `edge_rows` for each slot; `None` means row i for slot i.
     pub edge_slots: Option<Vec<u32>>,

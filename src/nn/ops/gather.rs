@@ -51,6 +51,20 @@ impl Tape<'_> {
         self.push(y, needs, needs.then(|| Box::new(Gather { x, index }) as _))
     }
 
+    /// Row `index[i]` of `table`, which is where the operations run, as row `i`. No gradient flows into the table.
+    ///
+    /// # Panics
+    /// If an index is not a row of `table`.
+    pub fn rows_at(&mut self, table: &Tensor, index: &[u32]) -> Var {
+        check(index, table.rows());
+        let mut y = self.room(index.len(), table.cols());
+        match self.device() {
+            Device::Cpu => cpu::gather(y.data_mut(), table.data(), table.cols(), index),
+            Device::Cuda(work) => cuda::gather(work, &mut y, table, index),
+        }
+        self.push(y, false, None)
+    }
+
     /// The rows of `x` that `index` names, each once, in order of first appearance, as columns of a row per place of
     /// `index`.
     ///

@@ -4,9 +4,11 @@
 use evergraph::device::Device;
 use evergraph::device::cuda::CudaWork;
 use evergraph::event::{EventTime, NodeId};
+use evergraph::feature::cache::CardRowCounts;
 use evergraph::model::tgn::{Aggregator, Updater};
 use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
-use evergraph::train::{Negatives, PreparedBatch, StepMode, Trainer, TrainerOptions};
+use evergraph::train::lookahead::{Helper, Lookahead, Turn};
+use evergraph::train::{Negatives, PreparedBatch, Preparer, StepMode, TrainError, Trainer, TrainerOptions};
 
 use super::{card, fresh_card};
 use crate::tgn_stream::{BATCH, Sight, Stream, options, tgn};
@@ -153,6 +155,120 @@ fn graphmixer_with_and_without_features_of_nodes_is_the_processors() {
     };
     follow(mixer, 8);
     follow(GraphMixerOptions { node_feature_dim: 3, ..mixer }, 4);
+}
+
+/// What steps left behind: the numbers of each of them, and the weights.
+struct Left {
+    numbers: Vec<Vec<f32>>,
+    weights: Vec<Vec<f32>>,
+    counts: Option<CardRowCounts>,
+}
+
+impl Left {
+    fn of(numbers: Vec<Vec<f32>>, trainer: &Trainer) -> Self {
+        let weights = trainer.weights().unwrap();
+        let weights = weights.parameters().iter().map(|(_, values)| values.data().to_vec()).collect();
+        Self { numbers, weights, counts: trainer.cached_rows() }
+    }
+}
+
+/// A trainer on a card that keeps edge rows there in so many bytes.
+fn keeping(model: ModelOptions, bytes: u64) -> Trainer {
+    let mut trainer = Trainer::new(TrainerOptions { model, ..options() }, &on_card()).unwrap();
+    trainer.cache_rows(bytes);
+    trainer
+}
+
+/// Scores each batch, takes its step and publishes what it touched; some rows are cleared on the way.
+fn read_batches(model: ModelOptions, steps: usize, bytes: u64) -> Left {
+    let (stream, mut trainer) = (Stream::new(steps), keeping(model, bytes));
+    let (mut numbers, mut batch) = (Vec::new(), PreparedBatch::default());
+    for b in 0..steps {
+        if b == steps - 4 {
+            let first = (b * BATCH) as u64;
+            (first - 30..first).for_each(|edge| stream.edge_features.clear(edge));
+        }
+        let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
+        let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
+        let preparer = trainer.preparer().publishing();
+        preparer.sample(&world, &positives, &negatives, mode(b), &mut batch).unwrap();
+        preparer.expect(|node| trainer.state().mailbox.pending_event(node), &mut batch);
+        preparer.gather(&world, &mut batch).unwrap();
+        if mode(b) != StepMode::Remember {
+            numbers.push(trainer.score_prepared(&batch).unwrap().0);
+        }
+        let report = trainer.step_prepared(&batch).unwrap();
+        numbers.extend([vec![report.loss], report.positive, report.negative]);
+        trainer.publish_prepared(trainer.model(), &batch, |_, row, _| numbers.push(row.to_vec())).unwrap();
+    }
+    Left::of(numbers, &trainer)
+}
+
+/// The same with rows of the next batch known, and without scores.
+fn look_ahead(model: ModelOptions, steps: usize, bytes: u64) -> Left {
+    let (stream, mut trainer) = (Stream::new(steps), keeping(model, bytes));
+    let (mut numbers, mut next) = (Vec::new(), 0);
+    let source = |preparer: &Preparer, batch: &mut PreparedBatch| {
+        let b = next;
+        next += 1;
+        if b >= steps {
+            return Ok(false);
+        }
+        let (world, positives) = (stream.world(b, Sight::BeforeBatch), stream.positives(b));
+        let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
+        preparer.sample(&world, &positives, &negatives, mode(b), batch).map(|()| true)
+    };
+    let each = |turn: Turn<'_>| {
+        numbers.extend([vec![turn.report.loss], turn.report.positive, turn.report.negative]);
+        Ok::<(), TrainError>(())
+    };
+    let world = stream.world(0, Sight::Everything);
+    Lookahead::new(Helper::in_turn()).run(&mut trainer, &world, source, each).unwrap();
+    Left::of(numbers, &trainer)
+}
+
+/// Bytes for edge rows: none, too few for most batches, fewer than there are edges, plenty.
+const KEPT_BYTES: [u64; 4] = [0, 60 * 8, 260 * 8, 1 << 20];
+
+fn keep_rows(model: impl Into<ModelOptions>, read: fn(ModelOptions, usize, u64) -> Left) {
+    let model = model.into();
+    let [none, few, some, all] = KEPT_BYTES.map(|bytes| read(model, 16, bytes));
+    assert_eq!(none.counts, None);
+    for (kept, left) in [("few", &few), ("some", &some), ("all", &all)] {
+        assert!(left.numbers == none.numbers && left.weights == none.weights, "{kept}: bit for bit");
+    }
+    let [few, some, all] = [few, some, all].map(|left| left.counts.unwrap());
+    let rows = |counts: CardRowCounts| counts.hits + counts.misses;
+    assert!(rows(few) == rows(all) && rows(some) == rows(all), "{few:?}, {some:?}, {all:?}");
+    assert!(
+        few.hits < some.hits && some.hits < all.hits && all.hits > all.misses,
+        "{few:?}, {some:?}, {all:?}"
+    );
+    assert!(few.bypassed > some.bypassed && some.bypassed > 0, "{few:?}, {some:?}, {all:?}");
+}
+
+#[test]
+fn rows_of_edges_that_stay_on_a_card_change_no_bit() {
+    keep_rows(tgn(), read_batches);
+}
+
+#[test]
+fn rows_of_edges_that_stay_for_the_next_batch_change_no_bit() {
+    keep_rows(tgn(), look_ahead);
+}
+
+#[test]
+fn rows_of_edges_stay_for_models_without_memory() {
+    let tgat = TgatOptions {
+        embedding_dim: 12,
+        time_dim: 8,
+        heads: 2,
+        fanout: 3,
+        layers: 2,
+        edge_feature_dim: 2,
+        ..TgatOptions::default()
+    };
+    keep_rows(tgat, look_ahead);
 }
 
 #[test]

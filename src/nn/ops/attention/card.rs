@@ -35,7 +35,7 @@ impl Attention {
         let parameters = tape.parameters();
         let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| parameters.get(id));
         let queries = self.queries.as_deref().map(Vec::as_slice);
-        let edges = (self.edge_rows.as_deref(), self.edge_slots.as_deref());
+        let edges = (self.edge_rows.as_ref(), self.edge_slots.as_deref());
         let uploads = cuda::Uploads::new(work, (queries, &self.slots, &self.deltas), edges);
         self.uploads = Some(uploads);
         let shape = self.card_shape();

@@ -1,0 +1,55 @@
+//! [`EdgePlaces`]: where the edge rows of a pass are on a card, if they are there. Then slots and messages name rows of
+//! a table that stays on the card from pass to pass, and nothing but those numbers is copied there.
+//!
+//! The rows are those that were gathered, value by value; the gathered ones stay beside them for what the processor
+//! reads. Knows not who keeps the table.
+
+use std::sync::Arc;
+
+use super::{EMPTY_SLOT, EmbeddingInput, Hop};
+use crate::nn::Tensor;
+
+/// A table on a card, and the row there of each distinct edge of a pass.
+#[derive(Clone, Debug)]
+pub struct EdgePlaces {
+    table: Arc<Tensor>,
+    places: Arc<Vec<u32>>,
+}
+
+impl EdgePlaces {
+    /// The row of edge i, as gathered rows number edges, is row `places[i]` of `table`.
+    #[must_use]
+    pub fn new(table: Arc<Tensor>, places: Arc<Vec<u32>>) -> Self {
+        Self { table, places }
+    }
+
+    /// The table.
+    pub(super) fn table(&self) -> &Tensor {
+        &self.table
+    }
+
+    /// Where the row of an edge is, by its number.
+    pub(super) fn of(&self, number: u32) -> u32 {
+        self.places.get(number as usize).copied().unwrap_or(EMPTY_SLOT)
+    }
+
+    /// The same hop with edge rows of the table.
+    fn lead(&self, hop: Hop) -> Hop {
+        if hop.edge_rows.is_none() {
+            return hop;
+        }
+        let edges = hop.edges.iter().map(|&number| self.of(number)).collect();
+        Hop { edge_rows: Some(self.table.clone()), edges, ..hop }
+    }
+}
+
+impl EmbeddingInput<'_> {
+    /// What level `level` (1 and up) of a network reads; see [`Neighborhood::hop`](super::Neighborhood::hop).
+    pub(super) fn hop(&self, level: usize) -> Hop {
+        let hop = self.neighborhood.hop(level, self.rows);
+        match self.places {
+            Some(places) => places.lead(hop),
+            None => hop,
+        }
+    }
+}

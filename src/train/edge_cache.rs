@@ -1,0 +1,127 @@
+//! [`EdgeCache`]: the edge rows that a trainer on a card keeps there from batch to batch. Most of what a batch reads
+//! was read by one before it; with this only the rest is copied to the card, and operations read all of it in place.
+//!
+//! The processor gathers every row all the same: what the card holds is a copy, by edge, of rows of one version of one
+//! store. A batch of another version finds nothing; so does one after a failure. The memory is asked for when the first
+//! batch is placed, and is never more than half of what the card's budget leaves then.
+//!
+//! A batch that is read more than once, by rivals, without dropout and by its step, is placed once.
+
+use std::sync::Arc;
+
+use super::prepare::PreparedBatch;
+use super::trainer::Trainer;
+use crate::device::Device;
+use crate::device::cuda::CudaWork;
+use crate::feature::cache::{CardRowCounts, CardRows};
+use crate::model::{EdgePlaces, GatheredRows};
+use crate::nn::Tensor;
+
+/// Edge rows on a card, if a budget is given and a card computes.
+#[derive(Default)]
+pub(super) struct EdgeCache {
+    budget: u64,
+    open: Option<Open>,
+    /// The edges of the batch after the one that is placed next, if they are known.
+    next: Vec<u64>,
+}
+
+/// A table on a card and what is in it.
+struct Open {
+    table: Arc<Tensor>,
+    rows: CardRows,
+    /// Of which content of the store.
+    version: u64,
+    /// The batch that was placed last.
+    edges: Vec<u64>,
+    places: Arc<Vec<u32>>,
+}
+
+impl EdgeCache {
+    /// Where the edge rows of a batch are on `device`, where they are brought; until another batch is placed. `None`
+    /// where they are to be read from where they were gathered.
+    pub fn place(&mut self, device: &Device, rows: &GatheredRows) -> Option<EdgePlaces> {
+        let next = std::mem::take(&mut self.next);
+        let (Device::Cuda(work), true) = (device, self.budget > 0 && rows.version() > 0) else { return None };
+        let gathered = rows.edge_rows().filter(|gathered| gathered.rows() == rows.edges().len())?;
+        if self.open.as_ref().is_none_or(|open| !open.fits(device, gathered.cols())) {
+            self.open = None;
+            self.open = Open::new(work, self.budget, gathered.cols());
+        }
+        self.open.as_mut()?.place(work, rows, &gathered, &next)
+    }
+
+    /// Bytes of host memory.
+    pub fn bytes(&self) -> usize {
+        let open = self.open.as_ref().map_or(0, |open| {
+            open.rows.bytes()
+                + open.edges.capacity() * size_of::<u64>()
+                + open.places.capacity() * size_of::<u32>()
+        });
+        open + self.next.capacity() * size_of::<u64>()
+    }
+}
+
+impl Open {
+    /// As many rows as a budget pays for.
+    fn new(work: &Arc<CudaWork>, budget: u64, width: usize) -> Option<Self> {
+        let memory = work.cuda().memory();
+        let free = memory.budget.saturating_sub(memory.used) as u64;
+        let rows = CardRows::new(budget.min(free / 2) / (width * size_of::<f32>()).max(1) as u64, width);
+        if rows.places() == 0 {
+            return None;
+        }
+        let table = Tensor::room(&Device::Cuda(work.clone()), rows.places(), width);
+        Some(Self { table: table.into(), rows, version: 0, edges: Vec::new(), places: Arc::default() })
+    }
+
+    fn fits(&self, device: &Device, width: usize) -> bool {
+        self.table.device() == device && self.table.cols() == width
+    }
+
+    fn place(
+        &mut self,
+        work: &Arc<CudaWork>,
+        rows: &GatheredRows,
+        gathered: &Tensor,
+        next: &[u64],
+    ) -> Option<EdgePlaces> {
+        if self.version != rows.version() {
+            self.version = rows.version();
+            self.rows.forget();
+            self.edges.clear();
+        }
+        if self.edges.is_empty() || self.edges != rows.edges() {
+            self.edges.clear();
+            // A tape that is still alive reads the rows of its own batch.
+            let table = Arc::get_mut(&mut self.table)?.on_card_mut().ok()?;
+            let places = self.rows.round(work, table, (rows.edges(), gathered.data()), next)?;
+            self.edges.extend_from_slice(rows.edges());
+            self.places = places.into();
+        }
+        Some(EdgePlaces::new(self.table.clone(), self.places.clone()))
+    }
+}
+
+impl Trainer {
+    /// Keeps edge rows in so many bytes of the card's memory while a card computes; 0: keeps none, as at first. What
+    /// is computed is the same, bit for bit.
+    pub fn cache_rows(&mut self, bytes: u64) {
+        self.scratch.get_mut().edges = EdgeCache { budget: bytes, ..EdgeCache::default() };
+    }
+
+    /// What was done with edge rows on the card; `None` if none are kept.
+    #[must_use]
+    pub fn cached_rows(&self) -> Option<CardRowCounts> {
+        self.scratch.lock().edges.open.as_ref().map(|open| open.rows.counts())
+    }
+
+    /// Says which batch comes after the one at hand, as far as it is known which edges it reads.
+    pub(super) fn foresee(&mut self, batch: &PreparedBatch) {
+        let EdgeCache { open, next, .. } = &mut self.scratch.get_mut().edges;
+        if open.is_some() {
+            next.clear();
+            next.extend_from_slice(batch.rows.edges());
+        }
+    }
+}
