@@ -1,27 +1,24 @@
 // What a step learns from, and how far it goes. The twins are src/nn/cpu/loss.rs and, for the bound, src/train/step.rs.
 //
-//   link_loss       loss = mean over positives of l(x, 1) + mean over negatives of l(x, 0)
-//                   l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))       d = (sigmoid(x) - t) / pairs
-//   bce             loss = mean of l(x, t), all of one target t
+//   bce             loss = mean of l(x, t), all of one target t         l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))
 //   bce_backward    d = (sigmoid(x) - t) scale / count
 //   squares_of_all  partials[p] = sum over piece p of SQUARES_PIECE values of g^2, of the gradients of the tensors of a
 //                   table, one behind the other
 //   bound_norm      bound = [norm, factor]    norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
 //                   the norm or the loss is not finite: Adam then leaves all as it is
 //
-// link_loss: logits and d f32 [2 pairs], positives first; loss f32 [1]. bce, bce_backward: logits and d f32 [count],
-// loss and scale f32 [1], scale being the gradient of the loss. squares_of_all: partials f64, of each tensor
+// bce, bce_backward: logits and d f32 [count], loss and scale f32 [1], scale being the gradient of the loss. squares_of_all: partials f64, of each tensor
 // count / SQUARES_PIECE rounded up. bound_norm: bound f32 [2]; loss f32 [1]. Everything is computed in 64 bits, as by
 // the processor, and stays on the card: the host reads norm and loss when it likes to.
 //
-// Launch: blocks of 256 threads, exactly. link_loss, bce and bound_norm: one block does it all, since there are some
-// thousand logits and some hundred partial sums; bound by the latency of exp and ln in 64 bits, 2 pairs / 256 times one
-// after the other. bce_backward: a thread to a logit, any grid. squares_of_all: a block to a piece, any grid; 4 bytes
+// Launch: blocks of 256 threads, exactly. bce and bound_norm: one block does it all, since there are some thousand
+// logits and some hundred partial sums; bound by the latency of exp and ln in 64 bits, count / 256 times one after the
+// other. bce_backward: a thread to a logit, any grid. squares_of_all: a block to a piece, any grid; 4 bytes
 // read per value, bound by memory.
 //
 // Additions run in an order that follows from the sizes alone: the same result at every launch.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: bce 32/32, bce_backward 27/30, bound_norm 26/26, link_loss 40/40,
+// Registers by NVRTC 13.0, sm_80/sm_90: bce 32/32, bce_backward 27/30, bound_norm 26/26,
 // squares_of_all 28/24. No spills.
 // Not verified on a GPU.
 #include "sums.cuh"
@@ -36,28 +33,6 @@ FN double entropy(double x, double target) {
 }
 
 FN double entropy_slope(double x, double target) { return 1.0 / (1.0 + exp(-x)) - target; }
-
-extern "C" __global__ void __launch_bounds__(256) link_loss(const float* logits, u64 pairs, float* d, float* loss) {
-    if (blockIdx.x != 0) {
-        return;
-    }
-    double happened = 0.0, made_up = 0.0, share = 1.0 / (double)pairs;
-    for (u64 i = threadIdx.x; i < 2 * pairs; i += SUM_THREADS) {
-        double x = (double)logits[i], target = i < pairs ? 1.0 : 0.0;
-        double one = entropy(x, target);
-        put(d + i, (float)(entropy_slope(x, target) * share));
-        if (i < pairs) {
-            happened += one;
-        } else {
-            made_up += one;
-        }
-    }
-    happened = block_sum(happened);
-    made_up = block_sum(made_up);
-    if (threadIdx.x == 0) {
-        put(loss, ADD((float)(happened / (double)pairs), (float)(made_up / (double)pairs)));
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(256) bce(const float* logits, float target, u64 count, float* loss) {
     if (blockIdx.x != 0) {

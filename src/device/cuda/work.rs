@@ -37,9 +37,16 @@ pub struct CudaWork {
     kept: Mutex<BTreeMap<usize, Vec<CudaBuffer<u8>>>>,
     /// Made when the first value is uploaded.
     staging: Mutex<Option<Staging>>,
-    constants: Mutex<HashMap<usize, (Arc<[f32]>, Arc<Lent<f32>>)>>,
+    /// By the address of what they are copies of.
+    constants: Mutex<HashMap<usize, Constant>>,
     fault: Mutex<Option<CudaError>>,
     recorder: Mutex<Recorder>,
+}
+
+/// Numbers that never change, and their copy. Whoever holds the numbers keeps their address from meaning others.
+struct Constant {
+    _of: Arc<[f32]>,
+    copy: Arc<CudaBuffer<f32>>,
 }
 
 /// The size in which memory for `bytes` is kept: four sizes to a power of two.
@@ -153,7 +160,7 @@ impl CudaWork {
     }
 
     fn find<T: Pod>(&self, len: usize) -> Option<CudaBuffer<T>> {
-        let bytes = len.checked_mul(size_of::<T>()).unwrap_or(usize::MAX);
+        let bytes = len.saturating_mul(size_of::<T>());
         // A player sees what goes beyond the exact length.
         let class = if self.is_played() { bytes } else { size_class(bytes) };
         let waiting = self.kept.lock().get_mut(&class).and_then(Vec::pop);
@@ -196,19 +203,22 @@ impl CudaWork {
         }
     }
 
-    /// A copy of `values` that stays as long as the work does: of numbers that never change.
-    #[must_use]
-    pub fn constant(self: &Arc<Self>, values: &Arc<[f32]>) -> Arc<Lent<f32>> {
+    /// A copy of `values` that stays as long as the work does: of numbers that never change. None after a fault.
+    pub fn constant(&self, values: &Arc<[f32]>) -> Option<Arc<CudaBuffer<f32>>> {
         let key = values.as_ptr() as usize;
-        if let Some((_, kept)) = self.constants.lock().get(&key) {
-            return kept.clone();
+        if let Some(constant) = self.constants.lock().get(&key) {
+            return Some(constant.copy.clone());
         }
-        let copy = Arc::new(self.upload(values));
-        if copy.buffer.is_some() {
-            // Whoever holds the values keeps their address from meaning others.
-            self.constants.lock().insert(key, (values.clone(), copy.clone()));
-        }
-        copy
+        let mut made = None;
+        self.run(|(cuda, stream)| {
+            let mut copy = CudaBuffer::room(cuda, stream, values.len(), LENDING)?;
+            self.staged(|staging| staging.upload(values, &mut copy))?;
+            made = Some(Arc::new(copy));
+            Ok(())
+        });
+        let copy = made?;
+        self.constants.lock().insert(key, Constant { _of: values.clone(), copy: copy.clone() });
+        Some(copy)
     }
 
     /// Bytes of the card that wait to be lent.
@@ -240,7 +250,7 @@ impl<T: Pod> Lent<T> {
     /// # Errors
     /// There is none: the work has a fault, which says why.
     pub fn get(&self) -> Result<&CudaBuffer<T>, CudaError> {
-        self.buffer.as_ref().ok_or_else(none_lent)
+        self.buffer.as_ref().ok_or_else(CudaError::none_lent)
     }
 
     /// The memory for writing.
@@ -248,7 +258,7 @@ impl<T: Pod> Lent<T> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn get_mut(&mut self) -> Result<&mut CudaBuffer<T>, CudaError> {
-        self.buffer.as_mut().ok_or_else(none_lent)
+        self.buffer.as_mut().ok_or_else(CudaError::none_lent)
     }
 
     /// How many values there could be.
@@ -336,8 +346,11 @@ impl<T: Pod> Drop for Lent<T> {
     }
 }
 
-fn none_lent() -> CudaError {
-    CudaError::Arguments { operation: LENDING, mismatch: "there was none".to_owned() }
+impl CudaError {
+    /// Memory is missing because its work has a fault, which says why.
+    pub(crate) fn none_lent() -> Self {
+        Self::Arguments { operation: LENDING, mismatch: "there was none".to_owned() }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::nn::{Parameters, Tensor, TimeEncoder};
 /// Frequencies and phases on a card.
 pub enum Waves<'a> {
     /// Of a fixed encoding.
-    Fixed([Arc<Lent<f32>>; 2]),
+    Fixed([Option<Arc<CudaBuffer<f32>>>; 2]),
     /// Of a learned one.
     Learned([&'a Tensor; 2]),
 }
@@ -30,7 +30,8 @@ impl<'a> Waves<'a> {
     /// They are not there, because the work has a fault.
     pub fn get(&self) -> Result<(&CudaBuffer<f32>, &CudaBuffer<f32>), CudaError> {
         match self {
-            Self::Fixed([w, b]) => Ok((w.get()?, b.get()?)),
+            Self::Fixed([Some(w), Some(b)]) => Ok((w, b)),
+            Self::Fixed(_) => Err(CudaError::none_lent()),
             Self::Learned([w, b]) => Ok((w.on_card()?, b.on_card()?)),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use evergraph::device::cuda::layers::{
-    Moved, adam_bounded_all, bce, bce_backward, bound_norm, link_loss, squares_of_all, squares_pieces,
+    Moved, adam_bounded_all, bce, bce_backward, bound_norm, squares_of_all, squares_pieces,
 };
 use evergraph::device::cuda::twins::AdamStep;
 use evergraph::device::cuda::{Cuda, CudaBuffer, CudaWork};
@@ -16,38 +16,6 @@ use crate::kernels_host::nn::{Inputs, moved_by_adam};
 fn near(found: f32, expected: f32, what: &str) {
     let off = (found - expected).abs() / expected.abs().max(1e-6);
     assert!(off < 1e-6, "{what}: {found}, not {expected}");
-}
-
-#[test]
-fn the_loss_and_its_gradient_on_a_card_are_the_tapes() {
-    let cuda = card();
-    let on = On(&cuda);
-    let mut draws = Draws::new(1);
-    for pairs in [1, 3, 200, 700] {
-        let mut logits = draws.floats(2 * pairs, 3.0);
-        // Finite and exact for logits of any size.
-        logits[0] = -200.0;
-        logits[pairs] = 90.0;
-        let inputs = Inputs::new(&[("logits", 1, &logits)]);
-        let (value, gradients) = inputs.run(&[1.0], &["logits"], |tape, parameters| {
-            let logits = tape.param(parameters.find("logits").unwrap());
-            let (happened, made_up) = (tape.rows(logits, 0..pairs), tape.rows(logits, pairs..2 * pairs));
-            let positive = tape.bce_with_logits(happened, &vec![1.0; pairs]);
-            let negative = tape.bce_with_logits(made_up, &vec![0.0; pairs]);
-            tape.add(positive, negative)
-        });
-        let (on_logits, mut d, mut loss) = (on.copy(&logits), on.room(2 * pairs), on.room(1));
-        link_loss(on.place(), &on_logits, &mut d, &mut loss).unwrap();
-        near(loss.copy_to_host().unwrap()[0], value[0], "the loss");
-        for (found, expected) in d.copy_to_host().unwrap().into_iter().zip(&gradients[0]) {
-            near(found, *expected, "a gradient");
-        }
-        let mut short = on.room(2 * pairs - 1);
-        let error = link_loss(on.place(), &on_logits, &mut short, &mut loss).unwrap_err().to_string();
-        assert!(error.contains("gradients: "), "{error}");
-        let error = link_loss(on.place(), &short, &mut d, &mut loss).unwrap_err().to_string();
-        assert!(error.contains("are not two of each pair"), "{error}");
-    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ static const std::vector<Kernel> kernels = {
     KERNEL(gelu), KERNEL(gelu_backward), KERNEL(rnn), KERNEL(rnn_backward),
     KERNEL(reduce_slots), KERNEL(spread_slots), KERNEL(clear_rows), KERNEL(clear_empty), KERNEL(put_rows),
     KERNEL(slot_rows), MIXING_OF(16, 16), MIXING_OF(32, 16), MIXING_OF(32, 32),
-    KERNEL(link_loss), KERNEL(bce), KERNEL(bce_backward), KERNEL(squares_of_all), KERNEL(bound_norm),
+    KERNEL(bce), KERNEL(bce_backward), KERNEL(squares_of_all), KERNEL(bound_norm),
 };
 
 static void take(void* to, size_t bytes) {

@@ -11,8 +11,6 @@ use crate::device::cuda::module::Entry;
 use crate::device::cuda::twins::{Address, SQUARES_PIECE};
 
 pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
-    // logits, pairs, d, loss.
-    Entry { name: "link_loss", parameters: takes![Address, u64, Address, Address] },
     // logits, target, count, loss.
     Entry { name: "bce", parameters: takes![Address, f32, u64, Address] },
     // logits, target, scale, count, d.
@@ -24,31 +22,6 @@ pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
 ];
 
 const THREADS: u32 = 256;
-
-/// `loss`, one value: the mean cross-entropy of the first half of `logits`, which happened, plus that of the second,
-/// which was made up; `d`, as long as `logits`, becomes the gradient. Does not wait.
-///
-/// # Errors
-/// No logits or an odd number of them, lengths that differ, a buffer of another stream, or the driver's.
-pub fn link_loss(
-    (cuda, stream): Place<'_>,
-    logits: &CudaBuffer<f32>,
-    d: &mut CudaBuffer<f32>,
-    loss: &mut CudaBuffer<f32>,
-) -> Result<(), CudaError> {
-    let operation = "a loss";
-    let pairs = logits.len() / 2;
-    if pairs == 0 || logits.len() != 2 * pairs {
-        let mismatch = format!("{} logits are not two of each pair", logits.len());
-        return Err(CudaError::Arguments { operation, mismatch });
-    }
-    hold(operation, &[("gradients", d.len(), logits.len()), ("the loss", loss.len(), 1)])?;
-    let launch = Launch::new(cuda, stream, operation).reads(logits).number(pairs as u64);
-    let launch = launch.writes(d).writes(loss);
-    let grid = Grid { blocks: 1, threads: THREADS };
-    // SAFETY: there are as many logits and gradients as the kernel goes through, and a loss.
-    unsafe { launch.run("link_loss", grid, || format!("{pairs} pairs")) }
-}
 
 /// `loss`, one value: the mean cross-entropy of the first `count` of `logits`, all with the same `target` in `[0, 1]`.
 /// Does not wait.

@@ -34,7 +34,7 @@ pub use joined::{Part, Users, add_rows, drop_out, join_rows, relu_backward, spre
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
 pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
-pub use loss::{bce, bce_backward, bound_norm, link_loss, squares_pieces};
+pub use loss::{bce, bce_backward, bound_norm, squares_pieces};
 pub use mixing::{MIXING_MAX, SlotMixer, mixing_backward, mixing_forward};
 pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
 pub use reduce::{SlotGroups, clear_empty, clear_rows, put_rows, reduce_slots, spread_slots};
