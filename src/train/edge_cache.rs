@@ -34,7 +34,8 @@ struct Open {
     version: u64,
     /// The batch that was placed last.
     edges: Vec<u64>,
-    places: Arc<Vec<u32>>,
+    /// `None` where it was too large.
+    places: Option<Arc<Vec<u32>>>,
 }
 
 impl EdgeCache {
@@ -56,7 +57,7 @@ impl EdgeCache {
         let open = self.open.as_ref().map_or(0, |open| {
             open.rows.bytes()
                 + open.edges.capacity() * size_of::<u64>()
-                + open.places.capacity() * size_of::<u32>()
+                + open.places.as_ref().map_or(0, |places| places.capacity()) * size_of::<u32>()
         });
         open + self.next.capacity() * size_of::<u64>()
     }
@@ -72,7 +73,7 @@ impl Open {
             return None;
         }
         let table = Tensor::room(&Device::Cuda(work.clone()), rows.places(), width);
-        Some(Self { table: table.into(), rows, version: 0, edges: Vec::new(), places: Arc::default() })
+        Some(Self { table: table.into(), rows, version: 0, edges: Vec::new(), places: None })
     }
 
     fn fits(&self, device: &Device, width: usize) -> bool {
@@ -93,13 +94,14 @@ impl Open {
         }
         if self.edges.is_empty() || self.edges != rows.edges() {
             self.edges.clear();
+            self.places = None;
             // A tape that is still alive reads the rows of its own batch.
             let table = Arc::get_mut(&mut self.table)?.on_card_mut().ok()?;
-            let places = self.rows.round(work, table, (rows.edges(), gathered.data()), next)?;
+            let places = self.rows.round(work, table, (rows.edges(), gathered.data()), next);
             self.edges.extend_from_slice(rows.edges());
-            self.places = places.into();
+            self.places = places.map(Arc::new);
         }
-        Some(EdgePlaces::new(self.table.clone(), self.places.clone()))
+        Some(EdgePlaces::new(self.table.clone(), self.places.clone()?))
     }
 }
 

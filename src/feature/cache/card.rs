@@ -26,7 +26,7 @@ use crate::device::cuda::{CudaBuffer, CudaWork};
 
 /// Rounds beyond the current one that may be known.
 const LOOK_AHEAD: u32 = 1;
-/// Slots that are counted, at most.
+/// The most places that are used.
 const PLACES_MAX: u64 = 1 << 30;
 
 /// What was done with the rows of rounds.
@@ -109,7 +109,7 @@ impl CardRows {
     /// source; `rows` has them all, one after another. Says at which row of `table` each of them is, until the next
     /// round. `next` are the ids of the round after this one, or none if they are not known.
     ///
-    /// `None` where the round is too large, or the card has a fault; then nothing is known to be in the table.
+    /// `None` where the round is too large, or the card has a fault; after a fault nothing is known to be in the table.
     ///
     /// # Panics
     /// If there is not a row for each id.

@@ -307,8 +307,8 @@ impl CacheDirectory {
 
     /// Gives up every row.
     pub fn clear(&mut self) {
-        for slot in 0..self.ids.len() {
-            self.invalidate(self.ids[slot]);
+        for slot in (0..self.slots()).filter(|slot| !self.order.is_free(*slot)).collect::<Vec<_>>() {
+            self.invalidate(self.ids[slot as usize]);
         }
     }
 

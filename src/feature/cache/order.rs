@@ -92,6 +92,11 @@ impl Order {
         self.put(slot, FREE);
     }
 
+    /// Whether a slot holds nothing.
+    pub fn is_free(&self, slot: u32) -> bool {
+        self.filed[slot as usize] == FREE
+    }
+
     /// A slot that holds nothing.
     pub fn vacant(&self) -> Option<u32> {
         let slot = self.lists[FREE as usize].newest;
