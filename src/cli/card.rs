@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::output;
 use crate::device::Device;
 use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
+use crate::train::Trainer;
 
 /// A device to compute on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -26,6 +27,47 @@ pub struct CardFacts {
     name: String,
     architecture: String,
     multiprocessors: u32,
+}
+
+/// Bytes of a card in which a command keeps edge rows, as the daemon does as delivered.
+pub const CARD_ROW_BYTES: u64 = 1 << 30;
+
+/// How training used a card.
+#[derive(Debug, Serialize)]
+pub struct CardUse {
+    /// Steps that were asked for as a graph; of those, how often the graph of the step before was brought up to date,
+    /// and how often one was built.
+    graph_steps: u64,
+    graphs_updated: u64,
+    graphs_built: u64,
+    /// Steps asked for kernel by kernel, and steps that failed while they were recorded.
+    direct_steps: u64,
+    failed_steps: u64,
+    /// Memory that waits between two steps.
+    kept_bytes: usize,
+    /// Edge rows that were there, that were copied there, and of these those that were not kept.
+    edge_rows_hit: u64,
+    edge_rows_missed: u64,
+    edge_rows_bypassed: u64,
+}
+
+impl CardUse {
+    /// Of a trainer; none of one on the processor.
+    pub fn of(trainer: &Trainer) -> Option<Self> {
+        let Device::Cuda(work) = trainer.device() else { return None };
+        let (steps, rows) = (work.recorded(), trainer.cached_rows().unwrap_or_default());
+        Some(Self {
+            graph_steps: steps.launched,
+            graphs_updated: steps.updated,
+            graphs_built: steps.built,
+            direct_steps: steps.direct,
+            failed_steps: steps.failed,
+            kept_bytes: work.kept_bytes(),
+            edge_rows_hit: rows.hits,
+            edge_rows_missed: rows.misses,
+            edge_rows_bypassed: rows.bypassed,
+        })
+    }
 }
 
 /// The first card, and facts about it.

@@ -58,6 +58,15 @@ impl<T: Pod> DeviceBuffer<T> {
         Self { device: device.clone(), memory, len }
     }
 
+    /// `len` zeros for what stays long: on a card, memory that goes back to the driver; none where that has no room.
+    #[must_use]
+    pub fn zeros_apart(device: &Device, len: usize) -> Option<Self> {
+        let Device::Cuda(work) = device else { return Some(Self::zeros(device, len)) };
+        let mut lent = work.lend_apart(len)?;
+        lent.clear();
+        Some(Self { device: device.clone(), memory: Memory::Card(lent), len })
+    }
+
     /// A copy of `values`.
     #[must_use]
     pub fn from_slice(device: &Device, values: &[T]) -> Self {

@@ -1,14 +1,14 @@
 //! What becomes of the loop when the card that trains fails. Memory and messages are the processor's all along, and
-//! the served weights too, so nothing that was acknowledged or shown is lost: training goes on from the served weights,
-//! with an optimizer without history. What the candidate had learned beyond them is lost.
+//! the served weights too, so nothing that was acknowledged or shown is lost: training goes on from the weights that
+//! the card handed out last, which are the candidate's at its last promotion, checkpoint or start, with an optimizer
+//! without history. What it learned since is lost.
 
 use super::{LearnBatch, Learner, LearnerError};
 use crate::device::Device;
-use crate::model::Weights;
-use crate::train::{TrainError, Trainer};
+use crate::train::TrainError;
 
 impl Learner {
-    /// Learns `batch`; where a card fails at it, again on the processor.
+    /// Learns `batch`; where a card fails before its step, again on the processor.
     ///
     /// # Errors
     /// When the log or what the batch needs cannot be read, or the trainer cannot go on.
@@ -44,17 +44,8 @@ impl Learner {
         if !matches!(error, TrainError::Card(_)) || *self.trainer.device() == Device::Cpu {
             return Err(error);
         }
-        let served = match self.shared.engine.model() {
-            Some(weights) => Weights::clone(&weights),
-            None => match Trainer::new(*self.trainer.options(), &Device::Cpu) {
-                Ok(fresh) => fresh.weights()?,
-                Err(_) => return Err(error),
-            },
-        };
-        if self.trainer.leave_card(&served).is_err() {
-            return Err(error);
-        }
-        tracing::error!(%error, version = served.version, "training goes on on the processor, from the served weights");
+        let Ok(version) = self.trainer.leave_card() else { return Err(error) };
+        tracing::error!(%error, version, "training goes on on the processor, from weights of this version");
         (self.record.device_lost)(&error.to_string());
         Ok(())
     }

@@ -273,7 +273,15 @@ impl Learner {
             // What the next batch draws from, which may be drawn beside this one's step.
             self.pool.extend(&batch.dst);
             self.pool.remove(&batch.deleted);
-            let taken = self.step(batch.first, behind)?;
+            let taken = match self.step(batch.first, behind) {
+                // Scored against what came before it, so only the step is taken again.
+                Err(LearnerError::Train(error @ TrainError::Card(_))) => {
+                    self.leave_card(error)?;
+                    self.prepare(batch, &negatives, mode)?;
+                    self.step(batch.first, behind)?
+                }
+                done => done?,
+            };
             self.measure(batch, baseline, &taken.report, taken.mode, rank);
             let clock = Instant::now();
             if let Err(error) = self.promote(batch, &taken, baseline) {
@@ -332,6 +340,8 @@ impl Learner {
         self.bank.forget(&deleted);
         self.trainer.forget_pairs(&deleted);
         self.shared.engine.states.pairs.forget(&deleted);
+        // A card that is lost while nothing is learned is found here.
+        let _ = self.on_card(|learner| learner.trainer.weights().map(drop));
         let position = self.learned;
         let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
         self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.checkpointed);

@@ -29,6 +29,8 @@ struct Inner {
     tables: Option<Tables>,
     /// Nodes whose rows changed on the processor alone.
     stale: Vec<NodeId>,
+    /// So many rows found no room, or would not; fewer are tried.
+    too_many: Option<usize>,
 }
 
 impl Inner {
@@ -44,6 +46,11 @@ struct Tables {
 }
 
 impl Tables {
+    /// The rows with room for `rows`, where the card has that.
+    fn grown(memory: &Tensor, mails: &Tensor, rows: usize) -> Option<Self> {
+        Some(Self { memory: memory.with_rows(rows)?, mails: mails.with_rows(rows)? })
+    }
+
     fn bytes(rows: usize, width: usize) -> usize {
         2 * rows.saturating_mul(width).saturating_mul(size_of::<f32>())
     }
@@ -91,20 +98,25 @@ impl NodeMirror {
         let width = memory.dimension();
         let nodes = memory.len().max(mailbox.len());
         let (mut inner, rows) = (self.0.lock(), room_for(nodes));
-        let elsewhere = inner.tables.as_ref().is_some_and(|tables| tables.memory.device() != device);
-        if width == 0 || mailbox.dimension() != width || elsewhere || !fits(device, rows, width) {
-            *inner = Inner::default();
-        }
         if width == 0 || mailbox.dimension() != width || !fits(device, rows, width) {
+            *inner = Inner::default();
             return;
         }
-        let Inner { tables, stale } = &mut *inner;
+        let short = |tables: &Tables| tables.memory.device() != device || tables.rows() < nodes;
+        if inner.tables.as_ref().is_some_and(short) {
+            inner.tables = None;
+        }
+        let Inner { tables, stale, too_many } = &mut *inner;
         let Some(tables) = tables else {
+            stale.clear();
+            if too_many.is_some_and(|most| rows >= most) {
+                return;
+            }
             let all = (0..nodes).map(|node| NodeId(u32::try_from(node).unwrap_or(u32::MAX)));
             let read = Read { memory, mailbox };
             let [memory, mails] = read.rows(device, &all.collect::<Vec<_>>());
-            *tables = Some(Tables { memory: memory.with_rows(rows), mails: mails.with_rows(rows) });
-            stale.clear();
+            *tables = Tables::grown(&memory, &mails, rows);
+            *too_many = if tables.is_none() { Some(rows) } else { None };
             return;
         };
         if stale.is_empty() {
@@ -136,7 +148,7 @@ impl NodeMirror {
     /// then a message for each from its `others`. Without `fresh` rows on the mirror's device they are stale.
     pub fn follow(&self, touched: &Touched, written: &[u32], fresh: Option<&Tensor>, others: &[NodeId]) {
         let mut inner = self.0.lock();
-        let Inner { tables, stale } = &mut *inner;
+        let Inner { tables, stale, too_many } = &mut *inner;
         let Some(tables) = tables else { return };
         let nodes = touched.nodes();
         let Some(fresh) = fresh.filter(|fresh| fresh.device() == tables.memory.device()) else {
@@ -145,12 +157,14 @@ impl NodeMirror {
         let known = nodes.iter().chain(others).map(|node| node.index() + 1).max().unwrap_or(0);
         if known > tables.rows() {
             let rows = room_for(known);
-            if !fits(fresh.device(), rows, fresh.cols()) {
-                *inner = Inner::default();
+            let fits = fits(fresh.device(), rows, fresh.cols());
+            let Some(grown) = fits.then(|| Tables::grown(&tables.memory, &tables.mails, rows)).flatten()
+            else {
+                *too_many = Some(rows);
+                inner.tables = None;
                 return;
-            }
-            tables.memory = tables.memory.with_rows(rows);
-            tables.mails = tables.mails.with_rows(rows);
+            };
+            *tables = grown;
         }
         let ids = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<u32>>();
         let written_nodes: Vec<u32> = written.iter().map(|&place| nodes[place as usize].0).collect();

@@ -69,8 +69,13 @@ impl Parameters {
     /// The same on `device`. Waits for a card that they are on.
     #[must_use]
     pub fn to(&self, device: &Device) -> Self {
-        let tensors = self.tensors.iter().map(|tensor| tensor.to(device)).collect();
-        Self { names: self.names.clone(), tensors }
+        let names = self.names.clone();
+        if *device == Device::Cpu && *self.device() != Device::Cpu {
+            // All are asked for before the first is waited for.
+            let coming: Vec<_> = self.tensors.iter().map(|tensor| tensor.clone().fetch()).collect();
+            return Self { names, tensors: coming.into_iter().map(|tensor| tensor.wait().0).collect() };
+        }
+        Self { names, tensors: self.tensors.iter().map(|tensor| tensor.to(device)).collect() }
     }
 
     /// Where they are; the processor if there are none.

@@ -39,16 +39,17 @@ impl Tensor {
         }
     }
 
-    /// A table of `rows` rows that begins with the rows of this one; those behind them are zeros.
+    /// A table of `rows` rows that begins with the rows of this one; those behind them are zeros. None where a card has
+    /// no room for it.
     #[must_use]
-    pub fn with_rows(&self, rows: usize) -> Tensor {
+    pub fn with_rows(&self, rows: usize) -> Option<Tensor> {
         let (count, cols) = self.shape();
-        let mut longer = Tensor::zeros(self.device(), rows.max(count), cols);
+        let mut longer = Tensor::zeros_apart(self.device(), rows.max(count), cols)?;
         match self.device() {
             Device::Cpu => longer.data_mut()[..count * cols].copy_from_slice(self.data()),
             Device::Cuda(work) => cuda::copy(work, &mut longer, self),
         }
-        longer
+        Some(longer)
     }
 }
 
@@ -58,7 +59,7 @@ mod tests {
 
     #[test]
     fn rows_are_read_and_written_and_what_is_beyond_is_zeros_or_left_out() {
-        let mut table = Tensor::from_vec(&Device::Cpu, 2, 2, vec![1.0, 2.0, 3.0, 4.0]).with_rows(3);
+        let mut table = Tensor::from_vec(&Device::Cpu, 2, 2, vec![1.0, 2.0, 3.0, 4.0]).with_rows(3).unwrap();
         assert_eq!(table.shape(), (3, 2));
         let rows = Tensor::from_vec(&Device::Cpu, 2, 2, vec![5.0, 6.0, 7.0, 8.0]);
         table.put_rows_at(&[2, 9], &rows);

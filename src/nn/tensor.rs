@@ -48,6 +48,12 @@ impl Tensor {
         Self { rows, cols, buffer: DeviceBuffer::zeros(device, rows * cols) }
     }
 
+    /// All zeros, for what stays long: on a card, memory that goes back to the driver; none where that has no room.
+    #[must_use]
+    pub fn zeros_apart(device: &Device, rows: usize, cols: usize) -> Option<Self> {
+        Some(Self { rows, cols, buffer: DeviceBuffer::zeros_apart(device, rows * cols)? })
+    }
+
     /// Values that are whatever was there before: write every one.
     #[must_use]
     pub fn room(device: &Device, rows: usize, cols: usize) -> Self {

@@ -48,6 +48,10 @@ impl EdgeCache {
         if self.open.as_ref().is_none_or(|open| !open.fits(device, gathered.cols())) {
             self.open = None;
             self.open = Open::new(work, self.budget, gathered.cols());
+            if self.open.is_none() {
+                // The card has no room for it, and is not asked again.
+                self.budget = 0;
+            }
         }
         self.open.as_mut()?.place(work, rows, &gathered, &next)
     }
@@ -72,7 +76,7 @@ impl Open {
         if rows.places() == 0 {
             return None;
         }
-        let table = Tensor::room(&Device::Cuda(work.clone()), rows.places(), width);
+        let table = Tensor::zeros_apart(&Device::Cuda(work.clone()), rows.places(), width)?;
         Some(Self { table: table.into(), rows, version: 0, edges: Vec::new(), places: None })
     }
 

@@ -7,6 +7,7 @@
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
+mod card;
 mod edge_cache;
 pub mod edgebank;
 pub mod evaluate;

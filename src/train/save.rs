@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::trainer::{Trainer, TrainerOptions, new_adam};
 use crate::device::Device;
-use crate::model::{Model, ModelError, StateError, TgnState, tables};
+use crate::model::{Model, ModelError, StateError, TgnState, Weights, tables};
 use crate::nn::{Parameters, StorageError};
 
 /// First bytes of a saved trainer.
@@ -119,11 +119,12 @@ impl Trainer {
         let weights: Vec<u8> = tables::read_table(input)?;
         options.model.check_device(device)?;
         let parameters = Parameters::from_bytes(&Device::Cpu, &weights)?;
-        let model = Model::with_parameters(options.model, &parameters)?.to(device);
+        let here = Model::with_parameters(options.model, &parameters)?;
+        let model = here.to(device);
         let mut adam = new_adam(&options, device, &model);
         let moments: Vec<u8> = tables::read_table(input)?;
         adam.load_bytes(&model.parameters, &moments)?;
         let state = TgnState::read(input, &model.needs())?;
-        Ok(Self::from_parts(options, device, model, adam, state, steps))
+        Ok(Self::from_parts(options, device, model, adam, state, steps).knowing(Weights::of(&here, steps)))
     }
 }

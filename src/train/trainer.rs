@@ -202,6 +202,8 @@ pub struct Trainer {
     pub(super) batch: PreparedBatch,
     /// Fresh memory of the touched nodes where the card left it, between a step's scores and what it remembers.
     pub(super) fresh_on_card: Option<Tensor>,
+    /// The last weights that the processor saw, if a card computes.
+    pub(super) known: Mutex<Option<Weights>>,
     /// Published weights on the card, if one computes.
     pub(super) placed: Placed,
     /// Locked only so that scoring without a state change can take `&self`.
@@ -227,10 +229,11 @@ impl Trainer {
     /// The options describe no model, or one that a card does not compute.
     pub fn new(options: TrainerOptions, device: &Device) -> Result<Self, ModelError> {
         options.model.check_device(device)?;
-        let model = Model::new(options.model, options.seed, &Device::Cpu)?.to(device);
+        let here = Model::new(options.model, options.seed, &Device::Cpu)?;
+        let model = here.to(device);
         let adam = new_adam(&options, device, &model);
         let state = TgnState::new(&model.needs());
-        Ok(Self::from_parts(options, device, model, adam, state, 0))
+        Ok(Self::from_parts(options, device, model, adam, state, 0).knowing(Weights::of(&here, 0)))
     }
 
     pub(super) fn from_parts(
@@ -244,8 +247,20 @@ impl Trainer {
         let gradients = Gradients::new(device, &model.parameters);
         let (batch, placed, scratch) = (PreparedBatch::default(), Placed::default(), Mutex::default());
         let device = device.clone();
-        let fresh_on_card = None;
-        Self { options, device, model, adam, state, steps, gradients, batch, fresh_on_card, placed, scratch }
+        Self {
+            options,
+            device,
+            model,
+            adam,
+            state,
+            steps,
+            gradients,
+            batch,
+            fresh_on_card: None,
+            known: Mutex::default(),
+            placed,
+            scratch,
+        }
     }
 
     /// What the trainer is made of.
@@ -320,29 +335,6 @@ impl Trainer {
         }
     }
 
-    /// The weights as they are now, on the processor; their version is the number of steps taken. Waits for a card.
-    ///
-    /// # Errors
-    /// The card's, if one computes.
-    pub fn weights(&self) -> Result<Weights, TrainError> {
-        let model = self.model.to(&Device::Cpu);
-        self.device.check()?;
-        Ok(Weights::of(&model, self.steps))
-    }
-
-    /// Goes on computing on the processor, with `weights`, the memory that is there and an optimizer without history:
-    /// what is left when a card fails.
-    ///
-    /// # Errors
-    /// The weights are of a model of another shape.
-    pub fn leave_card(&mut self, weights: &Weights) -> Result<(), ModelError> {
-        self.device = Device::Cpu;
-        self.cache_rows(0);
-        self.set_weights(weights)?;
-        self.gradients = Gradients::new(&self.device, &self.model.parameters);
-        Ok(())
-    }
-
     /// Where the model computes.
     #[must_use]
     pub fn device(&self) -> &Device {
@@ -357,6 +349,9 @@ impl Trainer {
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), ModelError> {
         let model = Model::with_parameters(self.options.model, weights.parameters())?;
         self.model = model.to(&self.device);
+        if self.device != Device::Cpu {
+            *self.known.get_mut() = Some(weights.clone());
+        }
         self.adam = new_adam(&self.options, &self.device, &self.model);
         Ok(())
     }

@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 
 use super::report::Report;
 use super::{EvalArgs, ModelName, NegativesFlag};
+use crate::cli::card::CARD_ROW_BYTES;
 use crate::cli::events::{read_nodes, read_pairs};
 use crate::device::{self, Device};
 use crate::train::edgebank::EdgeBank;
@@ -23,8 +24,6 @@ use crate::train::{Trainer, TrainerOptions};
 
 /// Candidates per event under mrr if nothing is said.
 const CANDIDATES: usize = 100;
-/// Bytes of a card for rows of edges, if one computes.
-const CARD_ROW_BYTES: u64 = 1 << 30;
 
 /// One run and what it needs.
 pub struct Run<'a> {

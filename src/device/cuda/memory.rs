@@ -37,7 +37,8 @@ const UNIT_BYTES: usize = 256;
 pub struct CudaBuffer<T: Pod> {
     address: u64,
     len: usize,
-    capacity: usize,
+    /// Bytes of the memory, of which `len` values are shown.
+    room: usize,
     stream: Stream,
     in_order: bool,
     share: Option<Reservation>,
@@ -112,7 +113,8 @@ impl<T: Pod> CudaBuffer<T> {
             }
         })?;
         let (stream, share) = (stream.clone(), Some(share));
-        let buffer = Self { address, len, capacity: len, stream, in_order, share, kind: PhantomData };
+        let room = len * size_of::<T>();
+        let buffer = Self { address, len, room, stream, in_order, share, kind: PhantomData };
         if !order.is(&buffer.stream) {
             order.synchronize()?;
         }
@@ -133,12 +135,17 @@ impl<T: Pod> CudaBuffer<T> {
 
     /// How many values it can show.
     pub(super) fn capacity(&self) -> usize {
-        self.capacity
+        self.room / size_of::<T>()
+    }
+
+    /// Bytes of its memory.
+    pub(super) fn room_bytes(&self) -> usize {
+        self.room
     }
 
     /// Shows the first `len` values of the memory, whatever they hold; at most the [`capacity`](Self::capacity).
     pub(super) fn show(&mut self, len: usize) {
-        self.len = len.min(self.capacity);
+        self.len = len.min(self.capacity());
     }
 
     /// The stream in whose order everything happens to it.
@@ -150,12 +157,12 @@ impl<T: Pod> CudaBuffer<T> {
     /// The same memory as values of another type: `len` of them, or as many as there is room for.
     pub(super) fn cast<U: Pod>(self, len: usize) -> CudaBuffer<U> {
         let buffer = ManuallyDrop::new(self);
-        let capacity = buffer.capacity * size_of::<T>() / size_of::<U>();
+        let (room, capacity) = (buffer.room, buffer.room / size_of::<U>());
         // SAFETY: each part is moved out once, and what they were moved out of is not dropped.
         let (stream, share) =
             unsafe { (ptr::read(&raw const buffer.stream), ptr::read(&raw const buffer.share)) };
         let (address, in_order) = (buffer.address, buffer.in_order);
-        CudaBuffer { address, len: len.min(capacity), capacity, stream, in_order, share, kind: PhantomData }
+        CudaBuffer { address, len: len.min(capacity), room, stream, in_order, share, kind: PhantomData }
     }
 
     /// From now on it belongs to `stream`, which waits for what was asked of the old one so far.

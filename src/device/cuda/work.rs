@@ -13,17 +13,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
+use super::arena::LINE_BYTES;
 use super::capture::{Recorder, RecorderCounts};
 use super::context::Cuda;
 use super::driver::Driver;
 use super::error::CudaError;
 use super::layers::Place;
+use super::lent::Lent;
 use super::memory::CudaBuffer;
-use super::staging::{Fetched, Staging};
+use super::staging::Staging;
 
 /// The least memory that is kept, in bytes.
 const LEAST_BYTES: usize = 256;
@@ -41,6 +44,11 @@ pub struct CudaWork {
     constants: Mutex<HashMap<usize, Constant>>,
     fault: Mutex<Option<CudaError>>,
     recorder: Mutex<Recorder>,
+    /// Bytes of the pinned room, and whether a step that was recorded wanted more.
+    staging_bytes: AtomicUsize,
+    overflow: AtomicBool,
+    /// Whether memory is asked for in the sizes that are wanted.
+    exact: bool,
 }
 
 /// Numbers that never change, and their copy. Whoever holds the numbers keeps their address from meaning others.
@@ -57,9 +65,20 @@ fn size_class(bytes: usize) -> usize {
 }
 
 impl CudaWork {
-    /// Work on `cuda`.
+    /// Work on `cuda`. A player gets the exact sizes, so that it sees what goes beyond.
     #[must_use]
     pub fn new(cuda: Arc<Cuda>) -> Arc<Self> {
+        let played = matches!(cuda.driver(), Driver::Played(_));
+        Self::make(cuda, played)
+    }
+
+    /// The same with a player too asked for the sizes that a card is asked for.
+    #[must_use]
+    pub fn in_classes(cuda: Arc<Cuda>) -> Arc<Self> {
+        Self::make(cuda, false)
+    }
+
+    fn make(cuda: Arc<Cuda>, exact: bool) -> Arc<Self> {
         Arc::new(Self {
             cuda,
             kept: Mutex::default(),
@@ -67,6 +86,9 @@ impl CudaWork {
             constants: Mutex::default(),
             fault: Mutex::default(),
             recorder: Mutex::default(),
+            staging_bytes: AtomicUsize::new(STAGING_BYTES),
+            overflow: AtomicBool::new(false),
+            exact,
         })
     }
 
@@ -95,27 +117,55 @@ impl CudaWork {
     /// Does what asks for a whole step, which is recorded as a graph where the card does that; then `step` may be
     /// called twice, the second time because nothing came of the first. It must not read what it asked for.
     pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
-        if let Some(staging) = &mut *self.staging.lock() {
-            staging.start_over();
-        }
+        self.make_room();
         let mut recorder = self.recorder.lock();
-        let (mut done, before) = (None, recorder.counts().refused);
+        let (mut done, silent) = (None, recorder.complaint().is_none());
         let ran = recorder.run(self.cuda.compute(), || {
             done = Some(step());
             self.fault.lock().clone().map_or(Ok(()), Err)
         });
-        if let Err(error) = ran {
-            // What a graph was to write that never ran is not there.
-            self.constants.lock().clear();
-            if recorder.counts().refused == before || error.is_lost() {
-                self.fail(error);
-            } else {
-                tracing::warn!("{}", recorder.complaint().unwrap_or_default());
-                *self.fault.lock() = None;
-                return step();
-            }
+        let gave_up = recorder.complaint().filter(|_| silent).map(str::to_owned);
+        drop(recorder);
+        if let Some(why) = &gave_up {
+            tracing::warn!("{why}");
         }
-        done.unwrap_or_else(step)
+        let Err(error) = ran else { return done.unwrap_or_else(step) };
+        // What a graph was to write that never ran is not there.
+        self.constants.lock().clear();
+        let too_small = self.overflow.swap(false, Ordering::Relaxed);
+        if error.is_lost() || !(gave_up.is_some() || too_small || error.is_out_of_memory()) {
+            self.fail(error);
+            return done.unwrap_or_else(step);
+        }
+        // Outside of a recording memory goes back at once, and the pinned room can grow.
+        drop(done);
+        self.kept.lock().clear();
+        if too_small {
+            self.set_staging(2 * self.staging_bytes.load(Ordering::Relaxed));
+        }
+        *self.fault.lock() = None;
+        step()
+    }
+
+    /// Makes the pinned room, when it is next made, one of `bytes`.
+    pub fn set_staging(&self, bytes: usize) {
+        self.staging_bytes.store(bytes.max(1), Ordering::Relaxed);
+        *self.staging.lock() = None;
+    }
+
+    /// Sees to it that much of the pinned room is free.
+    fn make_room(&self) {
+        if let Some(staging) = self.staging.lock().as_mut().filter(|room| 2 * room.taken() > room.bytes()) {
+            staging.start_over();
+        }
+    }
+
+    /// Gives back all memory that waits to be lent, and the pinned room: the card is not used any more.
+    pub fn release(&self) {
+        *self.recorder.lock() = Recorder::default();
+        self.kept.lock().clear();
+        self.constants.lock().clear();
+        *self.staging.lock() = None;
     }
 
     /// How often steps were recorded, and how that went.
@@ -156,13 +206,27 @@ impl CudaWork {
     #[must_use]
     pub fn lend<T: Pod>(self: &Arc<Self>, len: usize) -> Lent<T> {
         let buffer = if self.fault.lock().is_some() { None } else { self.find(len) };
-        Lent { buffer, work: self.clone() }
+        Lent::of(buffer, self)
+    }
+
+    /// Room for `len` values that is not lent again, for what stays long; none where the card has no room, which is no
+    /// fault.
+    #[must_use]
+    pub fn lend_apart<T: Pod>(self: &Arc<Self>, len: usize) -> Option<Lent<T>> {
+        let (cuda, stream) = self.place();
+        match CudaBuffer::room(cuda, stream, len, LENDING) {
+            Ok(buffer) => Some(Lent::apart(buffer, self)),
+            Err(error) if error.is_out_of_memory() => None,
+            Err(error) => {
+                self.fail(error);
+                None
+            }
+        }
     }
 
     fn find<T: Pod>(&self, len: usize) -> Option<CudaBuffer<T>> {
         let bytes = len.saturating_mul(size_of::<T>());
-        // A player sees what goes beyond the exact length.
-        let class = if self.is_played() { bytes } else { size_class(bytes) };
+        let class = if self.exact { bytes } else { size_class(bytes) };
         let waiting = self.kept.lock().get_mut(&class).and_then(Vec::pop);
         let found = waiting.map_or_else(|| self.ask(class), Ok);
         match found {
@@ -190,16 +254,40 @@ impl CudaWork {
     #[must_use]
     pub fn upload<T: Pod>(self: &Arc<Self>, values: &[T]) -> Lent<T> {
         let mut lent = self.lend(values.len());
-        self.run(|_| self.staged(|staging| staging.upload(values, lent.get_mut()?)));
+        self.run(|_| self.send(values, lent.get_mut()?));
         lent
     }
 
+    fn send<T: Pod>(&self, values: &[T], to: &mut CudaBuffer<T>) -> Result<(), CudaError> {
+        self.staged(|staging| {
+            let most = staging.bytes().min(self.staging_bytes.load(Ordering::Relaxed));
+            let left = most.saturating_sub(staging.taken());
+            if to.stream().is_recorded() && left < size_of_val(values) + LINE_BYTES {
+                self.overflow.store(true, Ordering::Relaxed);
+                let mismatch = format!("a step copies more than {most} bytes");
+                return Err(CudaError::Arguments { operation: LENDING, mismatch });
+            }
+            staging.upload(values, to)
+        })
+    }
+
+    /// Takes back memory that was lent.
+    pub(super) fn keep(&self, buffer: CudaBuffer<u8>) {
+        self.kept.lock().entry(buffer.room_bytes()).or_default().push(buffer);
+    }
+
     /// Does something with the pinned memory of this work.
-    fn staged<R>(&self, ask: impl FnOnce(&mut Staging) -> Result<R, CudaError>) -> Result<R, CudaError> {
+    pub(super) fn staged<R>(
+        &self,
+        ask: impl FnOnce(&mut Staging) -> Result<R, CudaError>,
+    ) -> Result<R, CudaError> {
         let mut staging = self.staging.lock();
         match &mut *staging {
             Some(staging) => ask(staging),
-            none => ask(none.insert(Staging::new(&self.cuda, STAGING_BYTES)?)),
+            none => {
+                let bytes = self.staging_bytes.load(Ordering::Relaxed);
+                ask(none.insert(Staging::new(&self.cuda, bytes)?))
+            }
         }
     }
 
@@ -212,7 +300,7 @@ impl CudaWork {
         let mut made = None;
         self.run(|(cuda, stream)| {
             let mut copy = CudaBuffer::room(cuda, stream, values.len(), LENDING)?;
-            self.staged(|staging| staging.upload(values, &mut copy))?;
+            self.send(values, &mut copy)?;
             made = Some(Arc::new(copy));
             Ok(())
         });
@@ -226,123 +314,11 @@ impl CudaWork {
     pub fn kept_bytes(&self) -> usize {
         self.kept.lock().iter().map(|(bytes, list)| bytes * list.len()).sum()
     }
-
-    fn is_played(&self) -> bool {
-        matches!(self.cuda.driver(), Driver::Played(_))
-    }
 }
 
 impl std::fmt::Debug for CudaWork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CudaWork").field("cuda", &self.cuda).finish_non_exhaustive()
-    }
-}
-
-/// Memory of a card that goes back to where it was lent when it is dropped.
-pub struct Lent<T: Pod> {
-    buffer: Option<CudaBuffer<T>>,
-    work: Arc<CudaWork>,
-}
-
-impl<T: Pod> Lent<T> {
-    /// The memory.
-    ///
-    /// # Errors
-    /// There is none: the work has a fault, which says why.
-    pub fn get(&self) -> Result<&CudaBuffer<T>, CudaError> {
-        self.buffer.as_ref().ok_or_else(CudaError::none_lent)
-    }
-
-    /// The memory for writing.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
-    pub fn get_mut(&mut self) -> Result<&mut CudaBuffer<T>, CudaError> {
-        self.buffer.as_mut().ok_or_else(CudaError::none_lent)
-    }
-
-    /// How many values there could be.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.buffer.as_ref().map_or(0, CudaBuffer::capacity)
-    }
-
-    /// Shows the first `len` values, whatever they hold.
-    pub fn show(&mut self, len: usize) {
-        if let Some(buffer) = &mut self.buffer {
-            buffer.show(len);
-        }
-    }
-
-    /// Who lent it.
-    #[must_use]
-    pub fn work(&self) -> &Arc<CudaWork> {
-        &self.work
-    }
-
-    /// Clears every byte.
-    pub fn clear(&mut self) {
-        let work = self.work.clone();
-        work.run(|_| self.get_mut()?.fill_with(0, LENDING));
-    }
-
-    /// Asks for the first `len` values, and does not wait for them.
-    #[must_use]
-    pub fn fetch(&self, len: usize) -> Coming<T> {
-        let mut values = None;
-        self.work.run(|_| {
-            let buffer = self.get()?;
-            values = Some(self.work.staged(|staging| staging.download(buffer, len))?);
-            Ok(())
-        });
-        Coming { values, len, work: self.work.clone() }
-    }
-
-    /// The first `len` values, zeros after a fault. Waits.
-    #[must_use]
-    pub fn read(&self, len: usize) -> Vec<T> {
-        self.fetch(len).wait()
-    }
-}
-
-/// Values that are on their way from a card.
-pub struct Coming<T: Pod> {
-    values: Option<Fetched<T>>,
-    len: usize,
-    work: Arc<CudaWork>,
-}
-
-impl<T: Pod> Coming<T> {
-    /// The values; zeros after a fault. Waits for them.
-    #[must_use]
-    pub fn wait(self) -> Vec<T> {
-        let mut found = Vec::new();
-        self.work.run(|_| {
-            if let Some(values) = &self.values {
-                found = self.work.staged(|staging| values.read(staging))?;
-            }
-            Ok(())
-        });
-        found.resize(self.len, T::zeroed());
-        found
-    }
-}
-
-impl<T: Pod> Clone for Lent<T> {
-    fn clone(&self) -> Self {
-        let len = self.buffer.as_ref().map_or(0, CudaBuffer::len);
-        let mut copy = self.work.lend(len);
-        self.work.run(|_| copy.get_mut()?.copy_front_from(self.get()?, len));
-        copy
-    }
-}
-
-impl<T: Pod> Drop for Lent<T> {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            let buffer = buffer.cast::<u8>(usize::MAX);
-            self.work.kept.lock().entry(buffer.capacity()).or_default().push(buffer);
-        }
     }
 }
 

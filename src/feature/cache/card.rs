@@ -26,8 +26,8 @@ use crate::device::cuda::{CudaBuffer, CudaWork};
 
 /// Rounds beyond the current one that may be known.
 const LOOK_AHEAD: u32 = 1;
-/// The most places that are used.
-const PLACES_MAX: u64 = 1 << 30;
+/// The most places that are used: the directory takes some 60 bytes of host memory for each.
+const PLACES_MAX: u64 = 1 << 22;
 
 /// What was done with the rows of rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

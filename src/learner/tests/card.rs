@@ -52,9 +52,24 @@ impl Player for Failing {
     }
 }
 
-fn on_failing(calls: usize) -> Trainer {
+fn failing(calls: usize) -> Device {
     let cuda = Cuda::played(Arc::new(Failing(AtomicUsize::new(calls))), 1 << 30);
-    Trainer::new(trainer_options(), &Device::Cuda(CudaWork::new(cuda))).unwrap()
+    Device::Cuda(CudaWork::new(cuda))
+}
+
+fn on_failing(calls: usize) -> Trainer {
+    Trainer::new(trainer_options(), &failing(calls)).unwrap()
+}
+
+/// A trainer that has learned something, as it is saved.
+fn learned() -> Vec<u8> {
+    let mut rig = Rig::new();
+    rig.append_edges(60, 10);
+    let mut learner = rig.learner_at(trainer(), EdgeId(0), rig.options());
+    learner.drain();
+    let mut bytes = Vec::new();
+    learner.trainer.save(&mut bytes).unwrap();
+    bytes
 }
 
 /// What readers are shown after the learner has learned all, and whether the card was left.
@@ -80,6 +95,25 @@ fn a_card_that_is_lost_from_the_start_changes_nothing_that_readers_see() {
     assert_eq!((there.2, there.3), (60, 1), "every event is remembered once, and the loss is told");
     assert_eq!(there.1, times);
     assert!(there.0 == rows, "the processor went on from the same weights");
+}
+
+#[test]
+fn a_card_that_is_lost_at_a_restart_leaves_what_was_restored() {
+    let bytes = learned();
+    let load = |device: &Device| Trainer::load(trainer_options(), device, &mut bytes.as_slice()).unwrap();
+    let here = load(&Device::Cpu).weights().unwrap();
+    let mut there = load(&failing(0));
+    assert_eq!(there.leave_card().unwrap(), here.version);
+    for ((name, one), (_, other)) in
+        there.weights().unwrap().parameters().iter().zip(here.parameters().iter())
+    {
+        assert_eq!(one.data(), other.data(), "{name}");
+    }
+    let (rows, times, ..) = shown(load(&Device::Cpu));
+    let there = shown(load(&failing(0)));
+    assert_eq!((there.2, there.3, &there.1), (60, 1, &times));
+    // The optimizer's history is what is lost.
+    assert_eq!(there.0.len(), rows.len());
 }
 
 #[test]

@@ -1,22 +1,9 @@
 //! Element by element.
 
-use crate::device::cuda::layers::{self, Layout, Part, Place, add_rows, drop_out};
+use crate::device::cuda::CudaWork;
+use crate::device::cuda::layers::{self, drop_out};
 use crate::device::cuda::twins::Mask;
-use crate::device::cuda::{CudaBuffer, CudaError, CudaWork};
 use crate::nn::Tensor;
-
-use super::linear::put;
-
-/// The first `len` values of `sum` become those of `d` from `first` on, or have them added.
-pub fn add_part(
-    place: Place<'_>,
-    (sum, len): (&mut CudaBuffer<f32>, usize),
-    (d, first): (&CudaBuffer<f32>, usize),
-    fresh: bool,
-) -> Result<(), CudaError> {
-    let part = Part { table: (d, Layout::dense(len).at(first)), shape: [1, len], list: None };
-    add_rows(place, part, 1, put(fresh), (sum, Layout::dense(len)))
-}
 
 /// `sum = d`, or adds it.
 pub fn accumulate(work: &CudaWork, sum: &mut Tensor, d: &Tensor, fresh: bool) {

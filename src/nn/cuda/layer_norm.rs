@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::elementwise::add_part;
 use crate::device::cuda::CudaWork;
 use crate::device::cuda::layers::{
-    layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces,
+    accumulate_from, layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces,
 };
 use crate::nn::Tensor;
 
@@ -46,7 +45,7 @@ pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, moments
 /// A gradient becomes the values of `sums` from `first` on, or has them added.
 pub fn settle(work: &CudaWork, gradient: &mut Tensor, sums: &Tensor, first: usize, fresh: bool) {
     let len = gradient.data_len();
-    work.run(|place| add_part(place, (gradient.on_card_mut()?, len), (sums.on_card()?, first), fresh));
+    work.run(|place| accumulate_from(place, (sums.on_card()?, first), len, fresh, gradient.on_card_mut()?));
 }
 
 /// The gradient of `x` in the place of that of the result.

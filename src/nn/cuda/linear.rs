@@ -56,8 +56,7 @@ pub fn backward_bias(work: &Arc<CudaWork>, db: &mut Tensor, fresh: bool, d: &Ten
     sums.finish(db, fresh);
 }
 
-/// Sums over rows that a gradient is made of, piece by piece; several products may write parts of it, one each. What
-/// none writes is zero.
+/// Sums over rows that a gradient is made of, piece by piece; several products may write parts of it, one each.
 pub struct Sums<'a> {
     work: &'a Arc<CudaWork>,
     partials: Lent<f32>,
@@ -66,12 +65,17 @@ pub struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// For a gradient of `count` values, over so many rows at most.
-    pub fn new(work: &'a Arc<CudaWork>, rows_max: usize, count: usize) -> Self {
-        let pieces = linear_pieces(rows_max);
-        let mut partials = work.lend(pieces * count);
-        partials.clear();
-        Self { work, partials, pieces, count }
+    /// For a gradient of `count` values over `rows` rows, all of which are written.
+    pub fn new(work: &'a Arc<CudaWork>, rows: usize, count: usize) -> Self {
+        let pieces = linear_pieces(rows);
+        Self { work, partials: work.lend(pieces * count), pieces, count }
+    }
+
+    /// The same over so many rows at most: what is not written counts as zero.
+    pub fn of_parts(work: &'a Arc<CudaWork>, rows_max: usize, count: usize) -> Self {
+        let mut sums = Self::new(work, rows_max, count);
+        sums.partials.clear();
+        sums
     }
 
     /// Of a weight that met the rows of `x`, given the gradient `d` of the result; `at` is where it stands.

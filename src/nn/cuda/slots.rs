@@ -92,6 +92,12 @@ pub fn mix_backward(
     sums
 }
 
+/// Clears the rows of empty slots.
+pub fn clear_empty(work: &Arc<CudaWork>, d: &mut Tensor, slots: &[u32]) {
+    let (list, columns) = (work.upload(slots), d.cols());
+    work.run(|place| layers::clear_empty(place, list.get()?, slots.len(), columns, d.on_card_mut()?));
+}
+
 /// Node row, edge row and encoded time difference of each slot side by side, zeros in empty ones.
 pub fn slot_rows(
     work: &Arc<CudaWork>,

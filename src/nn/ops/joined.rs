@@ -150,7 +150,7 @@ impl Backward for Joined {
             Device::Cuda(work) => {
                 let rows = self.parts.iter().map(|part| walk.value(part.x).rows()).max();
                 let values = walk.parameter(self.weight).data_len();
-                Some(cuda::Sums::new(work, rows.unwrap_or(0).max(d.rows()), values))
+                Some(cuda::Sums::of_parts(work, rows.unwrap_or(0).max(d.rows()), values))
             }
         };
         let mut from = 0;

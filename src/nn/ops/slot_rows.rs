@@ -9,7 +9,6 @@ use crate::device::Device;
 use crate::nn::cpu::gather::{Users, scatter_add};
 use crate::nn::cpu::slot_rows as cpu;
 use crate::nn::cuda::attention::backward_nodes;
-use crate::nn::cuda::gather::clear_at;
 use crate::nn::cuda::slots as cuda;
 use crate::nn::cuda::time::Waves;
 use crate::nn::tape::{Backward, Walk};
@@ -99,10 +98,12 @@ impl Tape<'_> {
 impl Backward for Rows {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         // An empty slot depends on nothing.
-        let empty = (0..).zip(self.node.iter()).filter(|(_, node)| **node == u32::MAX).map(|(slot, _)| slot);
         match walk.device {
-            Device::Cpu => empty.for_each(|slot: u32| d.row_mut(slot as usize).fill(0.0)),
-            Device::Cuda(work) => clear_at(work, &mut d, &empty.collect::<Vec<u32>>()),
+            Device::Cpu => {
+                let empty = self.node.iter().enumerate().filter(|(_, node)| **node == u32::MAX);
+                empty.for_each(|(slot, _)| d.row_mut(slot).fill(0.0));
+            }
+            Device::Cuda(work) => cuda::clear_empty(work, &mut d, &self.node),
         }
         let (stride, node_cols) = (d.cols(), walk.value(self.nodes).cols());
         walk.flow_with(self.nodes, |dn, fresh| match d.device() {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::super::Spread;
-use crate::cli::card::CardFacts;
+use crate::cli::card::{CardFacts, CardUse};
 use crate::cli::output;
 use crate::daemon::TierStatus;
 use crate::train::PhaseSeconds;
@@ -15,6 +15,8 @@ pub struct Figures {
     pub device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<CardFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card_use: Option<CardUse>,
     pub embedding_dim: usize,
     pub events: usize,
     pub nodes: usize,

@@ -21,7 +21,7 @@ use self::figures::{Epoch, Figures, Parts, Verified, tell};
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
-use crate::cli::card::{CardFacts, Where};
+use crate::cli::card::{CARD_ROW_BYTES, CardFacts, CardUse, Where};
 use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
@@ -182,6 +182,7 @@ fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> any
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
     let options = TrainerOptions { model, seed: args.seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, &device)?;
+    trainer.cache_rows(CARD_ROW_BYTES);
     let (mut lookahead, mut served) = around(args, &model)?;
     let mut digests = Digests::default();
     let mut destinations = DestinationPool::new();
@@ -208,6 +209,7 @@ fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> any
         model: name_of(args.model),
         device: name_of(args.device),
         card,
+        card_use: CardUse::of(&trainer),
         embedding_dim: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,

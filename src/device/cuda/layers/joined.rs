@@ -10,10 +10,11 @@ use super::layout::{Matrix, MatrixMut, Put};
 use super::{Place, grid};
 use crate::device::cuda::error::CudaError;
 use crate::device::cuda::launch::{Launch, hold, narrow, takes};
+use crate::device::cuda::lent::Lent;
 use crate::device::cuda::memory::CudaBuffer;
 use crate::device::cuda::module::Entry;
 use crate::device::cuda::twins::{Address, Mask, ROW_PARTS, RowPart, RowParts, RowUsers};
-use crate::device::cuda::work::{CudaWork, Lent};
+use crate::device::cuda::work::CudaWork;
 
 pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
     // parts, count, out_stride, out.

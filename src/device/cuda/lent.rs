@@ -1,0 +1,131 @@
+//! [`Lent`]: memory of a card that its work lends and takes back; [`Coming`]: values that were asked from there.
+//!
+//! Not verified on a GPU; tested with a card that the processor plays.
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::error::CudaError;
+use super::memory::CudaBuffer;
+use super::staging::Fetched;
+use super::work::CudaWork;
+
+const CLEARING: &str = "clearing memory";
+
+/// Memory of a card that goes back to where it was lent when it is dropped.
+pub struct Lent<T: Pod> {
+    buffer: Option<CudaBuffer<T>>,
+    /// Whether it goes back to the driver.
+    apart: bool,
+    work: Arc<CudaWork>,
+}
+
+impl<T: Pod> Lent<T> {
+    pub(super) fn of(buffer: Option<CudaBuffer<T>>, work: &Arc<CudaWork>) -> Self {
+        Self { buffer, apart: false, work: work.clone() }
+    }
+
+    pub(super) fn apart(buffer: CudaBuffer<T>, work: &Arc<CudaWork>) -> Self {
+        Self { buffer: Some(buffer), apart: true, work: work.clone() }
+    }
+
+    /// The memory.
+    ///
+    /// # Errors
+    /// There is none: the work has a fault, which says why.
+    pub fn get(&self) -> Result<&CudaBuffer<T>, CudaError> {
+        self.buffer.as_ref().ok_or_else(CudaError::none_lent)
+    }
+
+    /// The memory for writing.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn get_mut(&mut self) -> Result<&mut CudaBuffer<T>, CudaError> {
+        self.buffer.as_mut().ok_or_else(CudaError::none_lent)
+    }
+
+    /// How many values there could be.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.buffer.as_ref().map_or(0, CudaBuffer::capacity)
+    }
+
+    /// Shows the first `len` values, whatever they hold.
+    pub fn show(&mut self, len: usize) {
+        if let Some(buffer) = &mut self.buffer {
+            buffer.show(len);
+        }
+    }
+
+    /// Who lent it.
+    #[must_use]
+    pub fn work(&self) -> &Arc<CudaWork> {
+        &self.work
+    }
+
+    /// Clears every byte.
+    pub fn clear(&mut self) {
+        let work = self.work.clone();
+        work.run(|_| self.get_mut()?.fill_with(0, CLEARING));
+    }
+
+    /// Asks for the first `len` values, and does not wait for them.
+    #[must_use]
+    pub fn fetch(&self, len: usize) -> Coming<T> {
+        let mut values = None;
+        self.work.run(|_| {
+            let buffer = self.get()?;
+            values = Some(self.work.staged(|staging| staging.download(buffer, len))?);
+            Ok(())
+        });
+        Coming { values, len, work: self.work.clone() }
+    }
+
+    /// The first `len` values, zeros after a fault. Waits.
+    #[must_use]
+    pub fn read(&self, len: usize) -> Vec<T> {
+        self.fetch(len).wait()
+    }
+}
+
+/// Values that are on their way from a card.
+pub struct Coming<T: Pod> {
+    values: Option<Fetched<T>>,
+    len: usize,
+    work: Arc<CudaWork>,
+}
+
+impl<T: Pod> Coming<T> {
+    /// The values; zeros after a fault. Waits for them.
+    #[must_use]
+    pub fn wait(self) -> Vec<T> {
+        let mut found = Vec::new();
+        self.work.run(|_| {
+            if let Some(values) = &self.values {
+                found = self.work.staged(|staging| values.read(staging))?;
+            }
+            Ok(())
+        });
+        found.resize(self.len, T::zeroed());
+        found
+    }
+}
+
+impl<T: Pod> Clone for Lent<T> {
+    fn clone(&self) -> Self {
+        let len = self.buffer.as_ref().map_or(0, CudaBuffer::len);
+        let mut copy = self.work.lend(len);
+        self.work.run(|_| copy.get_mut()?.copy_front_from(self.get()?, len));
+        copy
+    }
+}
+
+impl<T: Pod> Drop for Lent<T> {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take().filter(|_| !self.apart) {
+            self.work.keep(buffer.cast::<u8>(usize::MAX));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A trainer whose model computes on a card: what the processor knows of its weights, and how it goes on without the
+//! card.
+
+use super::placed::Placed;
+use super::trainer::{TrainError, Trainer};
+use crate::device::Device;
+use crate::model::{Model, ModelError, Weights};
+use crate::nn::Gradients;
+
+impl Trainer {
+    /// The same with weights to go back to if it computes on a card that fails.
+    pub(super) fn knowing(mut self, weights: Weights) -> Self {
+        if self.device != Device::Cpu {
+            *self.known.get_mut() = Some(weights);
+        }
+        self
+    }
+
+    /// The weights as they are now, on the processor; their version is the number of steps taken. Waits for a card.
+    ///
+    /// # Errors
+    /// The card's, if one computes.
+    pub fn weights(&self) -> Result<Weights, TrainError> {
+        let model = self.model.to(&Device::Cpu);
+        self.device.check()?;
+        let weights = Weights::of(&model, self.steps);
+        if self.device != Device::Cpu {
+            *self.known.lock() = Some(weights.clone());
+        }
+        Ok(weights)
+    }
+
+    /// Goes on computing on the processor: what is left when a card fails. Memory and messages are as they were; the
+    /// weights are those that the card handed out last, or was given, and the optimizer has no history. Says which
+    /// step they are of.
+    ///
+    /// # Errors
+    /// None in practice: the weights are of another shape.
+    pub fn leave_card(&mut self) -> Result<u64, ModelError> {
+        if let Device::Cuda(work) = std::mem::replace(&mut self.device, Device::Cpu) {
+            (self.placed, self.fresh_on_card) = (Placed::default(), None);
+            self.state.mirror.clear();
+            self.cache_rows(0);
+            work.release();
+        }
+        let known = self.known.get_mut().take();
+        let known = known.map_or_else(
+            || {
+                Model::new(self.options.model, self.options.seed, &Device::Cpu)
+                    .map(|model| Weights::of(&model, 0))
+            },
+            Ok,
+        )?;
+        self.set_weights(&known)?;
+        self.gradients = Gradients::new(&self.device, &self.model.parameters);
+        Ok(known.version)
+    }
+}
