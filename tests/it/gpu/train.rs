@@ -342,7 +342,7 @@ fn what_a_card_does_not_compute_is_refused_in_words() {
 fn a_step_that_copies_more_than_there_is_pinned_room_for_is_taken_all_the_same() {
     let stream = Stream::new(4);
     let work = CudaWork::in_classes(card());
-    work.set_staging(1 << 16);
+    work.set_staging(1 << 12);
     let mut there = Trainer::new(options(), &Device::Cuda(work.clone())).unwrap();
     let mut here = Trainer::new(options(), &Device::Cpu).unwrap();
     for b in 0..4 {
