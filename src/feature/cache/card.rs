@@ -200,7 +200,7 @@ impl CardRows {
         placed.iter().for_each(|placed| places[placed.row as usize] = placed.slot);
         let (mut spare, mut slots) = (directory.slots().., places.iter());
         brought.clear();
-        let mut place_of = |(row, id): (usize, &u64)| {
+        let place_of = |(row, id): (usize, &u64)| {
             let slot = if is_row(id) { slots.next().copied() } else { None };
             let slot = slot.filter(|slot| *slot != Found::MISS);
             let place = slot.or_else(|| spare.next()).unwrap_or_default();
@@ -209,7 +209,7 @@ impl CardRows {
             }
             place
         };
-        ids.iter().enumerate().map(|row| place_of(row)).collect()
+        ids.iter().enumerate().map(place_of).collect()
     }
 }
 
