@@ -334,6 +334,18 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_is_cleared_makes_another_version() {
+        let (one, other) = (FeatureStore::new(1), FeatureStore::new(1));
+        let versions = || [one.version(), other.version()];
+        let first = versions();
+        one.set(3, &[5.0]).unwrap();
+        assert_eq!(versions(), first, "nobody has gathered it before");
+        one.clear(3);
+        assert!(first[0] != first[1] && versions()[0] != first[0] && !first.contains(&0));
+        assert!(versions()[0] != first[1] && versions()[1] == first[1]);
+    }
+
+    #[test]
     fn dimension_zero_stores_nothing() {
         let store = FeatureStore::new(0);
         let before = store.bytes();

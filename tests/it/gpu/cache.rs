@@ -1,8 +1,12 @@
-//! The row cache's table on a card finds what the processor's finds, and lists the same misses.
+//! The row cache's table on a card finds what the processor's finds, and lists the same misses. Rows that stay on a card
+//! are those of their source.
 
-use evergraph::device::cuda::CudaBuffer;
+use std::collections::BTreeSet;
+
 use evergraph::device::cuda::row_cache::{CardFound, CardRowTable};
-use evergraph::feature::cache::{CacheDirectory, Found};
+use evergraph::device::cuda::{CudaBuffer, CudaWork};
+use evergraph::device::rng;
+use evergraph::feature::cache::{CacheDirectory, CardRows, Found};
 
 use super::card;
 
@@ -54,4 +58,31 @@ fn rows_are_looked_up_on_a_card_as_by_the_processor_and_nothing_stale_is_found()
     }
     let error = CardRowTable::copy(&cuda, stream, (&[0; 130], &[])).err().unwrap().to_string();
     assert!(error.contains("130 bytes are no whole buckets"), "{error}");
+}
+
+#[test]
+fn rows_that_stay_on_a_card_are_those_of_their_source() {
+    const WIDTH: usize = 3;
+    let row = |id: u64| [0, 1, 2].map(|column| id as f32 * 10.0 + column as f32);
+    for places in [45, 70, 300] {
+        let work = CudaWork::new(card());
+        let (mut rows, mut table) = (CardRows::new(places, WIDTH), work.lend::<f32>(places as usize * WIDTH));
+        let round = |number: u64| {
+            let draw = |place| u64::from(rng::below([5, number, place, 0], 120));
+            (0..40).map(draw).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        for number in 0..40 {
+            let (ids, next) = (round(number), round(number + 1));
+            let values: Vec<f32> = ids.iter().flat_map(|&id| row(id)).collect();
+            let next: &[u64] = if number % 5 == 4 { &[] } else { &next };
+            let found = rows.round(&work, table.get_mut().unwrap(), (&ids, &values), next).unwrap();
+            let all = table.read(places as usize * WIDTH);
+            for (&id, place) in ids.iter().zip(found) {
+                assert_eq!(all[place as usize * WIDTH..][..WIDTH], row(id), "row {id} of round {number}");
+            }
+        }
+        work.check().unwrap();
+        let counts = rows.counts();
+        assert!(counts.hits > 0 && (places == 300) == (counts.hits > counts.misses), "{places}: {counts:?}");
+    }
 }
