@@ -10,7 +10,8 @@
 #   tests        parity of every kernel with the processor
 #   rows         rows gathered from the card's memory and from the host's, and layers; torch-rows, torch-layers
 #   samples      temporal sampling on the card, samples-cpu on the processor, torch-samples by torch on the card
-#   train        tgn-0, tgn-172, tgat-0, graphmixer-0 on the card by events' row of features, tgn-0-cpu on the processor
+#   train        tgn-0, tgn-172, tgat-0, graphmixer-0 on the card by events' row of features, tgn-172-direct
+#                kernel by kernel, tgn-0-cpu on the processor
 #   pyg          PyG's TGN on the card on the same events: pyg-0, pyg-172
 #   eval         average precision of TGN on the card and, eval-cpu, on the processor, from one seed
 #   cache        hit rates of the row cache beside other policies
@@ -138,13 +139,14 @@ step rows 300 "$evergraph" bench ops --device cuda --json "$parts/rows.json"
 step samples 240 "$evergraph" bench sample --events "$events" --device cuda --json "$parts/samples.json"
 step samples-cpu 180 "$evergraph" bench sample --events "$events" --threads "$(nproc)" --json "$parts/samples-cpu.json"
 
-# train NAME MODEL FEATURES DEVICE EPOCHS: a model alone; the first epoch fills caches and buffers.
+# train NAME MODEL FEATURES DEVICE EPOCHS [FLAG...]: a model alone; the first epoch fills caches and buffers.
 train() {
     step "train-$1" 240 "$evergraph" bench train --events "$events" --model "$2" --embedding-dim 100 \
-        --row-dimension "$3" --batch-events 600 --epochs "$5" --alone --device "$4" --json "$parts/train-$1.json"
+        --row-dimension "$3" --batch-events 600 --epochs "$5" --alone --device "$4" "${@:6}" --json "$parts/train-$1.json"
 }
 train tgn-0 tgn 0 cuda 6
 train tgn-172 tgn 172 cuda 6
+train tgn-172-direct tgn 172 cuda 6 --no-graph
 train tgat-0 tgat 0 cuda 3
 train graphmixer-0 graphmixer 0 cuda 3
 train tgn-0-cpu tgn 0 cpu 2

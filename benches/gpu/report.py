@@ -23,7 +23,7 @@ import targets
 PARTS = {"rows": "rows.json", "torch_rows": "torch-rows.json", "torch_layers": "torch-layers.json",
          "samples": "samples.json", "samples_cpu": "samples-cpu.json", "torch_samples": "torch-samples.json",
          "eval": "eval.json", "eval_cpu": "eval-cpu.json", "cache": "cache.json"}
-TRAININGS = ("tgn-0", "tgn-172", "tgat-0", "graphmixer-0", "tgn-0-cpu")
+TRAININGS = ("tgn-0", "tgn-172", "tgn-172-direct", "tgat-0", "graphmixer-0", "tgn-0-cpu")
 PEERS_TRAINING = ("pyg-0", "pyg-172")
 CARD_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
                "pcie.link.gen.max", "pcie.link.width.max", "clocks.sm", "clocks.max.sm", "power.limit")
@@ -132,6 +132,14 @@ def sample_table(document):
     return lines + [f"recent 1x10 by {torch['peer']} over a table of all edges: batches/s {ways}{ratio}"]
 
 
+def card_use(use):
+    """How steps were asked for, and how many rows of edges had not to be copied."""
+    rows = use["edge_rows_hit"] + use["edge_rows_missed"]
+    kept = f"{use['edge_rows_hit'] / rows:.1%} of {rows:,} edge rows were there" if rows else "no edge rows"
+    return (f"{use['graph_steps']:,} steps as graphs ({use['graphs_updated']:,} updated, {use['graphs_built']:,} "
+            f"built), {use['direct_steps']:,} kernel by kernel, {use['failed_steps']:,} failed; {kept}")
+
+
 def training_table(document):
     lines = ["training: events per second, the median of epochs after the first",
              f"{'run':<16} {'device':<7} {'events':>8} {'row':>4} {'events/s':>10} {'loss':>8}  seconds by phase"]
@@ -145,6 +153,8 @@ def training_table(document):
         rate = targets.training_rate(document, name)
         lines.append(f"{name:<16} {run.get('device', 'cpu'):<7} {run['events']:>8} {run['row_dimension']:>4} "
                      f"{rate:>10,.0f} {run['loss']:>8.4f}  {phases}")
+        if "card_use" in run:
+            lines.append("                 " + card_use(run["card_use"]))
     for name in PEERS_TRAINING:
         run = runs.get(name)
         if not run:

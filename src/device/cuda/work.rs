@@ -47,6 +47,8 @@ pub struct CudaWork {
     /// Bytes of the pinned room, and whether a step that was recorded wanted more.
     staging_bytes: AtomicUsize,
     overflow: AtomicBool,
+    /// Whether steps are asked for kernel by kernel.
+    direct: AtomicBool,
     /// Whether memory is asked for in the sizes that are wanted.
     exact: bool,
 }
@@ -88,6 +90,7 @@ impl CudaWork {
             recorder: Mutex::default(),
             staging_bytes: AtomicUsize::new(STAGING_BYTES),
             overflow: AtomicBool::new(false),
+            direct: AtomicBool::new(false),
             exact,
         })
     }
@@ -117,6 +120,9 @@ impl CudaWork {
     /// Does what asks for a whole step, which is recorded as a graph where the card does that; then `step` may be
     /// called twice, the second time because nothing came of the first. It must not read what it asked for.
     pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
+        if self.direct.load(Ordering::Relaxed) {
+            return step();
+        }
         self.make_room();
         let mut recorder = self.recorder.lock();
         let (mut done, silent) = (None, recorder.complaint().is_none());
@@ -145,6 +151,11 @@ impl CudaWork {
         }
         *self.fault.lock() = None;
         step()
+    }
+
+    /// From now on steps are asked for kernel by kernel, and none is recorded.
+    pub fn ask_directly(&self) {
+        self.direct.store(true, Ordering::Relaxed);
     }
 
     /// Makes the pinned room, when it is next made, one of `bytes`.

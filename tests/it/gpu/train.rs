@@ -355,6 +355,20 @@ fn a_step_that_copies_more_than_there_is_pinned_room_for_is_taken_all_the_same()
 }
 
 #[test]
+fn steps_kernel_by_kernel_are_those_of_a_graph() {
+    let stream = Stream::new(3);
+    let works = [CudaWork::new(card()), CudaWork::new(card())];
+    works[1].ask_directly();
+    let mut trainers = works.clone().map(|work| Trainer::new(options(), &Device::Cuda(work)).unwrap());
+    for b in 0..3 {
+        let [graph, direct] = &mut trainers;
+        assert_eq!(step(graph, &stream, b).positive, step(direct, &stream, b).positive, "step {b}");
+    }
+    let steps = works.map(|work| work.recorded().launched + work.recorded().direct);
+    assert!(steps[0] > 0 && steps[1] == 0, "{steps:?}");
+}
+
+#[test]
 fn a_full_card_is_told_and_training_goes_on_without_it() {
     let stream = Stream::new(6);
     let tiny = evergraph::device::cuda::Cuda::played(super::played::Played::start(), 700 << 10);

@@ -85,6 +85,9 @@ pub(super) struct TrainArgs {
     /// Where the model computes; on a card tgn, tgat and graphmixer
     #[arg(long, value_enum, default_value_t = Where::Cpu)]
     device: Where,
+    /// Ask a card for each kernel of a step by itself, not for all of them as one graph
+    #[arg(long)]
+    no_graph: bool,
     /// Seed of weights, dropout and negatives
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -181,8 +184,7 @@ fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> any
     let no_rows = FeatureStore::new(0);
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
     let options = TrainerOptions { model, seed: args.seed, ..TrainerOptions::default() };
-    let mut trainer = Trainer::new(options, &device)?;
-    trainer.cache_rows(CARD_ROW_BYTES);
+    let mut trainer = trainer(args, options, &device)?;
     let (mut lookahead, mut served) = around(args, &model)?;
     let mut digests = Digests::default();
     let mut destinations = DestinationPool::new();
@@ -230,6 +232,16 @@ fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> any
         rows_spill: rows.tiered_stats().map(TierStatus::from),
         verified: args.verify.then(|| digests.told()),
     })
+}
+
+/// The trainer, as the daemon would have it on that device.
+fn trainer(args: &TrainArgs, options: TrainerOptions, device: &Device) -> anyhow::Result<Trainer> {
+    let mut trainer = Trainer::new(options, device)?;
+    trainer.cache_rows(CARD_ROW_BYTES);
+    if let (Device::Cuda(work), true) = (device, args.no_graph) {
+        work.ask_directly();
+    }
+    Ok(trainer)
 }
 
 /// What prepares batches, and who judges and reads beside the steps.
