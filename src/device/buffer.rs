@@ -17,6 +17,15 @@ const LINE_BYTES: usize = 64;
 #[repr(C, align(64))]
 struct Line([u8; LINE_BYTES]);
 
+/// The size in which memory for `len` of something is kept for later: four sizes to a power of two, at least `least`,
+/// multiples of `unit`.
+#[must_use]
+pub fn size_class(len: usize, least: usize, unit: usize) -> usize {
+    let len = len.max(least);
+    let step = (len.checked_next_power_of_two().unwrap_or(len) / 8).max(unit);
+    len.checked_next_multiple_of(step).unwrap_or(len)
+}
+
 /// `len` values of a plain type `T` on one device. On the processor they begin on a line of 64 bytes.
 #[derive(Clone)]
 pub struct DeviceBuffer<T: Pod> {

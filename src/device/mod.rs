@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use cuda::{Cuda, CudaError, CudaOptions, CudaWork};
 
-pub use buffer::DeviceBuffer;
+pub use buffer::{DeviceBuffer, size_class};
 pub use pages::keep_pages_small;
 pub use prefetch::{prefetch, prefetch_near};
 pub use probe::{CudaDevice, CudaFound, Probe, probe};

@@ -36,6 +36,14 @@ impl Learner {
         work(self)
     }
 
+    /// Reads the weights of a card: what training would go on from without it. One that was lost while nothing was
+    /// learned is left.
+    pub(super) fn look_after_card(&mut self) {
+        if *self.trainer.device() != Device::Cpu {
+            let _ = self.on_card(|learner| learner.trainer.weights().map(drop));
+        }
+    }
+
     /// Goes on on the processor after a card's `error`.
     ///
     /// # Errors

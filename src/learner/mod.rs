@@ -340,8 +340,7 @@ impl Learner {
         self.bank.forget(&deleted);
         self.trainer.forget_pairs(&deleted);
         self.shared.engine.states.pairs.forget(&deleted);
-        // A card that is lost while nothing is learned is found here.
-        let _ = self.on_card(|learner| learner.trainer.weights().map(drop));
+        self.look_after_card();
         let position = self.learned;
         let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
         self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.checkpointed);

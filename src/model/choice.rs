@@ -249,7 +249,14 @@ impl Model {
     /// The same model on `device`. Waits for a card that it is on.
     #[must_use]
     pub fn to(&self, device: &Device) -> Self {
-        Self { parameters: self.parameters.to(device), ..self.clone() }
+        let (parameters, network) = (self.parameters.to(device), self.network.clone());
+        Self { options: self.options, parameters, network }
+    }
+
+    /// Moves the model to `device`; one that is there stays as it is.
+    #[must_use]
+    pub fn moved_to(self, device: &Device) -> Self {
+        if self.device() == device { self } else { self.to(device) }
     }
 
     /// Where its weights are.

@@ -125,23 +125,23 @@ impl NodeMirror {
         stale.sort_unstable();
         stale.dedup();
         let [memory, mails] = Read { memory, mailbox }.rows(device, stale);
-        let index: Vec<u32> = stale.drain(..).map(|node| node.0).collect();
+        let index = ids(stale.drain(..));
         tables.memory.put_rows_at(&index, &memory);
         tables.mails.put_rows_at(&index, &mails);
     }
 
     /// Memory rows of `nodes`, on `device`; none if that has no mirror, or one that is stale.
     #[must_use]
-    pub fn memory(&self, device: &Device, nodes: &[u32]) -> Option<Tensor> {
+    pub fn memory(&self, device: &Device, nodes: impl Iterator<Item = NodeId>) -> Option<Tensor> {
         let inner = self.0.lock();
-        Some(inner.current(device)?.memory.rows_at(nodes))
+        Some(inner.current(device)?.memory.rows_at(&ids(nodes)))
     }
 
     /// Messages that wait for `nodes`: the rows of the other ends, on `device`; none likewise.
     #[must_use]
-    pub fn mails(&self, device: &Device, nodes: &[u32]) -> Option<Tensor> {
+    pub fn mails(&self, device: &Device, nodes: impl Iterator<Item = NodeId>) -> Option<Tensor> {
         let inner = self.0.lock();
-        Some(inner.current(device)?.mails.rows_at(nodes))
+        Some(inner.current(device)?.mails.rows_at(&ids(nodes)))
     }
 
     /// Takes over what a step wrote, given by places in `touched`: the rows `fresh` of those that are `written`, and
@@ -166,12 +166,15 @@ impl NodeMirror {
             };
             *tables = grown;
         }
-        let ids = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<u32>>();
-        let written_nodes: Vec<u32> = written.iter().map(|&place| nodes[place as usize].0).collect();
+        let written_nodes = ids(written.iter().map(|&place| nodes[place as usize]));
         tables.memory.put_rows_at(&written_nodes, &fresh.rows_at(written));
-        let mails = tables.memory.rows_at(&ids(others));
-        tables.mails.put_rows_at(&ids(nodes), &mails);
+        let mails = tables.memory.rows_at(&ids(others.iter().copied()));
+        tables.mails.put_rows_at(&ids(nodes.iter().copied()), &mails);
     }
+}
+
+fn ids(nodes: impl Iterator<Item = NodeId>) -> Vec<u32> {
+    nodes.map(|node| node.0).collect()
 }
 
 /// The processor's tables.

@@ -15,10 +15,10 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// The parameters of `model` as they are now.
+    /// Those of `model`.
     #[must_use]
-    pub fn of(model: &Model, version: u64) -> Self {
-        Self { version, model: Arc::new(model.clone()) }
+    pub fn of(model: Model, version: u64) -> Self {
+        Self { version, model: Arc::new(model) }
     }
 
     /// Weights from parameters read elsewhere.

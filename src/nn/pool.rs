@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{Device, DeviceBuffer};
+use crate::device::{self, Device, DeviceBuffer};
 
 use super::Tensor;
 
@@ -17,8 +17,7 @@ pub struct TapePool {
 
 /// The smallest size class that holds `len` values: four classes per power of two, at least 64 values.
 fn size_class(len: usize) -> usize {
-    let step = (len.max(64).next_power_of_two() / 8).max(16);
-    len.max(64).next_multiple_of(step)
+    device::size_class(len, 64, 16)
 }
 
 impl TapePool {

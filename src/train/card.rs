@@ -8,12 +8,10 @@ use crate::model::{Model, ModelError, Weights};
 use crate::nn::Gradients;
 
 impl Trainer {
-    /// The same with weights to go back to if it computes on a card that fails.
-    pub(super) fn knowing(mut self, weights: Weights) -> Self {
-        if self.device != Device::Cpu {
-            *self.known.get_mut() = Some(weights);
-        }
-        self
+    /// The model of a new trainer on its device, and what the processor goes back to if that is a card and fails.
+    pub(super) fn placing(here: Model, device: &Device, steps: u64) -> (Model, Option<Weights>) {
+        let known = (*device != Device::Cpu).then(|| Weights::of(here.clone(), steps));
+        (here.moved_to(device), known)
     }
 
     /// The weights as they are now, on the processor; their version is the number of steps taken. Waits for a card.
@@ -23,7 +21,7 @@ impl Trainer {
     pub fn weights(&self) -> Result<Weights, TrainError> {
         let model = self.model.to(&Device::Cpu);
         self.device.check()?;
-        let weights = Weights::of(&model, self.steps);
+        let weights = Weights::of(model, self.steps);
         if self.device != Device::Cpu {
             *self.known.lock() = Some(weights.clone());
         }
@@ -47,7 +45,7 @@ impl Trainer {
         let known = known.map_or_else(
             || {
                 Model::new(self.options.model, self.options.seed, &Device::Cpu)
-                    .map(|model| Weights::of(&model, 0))
+                    .map(|model| Weights::of(model, 0))
             },
             Ok,
         )?;

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::trainer::{Trainer, TrainerOptions, new_adam};
 use crate::device::Device;
-use crate::model::{Model, ModelError, StateError, TgnState, Weights, tables};
+use crate::model::{Model, ModelError, StateError, TgnState, tables};
 use crate::nn::{Parameters, StorageError};
 
 /// First bytes of a saved trainer.
@@ -120,11 +120,11 @@ impl Trainer {
         options.model.check_device(device)?;
         let parameters = Parameters::from_bytes(&Device::Cpu, &weights)?;
         let here = Model::with_parameters(options.model, &parameters)?;
-        let model = here.to(device);
+        let (model, known) = Trainer::placing(here, device, steps);
         let mut adam = new_adam(&options, device, &model);
         let moments: Vec<u8> = tables::read_table(input)?;
         adam.load_bytes(&model.parameters, &moments)?;
         let state = TgnState::read(input, &model.needs())?;
-        Ok(Self::from_parts(options, device, model, adam, state, steps).knowing(Weights::of(&here, steps)))
+        Ok(Self::from_parts(options, device, (model, known), adam, state, steps))
     }
 }

@@ -159,7 +159,6 @@ impl Trainer {
         report: &mut StepReport,
         dropout: [u64; 2],
     ) -> Result<Result<(), String>, TrainError> {
-        let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
         let (device, phases) = (self.device.clone(), &mut report.phases);
         self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
@@ -170,7 +169,7 @@ impl Trainer {
         let Wanted { loss, logits, fresh, asked } = if learn { device.record(ask) } else { ask() };
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
         let (fresh, asked) = (fresh.map(Tensor::fetch), asked.fetch());
-        let _ = lap(&mut clock);
+        let mut clock = Instant::now();
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
         let n = batch.positives().src.len();
         report.loss = loss.data().first().copied().unwrap_or_default();

@@ -230,16 +230,16 @@ impl Trainer {
     pub fn new(options: TrainerOptions, device: &Device) -> Result<Self, ModelError> {
         options.model.check_device(device)?;
         let here = Model::new(options.model, options.seed, &Device::Cpu)?;
-        let model = here.to(device);
+        let (model, known) = Self::placing(here, device, 0);
         let adam = new_adam(&options, device, &model);
         let state = TgnState::new(&model.needs());
-        Ok(Self::from_parts(options, device, model, adam, state, 0).knowing(Weights::of(&here, 0)))
+        Ok(Self::from_parts(options, device, (model, known), adam, state, 0))
     }
 
     pub(super) fn from_parts(
         options: TrainerOptions,
         device: &Device,
-        model: Model,
+        (model, known): (Model, Option<Weights>),
         adam: Adam,
         state: TgnState,
         steps: u64,
@@ -257,7 +257,7 @@ impl Trainer {
             gradients,
             batch,
             fresh_on_card: None,
-            known: Mutex::default(),
+            known: Mutex::new(known),
             placed,
             scratch,
         }
@@ -348,7 +348,7 @@ impl Trainer {
     /// The weights are of a model of another shape.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), ModelError> {
         let model = Model::with_parameters(self.options.model, weights.parameters())?;
-        self.model = model.to(&self.device);
+        self.model = model.moved_to(&self.device);
         if self.device != Device::Cpu {
             *self.known.get_mut() = Some(weights.clone());
         }

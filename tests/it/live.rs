@@ -96,7 +96,7 @@ fn with_model(engine: QueryEngine) -> QueryEngine {
         node_feature_dim: 0,
         ..TgnOptions::default()
     };
-    engine.publish(Weights::of(&Model::new(options, 1, &Device::Cpu).unwrap(), 1)).unwrap();
+    engine.publish(Weights::of(Model::new(options, 1, &Device::Cpu).unwrap(), 1)).unwrap();
     engine
 }
 

@@ -176,7 +176,7 @@ fn sure_scores_are_still_told_apart() {
     sure.get_mut(bias).data_mut().fill(30.0);
     sure.get_mut(slope).data_mut().iter_mut().for_each(|weight| *weight *= 3.0);
     let model = trainer.options().model;
-    trainer.set_weights(&Weights::of(&Model::with_parameters(model, &sure).unwrap(), 0)).unwrap();
+    trainer.set_weights(&Weights::of(Model::with_parameters(model, &sure).unwrap(), 0)).unwrap();
     let report = stream.step(&mut trainer, 0, Sight::Everything, StepMode::Score);
     assert!(report.positive.iter().all(|&logit| probability(logit) == 1.0), "{:?}", report.positive);
     let mut distinct = report.positive.clone();

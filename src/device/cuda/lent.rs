@@ -59,12 +59,6 @@ impl<T: Pod> Lent<T> {
         }
     }
 
-    /// Who lent it.
-    #[must_use]
-    pub fn work(&self) -> &Arc<CudaWork> {
-        &self.work
-    }
-
     /// Clears every byte.
     pub fn clear(&mut self) {
         let work = self.work.clone();

@@ -27,6 +27,7 @@ use super::layers::Place;
 use super::lent::Lent;
 use super::memory::CudaBuffer;
 use super::staging::Staging;
+use crate::device;
 
 /// The least memory that is kept, in bytes.
 const LEAST_BYTES: usize = 256;
@@ -61,9 +62,7 @@ struct Constant {
 
 /// The size in which memory for `bytes` is kept: four sizes to a power of two.
 fn size_class(bytes: usize) -> usize {
-    let bytes = bytes.max(LEAST_BYTES);
-    let step = (bytes.checked_next_power_of_two().unwrap_or(bytes) / 8).max(LEAST_BYTES);
-    bytes.checked_next_multiple_of(step).unwrap_or(bytes)
+    device::size_class(bytes, LEAST_BYTES, LEAST_BYTES)
 }
 
 impl CudaWork {

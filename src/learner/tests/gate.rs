@@ -98,7 +98,7 @@ fn damaged(weights: &Weights) -> Weights {
         let id = model.parameters.find(&name).unwrap();
         model.parameters.get_mut(id).data_mut().iter_mut().for_each(|value| *value = -*value);
     }
-    Weights::of(&model, weights.version + 1)
+    Weights::of(model, weights.version + 1)
 }
 
 /// As many windows as it takes until everybody has learned whom the sources meet.

@@ -22,8 +22,7 @@ impl Tgn {
         nodes: &[NodeId],
         mails: MailRows<'_>,
     ) -> Var {
-        let ids: Vec<u32> = nodes.iter().map(|node| node.0).collect();
-        let rows = state.mirror.memory(tape.device(), &ids).unwrap_or_else(|| {
+        let rows = state.mirror.memory(tape.device(), nodes.iter().copied()).unwrap_or_else(|| {
             let mut rows = tape.take(nodes.len(), self.options.memory_dim);
             for (i, &node) in nodes.iter().enumerate() {
                 state.memory.row_into(node, rows.row_mut(i));
@@ -59,8 +58,8 @@ impl Tgn {
         if self.options.aggregator == Aggregator::Mean {
             return self.mean_messages(tape, own, state, nodes, pending);
         }
-        let ids: Vec<u32> = pending.iter().map(|&slot| nodes[slot as usize].0).collect();
-        let mirrored = state.mirror.mails(tape.device(), &ids);
+        let waiting = pending.iter().map(|&slot| nodes[slot as usize]);
+        let mirrored = state.mirror.mails(tape.device(), waiting);
         let host_rows = if mirrored.is_none() { pending.len() } else { 0 };
         let (mut others, mut deltas) = (tape.take(host_rows, self.options.memory_dim), Vec::new());
         let on_card = mails.on_card(tape, pending);

@@ -8,8 +8,8 @@ use super::time::Waves;
 use super::{whole, whole_mut};
 use crate::device::Device;
 use crate::device::cuda::layers::{
-    Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Put, Users,
-    linear_forward, linear_input, spread_rows,
+    Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Put, linear_forward,
+    linear_input,
 };
 use crate::device::cuda::twins::Mask;
 use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, Lent};
@@ -233,11 +233,4 @@ pub fn backward_key(
         linear_forward(place, sizes, given, weights, None, Put::REPLACE, into)
     });
     sums.finish(dw, fresh);
-}
-
-/// Adds up the first columns of the slots' gradients by the row of `dn` that was read.
-pub fn backward_nodes(work: &Arc<CudaWork>, dn: &mut Tensor, fresh: bool, slots: &[u32], dx: &Tensor) {
-    let users = Users::new(work, slots, dn.rows());
-    let columns = dn.cols();
-    work.run(|place| spread_rows(place, &users?, columns, whole(dx)?, fresh, whole_mut(dn)?));
 }

@@ -11,6 +11,14 @@ pub fn accumulate(work: &CudaWork, sum: &mut Tensor, d: &Tensor, fresh: bool) {
     work.run(|place| layers::accumulate(place, d.on_card()?, count, fresh, sum.on_card_mut()?));
 }
 
+/// A gradient becomes the values of `sums` from `first` on, or has them added.
+pub fn settle(work: &CudaWork, gradient: &mut Tensor, sums: &Tensor, first: usize, fresh: bool) {
+    let len = gradient.data_len();
+    work.run(|place| {
+        layers::accumulate_from(place, (sums.on_card()?, first), len, fresh, gradient.on_card_mut()?)
+    });
+}
+
 /// `sum = x + y`.
 pub fn add(work: &CudaWork, sum: &mut Tensor, x: &Tensor, y: &Tensor) {
     let count = x.data_len();

@@ -40,7 +40,8 @@ pub fn copy(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
     work.run(|_| y.on_card_mut()?.copy_front_from(x.on_card()?, len));
 }
 
-/// Row r of `y` becomes the sum of the rows i of `x` with `index[i] = r`, or has it added.
+/// Row r of `y` becomes the sum of the rows i of `x` with `index[i] = r`, or has it added; all ones name no row. Of
+/// longer rows of `x` the first columns count.
 pub fn scatter_add(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32], fresh: bool) {
     let users = Users::new(work, index, y.rows());
     let columns = y.cols();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::cuda::CudaWork;
 use crate::device::cuda::layers::{
-    accumulate_from, layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces,
+    layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces,
 };
 use crate::nn::Tensor;
 
@@ -40,12 +40,6 @@ pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, moments
         sum_pieces(place, [pieces, 2 * cols], partials.get()?, both.on_card_mut()?, true)
     });
     both
-}
-
-/// A gradient becomes the values of `sums` from `first` on, or has them added.
-pub fn settle(work: &CudaWork, gradient: &mut Tensor, sums: &Tensor, first: usize, fresh: bool) {
-    let len = gradient.data_len();
-    work.run(|place| accumulate_from(place, (sums.on_card()?, first), len, fresh, gradient.on_card_mut()?));
 }
 
 /// The gradient of `x` in the place of that of the result.

@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::layer_norm as cpu;
+use crate::nn::cuda::elementwise::settle;
 use crate::nn::cuda::layer_norm as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
@@ -57,7 +58,7 @@ impl Backward for LayerNorm {
                 let sums = cuda::backward_parameters(work, &d, input, &moments);
                 for (id, first) in [(gamma, 0), (beta, d.cols())] {
                     let (target, fresh) = walk.gradient(id);
-                    cuda::settle(work, target, &sums, first, fresh);
+                    settle(work, target, &sums, first, fresh);
                 }
                 cuda::backward(work, &mut d, input, &moments, g);
             }

@@ -47,7 +47,7 @@ impl Backward for Linear {
 /// `y = x wᵀ + b`.
 pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>) {
     assert_eq!(x.cols(), w.cols(), "linear: input {:?}, weight {:?}", x.shape(), w.shape());
-    match y.device() {
+    match x.device() {
         Device::Cpu => {
             let into = match b {
                 Some(b) => {
@@ -66,8 +66,7 @@ pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>
             matmul(y.view_mut(), into, 1.0, x.view(), w.view().t());
         }
         Device::Cuda(work) => {
-            let work = work.clone();
-            cuda::forward(&work, y, Put::REPLACE, x, (w, cuda::columns(w, 0)), b);
+            cuda::forward(work, y, Put::REPLACE, x, (w, cuda::columns(w, 0)), b);
         }
     }
 }

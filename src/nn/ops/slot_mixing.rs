@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::slot_mixing::{self as cpu, Inputs, Shape};
-use crate::nn::cuda::layer_norm::settle;
+use crate::nn::cuda::elementwise::settle;
 use crate::nn::cuda::slots as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};

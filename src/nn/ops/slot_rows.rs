@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::nn::cpu::gather::{Users, scatter_add};
 use crate::nn::cpu::slot_rows as cpu;
-use crate::nn::cuda::attention::backward_nodes;
+use crate::nn::cuda::gather as rows;
 use crate::nn::cuda::slots as cuda;
 use crate::nn::cuda::time::Waves;
 use crate::nn::tape::{Backward, Walk};
@@ -111,7 +111,7 @@ impl Backward for Rows {
                 let users = Users::new(&self.node, dn.rows());
                 scatter_add(dn.data_mut(), node_cols, fresh, &users, d.data(), stride);
             }
-            Device::Cuda(work) => backward_nodes(work, dn, fresh, &self.node, &d),
+            Device::Cuda(work) => rows::scatter_add(work, dn, &d, &self.node, fresh),
         });
         if let TimeEncoder::Trained { w, b } = self.time {
             let first = node_cols + self.edge_cols;

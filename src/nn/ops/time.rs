@@ -6,7 +6,7 @@ use crate::device::Device;
 use crate::device::cuda::Lent;
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::time as cpu;
-use crate::nn::cuda::layer_norm::settle;
+use crate::nn::cuda::elementwise::settle;
 use crate::nn::cuda::time::{self as cuda, Waves};
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};

@@ -26,6 +26,19 @@ fn near(found: &[f32], expected: &[f32], what: &str) {
     }
 }
 
+/// A small TGAT with features of edges.
+fn small_tgat() -> TgatOptions {
+    TgatOptions {
+        embedding_dim: 12,
+        time_dim: 8,
+        heads: 2,
+        fanout: 3,
+        layers: 2,
+        edge_feature_dim: 2,
+        ..TgatOptions::default()
+    }
+}
+
 fn on_card() -> Device {
     Device::Cuda(CudaWork::new(card()))
 }
@@ -130,17 +143,8 @@ fn types_of_edges_are_the_processors() {
 
 #[test]
 fn tgat_with_and_without_features_of_nodes_is_the_processors() {
-    let tgat = TgatOptions {
-        embedding_dim: 12,
-        time_dim: 8,
-        heads: 2,
-        fanout: 3,
-        layers: 2,
-        edge_feature_dim: 2,
-        ..TgatOptions::default()
-    };
-    follow(tgat, 8);
-    follow(TgatOptions { node_feature_dim: 3, ..tgat }, 4);
+    follow(small_tgat(), 8);
+    follow(TgatOptions { node_feature_dim: 3, ..small_tgat() }, 4);
 }
 
 #[test]
@@ -257,16 +261,7 @@ fn rows_of_edges_that_stay_for_the_next_batch_change_no_bit() {
 
 #[test]
 fn rows_of_edges_stay_for_models_without_memory() {
-    let tgat = TgatOptions {
-        embedding_dim: 12,
-        time_dim: 8,
-        heads: 2,
-        fanout: 3,
-        layers: 2,
-        edge_feature_dim: 2,
-        ..TgatOptions::default()
-    };
-    keep_rows(tgat, look_ahead);
+    keep_rows(small_tgat(), look_ahead);
 }
 
 #[test]

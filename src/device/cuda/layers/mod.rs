@@ -36,7 +36,7 @@ pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
 pub use loss::{bce, bce_backward, bound_norm, squares_pieces};
 pub use mixing::{MIXING_MAX, SlotMixer, mixing_backward, mixing_forward};
-pub use pieces::{pieces_of, sum_pieces, sum_pieces_at};
+pub use pieces::{pieces_of, sum_pieces};
 pub use reduce::{SlotGroups, clear_empty, clear_rows, put_rows, reduce_slots, spread_slots};
 pub use slot_rows::{SlotTimes, slot_rows};
 pub use time_encoding::{time_backward, time_encode};

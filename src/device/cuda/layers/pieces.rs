@@ -25,37 +25,20 @@ pub fn pieces_of(rows: usize) -> usize {
 /// # Errors
 /// Buffers that are too short, a buffer of another stream, or the driver's.
 pub fn sum_pieces(
-    place: Place<'_>,
-    sizes: [usize; 2],
+    (cuda, stream): Place<'_>,
+    [pieces, cols]: [usize; 2],
     partials: &CudaBuffer<f32>,
     out: &mut CudaBuffer<f32>,
     fresh: bool,
 ) -> Result<(), CudaError> {
-    sum_pieces_at(place, sizes, partials, (out, 0), fresh)
-}
-
-/// The same for the `cols` values of `out` from `first` on.
-///
-/// # Errors
-/// As for [`sum_pieces`].
-pub fn sum_pieces_at(
-    (cuda, stream): Place<'_>,
-    [pieces, cols]: [usize; 2],
-    partials: &CudaBuffer<f32>,
-    (out, first): (&mut CudaBuffer<f32>, usize),
-    fresh: bool,
-) -> Result<(), CudaError> {
     let operation = "adding up partial sums";
     let all = product(operation, "partial sums", &[pieces, cols])?;
-    hold(
-        operation,
-        &[("partial sums", partials.len(), all), ("sums", out.len(), first.saturating_add(cols))],
-    )?;
+    hold(operation, &[("partial sums", partials.len(), all), ("sums", out.len(), cols)])?;
     if cols == 0 {
         return Ok(());
     }
     let launch = Launch::new(cuda, stream, operation).reads(partials).number(pieces as u64);
-    let launch = launch.number(cols as u64).writes_from(out, first).number(u32::from(fresh));
+    let launch = launch.number(cols as u64).writes(out).number(u32::from(fresh));
     // SAFETY: both have as many values as the kernel reads and writes.
     unsafe { launch.run("sum_pieces", grid(cuda, cols as u64, 128), || format!("{pieces} rows of {cols}")) }
 }

@@ -9,6 +9,7 @@ use crate::device::cuda::layers::AttentionSizes;
 use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::attention::Shape;
 use crate::nn::cuda::attention as cuda;
+use crate::nn::cuda::gather::scatter_add;
 use crate::nn::cuda::time::Waves;
 use crate::nn::tape::Walk;
 use crate::nn::{Parameters, Tape, Tensor, TimeEncoder};
@@ -67,7 +68,7 @@ impl Attention {
         cuda::backward_key(work, shape, (&du, &self.q, w_k), walk.gradient(self.w_k), &mut dq);
         linear::backward_parameters(walk, &dq, query, self.w_q, None);
         walk.flow_with(self.query, |d, fresh| linear::backward_input(d, fresh, &dq, w_q));
-        walk.flow_with(self.nodes, |dn, fresh| cuda::backward_nodes(work, dn, fresh, &self.slots, &dx));
+        walk.flow_with(self.nodes, |dn, fresh| scatter_add(work, dn, &dx, &self.slots, fresh));
         if let (TimeEncoder::Trained { w, b }, Some(uploads)) = (&self.time, &self.uploads) {
             time::backward_on_card(walk, (*w, *b), uploads.deltas(), (&dx, columns - s.time));
         }
