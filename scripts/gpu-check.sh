@@ -1,56 +1,72 @@
 #!/usr/bin/env bash
-# Checks and measures Evergraph on a machine with an NVIDIA card. Needs the driver, NVRTC 13 and Python; takes PyTorch
-# and compute-sanitizer where they are. Needs no Rust and no network.
+# Checks and measures Evergraph on a machine with an NVIDIA GPU, in half an hour. Needs the driver, NVRTC and Python;
+# uses PyTorch and compute-sanitizer where they are. Needs no Rust and no network.
 #
-#   make gpu                     before, on a machine with Rust: builds target/gpu
-#   scripts/gpu-check.sh [STEP...]      with the bundle in target/gpu, or beside this script
+#   make gpu DATA=FOLDER                before, on a machine with Rust: builds target/gpu
+#   scripts/gpu-check.sh A              there, with the bundle in target/gpu or beside this script; then B, C, D
+#   python3 benches/gpu/publish.py OUT  afterwards, here: results, page and list of verified kernels under docs
 #
-# Steps, in this order; without a name all of them, and a name is also that of those that begin with it and a dash:
-#   check        what `evergraph check` says of the card
-#   tests        parity of every kernel with the processor
-#   rows         rows gathered from the card's memory and from the host's, and layers; torch-rows, torch-layers
-#   samples      temporal sampling on the card, samples-cpu on the processor, torch-samples by torch on the card
-#   train        tgn-0, tgn-172, tgat-0, graphmixer-0 on the card by events' row of features, tgn-172-direct
-#                kernel by kernel, tgn-0-cpu on the processor
-#   pyg          PyG's TGN on the card on the same events: pyg-0, pyg-172
-#   eval         average precision of TGN on the card and, eval-cpu, on the processor, from one seed
-#   cache        hit rates of the row cache beside other policies
-#   sanitizer    the tests on small sizes under compute-sanitizer, tool by tool
+# A  4 min  smoke check tests           the device opens; a kernel of each file; capture, update, launch; memory of the
+#                                       host read in place; every parity test. Stops at the first failure, prints its log
+# B  7 min  train-* pyg-*               TGN without and with 172 features, as a graph and kernel by kernel; TGAT;
+#                                       GraphMixer; PyG's TGN on the same GPU
+# C  7 min  samples rows torch-* eval   sampling 1x10 and 2x10; rows in place, cached and copied; layers beside torch;
+#                                       average precision beside that of the CPU
+# D  7 min  sanitizer-*                 memcheck, racecheck, initcheck, synccheck
 #
-# Prints one table with a verdict on each target, and writes gpu-check.json, with facts about the machine, and
-# gpu-check.log into $OUT, or docs/benchmarks/gpu without it. $PARTS is a folder for the figures of single steps; where
-# it is given, those of earlier calls count too, so that what takes long can be run in parts.
-# Exit status: 0 all is right, 1 something is wrong, 2 it cannot be checked here. Missed targets are no fault.
+#   gpu-check.sh [--quick] [--resume] [--list] [GROUP|STEP]...     all groups if none is named; a step's name is also
+#                                                                  that of the steps that begin with it and a dash
+# --resume  leaves out what an earlier run finished: it needs that run's parts
+# --quick   tiny sizes: shows that every step runs, and measures nothing
+# --list    prints group, step, limit in seconds and command of each step, and runs none
+#
+# $OUT (default: out, beside the bundle) gets gpu-check.json, gpu-check.log and parts.tar.gz, anew after each step, so a
+# run that is killed loses only the step that it was in. Parts are figures, logs and compiled kernels; they are taken
+# from $PARTS (default: parts, beside the bundle), or else from parts.tar.gz beside the bundle.
+# $EVERGRAPH_KERNEL_SOURCES names a folder whose kernels are run in place of those compiled in.
+# Exit status: 0 all is right, 1 something failed, 2 it cannot be checked here. A missed target is no failure.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 say() { printf 'gpu-check: %s\n' "$*" >&2; }
 cannot() { say "cannot check here: $*"; exit 2; }
 
-bundle=$here
-[ -e "$bundle/it.gz" ] || bundle=$here/../target/gpu
-[ -e "$bundle/it.gz" ] && [ -e "$bundle/evergraph.gz" ] || cannot "no bundle in $bundle; run 'make gpu' where Rust is"
+quick= resume= list= names=()
+for argument in "$@"; do
+    case "$argument" in
+        --quick) quick=yes ;;
+        --resume) resume=yes ;;
+        --list) list=yes ;;
+        -*) say "there is no option $argument; see the head of this script"; exit 2 ;;
+        *) names+=("$argument") ;;
+    esac
+done
 
-command -v nvidia-smi >/dev/null 2>&1 || cannot "nvidia-smi is missing, so there is no NVIDIA driver and no card"
-nvidia-smi -L | grep -q '^GPU ' || cannot "the driver shows no card: $(nvidia-smi -L 2>&1 | head -n 1)"
+bundle=$here
+[ -e "$bundle/report.py" ] || bundle=$here/../target/gpu
+bundle=$(cd "$bundle" 2>/dev/null && pwd) || cannot "no bundle in $here/../target/gpu; run 'make gpu' where Rust is"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for program in it evergraph; do
-    gunzip -c "$bundle/$program.gz" >"$work/$program"
-    chmod +x "$work/$program"
-done
-missing=$(ldd "$work/it" "$work/evergraph" | grep 'not found' | sort -u || true)
-[ -z "$missing" ] || cannot "libraries are missing: $missing"
+out=${OUT:-$bundle/out} parts=${PARTS:-$bundle/parts}
 
-out=${OUT:-$here/../docs/benchmarks/gpu}
-parts=${PARTS:-$work/parts}
-mkdir -p "$out" "$parts"
+# --- what every step finds ---
+
+# program NAME: the bundle's program, unpacked where it is packed.
+program() {
+    if [ -e "$bundle/$1.gz" ]; then
+        gunzip -c "$bundle/$1.gz" >"$work/$1"
+        chmod +x "$work/$1"
+    elif [ -x "$bundle/$1" ]; then
+        ln -s "$bundle/$1" "$work/$1"
+    else
+        cannot "$bundle has no program $1; run 'make gpu' where Rust is"
+    fi
+}
 
 # NVRTC is where CUDA is installed, or among Python's packages.
 nvrtc_folders() {
-    echo /usr/local/cuda/lib64
-    echo /usr/local/cuda-13*/lib64
-    echo /usr/local/cuda/targets/*/lib
+    tr ':' '\n' <<<"${LD_LIBRARY_PATH:-}"
+    printf '%s\n' /usr/local/cuda/lib64 /usr/local/cuda-*/lib64 /usr/local/cuda/targets/*/lib
     python3 - 2>/dev/null <<'PYTHON' || true
 import site, sys
 for folder in site.getsitepackages() + [site.getusersitepackages()] + sys.path:
@@ -58,128 +74,226 @@ for folder in site.getsitepackages() + [site.getusersitepackages()] + sys.path:
     print(folder + "/nvidia/cuda_nvrtc/lib")
 PYTHON
 }
-for folder in $(nvrtc_folders); do
-    if [ -e "$folder/libnvrtc.so.13" ]; then
-        export LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-        say "NVRTC is in $folder"
-        break
+
+prepare() {
+    command -v nvidia-smi >/dev/null 2>&1 || cannot "nvidia-smi is missing, so there is no NVIDIA driver and no GPU"
+    nvidia-smi -L | grep -q '^GPU ' || cannot "the driver lists no GPU: $(nvidia-smi -L 2>&1 | head -n 1)"
+    program it
+    program evergraph
+    local missing folder
+    missing=$(ldd "$work/it" "$work/evergraph" | grep 'not found' | sort -u || true)
+    [ -z "$missing" ] || cannot "libraries are missing: $missing"
+    mkdir -p "$out" "$parts"
+    if [ ! -e "$parts/steps.jsonl" ] && [ -e "$bundle/parts.tar.gz" ]; then
+        tar -xzf "$bundle/parts.tar.gz" -C "$parts"
+        say "took the parts of an earlier run from $bundle/parts.tar.gz"
     fi
-done
+    while read -r folder; do
+        if ls "$folder"/libnvrtc.so.1[23] >/dev/null 2>&1; then
+            export LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+            say "NVRTC is in $folder"
+            break
+        fi
+    done < <(nvrtc_folders)
+    export EVERGRAPH_KERNEL_DIR=$parts/kernels EVERGRAPH_SKIPS=$work/skips EVERGRAPH_GPU=require
+    export EVERGRAPH_GPU_FINGERPRINTS=$parts/fingerprints.json
+    [ -z "$quick" ] || export EVERGRAPH_GPU=small
+    [ ! -d "$bundle/data" ] || export EVERGRAPH_TEST_DATA=$bundle/data
+    # Packages that PyG's TGN needs and that Python lacks here, where they were carried.
+    if [ -d "$bundle/wheels" ]; then
+        python3 -B "$bundle/unpack_wheels.py" "$bundle/wheels" "$work/site" || say "wheels were not unpacked"
+        export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$work/site"
+    fi
+    if [ ! -e "$events" ]; then
+        python3 -B "$bundle/make_stream.py" "$work/generated.csv" ${quick:+300}
+        [ -n "$quick" ] || say "no event file was carried: figures are of a generated stream of Wikipedia's shape"
+    fi
+}
 
-export EVERGRAPH_SKIPS=$work/skips EVERGRAPH_GPU=require EVERGRAPH_GPU_KERNELS=$work/kernels
-[ ! -d "$bundle/data" ] || export EVERGRAPH_TEST_DATA=$bundle/data
-names=("$@")
+# --- steps ---
+
 failed=()
-: >"$out/gpu-check.log"
 
-# wanted NAME: whether a step is asked for.
+# wanted GROUP STEP: whether a step is asked for.
 wanted() {
     [ "${#names[@]}" != 0 ] || return 0
     local name
     for name in "${names[@]}"; do
-        case "$1" in "$name" | "$name"-*) return 0 ;; esac
+        [ "$1" != "$name" ] || return 0
+        case "$2" in "$name" | "$name"-*) return 0 ;; esac
     done
     return 1
 }
 
-# ended NAME KEY VALUE [WHY]: one line of what became of a step.
-ended() {
+# record GROUP STEP [KEY VALUE]...: a line about a step; the last of each step counts.
+record() {
     python3 - "$@" >>"$parts/steps.jsonl" <<'PYTHON'
 import json, sys
-name, key, value, *why = sys.argv[1:]
-print(json.dumps({"step": name, key: value == "true" if key == "ok" else value} | ({"why": why[0]} if why else {})))
+group, step, *pairs = sys.argv[1:]
+given = dict(zip(pairs[::2], pairs[1::2]))
+if "ok" in given:
+    given["ok"] = given["ok"] == "true"
+if "seconds" in given:
+    given["seconds"] = int(given["seconds"])
+print(json.dumps({"group": group, "step": step} | given))
 PYTHON
 }
+
+finished() {
+    [ -e "$parts/steps.jsonl" ] && python3 - "$parts/steps.jsonl" "$1" <<'PYTHON'
+import json, sys
+steps = {step["step"]: step for step in map(json.loads, open(sys.argv[1], encoding="utf-8"))}
+sys.exit(not steps.get(sys.argv[2], {}).get("ok", False))
+PYTHON
+}
+
+# Writes what is known by now: figures, the log, and the parts for a run that goes on.
+write_out() {
+    python3 -B "$bundle/report.py" --parts "$parts" --events "$(basename "$events")" ${quick:+--quick} \
+        --version "$(cat "$bundle/version" 2>/dev/null || echo unknown)" --json "$out/gpu-check.json" "$@"
+    local log
+    for log in "$parts"/*.log; do
+        [ ! -e "$log" ] || { echo "== $(basename "$log" .log)"; tail -n 3000 "$log"; }
+    done >"$out/gpu-check.log"
+    tar -czf "$out/parts.tar.gz.tmp" -C "$parts" . && mv "$out/parts.tar.gz.tmp" "$out/parts.tar.gz"
+}
+
+# group NAME SECONDS: what the steps after it belong to, and how long they may take together.
+group() { group=$1 group_left=$2; }
 
 # step NAME SECONDS COMMAND...: runs it with its output kept, and goes on after a failure. Status 3 is one that cannot
 # run here, for the reason in the last line of its output.
 step() {
-    local name=$1 limit=$2 started=$SECONDS code=0 why
+    local name=$1 limit=$2 started code=0 why taken
     shift 2
-    wanted "$name" || return 0
-    timeout "$limit" "$@" >"$parts/$name.log" 2>&1 || code=$?
-    { echo "== $name"; cat "$parts/$name.log"; } >>"$out/gpu-check.log"
+    wanted "$group" "$name" || return 0
+    if [ -n "$list" ]; then
+        echo "$group $name $limit $*"
+        return
+    fi
+    if [ -n "$resume" ] && finished "$name"; then
+        say "done    $name, by an earlier run"
+        return
+    fi
+    if [ "$group_left" -le 0 ]; then
+        say "skipped $name: the time of group $group is over"
+        record "$group" "$name" skipped "the time of group $group is over"
+        return
+    fi
+    [ "$limit" -le "$group_left" ] || limit=$group_left
+    record "$group" "$name" started "$(date -u +%FT%TZ)"
+    write_out
+    started=$SECONDS
+    timeout --kill-after=10 "$limit" "$@" >"$parts/$name.log" 2>&1 </dev/null || code=$?
+    taken=$((SECONDS - started))
+    group_left=$((group_left - taken))
     why=$(grep -v '^[[:space:]]*$' "$parts/$name.log" | tail -n 1 || true)
     case "$code" in
         0)
-            say "ok      $name ($((SECONDS - started)) s)"
-            ended "$name" ok true
+            say "ok      $name ($taken s)"
+            record "$group" "$name" ok true seconds "$taken"
             return
             ;;
         3)
             say "skipped $name: $why"
-            ended "$name" skipped "$why"
+            record "$group" "$name" skipped "$why" seconds "$taken"
             return
             ;;
-        124) why="it took more than $limit s" ;;
+        124 | 137) why="it took more than $limit s" ;;
     esac
-    say "FAILED  $name: see below"
-    ended "$name" ok false "$why"
+    say "FAILED  $name: its log follows"
+    record "$group" "$name" ok false why "$why" seconds "$taken"
     failed+=("$name")
-    tail -n 40 "$parts/$name.log" >&2
+    tail -n 60 "$parts/$name.log" >&2
+    # What a GPU cannot open or compute need not be measured.
+    if [ "$group" = A ]; then
+        write_out --table
+        say "group A failed: stopped here"
+        exit 1
+    fi
 }
 
-evergraph=$work/evergraph
-step check 60 "$evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set device.use=cuda:0
-step tests 400 "$work/it" gpu:: --test-threads=1 --nocapture
+# Under a tool that finds faults is only a failure what the tool or a test reports. A tool that cannot attach, or is not
+# through in time, has measured nothing.
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
+sanitize() {
+    local tool=$1 limit=$2 code=0 log=$work/sanitizer-$1.txt
+    shift 2
+    [ -n "$sanitizer" ] || { echo "compute-sanitizer is not installed"; return 3; }
+    # Calls that the driver refuses on purpose, such as the update of a graph of another shape, are no faults.
+    timeout --kill-after=5 "$((limit - 15))" "$sanitizer" --tool "$tool" --error-exitcode 9 --report-api-errors no \
+        "$@" >"$log" 2>&1 || code=$?
+    if [ "$code" != 0 ] && grep -qiE 'unrecogni[sz]ed option|unknown option|invalid option' "$log"; then
+        code=0
+        timeout --kill-after=5 "$((limit - 15))" "$sanitizer" --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1 || code=$?
+    fi
+    cat "$log"
+    if grep -qE 'SUMMARY:.*[^0-9][1-9][0-9]* (error|hazard)|^test result: FAILED' "$log" &&
+        ! grep -qiE 'device not supported|unable to attach|failed to attach|no attachable' "$log"; then
+        return 1
+    fi
+    [ "$code" != 0 ] || return 0
+    case "$code" in
+        124 | 137) echo "$tool was not through in $limit s, and had found no fault until then" ;;
+        *) echo "$tool could not check: $(grep -m 1 -iE 'not supported|attach|error' "$log" || echo "status $code")" ;;
+    esac
+    return 3
+}
+export -f sanitize
+export sanitizer work
 
-# Packages that PyG's TGN needs and that Python lacks here, where they were carried.
-if [ -d "$bundle/wheels" ]; then
-    python3 -B "$bundle/unpack_wheels.py" "$bundle/wheels" "$work/site" || say "wheels were not unpacked"
-    export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$work/site"
-fi
+evergraph=$work/evergraph it=$work/it
 events=$bundle/data/wikipedia.csv.gz
-if [ ! -e "$events" ]; then
-    events=$work/made-up.csv
-    python3 -B "$bundle/make_stream.py" "$events"
-    say "no event file was carried: figures are of a stream that is made up in the shape of Wikipedia's edits"
+[ -e "$events" ] && [ -z "$quick" ] || events=$work/generated.csv
+[ -n "$list" ] || prepare
+
+group A 240
+step smoke 90 "$it" gpu::smoke gpu::capture::recorded_steps --test-threads=1 --nocapture
+step check 60 "$evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set device.use=cuda:0 \
+    --set device.kernel_dir="$parts/kernels"
+if [ -n "$quick" ]; then
+    step tests 240 "$it" gpu::rows gpu::cache gpu::staging --test-threads=1
+else
+    step tests 200 "$it" gpu:: --test-threads=1
 fi
 
-step rows 300 "$evergraph" bench ops --device cuda --json "$parts/rows.json"
-step samples 240 "$evergraph" bench sample --events "$events" --device cuda --json "$parts/samples.json"
-step samples-cpu 180 "$evergraph" bench sample --events "$events" --threads "$(nproc)" --json "$parts/samples-cpu.json"
-
-# train NAME MODEL FEATURES DEVICE EPOCHS [FLAG...]: a model alone; the first epoch fills caches and buffers.
+# train NAME MODEL FEATURES EPOCHS [FLAG...]: a model alone; the first epoch fills caches and buffers.
 train() {
-    step "train-$1" 240 "$evergraph" bench train --events "$events" --model "$2" --embedding-dim 100 \
-        --row-dimension "$3" --batch-events 600 --epochs "$5" --alone --device "$4" "${@:6}" --json "$parts/train-$1.json"
+    local size=(--embedding-dim 100 --batch-events 600 --epochs "$4")
+    [ -z "$quick" ] || size=(--embedding-dim 16 --batch-events 30 --events-max 90 --epochs 2)
+    step "train-$1" 90 "$evergraph" bench train --events "$events" --model "$2" --row-dimension "$3" "${size[@]}" \
+        --alone --device cuda "${@:5}" --json "$parts/train-$1.json"
 }
-train tgn-0 tgn 0 cuda 6
-train tgn-172 tgn 172 cuda 6
-train tgn-172-direct tgn 172 cuda 6 --no-graph
-train tgat-0 tgat 0 cuda 3
-train graphmixer-0 graphmixer 0 cuda 3
-train tgn-0-cpu tgn 0 cpu 2
+peer() { step "$1" 90 python3 -B "$bundle/$2.py" "${@:3}"; }
 
-peer() { step "$1" 300 python3 -B "$bundle/$2.py" "${@:3}"; }
-peer torch-rows peer_rows "$parts/rows.json" "$parts/torch-rows.json"
-peer torch-layers peer_layers "$parts/rows.json" "$parts/torch-layers.json"
-peer torch-samples peer_samples "$events" "$parts/torch-samples.json"
+group B 420
+train tgn-0 tgn 0 6
+train tgn-0-direct tgn 0 6 --no-graph
+train tgn-172 tgn 172 6
+train tgn-172-direct tgn 172 6 --no-graph
+train tgat-0 tgat 0 3
+train graphmixer-0 graphmixer 0 3
 for features in 0 172; do
     peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
 done
 
-eval_on() {
-    step "$1" 240 "$evergraph" eval --events "$events" --model tgn --protocol prequential --batch-size 600 \
-        --device "$2" --json "$parts/$1.json"
-}
-eval_on eval cuda
-eval_on eval-cpu cpu
-step cache 300 "$evergraph" bench cache --events "$events" --json "$parts/cache.json"
+group C 420
+step samples 90 "$evergraph" bench sample --events "$events" --device cuda ${quick:+--runs 1} --json "$parts/samples.json"
+step rows 150 "$evergraph" bench ops --device cuda ${quick:+--quick} --json "$parts/rows.json"
+peer torch-samples peer_samples "$events" "$parts/torch-samples.json"
+peer torch-rows peer_rows "$parts/rows.json" "$parts/torch-rows.json"
+peer torch-layers peer_layers "$parts/rows.json" "$parts/torch-layers.json"
+step eval 90 "$evergraph" eval --events "$events" --model tgn --protocol prequential --device cuda \
+    ${quick:+--embedding-dim 16} --batch-size "$([ -n "$quick" ] && echo 30 || echo 600)" --json "$parts/eval.json"
+[ ! -e "$bundle/eval-cpu.json" ] || [ -n "$list" ] || cp "$bundle/eval-cpu.json" "$parts/"
 
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
+group D 420
 for tool in memcheck racecheck initcheck synccheck; do
-    if [ -n "$sanitizer" ]; then
-        step "sanitizer-$tool" 240 env EVERGRAPH_GPU=small "$sanitizer" --tool "$tool" --error-exitcode 1 \
-            "$work/it" gpu:: --test-threads=1
-    else
-        step "sanitizer-$tool" 9 bash -c 'echo compute-sanitizer is not installed; exit 3'
-    fi
+    step "sanitizer-$tool" 105 env EVERGRAPH_GPU=small bash -c 'sanitize "$@"' sanitize "$tool" 105 \
+        "$it" gpu::smoke gpu::capture::recorded_steps gpu::rows gpu::cache --test-threads=1
 done
 
-python3 -B "$bundle/report.py" --parts "$parts" --events "$(basename "$events")" \
-    --version "$(cat "$bundle/version" 2>/dev/null || echo unknown)" --json "$out/gpu-check.json" |
-    tee -a "$out/gpu-check.log" || failed+=(table)
-
+[ -z "$list" ] || exit 0
+write_out --table
 [ "${#failed[@]}" = 0 ] || { say "failed: ${failed[*]}"; exit 1; }
-say "nothing failed; $out/gpu-check.json"
+say "nothing failed; results are in $out"

@@ -58,7 +58,8 @@ const SERDE: &[&str] = &[
 const PLAIN: &str = "event device graph feature log sampler nn model serving train";
 
 /// Which of them open files, or lend them.
-const FILES: &[&str] = &["src/log/", "src/device/disk/", "src/device/cuda/cache.rs"];
+const FILES: &[&str] =
+    &["src/log/", "src/device/disk/", "src/device/cuda/cache.rs", "src/device/cuda/texts.rs"];
 
 const FILE_LINES_MAX: usize = 400;
 const TEST_FILE_LINES_MAX: usize = 800;

@@ -12,7 +12,7 @@ asked, their softmax, and the mean of the rows by it.
 import json
 import sys
 
-from on_card import Clock, torch_on_card
+from torch_gpu import Clock, torch_on_gpu
 
 NODE_ROWS = 10_000
 
@@ -86,7 +86,7 @@ def seconds(torch, clock, layers, row):
 
 
 def main(rows_path, out_path, *more):
-    torch, device = torch_on_card(any_device=bool(more))
+    torch, device = torch_on_gpu(any_device=bool(more))
     clock, layers = Clock(torch, device), Layers(torch, device)
     with open(rows_path, encoding="utf-8") as file:
         points = json.load(file).get("layers", [])

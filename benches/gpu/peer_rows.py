@@ -9,7 +9,7 @@ which is what a training loop without zero-copy does.
 import json
 import sys
 
-from on_card import Clock, torch_on_card
+from torch_gpu import Clock, torch_on_gpu
 
 # Bytes of a call from which on fewer calls are timed together.
 MANY_BYTES = 1 << 26
@@ -47,7 +47,7 @@ class Rows:
 
 
 def main(rows_path, out_path, *more):
-    torch, device = torch_on_card(any_device=bool(more))
+    torch, device = torch_on_gpu(any_device=bool(more))
     with open(rows_path, encoding="utf-8") as file:
         points = [row for row in json.load(file)["rows"] if row["op"] == "gather_rows"]
     rows, told = Rows(torch, device), []

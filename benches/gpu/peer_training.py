@@ -1,8 +1,8 @@
-"""Trains PyG's TGN of `peer_pyg_tgn.py` on a card, on all events of a file, and writes how many it learns a second.
+"""Trains PyG's TGN of `peer_pyg_tgn.py` on a GPU, on all events of a file, and writes its throughput.
 
     peer_training.py EVENTS.csv[.gz] FEATURES OUT.json [--device cpu]
 
-An epoch goes before that is not timed; then the median of some counts. The clock stops when the card is done.
+The first epoch is a warm-up; the median of the others counts. The clock stops when the GPU is done.
 """
 
 import importlib.util
@@ -12,13 +12,13 @@ import statistics
 import subprocess
 import sys
 
-from on_card import cannot, torch_on_card
+from torch_gpu import cannot, torch_on_gpu
 
 BATCH_EVENTS, EPOCHS, LEARNING_RATE = 600, 3, 1e-3
 
 
 def main(events, features, out_path, *more):
-    torch_on_card(any_device=bool(more))
+    torch_on_gpu(any_device=bool(more))
     for package in ("numpy", "torch_geometric"):
         if importlib.util.find_spec(package) is None:
             cannot(f"{package} is not installed, and was not carried along for this Python")
@@ -33,7 +33,7 @@ def main(events, features, out_path, *more):
     done = subprocess.run([str(word) for word in command], input="\n".join(words), stdout=subprocess.PIPE, text=True,
                           check=False)
     if done.returncode != 0:
-        sys.exit(f"PyG's TGN ended with status {done.returncode}: see above")
+        sys.exit(f"PyG's TGN exited with status {done.returncode}: see above")
     facts, _, *epochs = [json.loads(line) for line in done.stdout.splitlines()]
     rates = [epoch["events"] / epoch["seconds"] for epoch in epochs]
     told = {"peer": f"PyG {facts['version']}", "device": facts["device"], "events": epochs[0]["events"],

@@ -1,12 +1,12 @@
-"""The last step of `scripts/gpu-check.sh`: one table of all figures, what is asked for and whether it is met, and one
-JSON file with facts about the machine. Standard library only.
+"""What `scripts/gpu-check.sh` measured as one JSON document with facts about the machine, and as one table. Standard
+library only.
 
-    report.py --parts DIR --events FILE --version V --json OUT.json
+    report.py --parts DIR --events FILE --version V --json OUT.json [--table] [--quick]
 
-DIR has what the steps left: rows.json of `evergraph bench ops --device cuda`, samples*.json of `bench sample`,
-train-*.json of `bench train`, cache.json of `bench cache`, eval*.json of `eval`, those of the peers, and steps.jsonl,
-which says what was run. What a step did not leave is not in the document, and is told as not measured, with the reason
-where one is known.
+DIR has what the steps left: rows.json of `evergraph bench ops --device cuda`, samples.json of `bench sample`,
+train-*.json of `bench train`, eval*.json of `eval`, those of the peers, fingerprints.json of the kernels that ran, and
+steps.jsonl, a line for each start and end of a step. What a step did not leave is not in the document, and is listed as
+not measured, with the reason where one is known. `--table` prints the table. After `--quick` runs no target is judged.
 """
 
 import argparse
@@ -21,11 +21,11 @@ import targets
 
 # Keys of the document, and the file of each.
 PARTS = {"rows": "rows.json", "torch_rows": "torch-rows.json", "torch_layers": "torch-layers.json",
-         "samples": "samples.json", "samples_cpu": "samples-cpu.json", "torch_samples": "torch-samples.json",
-         "eval": "eval.json", "eval_cpu": "eval-cpu.json", "cache": "cache.json"}
-TRAININGS = ("tgn-0", "tgn-172", "tgn-172-direct", "tgat-0", "graphmixer-0", "tgn-0-cpu")
+         "samples": "samples.json", "torch_samples": "torch-samples.json", "eval": "eval.json",
+         "eval_cpu": "eval-cpu.json"}
+TRAININGS = ("tgn-0", "tgn-0-direct", "tgn-172", "tgn-172-direct", "tgat-0", "graphmixer-0")
 PEERS_TRAINING = ("pyg-0", "pyg-172")
-CARD_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
+GPU_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
                "pcie.link.gen.max", "pcie.link.width.max", "clocks.sm", "clocks.max.sm", "power.limit")
 CHECKED = ("ok    device", "ok    cuda", "FAULT")
 
@@ -48,8 +48,21 @@ def read_lines(path):
 
 
 def steps_of(lines):
-    """What was run, each step as it ended last."""
-    return list({step["step"]: step for step in map(json.loads, lines)}.values())
+    """Each step that was run as it stood last; a line that was cut short by a kill is left out."""
+    steps = {}
+    for line in lines:
+        try:
+            step = json.loads(line)
+        except ValueError:
+            continue
+        steps[step["step"]] = step
+    return list(steps.values())
+
+
+def verified(steps, fingerprints):
+    """Fingerprints of the kernels that ran, if all parity tests passed with them."""
+    passed = {step["step"] for step in steps if step.get("ok")}
+    return fingerprints if {"smoke", "tests"} <= passed else {}
 
 
 def gather(folder):
@@ -60,6 +73,7 @@ def gather(folder):
                                                                          PEERS_TRAINING}
     document["training"] = {name: run for name, run in runs.items() if run}
     document["steps"] = steps_of(read_lines(os.path.join(folder, "steps.jsonl")))
+    document["verified"] = verified(document["steps"], part("fingerprints.json"))
     document["check"] = [line for line in read_lines(os.path.join(folder, "check.log")) if line.startswith(CHECKED)]
     return document
 
@@ -77,9 +91,16 @@ def processor():
     return next(names, platform.processor())
 
 
-def machine():
-    return {"card": {field: smi(field) for field in CARD_FIELDS}, "cpu": processor(), "cores": os.cpu_count(),
-            "kernel": platform.release()}
+def machine(folder):
+    """Facts about the machine, collected once for all steps."""
+    path = os.path.join(folder, "machine.json")
+    facts = read(path)
+    if not facts:
+        facts = {"gpu": {field: smi(field) for field in GPU_FIELDS}, "cpu": processor(), "cores": os.cpu_count(),
+                 "kernel": platform.release()}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(facts, file)
+    return facts
 
 
 def beside(ours, seconds, width=9):
@@ -93,49 +114,43 @@ def row_table(document):
     rows = document.get("rows", {}).get("rows", [])
     if not rows:
         return ["rows gathered: not measured"]
-    lines = ["rows gathered from the card's memory, and from the host's over the bus",
-             f"{'row B':>6} {'rows':>8} | {'card µs':>9} {'GB/s':>7} {'of copy':>8} {'torch µs':>9} {'ratio':>6} | "
+    lines = ["rows gathered from GPU memory, and in place from host memory over the bus",
+             f"{'row B':>6} {'rows':>8} | {'GPU µs':>9} {'GB/s':>7} {'of copy':>8} {'torch µs':>9} {'ratio':>6} | "
              f"{'bus µs':>9} {'GB/s':>7} {'of copy':>8} {'cpu µs':>9} {'ratio':>6} {'torch µs':>9} {'ratio':>6}"]
     for row in rows:
-        card, bus = row["device_gather_seconds"]["median"], row["zero_copy_seconds"]["median"]
+        device, bus = row["device_gather_seconds"]["median"], row["zero_copy_seconds"]["median"]
         torch = targets.torch_row(document, row) or {}
         lines.append(
-            f"{row['row_bytes']:>6} {row['rows']:>8} | {card * 1e6:>9.1f} {row['bytes'] / card / 1e9:>7.1f} "
-            f"{row['device_gather_of_copy']:>8.0%} {beside(card, torch.get('device_seconds'))} | "
+            f"{row['row_bytes']:>6} {row['rows']:>8} | {device * 1e6:>9.1f} {row['bytes'] / device / 1e9:>7.1f} "
+            f"{row['device_gather_of_copy']:>8.0%} {beside(device, torch.get('device_seconds'))} | "
             f"{bus * 1e6:>9.1f} {row['bytes'] / bus / 1e9:>7.1f} {row['zero_copy_of_pinned_copy']:>8.0%} "
             f"{beside(bus, row['cpu_gather_and_copy_seconds']['median'])} {beside(bus, torch.get('host_seconds'))}")
     return lines
 
 
 def sample_table(document):
-    card = document.get("samples", {})
-    if not card:
+    ours = document.get("samples", {})
+    if not ours:
         return ["samples: not measured"]
-    lines = [f"batches of {card.get('seeds_per_batch', '?')} seeds per second; cpu: by all threads",
-             f"{'sample':<14} {'pages: card':>12} {'host':>6} {'batches/s':>10} {'waited for':>11} {'cpu':>9} "
-             f"{'ratio':>7}"]
-    by_threads = document.get("samples_cpu", {}).get("by_threads", {})
-    for one in card.get("measurements", []):
+    lines = [f"batches of {ours.get('seeds_per_batch', '?')} seeds per second",
+             f"{'sample':<14} {'pages: GPU':>12} {'host':>6} {'batches/s':>10} {'waited for':>11}"]
+    for one in ours.get("measurements", []):
         name = f"{one['policy']} {one['layers']}x{one['fanout']}"
-        rates = by_threads.get(f"{one['policy']}_{one['layers']}x{one['fanout']}_batches_per_second", {})
-        cpu = rates[max(rates, key=int)] if rates else None
-        rate = one["batches_per_second"]["median"]
-        ratio = f"{cpu:>9.0f} {rate / cpu:>6.2f}x" if cpu else f"{'-':>9} {'-':>7}"
-        lines.append(f"{name:<14} {one['pages'][0]:>12} {one['pages'][1]:>6} {rate:>10.0f} "
-                     f"{one['waited_batches_per_second']['median']:>11.0f} {ratio}")
+        lines.append(f"{name:<14} {one['pages'][0]:>12} {one['pages'][1]:>6} "
+                     f"{one['batches_per_second']['median']:>10.0f} {one['waited_batches_per_second']['median']:>11.0f}")
     torch = document.get("torch_samples")
     if not torch:
         return lines + ["torch's recent 1x10: not measured"]
     ways = ", ".join(f"{way} {rate:,.0f}" for way, rate in torch["ways_batches_per_second"].items())
-    ours, best = card.get("recent_1x10_batches_per_second"), torch["recent_1x10_batches_per_second"]
-    ratio = f"; ours is {ours / best:.2f} times as fast" if ours else ""
+    rate, best = ours.get("recent_1x10_batches_per_second"), torch["recent_1x10_batches_per_second"]
+    ratio = f"; ours is {rate / best:.2f} times as fast" if rate else ""
     return lines + [f"recent 1x10 by {torch['peer']} over a table of all edges: batches/s {ways}{ratio}"]
 
 
-def card_use(use):
-    """How steps were asked for, and how many rows of edges had not to be copied."""
+def gpu_use(use):
+    """How steps were launched, and how many edge rows were in the cache."""
     rows = use["edge_rows_hit"] + use["edge_rows_missed"]
-    kept = f"{use['edge_rows_hit'] / rows:.1%} of {rows:,} edge rows were there" if rows else "no edge rows"
+    kept = f"{use['edge_rows_hit'] / rows:.1%} of {rows:,} edge rows hit the cache" if rows else "no edge rows"
     return (f"{use['graph_steps']:,} steps as graphs ({use['graphs_updated']:,} updated, {use['graphs_built']:,} "
             f"built), {use['direct_steps']:,} kernel by kernel, {use['failed_steps']:,} failed; {kept}")
 
@@ -153,12 +168,12 @@ def training_table(document):
         rate = targets.training_rate(document, name)
         lines.append(f"{name:<16} {run.get('device', 'cpu'):<7} {run['events']:>8} {run['row_dimension']:>4} "
                      f"{rate:>10,.0f} {run['loss']:>8.4f}  {phases}")
-        if "card_use" in run:
-            lines.append("                 " + card_use(run["card_use"]))
+        if "gpu_use" in run:
+            lines.append("                 " + gpu_use(run["gpu_use"]))
     for name in PEERS_TRAINING:
         run = runs.get(name)
         if not run:
-            lines.append(f"{name:<16} not measured: no figure of PyG's TGN on this card, and no ratio to it")
+            lines.append(f"{name:<16} not measured: no throughput of PyG's TGN on this GPU, and no ratio to it")
             continue
         lines.append(f"{name:<16} {run['device']:<7} {run['events']:>8} {run['row_dimension']:>4} "
                      f"{run['events_per_second']:>10,.0f} {run['loss']:>8.4f}  {run['peer']}")
@@ -166,12 +181,12 @@ def training_table(document):
 
 
 def accuracy_lines(document):
-    """Average precision of both; what they may differ by is that of another seed."""
-    lines = ["average precision of TGN, tested and then trained on every batch once, from one seed"]
-    for key, said in (("eval", "on the card"), ("eval_cpu", "on the processor")):
+    """Average precision on both devices."""
+    lines = ["average precision of TGN, prequential, one seed"]
+    for key, said in (("eval", "on the GPU"), ("eval_cpu", "on the CPU")):
         run = document.get(key)
         precision = run and run.get("mean_average_precision")
-        lines.append(f"{said:<17}" + (f"{precision:.4f}" if precision is not None else "not measured"))
+        lines.append(f"{said:<11}" + (f"{precision:.4f}" if precision is not None else "not measured"))
     return lines
 
 
@@ -181,7 +196,7 @@ def layer_table(document):
         return ["layers: not measured"]
     told = {(row["id"], row["direction"]): row["ways_seconds"] for row in
             document.get("torch_layers", {}).get("rows", [])}
-    lines = ["layers on the card, by its clock, calls in a row; torch by each way that it has",
+    lines = ["layers on the GPU, by its clock, calls back to back; torch in each way that it has",
              f"{'layer':<44} {'direction':<9} {'µs':>9} | torch µs, and how much longer"]
     for row in layers:
         ours = row["seconds"]["median"]
@@ -194,7 +209,7 @@ def layer_table(document):
 def target_table(judged):
     wide = max(len(each["what"]) for each in judged)
     aim = max(len(each["target"]) for each in judged)
-    lines = ["what is asked of a card", f"{'':<{wide}}  {'target':<{aim}}  {'':<12}  measured"]
+    lines = ["targets", f"{'':<{wide}}  {'target':<{aim}}  {'':<12}  measured"]
     for each in judged:
         asked = f"{each['what']:<{wide}}  {each['target']:<{aim}}"
         lines.append(f"{asked}  {each['verdict']:<12}  {each['measured'] or '-'}")
@@ -209,6 +224,9 @@ def step_lines(document):
     for step in document["steps"]:
         if "skipped" in step:
             lines.append(f"skipped {step['step']}: {step['skipped']}")
+        elif "ok" not in step:
+            lines.append(f"interrupted {step['step']}: started {step['started']}, and the run was killed; run it again "
+                         "with --resume")
         elif not step["ok"]:
             lines.append(f"FAILED  {step['step']}: {step.get('why') or 'its output is in gpu-check.log'}")
     return lines
@@ -216,24 +234,30 @@ def step_lines(document):
 
 def table(document):
     parts = [row_table(document), sample_table(document), layer_table(document), training_table(document),
-             accuracy_lines(document), target_table(document["targets"]), step_lines(document)]
+             accuracy_lines(document), target_table(document["targets"]) if document["targets"] else
+             ["a quick run: no target is judged"], step_lines(document)]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def main():
-    parser = argparse.ArgumentParser(description="One table and one document of what was measured on a card.")
+    parser = argparse.ArgumentParser(description="One table and one document of what was measured on a GPU.")
     for name in ("parts", "events", "version", "json"):
         parser.add_argument(f"--{name}", required=True)
+    for flag in ("table", "quick"):
+        parser.add_argument(f"--{flag}", action="store_true")
     arguments = parser.parse_args()
     document = gather(arguments.parts)
-    document["targets"] = targets.verdicts(document)
-    facts = {"version": arguments.version, "measured": datetime.date.today().isoformat(), "machine": machine(),
-             "events": arguments.events}
+    document["targets"] = [] if arguments.quick else targets.verdicts(document)
+    facts = {"version": arguments.version, "measured": datetime.date.today().isoformat(), "quick": arguments.quick,
+             "machine": machine(arguments.parts), "events": arguments.events}
     document = facts | document
-    print(table(document))
-    with open(arguments.json, "w", encoding="utf-8") as file:
+    if arguments.table:
+        print(table(document))
+    # A kill leaves the document of before, or this one.
+    with open(arguments.json + ".tmp", "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)
         file.write("\n")
+    os.replace(arguments.json + ".tmp", arguments.json)
     return 0
 
 

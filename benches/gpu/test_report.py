@@ -5,11 +5,15 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
+from pathlib import Path
 
 import make_stream
+import publish
 import report
 import targets
 
@@ -29,8 +33,8 @@ def row(width, count, **more):
     return made
 
 
-# What a run on a card says of its steps and rows.
-CARD_USE = {"graph_steps": 1_600, "graphs_updated": 1_590, "graphs_built": 10, "direct_steps": 0, "failed_steps": 0,
+# How a run on a GPU used it.
+GPU_USE = {"graph_steps": 1_600, "graphs_updated": 1_590, "graphs_built": 10, "direct_steps": 0, "failed_steps": 0,
             "kept_bytes": 1, "edge_rows_hit": 900, "edge_rows_missed": 100, "edge_rows_bypassed": 0}
 
 
@@ -39,16 +43,12 @@ def trained(rate, device="cuda", width=0):
     epochs = [{"seconds": 100.0}] + [{"seconds": 1000 / rate}] * 3
     phases = {"forward": 0.01, "gate": 0.0}
     return {"device": device, "events": 1000, "row_dimension": width, "each_epoch": epochs, "loss": 1.25,
-            "phase_seconds": phases} | ({"card_use": CARD_USE} if device == "cuda" else {})
+            "phase_seconds": phases} | ({"gpu_use": GPU_USE} if device == "cuda" else {})
 
 
 def peer(rate, width=0):
     return {"peer": "PyG 9", "device": "cuda", "events": 1000, "row_dimension": width, "events_per_second": rate,
             "loss": 1.3}
-
-
-def hits(**more):
-    return {"ours": 0.5, "lru": 0.4, "lfu": 0.4, "fifo": 0.3, "static": 0.2, "optimum": 0.6} | more
 
 
 def parts():
@@ -57,8 +57,6 @@ def parts():
               "waited_batches_per_second": spread(9e3)}
     layer = {"id": "linear m=600 k=200 n=100", "op": "linear", "direction": "forward", "seconds": spread(5e-6)}
     told = {"id": layer["id"], "direction": "forward", "ways_seconds": {"tf32": 4e-6, "fp32": 1e-5}}
-    cached = {"stream": "w.csv.gz", "accesses": [{"sampling": "recent_1x10", "rows": "edges", "sizes": [
-        {"share_of_rows": 0.001, "hit_ratio": hits()}, {"share_of_rows": 0.2, "hit_ratio": hits()}]}]}
     slow = {"pinned_copy": 75e-6, "zero_copy": 80e-6, "cpu_gather_and_copy": 200e-6}
     rows = [row(16, 100, zero_copy=99e-6), row(344, 1_000), row(688, 1_000), row(4096, 1_000, **slow)]
     return {
@@ -67,13 +65,12 @@ def parts():
         "torch-layers.json": {"rows": [told]},
         "samples.json": {"seeds_per_batch": 1800, "measurements": [sample], "recent_1x10_batches_per_second": 25e3,
                          "uniform_2x10_batches_per_second": 6e3},
-        "samples-cpu.json": {"by_threads": {"recent_1x10_batches_per_second": {"1": 1e3, "16": 5e3}}},
         "torch-samples.json": {"peer": "torch 9, a search", "recent_1x10_batches_per_second": 2e3,
                                "ways_batches_per_second": {"eager": 2e3}},
         "train-tgn-0.json": trained(600e3), "train-tgn-172.json": trained(550e3, width=172),
         "train-tgat-0.json": trained(9e3), "train-graphmixer-0.json": trained(8e3),
-        "train-tgn-0-cpu.json": trained(50e3, "cpu"), "pyg-0.json": peer(30e3), "pyg-172.json": peer(20e3, 172),
-        "eval.json": {"mean_average_precision": 0.9512}, "cache.json": {"streams": [cached]},
+        "pyg-0.json": peer(30e3), "pyg-172.json": peer(20e3, 172),
+        "eval.json": {"mean_average_precision": 0.9512}, "eval-cpu.json": {"mean_average_precision": 0.9500},
     }
 
 
@@ -104,12 +101,12 @@ class Verdicts(unittest.TestCase):
     def test_all_is_met_where_everything_is_well(self):
         found = document(parts())
         self.assertEqual({verdict for verdict, _ in said(found).values()}, {targets.MET}, said(found))
-        self.assertEqual(about(found, "TGN trained", "no rows"), ("met", "600,000"))
+        self.assertEqual(about(found, "TGN trained", "no features"), ("met", "600,000"))
         self.assertEqual(about(found, "PyG", "172"), ("met", "27.5, PyG 20,000 events/s"))
         self.assertEqual(about(found, "call of 1,000")[1], "30.0 µs at worst, 1,000 rows of 344 B")
-        self.assertEqual(about(found, "processor's gather")[1], "57% at worst, 1,000 rows of 688 B")
+        self.assertEqual(about(found, "gather by the CPU")[1], "57% at worst, 1,000 rows of 688 B")
         self.assertIn("12 of 12 met, 0 missed, 0 not measured", report.table(found))
-        use = "1,600 steps as graphs (1,590 updated, 10 built), 0 kernel by kernel, 0 failed; 90.0% of 1,000 edge rows were"
+        use = "1,600 steps as graphs (1,590 updated, 10 built), 0 kernel by kernel, 0 failed; 90.0% of 1,000 edge rows hit"
         self.assertIn(use, report.table(found))
 
     def test_nothing_is_said_of_what_was_not_measured(self):
@@ -137,10 +134,10 @@ class Verdicts(unittest.TestCase):
         made["rows.json"]["rows"].append(row(1376, 1_000, zero_copy=41e-6))
         self.assertEqual(about(document(made), "call of 1,000")[0], "missed")
 
-    def test_the_faster_of_both_processors_is_the_one_to_beat(self):
+    def test_the_faster_gather_by_the_cpu_is_the_one_to_beat(self):
         made = parts()
         made["torch-rows.json"]["rows"][0]["host_seconds"] = 40e-6
-        self.assertEqual(about(document(made), "processor's gather")[0], "missed")
+        self.assertEqual(about(document(made), "gather by the CPU")[0], "missed")
         del made["torch-rows.json"]
         self.assertEqual(about(document(made), "torch was not measured")[0], "met")
 
@@ -150,31 +147,27 @@ class Verdicts(unittest.TestCase):
         made["pyg-172.json"] = peer(60e3, 172)
         made["samples.json"]["uniform_2x10_batches_per_second"] = 4_999
         found = document(made, steps=[{"step": "tests", "ok": True}, {"step": "tests", "ok": False}])
-        self.assertEqual(about(found, "TGN trained", "no rows"), ("missed", "499,000"))
+        self.assertEqual(about(found, "TGN trained", "no features"), ("missed", "499,000"))
         self.assertEqual(about(found, "PyG", "172")[0], "missed")
-        self.assertEqual(about(found, "PyG", "no rows")[0], "met")
+        self.assertEqual(about(found, "PyG", "no features")[0], "met")
         self.assertEqual(about(found, "uniform"), ("missed", "4,999"))
         self.assertEqual(about(found, "kernels agree")[0], "missed", "the last run of a step counts")
 
-    def test_a_run_on_the_processor_or_with_other_events_is_no_figure_of_the_card(self):
+    def test_a_run_on_the_cpu_or_with_other_events_is_no_figure_of_the_gpu(self):
         for spoil in ({"device": "cpu"}, {"events": 7}):
             made = parts()
             made["pyg-0.json"] |= spoil
-            self.assertEqual(about(document(made), "PyG", "no rows"), ("not measured", None))
+            self.assertEqual(about(document(made), "PyG", "no features"), ("not measured", None))
         made = parts()
         made["train-tgn-0.json"]["device"] = "cpu"
         found = document(made)
-        self.assertEqual(about(found, "TGN trained", "no rows")[0], "not measured")
-        self.assertEqual(about(found, "PyG", "no rows")[0], "not measured")
+        self.assertEqual(about(found, "TGN trained", "no features")[0], "not measured")
+        self.assertEqual(about(found, "PyG", "no features")[0], "not measured")
 
-    def test_a_cache_that_is_only_as_good_as_another_is_not_ahead(self):
+    def test_precision_that_differs_from_the_cpus_is_missed(self):
         made = parts()
-        made["cache.json"]["streams"].append(copy.deepcopy(made["cache.json"]["streams"][0]) | {"stream": "o.csv"})
-        made["cache.json"]["streams"][1]["accesses"][0]["sizes"][1]["hit_ratio"] = hits(lfu=0.5)
-        found = document(made)
-        self.assertEqual(about(found, "row cache", "w.csv.gz")[0], "met")
-        expected = "not in 1 of 8, such as lfu at 20.0%, recent_1x10 of edges"
-        self.assertEqual(about(found, "row cache", "o.csv"), ("missed", expected))
+        made["eval.json"]["mean_average_precision"] = 0.9399
+        self.assertEqual(about(document(made), "average precision"), ("missed", "0.9399, CPU 0.9500"))
 
 
 class Table(unittest.TestCase):
@@ -184,7 +177,7 @@ class Table(unittest.TestCase):
         table = report.table(document(parts(), steps))
         self.assertIn("tf32 4.0 0.80x, fp32 10.0 2.00x", table)
         self.assertIn("a search over a table of all edges: batches/s eager 2,000; ours is 12.50 times", table)
-        self.assertIn("on the card      0.9512\non the processor not measured", table)
+        self.assertIn("on the GPU 0.9512\non the CPU 0.9500", table)
         self.assertIn("skipped racecheck: not installed", table)
         self.assertIn("FAILED  pyg-0: torch_geometric is not installed", table)
 
@@ -195,12 +188,17 @@ class Table(unittest.TestCase):
             self.assertNotIn("rows", report.gather(folder))
 
 
-# A program in the place of ours: fails where it is told to, and else writes what a run would to the file after --json.
+# A program in the place of ours: fails where it is told to, hangs where it is told to, and else writes what a run would
+# to the file after --json and to the one that fingerprints go to.
 PROGRAM = """#!/bin/sh
 echo "ok    cuda: made up, $*"
+case "$*" in *"$HANGS"*) echo $$ >"$PIDS"; sleep 600 ;; esac
 case "$*" in *"$FAILS"*) echo "error: made to fail"; exit 1 ;; esac
+case "$*" in *smoke*) printf '{"a.cu": "1f"}' >"$EVERGRAPH_GPU_FINGERPRINTS" ;; esac
 while [ "$#" != 0 ]; do [ "$1" != --json ] || cp "$FIGURES/${2##*/}" "$2"; shift; done
 """
+OURS = {"smoke", "check", "tests", "train-tgn-0", "train-tgn-0-direct", "train-tgn-172", "train-tgn-172-direct",
+        "train-tgat-0", "train-graphmixer-0", "samples", "rows", "eval"}
 
 
 class Script(unittest.TestCase):
@@ -219,7 +217,11 @@ class Script(unittest.TestCase):
             with gzip.open(os.path.join(self.bundle, f"{name}.gz"), "wt") as file:
                 file.write(PROGRAM)
         self.program("nvidia-smi", "#!/bin/sh\necho GPU 0: made up\n")
-        for name, content in parts().items():
+        self.out = os.path.join(self.folder.name, "out")
+        made = parts()
+        for name in ("tgn-0", "tgn-172"):
+            made[f"train-{name}-direct.json"] = made[f"train-{name}.json"]
+        for name, content in made.items():
             with open(os.path.join(self.figures, name), "w", encoding="utf-8") as file:
                 json.dump(content, file)
 
@@ -234,40 +236,161 @@ class Script(unittest.TestCase):
             file.write(text)
         os.chmod(path, 0o755)
 
-    def check(self, *steps, fails="nothing at all", **environment):
-        out = os.path.join(self.folder.name, "out")
-        given = os.environ | {"PATH": f"{self.bin}:{os.environ['PATH']}", "FIGURES": self.figures, "FAILS": fails,
-                              "OUT": out} | environment
-        done = subprocess.run(["bash", os.path.join(self.bundle, "gpu-check.sh"), *steps], env=given, text=True,
-                              capture_output=True, check=False)
-        found = report.read(os.path.join(out, "gpu-check.json"))
-        return done, found, {step["step"]: step for step in found.get("steps", [])}
+    def environment(self, fails="nothing at all", hangs="nothing at all", **more):
+        return os.environ | {"PATH": f"{self.bin}:{os.environ['PATH']}", "FIGURES": self.figures, "FAILS": fails,
+                             "HANGS": hangs, "PIDS": os.path.join(self.folder.name, "pid"), "OUT": self.out} | more
 
-    def test_all_steps_are_run_and_told(self):
+    def command(self, *arguments):
+        return ["bash", os.path.join(self.bundle, "gpu-check.sh"), *arguments]
+
+    def check(self, *arguments, **environment):
+        done = subprocess.run(self.command(*arguments), env=self.environment(**environment), text=True,
+                              capture_output=True, check=False)
+        return done, *self.found()
+
+    def found(self):
+        found = report.read(os.path.join(self.out, "gpu-check.json"))
+        return found, {step["step"]: step for step in found.get("steps", [])}
+
+    def test_all_steps_are_run_and_reported(self):
         done, found, steps = self.check(fails="--model tgat")
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertEqual(steps["train-tgat-0"], {"step": "train-tgat-0", "ok": False, "why": "error: made to fail"})
-        self.assertTrue(all(steps[name]["ok"] for name in ("check", "tests", "rows", "train-tgn-0", "eval", "cache")))
+        failed = steps["train-tgat-0"]
+        self.assertEqual((failed["group"], failed["ok"], failed["why"]), ("B", False, "error: made to fail"))
+        self.assertEqual({name for name in OURS if steps[name].get("ok")}, OURS - {"train-tgat-0"})
         self.assertIn("tgat-0           not measured", done.stdout)
         self.assertEqual(about(found, "TGN trained", "172"), ("met", "550,000"))
+        self.assertEqual(found["verified"], {"a.cu": "1f"})
         self.assertIn("cuda: made up", found["check"][0])
+        with open(os.path.join(self.out, "gpu-check.log"), encoding="utf-8") as log:
+            self.assertIn("== train-tgat-0\n", log.read())
 
-    def test_named_steps_alone_are_run_and_figures_of_earlier_calls_are_kept(self):
-        kept = {"PARTS": os.path.join(self.folder.name, "parts")}
-        done, found, steps = self.check("train", "cache", **kept)
-        self.assertEqual((done.returncode, len(steps)), (0, 7), done.stderr)
+    def test_a_failure_in_group_a_ends_the_run_and_prints_its_log(self):
+        done, found, steps = self.check(fails="gpu:: --test-threads")
+        self.assertEqual((done.returncode, set(steps)), (1, {"smoke", "check", "tests"}), done.stderr)
+        self.assertIn("error: made to fail", done.stderr)
+        self.assertEqual(about(found, "kernels agree")[0], "missed")
+        self.assertEqual(found["verified"], {}, "what failed a test is not verified")
+
+    def test_named_groups_alone_are_run_and_figures_of_earlier_calls_are_kept(self):
+        done, found, steps = self.check("C", "train-tgat")
+        self.assertEqual((done.returncode, {step["group"] for step in steps.values()}), (0, {"B", "C"}), done.stderr)
         self.assertEqual(about(found, "kernels agree")[0], "not measured")
-        done, found, steps = self.check("tests", **kept)
-        self.assertEqual((done.returncode, len(steps)), (0, 8), done.stderr)
+        done, found, steps = self.check("A")
+        self.assertEqual((done.returncode, "samples" in steps), (0, True), done.stderr)
         self.assertEqual(about(found, "kernels agree")[0], "met")
-        self.assertEqual(about(found, "TGN trained", "no rows")[0], "met")
-        self.assertEqual(about(found, "PyG", "no rows")[0], "not measured")
+        self.assertEqual(about(found, "recent 1x10")[0], "met")
+        self.assertEqual(about(found, "TGN trained", "no features")[0], "not measured")
+
+    def test_a_killed_run_leaves_what_it_measured_and_another_goes_on_from_its_parts(self):
+        run = subprocess.Popen(self.command(), env=self.environment(hangs="--model tgat"), text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            for _ in range(600):
+                if os.path.exists(os.path.join(self.folder.name, "pid")):
+                    break
+                time.sleep(0.1)
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+            with open(os.path.join(self.folder.name, "pid"), encoding="utf-8") as pid:
+                try:
+                    os.killpg(os.getpgid(int(pid.read())), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        found, steps = self.found()
+        self.assertEqual(about(found, "TGN trained", "172"), ("met", "550,000"), "measured before the kill")
+        self.assertNotIn("ok", steps["train-tgat-0"])
+        self.assertNotIn("samples", steps)
+        self.assertIn("interrupted train-tgat-0", report.table(found))
+        # On another machine, with nothing but what came back of the first.
+        shutil.rmtree(os.path.join(self.bundle, "parts"))
+        shutil.copy(os.path.join(self.out, "parts.tar.gz"), self.bundle)
+        done, found, steps = self.check("--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("done    train-tgn-172, by an earlier run", done.stderr)
+        self.assertIn("ok      train-tgat-0", done.stderr)
+        self.assertEqual({name for name in OURS if steps[name].get("ok")}, OURS)
+        self.assertEqual(about(found, "TGN trained", "172"), ("met", "550,000"))
+
+    def test_a_sanitizer_that_cannot_attach_has_not_measured_and_one_that_finds_something_has_failed(self):
+        self.program("compute-sanitizer", """#!/bin/sh
+case "$*" in *"--error-exitcode 9 --report-api-errors no"*) ;; *) echo "no such flags: $*"; exit 9 ;; esac
+case "$2" in
+memcheck) echo "========= ERROR SUMMARY: 0 errors" ;;
+racecheck) echo "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)"; exit 9 ;;
+initcheck) echo "========= Error: Device not supported"; echo "test result: FAILED"; exit 1 ;;
+synccheck) echo "========= ERROR SUMMARY: 10 errors"; exit 9 ;;
+esac
+""")
+        done, _, steps = self.check("D")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertTrue(steps["sanitizer-memcheck"]["ok"])
+        self.assertFalse(steps["sanitizer-racecheck"]["ok"])
+        self.assertIn("Device not supported", steps["sanitizer-initcheck"]["skipped"])
+        self.assertFalse(steps["sanitizer-synccheck"]["ok"])
+
+    def test_the_steps_are_listed_without_a_gpu_and_each_group_fits_a_call(self):
+        self.program("nvidia-smi", "#!/bin/sh\nexit 1\n")
+        done, _, _ = self.check("--list")
+        lines = [line.split() for line in done.stdout.splitlines()]
+        self.assertEqual({line[0] for line in lines}, set("ABCD"), done.stderr)
+        self.assertTrue(OURS < {line[1] for line in lines})
 
     def test_without_a_driver_nothing_is_checked(self):
         self.program("nvidia-smi", "#!/bin/sh\necho no devices were found\n")
         done, found, _ = self.check()
         self.assertEqual((done.returncode, found), (2, {}))
-        self.assertIn("the driver shows no card: no devices were found", done.stderr)
+        self.assertIn("the driver lists no GPU: no devices were found", done.stderr)
+
+
+class Published(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root, self.out = Path(folder.name), Path(folder.name) / "out"
+        self.out.mkdir()
+        (self.root / "README.md").write_text(f"# A\n{publish.BEGIN}\nold\n{publish.END}\nmore\n")
+        self.gpu = self.root / "docs" / "benchmarks" / "gpu"
+
+    def leave(self, made, steps, **more):
+        found = document(made, steps)
+        facts = {"version": "v1", "measured": "2026-12-01", "quick": False, "events": "w.csv.gz",
+                 "machine": {"gpu": {"name": "NVIDIA H100 80GB"}, "cpu": "c", "cores": 2}}
+        (self.out / "gpu-check.json").write_text(json.dumps(facts | found | more))
+        (self.out / "gpu-check.log").write_text("log\n")
+
+    def test_without_a_run_every_target_is_open(self):
+        publish.main(self.root, [])
+        self.assertIn("No run on a GPU has been published yet", (self.gpu / "README.md").read_text())
+        self.assertIn("has not run on a GPU yet", (self.root / "README.md").read_text())
+        self.assertTrue((self.root / "README.md").read_text().endswith("\nmore\n"))
+
+    def test_a_run_is_published_with_what_it_missed_and_what_it_verified(self):
+        made = parts() | {"train-tgn-0.json": trained(400e3), "fingerprints.json": {"a.cu": "1f", "b.cu": "2e"}}
+        steps = [{"step": "smoke", "ok": True}, {"step": "tests", "ok": True}]
+        self.leave(made, steps)
+        publish.main(self.root, [str(self.out)])
+        page = (self.gpu / "README.md").read_text()
+        self.assertIn("| TGN trained, batches of 600, no features | 500,000 events/s | 400,000 | missed |", page)
+        self.assertTrue((self.gpu / "nvidia-h100-80gb-2026-12-01.log").exists())
+        verified = report.read(self.gpu / "verified.json")
+        self.assertEqual(verified["b.cu"]["fingerprint"], "2e")
+        self.assertEqual(verified["b.cu"]["date"], "2026-12-01")
+        publish.main(self.root, ["--check"])
+        (self.gpu / "README.md").write_text(page.replace("missed", "met"))
+        with self.assertRaises(SystemExit):
+            publish.main(self.root, ["--check"])
+        # A later run whose tests failed verifies nothing and takes nothing back.
+        self.leave(made, [{"step": "smoke", "ok": True}, {"step": "tests", "ok": False}], measured="2026-12-02")
+        publish.main(self.root, [str(self.out)])
+        self.assertEqual(report.read(self.gpu / "verified.json"), verified)
+        self.assertIn("2026-12-02", (self.root / "README.md").read_text())
+
+    def test_a_quick_run_is_not_published(self):
+        self.leave(parts(), [], quick=True)
+        with self.assertRaises(SystemExit):
+            publish.main(self.root, [str(self.out)])
 
 
 class Streams(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""Puts packages that Python lacks here where it finds them, from wheels that were carried along.
+"""Installs packages that this Python lacks, from wheels that the bundle carries.
 
     unpack_wheels.py WHEELS SITE
 

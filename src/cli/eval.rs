@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use super::card::Where;
+use super::device::{DeviceArg, DeviceArgs};
 use super::events::read_stream;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
@@ -107,9 +107,9 @@ pub struct EvalArgs {
     /// Which edges an event may have as neighbors (models that look at neighbors, prequential)
     #[arg(long, value_enum, default_value_t = SightName::WithinBatch)]
     pub sight: SightName,
-    /// Where the model computes; on a card tgn, tgat and graphmixer
-    #[arg(long, value_enum, default_value_t = Where::Cpu)]
-    pub device: Where,
+    /// Where the model computes
+    #[command(flatten)]
+    pub compute: DeviceArgs,
     /// Threads to compute with; all cores if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
@@ -158,7 +158,7 @@ fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
         );
     }
     ensure!(
-        learns || args.device == Where::Cpu,
+        learns || args.compute.device == DeviceArg::Cpu,
         "--device cuda computes models that learn on batches of samples, such as tgn; leave it out for --model {name}"
     );
     let averages = matches!(args.model, ModelName::Tgn | ModelName::Jodie);
@@ -206,10 +206,10 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
 }
 
 fn measure(args: &EvalArgs, threads: usize) -> anyhow::Result<Report> {
-    let (device, card) = args.device.device()?;
+    let (device, gpu) = args.compute.select()?;
     let stream = read_stream(&args.events, &mut |note| eprintln!("note: {note}"))?;
     let mut report = Report::new(args, &stream, threads);
-    report.card(card.as_ref());
+    report.gpu(gpu.as_ref());
     let mut bars = ProgressBars::new(args.epochs as usize);
     let mut watch = |progress: &_| bars.show(progress);
     let run = measure::Run { args, stream: &stream, device: &device, watch: &mut watch };

@@ -43,7 +43,11 @@ impl Placement {
         }
         let seen = probe();
         let Wish::Cuda(number) = wish else { return Self { found: Some(seen.cuda), ..cpu(seen.reason) } };
-        let options = CudaOptions { memory_bytes_max: config.device.memory_bytes_max, kernel_dir };
+        let options = CudaOptions {
+            memory_bytes_max: config.device.memory_bytes_max,
+            kernel_dir,
+            ..CudaOptions::default()
+        };
         let short = |why: String| {
             let shortfall = format!("device.use = \"{wish}\" and it cannot be used: {why}");
             Self { shortfall: Some(shortfall.clone()), ..cpu(format!("cpu: {shortfall}")) }

@@ -17,6 +17,7 @@ mod played;
 mod reduce;
 mod rows;
 mod sample;
+mod smoke;
 mod staging;
 mod train;
 
@@ -30,10 +31,15 @@ use crate::skip::skipped;
 /// Bytes that a card has that is played.
 const PLAYED_BYTES: usize = 1 << 30;
 
-/// How a card is opened. Who runs the tests several times keeps the kernels in a folder of `EVERGRAPH_GPU_KERNELS`.
+/// How a GPU is opened. `EVERGRAPH_KERNEL_DIR` names a folder that keeps compiled kernels from run to run, and
+/// `EVERGRAPH_KERNEL_SOURCES` one whose files take the place of the kernels that are compiled in.
 fn options() -> CudaOptions {
-    let kernel_dir = std::env::var_os("EVERGRAPH_GPU_KERNELS").map(Into::into);
-    CudaOptions { memory_bytes_max: 4 << 30, kernel_dir }
+    let folder = |name| std::env::var_os(name).map(Into::into);
+    CudaOptions {
+        memory_bytes_max: 4 << 30,
+        kernel_dir: folder("EVERGRAPH_KERNEL_DIR"),
+        kernel_sources: folder("EVERGRAPH_KERNEL_SOURCES"),
+    }
 }
 
 /// The first card, opened once for all tests; if there is none, the test is told and gets one that is played.
@@ -46,6 +52,14 @@ fn fresh_card() -> Arc<Cuda> {
     match real_card() {
         Some(_) => Cuda::open(0, &options()).unwrap(),
         None => Cuda::played(played::Played::start(), PLAYED_BYTES),
+    }
+}
+
+/// A GPU of which `bytes` bytes may be used.
+fn small_gpu(bytes: usize) -> Arc<Cuda> {
+    match real_card() {
+        Some(_) => Cuda::open(0, &CudaOptions { memory_bytes_max: bytes as u64, ..options() }).unwrap(),
+        None => Cuda::played(played::Played::start(), bytes),
     }
 }
 

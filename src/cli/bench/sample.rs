@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::sample_card;
 use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
-use crate::cli::card::{self, Where};
+use crate::cli::device::{DeviceArg, DeviceArgs};
 use crate::cli::events::read_stream;
 use crate::cli::output;
 use crate::event::{EdgeBatch, EventTime, NodeId};
@@ -33,9 +33,8 @@ pub(super) struct SampleArgs {
     /// Most threads to measure with; 1, 2, 4, … up to this
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// Where to sample
-    #[arg(long, value_enum, default_value_t = Where::Cpu)]
-    device: Where,
+    #[command(flatten)]
+    compute: DeviceArgs,
 }
 
 #[derive(Serialize)]
@@ -82,7 +81,7 @@ struct Hub {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
-    let card = (args.device == Where::Cuda).then(card::open).transpose()?;
+    let card = (args.compute.device == DeviceArg::Cuda).then(|| args.compute.open()).transpose()?;
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
     let graph = GraphStore::new(GraphOptions::default());
     let mut batch = EdgeBatch::default();

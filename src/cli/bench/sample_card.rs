@@ -13,7 +13,7 @@ use anyhow::ensure;
 use serde::Serialize;
 
 use super::{Common, FANOUT, Spread, deliver, per_second, request, sample, seconds};
-use crate::cli::card::CardFacts;
+use crate::cli::device::GpuFacts;
 use crate::cli::output;
 use crate::device::cuda::Cuda;
 use crate::event::{EventTime, NodeId};
@@ -29,7 +29,7 @@ const PART: usize = 4;
 #[derive(Serialize)]
 struct Figures {
     device: &'static str,
-    card: CardFacts,
+    gpu: GpuFacts,
     events: usize,
     nodes: usize,
     seeds_per_batch: usize,
@@ -55,7 +55,7 @@ type Batches = [(Vec<NodeId>, Vec<EventTime>)];
 /// Runs the benchmark on the graph of `stream`.
 pub(super) fn run(
     common: &Common,
-    (cuda, facts): (Arc<Cuda>, CardFacts),
+    (cuda, facts): (Arc<Cuda>, GpuFacts),
     stream: &Stream,
     graph: &GraphStore,
 ) -> anyhow::Result<()> {
@@ -80,7 +80,7 @@ pub(super) fn run(
     measurements.extend(measure_all(&cuda, (graph, &parted), &batches, common.runs)?);
     let figures = Figures {
         device: "cuda",
-        card: facts,
+        gpu: facts,
         events: stream.len(),
         nodes: stream.nodes(),
         seeds_per_batch: batches.first().map_or(0, |(nodes, _)| nodes.len()),

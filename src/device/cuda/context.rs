@@ -19,14 +19,19 @@ use super::budget::{Budget, MemoryUse};
 use super::cache::CubinCache;
 use super::driver::Driver;
 use super::error::{CudaError, During};
-use super::module::{self, Kernels};
+use super::module::{self, Kernels, Target};
 use super::nvrtc;
 use super::player::Player;
 use super::stream::{Priority, Stream};
+use super::texts::Texts;
 
-/// The driver has to know at least this CUDA, whose calls `cudarc` is told to use: with an older one some of them
-/// would be missing, and `cudarc` panics over a call that is missing.
-const DRIVER_VERSION_MIN: i32 = 13_000;
+/// The oldest CUDA that the driver may support, `1000 * major + 10 * minor`. `cudarc` looks each call up when it is made
+/// first, and panics where the driver lacks it. The newest call that a daemon makes is `cuGraphExecUpdate_v2`, of CUDA
+/// 12.0; [`TIMING_VERSION_MIN`] is that of benchmarks.
+const DRIVER_VERSION_MIN: i32 = 12_000;
+
+/// The oldest CUDA whose driver times events by the call that `cudarc` makes, `cuEventElapsedTime_v2`.
+pub(super) const TIMING_VERSION_MIN: i32 = 12_080;
 
 /// How a card is to be used.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +40,8 @@ pub struct CudaOptions {
     pub memory_bytes_max: u64,
     /// Where compiled kernels are kept; `None` compiles them at each start.
     pub kernel_dir: Option<PathBuf>,
+    /// A folder whose `.cu` and `.cuh` files take the place of those compiled in: for tests and benchmarks.
+    pub kernel_sources: Option<PathBuf>,
 }
 
 /// Facts about an opened card.
@@ -91,7 +98,7 @@ impl Cuda {
         let compiler = nvrtc::version()?;
         result::init().during(opening, || "initialising the driver".into())?;
         let driver = driver_version()?;
-        // Machine code of a compiler needs a driver that knows its CUDA.
+        // A driver loads the machine code of every compiler of its own major version and of older ones.
         let needed = DRIVER_VERSION_MIN.max(compiler.0 * 1000);
         if driver < needed {
             let (have, need) = (shown(driver), shown(needed));
@@ -113,7 +120,10 @@ impl Cuda {
         let compute = Stream::new(&context, "compute", Priority::Normal)?;
         let transfer = Stream::new(&context, "transfer", Priority::Least)?;
         let cache = options.kernel_dir.as_deref().map(CubinCache::new);
-        let kernels = Kernels::load(&context, &card.architecture, cache.as_ref(), (compiler, driver))?;
+        let texts =
+            options.kernel_sources.as_deref().map_or_else(|| Ok(Texts::default()), Texts::of_folder)?;
+        let target = Target { architecture: card.architecture.clone(), compiler, driver };
+        let kernels = Kernels::load(&context, &target, &texts, cache.as_ref())?;
         let budget = Budget::of_card(&context, &card, options.memory_bytes_max)?;
         let driver = Driver::Nvidia(context);
         Ok(Arc::new(Self { driver, card, compute, transfer, budget, kernels }))
@@ -182,7 +192,13 @@ impl Cuda {
     /// What went wrong while the card was opened and does not keep it from working, a sentence each.
     #[must_use]
     pub fn complaints(&self) -> &[String] {
-        self.kernels.complaints()
+        self.kernels.warnings()
+    }
+
+    /// How often kernels of each file of `kernels/` were launched.
+    #[must_use]
+    pub fn launches(&self) -> Vec<(&'static str, u64)> {
+        self.kernels.launches()
     }
 
     pub(super) fn driver(&self) -> &Driver {
@@ -228,7 +244,7 @@ fn absent(missing: String) -> CudaError {
 }
 
 /// The newest CUDA that the driver supports, `1000 * major + 10 * minor`.
-fn driver_version() -> Result<i32, CudaError> {
+pub(super) fn driver_version() -> Result<i32, CudaError> {
     let mut version = 0;
     // SAFETY: the driver library is present; the pointer is to a live integer.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }
@@ -237,6 +253,6 @@ fn driver_version() -> Result<i32, CudaError> {
     Ok(version)
 }
 
-fn shown(version: i32) -> String {
+pub(super) fn shown(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

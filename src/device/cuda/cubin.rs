@@ -4,7 +4,7 @@
 //! A cubin is a little-endian ELF64 file. The section `.nv.info.KERNEL` is a list of attributes, each a byte of form, a
 //! byte of kind and 16 bits that are a value, or, in form 4, the length of what follows. Kind 0x17 describes one
 //! parameter: its ordinal at byte 4, its offset at byte 6, and its size in the bits from 18 on of the word at byte 8.
-//! NVIDIA does not document this; every length is checked, and a file that reads otherwise is refused in words.
+//! NVIDIA does not document this. Every length is checked; where a file has no such list, its parameters are unknown.
 
 /// Form of an attribute that is followed by as many bytes as its value says.
 const SIZED: u8 = 4;
@@ -50,13 +50,12 @@ pub fn usage(log: &str) -> Vec<Usage> {
     found
 }
 
-/// Bytes of each parameter of `kernel`, in order.
+/// Bytes of each parameter of `kernel`, in order; empty where the file does not list them, or has no such kernel.
 ///
 /// # Errors
-/// Says what is wrong: no ELF file, no such kernel, a list that does not end where it should.
+/// Reports what is wrong: no ELF file, a list that does not end where it should.
 pub fn parameter_bytes(cubin: &[u8], kernel: &str) -> Result<Vec<usize>, String> {
-    let section = format!(".nv.info.{kernel}");
-    let info = section_of(cubin, &section)?.ok_or_else(|| format!("no kernel {kernel} in it"))?;
+    let Some(info) = section_of(cubin, &format!(".nv.info.{kernel}"))? else { return Ok(Vec::new()) };
     let mut parameters: Vec<(u64, usize)> = Vec::new();
     let mut at = 0;
     while at < info.len() as u64 {

@@ -9,9 +9,9 @@ use super::context::Cuda;
 use super::error::CudaError;
 use super::launch::{Grid, Launch, hold, narrow, product, takes};
 use super::memory::CudaBuffer;
-use super::module::Entry;
 use super::seeds::{CardSeeds, CardSlots};
 use super::stream::Stream;
+use super::texts::Entry;
 use super::twins::{Address, Pairs, TILE_SLOTS, TILE_THREADS};
 
 /// The kernels of `distinct.cu`.

@@ -16,13 +16,13 @@ use super::context::Cuda;
 use super::error::CudaError;
 use super::launch::{Grid, Launch, hold, takes};
 use super::memory::CudaBuffer;
-use super::module;
 use super::pages::{Pages, TierOptions};
 use super::stream::Stream;
+use super::texts;
 use super::twins::{Address, Block, Graph, NodeBlocks, PlacedEntry, PlacedNode};
 
 /// The kernel of `ingest.cu`: bytes, entry_count, block_count, node_count, pages, page_log2, blocks, nodes.
-pub(super) const ENTRIES: &[module::Entry] = &[module::Entry {
+pub(super) const ENTRIES: &[texts::Entry] = &[texts::Entry {
     name: "ingest",
     parameters: takes![Address, u64, u64, u64, Address, u32, Address, Address],
 }];

@@ -9,11 +9,14 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::atomic::Ordering;
+
 use bytemuck::Pod;
 
 use super::context::Cuda;
 use super::error::{CudaError, During};
 use super::memory::CudaBuffer;
+use super::module::Kernel;
 use super::stream::Stream;
 use super::twins::Address;
 
@@ -175,7 +178,7 @@ impl<'a> Launch<'a> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        let (entry, function) = self.cuda.kernels().get(name)?;
+        let Kernel { entry, function, launches } = self.cuda.kernels().get(name)?;
         if !self.values.iter().map(|(_, bytes)| *bytes).eq(entry.parameters.iter().copied()) {
             let passed: Vec<usize> = self.values.iter().map(|(_, bytes)| *bytes).collect();
             let mismatch = format!("{name} takes {:?} bytes and is passed {passed:?}", entry.parameters);
@@ -190,6 +193,7 @@ impl<'a> Launch<'a> {
         // SAFETY: the function lives in `kernels`; there are as many bytes for each parameter as it has, each at a
         // multiple of 8. The rest is the caller's promise.
         let launched = unsafe { self.stream.queue().launch(kernel, shape, &mut arguments) };
+        launches.fetch_add(1, Ordering::Relaxed);
         let Grid { blocks, threads } = grid;
         launched.during(self.operation, || format!("{name}, {blocks} blocks of {threads}: {}", sizes()))
     }

@@ -13,8 +13,8 @@ use super::context::Cuda;
 use super::error::CudaError;
 use super::launch::{Grid, Launch, hold, narrow, takes};
 use super::memory::CudaBuffer;
-use super::module::Entry;
 use super::stream::Stream;
+use super::texts::Entry;
 use super::twins::{Address, ROW_CACHE_TILE, RowCacheBucket, RowCacheTable};
 
 /// The kernels of `row_cache.cu`.

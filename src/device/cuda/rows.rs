@@ -15,8 +15,8 @@ use super::context::Cuda;
 use super::error::CudaError;
 use super::launch::{Grid, Launch, takes};
 use super::memory::CudaBuffer;
-use super::module::Entry;
 use super::stream::Stream;
+use super::texts::Entry;
 use super::twins::{Address, LINE, ROWS_AT_ONCE};
 
 /// from, from_stride, rows, list, wide, count, to, to_stride, width, lanes_log2, errors.

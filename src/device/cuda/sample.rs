@@ -11,9 +11,9 @@ use super::context::Cuda;
 use super::error::CudaError;
 use super::graph::GraphTables;
 use super::launch::{Grid, Launch, takes};
-use super::module::Entry;
 use super::seeds::{CardSeeds, CardSlots};
 use super::stream::Stream;
+use super::texts::Entry;
 use super::twins::{Graph, Request, Seeds, Slots, View};
 
 /// graph, view, request, seeds, slots.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, result};
 
+use super::context::{TIMING_VERSION_MIN, driver_version, shown};
 use super::driver::{Driver, Mark, Queue};
 use super::error::{CudaError, During};
 use super::player::Player;
@@ -178,6 +179,10 @@ impl Event {
     pub fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
         match (&earlier.mark, &self.mark) {
             (Mark::Nvidia(earlier), Mark::Nvidia(event)) => {
+                if driver_version()? < TIMING_VERSION_MIN {
+                    let missing = format!("the driver is older than CUDA {}", shown(TIMING_VERSION_MIN));
+                    return Err(CudaError::Absent { operation: "timing the GPU", missing });
+                }
                 let milliseconds = earlier.elapsed_ms(event).during("timing the card", || self.place())?;
                 Ok(f64::from(milliseconds) / 1000.0)
             }

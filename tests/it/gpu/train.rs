@@ -10,7 +10,7 @@ use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, T
 use evergraph::train::lookahead::{Helper, Lookahead, Turn};
 use evergraph::train::{Negatives, PreparedBatch, Preparer, StepMode, TrainError, Trainer, TrainerOptions};
 
-use super::{card, fresh_card};
+use super::{card, fresh_card, small_gpu};
 use crate::tgn_stream::{BATCH, Sight, Stream, options, tgn};
 
 /// What both may differ by, as a share of the largest value.
@@ -27,7 +27,7 @@ fn near(found: &[f32], expected: &[f32], what: &str) {
 }
 
 /// A small TGAT with features of edges.
-fn small_tgat() -> TgatOptions {
+pub fn small_tgat() -> TgatOptions {
     TgatOptions {
         embedding_dim: 12,
         time_dim: 8,
@@ -53,7 +53,7 @@ fn mode(batch: usize) -> StepMode {
 }
 
 /// Takes the step of batch `b`.
-fn step(trainer: &mut Trainer, stream: &Stream, b: usize) -> evergraph::train::StepReport {
+pub fn step(trainer: &mut Trainer, stream: &Stream, b: usize) -> evergraph::train::StepReport {
     let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
     let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
     let mut batch = PreparedBatch::default();
@@ -366,8 +366,7 @@ fn steps_kernel_by_kernel_are_those_of_a_graph() {
 #[test]
 fn a_full_card_is_told_and_training_goes_on_without_it() {
     let stream = Stream::new(6);
-    let tiny = evergraph::device::cuda::Cuda::played(super::played::Played::start(), 700 << 10);
-    let device = Device::Cuda(CudaWork::new(tiny));
+    let device = Device::Cuda(CudaWork::new(small_gpu(700 << 10)));
     let model = TgnOptions { edge_feature_dim: 2, ..TgnOptions::default() };
     let options = TrainerOptions { model: model.into(), ..options() };
     let mut trainer = Trainer::new(options, &device).unwrap();

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::super::timed::timed;
 use super::super::{Spread, deliver, seconds};
 use super::{OpsArgs, card_layers};
-use crate::cli::{card, output};
+use crate::cli::output;
 use crate::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
 use crate::device::cuda::{Arena, Cuda, CudaBuffer, PinnedSlice};
 use crate::device::rng;
@@ -29,10 +29,12 @@ const WIDTHS: &[usize] = &[16, 32, 64, 128, 344, 400, 688, 1376, 4096];
 const COUNTS: &[usize] = &[100, 1_000, 10_000, 100_000, 1_000_000];
 /// Bytes of the table, and of the longest list's rows.
 const TABLE_BYTES: usize = 1 << 30;
-const QUICK_TABLE_BYTES: usize = 1 << 26;
-/// Of one figure.
-const RUNS: u32 = 7;
-const CALLS: u32 = 20;
+const QUICK_TABLE_BYTES: usize = 1 << 20;
+/// Points of a quick run, which only shows that everything works: bytes of a row, rows of a list.
+const QUICK: [(usize, usize); 3] = [(16, 1_000), (344, 100), (688, 100)];
+/// Runs of one figure, and calls of each.
+const HOW: (u32, u32) = (7, 20);
+const QUICK_HOW: (u32, u32) = (1, 2);
 /// Rows that a thread of the processor gathers at a time.
 const PART_ROWS: usize = 1_024;
 
@@ -52,25 +54,24 @@ struct Room {
 /// # Errors
 /// No card, an operation that has no points on it, or the card's.
 pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
-    let (cuda, facts) = card::open()?;
-    let bytes = if args.quick { QUICK_TABLE_BYTES } else { TABLE_BYTES };
+    let (cuda, facts) = args.compute.open()?;
+    let (bytes, how) = if args.quick { (QUICK_TABLE_BYTES, QUICK_HOW) } else { (TABLE_BYTES, HOW) };
     let mut room = room(&cuda, bytes)?;
     let mut rows = Vec::new();
     for &width in WIDTHS {
         for &count in COUNTS.iter().filter(|count| **count * width <= bytes / 2) {
-            if args.quick && (width, count) != (16, 100) && count != 10_000 {
-                continue;
+            if !args.quick || QUICK.contains(&(width, count)) {
+                let row = point(&cuda, &mut room, (width, count), how)?;
+                output::tell(&line(&row));
+                rows.push(row);
             }
-            let row = point(&cuda, &mut room, (width, count))?;
-            output::tell(&line(&row));
-            rows.push(row);
         }
     }
     drop(room);
     let sizes = if args.quick { card_layers::QUICK } else { card_layers::TRAINING };
     let layers = if args.ops.is_empty() { card_layers::measure(&cuda, &sizes)? } else { Vec::new() };
     let figures =
-        json!({ "device": "cuda", "card": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
+        json!({ "device": "cuda", "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
     deliver(args.json.as_deref(), "ops", rayon::current_num_threads(), figures)
 }
 
@@ -93,13 +94,17 @@ fn room(cuda: &Cuda, bytes: usize) -> anyhow::Result<Room> {
 }
 
 /// All figures of one width and length of the list.
-fn point(cuda: &Cuda, room: &mut Room, (width, count): (usize, usize)) -> anyhow::Result<Value> {
+fn point(
+    cuda: &Cuda,
+    room: &mut Room,
+    (width, count): (usize, usize),
+    how: (u32, u32),
+) -> anyhow::Result<Value> {
     let layout = RowLayout::dense(room.on_card.len() / width, width);
     let numbers = u32::try_from(layout.rows)?;
     let list: Vec<u32> = (0..count as u64).map(|i| rng::below([2, width as u64, i, 0], numbers)).collect();
     let rows = CudaBuffer::from_slice(cuda, cuda.compute(), &list, WHAT)?;
     let Room { on_card, on_host, staged, to, errors } = room;
-    let how = (RUNS, CALLS);
     let mut gather = |table: Table<'_, u8>, to: &mut CudaBuffer<u8>| {
         let list = RowList::Narrow(&rows);
         RowCall { cuda, stream: cuda.compute(), list, errors }.gather(table, layout, to, width)
@@ -109,7 +114,7 @@ fn point(cuda: &Cuda, room: &mut Room, (width, count): (usize, usize)) -> anyhow
     let zero_copy = timed(cuda, how, || gather(Table::Host(on_host), to))?;
     let over_bus = to.copy_to_host()?;
     let bytes = width * count;
-    let processor = Spread::of(gathered(cuda, (on_host, layout), &list, staged, to)?);
+    let processor = Spread::of(gathered(cuda, (on_host, layout), (&list, how.0), staged, to)?);
     let by_processor = to.copy_to_host()?;
     anyhow::ensure!(
         by_card[..bytes] == by_processor[..bytes] && over_bus[..bytes] == by_processor[..bytes],
@@ -138,12 +143,12 @@ fn point(cuda: &Cuda, room: &mut Room, (width, count): (usize, usize)) -> anyhow
 fn gathered(
     cuda: &Cuda,
     (table, layout): (&PinnedSlice<u8>, RowLayout),
-    list: &[u32],
+    (list, runs): (&[u32], u32),
     staged: &mut PinnedSlice<u8>,
     to: &mut CudaBuffer<u8>,
 ) -> anyhow::Result<Vec<f64>> {
     let (width, mut spent) = (layout.width, Vec::new());
-    for _ in 0..=RUNS {
+    for _ in 0..=runs {
         let (time, done) = seconds(|| {
             let (from, rows) = (table.as_slice()?, staged.as_mut_slice()?);
             let parts = rows.par_chunks_mut(PART_ROWS * width).zip(list.par_chunks(PART_ROWS));

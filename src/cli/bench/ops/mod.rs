@@ -32,7 +32,7 @@ use self::points::{Cache, Point};
 use self::timing::{Between, Timed};
 use self::work::{Bound, Cost, Work};
 use super::deliver;
-use crate::cli::card::Where;
+use crate::cli::device::{DeviceArg, DeviceArgs};
 use crate::cli::{WrongArgument, output};
 use crate::nn::Reduce;
 
@@ -69,9 +69,8 @@ pub(super) struct OpsArgs {
     /// Print the names of the operations and end
     #[arg(long)]
     list: bool,
-    /// Where to compute; on a card gather_rows is measured and some layers, each at sizes of its own
-    #[arg(long, value_enum, default_value_t = Where::Cpu)]
-    device: Where,
+    #[command(flatten)]
+    compute: DeviceArgs,
     /// Threads to compute with; all cores if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
@@ -95,7 +94,7 @@ pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
         let lines = OPERATIONS.iter().map(|(name, meaning)| format!("{name:<20} {meaning}"));
         return output::print(&lines.collect::<Vec<_>>().join("\n"));
     }
-    if args.device == Where::Cuda {
+    if args.compute.device == DeviceArg::Cuda {
         if let Some(op) = args.ops.iter().find(|op| *op != "gather_rows") {
             let why = format!("--op {op}: on a card gather_rows is measured, and nothing else");
             return Err(WrongArgument(why).into());

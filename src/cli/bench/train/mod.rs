@@ -21,7 +21,7 @@ use self::figures::{Epoch, Figures, Parts, Verified, tell};
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
-use crate::cli::card::{CARD_ROW_BYTES, CardFacts, CardUse, Where};
+use crate::cli::device::{DeviceArgs, GPU_ROW_BYTES, GpuFacts, GpuUse};
 use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
@@ -82,10 +82,9 @@ pub(super) struct TrainArgs {
     /// Check every row that is read, and print digests of all samples and rows, in order
     #[arg(long)]
     verify: bool,
-    /// Where the model computes; on a card tgn, tgat and graphmixer
-    #[arg(long, value_enum, default_value_t = Where::Cpu)]
-    device: Where,
-    /// Ask a card for each kernel of a step by itself, not for all of them as one graph
+    #[command(flatten)]
+    compute: DeviceArgs,
+    /// Launch each kernel of a step by itself on a GPU, not all of them as one graph
     #[arg(long)]
     no_graph: bool,
     /// Seed of weights, dropout and negatives
@@ -156,7 +155,7 @@ impl Digests {
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    let on = args.device.device()?;
+    let on = args.compute.select()?;
     let figures = pool.install(|| measure(args, on))?;
     tell(&figures);
     let wrong = figures.verified.as_ref().map_or(0, |verified| verified.rows_wrong);
@@ -165,7 +164,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> anyhow::Result<Figures> {
+fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyhow::Result<Figures> {
     if args.rows_budget.is_some() || args.topology_budget.is_some() {
         // As the daemon does with a bound on memory.
         keep_pages_small().context("the kernel keeps giving huge pages")?;
@@ -209,9 +208,9 @@ fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> any
     let (last, middle) = (epochs.last().copied().unwrap_or_default(), Epoch::middle(&epochs));
     Ok(Figures {
         model: name_of(args.model),
-        device: name_of(args.device),
-        card,
-        card_use: CardUse::of(&trainer),
+        device: name_of(args.compute.device),
+        gpu,
+        gpu_use: GpuUse::of(&trainer),
         embedding_dim: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
@@ -237,7 +236,7 @@ fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> any
 /// The trainer, as the daemon would have it on that device.
 fn trainer(args: &TrainArgs, options: TrainerOptions, device: &Device) -> anyhow::Result<Trainer> {
     let mut trainer = Trainer::new(options, device)?;
-    trainer.cache_rows(CARD_ROW_BYTES);
+    trainer.cache_rows(GPU_ROW_BYTES);
     if let (Device::Cuda(work), true) = (device, args.no_graph) {
         work.ask_directly();
     }

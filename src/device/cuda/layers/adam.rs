@@ -8,7 +8,7 @@ use super::{Place, grid, squares_pieces};
 use crate::device::cuda::error::CudaError;
 use crate::device::cuda::launch::{Launch, hold, narrow, takes};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::module::Entry;
+use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{ADAM_PIECE, AdamStep, AdamTensor, Address};
 use crate::device::cuda::work::CudaWork;
 

@@ -12,7 +12,7 @@ use super::{Place, grid};
 use crate::device::cuda::error::CudaError;
 use crate::device::cuda::launch::{Launch, hold, narrow, product, takes};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::module::Entry;
+use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{Address, AttentionShape, Mask, SLOTS_MAX, SlotColumns, SlotSource};
 
 /// shape, source, mask, u, y, weights.

@@ -12,7 +12,7 @@ use crate::device::cuda::error::CudaError;
 use crate::device::cuda::launch::{Launch, hold, narrow, takes};
 use crate::device::cuda::lent::Lent;
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::module::Entry;
+use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{Address, Mask, ROW_PARTS, RowPart, RowParts, RowUsers};
 use crate::device::cuda::work::CudaWork;
 

@@ -10,7 +10,7 @@ use super::{Place, grid};
 use crate::device::cuda::error::CudaError;
 use crate::device::cuda::launch::{Grid, Launch, hold, narrow, takes};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::module::Entry;
+use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{Address, PRODUCT_PIECE_ROWS, PRODUCT_TILE, Product};
 
 pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[

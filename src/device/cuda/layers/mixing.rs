@@ -6,7 +6,7 @@ use super::{Place, grid};
 use crate::device::cuda::error::CudaError;
 use crate::device::cuda::launch::{Launch, hold, narrow, product, takes};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::module::Entry;
+use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{Address, MIXING_PIECE, MIXING_THREADS, MIXING_TILE, Mask, Mixing};
 
 /// mixing, seeds, x, y.

@@ -43,8 +43,8 @@ pub use time_encoding::{time_backward, time_encode};
 
 use super::context::Cuda;
 use super::launch::Grid;
-use super::module::Entry;
 use super::stream::Stream;
+use super::texts::Entry;
 
 pub(super) const ADAM: &[Entry] = adam::ENTRIES;
 pub(super) const ATTENTION: &[Entry] = attention::ENTRIES;

@@ -1,4 +1,4 @@
-"""The card as torch has it, and its clock: what all peers of this folder share."""
+"""The GPU as torch sees it, and its clock: what all peers of this folder share."""
 
 import statistics
 import sys
@@ -6,25 +6,25 @@ import sys
 CANNOT = 3
 
 
-def torch_on_card(any_device=False):
-    """Torch and the device. Ends with a reason where there is none; a trial of the code takes the processor."""
+def torch_on_gpu(any_device=False):
+    """Torch and the device. Exits with a reason where there is none; `any_device` accepts the CPU, to try the code."""
     try:
         import torch  # pylint: disable=import-outside-toplevel
     except ImportError:
         cannot("torch is not installed")
     if not any_device and not torch.cuda.is_available():
-        cannot("torch sees no card")
+        cannot("torch sees no GPU")
     return torch, "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def cannot(reason):
-    """Ends with the status that `gpu-check.sh` takes for a step that cannot run here."""
+    """Exits with the status by which `gpu-check.sh` knows a step that cannot run here."""
     print(reason, file=sys.stderr)
     sys.exit(CANNOT)
 
 
 class Clock:
-    """Seconds of a call by the card's clock: `calls` in a row, the median of `repeats` such rows, after a warm-up."""
+    """Seconds of a call by the GPU's clock: `calls` back to back, the median of `repeats`, after a warm-up."""
 
     def __init__(self, torch, device):
         self.torch, self.device = torch, device

@@ -1,0 +1,121 @@
+//! Where a command computes: on the CPU, or on a GPU, which is opened, or an error says what is missing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::output;
+use crate::device::Device;
+use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
+use crate::train::Trainer;
+
+/// A device to compute on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DeviceArg {
+    /// The CPU
+    #[default]
+    Cpu,
+    /// The first NVIDIA GPU
+    Cuda,
+}
+
+/// The device of a command, and what opening a GPU needs.
+#[derive(Args, Clone, Debug, Default)]
+pub struct DeviceArgs {
+    /// Where to compute; on a GPU the models tgn, tgat and graphmixer
+    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
+    pub device: DeviceArg,
+    /// Folder that keeps compiled kernels, so that only the first command with this GPU compiles them; none is kept if
+    /// not given
+    #[arg(long, value_name = "DIR", env = "EVERGRAPH_KERNEL_DIR")]
+    pub kernel_dir: Option<PathBuf>,
+    /// Folder whose .cu and .cuh files take the place of those compiled in
+    #[arg(long, value_name = "DIR", env = "EVERGRAPH_KERNEL_SOURCES", hide = true)]
+    pub kernel_sources: Option<PathBuf>,
+}
+
+/// Facts about a GPU, beside what was measured on it.
+#[derive(Debug, Serialize)]
+pub struct GpuFacts {
+    name: String,
+    architecture: String,
+    multiprocessors: u32,
+}
+
+/// Bytes of GPU memory in which a command keeps edge rows, the daemon's default.
+pub const GPU_ROW_BYTES: u64 = 1 << 30;
+
+/// How training used a GPU.
+#[derive(Debug, Serialize)]
+pub struct GpuUse {
+    /// Steps that were launched as a graph; of those, how often the graph of the step before was updated, and how often
+    /// one was built.
+    graph_steps: u64,
+    graphs_updated: u64,
+    graphs_built: u64,
+    /// Steps launched kernel by kernel, and steps that failed during capture.
+    direct_steps: u64,
+    failed_steps: u64,
+    /// Pooled memory between two steps.
+    kept_bytes: usize,
+    /// Edge rows that were there, that were copied there, and of these those that were not kept.
+    edge_rows_hit: u64,
+    edge_rows_missed: u64,
+    edge_rows_bypassed: u64,
+}
+
+impl GpuUse {
+    /// Of a trainer; none of one on the CPU.
+    pub fn of(trainer: &Trainer) -> Option<Self> {
+        let Device::Cuda(work) = trainer.device() else { return None };
+        let (steps, rows) = (work.recorded(), trainer.cached_rows().unwrap_or_default());
+        Some(Self {
+            graph_steps: steps.launched,
+            graphs_updated: steps.updated,
+            graphs_built: steps.built,
+            direct_steps: steps.direct,
+            failed_steps: steps.failed,
+            kept_bytes: work.kept_bytes(),
+            edge_rows_hit: rows.hits,
+            edge_rows_missed: rows.misses,
+            edge_rows_bypassed: rows.bypassed,
+        })
+    }
+}
+
+impl DeviceArgs {
+    /// The first GPU, and facts about it.
+    ///
+    /// # Errors
+    /// What is missing: a driver, a GPU, a library.
+    pub fn open(&self) -> anyhow::Result<(Arc<Cuda>, GpuFacts)> {
+        let (kernel_dir, kernel_sources) = (self.kernel_dir.clone(), self.kernel_sources.clone());
+        let options = CudaOptions { kernel_dir, kernel_sources, ..CudaOptions::default() };
+        let cuda = Cuda::open(0, &options).context("--device cuda")?;
+        output::tell(&format!("{}, {}", cuda.describe(), cuda.details()));
+        cuda.complaints().iter().for_each(|warning| output::tell(&format!("warning: {warning}")));
+        let card = cuda.card();
+        let facts = GpuFacts {
+            name: card.name.clone(),
+            architecture: card.architecture.clone(),
+            multiprocessors: card.multiprocessors,
+        };
+        Ok((cuda, facts))
+    }
+
+    /// What models compute on, and facts about the GPU, if it is one.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn select(&self) -> anyhow::Result<(Device, Option<GpuFacts>)> {
+        match self.device {
+            DeviceArg::Cpu => Ok((Device::Cpu, None)),
+            DeviceArg::Cuda => {
+                self.open().map(|(cuda, facts)| (Device::Cuda(CudaWork::new(cuda)), Some(facts)))
+            }
+        }
+    }
+}

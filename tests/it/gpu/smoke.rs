@@ -1,0 +1,125 @@
+//! The first launches on a GPU that has run nothing yet: it opens, reads memory of the host in place, and runs a kernel
+//! of every file. Where something is wrong these fail first, and what they print is the first thing to read.
+//!
+//! `EVERGRAPH_GPU_FINGERPRINTS` names a file for the fingerprints of the kernels that were built: `gpu-check.sh` records
+//! them as verified once all tests have passed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use evergraph::cli::bench::ops::card_layers::{LayerSizes, measure};
+use evergraph::device::Device;
+use evergraph::device::cuda::row_cache::{CardFound, CardRowTable};
+use evergraph::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
+use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaWork, SOURCES, Texts};
+use evergraph::feature::cache::{CacheDirectory, Found};
+use evergraph::graph::{CudaGraph, CudaGraphOptions, MirrorOptions};
+use evergraph::model::{GraphMixerOptions, ModelOptions};
+use evergraph::sampler::{CudaLayers, SampleRequest, SamplingPolicy, Seeds};
+use evergraph::train::{Trainer, TrainerOptions};
+
+use super::train::{small_tgat, step};
+use super::{fresh_card, options, real_card};
+use crate::tgn_stream::{self, Stream};
+
+#[test]
+fn a_gpu_opens_and_reads_memory_of_the_host_in_place() {
+    let cuda = fresh_card();
+    println!("{}, {}", cuda.describe(), cuda.details());
+    println!("{:?}, {:?}", cuda.card(), cuda.complaints());
+    assert!(cuda.card().maps_host_memory, "memory of the host cannot be mapped for it");
+    read_in_place(&cuda);
+}
+
+#[test]
+fn a_kernel_of_every_file_is_launched() {
+    let cuda = fresh_card();
+    read_in_place(&cuda);
+    let stream = Stream::new(4);
+    for model in [tgn_stream::tgn().into(), small_tgat().into(), mixer()] {
+        let work = CudaWork::new(cuda.clone());
+        let model_options = TrainerOptions { model, ..tgn_stream::options() };
+        let mut trainer = Trainer::new(model_options, &Device::Cuda(work.clone())).unwrap();
+        (0..4).for_each(|batch| drop(step(&mut trainer, &stream, batch)));
+        println!("{}: {:?}", model.name(), work.recorded());
+        assert_eq!(work.recorded().refused, 0, "steps can no longer be captured");
+        assert!(real_card().is_none() || work.recorded().launched > 0, "{:?}", work.recorded());
+    }
+    let form = MirrorOptions { page_log2: 6, block_entries_max: 64 };
+    let tiers = CudaGraphOptions { form, card_bytes_max: usize::MAX, host_bytes_max: 0 };
+    let graph = CudaGraph::copy(&cuda, &stream.graph, tiers).unwrap();
+    let mut layers = CudaLayers::new(&cuda);
+    for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
+        let request = SampleRequest { policy, fanout: 4, window: None, seed: 1, batch: 0, layer: 0 };
+        let seeds = Seeds { nodes: &stream.src[60..80], times: &stream.times[60..80] };
+        layers.sample(&graph, stream.graph.view(), seeds, &request, 2).unwrap();
+        assert!(layers.to_host().unwrap().iter().any(|layer| layer.graph.counts.iter().any(|&n| n > 0)));
+    }
+    let directory = CacheDirectory::new(5, 0);
+    let table = CardRowTable::copy(&cuda, cuda.compute(), directory.table()).unwrap();
+    let ids = CudaBuffer::from_slice(&cuda, cuda.compute(), &[1_u64, 2], "a test").unwrap();
+    let mut found = CardFound::new(&cuda, cuda.compute(), 2).unwrap();
+    table.find(&cuda, (&ids, 2), &mut found).unwrap();
+    assert_eq!(found.slots.copy_to_host().unwrap(), [Found::MISS; 2]);
+    let one_of_each = LayerSizes {
+        linear: &[[70, 9, 5]],
+        gru: &[[70, 7, 5]],
+        attention: &[[4, 3, 2, 5, 6, 4]],
+        layer_norm: &[[7, 20]],
+        adam: &[100],
+        how: (1, 1),
+    };
+    measure(&cuda, &one_of_each).unwrap();
+    let launches: BTreeMap<&str, u64> = cuda.launches().into_iter().collect();
+    println!("launches: {launches:?}");
+    let never: Vec<_> = launches.iter().filter(|(_, count)| **count == 0).collect();
+    assert!(launches.len() == SOURCES.len() && never.is_empty(), "never launched: {never:?}");
+}
+
+/// Rows of the host's memory that kernels gather over the bus.
+fn read_in_place(cuda: &Cuda) {
+    let values: Vec<f32> = (0..400).map(|value| value as f32).collect();
+    let mut arena = Arena::new(4096, Some(cuda)).unwrap();
+    let mut pinned = arena.take::<f32>(values.len()).unwrap();
+    pinned.as_mut_slice().unwrap().copy_from_slice(&values);
+    let list = CudaBuffer::from_slice(cuda, cuda.compute(), &[3_u32, 0, 99], "a test").unwrap();
+    let mut to = CudaBuffer::<f32>::zeros(cuda, cuda.compute(), 12, "a test").unwrap();
+    let mut errors = CudaBuffer::<u32>::zeros(cuda, cuda.compute(), 1, "a test").unwrap();
+    let (list, errors) = (RowList::Narrow(&list), &mut errors);
+    RowCall { cuda, stream: cuda.compute(), list, errors }
+        .gather(Table::Host(&pinned), RowLayout::dense(100, 4), &mut to, 4)
+        .unwrap();
+    let expected: Vec<f32> = [3, 0, 99].iter().flat_map(|row| values[row * 4..][..4].to_vec()).collect();
+    assert_eq!(to.copy_to_host().unwrap(), expected);
+}
+
+fn mixer() -> ModelOptions {
+    GraphMixerOptions {
+        embedding_dim: 12,
+        time_dim: 8,
+        fanout: 6,
+        blocks: 2,
+        edge_feature_dim: 2,
+        ..GraphMixerOptions::default()
+    }
+    .into()
+}
+
+#[test]
+fn the_fingerprints_of_kernels_are_written_where_they_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let texts = options()
+        .kernel_sources
+        .as_deref()
+        .map_or_else(Texts::default, |folder| Texts::of_folder(folder).unwrap());
+    let asked = std::env::var_os("EVERGRAPH_GPU_FINGERPRINTS").map(Into::into);
+    let path: std::path::PathBuf = asked.unwrap_or_else(|| folder.path().join("fingerprints.json"));
+    let by_file: BTreeMap<&str, String> =
+        SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
+    std::fs::write(&path, serde_json::to_vec_pretty(&by_file).unwrap()).unwrap();
+    assert_eq!(fingerprints(&path).len(), SOURCES.len());
+}
+
+fn fingerprints(path: &Path) -> BTreeMap<String, String> {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
