@@ -85,6 +85,6 @@ cache-bench: ## replay what training reads through caches of rows, and write pag
 	@target/release/evergraph bench cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
 		--events-max 200000 --json docs/benchmarks/cache.json --page docs/benchmarks/cache.md
 
-gpu: ## build what scripts/gpu-check.sh needs on a machine with a card, without Rust or network; DATA=folder of event files
+gpu: ## build what scripts/gpu-check.sh needs on a machine with a GPU, without Rust or network; DATA=folder of event files
 	@scripts/setup.sh
 	DATA="$(DATA)" scripts/gpu-bundle.sh

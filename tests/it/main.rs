@@ -22,6 +22,7 @@ mod gate;
 mod golden_models;
 mod golden_ops;
 mod gpu;
+mod gpu_verified;
 mod graph_model;
 mod graph_retain;
 mod graph_scrub;

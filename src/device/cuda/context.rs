@@ -25,8 +25,8 @@ use super::player::Player;
 use super::stream::{Priority, Stream};
 use super::texts::Texts;
 
-/// The oldest CUDA that the driver may support, `1000 * major + 10 * minor`. `cudarc` looks each call up when it is made
-/// first, and panics where the driver lacks it. The newest call that a daemon makes is `cuGraphExecUpdate_v2`, of CUDA
+/// The oldest CUDA that the driver may support, `1000 * major + 10 * minor`. `cudarc` looks a call up when it is first
+/// made, and panics where the driver lacks it. The newest call that a daemon makes is `cuGraphExecUpdate_v2`, of CUDA
 /// 12.0; [`TIMING_VERSION_MIN`] is that of benchmarks.
 const DRIVER_VERSION_MIN: i32 = 12_000;
 
