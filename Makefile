@@ -4,7 +4,8 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis soak check fmt manifests package peers ops-peers learn-peers drift cache-bench gpu
+.PHONY: help demo test fuzz schemathesis soak check fmt manifests package peers ops-peers learn-peers drift learning-curve cache-bench \
+	gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -64,6 +65,13 @@ drift: ## measure training without an end on a stream that drifts, and write its
 	cargo build --release --locked
 	@target/release/evergraph bench drift --json docs/benchmarks/drift.json --plot docs/benchmarks/drift.svg \
 		--page docs/benchmarks/drift.md
+
+learning-curve: ## draw the learning curve of the front page, TGN beside EdgeBank; DATA=folder with uci.csv.gz
+	@[ -e "$(DATA)/uci.csv.gz" ] || { echo "learning-curve: there is no $(DATA)/uci.csv.gz" >&2; exit 1; }
+	@scripts/setup.sh
+	cargo build --release --locked
+	@target/release/evergraph eval --events "$(DATA)/uci.csv.gz" --model tgn --protocol prequential --seed 0 \
+		--plot docs/images/learning-curve.svg
 
 peers: ## measure beside other temporal samplers; DATA=folder of event files, 12 GB of Python packages
 	@scripts/setup.sh

@@ -45,7 +45,7 @@ put 644 README.md usr/share/doc/evergraph/README.md
 put 644 LICENSE usr/share/doc/evergraph/copyright
 put 644 deploy/alerts.yml usr/share/evergraph/alerts.yml
 for file in dashboards/*.json; do put 644 "$file" "usr/share/evergraph/$file"; done
-for file in docs/*.md docs/runbook/*.md; do put 644 "$file" "usr/share/doc/evergraph/$file"; done
+for file in docs/*.md docs/runbook/*.md docs/images/*.svg; do put 644 "$file" "usr/share/doc/evergraph/$file"; done
 completion() {
     mkdir -p "$root/$(dirname "$2")"
     "$root/usr/bin/evergraph" completions "$1" >"$root/$2"

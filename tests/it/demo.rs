@@ -1,12 +1,13 @@
 //! `evergraph demo` as a newcomer meets it: what it prints is typed in as it stands, and works.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
 /// The demo as a child process; killed when dropped.
-struct Demo(Child);
+pub struct Demo(Child);
 
 impl Drop for Demo {
     fn drop(&mut self) {
@@ -16,11 +17,10 @@ impl Drop for Demo {
     }
 }
 
-#[test]
-fn the_questions_that_the_demo_prints_are_answered_at_once() {
-    let folder = tempfile::tempdir().unwrap();
+/// Starts it on a free port, and returns what it printed up to where it says how to stop it.
+pub fn start(data: &Path) -> (Demo, Vec<String>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
-    command.args(["demo", "--listen", "127.0.0.1:0", "--seconds", "120", "--data"]).arg(folder.path());
+    command.args(["demo", "--listen", "127.0.0.1:0", "--seconds", "120", "--data"]).arg(data);
     // Sources of the environment are not the demo's: a broker that nothing listens on, a file that is not there.
     command.env("EVERGRAPH__INGEST__KAFKA__BROKERS", "127.0.0.1:1");
     command.env("EVERGRAPH__INGEST__FILE__PATH", "/nonexistent/events.csv");
@@ -36,6 +36,13 @@ fn the_questions_that_the_demo_prints_are_answered_at_once() {
             break;
         }
     }
+    (demo, lines)
+}
+
+#[test]
+fn the_questions_that_the_demo_prints_are_answered_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (demo, lines) = start(folder.path());
     let questions: Vec<&str> =
         lines.iter().map(|line| line.trim()).filter(|line| line.starts_with("curl ")).collect();
     assert_eq!(questions.len(), 3, "{}", lines.join("\n"));

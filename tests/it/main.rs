@@ -15,6 +15,7 @@ mod contract;
 mod crash;
 mod daemon;
 mod demo;
+mod docs;
 mod eval_command;
 mod faults;
 mod forget;

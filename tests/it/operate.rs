@@ -23,15 +23,15 @@ fn file(path: &str) -> PathBuf {
 }
 
 /// A fenced block of shell commands.
-struct Block {
-    line: usize,
-    text: String,
+pub struct Block {
+    pub line: usize,
+    pub text: String,
     /// The comment right above it.
-    comment: Option<String>,
+    pub comment: Option<String>,
 }
 
 /// The blocks of a page that begin with ```` ```sh ````.
-fn blocks(page: &str) -> Vec<Block> {
+pub fn blocks(page: &str) -> Vec<Block> {
     let lines: Vec<&str> = page.lines().collect();
     let mut found = Vec::new();
     let mut rest = lines.iter().enumerate();
@@ -49,19 +49,19 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The blocks that are run, after those that are not were found to say why.
-fn to_run(page: &str) -> Vec<Block> {
+/// The blocks of the page `name` that are run, after a reason was found above those that are not.
+pub fn to_run(name: &str, page: &str) -> Vec<Block> {
     let is_run = |block: &Block| {
         let Some(comment) = &block.comment else { return true };
         if let Some(reason) = comment.strip_prefix("not run: ") {
-            assert!(reason.len() > 8, "{PAGE}:{}: why is it not run?", block.line);
+            assert!(reason.len() > 8, "{name}:{}: why is it not run?", block.line);
             return false;
         }
         let tool =
-            comment.strip_prefix("needs ").unwrap_or_else(|| panic!("{PAGE}:{}: {comment}", block.line));
+            comment.strip_prefix("needs ").unwrap_or_else(|| panic!("{name}:{}: {comment}", block.line));
         let there = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output().unwrap();
         if !there.status.success() {
-            skipped(&format!("{PAGE}:{}: needs {tool}", block.line));
+            skipped(&format!("{name}:{}: needs {tool}", block.line));
         }
         there.status.success()
     };
@@ -139,7 +139,7 @@ impl Drop for Machine {
 #[test]
 fn every_command_of_the_page_works() {
     let page = fs::read_to_string(file(PAGE)).unwrap();
-    let blocks = to_run(&page);
+    let blocks = to_run(PAGE, &page);
     assert!(blocks.len() >= 10, "{} blocks", blocks.len());
     let machine = Machine::new();
     let mut script = "set -euo pipefail\n".to_owned();
@@ -229,7 +229,7 @@ fn blocks_that_are_not_run_parse_and_blocks_are_found() {
     let page = "```sh\necho 1\n```\ntext\n<!-- not run: because of that -->\n```sh\na &&\n  b\n```\n```text\nx\n```\n";
     let found = blocks(page);
     assert_eq!((found[0].text.as_str(), found[1].text.as_str()), ("echo 1", "a &&\n  b"));
-    assert_eq!((found.len(), found[0].line, to_run(page).len()), (2, 2, 1));
+    assert_eq!((found.len(), found[0].line, to_run(PAGE, page).len()), (2, 2, 1));
     for block in blocks(&fs::read_to_string(file(PAGE)).unwrap()) {
         let output = Command::new("bash").args(["-n", "-c", &block.text]).output().unwrap();
         assert!(
