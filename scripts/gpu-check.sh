@@ -105,7 +105,7 @@ prepare() {
         export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$work/site"
     fi
     if [ ! -e "$events" ]; then
-        python3 -B "$bundle/make_stream.py" "$work/generated.csv" ${quick:+300}
+        python3 -B "$bundle/make_stream.py" "$work/generated.csv" ${quick:+600}
         [ -n "$quick" ] || say "no event file was carried: figures are of a generated stream of Wikipedia's shape"
     fi
 }

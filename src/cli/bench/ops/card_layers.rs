@@ -49,14 +49,14 @@ pub const TRAINING: LayerSizes = LayerSizes {
     how: (7, 20),
 };
 
-/// One of each.
+/// One of each, small: a quick run only shows that everything works.
 pub const QUICK: LayerSizes = LayerSizes {
-    linear: &[[600, 200, 100]],
-    gru: &[[1_800, 472, 100]],
-    attention: &[[1_800, 10, 2, 100, 0, 100]],
-    layer_norm: &[[1_800, 200]],
-    adam: &[200_000],
-    how: (2, 2),
+    linear: &[[60, 20, 10]],
+    gru: &[[60, 40, 10]],
+    attention: &[[30, 10, 2, 10, 0, 10]],
+    layer_norm: &[[60, 20]],
+    adam: &[1_000],
+    how: (1, 2),
 };
 
 /// Rows of the table that slots read.
