@@ -47,6 +47,7 @@ mod serving;
 mod skip;
 mod soak;
 mod source_seek;
+mod stand_in;
 mod tgn_stream;
 mod tiered_rows;
 mod tls;

@@ -7,8 +7,8 @@
 //
 // What is asked of a stream waits until somebody waits for it, so that a missing wait shows: copies read pinned memory
 // when they run, not when they are asked for. Copies to ordinary memory are over when the call returns; those from it
-// take the bytes at the call. Where CUDA leaves a choice this takes the one that punishes. Graphs are updated only where
-// the kinds of operations and the kernels are the same, which is less than CUDA allows.
+// take the bytes at the call. Where CUDA leaves a choice this takes the one that punishes. Graphs are updated only
+// where the kinds of operations and the kernels are the same, which is less than CUDA allows.
 //
 // EVERGRAPH_STANDIN_MODE        late, or eager: operations run when they are asked for
 // EVERGRAPH_STANDIN_VERSION     the driver's version, 13000
@@ -27,7 +27,11 @@ static bool initialized = false;
 static Context* context = nullptr;
 static unsigned retained = 0;
 static u64 calls = 0;
-static thread_local Context* current = nullptr;
+// Handles of contexts are numbers, so that none is that of one before it.
+static size_t number = 0;
+static thread_local void* current = nullptr;
+
+static void* handle_of_context() { return context ? (void*)(16 * number) : nullptr; }
 
 namespace {
 
@@ -38,7 +42,7 @@ struct Call {
 
     Call() {
         if (!initialized) refusal = NOT_INITIALIZED;
-        else if (!context || current != context) refusal = INVALID_CONTEXT;
+        else if (!current || current != handle_of_context()) refusal = INVALID_CONTEXT;
         else if (++calls >= settings.fail_after) refusal = context->lose(LAUNCH_FAILED);
         else refusal = context->lost;
     }
@@ -162,10 +166,10 @@ API int cuDevicePrimaryCtxRetain(void** handle, int device) {
     if (!initialized) return NOT_INITIALIZED;
     if (device != 0) return INVALID_DEVICE;
     if (retained++ == 0) {
-        context = new Context;
+        context = new Context, number++;
         context->eager = settings.eager;
     }
-    *handle = context;
+    *handle = handle_of_context();
     return SUCCESS;
 }
 
@@ -182,8 +186,8 @@ API int cuDevicePrimaryCtxRelease_v2(int device) {
 
 API int cuCtxSetCurrent(void* handle) {
     std::lock_guard<std::mutex> guard(lock);
-    if (handle && handle != context) return INVALID_CONTEXT;
-    current = (Context*)handle;
+    if (handle && handle != handle_of_context()) return INVALID_CONTEXT;
+    current = handle;
     return SUCCESS;
 }
 

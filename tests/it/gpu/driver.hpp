@@ -1,9 +1,9 @@
 // What the stand-in driver (driver.cpp) is made of: memory, streams whose operations wait, events, captures and graphs.
 //
 // Memory of the GPU is cut from one large reservation of addresses, none of which is used twice. An allocation ends at
-// the end of a page, with a page before and behind it that nobody may touch, holds `POISON` when it begins, and is taken
-// away from the address space when it is freed in the order of its stream. So a kernel that goes beyond its buffers, or
-// uses one too early or too late, faults, and the context reports CUDA_ERROR_ILLEGAL_ADDRESS from then on.
+// the end of a page, with a page before and behind it that nobody may touch, holds `POISON` when it begins, and is
+// taken away from the address space when it is freed in the order of its stream. So a kernel that goes beyond its
+// buffers, or uses one too early or too late, faults, and the context reports CUDA_ERROR_ILLEGAL_ADDRESS from then on.
 #pragma once
 
 #include "kernels.hpp"
@@ -376,7 +376,8 @@ inline bool Context::launch(const Operation& operation) {
     running = true;
     bool fine = sigsetjmp(out_of_kernel, 1) == 0;
     if (fine) fine = operation.kernel->run(operation.arguments, operation.blocks, operation.threads);
-    else say("%s, block %u, thread %u: illegal address %p", operation.kernel->name, blockIdx.x, threadIdx.x, fault_address);
+    else say("%s, block %u, thread %u: illegal address %p", operation.kernel->name, blockIdx.x, threadIdx.x,
+             fault_address);
     running = false;
     sigaction(SIGSEGV, &before_kernel[0], nullptr);
     sigaction(SIGBUS, &before_kernel[1], nullptr);
