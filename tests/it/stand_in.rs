@@ -101,9 +101,10 @@ fn a_driver_that_is_too_old_is_refused_in_words() {
     if !nvrtc() {
         return;
     }
-    let output = again(&["--exact", "stand_in::opens", "--ignored"], &[("EVERGRAPH_STANDIN_VERSION", "11000")])
-        .output()
-        .unwrap();
+    let output =
+        again(&["--exact", "stand_in::opens", "--ignored"], &[("EVERGRAPH_STANDIN_VERSION", "11000")])
+            .output()
+            .unwrap();
     let said = said(&output);
     assert!(said.contains("the driver knows CUDA 11.0 and 13."), "{said}");
     assert!(said.contains("is needed; update the driver"), "{said}");
