@@ -96,6 +96,25 @@ fn a_wait_that_is_missing_shows_and_so_do_other_faults() {
     assert!(ran.status.success(), "{}: {}", ran.status, said(&ran));
 }
 
+/// Whether this notices waits that are missing: without those of the host, and without those among streams, tests fail
+/// that pass with them.
+#[test]
+fn tests_of_a_device_fail_without_waits() {
+    if !nvrtc() {
+        return;
+    }
+    let tests = [
+        ("EVERGRAPH_STANDIN_WAITS", "gpu::staging::downloads_are_read_after_a_wait"),
+        ("EVERGRAPH_STANDIN_WAITS", "gpu::train::memory_stays_on_the_card_from_step_to_step"),
+        ("EVERGRAPH_STANDIN_ORDERS", "gpu::rows::what_goes_to_another_stream"),
+    ];
+    for (setting, test) in tests {
+        assert_eq!(pass(&[test], &[]), 1, "{test}");
+        let output = again(&[test], &[(setting, "0")]).output().unwrap();
+        assert!(!output.status.success(), "{test} passes with {setting}=0: {}", said(&output));
+    }
+}
+
 #[test]
 fn a_driver_that_is_too_old_is_refused_in_words() {
     if !nvrtc() {
@@ -111,11 +130,18 @@ fn a_driver_that_is_too_old_is_refused_in_words() {
 }
 
 #[test]
+fn a_step_brings_the_graph_of_the_one_before_up_to_date() {
+    if nvrtc() {
+        pass(&["--exact", "stand_in::trains_and_goes_on_without", "--ignored"], &[]);
+    }
+}
+
+#[test]
 fn a_device_that_is_lost_at_any_time_ends_nothing() {
     if !nvrtc() {
         return;
     }
-    for calls in [1, 5, 20, 100, 300, 700, 1000, 1500, 2500] {
+    for calls in [1, 5, 20, 200, 500, 900, 1200, 1600] {
         let calls: &str = &calls.to_string();
         pass(
             &["--exact", "stand_in::trains_and_goes_on_without", "--ignored"],
@@ -174,4 +200,8 @@ fn trains_and_goes_on_without() {
     }
     let recorded = work.recorded();
     println!("{recorded:?}");
+    if std::env::var_os("EVERGRAPH_STANDIN_FAIL_AFTER").is_none() {
+        let all = recorded.launched == 6 && recorded.updated + recorded.built == 6;
+        assert!(all && recorded.updated > 0 && recorded.refused == 0, "{recorded:?}");
+    }
 }

@@ -15,6 +15,8 @@
 // EVERGRAPH_STANDIN_MEMORY      bytes of the device, 4 GiB
 // EVERGRAPH_STANDIN_POOLS       0: no allocations in the order of a stream
 // EVERGRAPH_STANDIN_FAIL_AFTER  the number of calls after which every call that needs a context fails
+// EVERGRAPH_STANDIN_WAITS       0: the host waits for nothing, as if every wait had been forgotten
+// EVERGRAPH_STANDIN_ORDERS      0: streams wait for no event, likewise
 #include "driver.hpp"
 
 using namespace standin;
@@ -199,7 +201,7 @@ API int cuCtxGetCurrent(void** handle) {
 API int cuCtxSynchronize() {
     ENTER;
     if (context->break_captures()) return CAPTURE_UNSUPPORTED;
-    return context->run_all();
+    return settings.waits ? context->run_all() : SUCCESS;
 }
 
 API int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -231,14 +233,14 @@ API int cuStreamDestroy_v2(void* handle) {
 API int cuStreamSynchronize(void* handle) {
     STREAM(handle);
     if (Result refused = breaks(*stream)) return refused;
-    return context->run(*stream);
+    return settings.waits ? context->run(*stream) : SUCCESS;
 }
 
 API int cuStreamWaitEvent(void* handle, void* of, unsigned) {
     STREAM(handle);
     EVENT(of);
     if (Result refused = breaks(*stream, CAPTURE_ISOLATION)) return refused;
-    if (!event->mark) return SUCCESS;
+    if (!event->mark || !settings.orders) return SUCCESS;
     Operation wait{Kind::Wait};
     wait.mark = event->mark;
     return context->ask(*stream, std::move(wait));
@@ -279,7 +281,8 @@ API int cuEventQuery(void* handle) {
 API int cuEventSynchronize(void* handle) {
     ENTER;
     EVENT(handle);
-    return event->mark ? context->run(*event->mark->stream, event->mark.get()) : SUCCESS;
+    if (!event->mark || !settings.waits) return SUCCESS;
+    return context->run(*event->mark->stream, event->mark.get());
 }
 
 API int cuEventElapsedTime_v2(float* milliseconds, void* from, void* to) {

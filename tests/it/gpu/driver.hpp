@@ -89,6 +89,7 @@ struct Settings {
     u64 memory = setting("EVERGRAPH_STANDIN_MEMORY", 4ull << 30);
     bool pools = setting("EVERGRAPH_STANDIN_POOLS", 1) != 0;
     u64 fail_after = setting("EVERGRAPH_STANDIN_FAIL_AFTER", ~0ull);
+    bool waits = setting("EVERGRAPH_STANDIN_WAITS", 1) != 0, orders = setting("EVERGRAPH_STANDIN_ORDERS", 1) != 0;
 };
 
 // --- streams ---
@@ -281,6 +282,8 @@ struct Context {
             break;
         case Kind::Allocate: fine = begin(to); break;
         case Kind::Free:
+            fine = allocations.at(to).state == State::Live;
+            if (!fine) break;
             fine = end(to);
             if (!fine) say("something was written beside an allocation of %zu bytes", allocations.at(to).bytes);
             break;
