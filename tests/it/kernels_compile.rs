@@ -16,7 +16,7 @@ const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
 const SPILL_BYTES_MAX: u32 = 0;
 
 /// Whether NVRTC is here. Where it is required, as in `.ci/run`, it has to be.
-fn nvrtc() -> bool {
+pub fn nvrtc() -> bool {
     match nvrtc_version() {
         Ok((major, _)) => {
             assert!(major >= 13, "NVRTC {major} is older than the kernels' compiler in setup.sh");

@@ -24,8 +24,8 @@
 //! the kernels' own text (`tests/it/gpu`).
 //!
 //! Not verified on a GPU: what can be checked without one is tested (compiling, parameters of kernels, the cache, the
-//! budget, every launcher with a player), the calls to the driver are written against cudarc 0.19.10 and CUDA's
-//! documentation.
+//! budget, every launcher with a player, the calls to the driver with a stand-in driver, `tests/it/stand_in.rs`); those
+//! calls are written against cudarc 0.19.10 and CUDA's documentation.
 
 mod arena;
 mod budget;

@@ -192,6 +192,36 @@ fn buffers_keep_their_order_through_streams_and_arena() {
     }
 }
 
+/// Nobody waits between: only the order among the streams brings the values over.
+#[test]
+fn what_goes_to_another_stream_is_there_before_it_is_used() {
+    let cuda = card();
+    let test = "a test";
+    let values: Vec<u64> = (0..1000).collect();
+    let mut arena = Arena::new(1, Some(&cuda)).unwrap();
+    for (first, second) in [(cuda.transfer(), cuda.compute()), (cuda.compute(), cuda.transfer())] {
+        // A buffer that changes its stream.
+        let source = CudaBuffer::from_slice(&cuda, first, &values, test).unwrap();
+        let mut buffer = CudaBuffer::<u64>::zeros(&cuda, first, values.len(), test).unwrap();
+        buffer.copy_front_from(&source, values.len()).unwrap();
+        buffer.hand_to(second).unwrap();
+        assert!(buffer.copy_to_host().unwrap() == values);
+        // Memory of the host that one stream writes and another reads.
+        let mut pinned = arena.take::<u64>(values.len()).unwrap();
+        let mut reader = CudaBuffer::<u64>::zeros(&cuda, second, values.len(), test).unwrap();
+        source.copy_to_pinned(&mut pinned).unwrap();
+        reader.copy_from_pinned(&pinned).unwrap();
+        assert!(reader.copy_to_host().unwrap() == values);
+        // And that one reads and another writes.
+        let mut copy = CudaBuffer::<u64>::zeros(&cuda, first, values.len(), test).unwrap();
+        let nothing = CudaBuffer::<u64>::zeros(&cuda, second, values.len(), test).unwrap();
+        copy.copy_from_pinned(&pinned).unwrap();
+        nothing.copy_to_pinned(&mut pinned).unwrap();
+        assert!(pinned.as_slice().unwrap().iter().all(|value| *value == 0));
+        assert!(copy.copy_to_host().unwrap() == values);
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused_and_the_card_goes_on() {
     let cuda = card();

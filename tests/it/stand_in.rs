@@ -1,0 +1,205 @@
+//! The path to NVIDIA's driver without a GPU: a stand-in driver (`gpu/driver.cpp`) is built, and this program runs
+//! again with it in place of libcuda. So opening a device, loading kernels, streams, events, pinned memory, graphs and
+//! their updates are run as on a GPU, where nothing happens before somebody waits. Needs NVRTC, as kernels are
+//! compiled.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use evergraph::device::Device;
+use evergraph::device::cuda::{Cuda, CudaError, CudaOptions, CudaWork};
+use evergraph::train::{Negatives, StepMode, Trainer};
+
+use crate::kernels_compile::nvrtc;
+use crate::skip::skipped;
+use crate::tgn_stream::{BATCH, Sight, Stream, options};
+
+/// Where the kernels are kept from run to run.
+const KERNELS: &str = "EVERGRAPH_KERNEL_DIR";
+
+/// The folder of the library, built when it is first asked for.
+pub fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/stand-in-driver.sh");
+        let built = Command::new(script).arg(&folder).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        folder
+    })
+}
+
+/// This program again, with the stand-in driver, for the tests that `arguments` name.
+fn again(arguments: &[&str], settings: &[(&str, &str)]) -> Command {
+    let mut folders = vec![library().to_path_buf()];
+    folders.extend(std::env::split_paths(&std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default()));
+    let folders: OsString = std::env::join_paths(folders).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    // Tests share one context, which a capture keeps others from waiting for.
+    command.args(arguments).args(["--test-threads=1", "--nocapture"]).envs(settings.iter().copied());
+    command.env("LD_LIBRARY_PATH", folders).env("EVERGRAPH_GPU", "small");
+    command.env(KERNELS, Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in-kernels"));
+    command
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Runs tests again, all of which have to pass; how many they were.
+#[track_caller]
+fn pass(arguments: &[&str], settings: &[(&str, &str)]) -> usize {
+    let started = Instant::now();
+    let output = again(arguments, settings).output().unwrap();
+    let said = said(&output);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    let result = said.lines().find_map(|line| line.strip_prefix("test result: ok. ")).unwrap();
+    println!("stand-in driver, {arguments:?} {settings:?}: {result} {:.1?}", started.elapsed());
+    result.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_runs_on_a_device_passes_through_the_drivers_path() {
+    if !nvrtc() {
+        return;
+    }
+    assert!(pass(&["gpu::"], &[]) > 50);
+}
+
+#[test]
+fn a_device_without_pools_of_memory_and_one_that_is_done_at_once_do_the_same() {
+    if !nvrtc() {
+        return;
+    }
+    let parts = ["gpu::capture::", "gpu::rows::", "gpu::staging::", "gpu::train::memory_stays"];
+    assert!(pass(&parts, &[("EVERGRAPH_STANDIN_POOLS", "0")]) > 10);
+    assert!(pass(&parts, &[("EVERGRAPH_STANDIN_MODE", "eager")]) > 10);
+}
+
+#[test]
+fn a_wait_that_is_missing_shows_and_so_do_other_faults() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/gpu/driver_checks.cpp");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in-checks");
+    let built = Command::new("g++")
+        .args(["-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", "-o"])
+        .args([&program, &source])
+        .arg(library().join("libcuda.so.1"))
+        .output()
+        .expect("g++ compiles the kernels; scripts/setup.sh installs it");
+    assert!(built.status.success(), "{}", said(&built));
+    let ran = Command::new(program).env("LD_LIBRARY_PATH", library()).output().unwrap();
+    assert!(ran.status.success(), "{}: {}", ran.status, said(&ran));
+}
+
+/// Whether this notices waits that are missing: without those of the host, and without those among streams, tests fail
+/// that pass with them.
+#[test]
+fn tests_of_a_device_fail_without_waits() {
+    if !nvrtc() {
+        return;
+    }
+    let tests = [
+        ("EVERGRAPH_STANDIN_WAITS", "gpu::staging::downloads_are_read_after_a_wait"),
+        ("EVERGRAPH_STANDIN_WAITS", "gpu::train::memory_stays_on_the_card_from_step_to_step"),
+        ("EVERGRAPH_STANDIN_ORDERS", "gpu::rows::what_goes_to_another_stream"),
+    ];
+    for (setting, test) in tests {
+        assert_eq!(pass(&[test], &[]), 1, "{test}");
+        let output = again(&[test], &[(setting, "0")]).output().unwrap();
+        assert!(!output.status.success(), "{test} passes with {setting}=0: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_driver_that_is_too_old_is_refused_in_words() {
+    if !nvrtc() {
+        return;
+    }
+    let output =
+        again(&["--exact", "stand_in::opens", "--ignored"], &[("EVERGRAPH_STANDIN_VERSION", "11000")])
+            .output()
+            .unwrap();
+    let said = said(&output);
+    assert!(said.contains("the driver knows CUDA 11.0 and 13."), "{said}");
+    assert!(said.contains("is needed; update the driver"), "{said}");
+}
+
+#[test]
+fn a_step_brings_the_graph_of_the_one_before_up_to_date() {
+    if nvrtc() {
+        pass(&["--exact", "stand_in::trains_and_goes_on_without", "--ignored"], &[]);
+    }
+}
+
+#[test]
+fn a_device_that_is_lost_at_any_time_ends_nothing() {
+    if !nvrtc() {
+        return;
+    }
+    for calls in [1, 5, 20, 200, 500, 900, 1200, 1600] {
+        let calls: &str = &calls.to_string();
+        pass(
+            &["--exact", "stand_in::trains_and_goes_on_without", "--ignored"],
+            &[("EVERGRAPH_STANDIN_FAIL_AFTER", calls)],
+        );
+    }
+}
+
+/// The device, and whether it is the stand-in's: a GPU is not to be used by tests that say nothing of one.
+fn open() -> Option<Result<std::sync::Arc<Cuda>, CudaError>> {
+    if !std::env::var_os("LD_LIBRARY_PATH").is_some_and(|path| path.to_string_lossy().contains("stand-in")) {
+        skipped("there is no stand-in driver on the path of libraries");
+        return None;
+    }
+    let kernel_dir = std::env::var_os(KERNELS).map(Into::into);
+    Some(Cuda::open(0, &CudaOptions { memory_bytes_max: 1 << 30, kernel_dir, ..CudaOptions::default() }))
+}
+
+#[test]
+#[ignore = "run by a_driver_that_is_too_old_is_refused_in_words"]
+fn opens() {
+    match open() {
+        Some(Ok(cuda)) => println!("opened {}, {}", cuda.describe(), cuda.details()),
+        Some(Err(error)) => println!("refused: {error}"),
+        None => {}
+    }
+}
+
+/// Trains on the device while it lasts, then on the CPU.
+#[test]
+#[ignore = "run by a_device_that_is_lost_at_any_time_ends_nothing"]
+fn trains_and_goes_on_without() {
+    let cuda = match open() {
+        Some(Ok(cuda)) => cuda,
+        Some(Err(error)) => {
+            assert!(error.is_lost(), "{error}");
+            return println!("lost while it was opened: {error}");
+        }
+        None => return,
+    };
+    let work = CudaWork::new(cuda);
+    let stream = Stream::new(6);
+    let mut trainer = match Trainer::new(options(), &Device::Cuda(work.clone())) {
+        Ok(trainer) => trainer,
+        Err(error) => return println!("lost while the trainer was made: {error}"),
+    };
+    for b in 0..6 {
+        let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
+        let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
+        if let Err(error) = trainer.step(&world, &positives, &negatives, StepMode::Train) {
+            println!("step {b}: {error}, {:?}", work.recorded());
+            assert!(error.to_string().contains("the card is lost"), "{error}");
+            trainer.leave_card().unwrap();
+            trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
+        }
+    }
+    let recorded = work.recorded();
+    println!("{recorded:?}");
+    if std::env::var_os("EVERGRAPH_STANDIN_FAIL_AFTER").is_none() {
+        let all = recorded.launched == 6 && recorded.updated + recorded.built == 6;
+        assert!(all && recorded.updated > 0 && recorded.refused == 0, "{recorded:?}");
+    }
+}
