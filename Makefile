@@ -15,7 +15,7 @@ demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it,
 	cargo build --release --locked
 	@target/release/evergraph demo
 
-# Kernels are compiled without a card, by the NVRTC that setup.sh puts there.
+# Kernels are compiled without a GPU, by the NVRTC that setup.sh puts there.
 test: export LD_LIBRARY_PATH := $(CURDIR)/.cache/tools/cuda/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 # Second, alone and in a release build, the tests that measure. What was skipped is shown last, also after a failure.
 test: export EVERGRAPH_SKIPS := $(CURDIR)/.cache/skipped.txt

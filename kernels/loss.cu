@@ -7,9 +7,10 @@
 //   bound_norm      bound = [norm, factor]    norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
 //                   the norm or the loss is not finite: Adam then leaves all as it is
 //
-// bce, bce_backward: logits and d f32 [count], loss and scale f32 [1], scale being the gradient of the loss. squares_of_all: partials f64, of each tensor
-// count / SQUARES_PIECE rounded up. bound_norm: bound f32 [2]; loss f32 [1]. Everything is computed in 64 bits, as by
-// the processor, and stays on the card: the host reads norm and loss when it likes to.
+// bce, bce_backward: logits and d f32 [count], loss and scale f32 [1], scale being the gradient of the loss.
+// squares_of_all: partials f64, of each tensor count / SQUARES_PIECE rounded up. bound_norm: bound f32 [2]; loss f32
+// [1]. Everything is computed in 64 bits, as by the CPU, and stays on the GPU: the host reads norm and loss when it
+// likes to.
 //
 // Launch: blocks of 256 threads, exactly. bce and bound_norm: one block does it all, since there are some thousand
 // logits and some hundred partial sums; bound by the latency of exp and ln in 64 bits, count / 256 times one after the
@@ -20,7 +21,6 @@
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: bce 32/32, bce_backward 27/30, bound_norm 26/26,
 // squares_of_all 28/24. No spills.
-// Not verified on a GPU.
 #include "sums.cuh"
 #include "tensors.cuh"
 

@@ -21,12 +21,11 @@
 // Bound by reading shared memory: about two words for each of the 2 K H products of a column forward, and of the 6 K H
 // backward; x is read three times, by neighbors from neighbors, and stays near.
 //
-// The forward has the processor's bits where that fuses multiply and add; sums of the backward run in another order,
+// The forward has the CPU's bits where that fuses multiply and add; sums of the backward run in another order,
 // and agree to rounding.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: mixing_backward_16_16 82/74, mixing_backward_32_16 78/72, mixing_backward_32_32
 // 76/76, mixing_forward_16_16 56/40, mixing_forward_32_16 64/56, mixing_forward_32_32 58/65. No spills.
-// Not verified on a GPU.
 #include "mask.cuh"
 #include "math.cuh"
 

@@ -1,7 +1,5 @@
 // The table of the row cache: which slot holds the row of an id. The layout and why nothing stale is found are in
 // src/feature/cache/table.rs; the bytes are the same.
-//
-// Not verified on a GPU; tests/it/gpu/cache.rs compares what is found with what the table in Rust finds.
 #ifndef EVERGRAPH_ROW_CACHE_CUH
 #define EVERGRAPH_ROW_CACHE_CUH
 

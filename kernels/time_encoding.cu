@@ -3,7 +3,7 @@
 //   out[i][j] = cos(w[j] deltas[i] + b[j])        the product and the sum rounded one by one
 //   dw[j] = sum_i s_ij deltas[i]   db[j] = sum_i s_ij   with s_ij = -sin(w[j] deltas[i] + b[j]) d[i][j]
 //
-// time_encode: deltas f32 [rows], w and b f32 [dim], out f32 [rows, dim]; bit for bit as the processor with fused
+// time_encode: deltas f32 [rows], w and b f32 [dim], out f32 [rows, dim]; bit for bit as the CPU with fused
 // multiply-add. Blocks of 256 threads, a thread to an element; any grid. time_backward: row i of d begins at d + i *
 // stride; partials f32 [rows / PIECE_ROWS rounded up, 2 dim], dw before db, to be added up by sum_pieces. Blocks of
 // 128 threads, a block to a piece; any grid.
@@ -11,7 +11,6 @@
 // Attention computes its encodings where it uses them; these two serve what needs them as rows.
 //
 // Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: time_backward 32/32, time_encode 16/20. No spills.
-// Not verified on a GPU.
 #include "pieces.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) time_encode(const float* deltas, const float* w, const float* b,

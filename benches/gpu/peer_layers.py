@@ -2,7 +2,7 @@
 
     peer_layers.py ROWS.json OUT.json
 
-By the card's clock, calls in a row, as ours: of a short one it is the time of launching it. Where a product is part of
+By the GPU's clock, calls in a row, as ours: of a short one it is the time of launching it. Where a product is part of
 a layer it is timed in full 32 bits, as ours computes it, and in TF32, which is less exact. Forward is without a graph;
 backward is that of autograd, the graph kept. A step of Adam is the fused one. Attention over slots is what ours does
 between its matrix products, in torch's operations: rows gathered and joined with encoded times, scores of what is

@@ -97,11 +97,11 @@ impl DeviceArgs {
         let cuda = Cuda::open(0, &options).context("--device cuda")?;
         output::tell(&format!("{}, {}", cuda.describe(), cuda.details()));
         cuda.complaints().iter().for_each(|warning| output::tell(&format!("warning: {warning}")));
-        let card = cuda.card();
+        let gpu = cuda.gpu();
         let facts = GpuFacts {
-            name: card.name.clone(),
-            architecture: card.architecture.clone(),
-            multiprocessors: card.multiprocessors,
+            name: gpu.name.clone(),
+            architecture: gpu.architecture.clone(),
+            multiprocessors: gpu.multiprocessors,
         };
         Ok((cuda, facts))
     }

@@ -1,6 +1,6 @@
 //! Alerts of `deploy/alerts.yml`: each is about metrics that exist, fires when it should and not before (`promtool test
-//! rules`), and has a page under `docs/runbook` whose words can be trusted. Whether a real Prometheus finds what they ask
-//! for is tested in `observability.rs`.
+//! rules`), and has a page under `docs/runbook` whose words can be trusted. Whether a real Prometheus finds what they
+//! ask for is tested in `observability.rs`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -82,7 +82,8 @@ fn links(page: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The anchors of a page: its headings in lower case, spaces as hyphens, without punctuation; numbered where they repeat.
+/// The anchors of a page: its headings in lower case, spaces as hyphens, without punctuation; numbered where they
+/// repeat.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut seen = BTreeMap::<String, usize>::new();
     let headings = prose(page).into_iter().filter(|(_, line)| line.starts_with('#'));

@@ -1,6 +1,6 @@
-//! `scripts/gpu-check.sh` meets a GPU for half an hour and has to work then: here it runs whole, each step of each group at
-//! tiny sizes, with the daemon and the tests as they are, through the driver's calls on the stand-in driver. What needs
-//! torch or compute-sanitizer is started all the same, and has to report what is missing.
+//! `scripts/gpu-check.sh` meets a GPU for half an hour and has to work then: here it runs whole, each step of each
+//! group at tiny sizes, with the daemon and the tests as they are, through the driver's calls on the stand-in driver.
+//! What needs torch or compute-sanitizer is started all the same, and has to report what is missing.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};

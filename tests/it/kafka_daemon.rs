@@ -253,8 +253,8 @@ fn all_of_wikipedia_is_read_learned_and_served() {
     assert_eq!(log_of(data.path())["records"], all);
 }
 
-/// Produces a file at `pace` events a second to a daemon that goes on where it was stopped, so that its figures are those
-/// of this pace alone, with probes in between. Tells how old answers are; returns the length of the log.
+/// Produces a file at `pace` events a second to a daemon that goes on where it was stopped, so that its figures are
+/// those of this pace alone, with probes in between. Tells how old answers are; returns the length of the log.
 fn at_pace(broker: &Broker, start: &Start, before: u64, pace: f64, file: &Path) -> u64 {
     let process = start.ready();
     let resumed = |status: &Value| status["learner"]["applied_position"] == before;

@@ -2,8 +2,8 @@
 //! broker is restarted every five minutes and the daemon killed twice. At the end every event that Kafka acknowledged
 //! is in the log once, and learned. What was measured becomes `docs/benchmarks/soak.json` and its page.
 //!
-//! `SOAK_MINUTES` says for how long; without it nothing runs. `SOAK_RATE` is another number of events a second, `SOAK_OUT`
-//! another folder for the results.
+//! `SOAK_MINUTES` says for how long; without it nothing runs. `SOAK_RATE` is another number of events a second,
+//! `SOAK_OUT` another folder for the results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -453,7 +453,7 @@ fn page(figures: &Value) -> String {
         whole("broker_restarts"),
         whole("kills"),
         whole("retention_seconds"),
-        machine["cpu"].as_str().unwrap_or("an unknown processor"),
+        machine["cpu"].as_str().unwrap_or("an unknown CPU"),
         machine["cores"],
         machine["memory_bytes"].as_f64().unwrap_or_default() / f64::from(1 << 30),
         whole("events_sent"),

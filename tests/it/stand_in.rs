@@ -103,7 +103,7 @@ fn tests_of_a_device_fail_without_waits() {
     }
     let tests = [
         ("EVERGRAPH_STANDIN_WAITS", "gpu::staging::downloads_are_read_after_a_wait"),
-        ("EVERGRAPH_STANDIN_WAITS", "gpu::train::memory_stays_on_the_card_from_step_to_step"),
+        ("EVERGRAPH_STANDIN_WAITS", "gpu::train::memory_stays_on_the_gpu_from_step_to_step"),
         ("EVERGRAPH_STANDIN_ORDERS", "gpu::rows::what_goes_to_another_stream"),
     ];
     for (setting, test) in tests {
@@ -191,8 +191,8 @@ fn trains_and_goes_on_without() {
         let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
         if let Err(error) = trainer.step(&world, &positives, &negatives, StepMode::Train) {
             println!("step {b}: {error}, {:?}", work.recorded());
-            assert!(error.to_string().contains("the card is lost"), "{error}");
-            trainer.leave_card().unwrap();
+            assert!(error.to_string().contains("the GPU is lost"), "{error}");
+            trainer.leave_gpu().unwrap();
             trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
         }
     }

@@ -18,7 +18,7 @@ use super::error::{CudaError, During};
 use super::nvrtc::{self, Compiled};
 use super::texts::{Entry, HEADERS, SOURCES, Source, Texts};
 
-/// What kernels are compiled for on a card of this compute capability.
+/// What kernels are compiled for on a GPU of this compute capability.
 pub(in crate::device) fn architecture(major: i32, minor: i32) -> String {
     format!("sm_{major}{minor}")
 }
@@ -146,7 +146,7 @@ impl Kernels {
     }
 
     /// All kernels that have launchers, of a simulated GPU.
-    pub(super) fn played() -> Self {
+    pub(super) fn simulated() -> Self {
         let entries = SOURCES.iter().flat_map(|source| source.entries);
         let by_name = entries.map(|entry| (entry.name, Kernel::new(*entry, None))).collect();
         Self { by_name, cached: 0, compiled: 0, warnings: Vec::new() }

@@ -1,8 +1,8 @@
 //! What may go wrong around a daemon, made to go wrong: each fault has a state that names it, and nothing that was
 //! acknowledged is lost or doubled. `shim.c` breaks calls of the C library; the rest is done to the daemon from
-//! outside. Faults that have their tests elsewhere: a full disk, a damaged checkpoint and a thread that dies in `daemon`, random
-//! kills in `crash` and `kafka_daemon`, a broker and positions that are gone in `kafka_ingest`, slow heads and deaf
-//! readers in `api`, power loss and torn writes in the log's own tests, spilled pages in `graph_spill`.
+//! outside. Faults that have their tests elsewhere: a full disk, a damaged checkpoint and a thread that dies in
+//! `daemon`, random kills in `crash` and `kafka_daemon`, a broker and positions that are gone in `kafka_ingest`, slow
+//! heads and deaf readers in `api`, power loss and torn writes in the log's own tests, spilled pages in `graph_spill`.
 
 mod clients;
 mod clock;

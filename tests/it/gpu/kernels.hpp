@@ -1,4 +1,4 @@
-// Every kernel by its name, compiled for the host: what the simulated GPU (played.cpp) and the stand-in driver
+// Every kernel by its name, compiled for the host: what the simulated GPU (simulated.cpp) and the stand-in driver
 // (driver.cpp) run.
 #pragma once
 
@@ -40,7 +40,7 @@ static bool call(void (*kernel)(P...), const Arguments& given, unsigned blocks, 
     for (size_t i = 0; i < given.size(); i++) if (given[i].size() != bytes[i]) return false;
     std::tuple<P...> values;
     (std::memcpy((void*)&std::get<I>(values), given[I].data(), sizeof(P)), ...);
-    card::launch(blocks, threads, order++, [&] { kernel(std::get<I>(values)...); });
+    gpu::launch(blocks, threads, order++, [&] { kernel(std::get<I>(values)...); });
     return true;
 }
 

@@ -1,15 +1,15 @@
 //! The first launches on a GPU that has run nothing yet: it opens, reads memory of the host in place, and runs a kernel
 //! of every file. Where something is wrong these fail first, and what they print is the first thing to read.
 //!
-//! `EVERGRAPH_GPU_FINGERPRINTS` names a file for the fingerprints of the kernels that were built: `gpu-check.sh` records
-//! them as verified once all tests have passed.
+//! `EVERGRAPH_GPU_FINGERPRINTS` names a file for the fingerprints of the kernels that were built: `gpu-check.sh`
+//! records them as verified once all tests have passed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use evergraph::cli::bench::ops::card_layers::{LayerSizes, measure};
+use evergraph::cli::bench::ops::gpu_layers::{LayerSizes, measure};
 use evergraph::device::Device;
-use evergraph::device::cuda::row_cache::{CardFound, CardRowTable};
+use evergraph::device::cuda::row_cache::{GpuFound, GpuRowTable};
 use evergraph::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
 use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaWork, SOURCES, Texts};
 use evergraph::feature::cache::{CacheDirectory, Found};
@@ -19,21 +19,21 @@ use evergraph::sampler::{CudaLayers, SampleRequest, SamplingPolicy, Seeds};
 use evergraph::train::{Trainer, TrainerOptions};
 
 use super::train::{small_tgat, step};
-use super::{fresh_card, options, real_card};
+use super::{fresh_gpu, options, real_gpu};
 use crate::tgn_stream::{self, Stream};
 
 #[test]
 fn a_gpu_opens_and_reads_memory_of_the_host_in_place() {
-    let cuda = fresh_card();
+    let cuda = fresh_gpu();
     println!("{}, {}", cuda.describe(), cuda.details());
-    println!("{:?}, {:?}", cuda.card(), cuda.complaints());
-    assert!(cuda.card().maps_host_memory, "memory of the host cannot be mapped for it");
+    println!("{:?}, {:?}", cuda.gpu(), cuda.complaints());
+    assert!(cuda.gpu().maps_host_memory, "memory of the host cannot be mapped for it");
     read_in_place(&cuda);
 }
 
 #[test]
 fn a_kernel_of_every_file_is_launched() {
-    let cuda = fresh_card();
+    let cuda = fresh_gpu();
     read_in_place(&cuda);
     let stream = Stream::new(4);
     for model in [tgn_stream::tgn().into(), small_tgat().into(), mixer()] {
@@ -43,10 +43,10 @@ fn a_kernel_of_every_file_is_launched() {
         (0..4).for_each(|batch| drop(step(&mut trainer, &stream, batch)));
         println!("{}: {:?}", model.name(), work.recorded());
         assert_eq!(work.recorded().refused, 0, "steps can no longer be captured");
-        assert!(real_card().is_none() || work.recorded().launched > 0, "{:?}", work.recorded());
+        assert!(real_gpu().is_none() || work.recorded().launched > 0, "{:?}", work.recorded());
     }
     let form = MirrorOptions { page_log2: 6, block_entries_max: 64 };
-    let tiers = CudaGraphOptions { form, card_bytes_max: usize::MAX, host_bytes_max: 0 };
+    let tiers = CudaGraphOptions { form, gpu_bytes_max: usize::MAX, host_bytes_max: 0 };
     let graph = CudaGraph::copy(&cuda, &stream.graph, tiers).unwrap();
     let mut layers = CudaLayers::new(&cuda);
     for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
@@ -56,9 +56,9 @@ fn a_kernel_of_every_file_is_launched() {
         assert!(layers.to_host().unwrap().iter().any(|layer| layer.graph.counts.iter().any(|&n| n > 0)));
     }
     let directory = CacheDirectory::new(5, 0);
-    let table = CardRowTable::copy(&cuda, cuda.compute(), directory.table()).unwrap();
+    let table = GpuRowTable::copy(&cuda, cuda.compute(), directory.table()).unwrap();
     let ids = CudaBuffer::from_slice(&cuda, cuda.compute(), &[1_u64, 2], "a test").unwrap();
-    let mut found = CardFound::new(&cuda, cuda.compute(), 2).unwrap();
+    let mut found = GpuFound::new(&cuda, cuda.compute(), 2).unwrap();
     table.find(&cuda, (&ids, 2), &mut found).unwrap();
     assert_eq!(found.slots.copy_to_host().unwrap(), [Found::MISS; 2]);
     let one_of_each = LayerSizes {

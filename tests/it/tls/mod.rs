@@ -1,6 +1,6 @@
 //! A daemon that speaks HTTPS: who reaches it, and what happens when its certificate is renewed or spoiled. The
-//! certificates beside this file sign themselves, are for localhost and good from 2020 to 2120, `past` to 2021; `make.sh`
-//! makes them anew.
+//! certificates beside this file sign themselves, are for localhost and good from 2020 to 2120, `past` to 2021;
+//! `make.sh` makes them anew.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

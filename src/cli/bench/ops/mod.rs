@@ -4,11 +4,11 @@
 //! Results of any other implementation can be compared: `--cases` writes the same questions and samples of our
 //! answers as files.
 
-mod card;
-pub mod card_layers;
 mod cases;
 mod ceiling;
 mod dense;
+mod gpu;
+pub mod gpu_layers;
 mod graph;
 mod groups;
 mod indices;
@@ -96,10 +96,10 @@ pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
     }
     if args.compute.device == DeviceArg::Cuda {
         if let Some(op) = args.ops.iter().find(|op| *op != "gather_rows") {
-            let why = format!("--op {op}: on a card gather_rows is measured, and nothing else");
+            let why = format!("--op {op}: on a GPU gather_rows is measured, and nothing else");
             return Err(WrongArgument(why).into());
         }
-        return card::run(args);
+        return gpu::run(args);
     }
     let points = select(args)?;
     let all = std::thread::available_parallelism().map_or(1, usize::from);

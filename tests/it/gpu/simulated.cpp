@@ -1,4 +1,4 @@
-// A card with memory and kernels, played by the processor: does what played.rs asks for on its standard input, one
+// A GPU with memory and kernels, simulated by the CPU: does what simulated.rs asks for on its standard input, one
 // thing after the other, and answers on its standard output. Addresses are this process's own, so that a launcher's
 // arguments go to the kernels byte by byte as they are.
 //

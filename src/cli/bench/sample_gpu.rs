@@ -1,11 +1,9 @@
-//! `evergraph bench sample --device cuda`: batches per second of temporal sampling on a card, over the same batches as
-//! on the processor.
+//! `evergraph bench sample --device cuda`: batches per second of temporal sampling on a GPU, over the same batches as
+//! on the CPU.
 //!
-//! Two figures each: calls one after the other without waiting, as a step does whose next operation is on the card as
-//! well; and each waited for, as one does that needs the sample on the host. Seeds are copied to the card in both.
-//! Before anything is timed, some batches are compared with the processor's samples.
-//!
-//! Not verified on a GPU.
+//! Two figures each: calls one after the other without waiting, as a step does whose next operation is on the GPU as
+//! well; and each waited for, as one does that needs the sample on the host. Seeds are copied to the GPU in both.
+//! Before anything is timed, some batches are compared with the CPU's samples.
 
 use std::sync::Arc;
 
@@ -23,7 +21,7 @@ use crate::train::stream::Stream;
 
 /// One batch in so many is compared before it is measured.
 const COMPARED: usize = 40;
-/// Pages of a graph whose older part is to stay on the host: one in so many on the card.
+/// Pages of a graph whose older part is to stay on the host: one in so many on the GPU.
 const PART: usize = 4;
 
 #[derive(Serialize)]
@@ -33,7 +31,7 @@ struct Figures {
     events: usize,
     nodes: usize,
     seeds_per_batch: usize,
-    /// With the whole graph in the card's memory.
+    /// With the whole graph in the GPU's memory.
     recent_1x10_batches_per_second: Option<f64>,
     uniform_2x10_batches_per_second: Option<f64>,
     measurements: Vec<Measurement>,
@@ -44,7 +42,7 @@ struct Measurement {
     policy: &'static str,
     layers: usize,
     fanout: usize,
-    /// Pages in the card's memory and in the host's.
+    /// Pages in the GPU's memory and in the host's.
     pages: (usize, usize),
     batches_per_second: Spread,
     waited_batches_per_second: Spread,
@@ -62,15 +60,15 @@ pub(super) fn run(
     let batches = sample::seeds(stream);
     let all = CudaGraphOptions {
         form: MirrorOptions::default(),
-        card_bytes_max: usize::MAX,
+        gpu_bytes_max: usize::MAX,
         host_bytes_max: usize::MAX,
     };
     let whole = CudaGraph::copy(&cuda, graph, all)?;
     let mut measurements = measure_all(&cuda, (graph, &whole), &batches, common.runs)?;
     let page_bytes = 12 << all.form.page_log2;
-    let card_bytes_max = whole.tables().pages().0.div_ceil(PART) * page_bytes;
+    let gpu_bytes_max = whole.tables().pages().0.div_ceil(PART) * page_bytes;
     drop(whole);
-    let parted = CudaGraph::copy(&cuda, graph, CudaGraphOptions { card_bytes_max, ..all })?;
+    let parted = CudaGraph::copy(&cuda, graph, CudaGraphOptions { gpu_bytes_max, ..all })?;
     let headline = |policy: &str, layers: usize| {
         let mut found = measurements.iter();
         let found = found.find(|one| one.policy == policy && one.layers == layers);
@@ -111,7 +109,7 @@ fn measure_all(
                 waited_batches_per_second: rates(true)?,
             };
             output::tell(&format!(
-                "{name} {layers}x{FANOUT}, pages on card and host {:?}: {:.0} batches/s, {:.0} where each is \
+                "{name} {layers}x{FANOUT}, pages on GPU and host {:?}: {:.0} batches/s, {:.0} where each is \
                  waited for",
                 measured.pages, measured.batches_per_second.median, measured.waited_batches_per_second.median
             ));
@@ -121,7 +119,7 @@ fn measure_all(
     Ok(measurements)
 }
 
-/// Whether the card's samples are the processor's.
+/// Whether the GPU's samples are the CPU's.
 fn compare(
     cuda: &Arc<Cuda>,
     (store, graph): (&GraphStore, &CudaGraph),
@@ -134,7 +132,7 @@ fn compare(
         expected.sample(store.view(), seeds, &request, count)?;
         found.sample(graph, store.view(), seeds, &request, count)?;
         let same = found.to_host()? == expected.layers();
-        ensure!(same, "batch {number}, {request:?}: the card's sample is not the processor's");
+        ensure!(same, "batch {number}, {request:?}: the GPU's sample is not the CPU's");
     }
     Ok(())
 }
