@@ -12,7 +12,7 @@ mod ingest;
 pub mod ops;
 mod questions;
 mod sample;
-mod sample_card;
+mod sample_gpu;
 mod serve;
 mod source;
 mod start;

@@ -30,12 +30,12 @@
 //! The same rounds give the same slots, at any number of threads: there is no randomness and no clock. A step costs
 //! time in proportion to the rows of its round, whatever the number of slots.
 //!
-//! Rows are in host memory, as they are where the processor is the device; [`CardRows`] has them on a card, where they
+//! Rows are in host memory, as they are where the CPU is the device; [`GpuRows`] has them on a GPU, where they
 //! are read in place. Knows nothing of what an id stands for.
 
 mod buckets;
-mod card;
 mod directory;
+mod gpu;
 mod order;
 mod plan;
 mod ranks;
@@ -43,8 +43,8 @@ mod table;
 mod window;
 
 use crate::device::{Device, DeviceBuffer};
-pub use card::{CardRowCounts, CardRows};
 pub use directory::{CacheCounts, CacheDirectory, Found, Placed};
+pub use gpu::{GpuRowCounts, GpuRows};
 pub use plan::CachePlan;
 
 /// Rows by id, in slots.
