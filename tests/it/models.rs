@@ -107,24 +107,6 @@ fn a_restored_trainer_goes_on_bit_for_bit() {
 }
 
 #[test]
-fn a_trainer_that_was_saved_without_a_name_is_a_tgn() {
-    let (stream, options) = (Stream::new(3), models()[0]);
-    let mut trainer = fresh(options);
-    run(&stream, &mut trainer, 0..2, Sight::BeforeBatch);
-    let mut bytes = Vec::new();
-    trainer.save(&mut bytes).unwrap();
-    // Magic, the name behind its length, the fields behind their number: without the name and the five newest fields.
-    let fields = 16 + "tgn".len();
-    let count = u64::from_le_bytes(*bytes[fields..].first_chunk().unwrap()) as usize;
-    let (first, rest) = (&bytes[fields + 8..][..8 * (count - 5)], &bytes[fields + 8 + 8 * count..]);
-    let old = [&b"EVGTRNR1"[..], &(count as u64 - 5).to_le_bytes(), first, rest].concat();
-    let restored = Trainer::load(options, &Device::Cpu, &mut &old[..]).unwrap();
-    assert_eq!((weights(&restored), restored.steps()), (weights(&trainer), trainer.steps()));
-    let error = Trainer::load(models()[3], &Device::Cpu, &mut &old[..]).err();
-    assert!(matches!(&error, Some(LoadError::Model { wanted: "graphmixer", .. })), "{error:?}");
-}
-
-#[test]
 fn a_trainer_that_was_saved_with_other_types_of_edges_is_refused_by_name() {
     let (plain, typed) = (models()[0], *models().last().unwrap());
     let mut bytes = Vec::new();
