@@ -24,7 +24,7 @@ type Answer = Result<Receipt, SubmitError>;
 fn appender(disk: &MemoryDisk) -> Appender {
     let options = LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
     let (log, _) = Log::open_with(options, disk.storage()).unwrap();
-    let graph = GraphOptions { shards: 2, page_entries_max: 8, ..GraphOptions::default() };
+    let graph = GraphOptions { shards: 2, page_entries_max: 8 };
     let mut index = Index::new(GraphStore::new(graph), FeatureStore::new(1), FeatureStore::new(1), 100);
     assert!(replay(&log, &mut index, EdgeId(0), |_| ControlFlow::Continue(())).unwrap().is_continue());
     let options =
@@ -233,7 +233,7 @@ proptest! {
 fn what_was_deleted_is_overwritten_part_by_part_and_not_at_every_deletion() {
     let (disk, pages) = (MemoryDisk::new(), Arc::new(Faulty::new(|_| Fault::Works)));
     let mut appender = appender(&disk);
-    let options = GraphOptions { shards: 2, page_entries_max: 64, ..GraphOptions::default() };
+    let options = GraphOptions { shards: 2, page_entries_max: 64 };
     appender.index.graph = Arc::new(GraphStore::with_budget(options, 0, Box::new(pages.clone())));
     // Node 1,700 is nobody's number but its own: as a neighbor it stands in four bytes.
     let names: Vec<String> = (0..2_000).map(|i| format!("n{i}")).collect();

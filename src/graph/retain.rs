@@ -262,7 +262,7 @@ mod tests {
             }
             DiskFault::Works
         });
-        let options = GraphOptions { shards: 1, page_entries_max: 16, ..GraphOptions::default() };
+        let options = GraphOptions { shards: 1, page_entries_max: 16 };
         let store = Arc::new(GraphStore::with_budget(options, 6 << 20, Box::new(disk)));
         assert!(known.set(Arc::downgrade(&store)).is_ok());
         // Every node meets another once at first and three times later: a list is one block.

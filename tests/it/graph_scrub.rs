@@ -14,7 +14,7 @@ fn a_forgotten_node_is_in_no_byte_of_the_graph() {
     let glass = Arc::new(Faulty::new(|_| Fault::Works));
     // A budget of nothing: whatever the graph holds goes to the disk.
     let store = GraphStore::with_budget(
-        GraphOptions { shards: 1, page_entries_max: 64, ..GraphOptions::default() },
+        GraphOptions { shards: 1, page_entries_max: 64 },
         0,
         Box::new(Arc::clone(&glass)),
     );

@@ -3,7 +3,7 @@
 
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::graph::{
-    GraphMirror, GraphOptions, GraphPatch, GraphStore, GraphView, GrowthPolicy, MirrorOptions, Retention,
+    GraphMirror, GraphOptions, GraphPatch, GraphStore, GraphView, MirrorOptions, Retention,
 };
 use evergraph::sampler::{Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
 use evergraph::train::stream::Stream;
@@ -137,11 +137,7 @@ fn one_case(seed: u64) -> u64 {
     let length = random.pick(&[30, 300, 1_500]);
     let records: Vec<Record> = stream(&mut random, length, true);
     let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 7, 100, 700])).collect();
-    let options = GraphOptions {
-        shards: random.pick(&[1, 4]),
-        page_entries_max: random.pick(&[1, 8, 256]),
-        growth: random.pick(&GrowthPolicy::ALL),
-    };
+    let options = GraphOptions { shards: random.pick(&[1, 4]), page_entries_max: random.pick(&[1, 8, 256]) };
     let page_log2 = random.pick(&[3, 6, 12, 16]);
     let form = MirrorOptions { page_log2, block_entries_max: random.pick(&[1, 3, 8, 64, 256, 1 << 15]) };
     let age = random.pick(&[-1, -1, 1, 50, 1 << 35]);
