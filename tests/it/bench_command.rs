@@ -170,44 +170,6 @@ fn train_reads_the_same_from_disk_as_from_memory() {
 }
 
 #[test]
-fn caches_are_compared_on_the_same_rows_and_none_is_above_the_optimum() {
-    let folder = tempfile::tempdir().unwrap();
-    events(folder.path());
-    let run = |more: &[&str]| {
-        let common =
-            ["cache", "--events", "events.csv", "--epochs", "2", "--row-dimension", "8", "--json", "-"];
-        figures(folder.path(), &[&common[..], more].concat())
-    };
-    let all = run(&["--page", "cache.md"]);
-    let stream = &all["streams"][0];
-    assert_eq!((&stream["events"], &stream["nodes"]), (&3_000.into(), &62.into()));
-    let accesses = stream["accesses"].as_array().unwrap();
-    assert_eq!(accesses.len(), 4, "edges and nodes of two ways to sample");
-    for size in accesses.iter().flat_map(|access| access["sizes"].as_array().unwrap()) {
-        let ratio = |policy: &str| size["hit_ratio"][policy].as_f64().unwrap();
-        for policy in ["lru", "lfu", "fifo", "static", "ours"] {
-            assert!((0.0..=ratio("optimum")).contains(&ratio(policy)), "{policy}: {size}");
-        }
-        assert!(ratio("ours") >= ratio("lru").max(ratio("lfu")).max(ratio("fifo")), "{size}");
-        let ours = &size["ours"];
-        let avoided = ours["found_ratio"].as_f64().unwrap() - ours["restored_ratio"].as_f64().unwrap();
-        assert!(
-            (avoided - ratio("ours")).abs() < 1e-9 && ours["round_seconds"]["median"].as_f64() > Some(0.0)
-        );
-        assert_eq!(size["hit_ratio_by_epoch"]["ours"].as_array().unwrap().len(), 2);
-    }
-    let page = std::fs::read_to_string(folder.path().join("cache.md")).unwrap();
-    assert!(
-        page.contains("## events.csv: 3000 events, 62 nodes") && page.matches("\n| ").count() == 4 * 7,
-        "{page}"
-    );
-    let known = run(&["--policy", "ours", "--look-ahead", "10", "--events-max", "1200"]);
-    let access = &known["streams"][0]["accesses"][0];
-    assert_eq!(access["rounds"], 4);
-    assert!(access["sizes"][0]["hit_ratio"].get("lru").is_none(), "what was not asked for is not measured");
-}
-
-#[test]
 fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
     events(folder.path());
@@ -278,9 +240,6 @@ fn what_cannot_be_measured_is_told() {
             vec!["train", "--events", "events.csv", "--model", "edgebank"],
             "--model edgebank is a baseline and not trained",
         ),
-        (vec!["cache"], "--events"),
-        (vec!["cache", "--events", "nowhere.csv"], "nowhere.csv"),
-        (vec!["cache", "--events", "events.csv", "--policy", "luck"], "--policy"),
         (vec!["sample", "--events", "events.csv", "--json", "no/such/folder"], "--json no/such/folder"),
     ] {
         let output = bench(folder.path(), &args);
