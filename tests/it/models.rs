@@ -99,6 +99,7 @@ fn a_restored_trainer_goes_on_bit_for_bit() {
         assert_eq!(scores, again, "{name}");
         assert_eq!(weights(&straight), weights(&restored), "{name}");
         assert_eq!(straight.state(), restored.state(), "{name}");
+        assert_eq!(straight.steps(), restored.steps(), "{name}");
         for other in models().iter().filter(|other| other.model.name() != name) {
             let error = Trainer::load(*other, &Device::Cpu, &mut &bytes[..]).err();
             assert!(matches!(&error, Some(LoadError::Model { saved, .. }) if saved == name), "{error:?}");
