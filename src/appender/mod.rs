@@ -338,7 +338,9 @@ impl Appender {
     }
 
     fn advance_watermark(&self) {
-        if let (Some(latest), Some(late)) = (self.index.graph.latest_time(), self.options.allowed_lateness) {
+        if let (Some(latest), Some(late)) =
+            (self.index.stores.graph.latest_time(), self.options.allowed_lateness)
+        {
             self.progress.set_watermark(EventTime(latest.0.saturating_sub(late)));
         }
     }

@@ -131,7 +131,8 @@ impl NodeRows {
             return Ok(Self::new(dimension));
         }
         let rows = usize::try_from(values).ok().and_then(|values| values.checked_div(dimension));
-        let Some(len) = rows.filter(|rows| (*rows as u64).checked_mul(dimension as u64) == Some(values)) else {
+        let Some(len) = rows.filter(|rows| (*rows as u64).checked_mul(dimension as u64) == Some(values))
+        else {
             let what = format!("a table of {values} values has no whole rows of {dimension}");
             return Err(Error::new(ErrorKind::InvalidData, what));
         };
