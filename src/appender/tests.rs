@@ -12,12 +12,12 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use proptest::prelude::*;
 
 use super::*;
-use crate::device::disk::{Fault, Faulty};
+use crate::device::disk::tests::faulty::{Fault, Faulty};
 use crate::event::{EdgeEvent, EdgeId, Event, EventBatch, Incoming, NodeId, NodeKey, SourceRange};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::log::LogOptions;
-use crate::log::faulty::MemoryDisk;
+use crate::log::tests::faulty::MemoryDisk;
 
 type Answer = Result<Receipt, SubmitError>;
 
@@ -235,7 +235,7 @@ proptest! {
 
 #[test]
 fn what_was_deleted_is_overwritten_part_by_part_and_not_at_every_deletion() {
-    let (disk, pages) = (MemoryDisk::new(), Arc::new(Faulty::new(|_| Fault::Works)));
+    let (disk, pages) = (MemoryDisk::new(), Faulty::new(|_| Fault::Works));
     let mut appender = appender(&disk);
     let options = GraphOptions { shards: 2, page_entries_max: 64 };
     appender.index.stores.graph = Arc::new(GraphStore::with_budget(options, 0, Box::new(pages.clone())));

@@ -216,7 +216,7 @@ mod tests {
     use std::sync::{Arc, OnceLock, Weak};
 
     use super::*;
-    use crate::device::disk::{Fault as DiskFault, Faulty};
+    use crate::device::disk::tests::faulty::{Fault as DiskFault, Faulty};
     use crate::event::{EdgeBatch, NodeId};
     use crate::graph::GraphOptions;
 

@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, Retention};
-use crate::log::faulty::MemoryDisk;
+use crate::log::tests::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::metrics::Metrics;
 use crate::model::tgn::Aggregator;

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evergraph::device::disk::{EngineChoice, Fault, Faulty, SpillFile};
+use evergraph::device::disk::{EngineChoice, SpillFile};
 use evergraph::event::{EdgeBatch, EventTime, NodeId, Op};
 use evergraph::graph::{GraphOptions, GraphStore, GraphView, Kept, Retention, RetentionClock};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
+use crate::faulty_pages::{Fault, Faulty};
 use crate::graph_model::oracle::{Random, Record, batches, stream};
 use crate::process::{Process, Start, log_of};
 

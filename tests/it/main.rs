@@ -16,6 +16,8 @@ mod daemon;
 mod demo;
 mod eval_command;
 mod faults;
+mod faulty_log;
+mod faulty_pages;
 mod forget;
 mod gate;
 mod golden_models;

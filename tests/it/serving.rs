@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use evergraph::device::Device;
-use evergraph::device::disk::{Fault, Faulty};
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
@@ -16,6 +15,7 @@ use evergraph::serving::{
 };
 use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
+use crate::faulty_pages::{Fault, Faulty};
 use crate::models::models;
 use crate::tgn_stream::{DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
 
