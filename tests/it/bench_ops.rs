@@ -79,7 +79,7 @@ fn what_there_is_not_is_named_with_what_there_is() {
         assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
     }
     let list = succeeds(folder.path(), &["--list"]);
-    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().count(), 20);
+    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().count(), 16);
 }
 
 #[test]
