@@ -1,6 +1,7 @@
 //! A card's graph against the processor's: uploads follow the store batch by batch, and samples of one and more layers
 //! are the same bit for bit, whatever the lanes, the grid and the order in which threads come.
 
+use evergraph::device::rng;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::graph::{
     GraphMirror, GraphOptions, GraphPatch, GraphStore, GraphView, MirrorOptions, Retention,
@@ -133,7 +134,8 @@ pub fn any_request(random: &mut Random) -> (SampleRequest, usize, u64) {
 }
 
 fn one_case(seed: u64) -> u64 {
-    let mut random = Random(seed);
+    // Seeds that follow one another draw alike at the same place, unless they are spread first.
+    let mut random = Random(rng::random_u64([seed, 0, 0, 0]));
     let length = random.pick(&[30, 300, 1_500]);
     let records: Vec<Record> = stream(&mut random, length, true);
     let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 7, 100, 700])).collect();
@@ -185,7 +187,7 @@ fn one_case(seed: u64) -> u64 {
 fn a_card_that_follows_any_stream_samples_as_the_processor() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let mut found = 0;
-    for seed in given.map_or(0..60, |seed: u64| seed..seed + 1) {
+    for seed in given.map_or(0..80, |seed: u64| seed..seed + 1) {
         println!("SEED={seed}");
         found += one_case(seed);
     }
