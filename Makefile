@@ -14,7 +14,7 @@ demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it,
 	cargo build --release --locked --bin evergraph
 	@target/release/evergraph demo
 
-# Kernels are compiled without a card, by the NVRTC that setup.sh puts there.
+# Kernels are compiled without a GPU, by the NVRTC that setup.sh puts there.
 test: export LD_LIBRARY_PATH := $(CURDIR)/.cache/tools/cuda/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 # Second, alone and in a release build, the tests that measure. What was skipped is shown last, also after a failure.
 test: export EVERGRAPH_SKIPS := $(CURDIR)/.cache/skipped.txt
@@ -85,6 +85,6 @@ cache-bench: ## replay what training reads through caches of rows, and write pag
 	@target/release/evergraph-research cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
 		--events-max 200000 --json docs/benchmarks/cache.json --page docs/benchmarks/cache.md
 
-gpu: ## build what scripts/gpu-check.sh needs on a machine with a card, without Rust or network; DATA=folder of event files
+gpu: ## build what scripts/gpu-check.sh needs on a machine with a GPU, without Rust or network; DATA=folder of event files
 	@scripts/setup.sh
 	DATA="$(DATA)" scripts/gpu-bundle.sh

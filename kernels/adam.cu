@@ -3,7 +3,7 @@
 //   m = beta1 m + (1 - beta1) g      v = beta2 v + (1 - beta2) g^2      w = w shrink - size m / (sqrt(v) / root + eps)
 //
 // size = lr / (1 - beta1^t), root = sqrt(1 - beta2^t), shrink = 1 - lr decay: the same for every element. Each
-// rounding is the processor's: bit for bit the same weights. All f32 [count].
+// rounding is the CPU's: bit for bit the same weights. All f32 [count].
 //
 // adam_bounded_all does it to all tensors of a table in one launch, since most of them are small. It multiplies
 // gradients by the factor that bound_norm of loss.cu left in bound[1], and does nothing where that is 0. `pieces` is

@@ -9,13 +9,13 @@
 // factor. Columns of u, y and dy beyond the width are zero. A seed without an occupied slot gets zeros.
 //
 // H heads in {1, 2, 4}, and 32 C >= padded columns with C in {4, 8, 12, 16}, H C <= 32: what a lane holds stays in
-// registers. K is 32 at most. What does not fit is the processor's.
+// registers. K is 32 at most. What does not fit is the CPU's.
 //
 // Launch: blocks of 128 threads, a warp to a seed; grid: S / 4 rounded up, or any less. Each row is read once per
 // direction, 128 bytes of it per step of a warp; at K = 10, 100 + 172 + 100 columns and 2 heads a seed reads 11 KB
 // forward and 11 KB backward, so the pass is bound by memory, and phi costs no traffic at all.
 //
-// Sums run in another order than the processor's: results agree to rounding, and are the same at every launch.
+// Sums run in another order than the CPU's: results agree to rounding, and are the same at every launch.
 //
 // Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: attention_backward_1_4 79/77, attention_backward_1_8 109/109,
 // attention_backward_1_12 144/150, attention_backward_1_16 192/194, attention_backward_2_4 103/96,

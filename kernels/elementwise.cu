@@ -15,7 +15,7 @@
 // Launch: blocks of 256 threads; any grid. A thread to a value; to four values, which share a random number, for gelu
 // and gelu_backward. Every value is read once and written once: all are bound by memory.
 //
-// Each rounding is the processor's, so all have its bits where it fuses multiply and add, but for rnn: the processor's
+// Each rounding is the CPU's, so all have its bits where it fuses multiply and add, but for rnn: the CPU's
 // tangent does not fuse, and the two agree to rounding.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: accumulate 16/12, add_values 16/16, gelu 28/30, gelu_backward 30/32,

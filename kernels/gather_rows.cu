@@ -11,7 +11,7 @@
 // Launch: one kernel per width of a column, gather_rows_16, _8, _4, _1. The largest V is right that divides both
 // addresses, both strides and the width (`vector_bytes`); 2^lanes_log2 lanes copy a row (`lanes_log2`). Blocks of
 // 256 threads; grid: count * lanes / (256 * ROWS_AT_ONCE) rounded up, at least 1, and capped at what the caller
-// lets it have (8 blocks per multiprocessor fill a card; through the bus 2 are enough and leave the rest to others).
+// lets it have (8 blocks per multiprocessor fill a GPU; through the bus 2 are enough and leave the rest to others).
 // Any grid gives the same bytes.
 //
 // Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: gather_rows_1 48/48, gather_rows_4 60/62, gather_rows_8 64/64,

@@ -1,8 +1,8 @@
-// The temporal graph as a card sees it, written by src/graph/mirror and read by sample.cu.
+// The temporal graph as a GPU sees it, written by src/graph/mirror and read by sample.cu.
 //
 //   nodes[n]    8 bytes   first u32, count u32: the blocks of node n are blocks[first .. first + count], ascending
 //   blocks[b]  32 bytes   start i64 | base_edge u64 | page u32 | before u32 | reach u32 | place u16 | form u16
-//   pages[p]    8 bytes   address of page p: memory of the card, or mapped memory of the host
+//   pages[p]    8 bytes   address of page p: memory of the GPU, or mapped memory of the host
 //   a page                up to 65,536 entries of 12 bytes: neighbor u32 | time u32 | edge u32
 //
 // A block is consecutive edges of its node in order of (time, edge id). Entry i of it is entry place + i of its page;

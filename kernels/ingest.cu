@@ -1,11 +1,11 @@
-// Ingest of a batch: one upload, one launch. What goes where was decided by the processor from the plan by which it
+// Ingest of a batch: one upload, one launch. What goes where was decided by the CPU from the plan by which it
 // filled its own store (src/graph/mirror); every thread puts one element in its place, and no two the same.
 //
 // The tables are as large as the patch says before the launch, new elements of `nodes` zero. Samplers of the same
 // stream before it see the graph without the batch, those behind it with all of it.
 //
 // Launch: blocks of 256 threads; grid: elements / 256 rounded up, at least 1, or any less. `upload` is memory of the
-// card or mapped memory of the host, which saves the copy: every byte of it is read once, in order.
+// GPU or mapped memory of the host, which saves the copy: every byte of it is read once, in order.
 //
 // Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: ingest 26/32. No spills.
 // Not verified on a GPU.

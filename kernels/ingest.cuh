@@ -1,4 +1,4 @@
-// An upload that brings a card's graph from one state to the next, as src/graph/mirror/patch.rs writes it:
+// An upload that brings a GPU's graph from one state to the next, as src/graph/mirror/patch.rs writes it:
 //
 //   entries  16 bytes each   neighbor u32 | time u32 | edge u32 | slot u32: page and place in the page
 //   blocks   32 bytes each   descriptions

@@ -17,7 +17,7 @@
 // Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. A row with very
 // many users is one long sum per column, bound by the latency of its loads, four of which are under way together.
 //
-// join_rows, relu_backward, drop_out and, of a single addition, add_rows have the processor's bits; sums of users run
+// join_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users run
 // in another order and agree to rounding.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: add_rows 16/18, drop_out 32/32, join_rows 19/20, relu_backward 10/14,

@@ -9,7 +9,7 @@
 // the backward: partials f32 [rows / PIECE_ROWS rounded up, 2 cols], dgamma before dbeta, to be added up by
 // sum_pieces; blocks of 128 threads, a block to a piece; any grid. cols >= 1.
 //
-// Sums over a row run in another order than the processor's: results agree to rounding, and are the same at every
+// Sums over a row run in another order than the CPU's: results agree to rounding, and are the same at every
 // launch.
 //
 // Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: layer_norm_backward 32/32, layer_norm_forward 26/30,

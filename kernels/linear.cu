@@ -9,8 +9,8 @@
 // `parts` products of one shape run in one launch, as the heads of an attention. In `Product` rows and columns are
 // those of the result: m and n, m and k, n and k.
 //
-// They are not a library's because a whole step has to run where there is neither a library of products nor a card: the
-// processor plays one with this text.
+// They are not a library's because a whole step has to run where there is neither a library of products nor a GPU: the
+// CPU simulates one with this text.
 //
 // Launch: blocks of 256 threads, exactly; grid: one per tile of 64 x 64 values, part and piece, or any less.
 // linear_bias: one per piece and 32 columns.
@@ -21,7 +21,7 @@
 // multiprocessors: bound by the latency of k / 16 steps one after the other. linear_weights writes and reads again 4 n
 // k bytes per piece: 24 pieces at 12,000 rows. None of the times is measured.
 //
-// Sums run in another order than the processor's: results agree to rounding.
+// Sums run in another order than the CPU's: results agree to rounding.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: linear_bias 30/32, linear_forward 57/59, linear_input 48/48, linear_weights
 // 48/48. No spills.

@@ -9,7 +9,7 @@
 //
 // bce, bce_backward: logits and d f32 [count], loss and scale f32 [1], scale being the gradient of the loss. squares_of_all: partials f64, of each tensor
 // count / SQUARES_PIECE rounded up. bound_norm: bound f32 [2]; loss f32 [1]. Everything is computed in 64 bits, as by
-// the processor, and stays on the card: the host reads norm and loss when it likes to.
+// the CPU, and stays on the GPU: the host reads norm and loss when it likes to.
 //
 // Launch: blocks of 256 threads, exactly. bce and bound_norm: one block does it all, since there are some thousand
 // logits and some hundred partial sums; bound by the latency of exp and ln in 64 bits, count / 256 times one after the

@@ -1,5 +1,5 @@
-// Elementary functions and sums of f32. The functions are those of src/nn/cpu/math.rs step for step, so a card and
-// the processor encode a time or squash a gate alike, bit for bit. MUL and ADD are rounded one by one where the twin
+// Elementary functions and sums of f32. The functions are those of src/nn/cpu/math.rs step for step, so a GPU and
+// the CPU encode a time or squash a gate alike, bit for bit. MUL and ADD are rounded one by one where the twin
 // does so: a product of a weight and a time difference is large, and fusing it with the sum that follows would move
 // the angle.
 #ifndef EVERGRAPH_MATH_CUH

@@ -21,7 +21,7 @@
 // Bound by reading shared memory: about two words for each of the 2 K H products of a column forward, and of the 6 K H
 // backward; x is read three times, by neighbors from neighbors, and stays near.
 //
-// The forward has the processor's bits where that fuses multiply and add; sums of the backward run in another order,
+// The forward has the CPU's bits where that fuses multiply and add; sums of the backward run in another order,
 // and agree to rounding.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: mixing_backward_16_16 82/74, mixing_backward_32_16 78/72, mixing_backward_32_32

@@ -5,7 +5,7 @@
 // of the system or of CUDA. So a kernel is built in three ways from one text:
 //   - at run time by NVRTC, which gets the .cuh files as headers by their names,
 //   - by nvcc, with this folder as the folder of the file,
-//   - by a C++ compiler, behind tests/it/kernels_host/emulator.hpp, which plays a card.
+//   - by a C++ compiler, behind tests/it/kernels_host/emulator.hpp, which plays a GPU.
 // Every header is guarded, so the three agree on what is read once.
 //
 // Kernels are extern "C" and named after their file. Sizes are 64-bit where they are products; a kernel's grid may

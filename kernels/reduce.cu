@@ -14,7 +14,7 @@
 // Launch: blocks of 256 threads; any grid. reduce_slots and spread_slots: a thread to a column of a group. The others:
 // a warp to a row. Every value is read once or written once, neighbors by neighbors: all are bound by memory.
 //
-// A group is summed in the order of its rows and all roundings are the processor's: the same bits.
+// A group is summed in the order of its rows and all roundings are the CPU's: the same bits.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: clear_empty 27/27, clear_rows 27/27, put_rows 20/21, reduce_slots 28/30,
 // spread_slots 32/32. No spills.

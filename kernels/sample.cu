@@ -1,10 +1,10 @@
 // Temporal neighbor sampling: for each seed, a (node, time) pair, up to K edges of the node strictly before the time,
-// inside view and window, laid out as the processor's MessageFlowGraph lays them out (src/sampler/mod.rs):
+// inside view and window, laid out as the CPU's MessageFlowGraph lays them out (src/sampler/mod.rs):
 //
 //   counts[s] u32, and at s * K + k: neighbors u32, edges u64, times i64, deltas f32 = (f32)(seed time - edge time)
 //
 // sample_recent_W takes the newest. sample_uniform_W draws without replacement by Floyd's algorithm, lane s doing step
-// s, so K <= W. Both give bit for bit what the processor gives, whatever the grid.
+// s, so K <= W. Both give bit for bit what the CPU gives, whatever the grid.
 //
 // W in {8, 16, 32} lanes of a warp answer for one seed: they search the node's blocks and the block's entries W + 1
 // ways at a time, and read runs of entries together. W = 16 suits K of 9 to 16: two seeds per warp, and two steps of
@@ -12,7 +12,7 @@
 // lines where halving asks for one at a time: fewer waits, more requests.
 //
 // Launch: blocks of 128 threads; grid: seeds * W / 128 rounded up, or any less. How many seeds there are is read from
-// memory of the card (`seeds.count`), so the kernels of a further layer follow without the host: see distinct.cu.
+// memory of the GPU (`seeds.count`), so the kernels of a further layer follow without the host: see distinct.cu.
 //
 // Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: sample_recent_8 46/48, sample_recent_16 46/48, sample_recent_32
 // 44/46, sample_uniform_8 47/45, sample_uniform_16 47/45, sample_uniform_32 44/45. No spills.

@@ -7,7 +7,7 @@
 #include "rng.cuh"
 #include "team.cuh"
 
-// The pairs asked about. How many there are stands in memory of the card: another kernel may have counted them.
+// The pairs asked about. How many there are stands in memory of the GPU: another kernel may have counted them.
 struct Seeds {
     const u32* nodes;
     const i64* times;

@@ -7,7 +7,7 @@
 // of all three.
 //
 // Launch: blocks of 256 threads, a warp to a slot; any grid. Rows are read and written once, 128 bytes per step of a
-// warp: bound by memory. Bit for bit as the processor with fused multiply-add.
+// warp: bound by memory. Bit for bit as the CPU with fused multiply-add.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: slot_rows 24/27. No spills.
 // Not verified on a GPU.

@@ -3,7 +3,7 @@
 //   out[i][j] = cos(w[j] deltas[i] + b[j])        the product and the sum rounded one by one
 //   dw[j] = sum_i s_ij deltas[i]   db[j] = sum_i s_ij   with s_ij = -sin(w[j] deltas[i] + b[j]) d[i][j]
 //
-// time_encode: deltas f32 [rows], w and b f32 [dim], out f32 [rows, dim]; bit for bit as the processor with fused
+// time_encode: deltas f32 [rows], w and b f32 [dim], out f32 [rows, dim]; bit for bit as the CPU with fused
 // multiply-add. Blocks of 256 threads, a thread to an element; any grid. time_backward: row i of d begins at d + i *
 // stride; partials f32 [rows / PIECE_ROWS rounded up, 2 dim], dw before db, to be added up by sum_pieces. Blocks of
 // 128 threads, a block to a piece; any grid.

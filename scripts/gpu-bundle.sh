@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds what a machine with a card needs to check and measure Evergraph on it: target/gpu.
+# Builds what a machine with a GPU needs to check and measure Evergraph on it: target/gpu.
 #
 #   scripts/gpu-bundle.sh       build, strip and pack; says how large it came out
 #   DATA=FOLDER scripts/gpu-bundle.sh       the same with the event file wikipedia.csv.gz of that folder

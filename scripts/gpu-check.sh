@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Checks and measures Evergraph on a machine with an NVIDIA card. Needs the driver, NVRTC 13 and Python; takes PyTorch
+# Checks and measures Evergraph on a machine with an NVIDIA GPU. Needs the driver, NVRTC 13 and Python; takes PyTorch
 # and compute-sanitizer where they are. Needs no Rust and no network.
 #
 #   make gpu                     before, on a machine with Rust: builds target/gpu
 #   scripts/gpu-check.sh [STEP...]      with the bundle in target/gpu, or beside this script
 #
 # Steps, in this order; without a name all of them, and a name is also that of those that begin with it and a dash:
-#   check        what `evergraph check` says of the card
-#   tests        parity of every kernel with the processor
-#   rows         rows gathered from the card's memory and from the host's, and layers; torch-rows, torch-layers
-#   samples      temporal sampling on the card, samples-cpu on the processor, torch-samples by torch on the card
-#   train        tgn-0, tgn-172, tgat-0, graphmixer-0 on the card by events' row of features, tgn-172-direct
-#                kernel by kernel, tgn-0-cpu on the processor
-#   pyg          PyG's TGN on the card on the same events: pyg-0, pyg-172
-#   eval         average precision of TGN on the card and, eval-cpu, on the processor, from one seed
+#   check        what `evergraph check` says of the GPU
+#   tests        parity of every kernel with the CPU
+#   rows         rows gathered from the GPU's memory and from the host's, and layers; torch-rows, torch-layers
+#   samples      temporal sampling on the GPU, samples-cpu on the CPU, torch-samples by torch on the GPU
+#   train        tgn-0, tgn-172, tgat-0, graphmixer-0 on the GPU by events' row of features, tgn-172-direct
+#                kernel by kernel, tgn-0-cpu on the CPU
+#   pyg          PyG's TGN on the GPU on the same events: pyg-0, pyg-172
+#   eval         average precision of TGN on the GPU and, eval-cpu, on the CPU, from one seed
 #   cache        hit rates of the row cache beside other policies
 #   sanitizer    the tests on small sizes under compute-sanitizer, tool by tool
 #
@@ -31,8 +31,8 @@ bundle=$here
 [ -e "$bundle/it.gz" ] || bundle=$here/../target/gpu
 [ -e "$bundle/it.gz" ] && [ -e "$bundle/evergraph.gz" ] || cannot "no bundle in $bundle; run 'make gpu' where Rust is"
 
-command -v nvidia-smi >/dev/null 2>&1 || cannot "nvidia-smi is missing, so there is no NVIDIA driver and no card"
-nvidia-smi -L | grep -q '^GPU ' || cannot "the driver shows no card: $(nvidia-smi -L 2>&1 | head -n 1)"
+command -v nvidia-smi >/dev/null 2>&1 || cannot "nvidia-smi is missing, so there is no NVIDIA driver and no GPU"
+nvidia-smi -L | grep -q '^GPU ' || cannot "the driver shows no GPU: $(nvidia-smi -L 2>&1 | head -n 1)"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for program in it evergraph; do

@@ -4,7 +4,7 @@
 #   scripts/setup.sh          what `make demo` needs: C build tools, OpenSSL and zlib headers, Rust
 #   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
-#                             Prometheus and promtool, NVRTC, by which kernels are compiled without a card, and
+#                             Prometheus and promtool, NVRTC, by which kernels are compiled without a GPU, and
 #                             what `package` names
 #   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate

@@ -13,7 +13,7 @@ use config::Environment;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::device::Wish;
+use crate::device::DeviceSpec;
 use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 use crate::model::walk::Decay;
@@ -97,7 +97,7 @@ Api {
     #[serde(deserialize_with = "text::address")] listen: SocketAddr,
     #[serde(deserialize_with = "text::maybe_address")] operations_listen: Option<SocketAddr>,
     keys_file: PathBuf, tls_certificate: PathBuf, tls_key: PathBuf,
-    connections_max: usize, head_timeout_ms: u64,
+    connections_max: usize, header_timeout_ms: u64,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
     request_timeout_ms: u64,
 });
@@ -129,7 +129,7 @@ section!(/// `[memory]`
     Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
 section!(/// `[device]`
 Device {
-    #[serde(rename = "use", deserialize_with = "text::wish")] wish: Wish,
+    #[serde(rename = "use", deserialize_with = "text::wish")] wish: DeviceSpec,
     memory_bytes_max: u64, row_cache_bytes: u64, kernel_dir: PathBuf,
 });
 section!(/// `[model]`

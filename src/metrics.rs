@@ -163,7 +163,7 @@ group! {
         "Gradient steps on old events; result is trained or skipped (the learner lagged, or the step was refused).";
     learning_rate: Gauge = "train_learning_rate" "Learning rate of the next gradient step.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
-    events_behind: IntGauge = "train_events_behind" "Durable records that the learner has not seen yet.";
+    learner_lag_events: IntGauge = "learner_lag_events" "Durable records that the learner has not seen yet.";
     storage_failures: IntCounter = "train_storage_failures_total"
         "Batches that had to wait because what they read could not be read from the disk.";
     nonfinite: IntCounter = "train_nonfinite_total"
@@ -196,7 +196,7 @@ group! {
     version: IntGauge = "model_version" "Version of the weights that answer requests.";
     published_timestamp: Gauge = "model_published_timestamp_seconds"
         "When those weights were published, seconds since the Unix epoch.";
-    event_to_visible: Histogram (FRESHNESS_SECONDS) = "event_to_visible_seconds"
+    end_to_end_freshness: Histogram (FRESHNESS_SECONDS) = "end_to_end_freshness_seconds"
         "Time from the production of a live event (broker timestamp or receipt) until answers reflect it.";
 }
 
@@ -222,22 +222,22 @@ group! {
         "What operators tried; action is checkpoint, source or log_level, outcome is done, refused or failed.";
     rejected: IntCounterVec ["reason"] = "http_rejected_total"
         "Requests refused by a limit: overloaded, queue_full, rate_limited, body_too_large, batch_too_large, timeout.";
-    refused_keys: IntCounterVec ["reason"] = "http_refused_keys_total"
+    authentication_failures: IntCounterVec ["reason"] = "http_authentication_failures_total"
         "Requests refused for want of a key: missing, unknown, or of another role.";
     refused_connections: IntCounterVec ["reason"] = "http_refused_connections_total"
-        "Connections ended before a request: handshake, handshake_timeout, head_timeout, malformed.";
+        "Connections ended before a request: handshake, handshake_timeout, header_timeout, malformed.";
     certificate_expiry: IntGaugeVec = "http_certificate_expiry_timestamp_seconds"
         "When the certificate of the interface expires, seconds since the Unix epoch; absent without one.";
 }
 
 group! {
-    /// The card that was asked for.
+    /// The GPU that was asked for.
     DeviceMetrics, DEVICE;
-    degraded: IntGauge = "device_degraded" "1 while a card is asked for and cannot be used, else 0.";
+    degraded: IntGauge = "device_degraded" "1 while a GPU is asked for and cannot be used, else 0.";
     memory: IntGaugeVec ["kind"] = "device_memory_bytes"
-        "Memory of the open card in bytes: used, peak (the most that was used) and budget; absent without one.";
+        "Memory of the open GPU in bytes: used, peak (the most that was used) and budget; absent without one.";
     row_cache_rows: IntCounterVec ["result"] = "device_row_cache_rows_total"
-        "Edge rows that training read on a card: hit was there, miss was copied there and kept, bypassed was not kept.";
+        "Edge rows that training read on a GPU: hit was there, miss was copied there and kept, bypassed was not kept.";
 }
 
 group! {
@@ -290,7 +290,7 @@ pub struct Metrics {
     pub checkpoint: CheckpointMetrics,
     /// The HTTP interface.
     pub http: HttpMetrics,
-    /// The card that was asked for.
+    /// The GPU that was asked for.
     pub device: DeviceMetrics,
     /// What runs.
     pub build: BuildMetrics,

@@ -1,4 +1,4 @@
-"""The card as torch has it, and its clock: what all peers of this folder share."""
+"""The GPU as torch has it, and its clock: what all peers of this folder share."""
 
 import statistics
 import sys
@@ -6,14 +6,14 @@ import sys
 CANNOT = 3
 
 
-def torch_on_card(any_device=False):
-    """Torch and the device. Ends with a reason where there is none; a trial of the code takes the processor."""
+def torch_on_gpu(any_device=False):
+    """Torch and the device. Ends with a reason where there is none; a trial of the code takes the CPU."""
     try:
         import torch  # pylint: disable=import-outside-toplevel
     except ImportError:
         cannot("torch is not installed")
     if not any_device and not torch.cuda.is_available():
-        cannot("torch sees no card")
+        cannot("torch sees no GPU")
     return torch, "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -24,7 +24,7 @@ def cannot(reason):
 
 
 class Clock:
-    """Seconds of a call by the card's clock: `calls` in a row, the median of `repeats` such rows, after a warm-up."""
+    """Seconds of a call by the GPU's clock: `calls` in a row, the median of `repeats` such rows, after a warm-up."""
 
     def __init__(self, torch, device):
         self.torch, self.device = torch, device

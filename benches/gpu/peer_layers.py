@@ -2,7 +2,7 @@
 
     peer_layers.py ROWS.json OUT.json
 
-By the card's clock, calls in a row, as ours: of a short one it is the time of launching it. Where a product is part of
+By the GPU's clock, calls in a row, as ours: of a short one it is the time of launching it. Where a product is part of
 a layer it is timed in full 32 bits, as ours computes it, and in TF32, which is less exact. Forward is without a graph;
 backward is that of autograd, the graph kept. A step of Adam is the fused one. Attention over slots is what ours does
 between its matrix products, in torch's operations: rows gathered and joined with encoded times, scores of what is
@@ -12,7 +12,7 @@ asked, their softmax, and the mean of the rows by it.
 import json
 import sys
 
-from on_card import Clock, torch_on_card
+from on_gpu import Clock, torch_on_gpu
 
 NODE_ROWS = 10_000
 
@@ -86,7 +86,7 @@ def seconds(torch, clock, layers, row):
 
 
 def main(rows_path, out_path, *more):
-    torch, device = torch_on_card(any_device=bool(more))
+    torch, device = torch_on_gpu(any_device=bool(more))
     clock, layers = Clock(torch, device), Layers(torch, device)
     with open(rows_path, encoding="utf-8") as file:
         points = json.load(file).get("layers", [])

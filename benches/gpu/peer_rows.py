@@ -2,14 +2,14 @@
 
     peer_rows.py ROWS.json OUT.json
 
-On the card by index_select; from the host by index_select on the processor into pinned memory and a copy from there,
+On the GPU by index_select; from the host by index_select on the CPU into pinned memory and a copy from there,
 which is what a training loop without zero-copy does.
 """
 
 import json
 import sys
 
-from on_card import Clock, torch_on_card
+from on_gpu import Clock, torch_on_gpu
 
 # Bytes of a call from which on fewer calls are timed together.
 MANY_BYTES = 1 << 26
@@ -23,13 +23,13 @@ class Rows:
         self.key, self.tables = None, None
 
     def seconds(self, width, rows, count):
-        """On the card, and from the host by the processor and a copy."""
+        """On the GPU, and from the host by the CPU and a copy."""
         torch = self.torch
         if self.key != (width, rows):
             self.tables = None
             host = torch.empty((rows, width // 4)).uniform_()
             self.key, self.tables = (width, rows), (host, host.to(self.device))
-        host, card = self.tables
+        host, gpu = self.tables
         index = torch.randint(rows, (count,), generator=torch.Generator().manual_seed(1))
         there = index.to(self.device)
         to = torch.empty((count, width // 4), device=self.device)
@@ -42,18 +42,18 @@ class Rows:
             if self.device == "cuda":
                 torch.cuda.current_stream().synchronize()
 
-        device = self.clock.timed(lambda: torch.index_select(card, 0, there, out=to))
+        device = self.clock.timed(lambda: torch.index_select(gpu, 0, there, out=to))
         return device, self.clock.timed(from_host, 20 if count * width < MANY_BYTES else 3)
 
 
 def main(rows_path, out_path, *more):
-    torch, device = torch_on_card(any_device=bool(more))
+    torch, device = torch_on_gpu(any_device=bool(more))
     with open(rows_path, encoding="utf-8") as file:
         points = [row for row in json.load(file)["rows"] if row["op"] == "gather_rows"]
     rows, told = Rows(torch, device), []
     for point in points:
-        on_card, from_host = rows.seconds(point["row_bytes"], point["table_rows"], point["rows"])
-        told.append({"row_bytes": point["row_bytes"], "rows": point["rows"], "device_seconds": on_card,
+        on_gpu, from_host = rows.seconds(point["row_bytes"], point["table_rows"], point["rows"])
+        told.append({"row_bytes": point["row_bytes"], "rows": point["rows"], "device_seconds": on_gpu,
                      "host_seconds": from_host})
     with open(out_path, "w", encoding="utf-8") as file:
         json.dump({"peer": f"torch {torch.__version__}", "rows": told}, file, indent=1)

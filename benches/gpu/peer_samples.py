@@ -1,11 +1,11 @@
-"""Temporal sampling by torch alone on a card: the 10 most recent neighbors, by a vectorised search among all edges.
+"""Temporal sampling by torch alone on a GPU: the 10 most recent neighbors, by a vectorised search among all edges.
 
     peer_samples.py EVENTS.csv[.gz] OUT.json
 
 Torch has no temporal sampler, so this is one written for it, as fast as we could: edges lie in order of node and time
 under one 64-bit key, a batch is one searchsorted, and ten edges before the place found are gathered. The table is made
 once, of the whole stream, and takes no further events, which is more than a store that grows can allow itself. Batches
-are those of `evergraph bench sample`: 600 events, 1,800 seeds, copied to the card in every batch, one call after the
+are those of `evergraph bench sample`: 600 events, 1,800 seeds, copied to the GPU in every batch, one call after the
 other. It is timed eagerly and as a captured graph, and the faster counts. Before that, some batches are compared with
 a list of edges.
 """
@@ -17,7 +17,7 @@ import sys
 import time
 
 import read_events
-from on_card import torch_on_card
+from on_gpu import torch_on_gpu
 
 BATCH_EVENTS, FANOUT, RUNS = 600, 10, 5
 # Batches compared, and seeds of each.
@@ -122,7 +122,7 @@ def measure(torch, device, table, seeds):
 
 
 def main(events, out_path, *more):
-    torch, device = torch_on_card(any_device=bool(more))
+    torch, device = torch_on_gpu(any_device=bool(more))
     stream = read_events.columns(events)
     table = Table(torch, device, stream)
     seeds = [torch.tensor(batch) for batch in batches(stream)]

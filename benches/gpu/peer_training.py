@@ -1,8 +1,8 @@
-"""Trains PyG's TGN of `peer_pyg_tgn.py` on a card, on all events of a file, and writes how many it learns a second.
+"""Trains PyG's TGN of `peer_pyg_tgn.py` on a GPU, on all events of a file, and writes how many it learns a second.
 
     peer_training.py EVENTS.csv[.gz] FEATURES OUT.json [--device cpu]
 
-An epoch goes before that is not timed; then the median of some counts. The clock stops when the card is done.
+An epoch goes before that is not timed; then the median of some counts. The clock stops when the GPU is done.
 """
 
 import importlib.util
@@ -12,13 +12,13 @@ import statistics
 import subprocess
 import sys
 
-from on_card import cannot, torch_on_card
+from on_gpu import cannot, torch_on_gpu
 
 BATCH_EVENTS, EPOCHS, LEARNING_RATE = 600, 3, 1e-3
 
 
 def main(events, features, out_path, *more):
-    torch_on_card(any_device=bool(more))
+    torch_on_gpu(any_device=bool(more))
     for package in ("numpy", "torch_geometric"):
         if importlib.util.find_spec(package) is None:
             cannot(f"{package} is not installed, and was not carried along for this Python")

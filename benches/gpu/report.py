@@ -25,7 +25,7 @@ PARTS = {"rows": "rows.json", "torch_rows": "torch-rows.json", "torch_layers": "
          "eval": "eval.json", "eval_cpu": "eval-cpu.json", "cache": "cache.json"}
 TRAININGS = ("tgn-0", "tgn-172", "tgn-172-direct", "tgat-0", "graphmixer-0", "tgn-0-cpu")
 PEERS_TRAINING = ("pyg-0", "pyg-172")
-CARD_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
+GPU_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
                "pcie.link.gen.max", "pcie.link.width.max", "clocks.sm", "clocks.max.sm", "power.limit")
 CHECKED = ("ok    device", "ok    cuda", "FAULT")
 
@@ -78,7 +78,7 @@ def processor():
 
 
 def machine():
-    return {"card": {field: smi(field) for field in CARD_FIELDS}, "cpu": processor(), "cores": os.cpu_count(),
+    return {"gpu": {field: smi(field) for field in GPU_FIELDS}, "cpu": processor(), "cores": os.cpu_count(),
             "kernel": platform.release()}
 
 
@@ -93,29 +93,29 @@ def row_table(document):
     rows = document.get("rows", {}).get("rows", [])
     if not rows:
         return ["rows gathered: not measured"]
-    lines = ["rows gathered from the card's memory, and from the host's over the bus",
-             f"{'row B':>6} {'rows':>8} | {'card µs':>9} {'GB/s':>7} {'of copy':>8} {'torch µs':>9} {'ratio':>6} | "
+    lines = ["rows gathered from the GPU's memory, and from the host's over the bus",
+             f"{'row B':>6} {'rows':>8} | {'GPU µs':>9} {'GB/s':>7} {'of copy':>8} {'torch µs':>9} {'ratio':>6} | "
              f"{'bus µs':>9} {'GB/s':>7} {'of copy':>8} {'cpu µs':>9} {'ratio':>6} {'torch µs':>9} {'ratio':>6}"]
     for row in rows:
-        card, bus = row["device_gather_seconds"]["median"], row["zero_copy_seconds"]["median"]
+        gpu, bus = row["device_gather_seconds"]["median"], row["zero_copy_seconds"]["median"]
         torch = targets.torch_row(document, row) or {}
         lines.append(
-            f"{row['row_bytes']:>6} {row['rows']:>8} | {card * 1e6:>9.1f} {row['bytes'] / card / 1e9:>7.1f} "
-            f"{row['device_gather_of_copy']:>8.0%} {beside(card, torch.get('device_seconds'))} | "
+            f"{row['row_bytes']:>6} {row['rows']:>8} | {GPU * 1e6:>9.1f} {row['bytes'] / GPU / 1e9:>7.1f} "
+            f"{row['device_gather_of_copy']:>8.0%} {beside(GPU, torch.get('device_seconds'))} | "
             f"{bus * 1e6:>9.1f} {row['bytes'] / bus / 1e9:>7.1f} {row['zero_copy_of_pinned_copy']:>8.0%} "
             f"{beside(bus, row['cpu_gather_and_copy_seconds']['median'])} {beside(bus, torch.get('host_seconds'))}")
     return lines
 
 
 def sample_table(document):
-    card = document.get("samples", {})
-    if not card:
+    gpu = document.get("samples", {})
+    if not gpu:
         return ["samples: not measured"]
-    lines = [f"batches of {card.get('seeds_per_batch', '?')} seeds per second; cpu: by all threads",
-             f"{'sample':<14} {'pages: card':>12} {'host':>6} {'batches/s':>10} {'waited for':>11} {'cpu':>9} "
+    lines = [f"batches of {GPU.get('seeds_per_batch', '?')} seeds per second; cpu: by all threads",
+             f"{'sample':<14} {'pages: GPU':>12} {'host':>6} {'batches/s':>10} {'waited for':>11} {'cpu':>9} "
              f"{'ratio':>7}"]
     by_threads = document.get("samples_cpu", {}).get("by_threads", {})
-    for one in card.get("measurements", []):
+    for one in gpu.get("measurements", []):
         name = f"{one['policy']} {one['layers']}x{one['fanout']}"
         rates = by_threads.get(f"{one['policy']}_{one['layers']}x{one['fanout']}_batches_per_second", {})
         cpu = rates[max(rates, key=int)] if rates else None
@@ -127,12 +127,12 @@ def sample_table(document):
     if not torch:
         return lines + ["torch's recent 1x10: not measured"]
     ways = ", ".join(f"{way} {rate:,.0f}" for way, rate in torch["ways_batches_per_second"].items())
-    ours, best = card.get("recent_1x10_batches_per_second"), torch["recent_1x10_batches_per_second"]
+    ours, best = gpu.get("recent_1x10_batches_per_second"), torch["recent_1x10_batches_per_second"]
     ratio = f"; ours is {ours / best:.2f} times as fast" if ours else ""
     return lines + [f"recent 1x10 by {torch['peer']} over a table of all edges: batches/s {ways}{ratio}"]
 
 
-def card_use(use):
+def gpu_use(use):
     """How steps were asked for, and how many rows of edges had not to be copied."""
     rows = use["edge_rows_hit"] + use["edge_rows_missed"]
     kept = f"{use['edge_rows_hit'] / rows:.1%} of {rows:,} edge rows were there" if rows else "no edge rows"
@@ -153,12 +153,12 @@ def training_table(document):
         rate = targets.training_rate(document, name)
         lines.append(f"{name:<16} {run.get('device', 'cpu'):<7} {run['events']:>8} {run['row_dimension']:>4} "
                      f"{rate:>10,.0f} {run['loss']:>8.4f}  {phases}")
-        if "card_use" in run:
-            lines.append("                 " + card_use(run["card_use"]))
+        if "gpu_use" in run:
+            lines.append("                 " + gpu_use(run["gpu_use"]))
     for name in PEERS_TRAINING:
         run = runs.get(name)
         if not run:
-            lines.append(f"{name:<16} not measured: no figure of PyG's TGN on this card, and no ratio to it")
+            lines.append(f"{name:<16} not measured: no figure of PyG's TGN on this GPU, and no ratio to it")
             continue
         lines.append(f"{name:<16} {run['device']:<7} {run['events']:>8} {run['row_dimension']:>4} "
                      f"{run['events_per_second']:>10,.0f} {run['loss']:>8.4f}  {run['peer']}")
@@ -168,7 +168,7 @@ def training_table(document):
 def accuracy_lines(document):
     """Average precision of both; what they may differ by is that of another seed."""
     lines = ["average precision of TGN, tested and then trained on every batch once, from one seed"]
-    for key, said in (("eval", "on the card"), ("eval_cpu", "on the processor")):
+    for key, said in (("eval", "on the GPU"), ("eval_cpu", "on the CPU")):
         run = document.get(key)
         precision = run and run.get("mean_average_precision")
         lines.append(f"{said:<17}" + (f"{precision:.4f}" if precision is not None else "not measured"))
@@ -181,7 +181,7 @@ def layer_table(document):
         return ["layers: not measured"]
     told = {(row["id"], row["direction"]): row["ways_seconds"] for row in
             document.get("torch_layers", {}).get("rows", [])}
-    lines = ["layers on the card, by its clock, calls in a row; torch by each way that it has",
+    lines = ["layers on the GPU, by its clock, calls in a row; torch by each way that it has",
              f"{'layer':<44} {'direction':<9} {'µs':>9} | torch µs, and how much longer"]
     for row in layers:
         ours = row["seconds"]["median"]
@@ -194,7 +194,7 @@ def layer_table(document):
 def target_table(judged):
     wide = max(len(each["what"]) for each in judged)
     aim = max(len(each["target"]) for each in judged)
-    lines = ["what is asked of a card", f"{'':<{wide}}  {'target':<{aim}}  {'':<12}  measured"]
+    lines = ["what is asked of a GPU", f"{'':<{wide}}  {'target':<{aim}}  {'':<12}  measured"]
     for each in judged:
         asked = f"{each['what']:<{wide}}  {each['target']:<{aim}}"
         lines.append(f"{asked}  {each['verdict']:<12}  {each['measured'] or '-'}")
@@ -221,7 +221,7 @@ def table(document):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="One table and one document of what was measured on a card.")
+    parser = argparse.ArgumentParser(description="One table and one document of what was measured on a GPU.")
     for name in ("parts", "events", "version", "json"):
         parser.add_argument(f"--{name}", required=True)
     arguments = parser.parse_args()

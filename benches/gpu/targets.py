@@ -1,4 +1,4 @@
-"""What is asked of a card, and whether a document of figures shows it: met, missed, or not measured, with the figure
+"""What is asked of a GPU, and whether a document of figures shows it: met, missed, or not measured, with the figure
 and where it is from. A figure that is not in the document is never made up; where a target is about many points, the
 worst counts. Standard library only.
 """
@@ -8,8 +8,8 @@ MET, MISSED, UNKNOWN = "met", "missed", "not measured"
 PARITY_STEP = "tests"
 RECENT_RATE, UNIFORM_RATE = 20_000, 5_000
 # Rows of at least so many bytes.
-WIDE_HOST_ROW, WIDE_CARD_ROW = 512, 256
-ZERO_COPY_SHARE, CARD_SHARE = 0.80, 0.70
+WIDE_HOST_ROW, WIDE_GPU_ROW = 512, 256
+ZERO_COPY_SHARE, GPU_SHARE = 0.80, 0.70
 CALL_ROWS, CALL_SECONDS = 1_000, 40e-6
 LESS_TIME = 0.47
 TRAIN_RATE, TRAIN_RATIO = 500_000, 10
@@ -34,7 +34,7 @@ def missing(what, target):
 
 
 def parity(document):
-    what, target = "kernels agree with the processor", "every test of `gpu` passes"
+    what, target = "kernels agree with the CPU", "every test of `gpu` passes"
     ran = [step for step in document.get("steps", []) if step["step"] == PARITY_STEP and "ok" in step]
     if not ran:
         return missing(what, target)
@@ -44,7 +44,7 @@ def parity(document):
 def samples(document):
     for name, key, least in (("recent 1x10", "recent_1x10_batches_per_second", RECENT_RATE),
                              ("uniform 2x10", "uniform_2x10_batches_per_second", UNIFORM_RATE)):
-        what, target = f"{name} samples of 600 events, the graph on the card", f"{least:,} batches/s"
+        what, target = f"{name} samples of 600 events, the graph on the GPU", f"{least:,} batches/s"
         rate = document.get("samples", {}).get(key)
         yield missing(what, target) if rate is None else verdict(what, target, rate >= least, f"{rate:,.0f}")
 
@@ -71,11 +71,11 @@ def rows(document):
                 f"{ZERO_COPY_SHARE:.0%} of its speed", ZERO_COPY_SHARE,
                 [(row["zero_copy_of_pinned_copy"], row) for row in wide])
     yield call(points(document, 0))
-    yield worst(f"the same rows beside the processor's gather and a copy, {peers(document)}",
+    yield worst(f"the same rows beside the CPU's gather and a copy, {peers(document)}",
                 f"{LESS_TIME:.0%} less time", LESS_TIME, [less_time(document, row) for row in wide])
-    yield worst(f"rows of {WIDE_CARD_ROW} B or more from the card's memory, beside a copy of as many bytes",
-                f"{CARD_SHARE:.0%} of its speed", CARD_SHARE,
-                [(row["device_gather_of_copy"], row) for row in points(document, WIDE_CARD_ROW)])
+    yield worst(f"rows of {WIDE_GPU_ROW} B or more from the GPU's memory, beside a copy of as many bytes",
+                f"{GPU_SHARE:.0%} of its speed", GPU_SHARE,
+                [(row["device_gather_of_copy"], row) for row in points(document, WIDE_GPU_ROW)])
 
 
 def call(measured):
@@ -118,12 +118,12 @@ def training(document):
     for width, said in TRAININGS:
         ours = training_rate(document, f"tgn-{width}")
         peer = document.get("training", {}).get(f"pyg-{width}")
-        # A run whose peer had other events, or that was not on the card, says nothing.
-        on_card = document.get("training", {}).get(f"tgn-{width}", {}).get("device") == "cuda"
-        ours = ours if on_card else None
+        # A run whose peer had other events, or that was not on the GPU, says nothing.
+        on_gpu = document.get("training", {}).get(f"tgn-{width}", {}).get("device") == "cuda"
+        ours = ours if on_gpu else None
         what, target = f"TGN trained, batches of 600, {said}", f"{TRAIN_RATE:,} events/s"
         yield missing(what, target) if ours is None else verdict(what, target, ours >= TRAIN_RATE, f"{ours:,.0f}")
-        what, target = f"the same beside PyG's TGN on the card, {said}", f"{TRAIN_RATIO} times as fast"
+        what, target = f"the same beside PyG's TGN on the GPU, {said}", f"{TRAIN_RATIO} times as fast"
         same = ours is not None and peer and peer["device"] == "cuda"
         if not same or peer["events"] != document["training"][f"tgn-{width}"]["events"]:
             yield missing(what, target)

@@ -29,8 +29,8 @@ def row(width, count, **more):
     return made
 
 
-# What a run on a card says of its steps and rows.
-CARD_USE = {"graph_steps": 1_600, "graphs_updated": 1_590, "graphs_built": 10, "direct_steps": 0, "failed_steps": 0,
+# What a run on a GPU says of its steps and rows.
+GPU_USE = {"graph_steps": 1_600, "graphs_updated": 1_590, "graphs_built": 10, "direct_steps": 0, "failed_steps": 0,
             "kept_bytes": 1, "edge_rows_hit": 900, "edge_rows_missed": 100, "edge_rows_bypassed": 0}
 
 
@@ -39,7 +39,7 @@ def trained(rate, device="cuda", width=0):
     epochs = [{"seconds": 100.0}] + [{"seconds": 1000 / rate}] * 3
     phases = {"forward": 0.01, "gate": 0.0}
     return {"device": device, "events": 1000, "row_dimension": width, "each_epoch": epochs, "loss": 1.25,
-            "phase_seconds": phases} | ({"card_use": CARD_USE} if device == "cuda" else {})
+            "phase_seconds": phases} | ({"gpu_use": GPU_USE} if device == "cuda" else {})
 
 
 def peer(rate, width=0):
@@ -156,7 +156,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(about(found, "uniform"), ("missed", "4,999"))
         self.assertEqual(about(found, "kernels agree")[0], "missed", "the last run of a step counts")
 
-    def test_a_run_on_the_processor_or_with_other_events_is_no_figure_of_the_card(self):
+    def test_a_run_on_the_cpu_or_with_other_events_is_no_figure_of_the_gpu(self):
         for spoil in ({"device": "cpu"}, {"events": 7}):
             made = parts()
             made["pyg-0.json"] |= spoil
@@ -184,7 +184,7 @@ class Table(unittest.TestCase):
         table = report.table(document(parts(), steps))
         self.assertIn("tf32 4.0 0.80x, fp32 10.0 2.00x", table)
         self.assertIn("a search over a table of all edges: batches/s eager 2,000; ours is 12.50 times", table)
-        self.assertIn("on the card      0.9512\non the processor not measured", table)
+        self.assertIn("on the GPU      0.9512\non the CPU not measured", table)
         self.assertIn("skipped racecheck: not installed", table)
         self.assertIn("FAILED  pyg-0: torch_geometric is not installed", table)
 
@@ -267,7 +267,7 @@ class Script(unittest.TestCase):
         self.program("nvidia-smi", "#!/bin/sh\necho no devices were found\n")
         done, found, _ = self.check()
         self.assertEqual((done.returncode, found), (2, {}))
-        self.assertIn("the driver shows no card: no devices were found", done.stderr)
+        self.assertIn("the driver shows no GPU: no devices were found", done.stderr)
 
 
 class Streams(unittest.TestCase):

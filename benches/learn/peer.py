@@ -8,7 +8,7 @@ it, timed as ours is: sampling, forward, backward, optimizer and memory count; t
 a batch's rows do not. `test`, after an epoch, scores the validation part and then the test part, batch by batch, each
 from the state before it. With `--file` all events of it are trained on, and there is nothing to test.
 
-On a card everything lies in its memory before the clock starts, which starts and stops when the card has done all it
+On a GPU everything lies in its memory before the clock starts, which starts and stops when the GPU has done all it
 was asked to do. Phases are not told apart there, since that would take a wait after each.
 """
 
@@ -101,7 +101,7 @@ class Peer:
             self.optimizer.step()
         with self.phase("memory"):
             self.end_step()
-        # This waits for the card.
+        # This waits for the GPU.
         return loss.item()
 
     @torch.no_grad()
@@ -146,7 +146,7 @@ def main(kind):
     if not arguments.file and not (arguments.data and arguments.events):
         parser.error("--data and --events, or --file, are needed")
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        parser.exit(1, "--device cuda, but torch sees no card\n")
+        parser.exit(1, "--device cuda, but torch sees no GPU\n")
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
     if arguments.file:

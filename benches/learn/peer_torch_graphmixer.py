@@ -59,7 +59,7 @@ class Network(nn.Module):
 class GraphMixer(Peer):
     def build(self):
         if self.device.type != "cpu" or self.features:
-            raise SystemExit("neighbors are looked up by numpy, on the processor, and events have no features")
+            raise SystemExit("neighbors are looked up by numpy, on the CPU, and events have no features")
         self.network = Network()
 
     def begin(self, training):

@@ -51,7 +51,7 @@ pub(super) fn prepare(stream: &TcpStream, stall: Duration) {
 /// Why we ended a connection that broke off; `None` if the other side did.
 fn refusal(error: &hyper::Error) -> Option<&'static str> {
     if error.is_timeout() {
-        return Some("head_timeout");
+        return Some("header_timeout");
     }
     error.is_parse().then_some("malformed")
 }

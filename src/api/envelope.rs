@@ -78,7 +78,7 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
         metrics.rejected.with_label_values(&[reason]).inc();
     }
     if let Some(reason) = error.and_then(ApiError::refused_key) {
-        metrics.refused_keys.with_label_values(&[reason]).inc();
+        metrics.authentication_failures.with_label_values(&[reason]).inc();
     }
     let status = response.status();
     if status == StatusCode::INTERNAL_SERVER_ERROR {

@@ -10,7 +10,7 @@ use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::daemon::source_options::kafka_options;
-use crate::daemon::{Placement, fixed_settings, trainer_options};
+use crate::daemon::{DeviceSelection, fixed_settings, trainer_options};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::preflight;
@@ -34,11 +34,11 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     for warning in config.warnings() {
         output::print(&format!("warn  settings: {warning}"))?;
     }
-    let placement = Placement::of(&config, None);
+    let placement = DeviceSelection::of(&config, None);
     tell("settings", Ok("valid".to_owned()))?;
     tell("device", placement.shortfall.clone().map_or_else(|| Ok(placement.reason.clone()), Err))?;
     if let Some(details) = placement.details() {
-        tell("card", Ok(details))?;
+        tell("gpu", Ok(details))?;
     }
     if let Some(found) = &placement.found {
         tell("cuda", Ok(cuda(found)))?;
@@ -72,11 +72,11 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     Ok(())
 }
 
-/// What there is of CUDA, and how each card is connected.
+/// What there is of CUDA, and how each GPU is connected.
 fn cuda(found: &CudaFound) -> String {
-    let links = found.devices.iter().enumerate().filter_map(|(number, card)| {
-        let link = machine::pci_link(Path::new("/sys/bus/pci/devices"), &card.bus)?;
-        Some(format!("; card {number}: {link}"))
+    let links = found.devices.iter().enumerate().filter_map(|(number, gpu)| {
+        let link = machine::pci_link(Path::new("/sys/bus/pci/devices"), &gpu.bus)?;
+        Some(format!("; GPU {number}: {link}"))
     });
     found.describe() + &links.collect::<String>()
 }

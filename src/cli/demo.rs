@@ -176,7 +176,7 @@ fn draw(status: &StatusDocument, per_second: f64) -> String {
  freshness p50 {}   p99 {}
  graph     {} nodes   {} edges   memory {}",
         learner.applied_position,
-        learner.events_behind,
+        learner.learner_lag_events,
         score(learner.average_precision),
         score(learner.edgebank_average_precision),
         score(learner.mrr),
@@ -196,7 +196,7 @@ fn line(status: &StatusDocument, per_second: f64) -> String {
     format!(
         "events {} ({per_second:.0}/s, {} behind)  AP {}  EdgeBank {}  loss {}  fresh p99 {}  memory {}",
         learner.applied_position,
-        learner.events_behind,
+        learner.learner_lag_events,
         score(learner.average_precision),
         score(learner.edgebank_average_precision),
         score(learner.loss.map(f64::from)),

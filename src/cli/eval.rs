@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use super::card::Where;
 use super::events::read_stream;
+use super::gpu::Where;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
 use progress::ProgressBars;
@@ -107,7 +107,7 @@ pub struct EvalArgs {
     /// Which edges an event may have as neighbors (models that look at neighbors, prequential)
     #[arg(long, value_enum, default_value_t = SightName::WithinBatch)]
     pub sight: SightName,
-    /// Where the model computes; on a card tgn, tgat and graphmixer
+    /// Where the model computes; on a GPU tgn, tgat and graphmixer
     #[arg(long, value_enum, default_value_t = Where::Cpu)]
     pub device: Where,
     /// Threads to compute with; all cores if not given
@@ -206,10 +206,10 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
 }
 
 fn measure(args: &EvalArgs, threads: usize) -> anyhow::Result<Report> {
-    let (device, card) = args.device.device()?;
+    let (device, gpu) = args.device.device()?;
     let stream = read_stream(&args.events, &mut |note| eprintln!("note: {note}"))?;
     let mut report = Report::new(args, &stream, threads);
-    report.card(card.as_ref());
+    report.gpu(gpu.as_ref());
     let mut bars = ProgressBars::new(args.epochs as usize);
     let mut watch = |progress: &_| bars.show(progress);
     let run = measure::Run { args, stream: &stream, device: &device, watch: &mut watch };

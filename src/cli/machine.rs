@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 
 use serde_json::{Value, json};
 
-/// Processor, cores, threads used, memory and our version. A fact that the system does not tell is null.
+/// CPU, cores, threads used, memory and our version. A fact that the system does not tell is null.
 #[must_use]
 pub fn facts(threads: usize) -> Value {
     json!({
@@ -25,7 +25,7 @@ pub fn peak_resident_bytes() -> Option<u64> {
 }
 
 /// Speed and width of the link of the device at `bus`, now and at most, as the kernel tells them under `devices`. A
-/// card without work lowers its speed.
+/// GPU without work lowers its speed.
 #[must_use]
 pub fn pci_link(devices: &Path, bus: &str) -> Option<String> {
     let read = |name: &str| {

@@ -4,11 +4,11 @@
 //! programs goes to standard output, what is meant for people to standard error.
 
 pub mod bench;
-pub mod card;
 mod check;
 mod checkpoint;
 mod client;
 mod demo;
+pub mod device;
 pub mod eval;
 pub mod events;
 mod ingest;

@@ -23,7 +23,7 @@ type Number = fn(&Config) -> u64;
 /// Numbers of which there must be at least one.
 pub(super) const AT_LEAST_ONE: [(&str, Number); 29] = [
     ("api.connections_max", |config| wide(config.api.connections_max)),
-    ("api.head_timeout_ms", |config| config.api.head_timeout_ms),
+    ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
     ("api.body_bytes_max", |config| wide(config.api.body_bytes_max)),
     ("api.batch_items_max", |config| wide(config.api.batch_items_max)),
     ("api.concurrent_requests_max", |config| wide(config.api.concurrent_requests_max)),
@@ -162,7 +162,7 @@ impl Config {
         let waits = [
             ("api.wait_ms_max", self.api.wait_ms_max),
             ("api.request_timeout_ms", self.api.request_timeout_ms),
-            ("api.head_timeout_ms", self.api.head_timeout_ms),
+            ("api.header_timeout_ms", self.api.header_timeout_ms),
             ("ingest.kafka.batch_wait_ms", self.ingest.kafka.batch_wait_ms),
             ("learner.batch_wait_ms", self.learner.batch_wait_ms),
         ];

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use crate::device::Wish;
+use crate::device::DeviceSpec;
 use crate::model::walk::Decay;
 
 /// `HOST:PORT`, where the host may be a name. A name with addresses of both kinds means the IPv4 one, which
@@ -34,7 +34,7 @@ fn address_of<E: Error>(text: &str) -> Result<SocketAddr, E> {
 }
 
 /// `auto`, `cpu` or `cuda:N`.
-pub(super) fn wish<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Wish, D::Error> {
+pub(super) fn wish<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DeviceSpec, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 

@@ -273,7 +273,7 @@ fn allow_files_for(connections: usize) {
 fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSource, device: &str) -> ApiState {
     let limits = ApiLimits {
         connections: config.api.connections_max,
-        head: Duration::from_millis(config.api.head_timeout_ms),
+        head: Duration::from_millis(config.api.header_timeout_ms),
         stall: Duration::from_millis(config.api.request_timeout_ms),
         concurrent_queries: config.api.concurrent_requests_max,
         concurrent_pushes: config.api.concurrent_requests_max,

@@ -11,11 +11,11 @@
 //! learner writes a checkpoint, HTTP drains. What an operator decides about the weights meanwhile is in [`promotion`].
 
 mod checkpoints;
+mod device_selection;
 mod http;
 pub mod log_level;
 mod monitor;
 mod operator;
-mod placement;
 pub mod promotion;
 mod scrape;
 pub mod seek;
@@ -37,7 +37,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 
 pub use checkpoints::{Checkpoints, Restored};
-pub use placement::Placement;
+pub use device_selection::DeviceSelection;
 pub use sources::GeneratedOptions;
 pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource, resident_bytes};
@@ -94,7 +94,7 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
-        let placement = Placement::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
+        let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
         let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
@@ -279,7 +279,7 @@ fn open_learner(
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
     let (health, metrics) = (parts.health.clone(), parts.metrics.clone());
-    let device_lost = Box::new(move |why: &str| placement::tell_loss(&health, &metrics, why));
+    let device_lost = Box::new(move |why: &str| device_selection::tell_loss(&health, &metrics, why));
     let recorders = Recorders { device_lost, ..store.checkpoints.recorders(config.checkpoint.keep) };
     let proceed = starting.proceed("reading the log up to the checkpoint", learned.position);
     let log = store.log.readers();

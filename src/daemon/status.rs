@@ -89,7 +89,7 @@ pub struct LearnerDocument {
     pub model: &'static str,
     pub model_version: u64,
     pub applied_position: u64,
-    pub events_behind: u64,
+    pub learner_lag_events: u64,
     pub trained_events: u64,
     pub skipped_events: u64,
     /// Whether the learner is at events from before it first began, which are always trained on.
@@ -282,7 +282,7 @@ impl Inputs {
             model: self.model,
             model_version: report.model_version,
             applied_position: report.position.0,
-            events_behind: self.progress.behind(),
+            learner_lag_events: self.progress.behind(),
             trained_events: report.trained,
             skipped_events: report.skipped,
             training_on_history: report.history,

@@ -2,13 +2,13 @@
 //! straddles two cache lines.
 //!
 //! Host memory is a vector of 64-byte lines seen through `bytemuck`, so no unsafe code is needed and every
-//! byte is always initialised. Memory of a card is lent by its [`CudaWork`](super::cuda::CudaWork). A buffer may be
+//! byte is always initialised. Memory of a GPU is lent by its [`CudaWork`](super::cuda::CudaWork). A buffer may be
 //! longer inside than it shows ([`DeviceBuffer::capacity`]): pools shrink and grow the visible part without touching
 //! memory. Knows nothing of shapes.
 
 use bytemuck::{Pod, Zeroable};
 
-use super::cuda::{Coming, CudaBuffer, CudaError, Lent};
+use super::cuda::{CudaBuffer, CudaError, PendingCopy, PooledBuffer};
 use super::{Device, pages};
 
 const LINE_BYTES: usize = 64;
@@ -26,7 +26,7 @@ pub fn size_class(len: usize, least: usize, unit: usize) -> usize {
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
-/// `len` values of a plain type `T` on one device. On the processor they begin on a line of 64 bytes.
+/// `len` values of a plain type `T` on one device. On the CPU they begin on a line of 64 bytes.
 #[derive(Clone)]
 pub struct DeviceBuffer<T: Pod> {
     device: Device,
@@ -37,7 +37,7 @@ pub struct DeviceBuffer<T: Pod> {
 #[derive(Clone)]
 enum Memory<T: Pod> {
     Host(Vec<Line>),
-    Card(Lent<T>),
+    Gpu(PooledBuffer<T>),
 }
 
 impl<T: Pod> DeviceBuffer<T> {
@@ -45,13 +45,13 @@ impl<T: Pod> DeviceBuffer<T> {
     #[must_use]
     pub fn zeros(device: &Device, len: usize) -> Self {
         let mut buffer = Self::room(device, len);
-        if let Memory::Card(lent) = &mut buffer.memory {
+        if let Memory::Gpu(lent) = &mut buffer.memory {
             lent.clear();
         }
         buffer
     }
 
-    /// `len` values: zeros on the processor, whatever was there before on a card. Whoever asks writes every one.
+    /// `len` values: zeros on the CPU, whatever was there before on a GPU. Whoever asks writes every one.
     #[must_use]
     pub fn room(device: &Device, len: usize) -> Self {
         let memory = match device {
@@ -62,18 +62,18 @@ impl<T: Pod> DeviceBuffer<T> {
                 lines.resize(count, Line::zeroed());
                 Memory::Host(lines)
             }
-            Device::Cuda(work) => Memory::Card(work.lend(len)),
+            Device::Cuda(work) => Memory::Gpu(work.lend(len)),
         };
         Self { device: device.clone(), memory, len }
     }
 
-    /// `len` zeros for what stays long: on a card, memory that goes back to the driver; none where that has no room.
+    /// `len` zeros for what stays long: on a GPU, memory that goes back to the driver; none where that has no room.
     #[must_use]
     pub fn zeros_apart(device: &Device, len: usize) -> Option<Self> {
         let Device::Cuda(work) = device else { return Some(Self::zeros(device, len)) };
         let mut lent = work.lend_apart(len)?;
         lent.clear();
-        Some(Self { device: device.clone(), memory: Memory::Card(lent), len })
+        Some(Self { device: device.clone(), memory: Memory::Gpu(lent), len })
     }
 
     /// A copy of `values`.
@@ -86,7 +86,7 @@ impl<T: Pod> DeviceBuffer<T> {
                 buffer
             }
             Device::Cuda(work) => {
-                let memory = Memory::Card(work.upload(values));
+                let memory = Memory::Gpu(work.upload(values));
                 Self { device: device.clone(), memory, len: values.len() }
             }
         }
@@ -115,7 +115,7 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn capacity(&self) -> usize {
         match &self.memory {
             Memory::Host(lines) => lines.len() * LINE_BYTES / size_of::<T>(),
-            Memory::Card(lent) => lent.capacity(),
+            Memory::Gpu(lent) => lent.capacity(),
         }
     }
 
@@ -126,7 +126,7 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn show(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a buffer of {} values cannot show {len}", self.capacity());
         self.len = len;
-        if let Memory::Card(lent) = &mut self.memory {
+        if let Memory::Gpu(lent) = &mut self.memory {
             lent.show(len);
         }
     }
@@ -134,51 +134,51 @@ impl<T: Pod> DeviceBuffer<T> {
     /// The values, for a buffer in host memory.
     ///
     /// # Panics
-    /// If it is on a card.
+    /// If it is on a GPU.
     #[must_use]
     pub fn as_slice(&self) -> &[T] {
         match &self.memory {
             Memory::Host(lines) => &bytemuck::cast_slice(lines)[..self.len],
-            Memory::Card(_) => on_a_card(),
+            Memory::Gpu(_) => on_a_gpu(),
         }
     }
 
     /// The values for writing, for a buffer in host memory.
     ///
     /// # Panics
-    /// If it is on a card.
+    /// If it is on a GPU.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         match &mut self.memory {
             Memory::Host(lines) => &mut bytemuck::cast_slice_mut(lines)[..self.len],
-            Memory::Card(_) => on_a_card(),
+            Memory::Gpu(_) => on_a_gpu(),
         }
     }
 
-    /// The memory on a card.
+    /// The memory on a GPU.
     ///
     /// # Errors
-    /// There is none, because the card's work has a fault.
+    /// There is none, because the GPU's work has a fault.
     ///
     /// # Panics
     /// If it is in host memory.
-    pub fn on_card(&self) -> Result<&CudaBuffer<T>, CudaError> {
+    pub fn on_gpu(&self) -> Result<&CudaBuffer<T>, CudaError> {
         match &self.memory {
-            Memory::Card(lent) => lent.get(),
+            Memory::Gpu(lent) => lent.get(),
             Memory::Host(_) => in_host_memory(),
         }
     }
 
-    /// The memory on a card, for writing.
+    /// The memory on a GPU, for writing.
     ///
     /// # Errors
-    /// There is none, because the card's work has a fault.
+    /// There is none, because the GPU's work has a fault.
     ///
     /// # Panics
     /// If it is in host memory.
-    pub fn on_card_mut(&mut self) -> Result<&mut CudaBuffer<T>, CudaError> {
+    pub fn on_gpu_mut(&mut self) -> Result<&mut CudaBuffer<T>, CudaError> {
         match &mut self.memory {
-            Memory::Card(lent) => lent.get_mut(),
+            Memory::Gpu(lent) => lent.get_mut(),
             Memory::Host(_) => in_host_memory(),
         }
     }
@@ -187,37 +187,37 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn clear(&mut self) {
         match &mut self.memory {
             Memory::Host(_) => self.as_mut_slice().fill(T::zeroed()),
-            Memory::Card(lent) => lent.clear(),
+            Memory::Gpu(lent) => lent.clear(),
         }
     }
 
-    /// Asks a card for the values; none of a buffer in host memory.
+    /// Asks a GPU for the values; none of a buffer in host memory.
     #[must_use]
-    pub fn fetch(&self) -> Option<Coming<T>> {
+    pub fn fetch(&self) -> Option<PendingCopy<T>> {
         match &self.memory {
             Memory::Host(_) => None,
-            Memory::Card(lent) => Some(lent.fetch(self.len)),
+            Memory::Gpu(lent) => Some(lent.fetch(self.len)),
         }
     }
 
-    /// A copy of the values in host memory. Waits for a card; after a fault of one they are zeros.
+    /// A copy of the values in host memory. Waits for a GPU; after a fault of one they are zeros.
     #[must_use]
     pub fn copy_to_host(&self) -> Vec<T> {
         match &self.memory {
             Memory::Host(_) => self.as_slice().to_vec(),
-            Memory::Card(lent) => lent.read(self.len),
+            Memory::Gpu(lent) => lent.read(self.len),
         }
     }
 }
 
 #[cold]
-fn on_a_card() -> ! {
-    panic!("values on a card were taken for values of the processor")
+fn on_a_gpu() -> ! {
+    panic!("values on a GPU were taken for values of the CPU")
 }
 
 #[cold]
 fn in_host_memory() -> ! {
-    panic!("values of the processor were taken for values on a card")
+    panic!("values of the CPU were taken for values on a GPU")
 }
 
 impl<T: Pod + std::fmt::Debug> std::fmt::Debug for DeviceBuffer<T> {

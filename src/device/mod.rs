@@ -1,7 +1,7 @@
 //! Floor 1: where numbers live and how they are multiplied. [`Device`] names a place of computation,
 //! [`DeviceBuffer`] is aligned memory on it, [`matmul`] is the matrix product, [`disk`] is pages of a file,
-//! [`simd`] compiles a loop for the widest vectors the processor has, [`stream`] writes past the caches, [`rng`] is
-//! the counter-based randomness everyone shares, [`cuda`] is NVIDIA cards, and [`probe`] says which device this
+//! [`simd`] compiles a loop for the widest vectors the CPU has, [`stream`] writes past the caches, [`rng`] is
+//! the counter-based randomness everyone shares, [`cuda`] is NVIDIA GPUs, and [`probe`] says which device this
 //! machine offers and why.
 //!
 //! All `unsafe` code of the package is here. Knows nothing of tensors, graphs or models.
@@ -15,8 +15,8 @@ mod prefetch;
 mod probe;
 pub mod rng;
 pub mod simd;
+mod spec;
 pub mod stream;
-mod wish;
 
 use std::sync::Arc;
 
@@ -26,31 +26,31 @@ pub use buffer::{DeviceBuffer, size_class};
 pub use pages::keep_pages_small;
 pub use prefetch::{prefetch, prefetch_near};
 pub use probe::{CudaDevice, CudaFound, Probe, probe};
-pub use wish::Wish;
+pub use spec::DeviceSpec;
 
 /// A place where buffers live and operations run.
 #[derive(Clone, Debug, Default)]
 pub enum Device {
-    /// The processor and its main memory.
+    /// The CPU and its main memory.
     #[default]
     Cpu,
-    /// An NVIDIA card.
+    /// An NVIDIA GPU.
     Cuda(Arc<CudaWork>),
 }
 
 impl Device {
-    /// What `wish` names; without a name of a card, the processor. Takes some seconds with a card.
+    /// What `wish` names; without a name of a GPU, the CPU. Takes some seconds with a GPU.
     ///
     /// # Errors
-    /// Why the card cannot be used.
-    pub fn open(wish: Wish, options: &CudaOptions) -> Result<Self, CudaError> {
+    /// Why the GPU cannot be used.
+    pub fn open(wish: DeviceSpec, options: &CudaOptions) -> Result<Self, CudaError> {
         match wish {
-            Wish::Auto | Wish::Cpu => Ok(Self::Cpu),
-            Wish::Cuda(number) => Ok(Self::Cuda(CudaWork::new(Cuda::open(number, options)?))),
+            DeviceSpec::Auto | DeviceSpec::Cpu => Ok(Self::Cpu),
+            DeviceSpec::Cuda(number) => Ok(Self::Cuda(CudaWork::new(Cuda::open(number, options)?))),
         }
     }
 
-    /// Does what asks for a whole step; see [`CudaWork::record`]. The processor does it at once.
+    /// Does what asks for a whole step; see [`CudaWork::record`]. The CPU does it at once.
     pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
         match self {
             Self::Cpu => step(),
@@ -58,7 +58,7 @@ impl Device {
         }
     }
 
-    /// What went wrong on a card since this was asked last. The processor does not fail.
+    /// What went wrong on a GPU since this was asked last. The CPU does not fail.
     ///
     /// # Errors
     /// The first fault; what was computed since means nothing.
@@ -84,7 +84,7 @@ impl std::fmt::Display for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Device::Cpu => f.write_str("cpu"),
-            Device::Cuda(work) => write!(f, "cuda:{}", work.cuda().card().ordinal),
+            Device::Cuda(work) => write!(f, "cuda:{}", work.cuda().gpu().ordinal),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A word to the processor: this will be read soon.
+//! A word to the CPU: this will be read soon.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,7 @@ pub fn prefetch<T: ?Sized>(thing: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
+        // SAFETY: every x86-64 CPU has the instruction, and it faults on no address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(thing).cast::<i8>()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -22,7 +22,7 @@ pub fn prefetch_near<T: ?Sized>(thing: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
+        // SAFETY: every x86-64 CPU has the instruction, and it faults on no address.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(thing).cast::<i8>()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -30,13 +30,13 @@ pub struct CudaFound {
     pub nvrtc: Option<(i32, i32)>,
     /// The newest CUDA version the driver supports, `1000 * major + 10 * minor`.
     pub driver_version: Option<i32>,
-    /// The cards, in the driver's order.
+    /// The GPUs, in the driver's order.
     pub devices: Vec<CudaDevice>,
     /// Why the driver could not be used although its library is there.
     pub problem: Option<String>,
 }
 
-/// One card.
+/// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaDevice {
     /// Its marketing name.
@@ -95,7 +95,7 @@ fn ask_driver() -> Result<(i32, Vec<CudaDevice>), String> {
     Ok((version, devices.collect::<Result<_, _>>().map_err(said)?))
 }
 
-/// The place of a card on the bus.
+/// The place of a GPU on the bus.
 fn bus_of(device: sys::CUdevice) -> Result<String, result::DriverError> {
     let mut text = [0_u8; 32];
     // SAFETY: the pointer is to as many bytes as are told; `device` came from the driver.
@@ -105,7 +105,7 @@ fn bus_of(device: sys::CUdevice) -> Result<String, result::DriverError> {
 }
 
 impl CudaFound {
-    /// Driver, cards and libraries in one line.
+    /// Driver, GPUs and libraries in one line.
     #[must_use]
     pub fn describe(&self) -> String {
         let version = self.driver_version.map_or("none".into(), shown);
@@ -113,7 +113,7 @@ impl CudaFound {
         for (number, device) in self.devices.iter().enumerate() {
             let CudaDevice { name, memory_bytes, architecture, bus } = device;
             let gib = *memory_bytes as f64 / f64::from(1 << 30);
-            parts.push(format!("card {number} {name} ({architecture}, {gib:.1} GiB, at {bus})"));
+            parts.push(format!("GPU {number} {name} ({architecture}, {gib:.1} GiB, at {bus})"));
         }
         parts.push(self.nvrtc.map_or("no NVRTC".into(), |(major, minor)| format!("NVRTC {major}.{minor}")));
         parts.join(", ")
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_reason_says_what_was_found() {
-        let card = CudaDevice {
+        let gpu = CudaDevice {
             name: "NVIDIA H200".into(),
             memory_bytes: 141 << 30,
             architecture: "sm_90".into(),
@@ -171,7 +171,7 @@ mod tests {
         let found = CudaFound {
             driver: true,
             driver_version: Some(13_000),
-            devices: vec![card.clone(), card],
+            devices: vec![gpu.clone(), gpu],
             ..CudaFound::default()
         };
         let reason = describe(&found);
@@ -179,7 +179,7 @@ mod tests {
         let all = found.describe();
         assert!(
             all.starts_with(
-                "driver for CUDA 13.0, card 0 NVIDIA H200 (sm_90, 141.0 GiB, at 0000:65:00.0), card 1 "
+                "driver for CUDA 13.0, GPU 0 NVIDIA H200 (sm_90, 141.0 GiB, at 0000:65:00.0), GPU 1 "
             ) && all.ends_with("no NVRTC"),
             "{all}"
         );

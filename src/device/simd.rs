@@ -1,5 +1,5 @@
 //! Compiles a loop several times, for AVX-512, for AVX2 with fused multiply-add, and for the baseline of
-//! the target, and runs the widest version this processor has: [`dispatch`].
+//! the target, and runs the widest version this CPU has: [`dispatch`].
 //!
 //! A [`Kernel`] is a struct of its arguments whose `run` is `#[inline(always)]`, as is all it calls in its
 //! inner loops, so that the whole body is compiled inside the function that enables the features. `run` is
@@ -23,7 +23,7 @@ pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// Runs the kernel with the widest vectors this processor has.
+/// Runs the kernel with the widest vectors this CPU has.
 #[inline]
 pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
@@ -34,11 +34,11 @@ pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
             && std::is_x86_feature_detected!("avx512bw")
             && std::is_x86_feature_detected!("fma")
         {
-            // SAFETY: the processor has every feature that the function enables.
+            // SAFETY: the CPU has every feature that the function enables.
             return unsafe { avx512(kernel) };
         }
         if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-            // SAFETY: the processor has every feature that the function enables.
+            // SAFETY: the CPU has every feature that the function enables.
             return unsafe { avx2(kernel) };
         }
     }

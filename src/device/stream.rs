@@ -28,7 +28,7 @@ pub fn copy(out: &mut [f32], x: &[f32]) {
             stream_line(line, from);
         }
         out_tail.copy_from_slice(x_tail);
-        // SAFETY: every x86-64 processor has the instruction. It orders the streaming stores before all that
+        // SAFETY: every x86-64 CPU has the instruction. It orders the streaming stores before all that
         // follows, such as telling another thread that the values are there.
         unsafe { std::arch::x86_64::_mm_sfence() };
     }
@@ -42,7 +42,7 @@ fn stream_line(line: &mut [f32; LINE], from: &[f32; LINE]) {
     use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
     for at in (0..LINE).step_by(4) {
         // SAFETY: `at + 4 <= LINE`, so both accesses stay inside the arrays; `line` begins at a multiple of 64
-        // bytes, as the caller made sure, so the store is aligned; every x86-64 processor has the instructions.
+        // bytes, as the caller made sure, so the store is aligned; every x86-64 CPU has the instructions.
         unsafe { _mm_stream_ps(line.as_mut_ptr().add(at), _mm_loadu_ps(from.as_ptr().add(at))) };
     }
 }

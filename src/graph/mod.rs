@@ -10,7 +10,7 @@
 //! readers meet what is not in memory, `load` how the writer and samplers bring in much at once, `evict` how
 //! room is made. `compact` moves what lives together, `retain` lets go of what is old, `scrub` leaves no trace of what
 //! was deleted. `mirror` tells an accelerator's memory what it has to hold,
-//! and `card` is the graph there.
+//! and `gpu` is the graph there.
 //!
 //! An edge's id is its position in the log, so the ids of a view's edges end at the view's bound. Knows
 //! nothing of features, sampling policies, files or the network.
@@ -18,13 +18,13 @@
 mod account;
 mod block;
 mod candidates;
-mod card;
 mod chunk;
 mod compact;
 mod dictionary;
 mod evict;
 mod fault;
 mod fill;
+mod gpu;
 mod list;
 mod load;
 mod mirror;
@@ -39,8 +39,8 @@ mod view;
 pub use account::{GraphBytes, GraphStats};
 pub use block::Run;
 pub use candidates::{Candidates, Pick};
-pub use card::{CudaGraph, CudaGraphError, CudaGraphOptions};
 pub use dictionary::{NODES_MAX, NodeDictionary};
+pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
 pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
 pub use retain::{Kept, Retention, RetentionClock};
 pub use spill::{SpillError, SpillStats};

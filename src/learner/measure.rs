@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::step::{Taken, world};
 use super::{BatchQuality, LearnBatch, Learner};
 use crate::event::NodeId;
-use crate::feature::cache::CardRowCounts;
+use crate::feature::cache::GpuRowCounts;
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
 use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport, TrainError};
 
@@ -104,10 +104,10 @@ impl Learner {
         });
     }
 
-    /// Tells what was done with edge rows on a card, if any are kept there.
+    /// Tells what was done with edge rows on a GPU, if any are kept there.
     fn count_cached_rows(&self) {
         let Some(counts) = self.trainer.cached_rows() else { return };
-        let CardRowCounts { hits, misses, bypassed } = counts;
+        let GpuRowCounts { hits, misses, bypassed } = counts;
         for (result, rows) in [("hit", hits), ("miss", misses - bypassed), ("bypassed", bypassed)] {
             let counter = self.shared.metrics.device.row_cache_rows.with_label_values(&[result]);
             counter.inc_by(rows.saturating_sub(counter.get()));
@@ -149,7 +149,7 @@ impl Learner {
         for &origin in batch.origins_unix_ms.iter().filter(|&&origin| origin >= began) {
             #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
             let seconds = now - origin as f64 / 1000.0;
-            self.shared.metrics.model.event_to_visible.observe(seconds.max(0.0));
+            self.shared.metrics.model.end_to_end_freshness.observe(seconds.max(0.0));
             self.shared.status.freshness(seconds.max(0.0));
         }
     }

@@ -14,10 +14,10 @@
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
 
 mod asked;
-mod card;
 pub mod checkpoint;
 mod feed;
 pub mod gate;
+mod gpu;
 mod measure;
 mod options;
 mod priority;
@@ -170,9 +170,9 @@ impl Learner {
         learner.shared.progress.set_kept(kept);
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
         let nodes: Vec<NodeId> = (0..known).map(NodeId).collect();
-        learner.on_card(|learner| learner.publish_rows(kept.since, &nodes))?;
+        learner.on_gpu(|learner| learner.publish_rows(kept.since, &nodes))?;
         learner.publish_pairs();
-        learner.on_card(Self::publish_weights)?;
+        learner.on_gpu(Self::publish_weights)?;
         learner.shared.progress.set_learned(position);
         let (bytes, version) = (learner.bytes(), learner.version);
         let kept = learner.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
@@ -275,8 +275,8 @@ impl Learner {
             self.pool.remove(&batch.deleted);
             let taken = match self.step(batch.first, behind) {
                 // Scored against what came before it, so only the step is taken again.
-                Err(LearnerError::Train(error @ TrainError::Card(_))) => {
-                    self.leave_card(error)?;
+                Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
+                    self.leave_gpu(error)?;
                     self.prepare(batch, &negatives, mode)?;
                     self.step(batch.first, behind)?
                 }
@@ -286,14 +286,14 @@ impl Learner {
             let clock = Instant::now();
             if let Err(error) = self.promote(batch, &taken, baseline) {
                 // The verdict was about weights that are lost.
-                self.leave_card(error)?;
+                self.leave_gpu(error)?;
             }
             self.publish_batch()?;
             self.observe_phases(&taken, clock.elapsed().as_secs_f64());
             if taken.mode == StepMode::Train {
                 match self.replay(batch, behind) {
                     // The batch is learned; its replay is not worth another try.
-                    Err(LearnerError::Train(error @ TrainError::Card(_))) => self.leave_card(error)?,
+                    Err(LearnerError::Train(error @ TrainError::Gpu(_))) => self.leave_gpu(error)?,
                     done => done?,
                 }
             }
@@ -304,7 +304,7 @@ impl Learner {
         self.shared.progress.set_learned(batch.end);
         self.shared.progress.set_kept(batch.kept);
         self.observe_freshness(batch);
-        self.shared.metrics.train.events_behind.set(behind.cast_signed());
+        self.shared.metrics.train.learner_lag_events.set(behind.cast_signed());
         let bytes = self.bytes();
         self.shared.status.update(|report| {
             report.bytes = bytes;
@@ -340,7 +340,7 @@ impl Learner {
         self.bank.forget(&deleted);
         self.trainer.forget_pairs(&deleted);
         self.shared.engine.states.pairs.forget(&deleted);
-        self.look_after_card();
+        self.look_after_gpu();
         let position = self.learned;
         let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
         self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.checkpointed);

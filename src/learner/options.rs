@@ -65,7 +65,7 @@ pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, Option<BatchQuality
 /// Hears of every decision of the gate.
 pub type DecisionRecorder = Box<dyn FnMut(&Decision) + Send>;
 
-/// Hears why the card that trained cannot go on.
+/// Hears why the GPU that trained cannot go on.
 pub type DeviceLost = Box<dyn FnMut(&str) + Send>;
 
 /// Who hears of what is worth keeping or telling beside the log.
@@ -74,7 +74,7 @@ pub struct Recorders {
     pub checkpoint: CheckpointRecorder,
     /// Of decisions.
     pub decision: DecisionRecorder,
-    /// Of a card that failed.
+    /// Of a GPU that failed.
     pub device_lost: DeviceLost,
 }
 

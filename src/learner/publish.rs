@@ -42,8 +42,8 @@ impl Learner {
 
     /// Shows readers the memory of the nodes of the batch that was just learned, and when its pairs were seen.
     pub(super) fn publish_batch(&mut self) -> Result<(), TrainError> {
-        // The batch is learned, so only what is shown of it is computed again where a card fails.
-        self.on_card(|learner| learner.publish_memory())?;
+        // The batch is learned, so only what is shown of it is computed again where a GPU fails.
+        self.on_gpu(|learner| learner.publish_memory())?;
         let states = &self.shared.engine.states;
         let Some(walks) = &self.trainer.state().walks else { return Ok(()) };
         walks.origin().into_iter().for_each(|origin| states.set_origin(origin));

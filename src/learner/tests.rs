@@ -16,8 +16,8 @@ use crate::serving::{NodeEmbedding, NodeStates, Progress, QueryEngine, Stores, U
 use crate::train::replay::ReplayOptions;
 use crate::train::{Negatives, Positives, TrainerOptions};
 
-mod card;
 mod gate;
+mod gpu;
 mod replay;
 mod walk;
 

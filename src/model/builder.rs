@@ -20,7 +20,7 @@ pub enum ModelError {
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// The device does not compute it.
-    #[error("{device} does not compute {model}: {why}; let the processor do it (device.use = \"cpu\")")]
+    #[error("{device} does not compute {model}: {why}; let the CPU do it (device.use = \"cpu\")")]
     Device {
         /// Name of the model.
         model: &'static str,

@@ -18,7 +18,7 @@ use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
 use super::walk::{WalkNetwork, WalkOptions};
-use super::{EdgePlaces, EdgeTypes, GatheredRows, Interactions, MailRows, Neighborhood, TgnState, Touched};
+use super::{EdgePlaces, EdgeTypes, GatheredRows, Interactions, MailRows, ModelState, Neighborhood, Touched};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::nn::{ParamId, Parameters, Tape, Var};
@@ -185,7 +185,7 @@ pub struct EmbeddingInput<'a> {
     pub neighborhood: &'a Neighborhood,
     /// Feature rows of its slots and nodes, of each kind that the model's options give a width.
     pub rows: &'a GatheredRows,
-    /// Where the edge rows are on the card that computes, if they are kept there.
+    /// Where the edge rows are on the GPU that computes, if they are kept there.
     pub places: Option<&'a EdgePlaces>,
     /// When a node's memory row was last changed by an event, `None` if it never was. Models without memory do not ask.
     pub last_event: &'a dyn Fn(NodeId) -> Option<EventTime>,
@@ -246,7 +246,7 @@ impl Model {
         Ok(Self { options, parameters: builder.finish()?, network })
     }
 
-    /// The same model on `device`. Waits for a card that it is on.
+    /// The same model on `device`. Waits for a GPU that it is on.
     #[must_use]
     pub fn to(&self, device: &Device) -> Self {
         let (parameters, network) = (self.parameters.to(device), self.network.clone());
@@ -286,7 +286,7 @@ impl Model {
     pub fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
-        state: &TgnState,
+        state: &ModelState,
         nodes: &[NodeId],
         mails: MailRows<'_>,
     ) -> Var {
@@ -315,7 +315,7 @@ impl Model {
     pub fn remember<'r>(
         &self,
         tape: &mut Tape<'_>,
-        state: &mut TgnState,
+        state: &mut ModelState,
         batch: &Interactions<'_>,
         touched: &Touched,
         fresh: impl Fn(usize) -> &'r [f32],
@@ -373,7 +373,7 @@ impl Model {
     pub fn walk_logits(
         &self,
         tape: &mut Tape<'_>,
-        state: &TgnState,
+        state: &ModelState,
         (src, dst): (&[NodeId], &[NodeId]),
         times: &[EventTime],
     ) -> Option<Var> {

@@ -1,7 +1,7 @@
-//! [`EdgePlaces`]: where the edge rows of a pass are on a card, if they are there. Then slots and messages name rows of
-//! a table that stays on the card from pass to pass, and nothing but those numbers is copied there.
+//! [`EdgePlaces`]: where the edge rows of a pass are on a GPU, if they are there. Then slots and messages name rows of
+//! a table that stays on the GPU from pass to pass, and nothing but those numbers is copied there.
 //!
-//! The rows are those that were gathered, value by value; the gathered ones stay beside them for what the processor
+//! The rows are those that were gathered, value by value; the gathered ones stay beside them for what the CPU
 //! reads. Knows not who keeps the table.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{EMPTY_SLOT, EmbeddingInput, Hop};
 use crate::nn::Tensor;
 
-/// A table on a card, and the row there of each distinct edge of a pass.
+/// A table on a GPU, and the row there of each distinct edge of a pass.
 #[derive(Clone, Debug)]
 pub struct EdgePlaces {
     table: Arc<Tensor>,

@@ -83,15 +83,15 @@ impl<'a> MailRows<'a> {
         (number < rows.rows()).then(|| (kind, rows.row(number)))
     }
 
-    /// The same rows, which are on a card too.
+    /// The same rows, which are on a GPU too.
     #[must_use]
     pub fn at(self, places: Option<&'a EdgePlaces>) -> Self {
         Self { places, ..self }
     }
 
     /// The features of the edges of the messages that wait for the nodes at these places, as a value of `tape`, where
-    /// they are on its card.
-    pub(super) fn on_card(&self, tape: &mut Tape<'_>, nodes: &[u32]) -> Option<Var> {
+    /// they are on its GPU.
+    pub(super) fn on_gpu(&self, tape: &mut Tape<'_>, nodes: &[u32]) -> Option<Var> {
         let places = self.places.filter(|_| self.rows.is_some())?;
         let number = |&node: &u32| self.numbers.get(node as usize).copied().unwrap_or(EMPTY_SLOT);
         let rows = nodes.iter().map(|node| places.of(number(node))).collect::<Vec<u32>>();
@@ -127,7 +127,7 @@ impl GatheredRows {
 
     /// Numbers the edges of the messages that wait for `nodes`; `pending` says which event left it. Messages of events
     /// before `since` have no features.
-    pub fn number_mails(
+    pub fn index_messages(
         &mut self,
         nodes: &[NodeId],
         since: EventTime,
@@ -343,7 +343,7 @@ mod tests {
         for _ in 0..2 {
             rows.clear();
             rows.number_slots([&sample].into_iter());
-            rows.number_mails(&[1, 2, 3].map(NodeId), EventTime::MIN, |NodeId(id)| {
+            rows.index_messages(&[1, 2, 3].map(NodeId), EventTime::MIN, |NodeId(id)| {
                 (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
             });
             assert_eq!((rows.edges(), rows.slots()), (&[5, 7][..], &[0, 1, 0, EMPTY_SLOT][..]));
@@ -371,7 +371,7 @@ mod tests {
         }
         let (nodes, since) = ([1, 2, 3, 4].map(NodeId), EventTime(50));
         let mut rows = GatheredRows::default();
-        rows.number_mails(&nodes, since, |node| mailbox.pending_event(node));
+        rows.index_messages(&nodes, since, |node| mailbox.pending_event(node));
         rows.number_next_mails(since, [(EdgeId(9), EventTime(50)), (EdgeId(8), EventTime(49))].into_iter());
         assert_eq!(rows.edges(), [u64::MAX, 2, 9], "what has no features is not asked for");
         rows.fetch_edges(1, |edges, out| {
@@ -405,7 +405,7 @@ mod tests {
             };
             let mut rows = GatheredRows::default();
             rows.number_slots([&sample].into_iter());
-            rows.number_mails(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(2), EventTime(0))));
+            rows.index_messages(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(2), EventTime(0))));
             let stored = |edges: &[u64], out: &mut [f32]| {
                 for (row, &edge) in out.chunks_exact_mut(1 + features).zip(edges) {
                     row.fill(0.5);
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn a_failed_fetch_leaves_no_rows() {
         let mut rows = GatheredRows::default();
-        rows.number_mails(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(3), EventTime(0))));
+        rows.index_messages(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(3), EventTime(0))));
         rows.fetch_edges(2, fetch).unwrap();
         assert_eq!(rows.fetch_edges(2, |_, _| Err("disk")), Err("disk"));
         assert!(rows.edge_rows().is_none());

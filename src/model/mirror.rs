@@ -1,9 +1,9 @@
-//! [`NodeMirror`]: the rows of memory and of waiting messages once more, on the card that trains.
+//! [`NodeMirror`]: the rows of memory and of waiting messages once more, on the GPU that trains.
 //!
-//! The processor's tables are the truth: they are saved, copied and read for answers. A step of a card needs the same
-//! rows, and has just made those that changed; so the mirror takes over from the card what a step wrote, and only
+//! The CPU's tables are the truth: they are saved, copied and read for answers. A step of a GPU needs the same
+//! rows, and has just made those that changed; so the mirror takes over from the GPU what a step wrote, and only
 //! numbers of nodes go up. Whatever else changes a row, a deletion or a state that was loaded, makes it stale; stale
-//! rows are copied before the next step. A mirror that a part of the card's budget does not hold is not kept: then each
+//! rows are copied before the next step. A mirror that a part of the GPU's budget does not hold is not kept: then each
 //! step's rows are copied.
 //!
 //! A copy of a state has a mirror of its own, which is empty.
@@ -15,19 +15,19 @@ use crate::device::Device;
 use crate::event::NodeId;
 use crate::nn::Tensor;
 
-/// Of the card's budget, one part of so many is the mirror's.
+/// Of the GPU's budget, one part of so many is the mirror's.
 const BUDGET_PARTS: usize = 4;
 /// Rows that a mirror has room for at least.
 const ROWS_MIN: usize = 1024;
 
-/// The tables on a card, or nothing.
+/// The tables on a GPU, or nothing.
 #[derive(Default)]
 pub struct NodeMirror(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
     tables: Option<Tables>,
-    /// Nodes whose rows changed on the processor alone.
+    /// Nodes whose rows changed on the CPU alone.
     stale: Vec<NodeId>,
     /// So many rows found no room, or would not; fewer are tried.
     too_many: Option<usize>,
@@ -46,7 +46,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// The rows with room for `rows`, where the card has that.
+    /// The rows with room for `rows`, where the GPU has that.
     fn grown(memory: &Tensor, mails: &Tensor, rows: usize) -> Option<Self> {
         Some(Self { memory: memory.with_rows(rows)?, mails: mails.with_rows(rows)? })
     }
@@ -65,7 +65,7 @@ fn room_for(nodes: usize) -> usize {
     nodes.max(ROWS_MIN).next_power_of_two()
 }
 
-/// Whether a card's budget has room for so many rows.
+/// Whether a GPU's budget has room for so many rows.
 fn fits(device: &Device, rows: usize, width: usize) -> bool {
     match device {
         Device::Cpu => false,
@@ -84,7 +84,7 @@ impl NodeMirror {
         self.0.lock().tables.as_ref().map_or(0, Tables::rows)
     }
 
-    /// Notes that rows of `nodes` changed on the processor.
+    /// Notes that rows of `nodes` changed on the CPU.
     pub fn is_stale(&self, nodes: impl IntoIterator<Item = NodeId>) {
         let mut inner = self.0.lock();
         if inner.tables.is_some() {
@@ -92,7 +92,7 @@ impl NodeMirror {
         }
     }
 
-    /// Makes the mirror on `device` say what the processor's tables say. Of messages only the rows of the other end are
+    /// Makes the mirror on `device` say what the CPU's tables say. Of messages only the rows of the other end are
     /// mirrored, so they must have no more. May wait.
     pub fn bring_up_to_date(&self, device: &Device, memory: &NodeMemory, mailbox: &Mailbox) {
         let width = memory.dimension();
@@ -177,7 +177,7 @@ fn ids(nodes: impl Iterator<Item = NodeId>) -> Vec<u32> {
     nodes.map(|node| node.0).collect()
 }
 
-/// The processor's tables.
+/// The CPU's tables.
 struct Read<'a> {
     memory: &'a NodeMemory,
     mailbox: &'a Mailbox,

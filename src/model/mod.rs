@@ -10,8 +10,8 @@
 //!
 //! Where types of edges are known ([`EdgeTypes`]), a learned row of each stands beside an edge's features.
 //!
-//! [`TgnState`] is what a model remembers of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
-//! [`TgnState::remember`] writes memory back and stores the batch's messages, which the *next* batch applies: no event
+//! [`ModelState`] is what a model remembers of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
+//! [`ModelState::remember`] writes memory back and stores the batch's messages, which the *next* batch applies: no event
 //! ever sees itself. Of a model without memory it keeps the time of each node's last event.
 //!
 //! [`walk`] scores pairs, not embeddings: no sample, no messages, a few vectors per node and the times of pairs.
@@ -38,7 +38,7 @@ mod memory;
 mod mirror;
 mod needs;
 mod neighborhood;
-mod on_card;
+mod on_gpu;
 mod remember;
 mod rows;
 mod signature;
@@ -65,7 +65,7 @@ pub use memory::NodeMemory;
 pub use needs::{Needs, OptionsError};
 pub use neighborhood::{DistinctNodes, EMPTY_SLOT, Neighborhood};
 pub use remember::{Interactions, Touched};
-pub use state::{StateError, TgnState};
+pub use state::{ModelState, StateError};
 pub use tgat::TgatOptions;
 pub use tgn::TgnOptions;
 pub use weights::Weights;

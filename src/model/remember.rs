@@ -5,7 +5,7 @@
 //! whichever role the node played. All rows are written before any message is built, so both ends of an
 //! event store the other's row as it is after the batch's update, whatever the order of events.
 
-use super::{DistinctNodes, Mailbox, TgnState};
+use super::{DistinctNodes, Mailbox, ModelState};
 use crate::event::{EdgeId, EventTime, NodeId};
 
 /// Events of a batch: equally long columns.
@@ -95,7 +95,7 @@ impl Touched {
     }
 }
 
-impl TgnState {
+impl ModelState {
     /// Writes the fresh memory row of every touched node, then stores the batch's messages. `fresh(i)`
     /// is the row of `touched.nodes()[i]` after its pending message (`memory_dim` values).
     ///
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn the_last_event_by_time_then_edge_leaves_the_message() {
         let options = TgnOptions { memory_dim: 1, edge_feature_dim: 1, ..TgnOptions::default() };
-        let mut state = TgnState::new(&options.needs());
+        let mut state = ModelState::new(&options.needs());
         let nodes = |ids: [u32; 4]| ids.map(NodeId);
         let (src, dst) = (nodes([1, 2, 1, 5]), nodes([2, 3, 4, 5]));
         let times = [20, 30, 20, 10].map(EventTime);

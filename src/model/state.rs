@@ -23,7 +23,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS4");
 
 /// Memory and pending messages.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TgnState {
+pub struct ModelState {
     /// Memory rows and update times.
     pub memory: NodeMemory,
     /// Messages that wait to be applied.
@@ -32,7 +32,7 @@ pub struct TgnState {
     pub origin: Option<EventTime>,
     /// Walks, in a model that scores pairs by them.
     pub walks: Option<WalkState>,
-    /// Rows of memory and messages on the card that trains, if one does.
+    /// Rows of memory and messages on the GPU that trains, if one does.
     pub(crate) mirror: NodeMirror,
 }
 
@@ -68,7 +68,7 @@ pub enum StateError {
     },
 }
 
-impl TgnState {
+impl ModelState {
     /// The empty state of a model with these needs.
     #[must_use]
     pub fn new(needs: &Needs) -> Self {
@@ -116,7 +116,7 @@ impl TgnState {
         self.memory.len().max(self.mailbox.len())
     }
 
-    /// Nodes whose rows the card that trains has room for; 0 without one.
+    /// Nodes whose rows the GPU that trains has room for; 0 without one.
     #[must_use]
     pub fn mirrored(&self) -> usize {
         self.mirror.rows()
@@ -220,13 +220,13 @@ mod tests {
     #[test]
     fn a_state_without_memory_keeps_times_alone_and_survives_bytes() {
         let needs = GraphMixerOptions::default().needs();
-        let mut state = TgnState::new(&needs);
+        let mut state = ModelState::new(&needs);
         for (node, time) in [(2, 120), (700, 130), (2, 110)] {
             state.memory.write(NodeId(node), &[], EventTime(time));
         }
         let mut bytes = Vec::new();
         state.write(&mut bytes).unwrap();
-        let again = TgnState::read(&mut &bytes[..], &needs).unwrap();
+        let again = ModelState::read(&mut &bytes[..], &needs).unwrap();
         assert_eq!(again, state);
         assert_eq!((again.nodes(), again.last_event(NodeId(2))), (701, Some(EventTime(120))));
         assert!(bytes.len() < 701 * 8 + 200, "{}", bytes.len());
@@ -234,8 +234,8 @@ mod tests {
         assert_eq!(state.last_event(NodeId(2)), None);
     }
 
-    fn sample_state() -> TgnState {
-        let mut state = TgnState::new(&needs());
+    fn sample_state() -> ModelState {
+        let mut state = ModelState::new(&needs());
         state.origin = Some(EventTime(100));
         state.memory.write(NodeId(2), &[1.0, -2.0, 3.5], EventTime(120));
         state.mailbox.post(NodeId(5), NodeId(2), EdgeId(9), EventTime(130)).fill(0.25);
@@ -247,23 +247,23 @@ mod tests {
         let state = sample_state();
         let mut bytes = Vec::new();
         state.write(&mut bytes).unwrap();
-        assert_eq!(TgnState::read(&mut &bytes[..], &needs()).unwrap(), state);
+        assert_eq!(ModelState::read(&mut &bytes[..], &needs()).unwrap(), state);
         let other = Needs { memory_dim: 4, ..needs() };
         assert!(matches!(
-            TgnState::read(&mut &bytes[..], &other),
+            ModelState::read(&mut &bytes[..], &other),
             Err(StateError::Shape { table: "memory", found: 3, expected: 4 })
         ));
         let means = Needs { mail_dim: 4, ..needs() };
         assert!(matches!(
-            TgnState::read(&mut &bytes[..], &means),
+            ModelState::read(&mut &bytes[..], &means),
             Err(StateError::Shape { table: "mailbox", found: 3, expected: 4 })
         ));
         for end in 0..bytes.len() {
-            assert!(TgnState::read(&mut &bytes[..end], &needs()).is_err(), "cut at {end}");
+            assert!(ModelState::read(&mut &bytes[..end], &needs()).is_err(), "cut at {end}");
         }
         // The last byte of the magic is the version.
         bytes[7] -= 1;
-        assert!(matches!(TgnState::read(&mut &bytes[..], &needs()), Err(StateError::Magic { .. })));
+        assert!(matches!(ModelState::read(&mut &bytes[..], &needs()), Err(StateError::Magic { .. })));
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(state.since_update(NodeId(2), EventTime(125)), 5.0);
         assert_eq!(state.since_update(NodeId(77), EventTime(125)), 25.0);
         state.reset();
-        assert_eq!(state, TgnState::new(&needs()));
+        assert_eq!(state, ModelState::new(&needs()));
         assert_eq!(state.since_update(NodeId(77), EventTime(125)), 0.0);
     }
 }

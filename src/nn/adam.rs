@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::device::cuda::twins::AdamStep;
-use crate::device::cuda::{Coming, Lent};
+use crate::device::cuda::{PendingCopy, PooledBuffer};
 
 use super::cpu::adam as cpu;
 use super::cuda::adam as cuda;
@@ -39,14 +39,14 @@ impl AdamOptions {
     }
 }
 
-/// What a card will say of a step that it was asked for.
+/// What a GPU will say of a step that it was asked for.
 pub struct Bound {
-    told: Lent<f32>,
-    coming: Option<Coming<f32>>,
+    told: PooledBuffer<f32>,
+    coming: Option<PendingCopy<f32>>,
 }
 
 impl Bound {
-    /// Asks the card, and does not wait.
+    /// Asks the GPU, and does not wait.
     #[must_use]
     pub fn fetch(self) -> Self {
         Self { coming: Some(self.told.fetch(2)), ..self }
@@ -77,10 +77,10 @@ impl Adam {
         self.steps
     }
 
-    /// Moves every parameter against its gradient, on the processor.
+    /// Moves every parameter against its gradient, on the CPU.
     ///
     /// # Panics
-    /// If the parameters are not those that the optimiser was made for, or are on a card.
+    /// If the parameters are not those that the optimiser was made for, or are on a GPU.
     pub fn step(&mut self, parameters: &mut Parameters, gradients: &Gradients) {
         assert_eq!(parameters.len(), self.first.len(), "Adam was made for other parameters");
         self.steps += 1;
@@ -94,12 +94,12 @@ impl Adam {
         }
     }
 
-    /// Asks a card to move every parameter against its gradient, the norm of all gradients counting as `most` at most;
+    /// Asks a GPU to move every parameter against its gradient, the norm of all gradients counting as `most` at most;
     /// nothing moves where that or `loss`, a `1 x 1` value, is not finite. [`took`](Self::took) is to be called with
     /// what comes of it before the next step.
     ///
     /// # Panics
-    /// If the parameters are not those that the optimiser was made for, or are not on a card.
+    /// If the parameters are not those that the optimiser was made for, or are not on a GPU.
     pub fn step_bounded(
         &mut self,
         parameters: &mut Parameters,
@@ -107,7 +107,7 @@ impl Adam {
         (most, loss): (f32, &Tensor),
     ) -> Bound {
         assert_eq!(parameters.len(), self.first.len(), "Adam was made for other parameters");
-        let Device::Cuda(work) = loss.device().clone() else { panic!("a bounded step of the processor") };
+        let Device::Cuda(work) = loss.device().clone() else { panic!("a bounded step of the CPU") };
         let o = self.options;
         let [size, root, shrink] = o.of_step(self.steps + 1);
         let step = AdamStep { beta1: o.beta1, beta2: o.beta2, size, root, eps: o.eps, shrink };
@@ -117,7 +117,7 @@ impl Adam {
         Bound { told, coming: None }
     }
 
-    /// Counts the step that `bound` came of, if it was taken. Waits for the card.
+    /// Counts the step that `bound` came of, if it was taken. Waits for the GPU.
     ///
     /// # Errors
     /// The norm of the gradients, if nothing moved because that or the loss was not finite.

@@ -3,9 +3,9 @@
 //!
 //! Every operation is coarse (a linear layer, a GRU cell, a whole attention layer), has its forward beside its
 //! backward, and dispatches on the device in one place: `ops` records, saves and dispatches, `cpu` computes on
-//! slices, `cuda` asks a card for kernels. Shapes are two-dimensional, row-major f32. A shape that does not fit is a
+//! slices, `cuda` asks a GPU for kernels. Shapes are two-dimensional, row-major f32. A shape that does not fit is a
 //! bug of the caller and panics with both shapes; outside data reaches this floor only through
-//! [`Parameters::from_bytes`], which returns errors. What fails on a card is kept by its device until it is asked for
+//! [`Parameters::from_bytes`], which returns errors. What fails on a GPU is kept by its device until it is asked for
 //! ([`Device::check`](crate::device::Device::check)).
 //!
 //! Results are bit-identical at any number of threads: work is cut at fixed places and sums are added in a

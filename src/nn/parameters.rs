@@ -66,7 +66,7 @@ impl Parameters {
         self.names.iter().map(String::as_str).zip(&self.tensors)
     }
 
-    /// The same on `device`. Waits for a card that they are on.
+    /// The same on `device`. Waits for a GPU that they are on.
     #[must_use]
     pub fn to(&self, device: &Device) -> Self {
         let names = self.names.clone();
@@ -78,7 +78,7 @@ impl Parameters {
         Self { names, tensors: self.tensors.iter().map(|tensor| tensor.to(device)).collect() }
     }
 
-    /// Where they are; the processor if there are none.
+    /// Where they are; the CPU if there are none.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.tensors.first().map_or(&Device::Cpu, Tensor::device)

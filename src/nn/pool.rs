@@ -37,7 +37,7 @@ impl TapePool {
     #[must_use]
     pub fn take(&mut self, device: &Device, rows: usize, cols: usize) -> Tensor {
         if *device != Device::Cpu {
-            // A card's work keeps its memory itself.
+            // A GPU's work keeps its memory itself.
             return Tensor::room(device, rows, cols);
         }
         let len = rows * cols;

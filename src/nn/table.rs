@@ -39,7 +39,7 @@ impl Tensor {
         }
     }
 
-    /// A table of `rows` rows that begins with the rows of this one; those behind them are zeros. None where a card has
+    /// A table of `rows` rows that begins with the rows of this one; those behind them are zeros. None where a GPU has
     /// no room for it.
     #[must_use]
     pub fn with_rows(&self, rows: usize) -> Option<Tensor> {

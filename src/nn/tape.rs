@@ -48,14 +48,14 @@ pub(super) trait Backward: Send {
 
 enum PoolHandle<'p> {
     Own(TapePool),
-    Lent(&'p mut TapePool),
+    PooledBuffer(&'p mut TapePool),
 }
 
 impl PoolHandle<'_> {
     fn get(&mut self) -> &mut TapePool {
         match self {
             PoolHandle::Own(pool) => pool,
-            PoolHandle::Lent(pool) => pool,
+            PoolHandle::PooledBuffer(pool) => pool,
         }
     }
 }
@@ -79,7 +79,7 @@ impl<'p> Tape<'p> {
     /// An empty tape that takes its memory from `pool` and gives it back when it is dropped.
     #[must_use]
     pub fn pooled(device: &Device, parameters: &'p Parameters, mode: Mode, pool: &'p mut TapePool) -> Self {
-        Self::with_handle(device, parameters, mode, PoolHandle::Lent(pool))
+        Self::with_handle(device, parameters, mode, PoolHandle::PooledBuffer(pool))
     }
 
     fn with_handle(device: &Device, parameters: &'p Parameters, mode: Mode, pool: PoolHandle<'p>) -> Self {
@@ -98,7 +98,7 @@ impl<'p> Tape<'p> {
         self.parameters
     }
 
-    /// A value that no gradient flows into. Values of the processor are copied to where the operations run.
+    /// A value that no gradient flows into. Values of the CPU are copied to where the operations run.
     pub fn constant(&mut self, tensor: Tensor) -> Var {
         if *tensor.device() == self.device {
             return self.push(tensor, false, None);
@@ -115,7 +115,7 @@ impl<'p> Tape<'p> {
         Var(self.nodes.len() - 1)
     }
 
-    /// A value's numbers in memory of the processor, row by row. Waits for a card, where they are zeros after a fault.
+    /// A value's numbers in memory of the CPU, row by row. Waits for a GPU, where they are zeros after a fault.
     ///
     /// # Panics
     /// If `var` is of another tape.
@@ -146,7 +146,7 @@ impl<'p> Tape<'p> {
         value_of(&self.nodes, self.parameters, var)
     }
 
-    /// The one number of a `1 x 1` value. Waits for a card.
+    /// The one number of a `1 x 1` value. Waits for a GPU.
     ///
     /// # Panics
     /// If the value is not `1 x 1`.
@@ -157,7 +157,7 @@ impl<'p> Tape<'p> {
         self.read(var)[0]
     }
 
-    /// A tensor of the processor from the pool, to be filled by the caller (every value: it holds stale numbers) and
+    /// A tensor of the CPU from the pool, to be filled by the caller (every value: it holds stale numbers) and
     /// handed to [`constant`](Self::constant).
     #[must_use]
     pub fn take(&mut self, rows: usize, cols: usize) -> Tensor {

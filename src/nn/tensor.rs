@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::device::cuda::{Coming, CudaBuffer, CudaError};
+use crate::device::cuda::{CudaBuffer, CudaError, PendingCopy};
 use crate::device::matmul::{View, ViewMut};
 use crate::device::{Device, DeviceBuffer};
 
@@ -14,15 +14,15 @@ pub struct Tensor {
     buffer: DeviceBuffer<f32>,
 }
 
-/// A tensor that is on its way to the processor.
+/// A tensor that is on its way to the CPU.
 pub struct Fetched {
     /// The values, or where they come from.
     tensor: Tensor,
-    coming: Option<Coming<f32>>,
+    coming: Option<PendingCopy<f32>>,
 }
 
 impl Fetched {
-    /// The tensor in memory of the processor, zeros after a fault of a card, and the one on the card, if it is on one.
+    /// The tensor in memory of the CPU, zeros after a fault of a GPU, and the one on the GPU, if it is on one.
     /// Waits for it.
     #[must_use]
     pub fn wait(self) -> (Tensor, Option<Tensor>) {
@@ -35,7 +35,7 @@ impl Fetched {
 }
 
 impl Default for Tensor {
-    /// No values, on the processor.
+    /// No values, on the CPU.
     fn default() -> Self {
         Self::zeros(&Device::Cpu, 0, 0)
     }
@@ -48,7 +48,7 @@ impl Tensor {
         Self { rows, cols, buffer: DeviceBuffer::zeros(device, rows * cols) }
     }
 
-    /// All zeros, for what stays long: on a card, memory that goes back to the driver; none where that has no room.
+    /// All zeros, for what stays long: on a GPU, memory that goes back to the driver; none where that has no room.
     #[must_use]
     pub fn zeros_apart(device: &Device, rows: usize, cols: usize) -> Option<Self> {
         Some(Self { rows, cols, buffer: DeviceBuffer::zeros_apart(device, rows * cols)? })
@@ -151,41 +151,41 @@ impl Tensor {
         }
     }
 
-    /// The values on a card.
+    /// The values on a GPU.
     ///
     /// # Errors
-    /// There are none, because the card's work has a fault.
+    /// There are none, because the GPU's work has a fault.
     ///
     /// # Panics
-    /// If they are on the processor.
-    pub(super) fn on_card(&self) -> Result<&CudaBuffer<f32>, CudaError> {
-        self.buffer.on_card()
+    /// If they are on the CPU.
+    pub(super) fn on_gpu(&self) -> Result<&CudaBuffer<f32>, CudaError> {
+        self.buffer.on_gpu()
     }
 
-    /// The values on a card for writing.
+    /// The values on a GPU for writing.
     ///
     /// # Errors
-    /// There are none, because the card's work has a fault.
+    /// There are none, because the GPU's work has a fault.
     ///
     /// # Panics
-    /// If they are on the processor.
-    pub fn on_card_mut(&mut self) -> Result<&mut CudaBuffer<f32>, CudaError> {
-        self.buffer.on_card_mut()
+    /// If they are on the CPU.
+    pub fn on_gpu_mut(&mut self) -> Result<&mut CudaBuffer<f32>, CudaError> {
+        self.buffer.on_gpu_mut()
     }
 
-    /// The values on the processor, row by row.
+    /// The values on the CPU, row by row.
     ///
     /// # Panics
-    /// If they are on a card.
+    /// If they are on a GPU.
     #[must_use]
     pub fn data(&self) -> &[f32] {
         self.buffer.as_slice()
     }
 
-    /// The values on the processor for writing, row by row.
+    /// The values on the CPU for writing, row by row.
     ///
     /// # Panics
-    /// If they are on a card.
+    /// If they are on a GPU.
     #[must_use]
     pub fn data_mut(&mut self) -> &mut [f32] {
         self.buffer.as_mut_slice()
@@ -210,7 +210,7 @@ impl Tensor {
         &mut self.data_mut()[row * cols..][..cols]
     }
 
-    /// The values in memory of the processor, row by row. Waits for a card, and copies; zeros after a fault of one.
+    /// The values in memory of the CPU, row by row. Waits for a GPU, and copies; zeros after a fault of one.
     #[must_use]
     pub fn read(&self) -> Cow<'_, [f32]> {
         match self.device() {

@@ -10,12 +10,12 @@
 //!
 //! Knows nothing of features, memories and models.
 
-mod card;
 mod draw;
+mod gpu;
 mod layers;
 mod part;
 
-pub use card::{CudaLayer, CudaLayers};
+pub use gpu::{CudaLayer, CudaLayers};
 pub use layers::{Layer, Layers};
 use part::Part;
 use rayon::prelude::*;

@@ -94,7 +94,7 @@ impl World<'_> {
             rows.number_slots(neighborhood.graphs());
         }
         if let Some(pending) = pending.filter(|_| needs.reads_mails()) {
-            rows.number_mails(nodes, self.view.since(), pending);
+            rows.index_messages(nodes, self.view.since(), pending);
         }
         self.fetch(needs, nodes, rows)
     }

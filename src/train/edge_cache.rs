@@ -1,9 +1,9 @@
-//! [`EdgeCache`]: the edge rows that a trainer on a card keeps there from batch to batch. Most of what a batch reads
-//! was read by one before it; with this only the rest is copied to the card, and operations read all of it in place.
+//! [`EdgeCache`]: the edge rows that a trainer on a GPU keeps there from batch to batch. Most of what a batch reads
+//! was read by one before it; with this only the rest is copied to the GPU, and operations read all of it in place.
 //!
-//! The processor gathers every row all the same: what the card holds is a copy, by edge, of rows of one version of one
+//! The CPU gathers every row all the same: what the GPU holds is a copy, by edge, of rows of one version of one
 //! store. A batch of another version finds nothing; so does one after a failure. The memory is asked for when the first
-//! batch is placed, and is never more than half of what the card's budget leaves then.
+//! batch is placed, and is never more than half of what the GPU's budget leaves then.
 //!
 //! A batch that is read more than once, by rivals, without dropout and by its step, is placed once.
 
@@ -13,11 +13,11 @@ use super::prepare::PreparedBatch;
 use super::trainer::Trainer;
 use crate::device::Device;
 use crate::device::cuda::CudaWork;
-use crate::feature::cache::{CardRowCounts, CardRows};
+use crate::feature::cache::{GpuRowCounts, GpuRows};
 use crate::model::{EdgePlaces, GatheredRows};
 use crate::nn::Tensor;
 
-/// Edge rows on a card, if a budget is given and a card computes.
+/// Edge rows on a GPU, if a budget is given and a GPU computes.
 #[derive(Default)]
 pub(super) struct EdgeCache {
     budget: u64,
@@ -26,10 +26,10 @@ pub(super) struct EdgeCache {
     next: Vec<u64>,
 }
 
-/// A table on a card and what is in it.
+/// A table on a GPU and what is in it.
 struct Open {
     table: Arc<Tensor>,
-    rows: CardRows,
+    rows: GpuRows,
     /// Of which content of the store.
     version: u64,
     /// The batch that was placed last.
@@ -49,7 +49,7 @@ impl EdgeCache {
             self.open = None;
             self.open = Open::new(work, self.budget, gathered.cols());
             if self.open.is_none() {
-                // The card has no room for it, and is not asked again.
+                // The GPU has no room for it, and is not asked again.
                 self.budget = 0;
             }
         }
@@ -72,7 +72,7 @@ impl Open {
     fn new(work: &Arc<CudaWork>, budget: u64, width: usize) -> Option<Self> {
         let memory = work.cuda().memory();
         let free = memory.budget.saturating_sub(memory.used) as u64;
-        let rows = CardRows::new(budget.min(free / 2) / (width * size_of::<f32>()).max(1) as u64, width);
+        let rows = GpuRows::new(budget.min(free / 2) / (width * size_of::<f32>()).max(1) as u64, width);
         if rows.places() == 0 {
             return None;
         }
@@ -100,7 +100,7 @@ impl Open {
             self.edges.clear();
             self.places = None;
             // A tape that is still alive reads the rows of its own batch.
-            let table = Arc::get_mut(&mut self.table)?.on_card_mut().ok()?;
+            let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
             let places = self.rows.round(work, table, (rows.edges(), gathered.data()), next);
             self.edges.extend_from_slice(rows.edges());
             self.places = places.map(Arc::new);
@@ -110,15 +110,15 @@ impl Open {
 }
 
 impl Trainer {
-    /// Keeps edge rows in so many bytes of the card's memory while a card computes; 0: keeps none, as at first. What
+    /// Keeps edge rows in so many bytes of the GPU's memory while a GPU computes; 0: keeps none, as at first. What
     /// is computed is the same, bit for bit.
     pub fn cache_rows(&mut self, bytes: u64) {
         self.scratch.get_mut().edges = EdgeCache { budget: bytes, ..EdgeCache::default() };
     }
 
-    /// What was done with edge rows on the card; `None` if none are kept.
+    /// What was done with edge rows on the GPU; `None` if none are kept.
     #[must_use]
-    pub fn cached_rows(&self) -> Option<CardRowCounts> {
+    pub fn cached_rows(&self) -> Option<GpuRowCounts> {
         self.scratch.lock().edges.open.as_ref().map(|open| open.rows.counts())
     }
 

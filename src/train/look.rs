@@ -222,7 +222,7 @@ impl Trainer {
     /// not prepared.
     ///
     /// # Errors
-    /// A card's, if that computes; some of the nodes may have been handed over.
+    /// A GPU's, if that computes; some of the nodes may have been handed over.
     ///
     /// # Panics
     /// If the batch was not prepared to be published.

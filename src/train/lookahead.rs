@@ -11,7 +11,7 @@
 //! and the messages that will wait by then are those that the batches between leave, or else those that wait now.
 //!
 //! Preparing has one thread of its own because sampling may wait for a disk: a thread that waits takes no
-//! processor from the step's matrix products, a worker of their pool that waits would.
+//! CPU from the step's matrix products, a worker of their pool that waits would.
 
 use std::collections::VecDeque;
 use std::time::Instant;

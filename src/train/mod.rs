@@ -7,10 +7,10 @@
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
-mod card;
 mod edge_cache;
 pub mod edgebank;
 pub mod evaluate;
+mod gpu;
 pub mod historical;
 mod look;
 pub mod lookahead;

@@ -1,5 +1,5 @@
 //! [`Placed`]: published weights where a trainer computes. Publishing and judging read versions that are not trained
-//! any more; on a card each of them is copied there once.
+//! any more; on a GPU each of them is copied there once.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::{Model, Weights};
 /// Versions that are read at the same time: the published and the kept one.
 const VERSIONS: usize = 2;
 
-/// Copies of versions on a card, the one that was asked for last at the end.
+/// Copies of versions on a GPU, the one that was asked for last at the end.
 #[derive(Default)]
 pub(super) struct Placed(Mutex<Vec<(Weights, Arc<Model>)>>);
 

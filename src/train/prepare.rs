@@ -16,7 +16,7 @@ use std::time::Instant;
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
-use crate::model::{GatherError, GatheredRows, Interactions, Needs, Neighborhood, TgnState, Touched};
+use crate::model::{GatherError, GatheredRows, Interactions, ModelState, Needs, Neighborhood, Touched};
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
 #[derive(Debug)]
@@ -202,7 +202,7 @@ impl Preparer {
             StepMode::Remember => batch.touched.nodes(),
             StepMode::Train | StepMode::Score => batch.neighborhood.nodes().nodes(),
         };
-        batch.rows.number_mails(nodes, batch.since, pending);
+        batch.rows.index_messages(nodes, batch.since, pending);
         batch.gather_seconds += lap(&mut clock);
     }
 
@@ -259,7 +259,7 @@ impl Trainer {
 pub(super) fn gather_mails(
     needs: &Needs,
     (edge_features, since): (&FeatureStore, EventTime),
-    state: &TgnState,
+    state: &ModelState,
     nodes: &[NodeId],
     rows: &mut GatheredRows,
 ) -> Result<(), GatherError> {
@@ -267,7 +267,7 @@ pub(super) fn gather_mails(
     if !needs.reads_mails() {
         return Ok(());
     }
-    rows.number_mails(nodes, since, |node| state.mailbox.pending_event(node));
+    rows.index_messages(nodes, since, |node| state.mailbox.pending_event(node));
     rows.fetch_edge_rows(needs, |ids, out| edge_features.gather(ids, out))?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::trainer::{Trainer, TrainerOptions, new_adam};
 use crate::device::Device;
-use crate::model::{Model, ModelError, StateError, TgnState, tables};
+use crate::model::{Model, ModelError, ModelState, StateError, tables};
 use crate::nn::{Parameters, StorageError};
 
 /// First bytes of a saved trainer.
@@ -68,7 +68,7 @@ impl Trainer {
     /// Writes everything that a later [`Self::load`] needs to go on bit for bit.
     ///
     /// # Errors
-    /// What `out` reports, or the card's, if one computes.
+    /// What `out` reports, or the GPU's, if one computes.
     pub fn save(&self, out: &mut impl Write) -> std::io::Result<()> {
         tables::write_u64(out, MAGIC)?;
         tables::write_table(out, self.options.model.name().as_bytes())?;
@@ -120,7 +120,7 @@ impl Trainer {
         let mut adam = new_adam(&options, device, &model);
         let moments: Vec<u8> = tables::read_table(input)?;
         adam.load_bytes(&model.parameters, &moments)?;
-        let state = TgnState::read(input, &model.needs())?;
+        let state = ModelState::read(input, &model.needs())?;
         Ok(Self::from_parts(options, device, (model, known), adam, state, steps))
     }
 }

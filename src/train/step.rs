@@ -9,7 +9,7 @@ use super::trainer::{
 use crate::device::Device;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
-use crate::model::{EdgePlaces, EmbeddingInput, GatheredRows, Model, Neighborhood, TgnState};
+use crate::model::{EdgePlaces, EmbeddingInput, GatheredRows, Model, ModelState, Neighborhood};
 use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor, Var};
 
 /// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
@@ -36,7 +36,7 @@ pub(super) struct Scored {
 pub(super) fn forward(
     model: &Model,
     tape: &mut Tape<'_>,
-    state: &TgnState,
+    state: &ModelState,
     (neighborhood, rows, places): (&Neighborhood, &GatheredRows, Option<&EdgePlaces>),
     dropout: [u64; 2],
 ) -> Forward {
@@ -53,7 +53,7 @@ pub(super) fn forward(
 pub(super) fn score_pairs(
     model: &Model,
     tape: &mut Tape<'_>,
-    state: &TgnState,
+    state: &ModelState,
     (batch, places): (&PreparedBatch, Option<&EdgePlaces>),
     dropout: [u64; 2],
 ) -> Scored {
@@ -130,9 +130,9 @@ impl Trainer {
         report.refused_rows = self.model.remember(&mut tape, &mut self.state, &events, touched, row, rows);
         drop(tape);
         if let Some((written, others)) = written {
-            self.state.mirror.follow(touched, &written, self.fresh_on_card.as_ref(), &others);
+            self.state.mirror.follow(touched, &written, self.fresh_on_gpu.as_ref(), &others);
         }
-        self.fresh_on_card = None;
+        self.fresh_on_gpu = None;
         report.phases.memory += lap(&mut clock);
         match learned {
             Ok(()) => Ok(report),
@@ -152,7 +152,7 @@ impl Trainer {
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
     /// fresh memory in the scratch buffer. `dropout` is the key of its masks. What was not finite is the inner error.
     ///
-    /// On a card everything is asked for first and waited for once.
+    /// On a GPU everything is asked for first and waited for once.
     pub(super) fn score(
         &mut self,
         batch: &PreparedBatch,
@@ -162,7 +162,7 @@ impl Trainer {
         let learn = batch.mode == StepMode::Train;
         let (device, phases) = (self.device.clone(), &mut report.phases);
         self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
-        // What is kept on the card for later batches is not part of the graph of this one.
+        // What is kept on the GPU for later batches is not part of the graph of this one.
         let places = self.scratch.get_mut().edges.place(&device, &batch.rows);
         let mut ask = || self.ask(batch, places.as_ref(), phases, dropout);
         // Steps that learn are all of one shape.
@@ -178,10 +178,10 @@ impl Trainer {
         let learned = self.learned(asked, report.loss);
         let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
         kept.clear();
-        let (rows, on_card) = fresh.map(Fetched::wait).unzip();
+        let (rows, on_gpu) = fresh.map(Fetched::wait).unzip();
         kept.extend_from_slice(rows.as_ref().map_or(&[], Tensor::data));
         [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
-        self.fresh_on_card = on_card.flatten();
+        self.fresh_on_gpu = on_gpu.flatten();
         device.check()?;
         report.phases.settle = lap(&mut clock);
         Ok(learned)
@@ -224,12 +224,12 @@ impl Trainer {
         Wanted { loss, logits, fresh, asked }
     }
 
-    /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. A card is asked to.
+    /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. A GPU is asked to.
     fn ask_to_learn(&mut self, loss: &Tensor) -> Asked {
         self.adam.options.learning_rate = self.learning_rate();
         if *self.device() != Device::Cpu {
             let (parameters, gradients) = (&mut self.model.parameters, &self.gradients);
-            return Asked::Card(self.adam.step_bounded(parameters, gradients, (GRADIENT_NORM_MAX, loss)));
+            return Asked::Gpu(self.adam.step_bounded(parameters, gradients, (GRADIENT_NORM_MAX, loss)));
         }
         if !loss.data().iter().all(|loss| loss.is_finite()) {
             return Asked::Nothing;
@@ -250,7 +250,7 @@ impl Trainer {
         let refused = match asked {
             Asked::Nothing => None,
             Asked::Refused(what) => Some(what),
-            Asked::Card(bound) => {
+            Asked::Gpu(bound) => {
                 self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})"))
             }
         };
@@ -273,20 +273,20 @@ impl Trainer {
         let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), mails);
         let rows = tape.take_value(rows).fetch();
         drop(tape);
-        let (rows, on_card) = rows.wait();
+        let (rows, on_gpu) = rows.wait();
         fresh.clear();
         fresh.extend_from_slice(rows.data());
         pool.give(rows);
-        self.fresh_on_card = on_card;
+        self.fresh_on_gpu = on_gpu;
         Ok(self.device.check()?)
     }
 }
 
 /// The places among the touched nodes whose memory a step writes, given the rows, and the other end of each one's last
-/// event; nothing on the processor, which needs neither.
+/// event; nothing on the CPU, which needs neither.
 fn written<'r>(
     device: &Device,
-    state: &TgnState,
+    state: &ModelState,
     batch: &PreparedBatch,
     fresh: impl Fn(usize) -> &'r [f32],
 ) -> Option<(Vec<u32>, Vec<NodeId>)> {
@@ -324,15 +324,15 @@ enum Asked {
     Nothing,
     /// Something that it cannot do, for this reason.
     Refused(String),
-    /// A step on a card, which will say how it went.
-    Card(Bound),
+    /// A step on a GPU, which will say how it went.
+    Gpu(Bound),
 }
 
 impl Asked {
-    /// Asks a card how it went.
+    /// Asks a GPU how it went.
     fn fetch(self) -> Self {
         match self {
-            Self::Card(bound) => Self::Card(bound.fetch()),
+            Self::Gpu(bound) => Self::Gpu(bound.fetch()),
             done => done,
         }
     }

@@ -25,8 +25,8 @@ use crate::device::Device;
 use crate::device::cuda::CudaError;
 use crate::event::{EventTime, NodeId};
 use crate::model::{
-    GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, Neighborhood, TgnOptions,
-    TgnState, Weights,
+    GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, ModelState, Neighborhood,
+    TgnOptions, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool, Tensor};
 pub use crate::serving::World;
@@ -78,7 +78,7 @@ pub struct PhaseSeconds {
     pub backward: f64,
     /// Changing the weights.
     pub optimizer: f64,
-    /// Reading the results. A card computes until then: there the three phases before are the time that asking takes.
+    /// Reading the results. A GPU computes until then: there the three phases before are the time that asking takes.
     pub settle: f64,
     /// Writing memory and messages.
     pub memory: f64,
@@ -162,9 +162,9 @@ pub enum TrainError {
     /// again.
     #[error("a batch could not be prepared, and may be tried again: {0}")]
     Storage(#[from] GatherError),
-    /// The card on which the model computes failed. Nothing was remembered; the weights on the card mean nothing.
-    #[error("the card that trains: {0}")]
-    Card(#[from] CudaError),
+    /// The GPU on which the model computes failed. Nothing was remembered; the weights on the GPU mean nothing.
+    #[error("the GPU that trains: {0}")]
+    Gpu(#[from] CudaError),
     /// The batch was prepared for other messages than those that wait now: another batch came between. Nothing
     /// was done; it may be prepared again.
     #[error("the batch was prepared for another state than that before step {step}; prepare it again")]
@@ -180,17 +180,17 @@ pub struct Trainer {
     pub(super) device: Device,
     pub(super) model: Model,
     pub(super) adam: Adam,
-    pub(super) state: TgnState,
+    pub(super) state: ModelState,
     /// Number of steps taken, in any mode; names a step's dropout masks.
     pub(super) steps: u64,
     pub(super) gradients: Gradients,
     /// For steps that prepare their batch themselves.
     pub(super) batch: PreparedBatch,
-    /// Fresh memory of the touched nodes where the card left it, between a step's scores and what it remembers.
-    pub(super) fresh_on_card: Option<Tensor>,
-    /// The last weights that the processor saw, if a card computes.
+    /// Fresh memory of the touched nodes where the GPU left it, between a step's scores and what it remembers.
+    pub(super) fresh_on_gpu: Option<Tensor>,
+    /// The last weights that the CPU saw, if a GPU computes.
     pub(super) known: Mutex<Option<Weights>>,
-    /// Published weights on the card, if one computes.
+    /// Published weights on the GPU, if one computes.
     pub(super) placed: Placed,
     /// Locked only so that scoring without a state change can take `&self`.
     pub(super) scratch: Mutex<Scratch>,
@@ -202,7 +202,7 @@ pub(super) struct Scratch {
     pub pool: TapePool,
     pub neighborhood: Neighborhood,
     pub rows: GatheredRows,
-    /// Rows of edges on the card.
+    /// Rows of edges on the GPU.
     pub edges: EdgeCache,
     /// Fresh memory rows of the touched nodes.
     pub fresh: Vec<f32>,
@@ -212,13 +212,13 @@ impl Trainer {
     /// A trainer with fresh weights and an empty state.
     ///
     /// # Errors
-    /// The options describe no model, or one that a card does not compute.
+    /// The options describe no model, or one that a GPU does not compute.
     pub fn new(options: TrainerOptions, device: &Device) -> Result<Self, ModelError> {
         options.model.check_device(device)?;
         let here = Model::new(options.model, options.seed, &Device::Cpu)?;
         let (model, known) = Self::placing(here, device, 0);
         let adam = new_adam(&options, device, &model);
-        let state = TgnState::new(&model.needs());
+        let state = ModelState::new(&model.needs());
         Ok(Self::from_parts(options, device, (model, known), adam, state, 0))
     }
 
@@ -227,7 +227,7 @@ impl Trainer {
         device: &Device,
         (model, known): (Model, Option<Weights>),
         adam: Adam,
-        state: TgnState,
+        state: ModelState,
         steps: u64,
     ) -> Self {
         let gradients = Gradients::new(device, &model.parameters);
@@ -242,7 +242,7 @@ impl Trainer {
             steps,
             gradients,
             batch,
-            fresh_on_card: None,
+            fresh_on_gpu: None,
             known: Mutex::new(known),
             placed,
             scratch,
@@ -289,7 +289,7 @@ impl Trainer {
 
     /// Memory and pending messages.
     #[must_use]
-    pub fn state(&self) -> &TgnState {
+    pub fn state(&self) -> &ModelState {
         &self.state
     }
 
@@ -297,8 +297,8 @@ impl Trainer {
     ///
     /// # Panics
     /// If the state is of a model of another shape.
-    pub fn set_state(&mut self, state: TgnState) {
-        let widths = |state: &TgnState| (state.memory.dimension(), state.mailbox.dimension());
+    pub fn set_state(&mut self, state: ModelState) {
+        let widths = |state: &ModelState| (state.memory.dimension(), state.mailbox.dimension());
         assert_eq!(widths(&state), widths(&self.state), "widths of memory and mailbox");
         self.state = state;
     }

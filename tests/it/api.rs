@@ -624,7 +624,7 @@ fn who_dribbles_a_head_is_cut_off_and_makes_room() {
         assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
     }
     assert_eq!(live.get("/livez").status, 200);
-    let counted = live.metric("evergraph_http_refused_connections_total{reason=\"head_timeout\"}");
+    let counted = live.metric("evergraph_http_refused_connections_total{reason=\"header_timeout\"}");
     assert!(counted >= Some(8.0), "who was cut off is counted: {counted:?}");
 }
 

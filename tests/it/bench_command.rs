@@ -93,7 +93,7 @@ fn train_reads_the_same_however_it_is_prepared_and_on_any_number_of_threads() {
         (&1_000.into(), &62.into(), &2.into())
     );
     assert_eq!(beside["verified"]["rows_wrong"], 0);
-    assert_eq!((&beside["device"], beside.get("card")), (&"cpu".into(), None), "where nothing is said");
+    assert_eq!((&beside["device"], beside.get("gpu")), (&"cpu".into(), None), "where nothing is said");
     let spread = &beside["events_per_second_spread"];
     assert!(
         spread["min"].as_f64() <= beside["events_per_second"].as_f64() && spread["min"].as_f64() > Some(0.0)

@@ -69,7 +69,7 @@ fn what_there_is_not_is_named_with_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     for (args, words) in [
         (&["--op", "gather_row"][..], &["gather_row:", "gather_rows", "reference_step"][..]),
-        (&["--device", "cuda", "--op", "gru_cell"], &["gru_cell", "on a card gather_rows"]),
+        (&["--device", "cuda", "--op", "gru_cell"], &["gru_cell", "on a GPU gather_rows"]),
         (&["--device", "tpu"], &["tpu", "cuda"]),
         (&["--runs", "0"], &["--runs"]),
     ] {
@@ -83,7 +83,7 @@ fn what_there_is_not_is_named_with_what_there_is() {
 }
 
 #[test]
-fn without_a_card_a_benchmark_for_one_says_what_is_missing() {
+fn without_a_gpu_a_benchmark_for_one_says_what_is_missing() {
     if Cuda::open(0, &CudaOptions::default()).is_ok() {
         return;
     }
@@ -103,7 +103,7 @@ fn without_a_card_a_benchmark_for_one_says_what_is_missing() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{args:?}: {said}");
-        assert!(said.contains("--device cuda") && said.contains("opening the card"), "{args:?}: {said}");
+        assert!(said.contains("--device cuda") && said.contains("opening the GPU"), "{args:?}: {said}");
     }
 }
 

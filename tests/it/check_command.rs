@@ -30,7 +30,7 @@ fn a_fresh_directory_passes_and_stays_untouched() {
 }
 
 #[test]
-fn a_card_that_is_not_there_is_found_and_all_that_is_there_is_told() {
+fn a_gpu_that_is_not_there_is_found_and_all_that_is_there_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let (content, said) = check(&data, &["device.use=cuda:99"]);
@@ -48,7 +48,7 @@ fn a_card_that_is_not_there_is_found_and_all_that_is_there_is_told() {
 }
 
 #[test]
-fn a_daemon_without_the_card_that_its_settings_name_runs_and_says_so() {
+fn a_daemon_without_the_gpu_that_its_settings_name_runs_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let mut daemon = Start::in_dir(folder.path()).set("device.use=cuda:99").spawn();
     let warned = daemon.wait_for_line("computing on the CPU").unwrap();

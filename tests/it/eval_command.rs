@@ -171,7 +171,7 @@ fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
         share(&found, key);
     }
     assert_eq!((&found["epochs"], &found["seed"]), (&2.into(), &7.into()));
-    assert_eq!((&found["device"], found.get("card")), (&"cpu".into(), None), "where nothing is said");
+    assert_eq!((&found["device"], found.get("gpu")), (&"cpu".into(), None), "where nothing is said");
     assert!((1..=2).contains(&found["best_epoch"].as_u64().unwrap()));
     assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
     let other = [&flags[..9], &["8"]].concat();

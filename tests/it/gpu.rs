@@ -1,9 +1,9 @@
-//! What runs on a card does the same as its twin on the processor.
+//! What runs on a GPU does the same as its twin on the CPU.
 //!
-//! Where there is no card the processor plays one (`gpu/played.rs`): launchers and everything above them run all the
-//! same, with the kernels' own text. That is said, since a card may still differ: it does things at the same time.
-//! `EVERGRAPH_GPU=require` makes a missing card a failure, as `scripts/gpu-check.sh` does; `small` also takes small
-//! sizes, for tools under which a card is slow.
+//! Where there is no GPU the CPU simulates one (`gpu/simulated.rs`): launchers and everything above them run all the
+//! same, with the kernels' own text. That is said, since a GPU may still differ: it does things at the same time.
+//! `EVERGRAPH_GPU=require` makes a missing GPU a failure, as `scripts/gpu-check.sh` does; `small` also takes small
+//! sizes, for tools under which a GPU is slow.
 
 mod cache;
 mod capture;
@@ -13,10 +13,10 @@ mod layers;
 mod learning;
 mod linear;
 mod mixing;
-mod played;
 mod reduce;
 mod rows;
 mod sample;
+mod simulated;
 mod staging;
 mod train;
 
@@ -27,43 +27,43 @@ use evergraph::device::rng;
 
 use crate::skip::skipped;
 
-/// Bytes that a card has that is played.
-const PLAYED_BYTES: usize = 1 << 30;
+/// Bytes of a simulated GPU.
+const SIMULATED_BYTES: usize = 1 << 30;
 
-/// How a card is opened. Who runs the tests several times keeps the kernels in a folder of `EVERGRAPH_GPU_KERNELS`.
+/// How a GPU is opened. Who runs the tests several times keeps the kernels in a folder of `EVERGRAPH_GPU_KERNELS`.
 fn options() -> CudaOptions {
     let kernel_dir = std::env::var_os("EVERGRAPH_GPU_KERNELS").map(Into::into);
     CudaOptions { memory_bytes_max: 4 << 30, kernel_dir }
 }
 
-/// The first card, opened once for all tests; if there is none, the test is told and gets one that is played.
-fn card() -> Arc<Cuda> {
-    real_card().unwrap_or_else(|| Cuda::played(played::Played::start(), PLAYED_BYTES))
+/// The first GPU, opened once for all tests; if there is none, the test is told and gets a simulated one.
+fn gpu() -> Arc<Cuda> {
+    real_gpu().unwrap_or_else(|| Cuda::simulated(simulated::Simulated::start(), SIMULATED_BYTES))
 }
 
 /// The same, with a budget of memory that no other test takes from.
-fn fresh_card() -> Arc<Cuda> {
-    match real_card() {
+fn fresh_gpu() -> Arc<Cuda> {
+    match real_gpu() {
         Some(_) => Cuda::open(0, &options()).unwrap(),
-        None => Cuda::played(played::Played::start(), PLAYED_BYTES),
+        None => Cuda::simulated(simulated::Simulated::start(), SIMULATED_BYTES),
     }
 }
 
-/// The first card, if there is one.
-fn real_card() -> Option<Arc<Cuda>> {
-    static CARD: OnceLock<Result<Arc<Cuda>, String>> = OnceLock::new();
-    match CARD.get_or_init(|| Cuda::open(0, &options()).map_err(|error| error.to_string())) {
-        Ok(card) => Some(card.clone()),
+/// The first GPU, if there is one.
+fn real_gpu() -> Option<Arc<Cuda>> {
+    static GPU: OnceLock<Result<Arc<Cuda>, String>> = OnceLock::new();
+    match GPU.get_or_init(|| Cuda::open(0, &options()).map_err(|error| error.to_string())) {
+        Ok(gpu) => Some(gpu.clone()),
         Err(error) => {
             let wish = std::env::var_os("EVERGRAPH_GPU");
             assert!(wish.is_none(), "EVERGRAPH_GPU={wish:?}, and {error}");
-            skipped(&format!("nothing runs on a card, at most on one that the processor plays: {error}"));
+            skipped(&format!("nothing runs on a GPU, at most on a simulated GPU: {error}"));
             None
         }
     }
 }
 
-/// Whether sizes are to be small: the card is slow.
+/// Whether sizes are to be small: the GPU is slow.
 fn small() -> bool {
     std::env::var_os("EVERGRAPH_GPU").is_none_or(|value| value == "small")
 }

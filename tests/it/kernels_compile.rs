@@ -1,5 +1,5 @@
-//! Every kernel compiles for the cards it is meant for, spills nothing, and takes what its launcher passes. Needs NVRTC
-//! (`scripts/setup.sh test` installs it) and no card.
+//! Every kernel compiles for the GPUs it is meant for, spills nothing, and takes what its launcher passes. Needs NVRTC
+//! (`scripts/setup.sh test` installs it) and no GPU.
 
 use std::collections::BTreeSet;
 use std::path::Path;

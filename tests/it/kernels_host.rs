@@ -1,8 +1,8 @@
-//! The kernels under `kernels/` without a card: their text is compiled as C++ behind `kernels_host/emulator.hpp`, which
-//! runs every thread of a launch, and what they compute is compared with the processor's twin bit for bit.
+//! The kernels under `kernels/` without a GPU: their text is compiled as C++ behind `kernels_host/emulator.hpp`, which
+//! runs every thread of a launch, and what they compute is compared with the CPU's twin bit for bit.
 //!
 //! A program per kernel reads jobs from its standard input and writes answers to its standard output, both as arrays
-//! of bytes with their lengths. What differs between a card and this is how long things take and how threads of
+//! of bytes with their lengths. What differs between a GPU and this is how long things take and how threads of
 //! different blocks interleave.
 
 pub mod nn;

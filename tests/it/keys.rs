@@ -149,7 +149,7 @@ fn who_has_no_key_takes_nobodys_place() {
     assert_eq!(live.request("POST", "/v1/events", &[("authorization", &bearer)], b"").status, 403);
     assert_eq!(live.request("GET", "/info", &[("authorization", "Bearer nobody's")], b"").status, 401);
     for reason in ["missing", "unknown", "role"] {
-        let series = format!("evergraph_http_refused_keys_total{{reason=\"{reason}\"}}");
+        let series = format!("evergraph_http_authentication_failures_total{{reason=\"{reason}\"}}");
         assert_eq!(live.metric(&series), Some(1.0), "{reason}");
     }
 }

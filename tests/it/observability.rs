@@ -243,10 +243,10 @@ fn promtool_reads_every_query() {
 /// Every other one of ours has to have a value.
 const ABSENT: &[(&str, &str)] = &[
     ("evergraph_ingest_lag_records", "there is no Kafka here"),
-    ("evergraph_device_memory_bytes", "no card is open"),
-    ("evergraph_device_row_cache_rows_total", "no card is open"),
+    ("evergraph_device_memory_bytes", "no GPU is open"),
+    ("evergraph_device_row_cache_rows_total", "no GPU is open"),
     ("evergraph_http_certificate_expiry_timestamp_seconds", "it speaks no HTTPS"),
-    ("evergraph_http_refused_keys_total", "it asks for no key"),
+    ("evergraph_http_authentication_failures_total", "it asks for no key"),
 ];
 const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
@@ -258,11 +258,11 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_spill_failures_total", "the disk works"),
     ("evergraph_spill_degraded", "the disk works"),
     ("evergraph_train_skipped_events_total", "the learner keeps up"),
-    ("evergraph_train_events_behind", "the learner has caught up"),
+    ("evergraph_learner_lag_events", "the learner has caught up"),
     ("evergraph_train_nonfinite_total", "every loss is finite"),
     ("evergraph_train_storage_failures_total", "the disk works"),
     ("evergraph_checkpoint_failures_total", "the disk works"),
-    ("evergraph_device_degraded", "no card is asked for"),
+    ("evergraph_device_degraded", "no GPU is asked for"),
 ];
 
 /// A daemon that has met everything that a push can bring: good events, one sent twice, one that is late, one
@@ -302,7 +302,7 @@ impl AtWork {
             let learner = &status["learner"];
             learner["average_precision"].is_number()
                 && learner["mrr"].is_number()
-                && learner["events_behind"] == 0
+                && learner["learner_lag_events"] == 0
         });
         let saved = Instant::now() + PATIENCE;
         while !at_work.metrics().contains("evergraph_checkpoint_duration_seconds_count 1") {
@@ -339,7 +339,7 @@ impl AtWork {
 #[test]
 fn a_scrape_of_a_daemon_at_work_has_a_value_for_every_metric_and_promtool_has_nothing_to_say() {
     let at_work = AtWork::start();
-    at_work.daemon.wait_until("caught up", |status| status["learner"]["events_behind"] == 0);
+    at_work.daemon.wait_until("caught up", |status| status["learner"]["learner_lag_events"] == 0);
     let answer = ureq::get(at_work.daemon.url("/metrics")).call().unwrap();
     let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
     assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");

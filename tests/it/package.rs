@@ -108,7 +108,7 @@ fn the_package_is_installed_upgraded_removed_and_purged() {
         "usr/share/evergraph/alerts.yml",
         "usr/share/evergraph/dashboards/overview.json",
         "usr/share/doc/evergraph/docs/operate.md",
-        "usr/share/doc/evergraph/docs/runbook/EvergraphBehind.md",
+        "usr/share/doc/evergraph/docs/runbook/EvergraphLearnerLagging.md",
         "usr/share/doc/evergraph/copyright",
     ] {
         assert!(fs::metadata(machine.path(part)).unwrap().len() > 0, "{part}");

@@ -453,7 +453,7 @@ fn page(figures: &Value) -> String {
         whole("broker_restarts"),
         whole("kills"),
         whole("retention_seconds"),
-        machine["cpu"].as_str().unwrap_or("an unknown processor"),
+        machine["cpu"].as_str().unwrap_or("an unknown CPU"),
         machine["cores"],
         machine["memory_bytes"].as_f64().unwrap_or_default() / f64::from(1 << 30),
         whole("events_sent"),

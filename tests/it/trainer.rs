@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
-use evergraph::model::{Model, TgnOptions, TgnState, Weights, probability};
+use evergraph::model::{Model, ModelState, TgnOptions, Weights, probability};
 use evergraph::train::schedule::{Decay, Schedule};
 use evergraph::train::{
     LoadError, Negatives, PreparedBatch, RankQuery, StepMode, TrainError, Trainer, TrainerOptions,
@@ -265,7 +265,7 @@ fn a_memory_row_that_is_refused_does_not_undo_the_step() {
     let b = (1..3).find(|&b| remembered(b)).expect("the node occurs again");
     let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Remember);
     assert!((1..=2).contains(&report.refused_rows), "{}", report.refused_rows);
-    let row = |state: &TgnState| {
+    let row = |state: &ModelState| {
         let mut row = [9.0; 12];
         state.memory.row_into(node, &mut row);
         row

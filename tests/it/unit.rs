@@ -1,4 +1,4 @@
-//! The systemd unit and its drop-in for a card, against what systemd says of them and behind the same rules for
+//! The systemd unit and its drop-in for a GPU, against what systemd says of them and behind the same rules for
 //! system calls that systemd would set.
 //!
 //! `systemd-analyze` judges where it is installed; a machine without it says so on standard error.
@@ -15,7 +15,7 @@ use crate::skip::skipped;
 /// Worst exposure that `systemd-analyze security` may find, in tenths: 0 is tight, 100 is none at all.
 const EXPOSURE_MAX: &str = "20";
 const UNIT: &str = "deploy/evergraph.service";
-const CARD: &str = "deploy/evergraph.service.d/gpu.conf";
+const GPU: &str = "deploy/evergraph.service.d/gpu.conf";
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -42,32 +42,32 @@ fn analyze(arguments: &[&str]) -> Option<(bool, String)> {
 }
 
 /// A folder with the unit, for this binary, and with its drop-in if asked for.
-fn installed(card: bool) -> tempfile::TempDir {
+fn installed(gpu: bool) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let here = |text: String| text.replace("/usr/bin/evergraph", env!("CARGO_BIN_EXE_evergraph"));
     fs::write(folder.path().join("evergraph.service"), here(read(UNIT))).unwrap();
-    if card {
+    if gpu {
         let beside = folder.path().join("evergraph.service.d");
         fs::create_dir(&beside).unwrap();
-        fs::write(beside.join("gpu.conf"), here(read(CARD))).unwrap();
+        fs::write(beside.join("gpu.conf"), here(read(GPU))).unwrap();
     }
     folder
 }
 
 #[test]
-fn the_unit_is_read_without_a_word_and_is_tight_with_a_card_and_without() {
-    for card in [false, true] {
-        let folder = installed(card);
+fn the_unit_is_read_without_a_word_and_is_tight_with_a_gpu_and_without() {
+    for gpu in [false, true] {
+        let folder = installed(gpu);
         let unit = folder.path().join("evergraph.service");
         let unit = unit.to_str().unwrap();
         let Some((_, said)) = analyze(&["verify", unit]) else { return };
-        assert_eq!(said, "", "verify exits with 0 on mistakes and only prints them; card: {card}");
+        assert_eq!(said, "", "verify exits with 0 on mistakes and only prints them; GPU: {GPU}");
         let threshold = format!("--threshold={EXPOSURE_MAX}");
         let secure = ["security", "--offline=true", &threshold, "--no-pager", unit];
         let (tight, said) = analyze(&secure).unwrap();
         let overall = said.lines().last().unwrap_or_default();
-        assert!(tight, "more exposed than {EXPOSURE_MAX} tenths, card: {card}: {overall}\n{said}");
-        eprintln!("card: {card}: {overall}");
+        assert!(tight, "more exposed than {EXPOSURE_MAX} tenths, GPU: {GPU}: {overall}\n{said}");
+        eprintln!("GPU: {GPU}: {overall}");
     }
 }
 
@@ -89,7 +89,7 @@ fn a_mistake_in_the_unit_or_its_drop_in_would_be_told() {
 #[test]
 fn the_unit_leaves_settings_to_the_file() {
     // The environment would beat the file without a word.
-    assert!(!read(UNIT).contains("Environment=") && !read(CARD).contains("Environment="));
+    assert!(!read(UNIT).contains("Environment=") && !read(GPU).contains("Environment="));
 }
 
 /// `behind_filter.py` before a command; what the units' other settings do is not in it.
@@ -133,7 +133,7 @@ fn the_filter_of_the_tests_refuses_what_the_unit_refuses() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(does(&[UNIT]), "");
-    assert_eq!(does(&[UNIT, CARD]), "affinity\nexecute\n", "what a driver needs");
+    assert_eq!(does(&[UNIT, GPU]), "affinity\nexecute\n", "what a driver needs");
 }
 
 /// A daemon whose graph does not fit its bound on memory: it writes to disk and reads from it again.

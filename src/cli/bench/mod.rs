@@ -9,7 +9,7 @@ mod folder;
 mod ingest;
 pub mod ops;
 mod sample;
-mod sample_card;
+mod sample_gpu;
 mod serve;
 mod source;
 mod start;

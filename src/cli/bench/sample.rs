@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde::Serialize;
 
-use super::sample_card;
+use super::sample_gpu;
 use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
-use crate::cli::card::{self, Where};
 use crate::cli::events::read_stream;
+use crate::cli::gpu::{self, Where};
 use crate::cli::output;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStore, SpillError};
@@ -82,7 +82,7 @@ struct Hub {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
-    let card = (args.device == Where::Cuda).then(card::open).transpose()?;
+    let gpu = (args.device == Where::Cuda).then(gpu::open).transpose()?;
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
     let graph = GraphStore::new(GraphOptions::default());
     let mut batch = EdgeBatch::default();
@@ -91,8 +91,8 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
     }
     graph.apply(&batch)?;
     drop(batch);
-    if let Some(card) = card {
-        return sample_card::run(&args.common, card, &stream, &graph);
+    if let Some(gpu) = gpu {
+        return sample_gpu::run(&args.common, gpu, &stream, &graph);
     }
     let batches = seeds(&stream);
     let mut measurements = Vec::new();

@@ -95,7 +95,7 @@ struct Figures {
     applied_events_per_second: f64,
     trained_events_per_second: f64,
     skipped_events: u64,
-    events_behind: u64,
+    learner_lag_events: u64,
     freshness_p50_seconds: Option<f64>,
     freshness_p99_seconds: Option<f64>,
 }
@@ -337,7 +337,7 @@ fn figures(
         applied_events_per_second: per_second(then.applied_position, now.applied_position),
         trained_events_per_second: per_second(then.trained_events, now.trained_events),
         skipped_events: now.skipped_events.saturating_sub(then.skipped_events),
-        events_behind: now.events_behind,
+        learner_lag_events: now.learner_lag_events,
         freshness_p50_seconds: now.event_to_visible_p50_seconds,
         freshness_p99_seconds: now.event_to_visible_p99_seconds,
     }

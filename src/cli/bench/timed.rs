@@ -1,13 +1,13 @@
-//! How long a card takes for a call, by its own clock.
+//! How long a GPU takes for a call, by its own clock.
 
 use super::Spread;
 use crate::device::cuda::{Cuda, CudaError};
 
-/// Seconds of one call on a stream, as the card's clock has it: `calls` in a row, `runs` times. Some go before,
+/// Seconds of one call on a stream, as the GPU's clock has it: `calls` in a row, `runs` times. Some go before,
 /// untimed.
 ///
 /// # Errors
-/// What the call says, or the card's.
+/// What the call says, or the GPU's.
 pub fn timed(
     cuda: &Cuda,
     (runs, calls): (u32, u32),

@@ -6,8 +6,8 @@ use anyhow::{Context, ensure};
 
 use super::report::Report;
 use super::{EvalArgs, ModelName, NegativesFlag};
-use crate::cli::card::CARD_ROW_BYTES;
 use crate::cli::events::{read_nodes, read_pairs};
+use crate::cli::gpu::GPU_ROW_BYTES;
 use crate::device::{self, Device};
 use crate::train::edgebank::EdgeBank;
 use crate::train::evaluate::dyglib::{PartNegatives, evaluate_dyglib};
@@ -268,6 +268,6 @@ fn trainer(args: &EvalArgs, stream: &Stream, device: &Device) -> anyhow::Result<
         ..TrainerOptions::default()
     };
     let mut trainer = Trainer::new(options, device)?;
-    trainer.cache_rows(CARD_ROW_BYTES);
+    trainer.cache_rows(GPU_ROW_BYTES);
     Ok(trainer)
 }

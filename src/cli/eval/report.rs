@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::plot::Curve;
 use super::values::{file_name, name_of};
 use super::{BankName, EvalArgs, ModelName, ProtocolName};
-use crate::cli::card::CardFacts;
+use crate::cli::gpu::GpuFacts;
 use crate::cli::machine;
 use crate::model::EdgeTypes;
 use crate::model::walk::Decay;
@@ -98,9 +98,9 @@ impl Report {
         }
     }
 
-    /// The card that computed, if one did.
-    pub fn card(&mut self, card: Option<&CardFacts>) {
-        self.set_measured("card", card.map(|card| json!(card)));
+    /// The GPU that computed, if one did.
+    pub fn gpu(&mut self, gpu: Option<&GpuFacts>) {
+        self.set_measured("gpu", gpu.map(|gpu| json!(gpu)));
     }
 
     fn set(&mut self, key: &str, value: impl Into<Value>) {

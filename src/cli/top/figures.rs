@@ -94,7 +94,7 @@ pub(super) fn figures(before: &Look, after: &Look) -> Value {
         "queue_batches_max": ingest["queue_batches_max"],
         "learned_per_second": rate("/learner/applied_position"),
         "learned_events": learner["applied_position"],
-        "events_behind": learner["events_behind"],
+        "learner_lag_events": learner["learner_lag_events"],
         "skipped_events": learner["skipped_events"],
         "model": learner["model"],
         "model_version": learner["model_version"],

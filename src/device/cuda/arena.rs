@@ -1,14 +1,14 @@
-//! [`Arena`]: one big piece of the host's memory that a card can read in place, and [`PinnedSlice`], a part of it.
+//! [`Arena`]: one big piece of the host's memory that a GPU can read in place, and [`PinnedSlice`], a part of it.
 //!
 //! The memory is ours, begins on a page of 2 MiB and is registered with CUDA once (portable, mapped, not
-//! write-combined: the processor reads it as well). Registering page-locks it, so it is slow and done for the whole.
-//! The same memory may be where the disk is read to. Without a card it is plain memory and the same code.
+//! write-combined: the CPU reads it as well). Registering page-locks it, so it is slow and done for the whole.
+//! The same memory may be where the disk is read to. Without a GPU it is plain memory and the same code.
 //!
-//! A slice may be seen by the processor and by every stream, so it keeps an event of the last write and of the last
+//! A slice may be seen by the CPU and by every stream, so it keeps an event of the last write and of the last
 //! read of each stream. Who comes next waits for what it must: a reader for the write, a writer for all. Borrowing does
-//! the rest: while the processor holds `&mut`, nothing can be asked of a card, and what was asked before is over.
+//! the rest: while the CPU holds `&mut`, nothing can be asked of a GPU, and what was asked before is over.
 //!
-//! As plain memory tested; with a card not verified on a GPU.
+//! As plain memory tested; with a GPU not verified on a GPU.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ use crate::device::pages;
 
 /// The arena begins at a multiple of this, and slices are cut at multiples of [`LINE_BYTES`].
 const PAGE_BYTES: usize = 2 << 20;
-/// What a card reads over the bus in one request.
+/// What a GPU reads over the bus in one request.
 pub(super) const LINE_BYTES: usize = 128;
 
 /// Memory of the host, given out in slices. It ends with its last slice.
@@ -46,7 +46,7 @@ impl Arena {
     /// `bytes` zeros, rounded up to pages of 2 MiB, which `cuda`, if there is one, can read and write.
     ///
     /// # Errors
-    /// The system has no such memory, or the card cannot map it or may not page-lock as much.
+    /// The system has no such memory, or the GPU cannot map it or may not page-lock as much.
     pub fn new(bytes: usize, cuda: Option<&Cuda>) -> Result<Self, CudaError> {
         Ok(Self { memory: Arc::new(Memory::new(bytes, cuda)?), taken: 0 })
     }
@@ -76,14 +76,14 @@ impl Arena {
         self.memory.bytes
     }
 
-    /// Whether a card can read it.
+    /// Whether a GPU can read it.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.memory.mapping.is_some()
     }
 }
 
-/// Pages of the system, and what a card calls them.
+/// Pages of the system, and what a GPU calls them.
 struct Memory {
     /// First byte, on a page of 2 MiB, and how many follow.
     begin: NonNull<u8>,
@@ -93,7 +93,7 @@ struct Memory {
     mapping: Option<Mapping>,
 }
 
-/// A file without a name, in memory, that a player of a card can map as well.
+/// A file without a name, in memory, that a simulated GPU can map as well.
 fn shareable(bytes: usize) -> rustix::io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("evergraph arena", MemfdFlags::CLOEXEC)?;
     rustix::fs::ftruncate(&file, bytes as u64)?;
@@ -115,7 +115,7 @@ fn reserve(bytes: usize, file: Option<&OwnedFd>) -> rustix::io::Result<*mut c_vo
     }
 }
 
-/// How a card sees the memory.
+/// How a GPU sees the memory.
 struct Mapping {
     driver: Driver,
     address: u64,
@@ -139,7 +139,7 @@ impl Memory {
         let rounded = bytes.max(1).checked_next_multiple_of(PAGE_BYTES);
         let whole = rounded.and_then(|bytes| Some((bytes, bytes.checked_add(PAGE_BYTES)?)));
         let (bytes, length) = whole.ok_or_else(|| no_room("it is more than an address can say".into()))?;
-        let shared = cuda.is_some_and(|cuda| matches!(cuda.driver(), Driver::Played(_)));
+        let shared = cuda.is_some_and(|cuda| matches!(cuda.driver(), Driver::Simulated(_)));
         let file =
             shared.then(|| shareable(length)).transpose().map_err(|error| no_room(error.to_string()))?;
         let reserved = reserve(length, file.as_ref()).map_err(|error| no_room(error.to_string()))?;
@@ -152,11 +152,10 @@ impl Memory {
         pages::ask_for_big_at(begin, bytes);
         memory.mapping = match (cuda, cuda.map(Cuda::driver), file) {
             (Some(cuda), Some(Driver::Nvidia(context)), _) => Some(memory.map(cuda, context)?),
-            (_, Some(Driver::Played(player)), Some(file)) => {
-                let address = player.map(file.as_fd(), length);
-                let address =
-                    address.during("mapping the arena for the card", || format!("{bytes} bytes"))?;
-                let driver = Driver::Played(player.clone());
+            (_, Some(Driver::Simulated(simulator)), Some(file)) => {
+                let address = simulator.map(file.as_fd(), length);
+                let address = address.during("mapping the arena for the GPU", || format!("{bytes} bytes"))?;
+                let driver = Driver::Simulated(simulator.clone());
                 Some(Mapping { driver, address: address + head as u64, registered: false })
             }
             _ => None,
@@ -165,13 +164,13 @@ impl Memory {
     }
 
     fn map(&self, cuda: &Cuda, context: &Arc<CudaContext>) -> Result<Mapping, CudaError> {
-        let operation = "mapping the arena for the card";
+        let operation = "mapping the arena for the GPU";
         let (driver, host) = (cuda.driver().clone(), self.begin.as_ptr());
-        if cuda.card().shares_page_tables {
+        if cuda.gpu().shares_page_tables {
             return Ok(Mapping { driver, address: host as u64, registered: false });
         }
-        if !cuda.card().maps_host_memory {
-            let missing = format!("{} cannot read memory of the host", cuda.card().name);
+        if !cuda.gpu().maps_host_memory {
+            let missing = format!("{} cannot read memory of the host", cuda.gpu().name);
             return Err(CudaError::Absent { operation, missing });
         }
         let sizes = || format!("{} bytes", self.bytes);
@@ -199,15 +198,15 @@ impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(mapping) = &self.mapping {
             let host = self.begin.as_ptr();
-            // Nothing of the card may be under way to it: a slice that was dropped did not wait.
+            // Nothing of the GPU may be under way to it: a slice that was dropped did not wait.
             let mut over = mapping.driver.synchronize();
             if mapping.registered {
-                // SAFETY: registered once by `map`; all work on the card is over, or the card is lost.
+                // SAFETY: registered once by `map`; all work on the GPU is over, or the GPU is lost.
                 let unregistered = unsafe { sys::cuMemHostUnregister(host.cast()) }.result();
                 over = over.and(unregistered.map_err(Into::into));
             }
             if over.is_err() {
-                // The card may still reach it: memory that is lost is better than memory that two have.
+                // The GPU may still reach it: memory that is lost is better than memory that two have.
                 return;
             }
         }
@@ -217,7 +216,7 @@ impl Drop for Memory {
     }
 }
 
-/// Work on a card that reads or writes a slice and may not be over.
+/// Work on a GPU that reads or writes a slice and may not be over.
 #[derive(Default)]
 struct Uses {
     write: Option<Event>,
@@ -264,24 +263,24 @@ impl<T: Pod> PinnedSlice<T> {
         self.len == 0
     }
 
-    /// The values. Waits for a card that writes them.
+    /// The values. Waits for a GPU that writes them.
     ///
     /// # Errors
-    /// A fault of the card; the values are then unknown.
+    /// A fault of the GPU; the values are then unknown.
     pub fn as_slice(&self) -> Result<&[T], CudaError> {
         self.uses.lock().settle(false)?;
         // SAFETY: the range lies in memory that lives as long as `self`, begins on a line and holds values of a plain
-        // type. No card writes it: that is over, and asking for more takes `&mut self`.
+        // type. No GPU writes it: that is over, and asking for more takes `&mut self`.
         Ok(unsafe { std::slice::from_raw_parts(self.host(), self.len) })
     }
 
-    /// The values for writing. Waits for a card that reads or writes them.
+    /// The values for writing. Waits for a GPU that reads or writes them.
     ///
     /// # Errors
     /// As for [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Result<&mut [T], CudaError> {
         self.uses.lock().settle(true)?;
-        // SAFETY: as in `as_slice`; no other slice has this range, and no card uses it: that is over, and asking for
+        // SAFETY: as in `as_slice`; no other slice has this range, and no GPU uses it: that is over, and asking for
         // more takes a borrow of `self`.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.host(), self.len) })
     }
@@ -324,15 +323,15 @@ impl<T: Pod> PinnedSlice<T> {
         asked
     }
 
-    /// Where the card finds the values.
+    /// Where the GPU finds the values.
     ///
     /// # Errors
-    /// [`CudaError::Arguments`] if the arena was made without a card, or for another one.
+    /// [`CudaError::Arguments`] if the arena was made without a GPU, or for another one.
     pub(super) fn address(&self, operation: &'static str, stream: &Stream) -> Result<u64, CudaError> {
         match &self.memory.mapping {
             Some(mapping) if mapping.driver.is(&stream.driver()) => Ok(mapping.address + self.offset as u64),
             _ => {
-                let mismatch = format!("the arena is not mapped for the card of {stream}");
+                let mismatch = format!("the arena is not mapped for the GPU of {stream}");
                 Err(CudaError::Arguments { operation, mismatch })
             }
         }
@@ -366,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_card_it_is_plain_memory() {
+    fn without_a_gpu_it_is_plain_memory() {
         let mut arena = Arena::new(3 << 20, None).unwrap();
         assert_eq!((arena.bytes(), arena.is_mapped()), (4 << 20, false));
         let mut floats = arena.take::<f32>(33).unwrap();

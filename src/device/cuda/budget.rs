@@ -1,4 +1,4 @@
-//! [`Budget`]: how much of a card's memory may be used, and how much is.
+//! [`Budget`]: how much of a GPU's memory may be used, and how much is.
 
 #![allow(unsafe_code)]
 
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::driver::{CudaContext, result, sys};
 
-use super::context::Card;
+use super::context::Gpu;
 use super::error::{CudaError, During};
 
-/// Memory of a card that is in use.
+/// Memory of a GPU that is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Bytes of live buffers.
@@ -21,7 +21,7 @@ pub struct MemoryUse {
     pub budget: usize,
 }
 
-/// How much of a card's memory may be used, and how much is.
+/// How much of a GPU's memory may be used, and how much is.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,
@@ -35,15 +35,15 @@ impl Budget {
     }
 
     /// `most` bytes, or nine tenths of what is free if that is 0. The driver's pool is told to keep as much.
-    pub fn of_card(context: &CudaContext, card: &Card, most: u64) -> Result<Arc<Self>, CudaError> {
+    pub fn of_gpu(context: &CudaContext, gpu: &Gpu, most: u64) -> Result<Arc<Self>, CudaError> {
         let asking = "asking for free memory";
-        let (free, _total) = context.mem_get_info().during(asking, || card.name.clone())?;
+        let (free, _total) = context.mem_get_info().during(asking, || gpu.name.clone())?;
         let limit = match usize::try_from(most) {
             Ok(0) => free / 10 * 9,
             Ok(most) => most,
             Err(_) => usize::MAX,
         };
-        if card.allocates_in_order {
+        if gpu.allocates_in_order {
             let mut keep = limit as u64;
             // SAFETY: the device is open; this attribute is a 64-bit number, to which the pointer is.
             let set = unsafe {
@@ -84,8 +84,8 @@ impl Budget {
     pub fn refusal(&self, operation: &'static str, asked: &str) -> CudaError {
         let MemoryUse { used, budget, .. } = self.in_use();
         let detail = format!(
-            "{asked}, and {used} of the {budget} bytes of the card's budget are in use; raise \
-             device.memory_bytes_max, free the card, or ask for less"
+            "{asked}, and {used} of the {budget} bytes of the GPU's budget are in use; raise \
+             device.memory_bytes_max, free the GPU, or ask for less"
         );
         CudaError::OutOfMemory { operation, detail }
     }

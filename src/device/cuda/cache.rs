@@ -1,4 +1,4 @@
-//! [`CubinCache`]: compiled kernels in a folder, so that only the first start on a card pays for compiling.
+//! [`CubinCache`]: compiled kernels in a folder, so that only the first start on a GPU pays for compiling.
 //!
 //! A file is named by what it was made of: text, headers, options, architecture, versions of compiler and driver. Its
 //! first line says what it is; then come length, checksum and the machine code. A file that is not whole counts as not

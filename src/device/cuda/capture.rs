@@ -8,7 +8,7 @@
 //!                                                  └─ another shape ─▶ build ─┘
 //! ```
 //!
-//! Inside of it the host cannot hear of what the card does, for it has not begun. So there must not be:
+//! Inside of it the host cannot hear of what the GPU does, for it has not begun. So there must not be:
 //!
 //! - waits, events, and buffers that change streams: refused ([`CudaError::Arguments`]);
 //! - copies from and to ordinary memory of the host, and reads and writes of a [`PinnedSlice`](super::PinnedSlice),
@@ -16,22 +16,22 @@
 //!   step;
 //! - allocations in the order of the stream, since such memory is the graph's own. A buffer that is made meanwhile is
 //!   asked of the other stream and waited for, which is slow: a step should have its buffers already;
-//! - the end of an [`Arena`](super::Arena), in any thread, which waits for the whole card: the driver may then give the
+//! - the end of an [`Arena`](super::Arena), in any thread, which waits for the whole GPU: the driver may then give the
 //!   recording up, and the memory is lost;
 //! - anything that another thread asks of the stream: it would be recorded with the rest.
 //!
 //! A buffer that is dropped meanwhile goes back when the graph was launched, so within the step its memory serves
 //! nobody else. The memory of a [`Staging`](super::Staging) lives until then, too.
 //!
-//! **If it fails.** If the work fails nothing of it has happened on the card, and what was recorded is thrown away. If
+//! **If it fails.** If the work fails nothing of it has happened on the GPU, and what was recorded is thrown away. If
 //! the driver gives up the recording, or takes the graph for none that it can run, or the work asked for what is
 //! refused, then that step fails likewise, with the reason, and the recorder records no more: it runs later steps as
 //! they are, and [`Recorder::complaint`] says why. If it cannot even begin, no step fails.
 //!
-//! A [`Player`](super::Player) does things at once. There the work runs as it is, under the same prohibitions, and
+//! A [`Simulator`](super::Simulator) does things at once. There the work runs as it is, under the same prohibitions, and
 //! counts as run directly.
 //!
-//! Not verified on a GPU: what a player gets is tested, the calls to the driver are written against cudarc 0.19.10 and
+//! Not verified on a GPU: what a simulated GPU gets is tested, the calls to the driver are written against cudarc 0.19.10 and
 //! CUDA's documentation.
 
 #![allow(unsafe_code)]
@@ -58,7 +58,7 @@ pub struct RecorderCounts {
     pub updated: u64,
     /// And those for which one was built: the first, and each of another shape.
     pub built: u64,
-    /// Steps run as they are: on a card that is played, and after a refusal.
+    /// Steps run as they are: on a simulated GPU, and after a refusal.
     pub direct: u64,
     /// Steps that failed while they were recorded.
     pub failed: u64,
@@ -208,7 +208,7 @@ impl Drop for Recorded<'_> {
             // graph that was launched in this stream or never will be.
             unsafe { self.0.queue().free(freed.address, freed.in_order) };
         }
-        // Memory of the host waits for the card when its last owner goes.
+        // Memory of the host waits for the GPU when its last owner goes.
         drop(host);
     }
 }

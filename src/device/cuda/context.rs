@@ -1,8 +1,8 @@
-//! [`Cuda`]: one card, opened, with what everything on it shares: two streams, the budget of its memory, the kernels
+//! [`Cuda`]: one GPU, opened, with what everything on it shares: two streams, the budget of its memory, the kernels
 //! built for it.
 //!
 //! Two streams are enough for one loop: `compute`, and `transfer` at the lowest priority, so that moving rows fills
-//! what computing leaves. The context is the card's primary one, which other libraries in this process would share.
+//! what computing leaves. The context is the GPU's primary one, which other libraries in this process would share.
 //!
 //! Not verified on a GPU.
 
@@ -21,25 +21,25 @@ use super::driver::Driver;
 use super::error::{CudaError, During};
 use super::module::{self, Kernels};
 use super::nvrtc;
-use super::player::Player;
+use super::simulator::Simulator;
 use super::stream::{Priority, Stream};
 
 /// The driver has to know at least this CUDA, whose calls `cudarc` is told to use: with an older one some of them
 /// would be missing, and `cudarc` panics over a call that is missing.
 const DRIVER_VERSION_MIN: i32 = 13_000;
 
-/// How a card is to be used.
+/// How a GPU is to be used.
 #[derive(Clone, Debug, Default)]
 pub struct CudaOptions {
-    /// Bytes of the card's memory that may be used; 0 means nine tenths of what is free when it is opened.
+    /// Bytes of the GPU's memory that may be used; 0 means nine tenths of what is free when it is opened.
     pub memory_bytes_max: u64,
     /// Where compiled kernels are kept; `None` compiles them at each start.
     pub kernel_dir: Option<PathBuf>,
 }
 
-/// Facts about an opened card.
+/// Facts about an opened GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub struct Gpu {
     /// Its number in the driver's order.
     pub ordinal: usize,
     /// Its marketing name.
@@ -56,10 +56,10 @@ pub struct Card {
     pub(super) allocates_in_order: bool,
 }
 
-/// One card that was opened.
+/// One GPU that was opened.
 pub struct Cuda {
     driver: Driver,
-    card: Card,
+    gpu: Gpu,
     compute: Stream,
     transfer: Stream,
     budget: Arc<Budget>,
@@ -67,12 +67,12 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Opens card `ordinal` and builds the kernels for it: some ten seconds the first time, some tenths of one when
+    /// Opens GPU `ordinal` and builds the kernels for it: some ten seconds the first time, some tenths of one when
     /// they are in the cache.
     ///
     /// # Errors
-    /// [`CudaError::Absent`] says which library, driver or card is missing; else what the driver or the kernel compiler
-    /// refused. Never panics, and leaves nothing behind on the card.
+    /// [`CudaError::Absent`] says which library, driver or GPU is missing; else what the driver or the kernel compiler
+    /// refused. Never panics, and leaves nothing behind on the GPU.
     pub fn open(ordinal: usize, options: &CudaOptions) -> Result<Arc<Self>, CudaError> {
         // cudarc panics over a library or a call that is missing; the questions before its calls rule out all the
         // cases that are known.
@@ -83,7 +83,7 @@ impl Cuda {
     }
 
     fn open_present(ordinal: usize, options: &CudaOptions) -> Result<Arc<Self>, CudaError> {
-        let opening = "opening the card";
+        let opening = "opening the GPU";
         // SAFETY: loading a library runs its initialisers; these are NVIDIA's own, from the system's library path.
         if !unsafe { sys::is_culib_present() } {
             return Err(absent("no NVIDIA driver library (libcuda.so.1) on this machine".into()));
@@ -99,37 +99,37 @@ impl Cuda {
                 "the driver knows CUDA {have} and {need} is needed; update the driver"
             )));
         }
-        let count = result::device::get_count().during(opening, || "counting the cards".into())?;
+        let count = result::device::get_count().during(opening, || "counting the GPUs".into())?;
         if usize::try_from(count).is_ok_and(|count| ordinal >= count) {
             return Err(absent(format!(
-                "there is no card {ordinal}: the driver shows {count}, counted from 0"
+                "there is no GPU {ordinal}: the driver shows {count}, counted from 0"
             )));
         }
-        let context = CudaContext::new(ordinal).during(opening, || format!("card {ordinal}"))?;
+        let context = CudaContext::new(ordinal).during(opening, || format!("GPU {ordinal}"))?;
         // SAFETY: every buffer belongs to one stream, in whose order it is made, used and freed, and changes streams
         // only through an event (`memory`); memory of the host keeps events of its own (`arena`).
         unsafe { context.disable_event_tracking() };
-        let card = Card::of(&context, ordinal)?;
+        let gpu = Gpu::of(&context, ordinal)?;
         let compute = Stream::new(&context, "compute", Priority::Normal)?;
         let transfer = Stream::new(&context, "transfer", Priority::Least)?;
         let cache = options.kernel_dir.as_deref().map(CubinCache::new);
-        let kernels = Kernels::load(&context, &card.architecture, cache.as_ref(), (compiler, driver))?;
-        let budget = Budget::of_card(&context, &card, options.memory_bytes_max)?;
+        let kernels = Kernels::load(&context, &gpu.architecture, cache.as_ref(), (compiler, driver))?;
+        let budget = Budget::of_gpu(&context, &gpu, options.memory_bytes_max)?;
         let driver = Driver::Nvidia(context);
-        Ok(Arc::new(Self { driver, card, compute, transfer, budget, kernels }))
+        Ok(Arc::new(Self { driver, gpu, compute, transfer, budget, kernels }))
     }
 
-    /// A card that `player` plays, with memory for `memory_bytes_max` bytes. It has few multiprocessors, so that
+    /// A GPU that `simulator` simulates, with memory for `memory_bytes_max` bytes. It has few multiprocessors, so that
     /// kernels walk in strides of small grids.
     #[must_use]
-    pub fn played(player: Arc<dyn Player>, memory_bytes_max: usize) -> Arc<Self> {
+    pub fn simulated(simulator: Arc<dyn Simulator>, memory_bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            compute: Stream::played(player.clone(), "compute", 0),
-            transfer: Stream::played(player.clone(), "transfer", 1),
-            driver: Driver::Played(player),
-            card: Card {
+            compute: Stream::simulated(simulator.clone(), "compute", 0),
+            transfer: Stream::simulated(simulator.clone(), "transfer", 1),
+            driver: Driver::Simulated(simulator),
+            gpu: Gpu {
                 ordinal: 0,
-                name: "played".into(),
+                name: "simulated".into(),
                 architecture: "none".into(),
                 multiprocessors: 2,
                 maps_host_memory: true,
@@ -137,14 +137,14 @@ impl Cuda {
                 allocates_in_order: true,
             },
             budget: Budget::new(memory_bytes_max),
-            kernels: Kernels::played(),
+            kernels: Kernels::simulated(),
         })
     }
 
     /// What was opened.
     #[must_use]
-    pub fn card(&self) -> &Card {
-        &self.card
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
     }
 
     /// Where work is computed.
@@ -159,16 +159,16 @@ impl Cuda {
         &self.transfer
     }
 
-    /// Memory of the card that is in use.
+    /// Memory of the GPU that is in use.
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
         self.budget.in_use()
     }
 
-    /// Which card it is, for people; the same at every start.
+    /// Which GPU it is, for people; the same at every start.
     #[must_use]
     pub fn describe(&self) -> String {
-        let Card { ordinal, name, architecture, .. } = &self.card;
+        let Gpu { ordinal, name, architecture, .. } = &self.gpu;
         format!("cuda:{ordinal} {name} ({architecture})")
     }
 
@@ -179,7 +179,7 @@ impl Cuda {
         format!("up to {gib:.1} GiB of its memory, {kernels}")
     }
 
-    /// What went wrong while the card was opened and does not keep it from working, a sentence each.
+    /// What went wrong while the GPU was opened and does not keep it from working, a sentence each.
     #[must_use]
     pub fn complaints(&self) -> &[String] {
         self.kernels.complaints()
@@ -200,13 +200,13 @@ impl Cuda {
 
 impl std::fmt::Debug for Cuda {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cuda").field("card", &self.card).finish_non_exhaustive()
+        f.debug_struct("Cuda").field("gpu", &self.gpu).finish_non_exhaustive()
     }
 }
 
-impl Card {
+impl Gpu {
     fn of(context: &CudaContext, ordinal: usize) -> Result<Self, CudaError> {
-        let asking = "asking the card";
+        let asking = "asking the GPU";
         let ask = |what: Attribute| context.attribute(what).during(asking, || format!("{what:?}"));
         let (major, minor) = context.compute_capability().during(asking, || "compute capability".into())?;
         Ok(Self {
@@ -224,7 +224,7 @@ impl Card {
 }
 
 fn absent(missing: String) -> CudaError {
-    CudaError::Absent { operation: "opening the card", missing }
+    CudaError::Absent { operation: "opening the GPU", missing }
 }
 
 /// The newest CUDA that the driver supports, `1000 * major + 10 * minor`.
@@ -233,7 +233,7 @@ fn driver_version() -> Result<i32, CudaError> {
     // SAFETY: the driver library is present; the pointer is to a live integer.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }
         .result()
-        .during("asking the driver for its version", || "before any card".into())?;
+        .during("asking the driver for its version", || "before any GPU".into())?;
     Ok(version)
 }
 

@@ -1,5 +1,5 @@
-//! What a compiled kernel says of itself: the sizes of its parameters, from the cubin, and what it takes of the card,
-//! from the compiler's log. By these a launcher and a kernel are compared without a card.
+//! What a compiled kernel says of itself: the sizes of its parameters, from the cubin, and what it takes of the GPU,
+//! from the compiler's log. By these a launcher and a kernel are compared without a GPU.
 //!
 //! A cubin is a little-endian ELF64 file. The section `.nv.info.KERNEL` is a list of attributes, each a byte of form, a
 //! byte of kind and 16 bits that are a value, or, in form 4, the length of what follows. Kind 0x17 describes one
@@ -11,7 +11,7 @@ const SIZED: u8 = 4;
 /// Kind of an attribute that describes a parameter.
 const PARAMETER: u8 = 0x17;
 
-/// What one kernel takes of the card.
+/// What one kernel takes of the GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The kernel's name.

@@ -1,7 +1,7 @@
-//! From the slots of a layer to the seeds of the next, on a card: [`further`]. The twin is `sampler::Layers`; both give
+//! From the slots of a layer to the seeds of the next, on a GPU: [`further`]. The twin is `sampler::Layers`; both give
 //! the same pairs in the same order. The host does not hear how many there are.
 //!
-//! Launching is not verified on a GPU; the calls are tested with a card that the processor plays.
+//! Launching is not verified on a GPU; the calls are tested with a simulated GPU.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use super::error::CudaError;
 use super::launch::{Grid, Launch, hold, narrow, product, takes};
 use super::memory::CudaBuffer;
 use super::module::Entry;
-use super::seeds::{CardSeeds, CardSlots};
+use super::seeds::{GpuSeeds, GpuSlots};
 use super::stream::Stream;
 use super::twins::{Address, Pairs, TILE_SLOTS, TILE_THREADS};
 
@@ -29,7 +29,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry { name: "distinct_spread", parameters: takes![Pairs, Address, Address, Address] },
 ];
 
-/// Blocks of a multiprocessor that fill a card.
+/// Blocks of a multiprocessor that fill a GPU.
 const BLOCKS: u32 = 8;
 /// Slots of a layer that has a further one: its table has twice as many places.
 const SLOTS_MAX: usize = 1 << 30;
@@ -87,10 +87,10 @@ fn tiles(slots: usize) -> usize {
 /// Room that does not fit, a buffer of another stream, or the driver's.
 pub fn further(
     (cuda, stream): (&Cuda, &Stream),
-    (seeds, slots): (&CardSeeds, &CardSlots),
+    (seeds, slots): (&GpuSeeds, &GpuSlots),
     room: &mut DistinctRoom,
     next: &mut CudaBuffer<u32>,
-    pairs: &mut CardSeeds,
+    pairs: &mut GpuSeeds,
 ) -> Result<(), CudaError> {
     let operation = "listing distinct pairs";
     let all = product(operation, "slots", &[seeds.most(), slots.fanout()])?;
@@ -108,7 +108,7 @@ pub fn further(
     let places = table_places(all);
     room.table.fill_front_words(places, NO_SLOT, operation)?;
     let last = narrow(operation, "places", places - 1)?;
-    let most = cuda.card().multiprocessors.saturating_mul(BLOCKS);
+    let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
     let each = Grid::of(all as u64, TILE_THREADS, most);
     let tile = Grid::of(tiles(all) as u64 * u64::from(TILE_THREADS), TILE_THREADS, most);
     let sizes = || format!("{all} slots");
@@ -141,7 +141,7 @@ pub fn further(
     unsafe { spread.run("distinct_spread", each, sizes) }
 }
 
-fn argument<'a>(launch: &mut Launch<'a>, seeds: &'a CardSeeds, slots: &'a CardSlots) -> Pairs {
+fn argument<'a>(launch: &mut Launch<'a>, seeds: &'a GpuSeeds, slots: &'a GpuSlots) -> Pairs {
     Pairs {
         neighbors: launch.reading(&slots.neighbors),
         times: launch.reading(&slots.times),

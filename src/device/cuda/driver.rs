@@ -1,9 +1,9 @@
-//! [`Queue`]: what is asked of a card in the order of one stream, down to the call: NVIDIA's driver, or a [`Player`].
+//! [`Queue`]: what is asked of a GPU in the order of one stream, down to the call: NVIDIA's driver, or a [`Simulator`].
 //!
 //! What is passed to it is addresses and lengths; that they are right is the promise of `memory`, `arena` and `launch`,
 //! which is why nearly everything here is unsafe.
 //!
-//! Not verified on a GPU; what a player gets is tested.
+//! Not verified on a GPU; what a simulated GPU gets is tested.
 
 #![allow(unsafe_code)]
 
@@ -14,15 +14,15 @@ use std::time::Instant;
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, DriverError, result, sys};
 
-use super::player::Player;
+use super::simulator::Simulator;
 
-/// What a card answers when it does not do what it was asked for.
+/// What a GPU answers when it does not do what it was asked for.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The driver's code.
     Driver(DriverError),
-    /// A player's words.
-    Player(String),
+    /// A simulated GPU's words.
+    Simulator(String),
 }
 
 impl From<DriverError> for Fault {
@@ -33,23 +33,23 @@ impl From<DriverError> for Fault {
 
 impl From<String> for Fault {
     fn from(words: String) -> Self {
-        Self::Player(words)
+        Self::Simulator(words)
     }
 }
 
-/// What all streams of a card share.
+/// What all streams of a GPU share.
 #[derive(Clone)]
 pub(super) enum Driver {
     Nvidia(Arc<CudaContext>),
-    Played(Arc<dyn Player>),
+    Simulated(Arc<dyn Simulator>),
 }
 
 impl Driver {
-    /// Whether both are the same card.
+    /// Whether both are the same GPU.
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Nvidia(one), Self::Nvidia(other)) => one == other,
-            (Self::Played(one), Self::Played(other)) => Arc::ptr_eq(one, other),
+            (Self::Simulated(one), Self::Simulated(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -58,15 +58,15 @@ impl Driver {
     pub fn ordinal(&self) -> usize {
         match self {
             Self::Nvidia(context) => context.ordinal(),
-            Self::Played(_) => 0,
+            Self::Simulated(_) => 0,
         }
     }
 
-    /// Waits for everything that was asked of the card.
+    /// Waits for everything that was asked of the GPU.
     pub fn synchronize(&self) -> Result<(), Fault> {
         match self {
             Self::Nvidia(context) => Ok(context.synchronize()?),
-            Self::Played(_) => Ok(()),
+            Self::Simulated(_) => Ok(()),
         }
     }
 }
@@ -75,8 +75,8 @@ impl Driver {
 #[derive(Clone)]
 pub(super) enum Queue {
     Nvidia(Arc<CudaStream>),
-    /// A number tells the streams of a player apart.
-    Played(Arc<dyn Player>, u8),
+    /// A number tells the streams of a simulated GPU apart.
+    Simulated(Arc<dyn Simulator>, u8),
 }
 
 /// A place in such an order.
@@ -84,14 +84,14 @@ pub(super) enum Queue {
 pub(super) enum Mark {
     Nvidia(CudaEvent),
     /// Everything before it is over.
-    Played(Instant),
+    Simulated(Instant),
 }
 
 impl Queue {
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Nvidia(one), Self::Nvidia(other)) => Arc::ptr_eq(one, other),
-            (Self::Played(one, number), Self::Played(other, another)) => {
+            (Self::Simulated(one, number), Self::Simulated(other, another)) => {
                 Arc::ptr_eq(one, other) && number == another
             }
             _ => false,
@@ -101,14 +101,14 @@ impl Queue {
     pub fn driver(&self) -> Driver {
         match self {
             Self::Nvidia(stream) => Driver::Nvidia(stream.context().clone()),
-            Self::Played(player, _) => Driver::Played(player.clone()),
+            Self::Simulated(simulator, _) => Driver::Simulated(simulator.clone()),
         }
     }
 
     pub fn synchronize(&self) -> Result<(), Fault> {
         match self {
             Self::Nvidia(stream) => Ok(stream.synchronize()?),
-            Self::Played(..) => Ok(()),
+            Self::Simulated(..) => Ok(()),
         }
     }
 
@@ -119,7 +119,7 @@ impl Queue {
                 let flags = if timed { CU_EVENT_DEFAULT } else { CU_EVENT_DISABLE_TIMING };
                 Ok(Mark::Nvidia(stream.record_event(Some(flags))?))
             }
-            Self::Played(..) => Ok(Mark::Played(Instant::now())),
+            Self::Simulated(..) => Ok(Mark::Simulated(Instant::now())),
         }
     }
 
@@ -130,7 +130,7 @@ impl Queue {
         }
     }
 
-    /// Memory of the card, `in_order` where it allocates so. Freed once, by [`free`](Self::free) with the same.
+    /// Memory of the GPU, `in_order` where it allocates so. Freed once, by [`free`](Self::free) with the same.
     pub fn allocate(&self, bytes: usize, in_order: bool) -> Result<u64, Fault> {
         match self {
             Self::Nvidia(stream) => {
@@ -145,11 +145,11 @@ impl Queue {
                 };
                 Ok(address?)
             }
-            Self::Played(player, _) => Ok(player.allocate(bytes)?),
+            Self::Simulated(simulator, _) => Ok(simulator.allocate(bytes)?),
         }
     }
 
-    /// Gives memory back. A fault is reported by the next operation of the card.
+    /// Gives memory back. A fault is reported by the next operation of the GPU.
     ///
     /// # Safety
     /// `address` is from [`allocate`](Self::allocate) with the same `in_order`, and everything that uses it was asked
@@ -170,9 +170,9 @@ impl Queue {
                 };
                 context.record_err(freed);
             }
-            Self::Played(player, _) => {
-                // Who goes on with a player that ended is told so by the next call.
-                let _ = player.free(address);
+            Self::Simulated(simulator, _) => {
+                // Who goes on with a simulated GPU that ended is told so by the next call.
+                let _ = simulator.free(address);
             }
         }
     }
@@ -180,7 +180,7 @@ impl Queue {
     /// Puts `byte` everywhere, in order.
     ///
     /// # Safety
-    /// The bytes are the caller's, in memory of the card.
+    /// The bytes are the caller's, in memory of the GPU.
     pub unsafe fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Fault> {
         match self {
             Self::Nvidia(stream) => {
@@ -188,14 +188,14 @@ impl Queue {
                 // SAFETY: the caller's promise.
                 Ok(unsafe { result::memset_d8_async(address, byte, bytes, stream.cu_stream()) }?)
             }
-            Self::Played(player, _) => Ok(player.fill(address, byte, bytes)?),
+            Self::Simulated(simulator, _) => Ok(simulator.fill(address, byte, bytes)?),
         }
     }
 
     /// Puts `word` into `words` words of 32 bits, in order.
     ///
     /// # Safety
-    /// The words are the caller's, in memory of the card, at a multiple of 4.
+    /// The words are the caller's, in memory of the GPU, at a multiple of 4.
     pub unsafe fn fill_words(&self, address: u64, word: u32, words: usize) -> Result<(), Fault> {
         match self {
             Self::Nvidia(stream) => {
@@ -204,7 +204,7 @@ impl Queue {
                 let filled = unsafe { sys::cuMemsetD32Async(address, word, words, stream.cu_stream()) };
                 Ok(filled.result()?)
             }
-            Self::Played(player, _) => Ok(player.write(address, &word.to_ne_bytes().repeat(words))?),
+            Self::Simulated(simulator, _) => Ok(simulator.write(address, &word.to_ne_bytes().repeat(words))?),
         }
     }
 
@@ -222,9 +222,9 @@ impl Queue {
                 };
                 Ok(copied.result()?)
             }
-            Self::Played(player, _) => {
+            Self::Simulated(simulator, _) => {
                 // SAFETY: the caller's promise; nobody writes them while this call is under way.
-                Ok(player.write(to, unsafe { slice::from_raw_parts(from, bytes) })?)
+                Ok(simulator.write(to, unsafe { slice::from_raw_parts(from, bytes) })?)
             }
         }
     }
@@ -243,14 +243,14 @@ impl Queue {
                 };
                 Ok(copied.result()?)
             }
-            Self::Played(player, _) => {
+            Self::Simulated(simulator, _) => {
                 // SAFETY: the caller's promise.
-                Ok(player.read(from, unsafe { slice::from_raw_parts_mut(to, bytes) })?)
+                Ok(simulator.read(from, unsafe { slice::from_raw_parts_mut(to, bytes) })?)
             }
         }
     }
 
-    /// Asks for a copy on the card.
+    /// Asks for a copy on the GPU.
     ///
     /// # Safety
     /// Both sides have these bytes, and do not overlap.
@@ -261,11 +261,11 @@ impl Queue {
                 // SAFETY: the caller's promise.
                 Ok(unsafe { result::memcpy_dtod_async(to, from, bytes, stream.cu_stream()) }?)
             }
-            Self::Played(player, _) => Ok(player.copy(from, to, bytes)?),
+            Self::Simulated(simulator, _) => Ok(simulator.copy(from, to, bytes)?),
         }
     }
 
-    /// Asks for a kernel: `function` for NVIDIA's driver, `name` for a player.
+    /// Asks for a kernel: `function` for NVIDIA's driver, `name` for a simulated GPU.
     ///
     /// # Safety
     /// The arguments are those of the kernel, and what it does with them stays inside of memory that is the caller's.
@@ -294,10 +294,10 @@ impl Queue {
                 };
                 Ok(launched?)
             }
-            (Self::Nvidia(_), None) => Err(Fault::Player(format!("{name} is not loaded"))),
-            (Self::Played(player, _), _) => {
+            (Self::Nvidia(_), None) => Err(Fault::Simulator(format!("{name} is not loaded"))),
+            (Self::Simulated(simulator, _), _) => {
                 let arguments: Vec<&[u8]> = arguments.iter().map(|argument| &**argument).collect();
-                Ok(player.launch(name, blocks, threads, &arguments)?)
+                Ok(simulator.launch(name, blocks, threads, &arguments)?)
             }
         }
     }

@@ -1,8 +1,8 @@
-//! [`CudaError`]: what went wrong on a card, while doing what, with which sizes, and what to do about it.
+//! [`CudaError`]: what went wrong on a GPU, while doing what, with which sizes, and what to do about it.
 //!
-//! Two kinds have to be told apart by whoever goes on: the card is full ([`CudaError::is_out_of_memory`]: ask for
-//! less) and the card is lost ([`CudaError::is_lost`]: nothing on it works any more in this process; go on without
-//! it). Work on a card is asynchronous, so an operation may report the fault of one that came before it.
+//! Two kinds have to be told apart by whoever goes on: the GPU is full ([`CudaError::is_out_of_memory`]: ask for
+//! less) and the GPU is lost ([`CudaError::is_lost`]: nothing on it works any more in this process; go on without
+//! it). Work on a GPU is asynchronous, so an operation may report the fault of one that came before it.
 //!
 //! The lists of codes are not verified on a GPU.
 
@@ -11,10 +11,10 @@ use thiserror::Error;
 
 use super::driver::Fault;
 
-/// Why something on a card did not work.
+/// Why something on a GPU did not work.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CudaError {
-    /// A library, a card or a capability is not there.
+    /// A library, a GPU or a capability is not there.
     #[error("{operation}: {missing}")]
     Absent {
         /// What was tried.
@@ -22,7 +22,7 @@ pub enum CudaError {
         /// What is missing, and what to do.
         missing: String,
     },
-    /// The budget or the card has no room.
+    /// The budget or the GPU has no room.
     #[error("{operation}: out of memory: {detail}")]
     OutOfMemory {
         /// What was tried.
@@ -30,8 +30,8 @@ pub enum CudaError {
         /// How much was asked for, what is in use, and what to do.
         detail: String,
     },
-    /// The card, or our context on it, cannot be used any more in this process.
-    #[error("{operation} ({sizes}): the card is lost: {code}; go on without it, and restart to use it again")]
+    /// The GPU, or our context on it, cannot be used any more in this process.
+    #[error("{operation} ({sizes}): the GPU is lost: {code}; go on without it, and restart to use it again")]
     Lost {
         /// What was tried.
         operation: &'static str,
@@ -40,7 +40,7 @@ pub enum CudaError {
         /// The driver's name of the fault.
         code: String,
     },
-    /// The driver refused; the card still works.
+    /// The driver refused; the GPU still works.
     #[error("{operation} ({sizes}): the driver refused: {code}")]
     Refused {
         /// What was tried.
@@ -77,7 +77,7 @@ impl CudaError {
         matches!(self, Self::OutOfMemory { .. })
     }
 
-    /// Whether nothing on the card works any more in this process.
+    /// Whether nothing on the GPU works any more in this process.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
@@ -87,7 +87,7 @@ impl CudaError {
     pub(super) fn of_driver(operation: &'static str, sizes: String, fault: impl Into<Fault>) -> Self {
         let error = match fault.into() {
             Fault::Driver(error) => error,
-            Fault::Player(code) => return Self::Lost { operation, sizes, code },
+            Fault::Simulator(code) => return Self::Lost { operation, sizes, code },
         };
         let code = format!("{:?}", error.0);
         if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
@@ -112,7 +112,7 @@ impl<T, E: Into<Fault>> During<T> for Result<T, E> {
     }
 }
 
-/// Faults after which every further call to the context fails as well: CUDA calls them sticky. A card that fell off the
+/// Faults after which every further call to the context fails as well: CUDA calls them sticky. A GPU that fell off the
 /// bus, or whose memory failed, is among them.
 fn ends_the_context(code: CUresult) -> bool {
     matches!(

@@ -1,11 +1,11 @@
-//! The temporal graph in a card's memory, as `kernels/graph.cuh` says: [`GraphTables`] takes in uploads, each by one
+//! The temporal graph in a GPU's memory, as `kernels/graph.cuh` says: [`GraphTables`] takes in uploads, each by one
 //! launch of `ingest.cu`, and is what samplers search. What goes where is decided by the host (`graph::GraphMirror`).
 //!
 //! **Nothing leads out of the tables.** Kernels follow what uploads say, so an upload is looked through before it is
 //! put in place: pages, blocks and nodes that it names are there, no block goes over the end of its page, and no node
 //! is named twice. Where such bytes say the wrong thing, samples are wrong; no other memory is touched.
 //!
-//! Launching is not verified on a GPU; the calls are tested with a card that the processor plays.
+//! Launching is not verified on a GPU; the calls are tested with a simulated GPU.
 
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub(super) const ENTRIES: &[module::Entry] = &[module::Entry {
 const THREADS: u32 = 256;
 /// Blocks of a multiprocessor that fill the bus, over which uploads are read.
 const BLOCKS: u32 = 4;
-/// Uploads beyond this go through the card's memory, not through memory that is kept for them.
+/// Uploads beyond this go through the GPU's memory, not through memory that is kept for them.
 const STAGED_BYTES_MAX: usize = 32 << 20;
 /// The highest bit of a block's form says how its edge ids are ordered.
 const LENGTH: u16 = !(1 << 15);
@@ -122,13 +122,13 @@ fn append<'a, T: Pod>(bytes: &'a mut [u8], values: &[T]) -> &'a mut [u8] {
     rest
 }
 
-/// A graph on a card. Void after an error.
+/// A graph on a GPU. Void after an error.
 pub struct GraphTables {
     nodes: CudaBuffer<NodeBlocks>,
     blocks: CudaBuffer<Block>,
     pages: Pages,
     lengths: TableLengths,
-    /// Where uploads wait for the card, by turns.
+    /// Where uploads wait for the GPU, by turns.
     staged: [Option<PinnedSlice<u8>>; 2],
     turn: usize,
 }
@@ -154,7 +154,7 @@ impl GraphTables {
     /// for the upload before the last one, and when there are new pages.
     ///
     /// # Errors
-    /// An upload that names what is not there, no room on the card or the host, or the driver's.
+    /// An upload that names what is not there, no room on the GPU or the host, or the driver's.
     pub fn apply(&mut self, cuda: &Cuda, upload: GraphUpload<'_>) -> Result<(), CudaError> {
         let operation = "taking in an upload";
         let page_log2 = self.pages.options().page_log2;
@@ -202,7 +202,7 @@ impl GraphTables {
         upload: GraphUpload<'_>,
     ) -> Result<(), CudaError> {
         let counts = [upload.entries.len() as u64, upload.blocks.len() as u64, upload.nodes.len() as u64];
-        let most = cuda.card().multiprocessors.saturating_mul(BLOCKS);
+        let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
         let grid = Grid::of(counts.iter().sum(), THREADS, most);
         let pages = self.pages.argument(&mut launch);
         let launch = launch.number(counts[0]).number(counts[1]).number(counts[2]).number(pages);
@@ -210,7 +210,7 @@ impl GraphTables {
         let launch = launch.writes(&mut self.blocks).writes(&mut self.nodes);
         let sizes = || format!("{counts:?} entries, blocks and nodes");
         // SAFETY: the bytes hold these counts, in this order; `check` saw to it that every place they name is there.
-        // Pages are of this stream, and those on the host live as long as the tables and the card's work.
+        // Pages are of this stream, and those on the host live as long as the tables and the GPU's work.
         unsafe { launch.run("ingest", grid, sizes) }
     }
 
@@ -231,7 +231,7 @@ impl GraphTables {
         self.lengths
     }
 
-    /// Pages in the card's memory and in the host's.
+    /// Pages in the GPU's memory and in the host's.
     #[must_use]
     pub fn pages(&self) -> (usize, usize) {
         self.pages.counts()

@@ -5,7 +5,7 @@
 //! A buffer has to belong to the stream; a slice of the arena is ordered by its events. Whether what the kernel does
 //! with them stays inside is for the launchers to see to (`rows` and its like), which is why [`Launch::run`] is unsafe.
 //!
-//! Not verified on a GPU; what a player of a card gets is tested.
+//! Not verified on a GPU; what a simulated GPU gets is tested.
 
 #![allow(unsafe_code)]
 

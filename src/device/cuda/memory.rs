@@ -1,4 +1,4 @@
-//! [`CudaBuffer`]: a run of plain values in the memory of a card.
+//! [`CudaBuffer`]: a run of plain values in the memory of a GPU.
 //!
 //! A buffer belongs to one stream. It is made, written, read and freed in that stream's order, so nothing has to be
 //! recorded and nobody waits; [`CudaBuffer::hand_to`] moves it to another stream behind an event. Copies to and from
@@ -10,7 +10,7 @@
 //! While a stream is recorded (`capture`), memory for it is asked of the other one, so that it is not the graph's own,
 //! and what is freed goes back behind the graph.
 //!
-//! Not verified on a GPU; tested with a card that the processor plays.
+//! Not verified on a GPU; tested with a simulated GPU.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ use super::stream::Stream;
 /// Allocations are counted in units of this size, which is also their least alignment.
 const UNIT_BYTES: usize = 256;
 
-/// `len` values of a plain type `T` in the memory of a card, in the order of one stream.
+/// `len` values of a plain type `T` in the memory of a GPU, in the order of one stream.
 pub struct CudaBuffer<T: Pod> {
     address: u64,
     len: usize,
@@ -49,7 +49,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// `len` zeros for `operation`, which errors name.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`] beyond the budget or when the card is full.
+    /// [`CudaError::OutOfMemory`] beyond the budget or when the GPU is full.
     pub fn zeros(
         cuda: &Cuda,
         stream: &Stream,
@@ -87,7 +87,7 @@ impl<T: Pod> CudaBuffer<T> {
         operation: &'static str,
     ) -> Result<Self, CudaError> {
         if !stream.driver().is(cuda.driver()) {
-            let mismatch = format!("{stream} is not of cuda:{}", cuda.card().ordinal);
+            let mismatch = format!("{stream} is not of cuda:{}", cuda.gpu().ordinal);
             return Err(CudaError::Arguments { operation, mismatch });
         }
         let budget = cuda.budget();
@@ -99,10 +99,10 @@ impl<T: Pod> CudaBuffer<T> {
             return Err(budget.refusal(operation, &format!("{len} values of {} bytes", size_of::<T>())));
         };
         let share = budget.reserve(operation, bytes)?;
-        let in_order = cuda.card().allocates_in_order;
+        let in_order = cuda.gpu().allocates_in_order;
         let sizes = || format!("{len} values of {} bytes", size_of::<T>());
         let order = allocator(cuda, stream, operation)?;
-        // The address is freed once, by `drop`, in the order of the stream that the buffer belongs to by then. A player
+        // The address is freed once, by `drop`, in the order of the stream that the buffer belongs to by then. A simulated GPU
         // gets the exact length, so that it sees what goes beyond.
         let address = order.queue().allocate((len * size_of::<T>()).max(1), in_order).map_err(|error| {
             match CudaError::of_driver(operation, sizes(), error) {
@@ -168,7 +168,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// From now on it belongs to `stream`, which waits for what was asked of the old one so far.
     ///
     /// # Errors
-    /// The driver's, or a stream of another card; it then still belongs to the old one.
+    /// The driver's, or a stream of another GPU; it then still belongs to the old one.
     pub fn hand_to(&mut self, stream: &Stream) -> Result<(), CudaError> {
         if stream.is(&self.stream) {
             return Ok(());
@@ -230,7 +230,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// Values that go beyond the end, or the driver's.
     pub fn write_at(&mut self, first: usize, values: &[T]) -> Result<(), CudaError> {
-        let operation = "copying to the card";
+        let operation = "copying to the GPU";
         if first.checked_add(values.len()).is_none_or(|end| end > self.len) {
             let mismatch = format!("{} values from {first} on, and a buffer of {}", values.len(), self.len);
             return Err(CudaError::Arguments { operation, mismatch });
@@ -252,7 +252,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// Another number of values, or the driver's.
     pub fn copy_from(&mut self, values: &[T]) -> Result<(), CudaError> {
-        self.fits("copying to the card", values.len())?;
+        self.fits("copying to the GPU", values.len())?;
         self.write_at(0, values)
     }
 
@@ -262,7 +262,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// More values than one of them has, a buffer of another stream, or the driver's.
     pub fn copy_front_from(&mut self, other: &Self, len: usize) -> Result<(), CudaError> {
-        let operation = "copying on the card";
+        let operation = "copying on the GPU";
         hold(operation, &[("the source", other.len, len), ("the buffer", self.len, len)])?;
         if !self.stream.is(&other.stream) {
             let mismatch = format!("a buffer of {} in {}: hand it over first", other.stream, self.stream);
@@ -289,7 +289,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// More values than there are, or the driver's.
     pub fn copy_front_to_host(&self, len: usize) -> Result<Vec<T>, CudaError> {
-        let operation = "copying from the card";
+        let operation = "copying from the GPU";
         hold(operation, &[("the buffer", self.len, len)])?;
         let mut values = vec![T::zeroed(); len];
         if len == 0 {

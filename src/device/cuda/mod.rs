@@ -1,5 +1,5 @@
-//! NVIDIA cards: everything that knows CUDA. [`Cuda`] is one card that was opened, with two streams, a budget of
-//! memory and the kernels built for it; [`CudaBuffer`] is memory on it, [`Arena`] memory of the host that the card
+//! NVIDIA GPUs: everything that knows CUDA. [`Cuda`] is one GPU that was opened, with two streams, a budget of
+//! memory and the kernels built for it; [`CudaBuffer`] is memory on it, [`Arena`] memory of the host that the GPU
 //! reads in place. What is done there: [`rows`] moves rows, [`graph`] holds the temporal graph, which [`sample`] and
 //! [`distinct`] search, [`layers`] computes, [`row_cache`] looks rows up; [`twins`] is what they and the kernels share.
 //!
@@ -11,20 +11,20 @@
 //! ```
 //!
 //! Nothing here is chosen when the program is compiled: libraries are found at run time, and [`Cuda::open`] says in
-//! words what is missing. Who is told "no" goes on without a card.
+//! words what is missing. Who is told "no" goes on without a GPU.
 //!
 //! **Order without events.** cudarc would record events at every launch to order streams; that is switched off. In its
 //! place: a [`CudaBuffer`] belongs to one stream, whose order is the order of everything that happens to it, and
 //! [`CudaBuffer::hand_to`] is the one way to another stream. Memory of the host can be seen by every stream and by the
-//! processor, so a [`PinnedSlice`] remembers by events who still reads or writes it, and makes the next one wait.
+//! CPU, so a [`PinnedSlice`] remembers by events who still reads or writes it, and makes the next one wait.
 //!
 //! **As a graph.** A [`Recorder`] turns what is asked of a stream into one launch; meanwhile nothing can be waited for.
 //!
-//! **Without a card.** A [`Player`] can stand in for the driver: then everything above `driver` runs as on a card, with
+//! **Without a GPU.** A [`Simulator`] can stand in for the driver: then everything above `driver` runs as on a GPU, with
 //! the kernels' own text (`tests/it/gpu`).
 //!
 //! Not verified on a GPU: what can be checked without one is tested (compiling, parameters of kernels, the cache, the
-//! budget, every launcher with a player), the calls to the driver are written against cudarc 0.19.10 and CUDA's
+//! budget, every launcher with a simulated GPU), the calls to the driver are written against cudarc 0.19.10 and CUDA's
 //! documentation.
 
 mod arena;
@@ -39,17 +39,17 @@ mod error;
 pub mod graph;
 mod launch;
 pub mod layers;
-mod lent;
 mod memory;
 mod module;
 mod nvrtc;
 mod pages;
-mod player;
+mod pooled_buffer;
 mod recording;
 pub mod row_cache;
 pub mod rows;
 pub mod sample;
 pub mod seeds;
+mod simulator;
 mod staging;
 mod stream;
 pub mod twins;
@@ -59,16 +59,16 @@ pub use arena::{Arena, PinnedSlice};
 pub use budget::MemoryUse;
 pub use cache::CubinCache;
 pub use capture::{Recorder, RecorderCounts};
-pub use context::{Card, Cuda, CudaOptions};
+pub use context::{Cuda, CudaOptions, Gpu};
 pub use cubin::{Usage, parameter_bytes, usage};
 pub use error::CudaError;
-pub use lent::{Coming, Lent};
 pub use memory::CudaBuffer;
 pub(super) use module::architecture;
 pub use module::{Entry, HEADERS, SOURCES, Source};
 pub use nvrtc::{Compiled, version as nvrtc_version};
 pub use pages::TierOptions;
-pub use player::Player;
+pub use pooled_buffer::{PendingCopy, PooledBuffer};
+pub use simulator::Simulator;
 pub use staging::{Fetched, Staging};
 pub use stream::{Event, Stream};
 pub use work::CudaWork;

@@ -1,10 +1,10 @@
-//! The kernels: their texts, which are compiled into the program, and [`Kernels`], what a card runs of them.
+//! The kernels: their texts, which are compiled into the program, and [`Kernels`], what a GPU runs of them.
 //!
 //! A file of `kernels/` is compiled as it stands, with the `.cuh` files as headers by their names. What a launcher
 //! passes is declared here as [`Entry::parameters`], and compared with the machine code before it is used: a kernel
 //! whose parameters changed is refused instead of called.
 //!
-//! Loading onto a card is not verified on a GPU; compiling and comparing are tested.
+//! Loading onto a GPU is not verified on a GPU; compiling and comparing are tested.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -96,13 +96,13 @@ pub const HEADERS: &[(&str, &str)] = headers! {
     "tensors.cuh",
 };
 
-/// What kernels are compiled for on a card of this compute capability.
+/// What kernels are compiled for on a GPU of this compute capability.
 pub(in crate::device) fn architecture(major: i32, minor: i32) -> String {
     format!("sm_{major}{minor}")
 }
 
 impl Source {
-    /// Its machine code for `architecture`, e.g. `sm_90`. Needs NVRTC, no card.
+    /// Its machine code for `architecture`, e.g. `sm_90`. Needs NVRTC, no GPU.
     ///
     /// # Errors
     /// [`CudaError::Absent`] without NVRTC; [`CudaError::Kernel`] with the compiler's words, or when the parameters are
@@ -130,7 +130,7 @@ impl Source {
     }
 }
 
-/// The kernels on one card.
+/// The kernels on one GPU.
 pub(super) struct Kernels {
     functions: HashMap<&'static str, (Entry, Option<CudaFunction>)>,
     cached: usize,
@@ -183,14 +183,14 @@ impl Kernels {
         Ok(Self { functions, cached, compiled, complaints })
     }
 
-    /// All kernels that have launchers, of a card that is played.
-    pub(super) fn played() -> Self {
+    /// All kernels that have launchers, of a simulated GPU.
+    pub(super) fn simulated() -> Self {
         let entries = SOURCES.iter().flat_map(|source| source.entries);
         let functions = entries.map(|entry| (entry.name, (*entry, None))).collect();
         Self { functions, cached: 0, compiled: 0, complaints: Vec::new() }
     }
 
-    /// The kernel of this name; its function where a card has loaded it.
+    /// The kernel of this name; its function where a GPU has loaded it.
     pub(super) fn get(&self, name: &'static str) -> Result<&(Entry, Option<CudaFunction>), CudaError> {
         self.functions.get(name).ok_or_else(|| CudaError::Absent {
             operation: "finding a kernel",

@@ -1,4 +1,4 @@
-//! Text of a kernel to machine code of one architecture, by NVRTC. Needs the library and no card.
+//! Text of a kernel to machine code of one architecture, by NVRTC. Needs the library and no GPU.
 //!
 //! cudarc's own wrapper gives PTX only and no headers, so the calls are made here: headers go in by name, the result is
 //! a cubin, and the program's log comes back with registers, stack and spills as ptxas tells them.
@@ -12,7 +12,7 @@ use cudarc::nvrtc::sys;
 
 use super::error::CudaError;
 
-/// Beside the architecture. Line numbers cost no time on the card and name the line in what its tools report.
+/// Beside the architecture. Line numbers cost no time on the GPU and name the line in what its tools report.
 pub(super) const OPTIONS: [&str; 3] = ["--std=c++17", "-lineinfo", "--ptxas-options=-v"];
 
 /// What came of a text.

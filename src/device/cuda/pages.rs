@@ -1,11 +1,11 @@
-//! Pages of a graph's entries on two tiers: the recent ones in a card's memory, older ones in an arena of the host,
+//! Pages of a graph's entries on two tiers: the recent ones in a GPU's memory, older ones in an arena of the host,
 //! where kernels read and write them in place.
 //!
-//! Pages are numbered as they come. While the card's part has room a new page is there; then the page with the lowest
+//! Pages are numbered as they come. While the GPU's part has room a new page is there; then the page with the lowest
 //! number there goes to the host and makes room. A kernel finds a page by its address in a table, so to it both tiers
 //! are the same.
 //!
-//! Moving is not verified on a GPU; it is tested with a card that the processor plays.
+//! Moving is not verified on a GPU; it is tested with a simulated GPU.
 
 use std::collections::VecDeque;
 
@@ -17,23 +17,23 @@ use super::memory::CudaBuffer;
 use super::stream::Stream;
 use super::twins::{Address, Entry};
 
-/// Pages that are asked of the card together, at least, unless fewer are allowed.
+/// Pages that are asked of the GPU together, at least, unless fewer are allowed.
 const SLAB_PAGES: usize = 16;
 /// Bytes of the host that are locked together, unless fewer are allowed.
 const ARENA_BYTES: usize = 64 << 20;
 
-/// How large the parts of a card's graph may be.
+/// How large the parts of a GPU's graph may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierOptions {
     /// log2 of the entries of a page, from 1 to 16.
     pub page_log2: u32,
-    /// Bytes of pages in the card's memory; a page at least.
-    pub card_bytes_max: usize,
+    /// Bytes of pages in the GPU's memory; a page at least.
+    pub gpu_bytes_max: usize,
     /// Bytes of pages in the host's memory.
     pub host_bytes_max: usize,
 }
 
-/// A page's place in the card's memory: which slab, and which page of it.
+/// A page's place in the GPU's memory: which slab, and which page of it.
 #[derive(Clone, Copy)]
 struct Place {
     slab: usize,
@@ -45,8 +45,8 @@ pub(super) struct Pages {
     options: TierOptions,
     slabs: Vec<CudaBuffer<Entry>>,
     free: Vec<Place>,
-    /// Pages in the card's memory, by number, ascending.
-    on_card: VecDeque<(usize, Place)>,
+    /// Pages in the GPU's memory, by number, ascending.
+    on_gpu: VecDeque<(usize, Place)>,
     /// Where pages on the host come from, and the pages: kept for as long as kernels may reach them.
     arena: Option<Arena>,
     on_host: Vec<PinnedSlice<Entry>>,
@@ -66,7 +66,7 @@ impl Pages {
             options,
             slabs: Vec::new(),
             free: Vec::new(),
-            on_card: VecDeque::new(),
+            on_gpu: VecDeque::new(),
             arena: None,
             on_host: Vec::new(),
             addresses: Vec::new(),
@@ -74,9 +74,9 @@ impl Pages {
         })
     }
 
-    /// How many there are in the card's memory and in the host's.
+    /// How many there are in the GPU's memory and in the host's.
     pub fn counts(&self) -> (usize, usize) {
-        (self.on_card.len(), self.on_host.len())
+        (self.on_gpu.len(), self.on_host.len())
     }
 
     pub fn options(&self) -> TierOptions {
@@ -100,7 +100,7 @@ impl Pages {
                     place
                 }
             };
-            self.on_card.push_back((self.addresses.len(), place));
+            self.on_gpu.push_back((self.addresses.len(), place));
             self.addresses.push(self.address_of(place));
         }
         if changed < count {
@@ -122,13 +122,13 @@ impl Pages {
         self.slabs.get(place.slab).map_or(0, |slab| slab.address() + before as u64)
     }
 
-    /// Room for a page in the card's memory, if there is or may be any.
+    /// Room for a page in the GPU's memory, if there is or may be any.
     fn vacancy(&mut self, cuda: &Cuda) -> Result<Option<Place>, CudaError> {
         if let Some(place) = self.free.pop() {
             return Ok(Some(place));
         }
-        let there = self.on_card.len();
-        let allowed = (self.options.card_bytes_max / self.page_bytes()).max(1);
+        let there = self.on_gpu.len();
+        let allowed = (self.options.gpu_bytes_max / self.page_bytes()).max(1);
         let pages = SLAB_PAGES.max(there / 4).min(allowed.saturating_sub(there));
         if pages == 0 {
             return Ok(None);
@@ -142,12 +142,12 @@ impl Pages {
         Ok(self.free.pop())
     }
 
-    /// Moves the page with the lowest number in the card's memory to the host: which it was, and the room it leaves.
+    /// Moves the page with the lowest number in the GPU's memory to the host: which it was, and the room it leaves.
     fn move_oldest(&mut self, cuda: &Cuda) -> Result<(usize, Place), CudaError> {
         let operation = "moving a page of a graph to the host";
         let mut slice = self.host_page(cuda)?;
-        let Some((page, place)) = self.on_card.pop_front() else {
-            let mismatch = "no page is on the card".into();
+        let Some((page, place)) = self.on_gpu.pop_front() else {
+            let mismatch = "no page is on the GPU".into();
             return Err(CudaError::Arguments { operation, mismatch });
         };
         if let Some(slab) = self.slabs.get(place.slab) {
@@ -163,11 +163,11 @@ impl Pages {
         let used = self.on_host.len() * self.page_bytes();
         let left = self.options.host_bytes_max.saturating_sub(used);
         if left < self.page_bytes() {
-            let TierOptions { card_bytes_max, host_bytes_max, .. } = self.options;
+            let TierOptions { gpu_bytes_max, host_bytes_max, .. } = self.options;
             return Err(CudaError::OutOfMemory {
                 operation: "moving a page of a graph to the host",
                 detail: format!(
-                    "{} pages of {} bytes fill the {card_bytes_max} bytes of the card and the {host_bytes_max} bytes \
+                    "{} pages of {} bytes fill the {gpu_bytes_max} bytes of the GPU and the {host_bytes_max} bytes \
                      of the host; allow more, or keep less of the past",
                     self.addresses.len(),
                     self.page_bytes()
@@ -181,7 +181,7 @@ impl Pages {
         arena.take(entries)
     }
 
-    /// Brings the table on the card up to date, from page `first` on.
+    /// Brings the table on the GPU up to date, from page `first` on.
     fn tell(&mut self, cuda: &Cuda, first: usize) -> Result<(), CudaError> {
         if self.addresses.len() <= self.table.len() {
             return self.table.write_at(first, &self.addresses[first..]);

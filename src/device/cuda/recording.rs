@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::budget::Reservation;
 
-/// Memory of the card that nobody wants any more.
+/// Memory of the GPU that nobody wants any more.
 pub(super) struct Freed {
     pub address: u64,
     pub in_order: bool,

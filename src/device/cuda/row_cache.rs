@@ -1,11 +1,11 @@
-//! The row cache's table on a card: [`CardRowTable`] is a copy of it, in which [`find`](CardRowTable::find) looks up
+//! The row cache's table on a GPU: [`GpuRowTable`] is a copy of it, in which [`find`](GpuRowTable::find) looks up
 //! the rows of a round. The twin is `feature::cache::CacheDirectory`; both find the same slots and list the same
 //! misses.
 //!
 //! A copy that is behind finds less, never something else, as long as its generations are up to date: an entry counts
 //! only with the generation of its slot.
 //!
-//! Launching is not verified on a GPU; the calls are tested with a card that the processor plays.
+//! Launching is not verified on a GPU; the calls are tested with a simulated GPU.
 
 #![allow(unsafe_code)]
 
@@ -25,17 +25,17 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry { name: "row_cache_misses", parameters: takes![Address, u32, Address, Address, Address] },
 ];
 
-/// Blocks of a multiprocessor that fill a card.
+/// Blocks of a multiprocessor that fill a GPU.
 const BLOCKS: u32 = 8;
 
-/// Which slot holds the row of an id, in a card's memory.
-pub struct CardRowTable {
+/// Which slot holds the row of an id, in a GPU's memory.
+pub struct GpuRowTable {
     buckets: CudaBuffer<RowCacheBucket>,
     generations: CudaBuffer<u32>,
 }
 
-/// What was found for the ids of a round, in a card's memory.
-pub struct CardFound {
+/// What was found for the ids of a round, in a GPU's memory.
+pub struct GpuFound {
     /// The slot of each id; all ones where it is in none.
     pub slots: CudaBuffer<u32>,
     /// Which places of the round were missed, ascending; only the first [`miss_count`](Self::miss_count) count.
@@ -45,7 +45,7 @@ pub struct CardFound {
     tiles: CudaBuffer<u32>,
 }
 
-impl CardFound {
+impl GpuFound {
     /// Room for `most` ids.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl CardFound {
     }
 }
 
-impl CardRowTable {
+impl GpuRowTable {
     /// A copy of the table that `CacheDirectory::table` gives: its buckets as bytes, and a generation per slot. Waits.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl CardRowTable {
         &self,
         cuda: &Cuda,
         (ids, count): (&CudaBuffer<u64>, usize),
-        found: &mut CardFound,
+        found: &mut GpuFound,
     ) -> Result<(), CudaError> {
         let operation = "looking rows up";
         let tiles = count.div_ceil(ROW_CACHE_TILE as usize);
@@ -113,7 +113,7 @@ impl CardRowTable {
             ],
         )?;
         let stream = self.buckets.stream();
-        let most = cuda.card().multiprocessors.saturating_mul(BLOCKS);
+        let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
         let grid = Grid::of(count as u64, ROW_CACHE_TILE, most);
         let (number, sizes) = (narrow(operation, "ids", count)?, || format!("{count} ids"));
         let mut launch = Launch::new(cuda, stream, operation);

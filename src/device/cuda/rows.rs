@@ -1,8 +1,8 @@
-//! Rows of a table on a card: [`RowCall::gather`] fetches those that a list names, [`RowCall::scatter`] writes them
-//! back. The table lies in the card's memory or in an arena of the host, which the card reads over the bus in place.
+//! Rows of a table on a GPU: [`RowCall::gather`] fetches those that a list names, [`RowCall::scatter`] writes them
+//! back. The table lies in the GPU's memory or in an arena of the host, which the GPU reads over the bus in place.
 //!
 //! Twins of the loops over rows in `nn` and `feature`: the same bytes, since nothing is computed. Of what the kernel is
-//! told, sizes are checked here; row numbers the card checks itself, and counts those that name no row.
+//! told, sizes are checked here; row numbers the GPU checks itself, and counts those that name no row.
 //!
 //! Launching is not verified on a GPU.
 
@@ -38,8 +38,8 @@ pub(super) const ENTRIES: &[Entry] = &[
 const THREADS: u32 = 256;
 /// A row of more bytes may begin before its first line.
 const LINE_BYTES: u64 = LINE as u64;
-/// Blocks of a multiprocessor that fill a card, and that fill the bus and leave the rest to others.
-const BLOCKS_ON_CARD: u32 = 8;
+/// Blocks of a multiprocessor that fill a GPU, and that fill the bus and leave the rest to others.
+const BLOCKS_ON_GPU: u32 = 8;
 const BLOCKS_OVER_BUS: u32 = 2;
 
 /// Where the rows of a table lie, in values of its type.
@@ -82,22 +82,22 @@ impl RowLayout {
 /// A table to gather from.
 #[derive(Debug)]
 pub enum Table<'a, T: Pod> {
-    /// In the card's memory.
-    Card(&'a CudaBuffer<T>),
-    /// In an arena that is mapped for the card.
+    /// In the GPU's memory.
+    Gpu(&'a CudaBuffer<T>),
+    /// In an arena that is mapped for the GPU.
     Host(&'a PinnedSlice<T>),
 }
 
 /// A table to scatter to.
 #[derive(Debug)]
 pub enum TableMut<'a, T: Pod> {
-    /// In the card's memory.
-    Card(&'a mut CudaBuffer<T>),
-    /// In an arena that is mapped for the card.
+    /// In the GPU's memory.
+    Gpu(&'a mut CudaBuffer<T>),
+    /// In an arena that is mapped for the GPU.
     Host(&'a mut PinnedSlice<T>),
 }
 
-/// Row numbers, in the card's memory. The largest number of the type says "no row".
+/// Row numbers, in the GPU's memory. The largest number of the type says "no row".
 #[derive(Clone, Copy, Debug)]
 pub enum RowList<'a> {
     /// Of 32 bits.
@@ -117,7 +117,7 @@ impl RowList<'_> {
 
 /// What every operation on rows needs.
 pub struct RowCall<'a> {
-    /// The card.
+    /// The GPU.
     pub cuda: &'a Cuda,
     /// In whose order it happens; all buffers belong to it.
     pub stream: &'a Stream,
@@ -159,7 +159,7 @@ impl<'a> RowCall<'a> {
     ) -> Result<(), CudaError> {
         let operation = "gathering rows";
         let (table_len, over_bus) = match &table {
-            Table::Card(rows) => (rows.len(), false),
+            Table::Gpu(rows) => (rows.len(), false),
             Table::Host(rows) => (rows.len(), true),
         };
         let packed = RowLayout { rows: self.list.len(), width: layout.width, stride: to_stride };
@@ -168,14 +168,14 @@ impl<'a> RowCall<'a> {
             return Ok(());
         }
         let from = match &table {
-            Table::Card(rows) => rows.address(),
+            Table::Gpu(rows) => rows.address(),
             Table::Host(rows) => rows.address(operation, self.stream)?,
         };
         let sides = (side::<T>(from, layout), side::<T>(to.address(), packed));
         let plan = self.plan::<T>(&GATHER, sides, packed, over_bus);
         let (stream, launch) = (self.stream, Launch::new(self.cuda, self.stream, operation));
         match table {
-            Table::Card(rows) => self.run(plan, layout, launch.reads(rows), |launch| launch.writes(to)),
+            Table::Gpu(rows) => self.run(plan, layout, launch.reads(rows), |launch| launch.writes(to)),
             Table::Host(rows) => rows.while_read(stream, |_| {
                 self.run(plan, layout, launch.mapped(from), |launch| launch.writes(to))
             }),
@@ -196,7 +196,7 @@ impl<'a> RowCall<'a> {
     ) -> Result<(), CudaError> {
         let operation = "scattering rows";
         let (table_len, over_bus) = match &table {
-            TableMut::Card(rows) => (rows.len(), false),
+            TableMut::Gpu(rows) => (rows.len(), false),
             TableMut::Host(rows) => (rows.len(), true),
         };
         let packed = RowLayout { rows: self.list.len(), width: layout.width, stride: from_stride };
@@ -205,14 +205,14 @@ impl<'a> RowCall<'a> {
             return Ok(());
         }
         let to = match &table {
-            TableMut::Card(rows) => rows.address(),
+            TableMut::Gpu(rows) => rows.address(),
             TableMut::Host(rows) => rows.address(operation, self.stream)?,
         };
         let sides = (side::<T>(from.address(), packed), side::<T>(to, layout));
         let plan = self.plan::<T>(&SCATTER, sides, packed, over_bus);
         let (stream, launch) = (self.stream, Launch::new(self.cuda, self.stream, operation).reads(from));
         match table {
-            TableMut::Card(rows) => self.run(plan, layout, launch, |launch| launch.writes(rows)),
+            TableMut::Gpu(rows) => self.run(plan, layout, launch, |launch| launch.writes(rows)),
             TableMut::Host(rows) => {
                 rows.while_written(stream, |_| self.run(plan, layout, launch, |launch| launch.mapped(to)))
             }
@@ -246,8 +246,8 @@ impl<'a> RowCall<'a> {
         let all = from.address | to.address | from.stride_bytes | to.stride_bytes | width_bytes;
         let (vector, name) = widest(all, names);
         let lanes_log2 = lanes_log2(width_bytes, vector);
-        let of_multiprocessor = if over_bus { BLOCKS_OVER_BUS } else { BLOCKS_ON_CARD };
-        let most = self.cuda.card().multiprocessors.saturating_mul(of_multiprocessor);
+        let of_multiprocessor = if over_bus { BLOCKS_OVER_BUS } else { BLOCKS_ON_GPU };
+        let most = self.cuda.gpu().multiprocessors.saturating_mul(of_multiprocessor);
         let work = ((packed.rows as u64) << lanes_log2).div_ceil(ROWS_AT_ONCE.into());
         Plan { name, grid: Grid::of(work, THREADS, most), from, to, width_bytes, lanes_log2 }
     }

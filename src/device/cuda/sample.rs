@@ -1,9 +1,9 @@
-//! Temporal sampling on a card: [`sample`] finds the neighbors of all [`CardSeeds`] of a layer. The twin is
+//! Temporal sampling on a GPU: [`sample`] finds the neighbors of all [`GpuSeeds`] of a layer. The twin is
 //! `sampler::sample`; both give the same bits.
 //!
 //! Limits: a uniform sample takes 32 slots per seed at most (a lane draws one); a layer has less than 2^31 slots.
 //!
-//! Launching is not verified on a GPU; the calls are tested with a card that the processor plays.
+//! Launching is not verified on a GPU; the calls are tested with a simulated GPU.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use super::error::CudaError;
 use super::graph::GraphTables;
 use super::launch::{Grid, Launch, takes};
 use super::module::Entry;
-use super::seeds::{CardSeeds, CardSlots};
+use super::seeds::{GpuSeeds, GpuSlots};
 use super::stream::Stream;
 use super::twins::{Graph, Request, Seeds, Slots, View};
 
@@ -31,7 +31,7 @@ pub(super) const ENTRIES: &[Entry] = &[
 
 /// Threads of a block of a sampler.
 const THREADS: u32 = 128;
-/// Blocks of a multiprocessor that fill a card, as the kernels' bounds say.
+/// Blocks of a multiprocessor that fill a GPU, as the kernels' bounds say.
 const BLOCKS: u32 = 8;
 /// Slots per seed of a uniform sample at most.
 const UNIFORM_FANOUT_MAX: usize = 32;
@@ -54,8 +54,8 @@ pub fn sample(
     (cuda, stream): (&Cuda, &Stream),
     (graph, view): (&GraphTables, View),
     (choice, request): (Choice, Request),
-    seeds: &CardSeeds,
-    out: &mut CardSlots,
+    seeds: &GpuSeeds,
+    out: &mut GpuSlots,
 ) -> Result<(), CudaError> {
     let operation = "sampling";
     out.check(operation, seeds)?;
@@ -73,7 +73,7 @@ pub fn sample(
         return Ok(());
     }
     let (name, lanes) = kernel(choice, request.fanout);
-    let most = cuda.card().multiprocessors.saturating_mul(BLOCKS);
+    let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
     let grid = Grid::of(seeds.most() as u64 * u64::from(lanes), THREADS, most);
     let sizes = format!("{} seeds of {} slots", seeds.most(), request.fanout);
     let mut launch = Launch::new(cuda, stream, operation);

@@ -1,5 +1,5 @@
-//! What a layer of samples is on a card: [`CardSeeds`], the pairs that are asked about, and [`CardSlots`], what was
-//! found for them. How many pairs there are stands in the card's memory beside them, so that one layer can follow
+//! What a layer of samples is on a GPU: [`GpuSeeds`], the pairs that are asked about, and [`GpuSlots`], what was
+//! found for them. How many pairs there are stands in the GPU's memory beside them, so that one layer can follow
 //! another without the host; that number is written here and by `distinct` only, and never exceeds the room.
 
 use super::arena::PinnedSlice;
@@ -13,8 +13,8 @@ use super::twins::{Seeds, Slots};
 /// Slots of a layer at most.
 pub(super) const SLOTS_MAX: usize = (1 << 31) - 1;
 
-/// (node, time) pairs in the memory of a card, and how many there are.
-pub struct CardSeeds {
+/// (node, time) pairs in the memory of a GPU, and how many there are.
+pub struct GpuSeeds {
     pub(super) nodes: CudaBuffer<u32>,
     pub(super) times: CudaBuffer<i64>,
     /// One number, `most` at most.
@@ -22,7 +22,7 @@ pub struct CardSeeds {
     most: usize,
 }
 
-impl CardSeeds {
+impl GpuSeeds {
     /// Room for `most` pairs, and none yet.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl CardSeeds {
         Ok((nodes, times))
     }
 
-    /// How many there are. Waits for the card.
+    /// How many there are. Waits for the GPU.
     ///
     /// # Errors
     /// The driver's.
@@ -106,8 +106,8 @@ impl CardSeeds {
     }
 }
 
-/// What was found for all seeds of a layer, in the memory of a card, laid out as `sampler::MessageFlowGraph`.
-pub struct CardSlots {
+/// What was found for all seeds of a layer, in the memory of a GPU, laid out as `sampler::MessageFlowGraph`.
+pub struct GpuSlots {
     /// Filled slots of each seed.
     pub counts: CudaBuffer<u32>,
     /// Other ends of edges by slot, all ones in empty slots.
@@ -121,7 +121,7 @@ pub struct CardSlots {
     fanout: u32,
 }
 
-impl CardSlots {
+impl GpuSlots {
     /// Room for `seeds` seeds of `fanout` slots.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl CardSlots {
         }
     }
 
-    pub(super) fn check(&self, operation: &'static str, seeds: &CardSeeds) -> Result<(), CudaError> {
+    pub(super) fn check(&self, operation: &'static str, seeds: &GpuSeeds) -> Result<(), CudaError> {
         let slots = product(operation, "slots", &[seeds.most, self.fanout()])?;
         hold(
             operation,

@@ -1,7 +1,7 @@
-//! [`Staging`]: pinned memory through which the small things of a step go to a card, and come from it, without a wait.
+//! [`Staging`]: pinned memory through which the small things of a step go to a GPU, and come from it, without a wait.
 //!
 //! ```text
-//!   values ── copied by the processor ──▶ room ── copied in the order of a stream ──▶ CudaBuffer     upload
+//!   values ── copied by the CPU ──▶ room ── copied in the order of a stream ──▶ CudaBuffer     upload
 //!   values ◀── Fetched::read, after a wait ── room ◀── copied in the order of a stream ── CudaBuffer   download
 //! ```
 //!
@@ -14,10 +14,10 @@
 //! While a stream is recorded (`capture`) no wait would help: what does not fit into what is left is refused. The
 //! memory then lives until the graph has been launched, whatever happens to the [`Staging`].
 //!
-//! Values that come from the card belong to a [`Fetched`], which cannot be read before they are there: reading waits,
+//! Values that come from the GPU belong to a [`Fetched`], which cannot be read before they are there: reading waits,
 //! for nothing if the caller has waited. If their room is given out again first, they are put aside.
 //!
-//! Not verified on a GPU; tested with a card that the processor plays.
+//! Not verified on a GPU; tested with a simulated GPU.
 
 #![allow(unsafe_code)]
 
@@ -59,7 +59,7 @@ struct Late {
     to: Weak<OnceLock<Vec<u8>>>,
 }
 
-/// Values of a plain type `T` that were asked of a card. If that was in a recorded step that failed, nothing was
+/// Values of a plain type `T` that were asked of a GPU. If that was in a recorded step that failed, nothing was
 /// copied, and they are whatever the room held.
 pub struct Fetched<T: Pod> {
     bytes: Arc<OnceLock<Vec<u8>>>,
@@ -94,7 +94,7 @@ impl Staging {
     /// Does not wait unless the room is full, or smaller than `values`.
     ///
     /// # Errors
-    /// More values than `to` has, a buffer of another card, no room while its stream is recorded, or the driver's.
+    /// More values than `to` has, a buffer of another GPU, no room while its stream is recorded, or the driver's.
     pub fn upload<T: Pod>(&mut self, values: &[T], to: &mut CudaBuffer<T>) -> Result<(), CudaError> {
         hold(UPLOADING, &[("the buffer", to.len(), values.len())])?;
         let bytes = size_of_val(values);
@@ -105,11 +105,11 @@ impl Staging {
             return to.write_at(0, values);
         };
         let host = self.place(first);
-        // SAFETY: `take` gave out these bytes to this call alone: no card reads or writes them, since every stream that
+        // SAFETY: `take` gave out these bytes to this call alone: no GPU reads or writes them, since every stream that
         // was asked to has been waited for. `values` lies outside of the room, of which nobody has a reference.
         unsafe { ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), host, bytes) };
         // SAFETY: the buffer has these bytes, and is freed in the order of this stream. Those of the host live until
-        // the card is through with them (the arena's end waits), and are written again only behind a wait for the
+        // the GPU is through with them (the arena's end waits), and are written again only behind a wait for the
         // stream.
         unsafe { to.stream().queue().upload(to.address(), host, bytes) }
             .during(UPLOADING, || format!("{} values of {} bytes", values.len(), size_of::<T>()))
@@ -119,7 +119,7 @@ impl Staging {
     /// [`upload`](Self::upload) does.
     ///
     /// # Errors
-    /// More values than `from` has, a buffer of another card, no room while its stream is recorded, or the driver's.
+    /// More values than `from` has, a buffer of another GPU, no room while its stream is recorded, or the driver's.
     pub fn download<T: Pod>(&mut self, from: &CudaBuffer<T>, len: usize) -> Result<Fetched<T>, CudaError> {
         hold(DOWNLOADING, &[("the buffer", from.len(), len)])?;
         let (bytes, fetched) = (len * size_of::<T>(), Fetched::new());
@@ -151,7 +151,7 @@ impl Staging {
         stream: &Stream,
         bytes: usize,
     ) -> Result<Option<usize>, CudaError> {
-        // Also sees to it that the stream is of the card that the memory was pinned for.
+        // Also sees to it that the stream is of the GPU that the memory was pinned for.
         self.room.address(operation, stream)?;
         let whole = bytes.checked_next_multiple_of(LINE_BYTES);
         if stream.is_recorded() && whole.is_none_or(|whole| whole > self.bytes() - self.taken) {
@@ -189,7 +189,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Waits for what is under way, and hands over what has come from the card.
+    /// Waits for what is under way, and hands over what has come from the GPU.
     fn settle(&mut self) -> Result<(), CudaError> {
         while let Some(stream) = self.streams.last() {
             stream.synchronize()?;
@@ -230,7 +230,7 @@ impl<T: Pod> Fetched<T> {
     /// The values. `staging`, which was asked for them, waits for them if nobody has.
     ///
     /// # Errors
-    /// A fault of the card, or a `staging` that was not asked for them.
+    /// A fault of the GPU, or a `staging` that was not asked for them.
     pub fn read(&self, staging: &mut Staging) -> Result<Vec<T>, CudaError> {
         if self.bytes.get().is_none() {
             staging.settle()?;

@@ -1,4 +1,4 @@
-//! [`Stream`]: an order of work on a card; [`Event`]: a place in that order.
+//! [`Stream`]: an order of work on a GPU; [`Event`]: a place in that order.
 //!
 //! What is asked of a stream may be recorded, to happen later (`capture`): then it has no places to wait for.
 //!
@@ -10,15 +10,15 @@ use cudarc::driver::{CudaContext, result};
 
 use super::driver::{Driver, Mark, Queue};
 use super::error::{CudaError, During};
-use super::player::Player;
 use super::recording::Recording;
+use super::simulator::Simulator;
 
 pub(super) enum Priority {
     Normal,
     Least,
 }
 
-/// An order of work on a card. Streams do not wait for one another unless told to.
+/// An order of work on a GPU. Streams do not wait for one another unless told to.
 #[derive(Clone)]
 pub struct Stream {
     queue: Queue,
@@ -43,8 +43,8 @@ impl Stream {
         Ok(Self { queue, name, recording: Arc::default() })
     }
 
-    pub(super) fn played(player: Arc<dyn Player>, name: &'static str, number: u8) -> Self {
-        Self { queue: Queue::Played(player, number), name, recording: Arc::default() }
+    pub(super) fn simulated(simulator: Arc<dyn Simulator>, name: &'static str, number: u8) -> Self {
+        Self { queue: Queue::Simulated(simulator, number), name, recording: Arc::default() }
     }
 
     /// Waits until all that was asked of it is done.
@@ -52,7 +52,7 @@ impl Stream {
     /// # Errors
     /// The first fault of what was asked, which may be [`CudaError::Lost`], or a stream that is recorded.
     pub fn synchronize(&self) -> Result<(), CudaError> {
-        let operation = "waiting for the card";
+        let operation = "waiting for the GPU";
         self.at_once(operation)?;
         self.queue.synchronize().during(operation, || self.to_string())
     }
@@ -90,7 +90,7 @@ impl Stream {
         self.queue.wait_for(&event.mark).during(operation, || self.to_string())
     }
 
-    /// Whether both are the same stream of the same card.
+    /// Whether both are the same stream of the same GPU.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.queue.is(&other.queue)
@@ -141,23 +141,23 @@ impl std::fmt::Debug for Stream {
 #[derive(Debug)]
 pub struct Event {
     mark: Mark,
-    /// Number of the card.
+    /// Number of the GPU.
     place: usize,
 }
 
 impl Event {
-    /// Waits until the card has got there.
+    /// Waits until the GPU has got there.
     ///
     /// # Errors
     /// A fault of the work before it.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         match &self.mark {
             Mark::Nvidia(event) => event.synchronize().during("waiting for an event", || self.place()),
-            Mark::Played(_) => Ok(()),
+            Mark::Simulated(_) => Ok(()),
         }
     }
 
-    /// Whether the card has got there.
+    /// Whether the GPU has got there.
     ///
     /// # Errors
     /// A fault of the work before it.
@@ -167,7 +167,7 @@ impl Event {
                 let bound = event.context().bind_to_thread();
                 bound.and_then(|()| event.try_is_complete()).during("asking for an event", || self.place())
             }
-            Mark::Played(_) => Ok(true),
+            Mark::Simulated(_) => Ok(true),
         }
     }
 
@@ -178,15 +178,15 @@ impl Event {
     pub fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
         match (&earlier.mark, &self.mark) {
             (Mark::Nvidia(earlier), Mark::Nvidia(event)) => {
-                let milliseconds = earlier.elapsed_ms(event).during("timing the card", || self.place())?;
+                let milliseconds = earlier.elapsed_ms(event).during("timing the GPU", || self.place())?;
                 Ok(f64::from(milliseconds) / 1000.0)
             }
-            (Mark::Played(earlier), Mark::Played(mark)) => {
+            (Mark::Simulated(earlier), Mark::Simulated(mark)) => {
                 Ok(mark.saturating_duration_since(*earlier).as_secs_f64())
             }
             _ => Err(CudaError::Arguments {
-                operation: "timing the card",
-                mismatch: "events of different cards".into(),
+                operation: "timing the GPU",
+                mismatch: "events of different GPUs".into(),
             }),
         }
     }

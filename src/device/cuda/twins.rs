@@ -9,7 +9,7 @@ use std::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-/// Where something is in memory that a card reaches.
+/// Where something is in memory that a GPU reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct Address(pub(super) u64);

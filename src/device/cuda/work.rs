@@ -1,15 +1,15 @@
-//! [`CudaWork`]: a card on which a run of operations computes, one after the other in its stream `compute`, without
+//! [`CudaWork`]: a GPU on which a run of operations computes, one after the other in its stream `compute`, without
 //! waiting for any; what [`Device::Cuda`](crate::device::Device::Cuda) holds.
 //!
-//! **Memory.** [`CudaWork::lend`] gives [`Lent`] memory, which comes back when it is dropped and is lent again, in
+//! **Memory.** [`CudaWork::lend`] gives [`PooledBuffer`] memory, which comes back when it is dropped and is lent again, in
 //! sizes that a later step may ask for: a steady step asks the driver for nothing. What comes back may still be read by
 //! work that was asked for before; what is asked for next comes after it in the same stream.
 //!
 //! **Faults.** An operation of a tape has no way to fail. The first thing that goes wrong is kept, everything that is
 //! asked for after it is left out, and who asked for the run finds it by [`CudaWork::check`]. Until then numbers mean
-//! nothing, and memory may be missing ([`Lent::get`]).
+//! nothing, and memory may be missing ([`PooledBuffer::get`]).
 //!
-//! Not verified on a GPU; tested with a card that the processor plays.
+//! Not verified on a GPU; tested with a simulated GPU.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use super::context::Cuda;
 use super::driver::Driver;
 use super::error::CudaError;
 use super::layers::Place;
-use super::lent::Lent;
 use super::memory::CudaBuffer;
+use super::pooled_buffer::PooledBuffer;
 use super::staging::Staging;
 use crate::device;
 
@@ -35,7 +35,7 @@ const LEAST_BYTES: usize = 256;
 const STAGING_BYTES: usize = 64 << 20;
 const LENDING: &str = "memory of an operation";
 
-/// A card at work. One run at a time: its stream orders everything.
+/// A GPU at work. One run at a time: its stream orders everything.
 pub struct CudaWork {
     cuda: Arc<Cuda>,
     kept: Mutex<BTreeMap<usize, Vec<CudaBuffer<u8>>>>,
@@ -66,14 +66,14 @@ fn size_class(bytes: usize) -> usize {
 }
 
 impl CudaWork {
-    /// Work on `cuda`. A player gets the exact sizes, so that it sees what goes beyond.
+    /// Work on `cuda`. A simulated GPU gets the exact sizes, so that it sees what goes beyond.
     #[must_use]
     pub fn new(cuda: Arc<Cuda>) -> Arc<Self> {
-        let played = matches!(cuda.driver(), Driver::Played(_));
-        Self::make(cuda, played)
+        let simulated = matches!(cuda.driver(), Driver::Simulated(_));
+        Self::make(cuda, simulated)
     }
 
-    /// The same with a player too asked for the sizes that a card is asked for.
+    /// The same with a simulated GPU too asked for the sizes that a GPU is asked for.
     #[must_use]
     pub fn in_classes(cuda: Arc<Cuda>) -> Arc<Self> {
         Self::make(cuda, false)
@@ -94,13 +94,13 @@ impl CudaWork {
         })
     }
 
-    /// The card.
+    /// The GPU.
     #[must_use]
     pub fn cuda(&self) -> &Arc<Cuda> {
         &self.cuda
     }
 
-    /// The card and the stream in whose order the work is done.
+    /// The GPU and the stream in whose order the work is done.
     #[must_use]
     pub fn place(&self) -> Place<'_> {
         (&self.cuda, self.cuda.compute())
@@ -116,7 +116,7 @@ impl CudaWork {
         }
     }
 
-    /// Does what asks for a whole step, which is recorded as a graph where the card does that; then `step` may be
+    /// Does what asks for a whole step, which is recorded as a graph where the GPU does that; then `step` may be
     /// called twice, the second time because nothing came of the first. It must not read what it asked for.
     pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
         if self.direct.load(Ordering::Relaxed) {
@@ -170,7 +170,7 @@ impl CudaWork {
         }
     }
 
-    /// Gives back all memory that waits to be lent, and the pinned room: the card is not used any more.
+    /// Gives back all memory that waits to be lent, and the pinned room: the GPU is not used any more.
     pub fn release(&self) {
         *self.recorder.lock() = Recorder::default();
         self.kept.lock().clear();
@@ -189,9 +189,9 @@ impl CudaWork {
         self.fault.lock().get_or_insert(error);
     }
 
-    /// Notes that a card does not do something that was asked of it.
+    /// Notes that a GPU does not do something that was asked of it.
     pub fn refuse(&self, what: &'static str) {
-        let mismatch = "no kernel does that; let the processor compute it".to_owned();
+        let mismatch = "no kernel does that; let the CPU compute it".to_owned();
         self.fail(CudaError::Arguments { operation: what, mismatch });
     }
 
@@ -214,18 +214,18 @@ impl CudaWork {
 
     /// Room for `len` values, which hold anything.
     #[must_use]
-    pub fn lend<T: Pod>(self: &Arc<Self>, len: usize) -> Lent<T> {
+    pub fn lend<T: Pod>(self: &Arc<Self>, len: usize) -> PooledBuffer<T> {
         let buffer = if self.fault.lock().is_some() { None } else { self.find(len) };
-        Lent::of(buffer, self)
+        PooledBuffer::of(buffer, self)
     }
 
-    /// Room for `len` values that is not lent again, for what stays long; none where the card has no room, which is no
+    /// Room for `len` values that is not lent again, for what stays long; none where the GPU has no room, which is no
     /// fault.
     #[must_use]
-    pub fn lend_apart<T: Pod>(self: &Arc<Self>, len: usize) -> Option<Lent<T>> {
+    pub fn lend_apart<T: Pod>(self: &Arc<Self>, len: usize) -> Option<PooledBuffer<T>> {
         let (cuda, stream) = self.place();
         match CudaBuffer::room(cuda, stream, len, LENDING) {
-            Ok(buffer) => Some(Lent::apart(buffer, self)),
+            Ok(buffer) => Some(PooledBuffer::apart(buffer, self)),
             Err(error) if error.is_out_of_memory() => None,
             Err(error) => {
                 self.fail(error);
@@ -262,7 +262,7 @@ impl CudaWork {
 
     /// The same with a copy of `values`.
     #[must_use]
-    pub fn upload<T: Pod>(self: &Arc<Self>, values: &[T]) -> Lent<T> {
+    pub fn upload<T: Pod>(self: &Arc<Self>, values: &[T]) -> PooledBuffer<T> {
         let mut lent = self.lend(values.len());
         self.run(|_| self.send(values, lent.get_mut()?));
         lent
@@ -319,7 +319,7 @@ impl CudaWork {
         Some(copy)
     }
 
-    /// Bytes of the card that wait to be lent.
+    /// Bytes of the GPU that wait to be lent.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.kept.lock().iter().map(|(bytes, list)| bytes * list.len()).sum()

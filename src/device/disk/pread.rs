@@ -9,7 +9,7 @@ use super::runs::{Failed, Run};
 
 /// Requests that make another thread worth its start.
 const RUNS_PER_THREAD: usize = 16;
-/// Most threads of one call. They wait for the disk, not for a processor.
+/// Most threads of one call. They wait for the disk, not for a CPU.
 const THREADS: usize = 16;
 
 /// Reads all `runs`, in the order of the buffer, into `into`.

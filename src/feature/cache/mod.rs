@@ -1,5 +1,5 @@
 //! A cache of rows: a fixed number of them on the device that computes, chosen by when they are wanted next.
-//! [`CacheDirectory`] decides, [`CardRows`] moves the rows to a card, where they are read in place.
+//! [`CacheDirectory`] decides, [`GpuRows`] moves the rows to a GPU, where they are read in place.
 //!
 //! # Rounds
 //!
@@ -33,15 +33,15 @@
 //! Knows nothing of what an id stands for.
 
 mod buckets;
-mod card;
 mod directory;
+mod gpu;
 mod order;
 mod ranks;
 mod table;
 mod window;
 
-pub use card::{CardRowCounts, CardRows};
 pub use directory::{CacheCounts, CacheDirectory, Found, Placed};
+pub use gpu::{GpuRowCounts, GpuRows};
 
 #[cfg(test)]
 mod tests;

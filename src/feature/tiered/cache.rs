@@ -21,7 +21,7 @@ use crate::device::prefetch;
 const STEPS_TO_KEEP: usize = 1024;
 /// How far it goes for a row that was set, in one go.
 const STEPS_TO_SET: usize = 4096;
-/// Values of a line of the processor's caches.
+/// Values of a line of the CPU's caches.
 const LINE_VALUES: usize = 16;
 /// No unit.
 const EMPTY: u64 = u64::MAX;
@@ -172,7 +172,7 @@ impl Cache {
     pub fn prefetch(&self, slot: u32, rows: u128) {
         let begin = rows.trailing_zeros() as usize * self.shape.dimension;
         let row = &self.values(slot)[begin..];
-        // The processor sees by itself how a long row goes on.
+        // The CPU sees by itself how a long row goes on.
         row.iter()
             .step_by(LINE_VALUES)
             .take(self.shape.dimension.div_ceil(LINE_VALUES).min(4))

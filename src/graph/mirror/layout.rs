@@ -1,4 +1,4 @@
-//! What a card holds of the graph, byte by byte, as `kernels/graph.cuh` reads it; and what an upload brings.
+//! What a GPU holds of the graph, byte by byte, as `kernels/graph.cuh` reads it; and what an upload brings.
 
 pub(super) use crate::device::cuda::twins::{Block as MirrorBlock, NodeBlocks, PlacedEntry, PlacedNode};
 use crate::graph::block::{Record, fitting};

@@ -1,6 +1,6 @@
-//! The lists of all nodes as the card has them, without their entries: which blocks a node has, and where.
+//! The lists of all nodes as the GPU has them, without their entries: which blocks a node has, and where.
 //!
-//! A list is changed through an [`Edit`] that is committed once, so that no element of the card's tables is in a patch
+//! A list is changed through an [`Edit`] that is committed once, so that no element of the GPU's tables is in a patch
 //! twice: the threads that put a patch in its places do not wait for each other.
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ const FIRST_ROOM: usize = 4;
 /// The lists of all nodes.
 pub(super) struct Lists {
     lists: Vec<List>,
-    /// The table of blocks, as on the card; and the size classes of their slots.
+    /// The table of blocks, as on the GPU; and the size classes of their slots.
     blocks: Vec<MirrorBlock>,
     classes: Vec<u8>,
     /// What is taken of all pages, and of the table of blocks.
@@ -41,7 +41,7 @@ struct List {
 pub(super) struct Edit {
     node: NodeId,
     list: List,
-    /// Blocks from this one on are not what the card has.
+    /// Blocks from this one on are not what the GPU has.
     changed: usize,
 }
 
@@ -105,7 +105,7 @@ impl Lists {
         Edit { node, list, changed: usize::MAX }
     }
 
-    /// Takes note of the change, and puts the blocks that are not what the card has into `patch`.
+    /// Takes note of the change, and puts the blocks that are not what the GPU has into `patch`.
     pub fn commit(&mut self, edit: Edit, patch: &mut GraphPatch) {
         let Edit { node, list, changed } = edit;
         if self.lists.len() <= node.index() {

@@ -1,15 +1,15 @@
-//! The mirror: where a card holds the graph, told by the processor, which has all of it.
+//! The mirror: where a GPU holds the graph, told by the CPU, which has all of it.
 //!
 //! A [`GraphMirror`] keeps a copy of every block's description and no entry. [`follow`](GraphMirror::follow) makes of a
 //! batch that the store has applied one [`GraphPatch`]: the same plan as the store's, each node's entries behind its
 //! last block as long as they fit, then new blocks, of doubling sizes up to a limit. So stored entries stay where they
-//! are and the card copies nothing by itself. Late entries and deletions change what is stored: the blocks from there
+//! are and the GPU copies nothing by itself. Late entries and deletions change what is stored: the blocks from there
 //! on are written anew, read from the store. Answers do not depend on how entries are cut into blocks.
 //!
 //! Edges that the store releases because of their age stay until their blocks are written anew; views do not show
 //! them.
 //!
-//! Asks no card for anything: it hands out bytes, laid out as kernels read them.
+//! Asks no GPU for anything: it hands out bytes, laid out as kernels read them.
 
 mod layout;
 mod lists;
@@ -35,7 +35,7 @@ pub enum MirrorError {
     #[error(transparent)]
     Storage(#[from] SpillError),
     /// A table has as many elements as 32 bits can name.
-    #[error("the graph has more than 2^32 entries or blocks: a card cannot hold it; sample on the processor")]
+    #[error("the graph has more than 2^32 entries or blocks: a GPU cannot hold it; sample on the CPU")]
     Full,
     /// The batch is not the next one, or the store has not applied it.
     #[error(
@@ -60,7 +60,7 @@ impl From<TableFull> for MirrorError {
 /// How a [`GraphMirror`] cuts entries into blocks and pages. Nothing here changes an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorOptions {
-    /// log2 of the entries of a page, 16 at most: what moves between a card and the host's memory. 12 is 48 KiB.
+    /// log2 of the entries of a page, 16 at most: what moves between a GPU and the host's memory. 12 is 48 KiB.
     pub page_log2: u32,
     /// Entries at which blocks stop growing, from 1 to a page.
     pub block_entries_max: usize,
@@ -72,7 +72,7 @@ impl Default for MirrorOptions {
     }
 }
 
-/// Where a card holds what. Void after an error.
+/// Where a GPU holds what. Void after an error.
 pub struct GraphMirror {
     lists: Lists,
     applied: EdgeId,
@@ -207,7 +207,7 @@ impl GraphMirror {
     }
 
     /// Writes anew what a batch with deletions may have changed: the lists in its plan, and those of which the store
-    /// does not hold as many entries as the card.
+    /// does not hold as many entries as the GPU.
     fn rewrite_changed(
         &mut self,
         store: &GraphStore,

@@ -1,4 +1,4 @@
-//! What brings a card from one state of the graph to the next: one upload of bytes, which one launch of
+//! What brings a GPU from one state of the graph to the next: one upload of bytes, which one launch of
 //! `kernels/ingest.cu` puts in their places.
 
 use bytemuck::Pod;

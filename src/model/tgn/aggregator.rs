@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::Tgn;
 use crate::event::NodeId;
 use crate::model::mailbox::Part;
-use crate::model::{Interactions, MailRows, TgnState, Touched};
+use crate::model::{Interactions, MailRows, ModelState, Touched};
 use crate::nn::{Groups, ParamId, Reduce, Tape, Var};
 
 /// Which of a batch's raw messages for one node waits for it.
@@ -34,7 +34,7 @@ impl Tgn {
     pub(in crate::model) fn leave_means(
         &self,
         tape: &mut Tape<'_>,
-        state: &mut TgnState,
+        state: &mut ModelState,
         batch: &Interactions<'_>,
         touched: &Touched,
         rows: MailRows<'_>,
@@ -73,7 +73,7 @@ impl Tgn {
         &self,
         tape: &mut Tape<'_>,
         types: ParamId,
-        state: &TgnState,
+        state: &ModelState,
         nodes: impl Iterator<Item = NodeId>,
     ) -> Var {
         let (mut kinds, mut offsets) = (Vec::new(), vec![0]);
@@ -121,7 +121,7 @@ mod tests {
         let options = TgnOptions { memory_dim: 2, time_dim: 2, embedding_dim: 2, ..TgnOptions::default() };
         let options = TgnOptions { aggregator: Aggregator::Mean, ..options };
         let model = Model::new(options, 1, &Device::Cpu).unwrap();
-        let mut state = TgnState::new(&options.needs());
+        let mut state = ModelState::new(&options.needs());
         let node = NodeId;
         for (id, row) in [(1, [1.0, 2.0]), (2, [3.0, 5.0]), (3, [-1.0, 0.5])] {
             state.memory.write(node(id), &row, EventTime(100));
@@ -152,13 +152,16 @@ mod tests {
 
         let mut bytes = Vec::new();
         state.write(&mut bytes).unwrap();
-        assert_eq!(TgnState::read(&mut &bytes[..], &options.needs()).unwrap(), state);
+        assert_eq!(ModelState::read(&mut &bytes[..], &options.needs()).unwrap(), state);
         for end in 0..bytes.len() {
-            assert!(TgnState::read(&mut &bytes[..end], &options.needs()).is_err(), "cut at {end}");
+            assert!(ModelState::read(&mut &bytes[..end], &options.needs()).is_err(), "cut at {end}");
         }
         assert!(
-            TgnState::read(&mut &bytes[..], &TgnOptions { aggregator: Aggregator::Last, ..options }.needs())
-                .is_err()
+            ModelState::read(
+                &mut &bytes[..],
+                &TgnOptions { aggregator: Aggregator::Last, ..options }.needs()
+            )
+            .is_err()
         );
     }
 }

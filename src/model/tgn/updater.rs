@@ -9,7 +9,7 @@
 
 use super::{Aggregator, Cell, Tgn};
 use crate::event::NodeId;
-use crate::model::{MailRows, TgnState};
+use crate::model::{MailRows, ModelState};
 use crate::nn::{Tape, Var};
 
 impl Tgn {
@@ -18,7 +18,7 @@ impl Tgn {
     pub(crate) fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
-        state: &TgnState,
+        state: &ModelState,
         nodes: &[NodeId],
         mails: MailRows<'_>,
     ) -> Var {
@@ -51,7 +51,7 @@ impl Tgn {
         &self,
         tape: &mut Tape<'_>,
         own: Var,
-        state: &TgnState,
+        state: &ModelState,
         (nodes, mails): (&[NodeId], MailRows<'_>),
         pending: &[u32],
     ) -> Var {
@@ -62,8 +62,8 @@ impl Tgn {
         let mirrored = state.mirror.mails(tape.device(), waiting);
         let host_rows = if mirrored.is_none() { pending.len() } else { 0 };
         let (mut others, mut deltas) = (tape.take(host_rows, self.options.memory_dim), Vec::new());
-        let on_card = mails.on_card(tape, pending);
-        let copied = if on_card.is_some() { 0 } else { self.options.edge_feature_dim };
+        let on_gpu = mails.on_gpu(tape, pending);
+        let copied = if on_gpu.is_some() { 0 } else { self.options.edge_feature_dim };
         let (mut features, mut kinds) = (tape.take(pending.len(), copied), Vec::new());
         for (i, slot) in pending.iter().enumerate() {
             let node = nodes[*slot as usize];
@@ -74,14 +74,14 @@ impl Tgn {
             if mirrored.is_none() {
                 others.row_mut(i).copy_from_slice(message.mail);
             }
-            if on_card.is_none() {
+            if on_gpu.is_none() {
                 features.row_mut(i).copy_from_slice(values);
             }
             kinds.push(kind);
             deltas.push(state.since_update(node, message.time));
         }
         let others = tape.constant(mirrored.unwrap_or(others));
-        let features = on_card.unwrap_or_else(|| tape.constant(features));
+        let features = on_gpu.unwrap_or_else(|| tape.constant(features));
         let since = tape.time_encoding(&deltas, &self.time);
         let Some(types) = self.types else { return tape.concat(&[own, others, features, since]) };
         let types = tape.param(types);
@@ -94,7 +94,7 @@ impl Tgn {
         &self,
         tape: &mut Tape<'_>,
         own: Var,
-        state: &TgnState,
+        state: &ModelState,
         nodes: &[NodeId],
         pending: &[u32],
     ) -> Var {

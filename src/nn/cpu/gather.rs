@@ -1,7 +1,7 @@
 //! Rows by index. The scatter-add of the backward is turned around: [`Users`] lists, for every row, who read it,
 //! in order; then each row sums its users, so that the result does not depend on threads.
 //!
-//! Reads at random places ask for their rows some way ahead, because no processor guesses them; results beyond
+//! Reads at random places ask for their rows some way ahead, because no CPU guesses them; results beyond
 //! the caches are put together in a small block and written past them.
 
 use rayon::prelude::*;
@@ -22,7 +22,7 @@ const BLOCK: usize = 2048;
 /// Values of one cache line.
 const LINE: usize = 16;
 
-/// Asks for a row ahead of its use, all of it: the processor sees the pattern of a row only when it is over.
+/// Asks for a row ahead of its use, all of it: the CPU sees the pattern of a row only when it is over.
 #[inline(always)]
 pub fn ask_for(x: &[f32], at: usize, cols: usize) {
     for line in (0..cols.min(64 * LINE)).step_by(LINE) {

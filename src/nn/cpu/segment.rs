@@ -21,7 +21,7 @@ pub trait Members: Sync {
     fn count(&self, group: usize) -> usize;
     /// The row of the `nth` member of a group.
     fn member(&self, group: usize, nth: usize) -> usize;
-    /// The row that is read `nth` reads after the first of this group, where the processor cannot guess it.
+    /// The row that is read `nth` reads after the first of this group, where the CPU cannot guess it.
     fn later(&self, _group: usize, _nth: usize) -> Option<usize> {
         None
     }

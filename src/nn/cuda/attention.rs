@@ -12,7 +12,7 @@ use crate::device::cuda::layers::{
     linear_input,
 };
 use crate::device::cuda::twins::Mask;
-use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, Lent};
+use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, PooledBuffer};
 use crate::nn::Tensor;
 
 /// Sizes of an attention whose heads are `model` columns together.
@@ -65,13 +65,13 @@ impl Shape {
     }
 }
 
-/// What both directions read that comes from the processor. Edge rows may be on the card already.
+/// What both directions read that comes from the CPU. Edge rows may be on the GPU already.
 pub struct Uploads {
-    queries: Option<Lent<u32>>,
-    slots: Lent<u32>,
-    deltas: Lent<f32>,
+    queries: Option<PooledBuffer<u32>>,
+    slots: PooledBuffer<u32>,
+    deltas: PooledBuffer<f32>,
     edges: Arc<Tensor>,
-    edge_slots: Option<Lent<u32>>,
+    edge_slots: Option<PooledBuffer<u32>>,
 }
 
 impl Uploads {
@@ -97,7 +97,7 @@ impl Uploads {
     }
 
     /// Time differences by slot.
-    pub fn deltas(&self) -> &Lent<f32> {
+    pub fn deltas(&self) -> &PooledBuffer<f32> {
         &self.deltas
     }
 }
@@ -122,11 +122,11 @@ impl Given<'_> {
         Ok(Attention {
             place: work.place(),
             sizes: self.shape.sizes,
-            queries: up.queries.as_ref().map(Lent::get).transpose()?,
+            queries: up.queries.as_ref().map(PooledBuffer::get).transpose()?,
             slots: up.slots.get()?,
-            edge_slots: up.edge_slots.as_ref().map(Lent::get).transpose()?,
-            nodes: (self.nodes.on_card()?, self.nodes.rows()),
-            edges: (up.edges.on_card()?, up.edges.rows()),
+            edge_slots: up.edge_slots.as_ref().map(PooledBuffer::get).transpose()?,
+            nodes: (self.nodes.on_gpu()?, self.nodes.rows()),
+            edges: (up.edges.on_gpu()?, up.edges.rows()),
             deltas: up.deltas.get()?,
             encoding: self.waves.get()?,
             mask: self.mask,
@@ -148,8 +148,8 @@ pub fn ask(
     work.run(|place| {
         let sizes = LinearSizes::new([rows, width, shape.model]);
         linear_forward(place, sizes, whole(query)?, whole(w_q)?, None, Put::REPLACE, whole_mut(q)?)?;
-        let (from, weights) = ((q.on_card()?, shape.head_parts()), (w_k.on_card()?, shape.weight_parts()));
-        let into = (u.on_card_mut()?, shape.block_parts());
+        let (from, weights) = ((q.on_gpu()?, shape.head_parts()), (w_k.on_gpu()?, shape.weight_parts()));
+        let into = (u.on_gpu_mut()?, shape.block_parts());
         linear_input(place, shape.folded(rows, shape.scale()), from, weights, Put::REPLACE, into)
     });
 }
@@ -164,10 +164,10 @@ pub fn attend(
 ) {
     let shape = given.shape;
     work.run(|place| {
-        let pass = given.pass(work, u.on_card()?, u.rows())?;
-        pass.forward(AttentionForward { y: y.on_card_mut()?, weights: weights.on_card_mut()? })?;
-        let (from, weights) = ((y.on_card()?, shape.block_parts()), (w_v.on_card()?, shape.weight_parts()));
-        let (sizes, into) = (shape.folded(shape.sizes.seeds, 1.0), (out.on_card_mut()?, shape.head_parts()));
+        let pass = given.pass(work, u.on_gpu()?, u.rows())?;
+        pass.forward(AttentionForward { y: y.on_gpu_mut()?, weights: weights.on_gpu_mut()? })?;
+        let (from, weights) = ((y.on_gpu()?, shape.block_parts()), (w_v.on_gpu()?, shape.weight_parts()));
+        let (sizes, into) = (shape.folded(shape.sizes.seeds, 1.0), (out.on_gpu_mut()?, shape.head_parts()));
         linear_forward(place, sizes, from, weights, None, Put::REPLACE, into)
     });
 }
@@ -184,10 +184,10 @@ pub fn backward_output(
     let mut sums = Sums::new(work, shape.sizes.seeds, dw.data_len());
     dy.clear();
     work.run(|place| {
-        let given = (d.on_card()?, shape.head_parts());
-        sums.weights(sizes, given, (y.on_card()?, shape.block_parts()), shape.weight_parts())?;
+        let given = (d.on_gpu()?, shape.head_parts());
+        sums.weights(sizes, given, (y.on_gpu()?, shape.block_parts()), shape.weight_parts())?;
         let (weights, into) =
-            ((w_v.on_card()?, shape.weight_parts()), (dy.on_card_mut()?, shape.block_parts()));
+            ((w_v.on_gpu()?, shape.weight_parts()), (dy.on_gpu_mut()?, shape.block_parts()));
         linear_input(place, sizes, given, weights, Put::REPLACE, into)
     });
     sums.finish(dw, fresh);
@@ -203,13 +203,13 @@ pub fn backward_slots(
     (du, dx): (&mut Tensor, &mut Tensor),
 ) {
     work.run(|_| {
-        given.pass(work, u.on_card()?, u.rows())?.backward(AttentionBackward {
-            y: y.on_card()?,
-            weights: weights.on_card()?,
-            dy: dy.on_card()?,
+        given.pass(work, u.on_gpu()?, u.rows())?.backward(AttentionBackward {
+            y: y.on_gpu()?,
+            weights: weights.on_gpu()?,
+            dy: dy.on_gpu()?,
             wanted,
-            du: du.on_card_mut()?,
-            dx: dx.on_card_mut()?,
+            du: du.on_gpu_mut()?,
+            dx: dx.on_gpu_mut()?,
         })
     });
 }
@@ -226,10 +226,9 @@ pub fn backward_key(
     let sizes = shape.folded(rows, shape.scale());
     let mut sums = Sums::new(work, rows, dw.data_len());
     work.run(|place| {
-        let given = (du.on_card()?, shape.block_parts());
-        sums.weights(sizes, (q.on_card()?, shape.head_parts()), given, shape.weight_parts())?;
-        let (weights, into) =
-            ((w_k.on_card()?, shape.weight_parts()), (dq.on_card_mut()?, shape.head_parts()));
+        let given = (du.on_gpu()?, shape.block_parts());
+        sums.weights(sizes, (q.on_gpu()?, shape.head_parts()), given, shape.weight_parts())?;
+        let (weights, into) = ((w_k.on_gpu()?, shape.weight_parts()), (dq.on_gpu_mut()?, shape.head_parts()));
         linear_forward(place, sizes, given, weights, None, Put::REPLACE, into)
     });
     sums.finish(dw, fresh);

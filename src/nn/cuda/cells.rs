@@ -16,11 +16,11 @@ pub fn gru_hidden(work: &CudaWork, (gates, hidden): (&mut Tensor, &mut Tensor), 
     let dense = Layout::dense(width);
     work.run(|place| {
         let (sizes, all) = (LinearSizes::new([rows, width, 2 * width]), Layout::dense(3 * width));
-        let into = (gates.on_card_mut()?, all);
-        linear_forward(place, sizes, whole(h)?, (w_hh.on_card()?, dense), None, Put::ADD, into)?;
+        let into = (gates.on_gpu_mut()?, all);
+        linear_forward(place, sizes, whole(h)?, (w_hh.on_gpu()?, dense), None, Put::ADD, into)?;
         let (sizes, new) = (LinearSizes::new([rows, width, width]), dense.at(2 * width * width));
-        let into = (hidden.on_card_mut()?, dense);
-        linear_forward(place, sizes, whole(h)?, (w_hh.on_card()?, new), None, Put::REPLACE, into)
+        let into = (hidden.on_gpu_mut()?, dense);
+        linear_forward(place, sizes, whole(h)?, (w_hh.on_gpu()?, new), None, Put::REPLACE, into)
     });
 }
 
@@ -33,8 +33,8 @@ pub fn gru(
 ) {
     let (rows, width) = h.shape();
     work.run(|place| {
-        let saved = (gates.on_card_mut()?, hidden.on_card_mut()?);
-        gru_forward(place, [rows, width], saved, (h.on_card()?, bias.on_card()?), y.on_card_mut()?)
+        let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
+        gru_forward(place, [rows, width], saved, (h.on_gpu()?, bias.on_gpu()?), y.on_gpu_mut()?)
     });
 }
 
@@ -42,8 +42,8 @@ pub fn gru(
 pub fn gru_gates(work: &CudaWork, d: &mut Tensor, (gates, hidden): (&mut Tensor, &mut Tensor), h: &Tensor) {
     let (rows, width) = h.shape();
     work.run(|place| {
-        let saved = (gates.on_card_mut()?, hidden.on_card_mut()?);
-        gru_backward(place, [rows, width], d.on_card_mut()?, saved, h.on_card()?)
+        let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
+        gru_backward(place, [rows, width], d.on_gpu_mut()?, saved, h.on_gpu()?)
     });
 }
 
@@ -81,23 +81,23 @@ pub fn gru_state(work: &CudaWork, d: &mut Tensor, (gates, hidden): (&Tensor, &Te
     let (rows, width) = d.shape();
     let dense = Layout::dense(width);
     work.run(|place| {
-        let into = (d.on_card_mut()?, dense);
+        let into = (d.on_gpu_mut()?, dense);
         let sizes = LinearSizes::new([rows, width, 2 * width]);
-        linear_input(place, sizes, whole(gates)?, (w_hh.on_card()?, dense), Put::ADD, into)?;
+        linear_input(place, sizes, whole(gates)?, (w_hh.on_gpu()?, dense), Put::ADD, into)?;
         let (sizes, new) = (LinearSizes::new([rows, width, width]), dense.at(2 * width * width));
-        let into = (d.on_card_mut()?, dense);
-        linear_input(place, sizes, whole(hidden)?, (w_hh.on_card()?, new), Put::ADD, into)
+        let into = (d.on_gpu_mut()?, dense);
+        linear_input(place, sizes, whole(hidden)?, (w_hh.on_gpu()?, new), Put::ADD, into)
     });
 }
 
 /// `y = tanh(y + hidden)`.
 pub fn rnn(work: &CudaWork, y: &mut Tensor, hidden: &Tensor) {
     let count = hidden.data_len();
-    work.run(|place| layers::rnn(place, hidden.on_card()?, count, y.on_card_mut()?));
+    work.run(|place| layers::rnn(place, hidden.on_gpu()?, count, y.on_gpu_mut()?));
 }
 
 /// The gradient of the sum in the place of that of the result.
 pub fn rnn_backward(work: &CudaWork, d: &mut Tensor, result: &Tensor) {
     let count = result.data_len();
-    work.run(|place| layers::rnn_backward(place, result.on_card()?, count, d.on_card_mut()?));
+    work.run(|place| layers::rnn_backward(place, result.on_gpu()?, count, d.on_gpu_mut()?));
 }

@@ -8,67 +8,67 @@ use crate::nn::Tensor;
 /// `sum = d`, or adds it.
 pub fn accumulate(work: &CudaWork, sum: &mut Tensor, d: &Tensor, fresh: bool) {
     let count = d.data_len();
-    work.run(|place| layers::accumulate(place, d.on_card()?, count, fresh, sum.on_card_mut()?));
+    work.run(|place| layers::accumulate(place, d.on_gpu()?, count, fresh, sum.on_gpu_mut()?));
 }
 
 /// A gradient becomes the values of `sums` from `first` on, or has them added.
 pub fn settle(work: &CudaWork, gradient: &mut Tensor, sums: &Tensor, first: usize, fresh: bool) {
     let len = gradient.data_len();
     work.run(|place| {
-        layers::accumulate_from(place, (sums.on_card()?, first), len, fresh, gradient.on_card_mut()?)
+        layers::accumulate_from(place, (sums.on_gpu()?, first), len, fresh, gradient.on_gpu_mut()?)
     });
 }
 
 /// `sum = x + y`.
 pub fn add(work: &CudaWork, sum: &mut Tensor, x: &Tensor, y: &Tensor) {
     let count = x.data_len();
-    work.run(|place| layers::add(place, x.on_card()?, y.on_card()?, count, sum.on_card_mut()?));
+    work.run(|place| layers::add(place, x.on_gpu()?, y.on_gpu()?, count, sum.on_gpu_mut()?));
 }
 
 /// `out = x * y`, or adds it.
 pub fn mul(work: &CudaWork, out: &mut Tensor, x: &Tensor, y: &Tensor, fresh: bool) {
     let count = x.data_len();
-    work.run(|place| layers::multiply(place, x.on_card()?, y.on_card()?, count, fresh, out.on_card_mut()?));
+    work.run(|place| layers::multiply(place, x.on_gpu()?, y.on_gpu()?, count, fresh, out.on_gpu_mut()?));
 }
 
 /// `y = max(x, 0)`.
 pub fn relu(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
     let count = x.data_len();
-    work.run(|place| layers::relu(place, x.on_card()?, count, y.on_card_mut()?));
+    work.run(|place| layers::relu(place, x.on_gpu()?, count, y.on_gpu_mut()?));
 }
 
 /// Clears `d` where `result` is not positive.
 pub fn relu_backward(work: &CudaWork, d: &mut Tensor, result: &Tensor) {
     let count = d.data_len();
-    work.run(|place| layers::relu_backward(place, d.on_card_mut()?, result.on_card()?, count));
+    work.run(|place| layers::relu_backward(place, d.on_gpu_mut()?, result.on_gpu()?, count));
 }
 
 /// `y = factor * x`.
 pub fn scale(work: &CudaWork, y: &mut Tensor, x: &Tensor, factor: f32) {
     let count = x.data_len();
-    work.run(|place| layers::scale(place, factor, x.on_card()?, count, y.on_card_mut()?));
+    work.run(|place| layers::scale(place, factor, x.on_gpu()?, count, y.on_gpu_mut()?));
 }
 
 /// Multiplies `x` by a factor.
 pub fn scale_in_place(work: &CudaWork, x: &mut Tensor, factor: f32) {
     let count = x.data_len();
-    work.run(|place| layers::scale_in_place(place, factor, x.on_card_mut()?, count));
+    work.run(|place| layers::scale_in_place(place, factor, x.on_gpu_mut()?, count));
 }
 
 /// Multiplies every value by its factor of a dropout mask.
 pub fn apply_mask(work: &CudaWork, x: &mut Tensor, p: f32, key: [u64; 3]) {
     let count = x.data_len();
-    work.run(|place| drop_out(place, Mask::new(p, key), x.on_card_mut()?, count));
+    work.run(|place| drop_out(place, Mask::new(p, key), x.on_gpu_mut()?, count));
 }
 
 /// The error linear unit of `x`, masked.
 pub fn gelu(work: &CudaWork, y: &mut Tensor, x: &Tensor, p: f32, key: [u64; 3]) {
     let count = x.data_len();
-    work.run(|place| layers::gelu(place, Mask::new(p, key), x.on_card()?, count, y.on_card_mut()?));
+    work.run(|place| layers::gelu(place, Mask::new(p, key), x.on_gpu()?, count, y.on_gpu_mut()?));
 }
 
 /// Its gradient in the place of that of the result.
 pub fn gelu_backward(work: &CudaWork, d: &mut Tensor, x: &Tensor, p: f32, key: [u64; 3]) {
     let count = x.data_len();
-    work.run(|place| layers::gelu_backward(place, Mask::new(p, key), x.on_card()?, count, d.on_card_mut()?));
+    work.run(|place| layers::gelu_backward(place, Mask::new(p, key), x.on_gpu()?, count, d.on_gpu_mut()?));
 }

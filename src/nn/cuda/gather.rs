@@ -29,7 +29,7 @@ pub fn repeat(work: &CudaWork, y: &mut Tensor, row: &Tensor) {
     let (rows, columns) = y.shape();
     let layout = Layout { first: 0, stride: 0, step: 0 };
     work.run(|place| {
-        let part = Part { table: (row.on_card()?, layout), shape: [rows, columns], list: None };
+        let part = Part { table: (row.on_gpu()?, layout), shape: [rows, columns], list: None };
         add_rows(place, part, rows, Put::REPLACE, whole_mut(y)?)
     });
 }
@@ -37,7 +37,7 @@ pub fn repeat(work: &CudaWork, y: &mut Tensor, row: &Tensor) {
 /// `y = x`.
 pub fn copy(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
     let len = x.data_len();
-    work.run(|_| y.on_card_mut()?.copy_front_from(x.on_card()?, len));
+    work.run(|_| y.on_gpu_mut()?.copy_front_from(x.on_gpu()?, len));
 }
 
 /// Row r of `y` becomes the sum of the rows i of `x` with `index[i] = r`, or has it added; all ones name no row. Of
@@ -52,7 +52,7 @@ pub fn scatter_add(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u3
 pub fn put_at(work: &Arc<CudaWork>, y: &mut Tensor, rows: &Tensor, index: &[u32]) {
     let (list, columns) = (work.upload(index), y.cols());
     work.run(|place| {
-        let (from, into) = (rows.on_card()?, y.on_card_mut()?);
+        let (from, into) = (rows.on_gpu()?, y.on_gpu_mut()?);
         put_rows(place, list.get()?, index.len(), columns, from, into)
     });
 }
@@ -60,7 +60,7 @@ pub fn put_at(work: &Arc<CudaWork>, y: &mut Tensor, rows: &Tensor, index: &[u32]
 /// Clears the rows of `d` that `index` names.
 pub fn clear_at(work: &Arc<CudaWork>, d: &mut Tensor, index: &[u32]) {
     let (list, columns) = (work.upload(index), d.cols());
-    work.run(|place| clear_rows(place, list.get()?, index.len(), columns, d.on_card_mut()?));
+    work.run(|place| clear_rows(place, list.get()?, index.len(), columns, d.on_gpu_mut()?));
 }
 
 /// Columns of `x` from `first` on become those of `y`, or are added to them.
@@ -68,7 +68,7 @@ pub fn columns_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize, f
     let (rows, columns) = y.shape();
     let layout = Layout::dense(x.cols()).at(first);
     work.run(|place| {
-        let part = Part { table: (x.on_card()?, layout), shape: [rows, columns], list: None };
+        let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
         add_rows(place, part, rows, put(fresh), whole_mut(y)?)
     });
 }
@@ -78,7 +78,7 @@ pub fn rows_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize) {
     let (rows, columns) = y.shape();
     let layout = Layout::dense(columns).at(first * columns);
     work.run(|place| {
-        let part = Part { table: (x.on_card()?, layout), shape: [rows, columns], list: None };
+        let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
         add_rows(place, part, rows, Put::REPLACE, whole_mut(y)?)
     });
 }
@@ -89,5 +89,5 @@ pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, fr
         x.clear();
     }
     let layout = Layout::dense(d.cols()).at(first * d.cols());
-    work.run(|place| add_rows(place, rows_of(d, None)?, d.rows(), Put::ADD, (x.on_card_mut()?, layout)));
+    work.run(|place| add_rows(place, rows_of(d, None)?, d.rows(), Put::ADD, (x.on_gpu_mut()?, layout)));
 }

@@ -17,13 +17,13 @@ pub fn forward(
 ) {
     let (rows, cols) = x.shape();
     work.run(|place| {
-        let learned = (gamma.on_card()?, beta.on_card()?, eps);
+        let learned = (gamma.on_gpu()?, beta.on_gpu()?, eps);
         layer_norm_forward(
             place,
             [rows, cols],
-            x.on_card()?,
+            x.on_gpu()?,
             learned,
-            (y.on_card_mut()?, moments.on_card_mut()?),
+            (y.on_gpu_mut()?, moments.on_gpu_mut()?),
         )
     });
 }
@@ -35,9 +35,9 @@ pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, moments
     let mut partials = work.lend(pieces * 2 * cols);
     let mut both = Tensor::room(&crate::device::Device::Cuda(work.clone()), 1, 2 * cols);
     work.run(|place| {
-        let given = (d.on_card()?, x.on_card()?);
-        layer_norm_parameters(place, [rows, cols], given, moments.on_card()?, partials.get_mut()?)?;
-        sum_pieces(place, [pieces, 2 * cols], partials.get()?, both.on_card_mut()?, true)
+        let given = (d.on_gpu()?, x.on_gpu()?);
+        layer_norm_parameters(place, [rows, cols], given, moments.on_gpu()?, partials.get_mut()?)?;
+        sum_pieces(place, [pieces, 2 * cols], partials.get()?, both.on_gpu_mut()?, true)
     });
     both
 }
@@ -46,7 +46,7 @@ pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, moments
 pub fn backward(work: &CudaWork, d: &mut Tensor, x: &Tensor, moments: &Tensor, gamma: &Tensor) {
     let (rows, cols) = x.shape();
     work.run(|place| {
-        let saved = (x.on_card()?, moments.on_card()?);
-        layer_norm_backward(place, [rows, cols], d.on_card_mut()?, saved, gamma.on_card()?)
+        let saved = (x.on_gpu()?, moments.on_gpu()?);
+        layer_norm_backward(place, [rows, cols], d.on_gpu_mut()?, saved, gamma.on_gpu()?)
     });
 }

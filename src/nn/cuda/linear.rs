@@ -7,7 +7,7 @@ use crate::device::cuda::layers::{
     Layout, LinearSizes, Matrix, Put, linear_bias, linear_forward, linear_input, linear_pieces,
     linear_weights, sum_pieces,
 };
-use crate::device::cuda::{CudaError, CudaWork, Lent};
+use crate::device::cuda::{CudaError, CudaWork, PooledBuffer};
 use crate::nn::Tensor;
 
 /// Where the columns of a weight from `from` on stand.
@@ -31,15 +31,15 @@ pub fn forward(
 ) {
     let sizes = LinearSizes::new([x.rows(), x.cols(), y.cols()]);
     work.run(|place| {
-        let bias = bias.map(Tensor::on_card).transpose()?;
-        linear_forward(place, sizes, whole(x)?, (w.on_card()?, at), bias, put, whole_mut(y)?)
+        let bias = bias.map(Tensor::on_gpu).transpose()?;
+        linear_forward(place, sizes, whole(x)?, (w.on_gpu()?, at), bias, put, whole_mut(y)?)
     });
 }
 
 /// `dx = d w`, or adds it.
 pub fn backward_input(work: &CudaWork, dx: &mut Tensor, fresh: bool, d: &Tensor, (w, at): (&Tensor, Layout)) {
     let sizes = LinearSizes::new([d.rows(), dx.cols(), d.cols()]);
-    work.run(|place| linear_input(place, sizes, whole(d)?, (w.on_card()?, at), put(fresh), whole_mut(dx)?));
+    work.run(|place| linear_input(place, sizes, whole(d)?, (w.on_gpu()?, at), put(fresh), whole_mut(dx)?));
 }
 
 /// The gradient of a whole weight that met the rows of `x`.
@@ -59,7 +59,7 @@ pub fn backward_bias(work: &Arc<CudaWork>, db: &mut Tensor, fresh: bool, d: &Ten
 /// Sums over rows that a gradient is made of, piece by piece; several products may write parts of it, one each.
 pub struct Sums<'a> {
     work: &'a Arc<CudaWork>,
-    partials: Lent<f32>,
+    partials: PooledBuffer<f32>,
     pieces: usize,
     count: usize,
 }
@@ -88,7 +88,7 @@ impl<'a> Sums<'a> {
     /// Of a weight that met the rows `a`, given the gradient `d` of the result; `at` is where it stands in the whole.
     ///
     /// # Errors
-    /// The card's.
+    /// The GPU's.
     pub fn weights(
         &mut self,
         sizes: LinearSizes,
@@ -103,7 +103,7 @@ impl<'a> Sums<'a> {
     /// Of a bias that was added to rows, from value `first` of the whole on.
     ///
     /// # Errors
-    /// The card's.
+    /// The GPU's.
     pub fn bias(&mut self, sizes: [usize; 2], d: Matrix<'_>, first: usize) -> Result<(), CudaError> {
         let (count, partials) = (self.count, self.partials.get_mut()?);
         linear_bias(self.work.place(), sizes, d, count, (partials, first))
@@ -112,6 +112,6 @@ impl<'a> Sums<'a> {
     /// Replaces `gradient` by the sums, or adds them.
     pub fn finish(self, gradient: &mut Tensor, fresh: bool) {
         let Self { work, partials, pieces, count } = self;
-        work.run(|place| sum_pieces(place, [pieces, count], partials.get()?, gradient.on_card_mut()?, fresh));
+        work.run(|place| sum_pieces(place, [pieces, count], partials.get()?, gradient.on_gpu_mut()?, fresh));
     }
 }

@@ -1,11 +1,11 @@
-//! The operations on tensors on a card, backward beside forward: which kernels an operation asks for, and in which
+//! The operations on tensors on a GPU, backward beside forward: which kernels an operation asks for, and in which
 //! order. The formulas are those of `ops` and stand there.
 //!
-//! Nothing here waits, and nothing fails: a fault is kept by the card's [`CudaWork`](crate::device::cuda::CudaWork),
-//! which leaves out what is asked for after it. Lists of rows and time differences come from the processor and are
+//! Nothing here waits, and nothing fails: a fault is kept by the GPU's [`CudaWork`](crate::device::cuda::CudaWork),
+//! which leaves out what is asked for after it. Lists of rows and time differences come from the CPU and are
 //! uploaded where they are read.
 //!
-//! Not verified on a GPU; compared with `cpu` on a card that the processor plays.
+//! Not verified on a GPU; compared with `cpu` on a simulated GPU.
 
 pub mod adam;
 pub mod attention;
@@ -26,13 +26,13 @@ use super::Tensor;
 
 /// All rows of a tensor.
 fn whole(tensor: &Tensor) -> Result<Matrix<'_>, CudaError> {
-    Ok((tensor.on_card()?, Layout::dense(tensor.cols())))
+    Ok((tensor.on_gpu()?, Layout::dense(tensor.cols())))
 }
 
 /// All rows of a tensor, for writing.
 fn whole_mut(tensor: &mut Tensor) -> Result<MatrixMut<'_>, CudaError> {
     let layout = Layout::dense(tensor.cols());
-    Ok((tensor.on_card_mut()?, layout))
+    Ok((tensor.on_gpu_mut()?, layout))
 }
 
 /// The rows of a tensor that `list` names, or all of them.

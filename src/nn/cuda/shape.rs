@@ -16,7 +16,7 @@ pub fn concat(work: &CudaWork, y: &mut Tensor, parts: &[&Tensor]) {
         let layout = Layout::dense(cols).at(first);
         work.run(|place| {
             let parts = parts.iter().map(|part| rows_of(part, None)).collect::<Result<Vec<_>, _>>()?;
-            join_rows(place, &parts, rows, (y.on_card_mut()?, layout))
+            join_rows(place, &parts, rows, (y.on_gpu_mut()?, layout))
         });
         first += parts.iter().map(|part| part.cols()).sum::<usize>();
     }

@@ -26,7 +26,7 @@ pub fn reduce(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, counts: &[u32], 
     let (filled, groups, columns) = (work.upload(counts), counts.len(), x.cols());
     let slots = x.rows().checked_div(groups).unwrap_or(0);
     work.run(|place| {
-        reduce_slots(place, (filled.get()?, groups, slots), x.on_card()?, columns, mean, y.on_card_mut()?)
+        reduce_slots(place, (filled.get()?, groups, slots), x.on_gpu()?, columns, mean, y.on_gpu_mut()?)
     });
 }
 
@@ -35,7 +35,7 @@ pub fn reduce_backward(work: &Arc<CudaWork>, dx: &mut Tensor, d: &Tensor, counts
     let (filled, groups, columns) = (work.upload(counts), counts.len(), d.cols());
     let slots = dx.rows().checked_div(groups).unwrap_or(0);
     work.run(|place| {
-        spread_slots(place, (filled.get()?, groups, slots), d.on_card()?, columns, mean, dx.on_card_mut()?)
+        spread_slots(place, (filled.get()?, groups, slots), d.on_gpu()?, columns, mean, dx.on_gpu_mut()?)
     });
 }
 
@@ -51,12 +51,12 @@ impl Mixing {
             slots,
             hidden,
             columns,
-            gamma: gamma.on_card()?,
-            beta: beta.on_card()?,
-            w_a: w_a.on_card()?,
-            b_a: b_a.on_card()?,
-            w_b: w_b.on_card()?,
-            b_b: b_b.on_card()?,
+            gamma: gamma.on_gpu()?,
+            beta: beta.on_gpu()?,
+            w_a: w_a.on_gpu()?,
+            b_a: b_a.on_gpu()?,
+            w_b: w_b.on_gpu()?,
+            b_b: b_b.on_gpu()?,
             eps: self.eps,
             masks: self.masks,
         };
@@ -68,7 +68,7 @@ impl Mixing {
 pub fn mix(work: &CudaWork, y: &mut Tensor, x: &Tensor, weights: [&Tensor; 6], mixing: Mixing) {
     work.run(|place| {
         let (mixer, seeds) = mixing.of(weights, x.shape())?;
-        mixing_forward(place, &mixer, seeds, x.on_card()?, y.on_card_mut()?)
+        mixing_forward(place, &mixer, seeds, x.on_gpu()?, y.on_gpu_mut()?)
     });
 }
 
@@ -86,8 +86,8 @@ pub fn mix_backward(
         let (mixer, seeds) = mixing.of(weights, x.shape())?;
         let pieces = mixer.pieces(seeds);
         let mut partials = work.lend(pieces * values);
-        mixing_backward(place, &mixer, seeds, x.on_card()?, d.on_card_mut()?, partials.get_mut()?)?;
-        sum_pieces(place, [pieces, values], partials.get()?, sums.on_card_mut()?, true)
+        mixing_backward(place, &mixer, seeds, x.on_gpu()?, d.on_gpu_mut()?, partials.get_mut()?)?;
+        sum_pieces(place, [pieces, values], partials.get()?, sums.on_gpu_mut()?, true)
     });
     sums
 }
@@ -95,7 +95,7 @@ pub fn mix_backward(
 /// Clears the rows of empty slots.
 pub fn clear_empty(work: &Arc<CudaWork>, d: &mut Tensor, slots: &[u32]) {
     let (list, columns) = (work.upload(slots), d.cols());
-    work.run(|place| layers::clear_empty(place, list.get()?, slots.len(), columns, d.on_card_mut()?));
+    work.run(|place| layers::clear_empty(place, list.get()?, slots.len(), columns, d.on_gpu_mut()?));
 }
 
 /// Node row, edge row and encoded time difference of each slot side by side, zeros in empty ones.
@@ -115,6 +115,6 @@ pub fn slot_rows(
         let parts = [rows_of(nodes, Some(node_list.get()?))?, rows_of(edges, Some(edge_list.get()?))?];
         let (w, b) = waves.get()?;
         let times = SlotTimes { deltas: deltas.get()?, w, b, columns };
-        layers::slot_rows(place, parts, times, count, out.on_card_mut()?)
+        layers::slot_rows(place, parts, times, count, out.on_gpu_mut()?)
     });
 }

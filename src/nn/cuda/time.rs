@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::device::cuda::layers::{pieces_of, sum_pieces, time_backward, time_encode};
-use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, Lent};
+use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, PooledBuffer};
 use crate::nn::{Parameters, Tensor, TimeEncoder};
 
-/// Frequencies and phases on a card.
+/// Frequencies and phases on a GPU.
 pub enum Waves<'a> {
     /// Of a fixed encoding.
     Fixed([Option<Arc<CudaBuffer<f32>>>; 2]),
@@ -32,21 +32,21 @@ impl<'a> Waves<'a> {
         match self {
             Self::Fixed([Some(w), Some(b)]) => Ok((w, b)),
             Self::Fixed(_) => Err(CudaError::none_lent()),
-            Self::Learned([w, b]) => Ok((w.on_card()?, b.on_card()?)),
+            Self::Learned([w, b]) => Ok((w.on_gpu()?, b.on_gpu()?)),
         }
     }
 }
 
 /// The encoding of each of `deltas`.
-pub fn encode(work: &CudaWork, y: &mut Tensor, deltas: &Lent<f32>, waves: &Waves<'_>) {
-    work.run(|place| time_encode(place, deltas.get()?, waves.get()?, y.on_card_mut()?));
+pub fn encode(work: &CudaWork, y: &mut Tensor, deltas: &PooledBuffer<f32>, waves: &Waves<'_>) {
+    work.run(|place| time_encode(place, deltas.get()?, waves.get()?, y.on_gpu_mut()?));
 }
 
 /// Sums of the gradients of frequencies and phases, side by side, given that of the result: the columns of `d` from
 /// `first` on.
 pub fn backward(
     work: &Arc<CudaWork>,
-    deltas: &Lent<f32>,
+    deltas: &PooledBuffer<f32>,
     waves: &Waves<'_>,
     (d, first): (&Tensor, usize),
     dim: usize,
@@ -56,9 +56,9 @@ pub fn backward(
     let mut partials = work.lend(pieces * 2 * dim);
     let mut both = Tensor::room(&Device::Cuda(work.clone()), 1, 2 * dim);
     work.run(|place| {
-        let given = (d.on_card()?, first, stride);
+        let given = (d.on_gpu()?, first, stride);
         time_backward(place, deltas.get()?, waves.get()?, given, partials.get_mut()?)?;
-        sum_pieces(place, [pieces, 2 * dim], partials.get()?, both.on_card_mut()?, true)
+        sum_pieces(place, [pieces, 2 * dim], partials.get()?, both.on_gpu_mut()?, true)
     });
     both
 }

@@ -11,7 +11,7 @@
 //! ```
 //! `u` and `y` have rows of `heads` blocks, each padded with zeros to whole vectors (`Shape::padded`).
 
-mod card;
+mod gpu;
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct TemporalAttention<'a> {
     /// `[S * K]`: seed time minus edge time; anything in empty slots.
     pub deltas: Vec<f32>,
     /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` says which. `None` means `de = 0`.
-    /// Shared with whoever gathered them, on the processor or on the card that computes; free again when the tape is
+    /// Shared with whoever gathered them, on the CPU or on the GPU that computes; free again when the tape is
     /// gone.
     pub edge_rows: Option<Arc<Tensor>>,
     /// `[S * K]`: the row of `edge_rows` for each slot; `None` means row i for slot i.
@@ -84,7 +84,7 @@ struct Attention {
     weights: Tensor,
     /// `[S * K, time]`.
     phi: Tensor,
-    /// What a card was given.
+    /// What a GPU was given.
     uploads: Option<cuda::Uploads>,
 }
 
@@ -100,7 +100,7 @@ impl Tape<'_> {
         let slots = args.deltas.iter_mut().zip(&args.slots);
         slots.filter(|(_, slot)| **slot == u32::MAX).for_each(|(delta, _)| *delta = 0.0);
         let (queries, seeds) = (self.value(args.query).rows(), shape.seeds);
-        // A card encodes the times again.
+        // A GPU encodes the times again.
         let encoded = if *self.device() == Device::Cpu { seeds * shape.slots } else { 0 };
         let mut saved = Attention {
             q: self.room(queries, shape.model),
@@ -127,7 +127,7 @@ impl Tape<'_> {
         let mut out = self.room(seeds, shape.model);
         match self.device() {
             Device::Cpu => saved.forward(self, &mut out),
-            Device::Cuda(work) => saved.forward_on_card(work, self, &mut out),
+            Device::Cuda(work) => saved.forward_on_gpu(work, self, &mut out),
         }
         if self.training() {
             return self.push(out, true, Some(Box::new(saved)));
@@ -309,7 +309,7 @@ impl Backward for Attention {
                 }
                 [dy, du, dx].into_iter().for_each(|t| walk.give(t));
             }
-            Device::Cuda(work) => self.backward_on_card(work, &d, walk),
+            Device::Cuda(work) => self.backward_on_gpu(work, &d, walk),
         }
         walk.give(d);
         let pool = walk.pool();

@@ -108,7 +108,7 @@ fn columns_of(w: &Tensor, from: usize, width: usize) -> View<'_> {
 
 impl Joined {
     /// What flows back through one part, which met the columns of the weight from `from` on, given the gradient `d`
-    /// of its product. On a card the gradient of the weight becomes a part of `sums`.
+    /// of its product. On a GPU the gradient of the weight becomes a part of `sums`.
     fn part(
         &self,
         x: Var,

@@ -20,7 +20,7 @@ enum Targets {
 
 impl Tape<'_> {
     /// The mean over all elements of `max(x, 0) - x t + ln(1 + exp(-|x|))`, a `1 x 1` value: finite and exact
-    /// for logits of any size. `targets` lie in `[0, 1]`, one per logit, row by row; on a card all are the same.
+    /// for logits of any size. `targets` lie in `[0, 1]`, one per logit, row by row; on a GPU all are the same.
     ///
     /// # Panics
     /// If there is not one target per logit, or no logit.
@@ -69,7 +69,7 @@ impl Backward for Bce {
                 cuda::backward(work, &mut gradient, value, target, &d);
                 gradient
             }
-            (Targets::Same(_), Device::Cpu) => unreachable!("the processor keeps each target"),
+            (Targets::Same(_), Device::Cpu) => unreachable!("the CPU keeps each target"),
         };
         walk.give(d);
         walk.flow(logits, gradient);

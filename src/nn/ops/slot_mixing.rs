@@ -57,8 +57,8 @@ impl SlotMixing {
         Inputs { gamma, beta, w_a, b_a, w_b, b_b, eps: self.eps, dropout, keys }
     }
 
-    /// What a card is told beside rows and weights.
-    fn on_card(&self, training: bool) -> cuda::Mixing {
+    /// What a GPU is told beside rows and weights.
+    fn on_gpu(&self, training: bool) -> cuda::Mixing {
         let [seed, step, first] = self.key;
         let dropout = if training { self.dropout } else { 0.0 };
         let masks = [first, first + 1].map(|number| Mask::new(dropout, [seed, step, number]));
@@ -100,7 +100,7 @@ impl Tape<'_> {
             }
             Device::Cuda(work) => {
                 let weights = args.ids().map(|id| parameters.get(id));
-                cuda::mix(work, &mut y, self.value(x), weights, args.on_card(training));
+                cuda::mix(work, &mut y, self.value(x), weights, args.on_gpu(training));
             }
         }
         self.push(y, training, training.then(|| Box::new(Mixing { x, args }) as _))
@@ -125,7 +125,7 @@ impl Backward for Mixing {
             }
             Device::Cuda(work) => {
                 let weights = args.ids().map(|id| parameters.get(id));
-                let sums = cuda::mix_backward(work, &mut d, walk.value(x), weights, args.on_card(true));
+                let sums = cuda::mix_backward(work, &mut d, walk.value(x), weights, args.on_gpu(true));
                 let mut first = 0;
                 for id in args.ids() {
                     let (target, fresh) = walk.gradient(id);

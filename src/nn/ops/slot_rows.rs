@@ -122,7 +122,7 @@ impl Backward for Rows {
                 }
                 Device::Cuda(work) => {
                     let deltas = work.upload(&self.deltas);
-                    time::backward_on_card(walk, (w, b), &deltas, (&d, first));
+                    time::backward_on_gpu(walk, (w, b), &deltas, (&d, first));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::device::cuda::Lent;
+use crate::device::cuda::PooledBuffer;
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::time as cpu;
 use crate::nn::cuda::elementwise::settle;
@@ -66,7 +66,7 @@ impl TimeEncoder {
 
 enum Deltas {
     Host(Vec<f32>),
-    Card(Lent<f32>),
+    Gpu(PooledBuffer<f32>),
 }
 
 struct TimeEncoding {
@@ -99,7 +99,7 @@ impl Tape<'_> {
         match *encoder {
             TimeEncoder::Trained { w, b } if self.training() => {
                 let deltas = match uploaded {
-                    Some(uploaded) => Deltas::Card(uploaded),
+                    Some(uploaded) => Deltas::Gpu(uploaded),
                     None => Deltas::Host(deltas.to_vec()),
                 };
                 self.push(y, true, Some(Box::new(TimeEncoding { deltas, w, b })))
@@ -114,7 +114,7 @@ impl Backward for TimeEncoding {
         let Self { deltas, w, b } = *self;
         match &deltas {
             Deltas::Host(deltas) => backward_weights(walk, w, b, deltas, d.data(), d.cols()),
-            Deltas::Card(deltas) => backward_on_card(walk, (w, b), deltas, (&d, 0)),
+            Deltas::Gpu(deltas) => backward_on_gpu(walk, (w, b), deltas, (&d, 0)),
         }
         walk.give(d);
     }
@@ -139,11 +139,11 @@ pub(super) fn backward_weights(
     }
 }
 
-/// The same on a card: the gradient of an encoding is the columns of `d` from `first` on.
-pub(super) fn backward_on_card(
+/// The same on a GPU: the gradient of an encoding is the columns of `d` from `first` on.
+pub(super) fn backward_on_gpu(
     walk: &mut Walk<'_>,
     (w, b): (ParamId, ParamId),
-    deltas: &Lent<f32>,
+    deltas: &PooledBuffer<f32>,
     (d, first): (&Tensor, usize),
 ) {
     let Device::Cuda(work) = walk.device else { return };

@@ -10,7 +10,7 @@ use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphOptions, GraphStore, GraphView};
-use crate::model::{EdgeTypes, TgnState, Weights};
+use crate::model::{EdgeTypes, ModelState, Weights};
 use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::protocol::{Batch, Populations};
 use crate::train::replay::{self, ReplayOptions};
@@ -113,7 +113,7 @@ impl Contender for Learned {
 }
 
 impl Trainable for Learned {
-    type Kept = (Weights, TgnState);
+    type Kept = (Weights, ModelState);
 
     fn reset(&mut self) {
         self.trainer.reset_state();

@@ -37,7 +37,7 @@ fn a_clock_that_jumps_stops_nothing_and_falsifies_nothing() {
             assert_eq!(status, 200, "after a jump of {jump} s: {said}");
         }
         // An event that seems to come from the future was visible at once, not before it was there.
-        let visible = metric(&process, "evergraph_event_to_visible_seconds_sum");
+        let visible = metric(&process, "evergraph_end_to_end_freshness_seconds_sum");
         assert!(visible >= 0.0 && visible.is_finite(), "{visible} s after a jump of {jump} s");
     }
     faults.set_clock(-DAY);

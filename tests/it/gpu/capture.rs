@@ -1,5 +1,5 @@
 //! A step that is recorded and launched does what it does when it is asked for directly. What cannot be recorded is
-//! refused, on a card that is played as well, where a recorded step runs as it is.
+//! refused, on a simulated GPU as well, where a recorded step runs as it is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +10,7 @@ use evergraph::device::cuda::{
 };
 
 use super::layers::On;
-use super::{Draws, fresh_card, real_card};
+use super::{Draws, fresh_gpu, real_gpu};
 
 const ROWS: usize = 40;
 const WIDTH: usize = 19;
@@ -73,7 +73,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn recorded_steps_do_what_they_do_directly() {
-    let cuda = fresh_card();
+    let cuda = fresh_gpu();
     let on = On(&cuda);
     let (mut recorded, mut direct) = (Learned::new(on), Learned::new(on));
     let mut staging = Staging::new(&cuda, 1 << 20).unwrap();
@@ -113,7 +113,7 @@ fn recorded_steps_do_what_they_do_directly() {
 
 #[test]
 fn memory_that_is_freed_in_a_recorded_step_goes_back_behind_it() {
-    let cuda = fresh_card();
+    let cuda = fresh_gpu();
     let (stream, mut recorder) = (cuda.compute(), Recorder::new());
     let mut old = Some(CudaBuffer::from_slice(&cuda, stream, &[1_u64; 500], "a test").unwrap());
     let made = recorder.run(stream, || {
@@ -168,12 +168,12 @@ fn refused(cuda: &Cuda, what: &str, ask: impl FnOnce() -> Result<(), CudaError>)
 }
 
 fn is_real() -> bool {
-    real_card().is_some()
+    real_gpu().is_some()
 }
 
 #[test]
 fn what_cannot_be_recorded_is_refused_with_words() {
-    let cuda = fresh_card();
+    let cuda = fresh_gpu();
     let (stream, other) = (cuda.compute(), cuda.transfer());
     let mut mine = CudaBuffer::from_slice(&cuda, stream, &[1_u32, 2, 3], "a test").unwrap();
     let mut theirs = CudaBuffer::from_slice(&cuda, other, &[1_u32, 2, 3], "a test").unwrap();
@@ -214,7 +214,7 @@ fn what_cannot_be_recorded_is_refused_with_words() {
 
 #[test]
 fn a_step_that_fails_by_itself_leaves_stream_and_recorder_usable() {
-    let cuda = fresh_card();
+    let cuda = fresh_gpu();
     let (stream, mut recorder) = (cuda.compute(), Recorder::new());
     let mut buffer = CudaBuffer::from_slice(&cuda, stream, &[1_u32, 2, 3], "a test").unwrap();
     let short = CudaBuffer::from_slice(&cuda, stream, &[4_u32], "a test").unwrap();

@@ -1,4 +1,4 @@
-//! What layers do value by value on a card: bit for bit the tape's, but for a tangent.
+//! What layers do value by value on a GPU: bit for bit the tape's, but for a tangent.
 
 use evergraph::device::cuda::layers::{
     accumulate, accumulate_from, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
@@ -8,7 +8,7 @@ use evergraph::device::cuda::{CudaBuffer, CudaError, twins::Mask};
 use evergraph::nn::{RnnParams, Tape, Var};
 
 use super::layers::{On, agree, wide};
-use super::{Draws, card};
+use super::{Draws, gpu};
 use crate::kernels_host::nn::{Inputs, twin_fuses};
 
 /// That the first values have these bits, and none behind them was written.
@@ -49,8 +49,8 @@ fn on_tape(
 }
 
 #[test]
-fn values_are_added_and_multiplied_on_a_card_bit_for_bit() {
-    let cuda = card();
+fn values_are_added_and_multiplied_on_a_gpu_bit_for_bit() {
+    let cuda = gpu();
     let on = On(&cuda);
     for (seed, count) in (1..).zip(SIZES) {
         let given = drawn(seed, count);
@@ -92,8 +92,8 @@ fn values_are_added_and_multiplied_on_a_card_bit_for_bit() {
 }
 
 #[test]
-fn values_are_scaled_and_rectified_on_a_card_bit_for_bit() {
-    let cuda = card();
+fn values_are_scaled_and_rectified_on_a_gpu_bit_for_bit() {
+    let cuda = gpu();
     let on = On(&cuda);
     for (seed, count) in (11..).zip(SIZES) {
         let mut given = drawn(seed, count);
@@ -121,8 +121,8 @@ fn values_are_scaled_and_rectified_on_a_card_bit_for_bit() {
 }
 
 #[test]
-fn a_gaussian_unit_and_the_dropout_behind_it_are_the_tapes_on_a_card() {
-    let cuda = card();
+fn a_gaussian_unit_and_the_dropout_behind_it_are_the_tapes_on_a_gpu() {
+    let cuda = gpu();
     let on = On(&cuda);
     for ((seed, count), p) in (21..).zip(SIZES).zip([0.0, 0.1, 0.75]) {
         let mut given = drawn(seed, count);
@@ -151,8 +151,8 @@ fn a_gaussian_unit_and_the_dropout_behind_it_are_the_tapes_on_a_card() {
 }
 
 #[test]
-fn a_plain_cell_steps_forward_and_back_on_a_card() {
-    let cuda = card();
+fn a_plain_cell_steps_forward_and_back_on_a_gpu() {
+    let cuda = gpu();
     let on = On(&cuda);
     for (seed, width) in (31..).zip(SIZES) {
         // Products by which input and state come through as they are.

@@ -1,4 +1,4 @@
-//! Rows joined and spread on a card, and what is done to them value by value: bit for bit, but for sums.
+//! Rows joined and spread on a GPU, and what is done to them value by value: bit for bit, but for sums.
 
 use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::layers::{
@@ -7,7 +7,7 @@ use evergraph::device::cuda::layers::{
 use evergraph::device::cuda::twins::Mask;
 
 use super::layers::{On, agree, wide};
-use super::{Draws, card};
+use super::{Draws, gpu};
 use crate::kernels_host::nn::Inputs;
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -15,8 +15,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn rows_of_several_tables_are_joined_on_a_card() {
-    let cuda = card();
+fn rows_of_several_tables_are_joined_on_a_gpu() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(1);
     for (count, widths) in [(1, [1, 0, 0, 0]), (70, [33, 100, 0, 5]), (9, [100, 172, 40, 1])] {
@@ -81,8 +81,8 @@ fn rows_of_several_tables_are_joined_on_a_card() {
 }
 
 #[test]
-fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
-    let cuda = card();
+fn rows_are_added_and_their_gradients_spread_on_a_gpu_as_on_the_tape() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(2);
     for (rows, readers, cols) in [(1, 1, 1), (13, 90, 33), (50, 20, 100), (3, 400, 5)] {
@@ -126,7 +126,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_card_as_on_the_tape() {
 
 #[test]
 fn gradients_of_empty_slots_go_nowhere_and_rows_without_users_get_zeros() {
-    let cuda = card();
+    let cuda = gpu();
     let on = On(&cuda);
     let users = Users::new(&CudaWork::new(cuda.clone()), &[2, u32::MAX, 0, 2], 4).unwrap();
     // Two columns of rows of three.
@@ -146,8 +146,8 @@ fn gradients_of_empty_slots_go_nowhere_and_rows_without_users_get_zeros() {
 }
 
 #[test]
-fn values_are_dropped_on_a_card_bit_for_bit_as_on_the_tape() {
-    let cuda = card();
+fn values_are_dropped_on_a_gpu_bit_for_bit_as_on_the_tape() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(3);
     for (count, p) in [(1, 0.5), (1_003, 0.1), (130, 0.9)] {

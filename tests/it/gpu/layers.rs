@@ -1,7 +1,7 @@
-//! Layers on a card: bit for bit the processor's where they work element by element; elsewhere within 1e-4 of sums in 64
+//! Layers on a GPU: bit for bit the CPU's where they work element by element; elsewhere within 1e-4 of sums in 64
 //! bits, or of the tape.
 
-use evergraph::cli::bench::ops::card_layers::{LayerSizes, measure};
+use evergraph::cli::bench::ops::gpu_layers::{LayerSizes, measure};
 use evergraph::device::cuda::layers::{
     Attention, AttentionBackward, AttentionForward, AttentionSizes, Place, adam, gru_backward, gru_forward,
     layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces, time_backward,
@@ -12,10 +12,10 @@ use evergraph::device::cuda::{Cuda, CudaBuffer};
 use evergraph::device::rng;
 use evergraph::nn::TimeEncoder;
 
-use super::{Draws, card};
+use super::{Draws, gpu};
 use crate::kernels_host::nn::{Inputs, moved_by_adam, twin_fuses};
 
-/// What a card may differ by, as a share of the largest value.
+/// What a GPU may differ by, as a share of the largest value.
 const TOLERANCE: f64 = 1e-4;
 
 #[track_caller]
@@ -34,7 +34,7 @@ pub fn wide(values: &[f32]) -> impl Iterator<Item = f64> {
     values.iter().map(|value| f64::from(*value))
 }
 
-/// Buffers of one card, for tests.
+/// Buffers of one GPU, for tests.
 #[derive(Clone, Copy)]
 pub struct On<'a>(pub &'a Cuda);
 
@@ -54,8 +54,8 @@ impl<'a> On<'a> {
 }
 
 #[test]
-fn times_are_encoded_on_a_card_bit_for_bit() {
-    let cuda = card();
+fn times_are_encoded_on_a_gpu_bit_for_bit() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(1);
     for (dim, rows) in [(1, 1), (100, 300), (33, 130)] {
@@ -92,8 +92,8 @@ fn times_are_encoded_on_a_card_bit_for_bit() {
 }
 
 #[test]
-fn rows_are_normalized_on_a_card_like_on_the_tape() {
-    let cuda = card();
+fn rows_are_normalized_on_a_gpu_like_on_the_tape() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(2);
     for (rows, cols) in [(1, 1), (130, 33), (7, 372)] {
@@ -126,8 +126,8 @@ fn rows_are_normalized_on_a_card_like_on_the_tape() {
 }
 
 #[test]
-fn adam_moves_weights_on_a_card_bit_for_bit() {
-    let cuda = card();
+fn adam_moves_weights_on_a_gpu_bit_for_bit() {
+    let cuda = gpu();
     let on = On(&cuda);
     let (start, given, steps, expected) = moved_by_adam(1_000, 5);
     let (mut weights, mut first, mut second) =
@@ -148,8 +148,8 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 #[test]
-fn a_gru_cell_steps_forward_and_back_on_a_card() {
-    let cuda = card();
+fn a_gru_cell_steps_forward_and_back_on_a_gpu() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(3);
     for (rows, width) in [(1, 1), (40, 33), (9, 100)] {
@@ -369,8 +369,8 @@ impl Case {
 }
 
 #[test]
-fn attention_on_a_card_is_that_of_the_formulas() {
-    let cuda = card();
+fn attention_on_a_gpu_is_that_of_the_formulas() {
+    let cuda = gpu();
     let case = AttentionSizes { seeds: 9, slots: 10, heads: 2, node: 100, edge: 172, time: 100 };
     for (seed, sizes, shared, dropout) in [
         (1, case, false, 0.0),
@@ -395,7 +395,7 @@ fn a_benchmark_of_layers_times_each_of_them_both_ways() {
         adam: &[100],
         how: (2, 2),
     };
-    let rows = measure(&card(), &sizes).unwrap();
+    let rows = measure(&gpu(), &sizes).unwrap();
     let told: Vec<String> = rows.iter().map(|row| format!("{} {}", row["id"], row["direction"])).collect();
     assert_eq!(told.len(), 11, "{told:?}");
     for (at, words) in [

@@ -1,4 +1,4 @@
-//! The loss, the bound of the gradients' norm and the bounded step of Adam on a card, as by the tape and the optimizer.
+//! The loss, the bound of the gradients' norm and the bounded step of Adam on a GPU, as by the tape and the optimizer.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use evergraph::device::cuda::twins::AdamStep;
 use evergraph::device::cuda::{Cuda, CudaBuffer, CudaWork};
 
 use super::layers::On;
-use super::{Draws, card};
+use super::{Draws, gpu};
 use crate::kernels_host::nn::{Inputs, moved_by_adam};
 
 #[track_caller]
@@ -19,8 +19,8 @@ fn near(found: f32, expected: f32, what: &str) {
 }
 
 #[test]
-fn the_cross_entropy_of_one_target_on_a_card_is_the_tapes() {
-    let cuda = card();
+fn the_cross_entropy_of_one_target_on_a_gpu_is_the_tapes() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(4);
     for (count, target, scale) in [(1, 1.0, 1.0), (3, 0.0, 2.5), (700, 1.0, -0.5), (301, 0.25, 1.0)] {
@@ -62,8 +62,8 @@ fn bound(cuda: &Arc<Cuda>, gradients: &[Vec<f32>], most: f32, loss: f32) -> Cuda
     let (cuda, stream) = on.place();
     let pieces: usize = gradients.iter().map(|values| squares_pieces(values.len())).sum();
     let mut partials = CudaBuffer::from_slice(cuda, stream, &vec![f64::NAN; pieces], test).unwrap();
-    let on_card: Vec<_> = gradients.iter().map(|values| (on.copy(values), values.len())).collect();
-    let given: Vec<_> = on_card.iter().map(|(values, count)| (values, *count)).collect();
+    let on_gpu: Vec<_> = gradients.iter().map(|values| (on.copy(values), values.len())).collect();
+    let given: Vec<_> = on_gpu.iter().map(|(values, count)| (values, *count)).collect();
     squares_of_all(&work, &given, &mut partials).unwrap();
     let mut bound = on.room(2);
     bound_norm(on.place(), &partials, most, &on.copy(&[loss]), &mut bound).unwrap();
@@ -76,8 +76,8 @@ fn bound(cuda: &Arc<Cuda>, gradients: &[Vec<f32>], most: f32, loss: f32) -> Cuda
 }
 
 #[test]
-fn the_norm_of_gradients_is_bounded_on_a_card() {
-    let cuda = card();
+fn the_norm_of_gradients_is_bounded_on_a_gpu() {
+    let cuda = gpu();
     let mut draws = Draws::new(2);
     for sizes in [vec![1], vec![4_097, 3, 8_192], vec![20_000, 1, 300]] {
         let gradients: Vec<Vec<f32>> = sizes.iter().map(|size| draws.floats(*size, 1.0)).collect();
@@ -102,7 +102,7 @@ fn the_norm_of_gradients_is_bounded_on_a_card() {
     }
 }
 
-/// Weights and moments on a card, of tensors of so many values, and room behind each.
+/// Weights and moments on a GPU, of tensors of so many values, and room behind each.
 fn tensors(on: On<'_>, sizes: &[usize], values: &[f32]) -> Vec<[CudaBuffer<f32>; 3]> {
     let mut rest = values;
     let mut of = |&size: &usize| {
@@ -116,7 +116,7 @@ fn tensors(on: On<'_>, sizes: &[usize], values: &[f32]) -> Vec<[CudaBuffer<f32>;
 
 #[test]
 fn all_tensors_are_moved_by_one_launch_bit_for_bit_and_by_none_where_gradients_are_not_finite() {
-    let cuda = card();
+    let cuda = gpu();
     let on = On(&cuda);
     let work = CudaWork::new(cuda.clone());
     for sizes in [vec![1], vec![700, 1, 0, 5_000, 1_025, 0], vec![1_024, 1_023, 3_000, 2]] {

@@ -1,4 +1,4 @@
-//! Linear layers on a card, forward and backward, within 1e-4 of sums in 64 bits, wherever their rows lie.
+//! Linear layers on a GPU, forward and backward, within 1e-4 of sums in 64 bits, wherever their rows lie.
 
 use evergraph::device::cuda::layers::{
     Layout, LinearSizes, Put, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights,
@@ -7,7 +7,7 @@ use evergraph::device::cuda::layers::{
 use evergraph::device::cuda::{CudaBuffer, CudaError};
 
 use super::layers::{On, agree};
-use super::{Draws, card, small};
+use super::{Draws, gpu, small};
 
 /// Rows of parts on the host, in the layout of a buffer.
 struct Rows {
@@ -80,7 +80,7 @@ impl Rows {
 
 /// One shape in all directions: rows, inputs, outputs, parts, and how much longer rows are than they have to be.
 fn check([rows, inputs, outputs, parts]: [usize; 4], beyond: usize, seed: u64) {
-    let cuda = card();
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(seed);
     let sizes = LinearSizes::new([rows, inputs, outputs]).parts(parts, 0.5);
@@ -139,7 +139,7 @@ fn check([rows, inputs, outputs, parts]: [usize; 4], beyond: usize, seed: u64) {
 }
 
 #[test]
-fn products_on_a_card_are_those_of_sums_in_64_bits() {
+fn products_on_a_gpu_are_those_of_sums_in_64_bits() {
     // Rows in whole vectors and not, tails of every tile, parts as of heads, several pieces of rows.
     let cases = [
         ([1, 1, 1, 1], 0),
@@ -160,7 +160,7 @@ fn products_on_a_card_are_those_of_sums_in_64_bits() {
 
 #[test]
 fn products_of_nothing_are_nothing_and_what_does_not_fit_is_refused() {
-    let cuda = card();
+    let cuda = gpu();
     let on = On(&cuda);
     let (a, w, mut out) = (on.copy(&[1.0; 12]), on.copy(&[1.0; 8]), on.copy(&[7.0_f32; 6]));
     let layout = Layout::dense;

@@ -1,4 +1,4 @@
-//! The token mixing block on a card against the tape: its forward bit for bit, its gradients to rounding.
+//! The token mixing block on a GPU against the tape: its forward bit for bit, its gradients to rounding.
 
 use evergraph::device::cuda::CudaError;
 use evergraph::device::cuda::layers::{SlotMixer, mixing_backward, mixing_forward, sum_pieces};
@@ -6,7 +6,7 @@ use evergraph::device::cuda::twins::Mask;
 use evergraph::nn::SlotMixing;
 
 use super::layers::{On, agree, wide};
-use super::{Draws, card};
+use super::{Draws, gpu};
 use crate::kernels_host::nn::{Inputs, twin_fuses};
 
 const NAMES: [&str; 7] = ["x", "gamma", "beta", "w_a", "b_a", "w_b", "b_b"];
@@ -18,8 +18,8 @@ fn refused(result: Result<(), CudaError>, words: &str) {
 }
 
 #[test]
-fn slots_are_mixed_forward_and_back_on_a_card_like_on_the_tape() {
-    let cuda = card();
+fn slots_are_mixed_forward_and_back_on_a_gpu_like_on_the_tape() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(1);
     for (seeds, slots, hidden, columns, dropout) in [

@@ -1,4 +1,4 @@
-//! Groups of rows reduced, and rows of slots put together, cleared and replaced on a card: the tape's, bit for bit where
+//! Groups of rows reduced, and rows of slots put together, cleared and replaced on a GPU: the tape's, bit for bit where
 //! nothing is added up by users.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use evergraph::device::cuda::{CudaBuffer, CudaError};
 use evergraph::nn::{Groups, Reduce, SlotRows, Tensor, TimeEncoder};
 
 use super::layers::{On, agree, wide};
-use super::{Draws, card};
+use super::{Draws, gpu};
 use crate::kernels_host::nn::{Inputs, twin_fuses};
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -32,8 +32,8 @@ fn refused(result: Result<(), CudaError>, words: &str) {
 }
 
 #[test]
-fn groups_of_slots_are_reduced_and_spread_on_a_card_bit_for_bit() {
-    let cuda = card();
+fn groups_of_slots_are_reduced_and_spread_on_a_gpu_bit_for_bit() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(1);
     for (groups, slots, columns) in [(1, 1, 1), (70, 10, 33), (5, 32, 100), (3, 7, 600)] {
@@ -80,8 +80,8 @@ fn groups_of_slots_are_reduced_and_spread_on_a_card_bit_for_bit() {
 }
 
 #[test]
-fn rows_are_cleared_and_replaced_on_a_card() {
-    let cuda = card();
+fn rows_are_cleared_and_replaced_on_a_gpu() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(2);
     for columns in [1, 33, 100] {
@@ -160,8 +160,8 @@ impl Slots {
 }
 
 #[test]
-fn rows_of_slots_are_put_together_and_their_gradients_taken_apart_on_a_card() {
-    let cuda = card();
+fn rows_of_slots_are_put_together_and_their_gradients_taken_apart_on_a_gpu() {
+    let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(3);
     for (count, widths) in [(1, [1, 1, 1]), (90, [33, 5, 100]), (70, [100, 172, 33]), (20, [4, 0, 7])] {

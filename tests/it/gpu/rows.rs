@@ -1,10 +1,10 @@
-//! Rows: gathered and scattered on the card and over the bus byte for byte; buffers, streams and the arena in their
+//! Rows: gathered and scattered on the GPU and over the bus byte for byte; buffers, streams and the arena in their
 //! order; what is refused.
 
 use evergraph::device::cuda::rows::{RowCall, RowLayout, RowList, Table, TableMut};
 use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaOptions, Stream};
 
-use super::{Draws, card, fresh_card, small};
+use super::{Draws, fresh_gpu, gpu, small};
 
 /// `to[i] = table[list[i]]`, zeros for what is no row; how many were wrong.
 fn gathered(table: &[u8], layout: RowLayout, list: &[u64], to: &mut [u8], to_stride: usize) -> u32 {
@@ -40,8 +40,8 @@ const SHAPES: [(usize, usize, usize); 14] = [
 ];
 
 #[test]
-fn gathered_rows_are_the_processors_from_card_and_host() {
-    let cuda = card();
+fn gathered_rows_are_the_cpus_from_gpu_and_host() {
+    let cuda = gpu();
     let mut draws = Draws::new(7);
     for (width, gap, to_gap) in SHAPES {
         let many = if small() { (50, 131) } else { (1000, 4097) };
@@ -83,7 +83,7 @@ fn gathered_rows_are_the_processors_from_card_and_host() {
 #[test]
 fn every_buffer_gives_its_memory_back() {
     // With a budget that no other test takes from.
-    let cuda = fresh_card();
+    let cuda = fresh_gpu();
     let mut buffer = CudaBuffer::<u64>::zeros(&cuda, cuda.transfer(), 1000, "a test").unwrap();
     let empty = CudaBuffer::<u64>::from_slice(&cuda, cuda.compute(), &[], "a test").unwrap();
     assert!(cuda.memory().used >= 8000 && empty.copy_to_host().unwrap().is_empty());
@@ -116,20 +116,20 @@ fn gather_once(
         let mut rows = arena.take::<u8>(table.len()).unwrap();
         rows.as_mut_slice().unwrap().copy_from_slice(table);
         call.gather(Table::Host(&rows), layout, &mut to, to_stride).unwrap();
-        // Writing waits for the card, and so does giving the memory back: neither spoils anything.
+        // Writing waits for the GPU, and so does giving the memory back: neither spoils anything.
         if wide {
             rows.as_mut_slice().unwrap().fill(0xee);
         }
     } else {
         let rows = CudaBuffer::from_slice(cuda, stream, table, test).unwrap();
-        call.gather(Table::Card(&rows), layout, &mut to, to_stride).unwrap();
+        call.gather(Table::Gpu(&rows), layout, &mut to, to_stride).unwrap();
     }
     (to.copy_to_host().unwrap(), errors.copy_to_host().unwrap()[0])
 }
 
 #[test]
-fn scattered_rows_are_the_processors_on_card_and_host() {
-    let cuda = card();
+fn scattered_rows_are_the_cpus_on_gpu_and_host() {
+    let cuda = gpu();
     let stream = cuda.compute();
     let mut draws = Draws::new(11);
     for (width, gap, from_gap) in SHAPES {
@@ -154,15 +154,15 @@ fn scattered_rows_are_the_processors_on_card_and_host() {
         let from = CudaBuffer::from_slice(&cuda, stream, &from, test).unwrap();
         let list = CudaBuffer::from_slice(&cuda, stream, &list, test).unwrap();
         let mut errors = CudaBuffer::zeros(&cuda, stream, 1, test).unwrap();
-        let mut on_card = CudaBuffer::from_slice(&cuda, stream, &before, test).unwrap();
+        let mut on_gpu = CudaBuffer::from_slice(&cuda, stream, &before, test).unwrap();
         let mut arena = Arena::new(before.len(), Some(&cuda)).unwrap();
         let mut on_host = arena.take::<u8>(before.len()).unwrap();
         on_host.as_mut_slice().unwrap().copy_from_slice(&before);
-        for table in [TableMut::Card(&mut on_card), TableMut::Host(&mut on_host)] {
+        for table in [TableMut::Gpu(&mut on_gpu), TableMut::Host(&mut on_host)] {
             let call = RowCall { cuda: &cuda, stream, list: RowList::Wide(&list), errors: &mut errors };
             call.scatter(&from, from_stride, table, layout).unwrap();
         }
-        assert!(on_card.copy_to_host().unwrap() == expected, "width {width}+{gap} on the card");
+        assert!(on_gpu.copy_to_host().unwrap() == expected, "width {width}+{gap} on the GPU");
         assert!(on_host.as_slice().unwrap() == expected, "width {width}+{gap} on the host");
         assert_eq!(errors.copy_to_host().unwrap(), [2], "one number that is no row, twice");
     }
@@ -170,7 +170,7 @@ fn scattered_rows_are_the_processors_on_card_and_host() {
 
 #[test]
 fn buffers_keep_their_order_through_streams_and_arena() {
-    let cuda = card();
+    let cuda = gpu();
     let (compute, transfer, test) = (cuda.compute(), cuda.transfer(), "a test");
     let mut draws = Draws::new(13);
     let mut arena = Arena::new(64 << 20, Some(&cuda)).unwrap();
@@ -193,8 +193,8 @@ fn buffers_keep_their_order_through_streams_and_arena() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_card_goes_on() {
-    let cuda = card();
+fn what_does_not_fit_is_refused_and_the_gpu_goes_on() {
+    let cuda = gpu();
     let (stream, test) = (cuda.compute(), "asking for too much");
     let budget = cuda.memory().budget;
     let error = CudaBuffer::<u8>::zeros(&cuda, stream, budget + 1, test).unwrap_err();
@@ -210,22 +210,22 @@ fn what_does_not_fit_is_refused_and_the_card_goes_on() {
         (RowLayout { rows: 1, width: 2, stride: 1 }, "1 apart"),
     ] {
         let call = RowCall { cuda: &cuda, stream, list: RowList::Narrow(&list), errors: &mut errors };
-        let error = call.gather(Table::Card(&table), layout, &mut to, 2).unwrap_err();
+        let error = call.gather(Table::Gpu(&table), layout, &mut to, 2).unwrap_err();
         assert!(!error.is_lost() && error.to_string().contains(expected), "{error}");
     }
     let plain = Arena::new(1, None).unwrap().take::<f32>(2).unwrap();
     let call = RowCall { cuda: &cuda, stream, list: RowList::Narrow(&list), errors: &mut errors };
     let error = call.gather(Table::Host(&plain), RowLayout::dense(1, 2), &mut to, 2).unwrap_err();
     assert!(error.to_string().contains("not mapped"), "{error}");
-    assert_eq!(to.copy_to_host().unwrap(), [0.0; 2], "nothing was done, and the card works");
+    assert_eq!(to.copy_to_host().unwrap(), [0.0; 2], "nothing was done, and the GPU works");
 }
 
 #[test]
-fn a_card_that_is_not_there_is_an_error_in_words() {
-    // Also without any card: this is what a daemon meets whose settings name one.
+fn a_gpu_that_is_not_there_is_an_error_in_words() {
+    // Also without any GPU: this is what a daemon meets whose settings name one.
     let error = Cuda::open(4711, &CudaOptions::default()).unwrap_err();
     let said = error.to_string();
-    let known = ["libcuda.so.1", "libnvrtc", "no card 4711", "update the driver", "driver refused"];
+    let known = ["libcuda.so.1", "libnvrtc", "no GPU 4711", "update the driver", "driver refused"];
     assert!(known.iter().any(|part| said.contains(part)), "{said}");
     assert!(!error.is_lost() && !error.is_out_of_memory(), "{said}");
 }

@@ -1,5 +1,5 @@
-//! The graph on a card follows the store batch by batch, on two tiers of memory, and samples of one and more layers are
-//! the processor's bit for bit.
+//! The graph on a GPU follows the store batch by batch, on two tiers of memory, and samples of one and more layers are
+//! the CPU's bit for bit.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use evergraph::graph::{
 };
 use evergraph::sampler::{CudaLayers, Layer, Layers, SampleRequest, SamplingPolicy, Seeds};
 
-use super::{card, small};
+use super::{gpu, small};
 use crate::graph_model::oracle::{Random, batches, stream};
 use crate::kernels_host::sample::{any_request, questions, training_requests, training_seeds};
 use crate::protocol_edgebank::data_folder;
 
 const UNBOUNDED: CudaGraphOptions = CudaGraphOptions {
     form: MirrorOptions { page_log2: 12, block_entries_max: 256 },
-    card_bytes_max: usize::MAX,
+    gpu_bytes_max: usize::MAX,
     host_bytes_max: 0,
 };
 
 /// Samples on both, and compares; says how many edges were found.
 fn compare(
     graph: &CudaGraph,
-    on_card: &mut CudaLayers,
+    on_gpu: &mut CudaLayers,
     view: GraphView<'_>,
     seeds: Seeds<'_>,
     (request, layers): (SampleRequest, usize),
 ) -> u64 {
     let mut expected = Layers::new();
     expected.sample(view, seeds, &request, layers).unwrap();
-    on_card.sample(graph, view, seeds, &request, layers).unwrap();
-    let found = on_card.to_host().unwrap();
+    on_gpu.sample(graph, view, seeds, &request, layers).unwrap();
+    let found = on_gpu.to_host().unwrap();
     assert_eq!(found.len(), layers);
     for (number, (found, expected)) in found.iter().zip(expected.layers()).enumerate() {
         let bits = |layer: &Layer| layer.graph.deltas.iter().map(|delta| delta.to_bits()).collect::<Vec<_>>();
@@ -53,9 +53,9 @@ fn one_case(cuda: &Arc<Cuda>, seed: u64) -> u64 {
         page_log2: random.pick(&[3, 6, 12]),
         block_entries_max: random.pick(&[1, 3, 8, 64, 256]),
     };
-    // From all pages on the card to all but one on the host.
-    let card_bytes_max = random.pick(&[usize::MAX, 1 << 12, 0]);
-    let tiers = CudaGraphOptions { form, card_bytes_max, host_bytes_max: 1 << 26 };
+    // From all pages on the GPU to all but one on the host.
+    let gpu_bytes_max = random.pick(&[usize::MAX, 1 << 12, 0]);
+    let tiers = CudaGraphOptions { form, gpu_bytes_max, host_bytes_max: 1 << 26 };
     let mut store = GraphStore::new(options);
     let age = random.pick(&[-1, -1, 50, 1 << 35]);
     if age > 0 {
@@ -84,15 +84,15 @@ fn one_case(cuda: &Arc<Cuda>, seed: u64) -> u64 {
             found += compare(&graph, &mut layers, view, seeds, (request, count));
         }
     }
-    let (on_card, on_host) = graph.tables().pages();
-    assert_eq!((on_card + on_host) as u64, graph.tables().lengths().pages);
-    assert!(card_bytes_max > 0 || on_card <= 1, "{on_card} pages on the card");
+    let (on_gpu, on_host) = graph.tables().pages();
+    assert_eq!((on_gpu + on_host) as u64, graph.tables().lengths().pages);
+    assert!(gpu_bytes_max > 0 || on_gpu <= 1, "{on_gpu} pages on the GPU");
     found
 }
 
 #[test]
-fn a_card_that_follows_any_stream_samples_as_the_processor_from_both_tiers() {
-    let cuda = card();
+fn a_gpu_that_follows_any_stream_samples_as_the_cpu_from_both_tiers() {
+    let cuda = gpu();
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let mut found = 0;
     let cases = if small() { 12 } else { 60 };
@@ -104,13 +104,13 @@ fn a_card_that_follows_any_stream_samples_as_the_processor_from_both_tiers() {
 }
 
 #[test]
-fn batches_of_a_real_stream_are_sampled_on_a_card_as_by_the_processor() {
+fn batches_of_a_real_stream_are_sampled_on_a_gpu_as_by_the_cpu() {
     let Some(folder) = data_folder() else { return };
     let stream = evergraph::cli::events::read_stream(&folder.join("wikipedia.csv.gz"), &mut |_| ()).unwrap();
-    let cuda = card();
+    let cuda = gpu();
     let store = GraphStore::new(GraphOptions::default());
-    // A third of the pages in the card's memory.
-    let tiers = CudaGraphOptions { card_bytes_max: 2 << 20, host_bytes_max: 1 << 26, ..UNBOUNDED };
+    // A third of the pages in the GPU's memory.
+    let tiers = CudaGraphOptions { gpu_bytes_max: 2 << 20, host_bytes_max: 1 << 26, ..UNBOUNDED };
     let mut graph = CudaGraph::copy(&cuda, &store, tiers).unwrap();
     let (mut layers, mut random, mut found) = (CudaLayers::new(&cuda), Random(1), 0);
     let step = if small() { 60 } else { 10 };
@@ -129,13 +129,13 @@ fn batches_of_a_real_stream_are_sampled_on_a_card_as_by_the_processor() {
         found += compare(&graph, &mut layers, view, seeds, (recent, 1));
         found += compare(&graph, &mut layers, view, seeds, (uniform, 2));
     }
-    let (on_card, on_host) = graph.tables().pages();
-    assert!(found > 20_000 && on_card > 10 && on_host > 10, "{found} edges, {on_card} and {on_host} pages");
+    let (on_gpu, on_host) = graph.tables().pages();
+    assert!(found > 20_000 && on_gpu > 10 && on_host > 10, "{found} edges, {on_gpu} and {on_host} pages");
 }
 
 #[test]
-fn what_a_card_does_not_have_or_cannot_do_is_refused_in_words() {
-    let cuda = card();
+fn what_a_gpu_does_not_have_or_cannot_do_is_refused_in_words() {
+    let cuda = gpu();
     let store = GraphStore::new(GraphOptions::default());
     let mut batch = EdgeBatch::default();
     for i in 0..100 {
@@ -167,7 +167,7 @@ fn what_a_card_does_not_have_or_cannot_do_is_refused_in_words() {
 
     // Two pages fit, and the third has no place.
     let form = MirrorOptions { page_log2: 5, block_entries_max: 32 };
-    let tiers = CudaGraphOptions { form, card_bytes_max: 384, host_bytes_max: 384 };
+    let tiers = CudaGraphOptions { form, gpu_bytes_max: 384, host_bytes_max: 384 };
     let error = CudaGraph::copy(&cuda, &store, tiers).err().unwrap();
     assert!(matches!(&error, CudaGraphError::Cuda(error) if error.is_out_of_memory()), "{error}");
     assert!(error.to_string().contains("allow more"), "{error}");

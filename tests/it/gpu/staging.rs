@@ -3,11 +3,11 @@
 use evergraph::device::cuda::{CudaBuffer, Fetched, Staging};
 
 use super::layers::On;
-use super::{Draws, card};
+use super::{Draws, gpu};
 
 #[test]
 fn uploads_of_many_sizes_arrive_also_when_the_room_is_used_again() {
-    let cuda = card();
+    let cuda = gpu();
     let (on, mut draws) = (On(&cuda), Draws::new(1));
     let mut staging = Staging::new(&cuda, 1).unwrap();
     let all = staging.bytes();
@@ -33,7 +33,7 @@ fn uploads_of_many_sizes_arrive_also_when_the_room_is_used_again() {
 
 #[test]
 fn a_full_room_is_emptied_behind_a_wait_and_what_never_fits_goes_straight() {
-    let cuda = card();
+    let cuda = gpu();
     let on = On(&cuda);
     let mut staging = Staging::new(&cuda, 1).unwrap();
     let all = staging.bytes();
@@ -57,7 +57,7 @@ fn a_full_room_is_emptied_behind_a_wait_and_what_never_fits_goes_straight() {
 
 #[test]
 fn downloads_are_read_after_a_wait_also_when_their_room_has_gone_to_others() {
-    let cuda = card();
+    let cuda = gpu();
     let (on, mut draws) = (On(&cuda), Draws::new(2));
     let mut staging = Staging::new(&cuda, 1).unwrap();
     let mut fetched: Vec<(Fetched<f32>, Vec<f32>)> = Vec::new();
@@ -86,7 +86,7 @@ fn downloads_are_read_after_a_wait_also_when_their_room_has_gone_to_others() {
 
 #[test]
 fn buffers_of_both_streams_go_through_one_room() {
-    let cuda = card();
+    let cuda = gpu();
     let mut staging = Staging::new(&cuda, 1).unwrap();
     let bytes = staging.bytes();
     let mut buffers: Vec<CudaBuffer<u8>> = [cuda.compute(), cuda.transfer()]
@@ -103,8 +103,8 @@ fn buffers_of_both_streams_go_through_one_room() {
 }
 
 #[test]
-fn what_does_not_fit_and_other_cards_are_refused() {
-    let (cuda, other) = (card(), super::fresh_card());
+fn what_does_not_fit_and_other_gpus_are_refused() {
+    let (cuda, other) = (gpu(), super::fresh_gpu());
     let on = On(&cuda);
     let mut staging = Staging::new(&cuda, 1).unwrap();
     let mut two = on.copy(&[1_u32, 2]);
@@ -116,11 +116,11 @@ fn what_does_not_fit_and_other_cards_are_refused() {
     let fetched = staging.download(&two, 2).unwrap();
     let error = fetched.read(&mut Staging::new(&cuda, 1).unwrap()).unwrap_err().to_string();
     assert!(error.contains("through other pinned memory"), "{error}");
-    if super::real_card().is_none() {
-        // A real card is opened twice as one.
+    if super::real_gpu().is_none() {
+        // A real GPU is opened twice as one.
         let mut far = CudaBuffer::zeros(&other, other.compute(), 1, "a test").unwrap();
         let error = staging.upload(&[3_u32], &mut far).unwrap_err().to_string();
-        assert!(error.contains("not mapped for the card"), "{error}");
+        assert!(error.contains("not mapped for the GPU"), "{error}");
     }
     assert!(Staging::new(&cuda, usize::MAX).is_err());
 }

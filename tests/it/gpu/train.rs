@@ -1,16 +1,16 @@
-//! Training on a card is training on the processor: the same trainer with another device. What it computes is the same
+//! Training on a GPU is training on the CPU: the same trainer with another device. What it computes is the same
 //! but for rounding: losses, scores, weights, memory, published rows.
 
 use evergraph::device::Device;
 use evergraph::device::cuda::CudaWork;
 use evergraph::event::{EventTime, NodeId};
-use evergraph::feature::cache::CardRowCounts;
+use evergraph::feature::cache::GpuRowCounts;
 use evergraph::model::tgn::{Aggregator, Updater};
 use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
 use evergraph::train::lookahead::{Helper, Lookahead, Turn};
 use evergraph::train::{Negatives, PreparedBatch, Preparer, StepMode, TrainError, Trainer, TrainerOptions};
 
-use super::{card, fresh_card};
+use super::{fresh_gpu, gpu};
 use crate::tgn_stream::{BATCH, Sight, Stream, options, tgn};
 
 /// What both may differ by, as a share of the largest value.
@@ -39,8 +39,8 @@ fn small_tgat() -> TgatOptions {
     }
 }
 
-fn on_card() -> Device {
-    Device::Cuda(CudaWork::new(card()))
+fn on_gpu() -> Device {
+    Device::Cuda(CudaWork::new(gpu()))
 }
 
 /// How much of its step a batch gets: now and then one is only scored, or only remembered.
@@ -95,7 +95,7 @@ fn same_state(found: &Trainer, expected: &Trainer, stream: &Stream) {
 fn follow(model: impl Into<ModelOptions>, steps: usize) {
     let (stream, options) = (Stream::new(steps), TrainerOptions { model: model.into(), ..options() });
     let mut here = Trainer::new(options, &Device::Cpu).unwrap();
-    let mut there = Trainer::new(options, &on_card()).unwrap();
+    let mut there = Trainer::new(options, &on_gpu()).unwrap();
     for b in 0..steps {
         let (found, expected) = (step(&mut there, &stream, b), step(&mut here, &stream, b));
         near(&[found.loss], &[expected.loss], &format!("loss of step {b}"));
@@ -111,44 +111,44 @@ fn follow(model: impl Into<ModelOptions>, steps: usize) {
 }
 
 #[test]
-fn twenty_steps_of_tgn_with_features_of_nodes_and_edges_are_the_processors() {
+fn twenty_steps_of_tgn_with_features_of_nodes_and_edges_are_the_cpus() {
     follow(tgn(), 20);
 }
 
 #[test]
-fn memory_stays_on_the_card_from_step_to_step() {
+fn memory_stays_on_the_gpu_from_step_to_step() {
     let stream = Stream::new(2);
-    let mut trainer = Trainer::new(options(), &on_card()).unwrap();
+    let mut trainer = Trainer::new(options(), &on_gpu()).unwrap();
     (0..2).for_each(|b| drop(step(&mut trainer, &stream, b)));
     assert!(trainer.state().mirrored() >= trainer.state().nodes(), "{}", trainer.state().mirrored());
-    // A copy of the state has none, and the processor wants none.
+    // A copy of the state has none, and the CPU wants none.
     assert_eq!(trainer.state().clone().mirrored(), 0);
 }
 
 #[test]
-fn steps_of_the_usual_widths_are_the_processors() {
+fn steps_of_the_usual_widths_are_the_cpus() {
     follow(TgnOptions { edge_feature_dim: 2, ..TgnOptions::default() }, 3);
 }
 
 #[test]
-fn means_of_messages_and_a_plain_cell_are_the_processors() {
+fn means_of_messages_and_a_plain_cell_are_the_cpus() {
     let plain = TgnOptions { updater: Updater::Rnn, aggregator: Aggregator::Mean, ..tgn() };
     follow(plain, 8);
 }
 
 #[test]
-fn types_of_edges_are_the_processors() {
+fn types_of_edges_are_the_cpus() {
     follow(TgnOptions { edge_types: EdgeTypes::new(3, 4), edge_feature_dim: 1, ..tgn() }, 8);
 }
 
 #[test]
-fn tgat_with_and_without_features_of_nodes_is_the_processors() {
+fn tgat_with_and_without_features_of_nodes_is_the_cpus() {
     follow(small_tgat(), 8);
     follow(TgatOptions { node_feature_dim: 3, ..small_tgat() }, 4);
 }
 
 #[test]
-fn graphmixer_with_and_without_features_of_nodes_is_the_processors() {
+fn graphmixer_with_and_without_features_of_nodes_is_the_cpus() {
     let mixer = GraphMixerOptions {
         embedding_dim: 12,
         time_dim: 8,
@@ -165,7 +165,7 @@ fn graphmixer_with_and_without_features_of_nodes_is_the_processors() {
 struct Left {
     numbers: Vec<Vec<f32>>,
     weights: Vec<Vec<f32>>,
-    counts: Option<CardRowCounts>,
+    counts: Option<GpuRowCounts>,
 }
 
 impl Left {
@@ -176,9 +176,9 @@ impl Left {
     }
 }
 
-/// A trainer on a card that keeps edge rows there in so many bytes.
+/// A trainer on a GPU that keeps edge rows there in so many bytes.
 fn keeping(model: ModelOptions, bytes: u64) -> Trainer {
-    let mut trainer = Trainer::new(TrainerOptions { model, ..options() }, &on_card()).unwrap();
+    let mut trainer = Trainer::new(TrainerOptions { model, ..options() }, &on_gpu()).unwrap();
     trainer.cache_rows(bytes);
     trainer
 }
@@ -243,14 +243,14 @@ fn keep_rows(model: impl Into<ModelOptions>, read: fn(ModelOptions, usize, u64) 
     }
     let [few, some, all] = [few, some, all].map(|left| left.counts.unwrap());
     let (rows, said) =
-        (|counts: CardRowCounts| counts.hits + counts.misses, format!("{few:?}, {some:?}, {all:?}"));
+        (|counts: GpuRowCounts| counts.hits + counts.misses, format!("{few:?}, {some:?}, {all:?}"));
     assert!(rows(few) == rows(all) && rows(some) == rows(all), "{said}");
     assert!(few.hits < all.hits && some.hits < all.hits && all.hits > all.misses, "{said}");
     assert!(some.hits > 0 && few.bypassed > 0 && all.bypassed == 0, "{said}");
 }
 
 #[test]
-fn rows_of_edges_that_stay_on_a_card_change_no_bit() {
+fn rows_of_edges_that_stay_on_a_gpu_change_no_bit() {
     keep_rows(tgn(), read_batches);
 }
 
@@ -267,12 +267,12 @@ fn rows_of_edges_stay_for_models_without_memory() {
 #[test]
 fn a_trainer_goes_on_from_its_bytes_on_either_device() {
     let stream = Stream::new(8);
-    let mut there = Trainer::new(options(), &on_card()).unwrap();
+    let mut there = Trainer::new(options(), &on_gpu()).unwrap();
     (0..4).for_each(|b| drop(step(&mut there, &stream, b)));
     let mut bytes = Vec::new();
     there.save(&mut bytes).unwrap();
     let load = |device: &Device| Trainer::load(options(), device, &mut bytes.as_slice()).unwrap();
-    let (mut again, mut here) = (load(&on_card()), load(&Device::Cpu));
+    let (mut again, mut here) = (load(&on_gpu()), load(&Device::Cpu));
     for b in 4..8 {
         let straight = step(&mut there, &stream, b);
         assert_eq!(step(&mut again, &stream, b).positive, straight.positive, "step {b}: bit for bit");
@@ -282,8 +282,8 @@ fn a_trainer_goes_on_from_its_bytes_on_either_device() {
 }
 
 #[test]
-fn a_steady_step_asks_a_card_for_no_memory() {
-    let (cuda, stream) = (fresh_card(), Stream::new(12));
+fn a_steady_step_asks_a_gpu_for_no_memory() {
+    let (cuda, stream) = (fresh_gpu(), Stream::new(12));
     let device = Device::Cuda(CudaWork::in_classes(cuda.clone()));
     let mut trainer = Trainer::new(options(), &device).unwrap();
     (0..6).for_each(|_| drop(step(&mut trainer, &stream, 0)));
@@ -295,7 +295,7 @@ fn a_steady_step_asks_a_card_for_no_memory() {
 #[test]
 fn a_loss_that_is_not_finite_moves_no_weight_and_the_batch_is_remembered() {
     let stream = Stream::new(3);
-    let mut trainer = Trainer::new(options(), &on_card()).unwrap();
+    let mut trainer = Trainer::new(options(), &on_gpu()).unwrap();
     step(&mut trainer, &stream, 0);
     let weights = trainer.weights().unwrap();
     let mut broken = weights.parameters().clone();
@@ -317,8 +317,8 @@ fn a_loss_that_is_not_finite_moves_no_weight_and_the_batch_is_remembered() {
 }
 
 #[test]
-fn what_a_card_does_not_compute_is_refused_in_words() {
-    let device = on_card();
+fn what_a_gpu_does_not_compute_is_refused_in_words() {
+    let device = on_gpu();
     let refused = |model: ModelOptions| {
         let options = TrainerOptions { model, ..options() };
         Trainer::new(options, &device).err().unwrap().to_string()
@@ -329,14 +329,14 @@ fn what_a_card_does_not_compute_is_refused_in_words() {
         (TgnOptions { fanout: 40, ..tgn() }.into(), "40 slots"),
     ] {
         let said = refused(model);
-        assert!(said.contains(why) && said.contains("processor"), "{said}");
+        assert!(said.contains(why) && said.contains("cpu"), "{said}");
     }
 }
 
 #[test]
 fn a_step_that_copies_more_than_there_is_pinned_room_for_is_taken_all_the_same() {
     let stream = Stream::new(4);
-    let work = CudaWork::in_classes(card());
+    let work = CudaWork::in_classes(gpu());
     work.set_staging(1 << 12);
     let mut there = Trainer::new(options(), &Device::Cuda(work.clone())).unwrap();
     let mut here = Trainer::new(options(), &Device::Cpu).unwrap();
@@ -352,7 +352,7 @@ fn a_step_that_copies_more_than_there_is_pinned_room_for_is_taken_all_the_same()
 #[test]
 fn steps_kernel_by_kernel_are_those_of_a_graph() {
     let stream = Stream::new(3);
-    let works = [CudaWork::new(card()), CudaWork::new(card())];
+    let works = [CudaWork::new(gpu()), CudaWork::new(gpu())];
     works[1].ask_directly();
     let mut trainers = works.clone().map(|work| Trainer::new(options(), &Device::Cuda(work)).unwrap());
     for b in 0..3 {
@@ -364,9 +364,9 @@ fn steps_kernel_by_kernel_are_those_of_a_graph() {
 }
 
 #[test]
-fn a_full_card_is_told_and_training_goes_on_without_it() {
+fn a_full_gpu_is_told_and_training_goes_on_without_it() {
     let stream = Stream::new(6);
-    let tiny = evergraph::device::cuda::Cuda::played(super::played::Played::start(), 700 << 10);
+    let tiny = evergraph::device::cuda::Cuda::simulated(super::simulated::Simulated::start(), 700 << 10);
     let device = Device::Cuda(CudaWork::new(tiny));
     let model = TgnOptions { edge_feature_dim: 2, ..TgnOptions::default() };
     let options = TrainerOptions { model: model.into(), ..options() };
@@ -375,7 +375,7 @@ fn a_full_card_is_told_and_training_goes_on_without_it() {
     let negatives = Negatives { src: positives.src, dst: &stream.against[..BATCH] };
     let error = trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap_err().to_string();
     assert!(error.contains("out of memory") && error.contains("budget"), "{error}");
-    assert_eq!(trainer.leave_card().unwrap(), 0);
+    assert_eq!(trainer.leave_gpu().unwrap(), 0);
     let mut straight = Trainer::new(options, &Device::Cpu).unwrap();
     for b in 0..2 {
         assert!(

@@ -1,9 +1,9 @@
-// A card for one kernel launch at a time, played by the processor: a kernel's text is compiled as C++ behind this file,
+// A GPU for one kernel launch at a time, simulated by the CPU: a kernel's text is compiled as C++ behind this file,
 // and its threads run as coroutines of one thread, block after block.
 //
-// What a block's threads do together works as on a card: a vote or shuffle waits until every lane of its mask has
+// What a block's threads do together works as on a GPU: a vote or shuffle waits until every lane of its mask has
 // come to it, a barrier for every thread of the block. Where that never happens (a lane of the mask has ended, or
-// waits for something else) the launch ends with a message, where a card would hang or answer anything. Between such
+// waits for something else) the launch ends with a message, where a GPU would hang or answer anything. Between such
 // places threads run in an order that is drawn from a seed, anew each time, and they may change turns at each atomic
 // operation: what depends on the order shows when the seed changes.
 //
@@ -32,7 +32,7 @@ struct Dimensions { unsigned x = 1, y = 1, z = 1; };
 
 static Dimensions threadIdx, blockIdx, blockDim, gridDim;
 
-namespace card {
+namespace gpu {
 
 [[noreturn]] inline void fail(const char* what) {
     std::fprintf(stderr, "block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, what);
@@ -225,42 +225,42 @@ template <class T> void give(const T* values, size_t count) {
 
 template <class T> void give(const std::vector<T>& values) { give(values.data(), values.size()); }
 
-} // namespace card
+} // namespace GPU
 
-#define ON_STORE(to, bytes) card::stored(to, bytes)
+#define ON_STORE(to, bytes) gpu::stored(to, bytes)
 
-// --- the functions of a card that kernels use ---
+// --- the functions of a GPU that kernels use ---
 
 static inline unsigned __ballot_sync(unsigned mask, int predicate) {
-    const uint64_t* seen = card::exchange(mask, predicate != 0);
+    const uint64_t* seen = gpu::exchange(mask, predicate != 0);
     unsigned votes = 0;
     for (unsigned i = 0; i < 32; i++) if (mask >> i & 1) votes |= (unsigned)seen[i] << i;
     return votes;
 }
 static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
-static inline void __syncwarp(unsigned mask = ~0u) { card::exchange(mask, 0); }
+static inline void __syncwarp(unsigned mask = ~0u) { gpu::exchange(mask, 0); }
 
 template <class T> T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-    const uint64_t* seen = card::exchange(mask, card::bits(value));
-    unsigned lane = card::current % 32;
+    const uint64_t* seen = gpu::exchange(mask, gpu::bits(value));
+    unsigned lane = gpu::current % 32;
     unsigned from = lane / width * width + (unsigned)source % width;
-    if (!(mask >> from & 1)) card::fail("a shuffle reads a lane outside of its mask");
+    if (!(mask >> from & 1)) gpu::fail("a shuffle reads a lane outside of its mask");
     T found;
     std::memcpy(&found, &seen[from], sizeof found);
     return found;
 }
 template <class T> T __shfl_xor_sync(unsigned mask, T value, int other, int width = 32) {
-    return __shfl_sync(mask, value, (int)((card::current % width) ^ other), width);
+    return __shfl_sync(mask, value, (int)((gpu::current % width) ^ other), width);
 }
 template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    unsigned lane = card::current % width;
+    unsigned lane = gpu::current % width;
     return __shfl_sync(mask, value, (int)(lane >= delta ? lane - delta : lane), width);
 }
 
 static inline void __syncthreads() {
-    card::threads[card::current].wait = card::Wait::Block;
-    card::pause();
+    gpu::threads[gpu::current].wait = gpu::Wait::Block;
+    gpu::pause();
 }
 
 // How many threads of the block say yes. The barriers keep one count from the next.
@@ -279,7 +279,7 @@ static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline double __dmul_rn(double a, double b) { return a * b; }
 static inline double __dadd_rn(double a, double b) { return a + b; }
-static inline unsigned __float_as_uint(float x) { return (unsigned)card::bits(x); }
+static inline unsigned __float_as_uint(float x) { return (unsigned)gpu::bits(x); }
 static inline float __uint_as_float(unsigned bits) {
     float x;
     std::memcpy(&x, &bits, sizeof x);
@@ -291,19 +291,19 @@ static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned)x); }
 
 template <class T> T atomicAdd(T* at, T value) {
-    card::maybe_pause();
+    gpu::maybe_pause();
     T before = *at;
     *at = before + value;
     return before;
 }
 template <class T> T atomicMin(T* at, T value) {
-    card::maybe_pause();
+    gpu::maybe_pause();
     T before = *at;
     if (value < before) *at = value;
     return before;
 }
 template <class T> T atomicCAS(T* at, T expected, T value) {
-    card::maybe_pause();
+    gpu::maybe_pause();
     T before = *at;
     if (before == expected) *at = value;
     return before;

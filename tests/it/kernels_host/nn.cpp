@@ -1,4 +1,4 @@
-// Layers on a card: runs the kernels of attention, time encoding, GRU, layer normalization and Adam, and does the
+// Layers on a GPU: runs the kernels of attention, time encoding, GRU, layer normalization and Adam, and does the
 // matrix products around them in plain loops. See nn.rs for what stands in a job.
 #include "emulator.hpp"
 
@@ -14,7 +14,7 @@ typedef std::vector<float> Floats;
 static u64 order = 1;
 
 template <class K> static void run(unsigned grid, unsigned block, K kernel) {
-    card::launch(grid, block, order++, kernel);
+    gpu::launch(grid, block, order++, kernel);
 }
 
 // A matrix inside of another: `rows` rows, `stride` apart.
@@ -48,7 +48,7 @@ static Floats summed(Floats& partials, size_t cols) {
 }
 
 static void time_layer() {
-    auto deltas = card::take<float>(), w = card::take<float>(), b = card::take<float>(), d = card::take<float>();
+    auto deltas = gpu::take<float>(), w = gpu::take<float>(), b = gpu::take<float>(), d = gpu::take<float>();
     u32 dim = (u32)w.size();
     Floats out(deltas.size() * dim), partials((deltas.size() + PIECE_ROWS - 1) / PIECE_ROWS * 2 * dim);
     poison(out), poison(partials);
@@ -56,7 +56,7 @@ static void time_layer() {
     run(2, 128, [&] {
         time_backward(deltas.data(), w.data(), b.data(), d.data(), dim, deltas.size(), dim, partials.data());
     });
-    card::give(out), card::give(summed(partials, 2 * dim));
+    gpu::give(out), gpu::give(summed(partials, 2 * dim));
 }
 
 typedef void (*Forward)(AttentionShape, SlotSource, Mask, const float*, float*, float*);
@@ -68,16 +68,16 @@ static const Kernels KERNELS_OF_SHAPE[] = {KERNELS(1, 4), KERNELS(1, 8), KERNELS
                                            KERNELS(2, 8), KERNELS(2, 12), KERNELS(2, 16), KERNELS(4, 4), KERNELS(4, 8)};
 
 static void attention_layer() {
-    auto number = card::take<u64>(); // seeds, slots, heads, node, edge, time, model; dropout's drop, prefix
-    auto keep = card::take<float>();
+    auto number = gpu::take<u64>(); // seeds, slots, heads, node, edge, time, model; dropout's drop, prefix
+    auto keep = gpu::take<float>();
     AttentionShape s = {(u32)number[0], (u32)number[1], (u32)number[2], (u32)number[3],
                         (u32)number[4], (u32)number[5], 0};
     size_t width = s.width(), model = number[6], head = model / s.heads, seeds = s.seeds;
     s.padded = (u32)(width + 15) / 16 * 16;
-    auto query = card::take<float>(), nodes = card::take<float>(), edges = card::take<float>();
-    auto deltas = card::take<float>(), w = card::take<float>(), b = card::take<float>();
-    auto w_q = card::take<float>(), w_k = card::take<float>(), w_v = card::take<float>(), d = card::take<float>();
-    auto queries = card::take<u32>(), slots = card::take<u32>(), edge_slots = card::take<u32>();
+    auto query = gpu::take<float>(), nodes = gpu::take<float>(), edges = gpu::take<float>();
+    auto deltas = gpu::take<float>(), w = gpu::take<float>(), b = gpu::take<float>();
+    auto w_q = gpu::take<float>(), w_k = gpu::take<float>(), w_v = gpu::take<float>(), d = gpu::take<float>();
+    auto queries = gpu::take<u32>(), slots = gpu::take<u32>(), edge_slots = gpu::take<u32>();
     size_t asked = w_q.size() / model, count = query.size() / asked, block = s.heads * s.padded;
     Floats q(count * model), u(count * block, 0.0f), y(seeds * block);
     Floats weights(seeds * s.heads * s.slots), out(seeds * model);
@@ -99,7 +99,7 @@ static void attention_layer() {
     poison(y), poison(weights);
     run(2, 128, [&] { kernels->forward(s, source, mask, u.data(), y.data(), weights.data()); });
     for (u32 h = 0; h < s.heads; h++) product(of_head(out, h), part(y, h), rows(w_v, h), false, true, 1.0, false);
-    card::give(out);
+    gpu::give(out);
 
     Floats dy(seeds * block, 0.0f), du(seeds * block), dw_k(w_k.size()), dw_v(w_v.size()), dw_q(w_q.size());
     SlotColumns columns_of = {s.node, s.time};
@@ -132,13 +132,13 @@ static void attention_layer() {
         time_backward(deltas.data(), w.data(), b.data(), dx.data() + s.node, columns_of.width(), deltas.size(), s.time,
                       partials.data());
     });
-    card::give(dquery), card::give(dnodes), card::give(dw_q), card::give(dw_k), card::give(dw_v);
-    card::give(summed(partials, 2 * s.time));
+    gpu::give(dquery), gpu::give(dnodes), gpu::give(dw_q), gpu::give(dw_k), gpu::give(dw_v);
+    gpu::give(summed(partials, 2 * s.time));
 }
 
 static void gru_layer() {
-    auto x = card::take<float>(), h = card::take<float>(), w_ih = card::take<float>(), w_hh = card::take<float>();
-    auto b_ih = card::take<float>(), b_hh = card::take<float>(), d = card::take<float>();
+    auto x = gpu::take<float>(), h = gpu::take<float>(), w_ih = gpu::take<float>(), w_hh = gpu::take<float>();
+    auto b_ih = gpu::take<float>(), b_hh = gpu::take<float>(), d = gpu::take<float>();
     size_t width = b_hh.size() / 3, in = w_ih.size() / b_ih.size(), rows = h.size() / width;
     Floats gates(rows * 3 * width), hidden(rows * width), out(rows * width), dx(x.size());
     for (size_t i = 0; i < gates.size(); i++) gates[i] = b_ih[i % (3 * width)];
@@ -152,12 +152,12 @@ static void gru_layer() {
     product(matrix(dx, in), all, matrix(w_ih, in), false, false, 1.0, false);
     product(matrix(d, width), columns(all, 0, 2 * width), rows_of(inner, 0, 2 * width), false, false, 1.0, true);
     product(matrix(d, width), matrix(hidden, width), rows_of(inner, 2 * width, width), false, false, 1.0, true);
-    card::give(out), card::give(dx), card::give(d);
+    gpu::give(out), gpu::give(dx), gpu::give(d);
 }
 
 static void norm_layer() {
-    auto x = card::take<float>(), gamma = card::take<float>(), beta = card::take<float>(), d = card::take<float>();
-    auto eps = card::take<float>();
+    auto x = gpu::take<float>(), gamma = gpu::take<float>(), beta = gpu::take<float>(), d = gpu::take<float>();
+    auto eps = gpu::take<float>();
     u32 cols = (u32)gamma.size();
     u64 rows = x.size() / cols;
     Floats y(x.size()), moments(2 * rows), partials((rows + PIECE_ROWS - 1) / PIECE_ROWS * 2 * cols);
@@ -167,11 +167,11 @@ static void norm_layer() {
     });
     run(2, 128, [&] { layer_norm_parameters(d.data(), x.data(), moments.data(), rows, cols, partials.data()); });
     run(2, 128, [&] { layer_norm_backward(d.data(), x.data(), moments.data(), gamma.data(), rows, cols); });
-    card::give(y), card::give(d), card::give(summed(partials, 2 * cols));
+    gpu::give(y), gpu::give(d), gpu::give(summed(partials, 2 * cols));
 }
 
 static void adam_steps() {
-    auto weights = card::take<float>(), gradients = card::take<float>(), steps = card::take<float>();
+    auto weights = gpu::take<float>(), gradients = gpu::take<float>(), steps = gpu::take<float>();
     Floats first(weights.size(), 0.0f), second(weights.size(), 0.0f);
     for (size_t t = 0; t < steps.size() / 6; t++) {
         AdamStep step;
@@ -179,10 +179,10 @@ static void adam_steps() {
         const float* gradient = gradients.data() + t * weights.size();
         run(2, 256, [&] { adam(step, weights.data(), first.data(), second.data(), gradient, weights.size()); });
     }
-    card::give(weights);
+    gpu::give(weights);
 }
 
 int main() {
     void (*layers[])() = {time_layer, attention_layer, gru_layer, norm_layer, adam_steps};
-    while (card::more()) layers[card::take<u64>()[0]]();
+    while (gpu::more()) layers[gpu::take<u64>()[0]]();
 }

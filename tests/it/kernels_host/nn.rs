@@ -1,4 +1,4 @@
-//! Layers on a card against the tape: values and gradients. What a card computes element by element has the same
+//! Layers on a GPU against the tape: values and gradients. What a GPU computes element by element has the same
 //! bits; sums run in another order, and agree to rounding.
 
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Inputs {
     }
 }
 
-/// Whether the processor's twin fuses multiply and add, as a card does.
+/// Whether the CPU's twin fuses multiply and add, as a GPU does.
 pub fn twin_fuses() -> bool {
     cfg!(target_arch = "aarch64") || (cfg!(target_arch = "x86_64") && std::is_x86_feature_detected!("fma"))
 }
@@ -252,7 +252,7 @@ fn rows_are_normalized_forward_and_back_like_the_tape() {
 }
 
 /// Weights before, the gradients of each step one after the other, the numbers of each step as a kernel takes them, and
-/// the weights that the processor's Adam leaves.
+/// the weights that the CPU's Adam leaves.
 pub fn moved_by_adam(count: usize, steps: usize) -> (Vec<f32>, Vec<f32>, Vec<[f32; 6]>, Vec<f32>) {
     let options = AdamOptions { weight_decay: 0.1, ..AdamOptions::default() };
     let (start, given) = (drawn(6, 1, count, 1.0), drawn(6, 2, steps * count, 0.1));

@@ -13,33 +13,33 @@ static u8* place(std::vector<u8>& room, const std::vector<u8>& bytes, u64 offset
 
 // For each address and width: the widest column, log2 of the lanes, and the shift.
 static void arithmetic() {
-    auto addresses = card::take<u64>(), widths = card::take<u64>();
+    auto addresses = gpu::take<u64>(), widths = gpu::take<u64>();
     std::vector<u32> answers;
     for (size_t i = 0; i < addresses.size(); i++) {
         u32 vector = vector_bytes(addresses[i] | widths[i]);
         answers.insert(answers.end(),
                        {vector, lanes_log2(widths[i], vector), row_shift(addresses[i], widths[i], vector)});
     }
-    card::give(answers);
+    gpu::give(answers);
 }
 
 int main() {
-    while (card::more()) {
-        auto number = card::take<u64>();
+    while (gpu::more()) {
+        auto number = gpu::take<u64>();
         if (number.empty()) {
             arithmetic();
             continue;
         }
         u64 scatter = number[0], wide = number[1], width = number[2], from_stride = number[3], to_stride = number[4];
         u64 rows = number[5], count = number[6], from_offset = number[7], to_offset = number[8], grid = number[9];
-        auto from_bytes = card::take<u8>();
-        auto to_bytes = card::take<u8>();
-        auto list = card::take<u8>();
+        auto from_bytes = gpu::take<u8>();
+        auto to_bytes = gpu::take<u8>();
+        auto list = gpu::take<u8>();
         std::vector<u8> from_room, to_room;
         u8* from = place(from_room, from_bytes, from_offset);
         u8* to = place(to_room, to_bytes, to_offset);
-        card::watched.clear();
-        card::watch(to, to_bytes.size());
+        gpu::watched.clear();
+        gpu::watch(to, to_bytes.size());
         u32 errors = 0;
         u32 vector = vector_bytes((u64)from | (u64)to | from_stride | to_stride | width);
         u32 lanes = lanes_log2(width, vector);
@@ -50,10 +50,10 @@ int main() {
                                                               to, to_stride, width, lanes, &errors);
             switch (vector) { CASE(16) CASE(8) CASE(4) CASE(1) }
         };
-        card::launch((unsigned)grid, 64, number[10], kernel);
+        gpu::launch((unsigned)grid, 64, number[10], kernel);
         u32 counts[3] = {errors, vector, lanes};
-        card::give(counts, 3);
-        card::give(to, to_bytes.size());
-        card::give(card::watched[0].stores);
+        gpu::give(counts, 3);
+        gpu::give(to, to_bytes.size());
+        gpu::give(gpu::watched[0].stores);
     }
 }

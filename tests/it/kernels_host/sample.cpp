@@ -1,4 +1,4 @@
-// A card's graph: takes in uploads by ingest.cu, and answers questions by sample.cu and distinct.cu. See sample.rs for
+// A GPU's graph: takes in uploads by ingest.cu, and answers questions by sample.cu and distinct.cu. See sample.rs for
 // what stands in a job.
 #include "emulator.hpp"
 
@@ -14,18 +14,18 @@ static std::vector<std::unique_ptr<Entry[]>> pages;
 
 // Fails where one of the watched bytes was stored to more than once, or, if `all`, not at all.
 static void check_stores(bool all) {
-    for (auto& range : card::watched) {
+    for (auto& range : gpu::watched) {
         for (uint8_t stores : range.stores) {
-            if (stores > 1) card::fail("a byte was stored to twice");
-            if (all && stores == 0) card::fail("a byte was not stored to");
+            if (stores > 1) gpu::fail("a byte was stored to twice");
+            if (all && stores == 0) gpu::fail("a byte was not stored to");
         }
     }
-    card::watched.clear();
+    gpu::watched.clear();
 }
 
 template <class T> static T* watched(std::vector<T>& values) {
     if (!values.empty()) std::memset((void*)values.data(), 0xCD, values.size() * sizeof(T));
-    card::watch(values.data(), values.size() * sizeof(T));
+    gpu::watch(values.data(), values.size() * sizeof(T));
     return values.data();
 }
 
@@ -37,7 +37,7 @@ static std::vector<Entry*> page_addresses() {
 
 // Entries, blocks, nodes of the upload; nodes, blocks, pages of the tables; log2 of a page; grid; order of threads.
 static void take_upload(const std::vector<u64>& number) {
-    auto upload = card::take<u8>();
+    auto upload = gpu::take<u8>();
     std::vector<u8> room(upload.size() + 64);
     u8* bytes = (u8*)(((uintptr_t)room.data() + 31) / 32 * 32);
     if (!upload.empty()) std::memcpy(bytes, upload.data(), upload.size());
@@ -48,11 +48,11 @@ static void take_upload(const std::vector<u64>& number) {
         pages.emplace_back(new Entry[page_entries]);
         std::memset((void*)pages.back().get(), 0xCD, page_entries * sizeof(Entry));
     }
-    card::watch(nodes.data(), nodes.size() * sizeof(NodeBlocks));
-    card::watch(blocks.data(), blocks.size() * sizeof(Block));
-    for (auto& page : pages) card::watch(page.get(), page_entries * sizeof(Entry));
+    gpu::watch(nodes.data(), nodes.size() * sizeof(NodeBlocks));
+    gpu::watch(blocks.data(), blocks.size() * sizeof(Block));
+    for (auto& page : pages) gpu::watch(page.get(), page_entries * sizeof(Entry));
     auto addresses = page_addresses();
-    card::launch((unsigned)number[8], 256, number[9], [&] {
+    gpu::launch((unsigned)number[8], 256, number[9], [&] {
         ingest(bytes, number[1], number[2], number[3], addresses.data(), (u32)number[7], blocks.data(), nodes.data());
     });
     check_stores(false);
@@ -78,7 +78,7 @@ static void sample_layer(Layer& layer, u32 seeds, bool uniform, u32 lanes, const
     auto kernel = lanes == 8    ? (uniform ? sample_uniform_8 : sample_recent_8)
                   : lanes == 16 ? (uniform ? sample_uniform_16 : sample_recent_16)
                                 : (uniform ? sample_uniform_32 : sample_recent_32);
-    card::launch(grid, 128, order, [&] { kernel(graph, view, request, asked, out); });
+    gpu::launch(grid, 128, order, [&] { kernel(graph, view, request, asked, out); });
     check_stores(true);
 }
 
@@ -90,16 +90,16 @@ static u32 next_seeds(Layer& layer, Layer& next, u32 seeds, u32 fanout, unsigned
     layer.next.resize(slots), next.nodes.resize(slots), next.seed_times.resize(slots);
     Pairs pairs = {layer.neighbors.data(), layer.times.data(), &seeds, fanout, 0};
     watched(places), watched(sums), watched(layer.next), watched(next.nodes), watched(next.seed_times);
-    card::watch(&count, 4);
-    card::launch(grid, 256, order, [&] { distinct_insert(pairs, order, table.data(), room - 1, places.data()); });
-    card::launch(grid, 256, order + 1, [&] { distinct_count(pairs, table.data(), places.data(), sums.data()); });
-    card::launch(grid, 256, order + 2, [&] {
+    gpu::watch(&count, 4);
+    gpu::launch(grid, 256, order, [&] { distinct_insert(pairs, order, table.data(), room - 1, places.data()); });
+    gpu::launch(grid, 256, order + 1, [&] { distinct_count(pairs, table.data(), places.data(), sums.data()); });
+    gpu::launch(grid, 256, order + 2, [&] {
         distinct_number(pairs, table.data(), places.data(), sums.data(), layer.next.data(), next.nodes.data(),
                         next.seed_times.data(), &count);
     });
-    card::launch(grid, 256, order + 3, [&] { distinct_spread(pairs, table.data(), places.data(), layer.next.data()); });
+    gpu::launch(grid, 256, order + 3, [&] { distinct_spread(pairs, table.data(), places.data(), layer.next.data()); });
     check_stores(false);
-    if (count > slots) card::fail("the number of seeds was not written");
+    if (count > slots) gpu::fail("the number of seeds was not written");
     next.nodes.resize(count), next.seed_times.resize(count);
     return count;
 }
@@ -107,8 +107,8 @@ static u32 next_seeds(Layer& layer, Layer& next, u32 seeds, u32 fanout, unsigned
 // Policy (0 recent, 1 uniform), lanes, layers; bound, since, age; seed, batch, window, layer, fanout; grid; order.
 static void answer(const std::vector<u64>& number) {
     Layer layer;
-    layer.nodes = card::take<u32>();
-    layer.seed_times = card::take<i64>();
+    layer.nodes = gpu::take<u32>();
+    layer.seed_times = gpu::take<i64>();
     View view = {number[4], (i64)number[5], (i64)number[6]};
     Request request = {number[7], number[8], (i64)number[9], (u32)number[10], (u32)number[11]};
     unsigned grid = (unsigned)number[12];
@@ -118,16 +118,16 @@ static void answer(const std::vector<u64>& number) {
         sample_layer(layer, seeds, number[1] == 1, (u32)number[2], view, request, grid, order);
         Layer next;
         if (left > 1) next_seeds(layer, next, seeds, request.fanout, grid, order);
-        card::give(layer.nodes), card::give(layer.seed_times), card::give(layer.counts), card::give(layer.neighbors);
-        card::give(layer.edges), card::give(layer.times), card::give(layer.deltas), card::give(layer.next);
+        gpu::give(layer.nodes), gpu::give(layer.seed_times), gpu::give(layer.counts), gpu::give(layer.neighbors);
+        gpu::give(layer.edges), gpu::give(layer.times), gpu::give(layer.deltas), gpu::give(layer.next);
         layer = std::move(next);
         request.layer += 1;
     }
 }
 
 int main() {
-    while (card::more()) {
-        auto number = card::take<u64>();
+    while (gpu::more()) {
+        auto number = gpu::take<u64>();
         if (number[0] == 0) take_upload(number);
         else answer(number);
     }

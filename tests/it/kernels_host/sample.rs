@@ -1,4 +1,4 @@
-//! A card's graph against the processor's: uploads follow the store batch by batch, and samples of one and more layers
+//! A GPU's graph against the CPU's: uploads follow the store batch by batch, and samples of one and more layers
 //! are the same bit for bit, whatever the lanes, the grid and the order in which threads come.
 
 use evergraph::device::rng;
@@ -14,7 +14,7 @@ use super::{Arrays, run};
 use crate::graph_model::oracle::{Random, Record, batches, stream};
 use crate::protocol_edgebank::data_folder;
 
-/// What a card is asked to do, and what it has to answer.
+/// What a GPU is asked to do, and what it has to answer.
 #[derive(Default)]
 struct Session {
     jobs: Arrays,
@@ -148,7 +148,7 @@ fn one_case(seed: u64) -> u64 {
         store = store.with_retention(Retention { age, lateness: 0 });
     }
     let batches = batches(&records, &cuts);
-    // Some cards are there from the beginning, some come later.
+    // Some GPUs are there from the beginning, some come later.
     let begin = random.pick(&[0, 0, batches.len() / 2]);
     for batch in &batches[..begin] {
         store.apply(batch).unwrap();
@@ -161,7 +161,7 @@ fn one_case(seed: u64) -> u64 {
         let patch = mirror.follow(&store, batch).unwrap();
         session.upload(&patch, form, &mut random);
         if random.chance(12) {
-            // What the store releases stays on the card for a while, and must neither show nor be counted.
+            // What the store releases stays on the GPU for a while, and must neither show nor be counted.
             let before = batch.time[random.below(batch.len() as u64) as usize];
             let mut part = 0;
             while store.release_part(part, before).unwrap() {
@@ -184,7 +184,7 @@ fn one_case(seed: u64) -> u64 {
 }
 
 #[test]
-fn a_card_that_follows_any_stream_samples_as_the_processor() {
+fn a_gpu_that_follows_any_stream_samples_as_the_cpu() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let mut found = 0;
     for seed in given.map_or(0..80, |seed: u64| seed..seed + 1) {
@@ -271,7 +271,7 @@ pub fn training_requests(batch: u64) -> [SampleRequest; 2] {
 }
 
 #[test]
-fn batches_of_a_real_stream_are_sampled_as_by_the_processor() {
+fn batches_of_a_real_stream_are_sampled_as_by_the_cpu() {
     let Some(folder) = data_folder() else { return };
     let file = folder.join("wikipedia.csv.gz");
     let stream = evergraph::cli::events::read_stream(&file, &mut |_| ()).unwrap();

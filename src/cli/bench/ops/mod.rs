@@ -4,11 +4,11 @@
 //! Results of any other implementation can be compared: `--cases` writes the same questions and samples of our
 //! answers as files.
 
-mod card;
-pub mod card_layers;
 mod cases;
 mod ceiling;
 mod dense;
+mod gpu;
+pub mod gpu_layers;
 mod graph;
 mod groups;
 mod indices;
@@ -32,7 +32,7 @@ use self::points::{Cache, Point};
 use self::timing::{Between, Timed};
 use self::work::{Bound, Cost, Work};
 use super::deliver;
-use crate::cli::card::Where;
+use crate::cli::gpu::Where;
 use crate::cli::{WrongArgument, output};
 use crate::nn::Reduce;
 
@@ -65,7 +65,7 @@ pub(super) struct OpsArgs {
     /// Print the names of the operations and end
     #[arg(long)]
     list: bool,
-    /// Where to compute; on a card gather_rows is measured and some layers, each at sizes of its own
+    /// Where to compute; on a GPU gather_rows is measured and some layers, each at sizes of its own
     #[arg(long, value_enum, default_value_t = Where::Cpu)]
     device: Where,
     /// Threads to compute with; all cores if not given
@@ -93,10 +93,10 @@ pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
     }
     if args.device == Where::Cuda {
         if let Some(op) = args.ops.iter().find(|op| *op != "gather_rows") {
-            let why = format!("--op {op}: on a card gather_rows is measured, and nothing else");
+            let why = format!("--op {op}: on a GPU gather_rows is measured, and nothing else");
             return Err(WrongArgument(why).into());
         }
-        return card::run(args);
+        return gpu::run(args);
     }
     let points = select(args)?;
     let all = std::thread::available_parallelism().map_or(1, usize::from);

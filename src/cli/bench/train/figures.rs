@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::super::Spread;
-use crate::cli::card::{CardFacts, CardUse};
+use crate::cli::gpu::{GpuFacts, GpuUse};
 use crate::cli::output;
 use crate::daemon::TierStatus;
 use crate::train::PhaseSeconds;
@@ -14,9 +14,9 @@ pub struct Figures {
     /// Where the model computed.
     pub device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub card: Option<CardFacts>,
+    pub gpu: Option<GpuFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub card_use: Option<CardUse>,
+    pub gpu_use: Option<GpuUse>,
     pub embedding_dim: usize,
     pub events: usize,
     pub nodes: usize,

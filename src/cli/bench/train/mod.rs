@@ -21,8 +21,8 @@ use self::figures::{Epoch, Figures, Parts, Verified, tell};
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
-use crate::cli::card::{CARD_ROW_BYTES, CardFacts, CardUse, Where};
 use crate::cli::eval::{ModelName, name_of};
+use crate::cli::gpu::{GPU_ROW_BYTES, GpuFacts, GpuUse, Where};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
 use crate::daemon::TierStatus;
@@ -82,10 +82,10 @@ pub(super) struct TrainArgs {
     /// Check every row that is read, and print digests of all samples and rows, in order
     #[arg(long)]
     verify: bool,
-    /// Where the model computes; on a card tgn, tgat and graphmixer
+    /// Where the model computes; on a GPU tgn, tgat and graphmixer
     #[arg(long, value_enum, default_value_t = Where::Cpu)]
     device: Where,
-    /// Ask a card for each kernel of a step by itself, not for all of them as one graph
+    /// Ask a GPU for each kernel of a step by itself, not for all of them as one graph
     #[arg(long)]
     no_graph: bool,
     /// Seed of weights, dropout and negatives
@@ -165,7 +165,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> anyhow::Result<Figures> {
+fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyhow::Result<Figures> {
     if args.rows_budget.is_some() || args.topology_budget.is_some() {
         // As the daemon does with a bound on memory.
         keep_pages_small().context("the kernel keeps giving huge pages")?;
@@ -210,8 +210,8 @@ fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> any
     Ok(Figures {
         model: name_of(args.model),
         device: name_of(args.device),
-        card,
-        card_use: CardUse::of(&trainer),
+        gpu,
+        gpu_use: GpuUse::of(&trainer),
         embedding_dim: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
@@ -237,7 +237,7 @@ fn measure(args: &TrainArgs, (device, card): (Device, Option<CardFacts>)) -> any
 /// The trainer, as the daemon would have it on that device.
 fn trainer(args: &TrainArgs, options: TrainerOptions, device: &Device) -> anyhow::Result<Trainer> {
     let mut trainer = Trainer::new(options, device)?;
-    trainer.cache_rows(CARD_ROW_BYTES);
+    trainer.cache_rows(GPU_ROW_BYTES);
     if let (Device::Cuda(work), true) = (device, args.no_graph) {
         work.ask_directly();
     }

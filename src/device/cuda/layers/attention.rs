@@ -2,9 +2,9 @@
 //! between the matrix products.
 //!
 //! Limits: 1, 2 or 4 heads; 32 slots; node row, edge row and encoding together 512 columns with 1 or 2 heads, and 256
-//! with 4. What does not fit is refused, and is the processor's.
+//! with 4. What does not fit is refused, and is the CPU's.
 //!
-//! Numbers of rows are the card's to check: a slot whose row is not there is empty.
+//! Numbers of rows are the GPU's to check: a slot whose row is not there is empty.
 
 #![allow(unsafe_code)]
 
@@ -115,7 +115,7 @@ impl AttentionSizes {
             Some(&(_, _, forward, backward)) => Ok((shape, forward, backward)),
             None => {
                 let mismatch = format!(
-                    "{heads} heads, {slots} slots and {} columns: no kernel does that; compute it on the processor",
+                    "{heads} heads, {slots} slots and {} columns: no kernel does that; compute it on the CPU",
                     node + edge + time
                 );
                 Err(CudaError::Arguments { operation, mismatch })

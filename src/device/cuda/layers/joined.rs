@@ -1,6 +1,6 @@
 //! Rows joined and spread, and what is done to them value by value, as `kernels/joined.cu`, which has the formulas.
 //!
-//! Numbers of rows are the card's to check: a row that a table does not have is zeros.
+//! Numbers of rows are the GPU's to check: a row that a table does not have is zeros.
 
 #![allow(unsafe_code)]
 
@@ -10,9 +10,9 @@ use super::layout::{Matrix, MatrixMut, Put};
 use super::{Place, grid};
 use crate::device::cuda::error::CudaError;
 use crate::device::cuda::launch::{Launch, hold, narrow, takes};
-use crate::device::cuda::lent::Lent;
 use crate::device::cuda::memory::CudaBuffer;
 use crate::device::cuda::module::Entry;
+use crate::device::cuda::pooled_buffer::PooledBuffer;
 use crate::device::cuda::twins::{Address, Mask, ROW_PARTS, RowPart, RowParts, RowUsers};
 use crate::device::cuda::work::CudaWork;
 
@@ -129,8 +129,8 @@ pub fn add_rows(
 
 /// A list of rows turned around: who reads each row of a table, in order.
 pub struct Users {
-    starts: Lent<u32>,
-    places: Lent<u32>,
+    starts: PooledBuffer<u32>,
+    places: PooledBuffer<u32>,
     /// Rows of the table.
     rows: usize,
     /// Places that there are, whether they read a row or not.

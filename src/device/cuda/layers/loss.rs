@@ -1,5 +1,5 @@
 //! What a step learns from, and how far it goes, as `kernels/loss.cu`, which has the formulas. Nothing here waits: the
-//! bound of the gradients' norm is applied on the card, by [`adam_bounded_all`](super::adam_bounded_all).
+//! bound of the gradients' norm is applied on the GPU, by [`adam_bounded_all`](super::adam_bounded_all).
 
 #![allow(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! Layers on a card, each kernel with its launcher: linear layers, attention over slots, the mixing of slots and their
+//! Layers on a GPU, each kernel with its launcher: linear layers, attention over slots, the mixing of slots and their
 //! rows, the element-wise part of recurrent cells, layer normalization, the time encoding, rows joined, spread and
 //! reduced, what is done value by value, the loss and the bound of the gradients' norm, and Adam. The twins are under
 //! `nn/cpu`.
 //!
-//! What is computed element by element has the processor's bits; sums run in another order, and agree to rounding.
+//! What is computed element by element has the CPU's bits; sums run in another order, and agree to rounding.
 //! Sums over rows are made in two steps: partial sums by a kernel of the layer, then [`sum_pieces`].
 //!
-//! Launching is not verified on a GPU; the calls are tested with a card that the processor plays.
+//! Launching is not verified on a GPU; the calls are tested with a simulated GPU.
 
 mod adam;
 mod attention;
@@ -60,13 +60,13 @@ pub(super) const REDUCE: &[Entry] = reduce::ENTRIES;
 pub(super) const SLOT_ROWS: &[Entry] = slot_rows::ENTRIES;
 pub(super) const TIME_ENCODING: &[Entry] = time_encoding::ENTRIES;
 
-/// Where a layer is computed: a card, and the stream to which all its buffers belong.
+/// Where a layer is computed: a GPU, and the stream to which all its buffers belong.
 pub type Place<'a> = (&'a Cuda, &'a Stream);
 
-/// Blocks of a multiprocessor that fill a card with threads that wait for memory.
+/// Blocks of a multiprocessor that fill a GPU with threads that wait for memory.
 const BLOCKS: u32 = 8;
 
 /// A grid for `threads` threads in blocks of `block`.
 fn grid(cuda: &Cuda, threads: u64, block: u32) -> Grid {
-    Grid::of(threads, block, cuda.card().multiprocessors.saturating_mul(BLOCKS))
+    Grid::of(threads, block, cuda.gpu().multiprocessors.saturating_mul(BLOCKS))
 }

@@ -1,5 +1,5 @@
 //! Sums and means over groups of rows, and rows that are cleared or replaced, as `kernels/reduce.cu`, which has the
-//! formulas. Numbers of rows are the card's to check: what a table does not have is left out.
+//! formulas. Numbers of rows are the GPU's to check: what a table does not have is left out.
 
 #![allow(unsafe_code)]
 

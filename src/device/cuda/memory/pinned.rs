@@ -1,6 +1,6 @@
 //! Copies between a buffer and an arena. They do not wait: a slice of the arena keeps events, and who comes next waits.
 //!
-//! Not verified on a GPU; tested with a card that the processor plays.
+//! Not verified on a GPU; tested with a simulated GPU.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// Another number of values, or the driver's.
     pub fn copy_from_pinned(&mut self, values: &PinnedSlice<T>) -> Result<(), CudaError> {
-        self.fits("copying from the arena to the card", values.len())?;
+        self.fits("copying from the arena to the GPU", values.len())?;
         self.copy_front_from_pinned(values, values.len())
     }
 
@@ -26,7 +26,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// More values than one of them has, or the driver's.
     pub fn copy_front_from_pinned(&mut self, values: &PinnedSlice<T>, len: usize) -> Result<(), CudaError> {
-        let operation = "copying from the arena to the card";
+        let operation = "copying from the arena to the GPU";
         hold(operation, &[("the arena", values.len(), len), ("the buffer", self.len, len)])?;
         if len == 0 {
             return Ok(());
@@ -44,7 +44,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// Another number of values, or the driver's.
     pub fn copy_to_pinned(&self, values: &mut PinnedSlice<T>) -> Result<(), CudaError> {
-        self.fits("copying from the card to the arena", values.len())?;
+        self.fits("copying from the GPU to the arena", values.len())?;
         self.copy_part_to_pinned(0, values)
     }
 
@@ -53,7 +53,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// # Errors
     /// Values that go beyond the end, or the driver's.
     pub fn copy_part_to_pinned(&self, first: usize, values: &mut PinnedSlice<T>) -> Result<(), CudaError> {
-        let operation = "copying from the card to the arena";
+        let operation = "copying from the GPU to the arena";
         let len = values.len();
         hold(operation, &[("the buffer", self.len, first.saturating_add(len))])?;
         if len == 0 {

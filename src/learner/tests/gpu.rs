@@ -1,13 +1,13 @@
-//! A card that fails.
+//! A GPU that fails.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::device::cuda::{Cuda, CudaWork, Player};
+use crate::device::cuda::{Cuda, CudaWork, Simulator};
 
-/// A card that does what it is asked, badly, for so many calls, and nothing after them.
+/// A GPU that does what it is asked, badly, for so many calls, and nothing after them.
 struct Failing(AtomicUsize);
 
 impl Failing {
@@ -17,7 +17,7 @@ impl Failing {
     }
 }
 
-impl Player for Failing {
+impl Simulator for Failing {
     fn allocate(&self, _bytes: usize) -> Result<u64, String> {
         self.turn().map(|()| 1 << 20)
     }
@@ -53,7 +53,7 @@ impl Player for Failing {
 }
 
 fn failing(calls: usize) -> Device {
-    let cuda = Cuda::played(Arc::new(Failing(AtomicUsize::new(calls))), 1 << 30);
+    let cuda = Cuda::simulated(Arc::new(Failing(AtomicUsize::new(calls))), 1 << 30);
     Device::Cuda(CudaWork::new(cuda))
 }
 
@@ -72,7 +72,7 @@ fn learned() -> Vec<u8> {
     bytes
 }
 
-/// What readers are shown after the learner has learned all, and whether the card was left.
+/// What readers are shown after the learner has learned all, and whether the GPU was left.
 fn shown(trainer: Trainer) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
     let mut rig = Rig::new();
     rig.append_edges(60, 100);
@@ -88,22 +88,22 @@ fn shown(trainer: Trainer) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
 }
 
 #[test]
-fn a_card_that_is_lost_from_the_start_changes_nothing_that_readers_see() {
+fn a_gpu_that_is_lost_from_the_start_changes_nothing_that_readers_see() {
     let (rows, times, remembered, degraded) = shown(trainer());
     assert_eq!((remembered, degraded), (60, 0));
     let there = shown(on_failing(0));
     assert_eq!((there.2, there.3), (60, 1), "every event is remembered once, and the loss is told");
     assert_eq!(there.1, times);
-    assert!(there.0 == rows, "the processor went on from the same weights");
+    assert!(there.0 == rows, "the CPU went on from the same weights");
 }
 
 #[test]
-fn a_card_that_is_lost_at_a_restart_leaves_what_was_restored() {
+fn a_gpu_that_is_lost_at_a_restart_leaves_what_was_restored() {
     let bytes = learned();
     let load = |device: &Device| Trainer::load(trainer_options(), device, &mut bytes.as_slice()).unwrap();
     let here = load(&Device::Cpu).weights().unwrap();
     let mut there = load(&failing(0));
-    assert_eq!(there.leave_card().unwrap(), here.version);
+    assert_eq!(there.leave_gpu().unwrap(), here.version);
     for ((name, one), (_, other)) in
         there.weights().unwrap().parameters().iter().zip(here.parameters().iter())
     {
@@ -117,7 +117,7 @@ fn a_card_that_is_lost_at_a_restart_leaves_what_was_restored() {
 }
 
 #[test]
-fn a_card_that_fails_at_any_time_ends_nothing_and_loses_no_event() {
+fn a_gpu_that_fails_at_any_time_ends_nothing_and_loses_no_event() {
     let (_, times, ..) = shown(trainer());
     for calls in [1, 40, 150, 333, 700, 1_500, 4_000, 9_000] {
         let there = shown(on_failing(calls));

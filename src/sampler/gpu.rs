@@ -1,8 +1,8 @@
-//! [`CudaLayers`]: samples of one or more layers on a card, the twin of [`Layers`](super::Layers) bit for bit. Seeds go
+//! [`CudaLayers`]: samples of one or more layers on a GPU, the twin of [`Layers`](super::Layers) bit for bit. Seeds go
 //! up, everything else stays there: a layer's seeds are made of the slots of the one before it by kernels, so the host
 //! waits for nothing between layers.
 //!
-//! What runs on a card is not verified on a GPU; it is tested with a card that the processor plays.
+//! What runs on a GPU is not verified on a GPU; it is tested with a simulated GPU.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use std::sync::Arc;
 use super::{Layer, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
 use crate::device::cuda::distinct::{DistinctRoom, further};
 use crate::device::cuda::sample::{Choice, sample};
-use crate::device::cuda::seeds::{CardSeeds, CardSlots};
+use crate::device::cuda::seeds::{GpuSeeds, GpuSlots};
 use crate::device::cuda::twins::Request;
 use crate::device::cuda::{Arena, Cuda, CudaBuffer, CudaError, PinnedSlice};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::graph::{CudaGraph, CudaGraphError, GraphView};
 
-/// One layer, in the memory of a card.
+/// One layer, in the memory of a GPU.
 pub struct CudaLayer {
     /// What is asked about.
-    pub seeds: CardSeeds,
+    pub seeds: GpuSeeds,
     /// What was found.
-    pub slots: CardSlots,
+    pub slots: GpuSlots,
     /// For each slot, which seed of the next layer it is; all ones in empty slots. Void in the last layer.
     pub next: CudaBuffer<u32>,
 }
 
-/// Samples of one or more layers on one card; buffers are kept from call to call.
+/// Samples of one or more layers on one GPU; buffers are kept from call to call.
 pub struct CudaLayers {
     cuda: Arc<Cuda>,
     layers: Vec<CudaLayer>,
     count: usize,
     room: Option<DistinctRoom>,
-    /// Where seeds wait for the card, by turns.
+    /// Where seeds wait for the GPU, by turns.
     staged: [Option<StagedSeeds>; 2],
     turn: usize,
     key: u64,
@@ -62,7 +62,7 @@ impl CudaLayers {
     /// count up from it. Waits only for the call before the last one to have copied its seeds.
     ///
     /// # Errors
-    /// A view that shows what the card does not have, a request that no kernel does, no room, or the driver's.
+    /// A view that shows what the GPU does not have, a request that no kernel does, no room, or the driver's.
     pub fn sample(
         &mut self,
         graph: &CudaGraph,
@@ -109,7 +109,7 @@ impl CudaLayers {
         &self.layers[..self.count]
     }
 
-    /// All layers as the processor has them. Waits for the card.
+    /// All layers as the CPU has them. Waits for the GPU.
     ///
     /// # Errors
     /// The driver's.
@@ -135,8 +135,8 @@ impl CudaLayers {
                 self.layers.truncate(l);
                 let slots = most.saturating_mul(fanout);
                 self.layers.push(CudaLayer {
-                    seeds: CardSeeds::new(&cuda, &stream, most)?,
-                    slots: CardSlots::new(&cuda, &stream, most, fanout)?,
+                    seeds: GpuSeeds::new(&cuda, &stream, most)?,
+                    slots: GpuSlots::new(&cuda, &stream, most, fanout)?,
                     next: CudaBuffer::zeros(&cuda, &stream, slots, "making room for samples")?,
                 });
             }
@@ -149,7 +149,7 @@ impl CudaLayers {
         Ok(())
     }
 
-    /// Copies the seeds to the first layer, by way of memory that the card copies from on its own.
+    /// Copies the seeds to the first layer, by way of memory that the GPU copies from on its own.
     fn stage(&mut self, seeds: Seeds<'_>) -> Result<(), CudaError> {
         let (nodes, times) = (seeds.nodes, seeds.times);
         if nodes.len() != times.len() {

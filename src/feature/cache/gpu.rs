@@ -1,8 +1,8 @@
-//! [`CardRows`]: rows of a source in memory of a card, where operations read them in place.
+//! [`GpuRows`]: rows of a source in memory of a GPU, where operations read them in place.
 //!
 //! The memory is a table of places: slots, in which rows stay from round to round as [`CacheDirectory`] decides, and
 //! spare places after them, for rows of one round that get no slot. Whoever asks has the rows of the round in host
-//! memory; only those that stand in no slot are copied to the card.
+//! memory; only those that stand in no slot are copied to the GPU.
 //!
 //! ```text
 //! 0 ..... slots ..... places
@@ -15,7 +15,7 @@
 //! A round that is larger than the spare places moves the border between both, and then all slots are empty again. One
 //! that leaves no slots at all is not for this cache.
 //!
-//! Not verified on a GPU; tested with a card that the processor plays.
+//! Not verified on a GPU; tested with a simulated GPU.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ const PLACES_MAX: u64 = 1 << 22;
 
 /// What was done with the rows of rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CardRowCounts {
+pub struct GpuRowCounts {
     /// Rows that were read where they stood.
     pub hits: u64,
-    /// Rows that were copied to the card.
+    /// Rows that were copied to the GPU.
     pub misses: u64,
     /// Those of them that got no slot.
     pub bypassed: u64,
@@ -47,12 +47,12 @@ struct Brought {
     place: u32,
 }
 
-/// Which rows of a source stand at which places of a table on a card.
-pub struct CardRows {
+/// Which rows of a source stand at which places of a table on a GPU.
+pub struct GpuRows {
     width: usize,
     places: u32,
     directory: CacheDirectory,
-    counts: CardRowCounts,
+    counts: GpuRowCounts,
     found: Found,
     placed: Vec<Placed>,
     /// Rows of the round without what stands for no row.
@@ -61,7 +61,7 @@ pub struct CardRows {
     values: Vec<f32>,
 }
 
-impl CardRows {
+impl GpuRows {
     /// Of a table of `places` rows of `width` values.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // no more than the greatest number of places
@@ -70,7 +70,7 @@ impl CardRows {
             width,
             places: places.min(PLACES_MAX) as u32,
             directory: CacheDirectory::new(0, LOOK_AHEAD),
-            counts: CardRowCounts::default(),
+            counts: GpuRowCounts::default(),
             found: Found::default(),
             placed: Vec::new(),
             ids: Vec::new(),
@@ -87,7 +87,7 @@ impl CardRows {
 
     /// What was done so far.
     #[must_use]
-    pub fn counts(&self) -> CardRowCounts {
+    pub fn counts(&self) -> GpuRowCounts {
         self.counts
     }
 
@@ -105,11 +105,11 @@ impl CardRows {
         self.directory.clear();
     }
 
-    /// Brings the rows of a round to the card, of which each id is named once and all ones stand for no row of the
+    /// Brings the rows of a round to the GPU, of which each id is named once and all ones stand for no row of the
     /// source; `rows` has them all, one after another. Says at which row of `table` each of them is, until the next
     /// round. `next` are the ids of the round after this one, or none if they are not known.
     ///
-    /// `None` where the round is too large, or the card has a fault; after a fault nothing is known to be in the table.
+    /// `None` where the round is too large, or the GPU has a fault; after a fault nothing is known to be in the table.
     ///
     /// # Panics
     /// If there is not a row for each id.
@@ -220,13 +220,13 @@ mod tests {
     use super::*;
     use crate::device::rng;
 
-    /// What stands at each place, kept as a card would.
+    /// What stands at each place, kept as a GPU would.
     #[derive(Default)]
     struct Table(BTreeMap<u32, u64>);
 
     impl Table {
         /// Takes a round, and looks whether every row is where it is said to be.
-        fn take(&mut self, rows: &mut CardRows, ids: &[u64], next: &[u64]) -> bool {
+        fn take(&mut self, rows: &mut GpuRows, ids: &[u64], next: &[u64]) -> bool {
             if !rows.has_spare_places(ids.len()) {
                 return false;
             }
@@ -262,7 +262,7 @@ mod tests {
         let rounds = rounds(200, 90);
         let none = Vec::new();
         for (places, known) in [(33, false), (33, true), (50, false), (50, true), (400, false), (400, true)] {
-            let (mut rows, mut table) = (CardRows::new(places, 1), Table::default());
+            let (mut rows, mut table) = (GpuRows::new(places, 1), Table::default());
             for (number, ids) in rounds.iter().enumerate() {
                 // Now and then another round comes than was said, or nothing is said.
                 let next = rounds.get(number + if number % 11 == 5 { 2 } else { 1 });
@@ -273,7 +273,7 @@ mod tests {
                     table.0.clear();
                 }
             }
-            let CardRowCounts { hits, misses, bypassed } = rows.counts();
+            let GpuRowCounts { hits, misses, bypassed } = rows.counts();
             assert_eq!(hits + misses, rounds.iter().map(|ids| ids.len() as u64).sum::<u64>());
             assert!(bypassed <= misses && (hits > 0 || places == 33), "{places}: {:?}", rows.counts());
             assert!(places != 400 || hits > 5 * misses, "{:?}", rows.counts());
@@ -282,12 +282,12 @@ mod tests {
 
     #[test]
     fn a_round_that_leaves_no_slot_is_refused() {
-        let (mut rows, mut table) = (CardRows::new(10, 1), Table::default());
+        let (mut rows, mut table) = (GpuRows::new(10, 1), Table::default());
         assert!(!table.take(&mut rows, &(0..10).collect::<Vec<_>>(), &[]));
         assert!(table.take(&mut rows, &[1, 2, 3], &[]));
         assert_eq!(rows.directory.slots(), 5);
         assert!(table.take(&mut rows, &(0..9).collect::<Vec<_>>(), &[]), "the border moves");
         assert_eq!(rows.directory.slots(), 1);
-        assert!(!table.take(&mut CardRows::new(0, 1), &[], &[]));
+        assert!(!table.take(&mut GpuRows::new(0, 1), &[], &[]));
     }
 }

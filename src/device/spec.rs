@@ -1,21 +1,21 @@
-//! [`Wish`]: which device somebody wants, as it is written in settings.
+//! [`DeviceSpec`]: which device somebody wants, as it is written in settings.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Which device is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum DeviceSpec {
     /// What serves best of what there is.
     #[default]
     Auto,
-    /// The processor, whatever else there is.
+    /// The CPU, whatever else there is.
     Cpu,
-    /// The NVIDIA card of this number, in the driver's order from 0.
+    /// The NVIDIA GPU of this number, in the driver's order from 0.
     Cuda(usize),
 }
 
-impl FromStr for Wish {
+impl FromStr for DeviceSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -29,7 +29,7 @@ impl FromStr for Wish {
     }
 }
 
-impl fmt::Display for Wish {
+impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_all_else_refused() {
-        for wish in [Wish::Auto, Wish::Cpu, Wish::Cuda(0), Wish::Cuda(17)] {
+        for wish in [DeviceSpec::Auto, DeviceSpec::Cpu, DeviceSpec::Cuda(0), DeviceSpec::Cuda(17)] {
             assert_eq!(wish.to_string().parse(), Ok(wish));
         }
         for text in [
@@ -59,7 +59,7 @@ mod tests {
             "CPU",
             "cuda:99999999999999999999999",
         ] {
-            let error = text.parse::<Wish>().unwrap_err();
+            let error = text.parse::<DeviceSpec>().unwrap_err();
             assert!(error.contains(&format!("{text:?}")) && error.contains("cuda:0"), "{error}");
         }
     }

@@ -1,14 +1,14 @@
-//! `evergraph bench ops --device cuda`: gathering rows on a card, from its own memory and over the bus, beside what
+//! `evergraph bench ops --device cuda`: gathering rows on a GPU, from its own memory and over the bus, beside what
 //! bounds it and what is done without it.
 //!
 //! ```text
-//!   device gather    from the card's memory        beside   a copy of as many bytes there
+//!   device gather    from the GPU's memory        beside   a copy of as many bytes there
 //!   zero copy        from the host's, in place     beside   a copy of as many bytes from there,
-//!                                                  and      gathered by the processor, then copied
+//!                                                  and      gathered by the CPU, then copied
 //! ```
 //!
-//! Row numbers are drawn uniformly from a table that no cache holds. Bytes count once. Times are the card's, but for
-//! what the processor does, which is by the clock. Behind them stand [layers](super::card_layers).
+//! Row numbers are drawn uniformly from a table that no cache holds. Bytes count once. Times are the GPU's, but for
+//! what the CPU does, which is by the clock. Behind them stand [layers](super::gpu_layers).
 //!
 //! Not verified on a GPU.
 
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::super::timed::timed;
 use super::super::{Spread, deliver, seconds};
-use super::{OpsArgs, card_layers};
-use crate::cli::{card, output};
+use super::{OpsArgs, gpu_layers};
+use crate::cli::{gpu, output};
 use crate::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
 use crate::device::cuda::{Arena, Cuda, CudaBuffer, PinnedSlice};
 use crate::device::rng;
@@ -33,14 +33,14 @@ const QUICK_TABLE_BYTES: usize = 1 << 26;
 /// Of one figure.
 const RUNS: u32 = 7;
 const CALLS: u32 = 20;
-/// Rows that a thread of the processor gathers at a time.
+/// Rows that a thread of the CPU gathers at a time.
 const PART_ROWS: usize = 1_024;
 
 const WHAT: &str = "a measurement of rows";
 
 /// Tables and room of all points.
 struct Room {
-    on_card: CudaBuffer<u8>,
+    on_gpu: CudaBuffer<u8>,
     on_host: PinnedSlice<u8>,
     staged: PinnedSlice<u8>,
     to: CudaBuffer<u8>,
@@ -50,9 +50,9 @@ struct Room {
 /// Measures.
 ///
 /// # Errors
-/// No card, an operation that has no points on it, or the card's.
+/// No GPU, an operation that has no points on it, or the GPU's.
 pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
-    let (cuda, facts) = card::open()?;
+    let (cuda, facts) = gpu::open()?;
     let bytes = if args.quick { QUICK_TABLE_BYTES } else { TABLE_BYTES };
     let mut room = room(&cuda, bytes)?;
     let mut rows = Vec::new();
@@ -67,10 +67,10 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
         }
     }
     drop(room);
-    let sizes = if args.quick { card_layers::QUICK } else { card_layers::TRAINING };
-    let layers = if args.ops.is_empty() { card_layers::measure(&cuda, &sizes)? } else { Vec::new() };
+    let sizes = if args.quick { gpu_layers::QUICK } else { gpu_layers::TRAINING };
+    let layers = if args.ops.is_empty() { gpu_layers::measure(&cuda, &sizes)? } else { Vec::new() };
     let figures =
-        json!({ "device": "cuda", "card": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
+        json!({ "device": "cuda", "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
     deliver(args.json.as_deref(), "ops", rayon::current_num_threads(), figures)
 }
 
@@ -81,10 +81,10 @@ fn room(cuda: &Cuda, bytes: usize) -> anyhow::Result<Room> {
         let random = rng::random_u64([1, value, 0, 0]).to_le_bytes();
         place.copy_from_slice(&random[..place.len()]);
     }
-    let mut on_card = CudaBuffer::zeros(cuda, cuda.compute(), bytes, WHAT)?;
-    on_card.copy_from_pinned(&on_host)?;
+    let mut on_gpu = CudaBuffer::zeros(cuda, cuda.compute(), bytes, WHAT)?;
+    on_gpu.copy_from_pinned(&on_host)?;
     Ok(Room {
-        on_card,
+        on_gpu,
         on_host,
         staged,
         to: CudaBuffer::zeros(cuda, cuda.compute(), bytes / 2, WHAT)?,
@@ -94,28 +94,28 @@ fn room(cuda: &Cuda, bytes: usize) -> anyhow::Result<Room> {
 
 /// All figures of one width and length of the list.
 fn point(cuda: &Cuda, room: &mut Room, (width, count): (usize, usize)) -> anyhow::Result<Value> {
-    let layout = RowLayout::dense(room.on_card.len() / width, width);
+    let layout = RowLayout::dense(room.on_gpu.len() / width, width);
     let numbers = u32::try_from(layout.rows)?;
     let list: Vec<u32> = (0..count as u64).map(|i| rng::below([2, width as u64, i, 0], numbers)).collect();
     let rows = CudaBuffer::from_slice(cuda, cuda.compute(), &list, WHAT)?;
-    let Room { on_card, on_host, staged, to, errors } = room;
+    let Room { on_gpu, on_host, staged, to, errors } = room;
     let how = (RUNS, CALLS);
     let mut gather = |table: Table<'_, u8>, to: &mut CudaBuffer<u8>| {
         let list = RowList::Narrow(&rows);
         RowCall { cuda, stream: cuda.compute(), list, errors }.gather(table, layout, to, width)
     };
-    let device = timed(cuda, how, || gather(Table::Card(on_card), to))?;
-    let by_card = to.copy_to_host()?;
+    let device = timed(cuda, how, || gather(Table::Gpu(on_gpu), to))?;
+    let by_gpu = to.copy_to_host()?;
     let zero_copy = timed(cuda, how, || gather(Table::Host(on_host), to))?;
     let over_bus = to.copy_to_host()?;
     let bytes = width * count;
-    let processor = Spread::of(gathered(cuda, (on_host, layout), &list, staged, to)?);
-    let by_processor = to.copy_to_host()?;
+    let gathered_by_cpu = Spread::of(gathered(cuda, (on_host, layout), &list, staged, to)?);
+    let by_cpu = to.copy_to_host()?;
     anyhow::ensure!(
-        by_card[..bytes] == by_processor[..bytes] && over_bus[..bytes] == by_processor[..bytes],
-        "{count} rows of {width} bytes: the card's are not the processor's"
+        by_gpu[..bytes] == by_cpu[..bytes] && over_bus[..bytes] == by_cpu[..bytes],
+        "{count} rows of {width} bytes: the GPU's are not the CPU's"
     );
-    let device_copy = timed(cuda, how, || to.copy_front_from(on_card, bytes))?;
+    let device_copy = timed(cuda, how, || to.copy_front_from(on_gpu, bytes))?;
     let pinned_copy = timed(cuda, how, || to.copy_front_from_pinned(on_host, bytes))?;
     Ok(json!({
         "op": "gather_rows",
@@ -127,14 +127,14 @@ fn point(cuda: &Cuda, room: &mut Room, (width, count): (usize, usize)) -> anyhow
         "device_copy_seconds": device_copy,
         "zero_copy_seconds": zero_copy,
         "pinned_copy_seconds": pinned_copy,
-        "cpu_gather_and_copy_seconds": processor,
+        "cpu_gather_and_copy_seconds": gathered_by_cpu,
         "device_gather_of_copy": device_copy.median / device.median,
         "zero_copy_of_pinned_copy": pinned_copy.median / zero_copy.median,
-        "zero_copy_over_cpu_gather": processor.median / zero_copy.median,
+        "zero_copy_over_cpu_gather": gathered_by_cpu.median / zero_copy.median,
     }))
 }
 
-/// Seconds in which the processor gathers the rows into memory that the card copies from, and the card copies them.
+/// Seconds in which the CPU gathers the rows into memory that the GPU copies from, and the GPU copies them.
 fn gathered(
     cuda: &Cuda,
     (table, layout): (&PinnedSlice<u8>, RowLayout),
@@ -168,8 +168,8 @@ fn line(row: &Value) -> String {
     let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
     let microseconds = |key: &str| row[key]["median"].as_f64().unwrap_or(f64::NAN) * 1e6;
     format!(
-        "{:>8} rows of {:>4} B: on the card {:>9.1} us, {:>4.0} % of a copy; over the bus {:>9.1} us, {:>4.0} % of a \
-         copy and {:>5.2}x gathered by the processor",
+        "{:>8} rows of {:>4} B: on the GPU {:>9.1} us, {:>4.0} % of a copy; over the bus {:>9.1} us, {:>4.0} % of a \
+         copy and {:>5.2}x gathered by the CPU",
         number("rows"),
         number("row_bytes"),
         microseconds("device_gather_seconds"),

@@ -1,4 +1,4 @@
-//! Where a command computes: on the processor, or on a card, which is opened, or an error says what is missing.
+//! Where a command computes: on the CPU, or on a GPU, which is opened, or an error says what is missing.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::train::Trainer;
 /// A device to compute on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Where {
-    /// The processor
+    /// The CPU
     #[default]
     Cpu,
-    /// The first NVIDIA card
+    /// The first NVIDIA GPU
     Cuda,
 }
 
-/// What is told of a card beside what was measured on it.
+/// What is told of a GPU beside what was measured on it.
 #[derive(Debug, Serialize)]
-pub struct CardFacts {
+pub struct GpuFacts {
     name: String,
     architecture: String,
     multiprocessors: u32,
 }
 
-/// Bytes of a card in which a command keeps edge rows, as the daemon does as delivered.
-pub const CARD_ROW_BYTES: u64 = 1 << 30;
+/// Bytes of a GPU in which a command keeps edge rows, as the daemon does as delivered.
+pub const GPU_ROW_BYTES: u64 = 1 << 30;
 
-/// How training used a card.
+/// How training used a GPU.
 #[derive(Debug, Serialize)]
-pub struct CardUse {
+pub struct GpuUse {
     /// Steps that were asked for as a graph; of those, how often the graph of the step before was brought up to date,
     /// and how often one was built.
     graph_steps: u64,
@@ -51,8 +51,8 @@ pub struct CardUse {
     edge_rows_bypassed: u64,
 }
 
-impl CardUse {
-    /// Of a trainer; none of one on the processor.
+impl GpuUse {
+    /// Of a trainer; none of one on the CPU.
     pub fn of(trainer: &Trainer) -> Option<Self> {
         let Device::Cuda(work) = trainer.device() else { return None };
         let (steps, rows) = (work.recorded(), trainer.cached_rows().unwrap_or_default());
@@ -70,28 +70,28 @@ impl CardUse {
     }
 }
 
-/// The first card, and facts about it.
+/// The first GPU, and facts about it.
 ///
 /// # Errors
-/// What is missing: a driver, a card, a library.
-pub fn open() -> anyhow::Result<(Arc<Cuda>, CardFacts)> {
+/// What is missing: a driver, a GPU, a library.
+pub fn open() -> anyhow::Result<(Arc<Cuda>, GpuFacts)> {
     let cuda = Cuda::open(0, &CudaOptions::default()).context("--device cuda")?;
     output::tell(&format!("{}, {}", cuda.describe(), cuda.details()));
-    let card = cuda.card();
-    let facts = CardFacts {
-        name: card.name.clone(),
-        architecture: card.architecture.clone(),
-        multiprocessors: card.multiprocessors,
+    let gpu = cuda.gpu();
+    let facts = GpuFacts {
+        name: gpu.name.clone(),
+        architecture: gpu.architecture.clone(),
+        multiprocessors: gpu.multiprocessors,
     };
     Ok((cuda, facts))
 }
 
 impl Where {
-    /// What models compute on, and facts about the card, if it is one.
+    /// What models compute on, and facts about the GPU, if it is one.
     ///
     /// # Errors
     /// What is missing.
-    pub fn device(self) -> anyhow::Result<(Device, Option<CardFacts>)> {
+    pub fn device(self) -> anyhow::Result<(Device, Option<GpuFacts>)> {
         match self {
             Self::Cpu => Ok((Device::Cpu, None)),
             Self::Cuda => open().map(|(cuda, facts)| (Device::Cuda(CudaWork::new(cuda)), Some(facts))),

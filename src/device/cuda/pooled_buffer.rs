@@ -1,6 +1,6 @@
-//! [`Lent`]: memory of a card that its work lends and takes back; [`Coming`]: values that were asked from there.
+//! [`PooledBuffer`]: memory of a GPU that its work lends and takes back; [`PendingCopy`]: values that were asked from there.
 //!
-//! Not verified on a GPU; tested with a card that the processor plays.
+//! Not verified on a GPU; tested with a simulated GPU.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use super::work::CudaWork;
 
 const CLEARING: &str = "clearing memory";
 
-/// Memory of a card that goes back to where it was lent when it is dropped.
-pub struct Lent<T: Pod> {
+/// Memory of a GPU that goes back to where it was lent when it is dropped.
+pub struct PooledBuffer<T: Pod> {
     buffer: Option<CudaBuffer<T>>,
     /// Whether it goes back to the driver.
     apart: bool,
     work: Arc<CudaWork>,
 }
 
-impl<T: Pod> Lent<T> {
+impl<T: Pod> PooledBuffer<T> {
     pub(super) fn of(buffer: Option<CudaBuffer<T>>, work: &Arc<CudaWork>) -> Self {
         Self { buffer, apart: false, work: work.clone() }
     }
@@ -67,14 +67,14 @@ impl<T: Pod> Lent<T> {
 
     /// Asks for the first `len` values, and does not wait for them.
     #[must_use]
-    pub fn fetch(&self, len: usize) -> Coming<T> {
+    pub fn fetch(&self, len: usize) -> PendingCopy<T> {
         let mut values = None;
         self.work.run(|_| {
             let buffer = self.get()?;
             values = Some(self.work.staged(|staging| staging.download(buffer, len))?);
             Ok(())
         });
-        Coming { values, len, work: self.work.clone() }
+        PendingCopy { values, len, work: self.work.clone() }
     }
 
     /// The first `len` values, zeros after a fault. Waits.
@@ -84,14 +84,14 @@ impl<T: Pod> Lent<T> {
     }
 }
 
-/// Values that are on their way from a card.
-pub struct Coming<T: Pod> {
+/// Values that are on their way from a GPU.
+pub struct PendingCopy<T: Pod> {
     values: Option<Fetched<T>>,
     len: usize,
     work: Arc<CudaWork>,
 }
 
-impl<T: Pod> Coming<T> {
+impl<T: Pod> PendingCopy<T> {
     /// The values; zeros after a fault. Waits for them.
     #[must_use]
     pub fn wait(self) -> Vec<T> {
@@ -107,7 +107,7 @@ impl<T: Pod> Coming<T> {
     }
 }
 
-impl<T: Pod> Clone for Lent<T> {
+impl<T: Pod> Clone for PooledBuffer<T> {
     fn clone(&self) -> Self {
         let len = self.buffer.as_ref().map_or(0, CudaBuffer::len);
         let mut copy = self.work.lend(len);
@@ -116,7 +116,7 @@ impl<T: Pod> Clone for Lent<T> {
     }
 }
 
-impl<T: Pod> Drop for Lent<T> {
+impl<T: Pod> Drop for PooledBuffer<T> {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take().filter(|_| !self.apart) {
             self.work.keep(buffer.cast::<u8>(usize::MAX));

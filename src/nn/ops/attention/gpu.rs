@@ -1,4 +1,4 @@
-//! The same on a card: which products stand around the fused pass.
+//! The same on a GPU: which products stand around the fused pass.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::nn::tape::Walk;
 use crate::nn::{Parameters, Tape, Tensor, TimeEncoder};
 
 impl Attention {
-    /// Sizes as a card has them.
-    fn card_shape(&self) -> cuda::Shape {
+    /// Sizes as a GPU has them.
+    fn gpu_shape(&self) -> cuda::Shape {
         let Shape { seeds, slots, heads, model, node, edge, time, .. } = self.shape;
         cuda::Shape { sizes: AttentionSizes { seeds, slots, heads, node, edge, time }, model }
     }
@@ -28,18 +28,18 @@ impl Attention {
         parameters: &'a Parameters,
     ) -> Option<cuda::Given<'a>> {
         let (waves, mask) = (Waves::of(work, &self.time, parameters), Mask::new(self.dropout, self.key));
-        let (shape, uploads) = (self.card_shape(), self.uploads.as_ref()?);
+        let (shape, uploads) = (self.gpu_shape(), self.uploads.as_ref()?);
         Some(cuda::Given { shape, uploads, nodes, waves, mask })
     }
 
-    pub(super) fn forward_on_card(&mut self, work: &Arc<CudaWork>, tape: &Tape<'_>, out: &mut Tensor) {
+    pub(super) fn forward_on_gpu(&mut self, work: &Arc<CudaWork>, tape: &Tape<'_>, out: &mut Tensor) {
         let parameters = tape.parameters();
         let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| parameters.get(id));
         let queries = self.queries.as_deref().map(Vec::as_slice);
         let edges = (self.edge_rows.as_ref(), self.edge_slots.as_deref());
         let uploads = cuda::Uploads::new(work, (queries, &self.slots, &self.deltas), edges);
         self.uploads = Some(uploads);
-        let shape = self.card_shape();
+        let shape = self.gpu_shape();
         cuda::ask(work, shape, (&mut self.q, &mut self.u), tape.value(self.query), (w_q, w_k));
         let [mut y, mut weights] = [&mut self.y, &mut self.weights].map(std::mem::take);
         if let Some(given) = self.given(work, tape.value(self.nodes), parameters) {
@@ -48,9 +48,9 @@ impl Attention {
         (self.y, self.weights) = (y, weights);
     }
 
-    /// The whole backward on a card, given the gradient of the result.
-    pub(super) fn backward_on_card(&self, work: &Arc<CudaWork>, d: &Tensor, walk: &mut Walk<'_>) {
-        let (shape, s) = (self.card_shape(), self.shape);
+    /// The whole backward on a GPU, given the gradient of the result.
+    pub(super) fn backward_on_gpu(&self, work: &Arc<CudaWork>, d: &Tensor, walk: &mut Walk<'_>) {
+        let (shape, s) = (self.gpu_shape(), self.shape);
         let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| walk.parameter(id));
         let (nodes, query) = (walk.value(self.nodes), walk.value(self.query));
         let blocks = s.heads * shape.sizes.padded();
@@ -70,7 +70,7 @@ impl Attention {
         walk.flow_with(self.query, |d, fresh| linear::backward_input(d, fresh, &dq, w_q));
         walk.flow_with(self.nodes, |dn, fresh| scatter_add(work, dn, &dx, &self.slots, fresh));
         if let (TimeEncoder::Trained { w, b }, Some(uploads)) = (&self.time, &self.uploads) {
-            time::backward_on_card(walk, (*w, *b), uploads.deltas(), (&dx, columns - s.time));
+            time::backward_on_gpu(walk, (*w, *b), uploads.deltas(), (&dx, columns - s.time));
         }
         [dy, du, dx, dq].into_iter().for_each(|t| walk.give(t));
     }

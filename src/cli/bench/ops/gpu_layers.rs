@@ -1,7 +1,7 @@
 //! Layers of `evergraph bench ops --device cuda`, forward and backward, at the sizes that training has: linear layers,
 //! GRU cells, attention over slots between its matrix products, layer normalization, and a step of Adam.
 //!
-//! Times are the card's, of calls in a row: of a short one they are those of launching it. Numbers are drawn; those
+//! Times are the GPU's, of calls in a row: of a short one they are those of launching it. Numbers are drawn; those
 //! that a backward changes in place drift from call to call, which costs no time.
 //!
 //! Not verified on a GPU.
@@ -74,7 +74,7 @@ struct Bench<'a> {
 /// All rows.
 ///
 /// # Errors
-/// The card's.
+/// The GPU's.
 pub fn measure(cuda: &Cuda, sizes: &LayerSizes) -> anyhow::Result<Vec<Value>> {
     let mut bench = Bench { cuda, how: sizes.how, drawn: 0, rows: Vec::new() };
     sizes.linear.iter().try_for_each(|&shape| bench.linear(shape))?;

@@ -1,7 +1,7 @@
-//! [`CudaGraph`]: the graph on a card, following the store batch by batch. The mirror says what goes where, the tables
-//! take it in; recent pages are in the card's memory, older ones in the host's, where the card reads them in place.
+//! [`CudaGraph`]: the graph on a GPU, following the store batch by batch. The mirror says what goes where, the tables
+//! take it in; recent pages are in the GPU's memory, older ones in the host's, where the GPU reads them in place.
 //!
-//! What runs on a card is not verified on a GPU; it is tested with a card that the processor plays.
+//! What runs on a GPU is not verified on a GPU; it is tested with a simulated GPU.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use crate::device::cuda::twins::View;
 use crate::device::cuda::{Cuda, CudaError, TierOptions};
 use crate::event::{EdgeBatch, EdgeId};
 
-/// Why a card has no graph any more, or shows less than was asked for.
+/// Why a GPU has no graph any more, or shows less than was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaGraphError {
     /// The mirror cannot follow.
     #[error(transparent)]
     Mirror(#[from] MirrorError),
-    /// The card.
+    /// The GPU.
     #[error(transparent)]
     Cuda(#[from] CudaError),
-    /// The view shows edges that the card does not have.
+    /// The view shows edges that the GPU does not have.
     #[error(
-        "the card's graph ends at edge {at}, and edges up to {bound} are asked about: let it follow the store"
+        "the GPU's graph ends at edge {at}, and edges up to {bound} are asked about: let it follow the store"
     )]
     Behind {
-        /// Where the card's graph ends.
+        /// Where the GPU's graph ends.
         at: EdgeId,
         /// Where the view does.
         bound: EdgeId,
@@ -39,13 +39,13 @@ pub enum CudaGraphError {
 pub struct CudaGraphOptions {
     /// Blocks and pages.
     pub form: MirrorOptions,
-    /// Bytes of pages in the card's memory.
-    pub card_bytes_max: usize,
+    /// Bytes of pages in the GPU's memory.
+    pub gpu_bytes_max: usize,
     /// Bytes of pages in the host's memory beyond those.
     pub host_bytes_max: usize,
 }
 
-/// The graph on a card. Void after an error of [`follow`](Self::follow).
+/// The graph on a GPU. Void after an error of [`follow`](Self::follow).
 pub struct CudaGraph {
     cuda: Arc<Cuda>,
     mirror: GraphMirror,
@@ -56,15 +56,15 @@ impl CudaGraph {
     /// What `store` holds, on `cuda`, in the order of its stream for computing.
     ///
     /// # Errors
-    /// Entries that cannot be read, a graph that is too large, or the card's.
+    /// Entries that cannot be read, a graph that is too large, or the GPU's.
     pub fn copy(
         cuda: &Arc<Cuda>,
         store: &GraphStore,
         options: CudaGraphOptions,
     ) -> Result<Self, CudaGraphError> {
         let (mirror, patch) = GraphMirror::copy(store, options.form)?;
-        let CudaGraphOptions { card_bytes_max, host_bytes_max, .. } = options;
-        let tiers = TierOptions { page_log2: mirror.page_log2(), card_bytes_max, host_bytes_max };
+        let CudaGraphOptions { gpu_bytes_max, host_bytes_max, .. } = options;
+        let tiers = TierOptions { page_log2: mirror.page_log2(), gpu_bytes_max, host_bytes_max };
         let tables = GraphTables::new(cuda, cuda.compute(), tiers)?;
         let mut graph = Self { cuda: cuda.clone(), mirror, tables };
         graph.take_in(&patch)?;
@@ -85,7 +85,7 @@ impl CudaGraph {
         Ok(self.tables.apply(&self.cuda, patch.parts())?)
     }
 
-    /// The card.
+    /// The GPU.
     #[must_use]
     pub fn cuda(&self) -> &Arc<Cuda> {
         &self.cuda
@@ -109,10 +109,10 @@ impl CudaGraph {
         self.mirror.bytes()
     }
 
-    /// `view`, as the card sees it.
+    /// `view`, as the GPU sees it.
     ///
     /// # Errors
-    /// [`CudaGraphError::Behind`] when it shows edges that the card does not have.
+    /// [`CudaGraphError::Behind`] when it shows edges that the GPU does not have.
     pub fn view(&self, view: GraphView<'_>) -> Result<View, CudaGraphError> {
         let (at, bound) = (self.applied(), view.bound().min(view.applied()));
         if at < bound {

@@ -1,5 +1,5 @@
-//! A card that the processor plays: `played.cpp` as a process of its own, with memory and kernels, asked through pipes.
-//! So launchers and everything above them run as on a card, with the same arguments, under checks of addresses.
+//! A simulated GPU: `simulated.cpp` as a process of its own, with memory and kernels, asked through pipes.
+//! So launchers and everything above them run as on a GPU, with the same arguments, under checks of addresses.
 
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use evergraph::device::cuda::Player;
+use evergraph::device::cuda::Simulator;
 
 use crate::kernels_host::compile;
 
-/// A process that plays a card, until it is dropped.
-pub struct Played(Mutex<Pipes>);
+/// A process that simulates a GPU, until it is dropped.
+pub struct Simulated(Mutex<Pipes>);
 
 struct Pipes {
     process: Child,
@@ -20,13 +20,13 @@ struct Pipes {
     from: BufReader<ChildStdout>,
 }
 
-impl Played {
-    /// A fresh card.
+impl Simulated {
+    /// A fresh GPU.
     pub fn start() -> Arc<Self> {
         static PROGRAM: OnceLock<std::path::PathBuf> = OnceLock::new();
         let program = PROGRAM.get_or_init(|| {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/gpu/played.cpp");
-            let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("played");
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/gpu/simulated.cpp");
+            let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated");
             compile(&source, &program);
             program
         });
@@ -49,8 +49,10 @@ impl Played {
         parts: &[Part<'_>],
         answer: impl FnOnce(&mut dyn Read) -> std::io::Result<R>,
     ) -> Result<R, String> {
-        let mut pipes = self.0.lock().map_err(|_| "a test panicked while it used the card".to_owned())?;
-        pipes.ask(what, parts, answer).unwrap_or_else(|error| Err(format!("the played card ended: {error}")))
+        let mut pipes = self.0.lock().map_err(|_| "a test panicked while it used the GPU".to_owned())?;
+        pipes
+            .ask(what, parts, answer)
+            .unwrap_or_else(|error| Err(format!("the simulated GPU ended: {error}")))
     }
 }
 
@@ -107,7 +109,7 @@ impl Drop for Pipes {
     }
 }
 
-impl Player for Played {
+impl Simulator for Simulated {
     fn allocate(&self, bytes: usize) -> Result<u64, String> {
         self.ask(b'a', &[Part::Number(bytes as u64)], number)
     }

@@ -1,9 +1,9 @@
-//! `evergraph bench sample --device cuda`: batches per second of temporal sampling on a card, over the same batches as
-//! on the processor.
+//! `evergraph bench sample --device cuda`: batches per second of temporal sampling on a GPU, over the same batches as
+//! on the CPU.
 //!
-//! Two figures each: calls one after the other without waiting, as a step does whose next operation is on the card as
-//! well; and each waited for, as one does that needs the sample on the host. Seeds are copied to the card in both.
-//! Before anything is timed, some batches are compared with the processor's samples.
+//! Two figures each: calls one after the other without waiting, as a step does whose next operation is on the GPU as
+//! well; and each waited for, as one does that needs the sample on the host. Seeds are copied to the GPU in both.
+//! Before anything is timed, some batches are compared with the CPU's samples.
 //!
 //! Not verified on a GPU.
 
@@ -13,7 +13,7 @@ use anyhow::ensure;
 use serde::Serialize;
 
 use super::{Common, FANOUT, Spread, deliver, per_second, request, sample, seconds};
-use crate::cli::card::CardFacts;
+use crate::cli::gpu::GpuFacts;
 use crate::cli::output;
 use crate::device::cuda::Cuda;
 use crate::event::{EventTime, NodeId};
@@ -23,17 +23,17 @@ use crate::train::stream::Stream;
 
 /// One batch in so many is compared before it is measured.
 const COMPARED: usize = 40;
-/// Pages of a graph whose older part is to stay on the host: one in so many on the card.
+/// Pages of a graph whose older part is to stay on the host: one in so many on the GPU.
 const PART: usize = 4;
 
 #[derive(Serialize)]
 struct Figures {
     device: &'static str,
-    card: CardFacts,
+    gpu: GpuFacts,
     events: usize,
     nodes: usize,
     seeds_per_batch: usize,
-    /// With the whole graph in the card's memory.
+    /// With the whole graph in the GPU's memory.
     recent_1x10_batches_per_second: Option<f64>,
     uniform_2x10_batches_per_second: Option<f64>,
     measurements: Vec<Measurement>,
@@ -44,7 +44,7 @@ struct Measurement {
     policy: &'static str,
     layers: usize,
     fanout: usize,
-    /// Pages in the card's memory and in the host's.
+    /// Pages in the GPU's memory and in the host's.
     pages: (usize, usize),
     batches_per_second: Spread,
     waited_batches_per_second: Spread,
@@ -55,22 +55,22 @@ type Batches = [(Vec<NodeId>, Vec<EventTime>)];
 /// Runs the benchmark on the graph of `stream`.
 pub(super) fn run(
     common: &Common,
-    (cuda, facts): (Arc<Cuda>, CardFacts),
+    (cuda, facts): (Arc<Cuda>, GpuFacts),
     stream: &Stream,
     graph: &GraphStore,
 ) -> anyhow::Result<()> {
     let batches = sample::seeds(stream);
     let all = CudaGraphOptions {
         form: MirrorOptions::default(),
-        card_bytes_max: usize::MAX,
+        gpu_bytes_max: usize::MAX,
         host_bytes_max: usize::MAX,
     };
     let whole = CudaGraph::copy(&cuda, graph, all)?;
     let mut measurements = measure_all(&cuda, (graph, &whole), &batches, common.runs)?;
     let page_bytes = 12 << all.form.page_log2;
-    let card_bytes_max = whole.tables().pages().0.div_ceil(PART) * page_bytes;
+    let gpu_bytes_max = whole.tables().pages().0.div_ceil(PART) * page_bytes;
     drop(whole);
-    let parted = CudaGraph::copy(&cuda, graph, CudaGraphOptions { card_bytes_max, ..all })?;
+    let parted = CudaGraph::copy(&cuda, graph, CudaGraphOptions { gpu_bytes_max, ..all })?;
     let headline = |policy: &str, layers: usize| {
         let mut found = measurements.iter();
         let found = found.find(|one| one.policy == policy && one.layers == layers);
@@ -80,7 +80,7 @@ pub(super) fn run(
     measurements.extend(measure_all(&cuda, (graph, &parted), &batches, common.runs)?);
     let figures = Figures {
         device: "cuda",
-        card: facts,
+        gpu: facts,
         events: stream.len(),
         nodes: stream.nodes(),
         seeds_per_batch: batches.first().map_or(0, |(nodes, _)| nodes.len()),
@@ -111,7 +111,7 @@ fn measure_all(
                 waited_batches_per_second: rates(true)?,
             };
             output::tell(&format!(
-                "{name} {layers}x{FANOUT}, pages on card and host {:?}: {:.0} batches/s, {:.0} where each is \
+                "{name} {layers}x{FANOUT}, pages on GPU and host {:?}: {:.0} batches/s, {:.0} where each is \
                  waited for",
                 measured.pages, measured.batches_per_second.median, measured.waited_batches_per_second.median
             ));
@@ -121,7 +121,7 @@ fn measure_all(
     Ok(measurements)
 }
 
-/// Whether the card's samples are the processor's.
+/// Whether the GPU's samples are the CPU's.
 fn compare(
     cuda: &Arc<Cuda>,
     (store, graph): (&GraphStore, &CudaGraph),
@@ -134,7 +134,7 @@ fn compare(
         expected.sample(store.view(), seeds, &request, count)?;
         found.sample(graph, store.view(), seeds, &request, count)?;
         let same = found.to_host()? == expected.layers();
-        ensure!(same, "batch {number}, {request:?}: the card's sample is not the processor's");
+        ensure!(same, "batch {number}, {request:?}: the GPU's sample is not the CPU's");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A trainer whose model computes on a card: what the processor knows of its weights, and how it goes on without the
-//! card.
+//! A trainer whose model computes on a GPU: what the CPU knows of its weights, and how it goes on without the
+//! GPU.
 
 use super::placed::Placed;
 use super::trainer::{TrainError, Trainer};
@@ -8,16 +8,16 @@ use crate::model::{Model, ModelError, Weights};
 use crate::nn::Gradients;
 
 impl Trainer {
-    /// The model of a new trainer on its device, and what the processor goes back to if that is a card and fails.
+    /// The model of a new trainer on its device, and what the CPU goes back to if that is a GPU and fails.
     pub(super) fn placing(here: Model, device: &Device, steps: u64) -> (Model, Option<Weights>) {
         let known = (*device != Device::Cpu).then(|| Weights::of(here.clone(), steps));
         (here.moved_to(device), known)
     }
 
-    /// The weights as they are now, on the processor; their version is the number of steps taken. Waits for a card.
+    /// The weights as they are now, on the CPU; their version is the number of steps taken. Waits for a GPU.
     ///
     /// # Errors
-    /// The card's, if one computes.
+    /// The GPU's, if one computes.
     pub fn weights(&self) -> Result<Weights, TrainError> {
         let model = self.model.to(&Device::Cpu);
         self.device.check()?;
@@ -28,15 +28,15 @@ impl Trainer {
         Ok(weights)
     }
 
-    /// Goes on computing on the processor: what is left when a card fails. Memory and messages are as they were; the
-    /// weights are those that the card handed out last, or was given, and the optimizer has no history. Says which
+    /// Goes on computing on the CPU: what is left when a GPU fails. Memory and messages are as they were; the
+    /// weights are those that the GPU handed out last, or was given, and the optimizer has no history. Says which
     /// step they are of.
     ///
     /// # Errors
     /// None in practice: the weights are of another shape.
-    pub fn leave_card(&mut self) -> Result<u64, ModelError> {
+    pub fn leave_gpu(&mut self) -> Result<u64, ModelError> {
         if let Device::Cuda(work) = std::mem::replace(&mut self.device, Device::Cpu) {
-            (self.placed, self.fresh_on_card) = (Placed::default(), None);
+            (self.placed, self.fresh_on_gpu) = (Placed::default(), None);
             self.state.mirror.clear();
             self.cache_rows(0);
             work.release();

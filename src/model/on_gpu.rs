@@ -1,5 +1,5 @@
-//! Which models a card computes: those whose operations have kernels, in sizes that the kernels have. What a card does
-//! not compute the processor does.
+//! Which models a GPU computes: those whose operations have kernels, in sizes that the kernels have. What a GPU does
+//! not compute the CPU does.
 
 use super::builder::ModelError;
 use super::tgn::{Aggregator, Embedding};
@@ -39,7 +39,7 @@ impl ModelOptions {
 
 fn of_tgn(tgn: &TgnOptions) -> Result<(), String> {
     match tgn.embedding {
-        Embedding::Time => return Err("statistics of gaps are kept on the processor".to_owned()),
+        Embedding::Time => return Err("statistics of gaps are kept on the CPU".to_owned()),
         Embedding::Identity => {}
         Embedding::Attention => {
             let typed = tgn.memory_dim + tgn.edge_types.width;
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
     use crate::model::{GatOptions, TgatOptions};
 
-    /// What would keep a card from computing it; cards are not needed to say so.
+    /// What would keep a GPU from computing it; GPUs are not needed to say so.
     fn refused(tgn: TgnOptions) -> Option<String> {
         of_tgn(&tgn).err()
     }
 
     #[test]
-    fn the_processor_computes_all_and_a_card_says_what_it_does_not() {
+    fn the_cpu_computes_all_and_a_gpu_says_what_it_does_not() {
         for options in
             [TgnOptions::default().into(), GatOptions::default().into(), TgatOptions::default().into()]
         {

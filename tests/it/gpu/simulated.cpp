@@ -1,4 +1,4 @@
-// A card with memory and kernels, played by the processor: does what played.rs asks for on its standard input, one
+// A GPU with memory and kernels, simulated by the CPU: does what simulated.rs asks for on its standard input, one
 // thing after the other, and answers on its standard output. Addresses are this process's own, so that a launcher's
 // arguments go to the kernels byte by byte as they are.
 //
@@ -45,7 +45,7 @@ static bool call(void (*kernel)(P...), const Arguments& given, unsigned blocks, 
     for (size_t i = 0; i < given.size(); i++) if (given[i].size() != bytes[i]) return false;
     std::tuple<P...> values;
     (std::memcpy((void*)&std::get<I>(values), given[I].data(), sizeof(P)), ...);
-    card::launch(blocks, threads, order++, [&] { kernel(std::get<I>(values)...); });
+    gpu::launch(blocks, threads, order++, [&] { kernel(std::get<I>(values)...); });
     return true;
 }
 
