@@ -12,7 +12,7 @@ help: ## list these targets
 
 demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it, running again resumes
 	@scripts/setup.sh
-	cargo build --release --locked
+	cargo build --release --locked --bin evergraph
 	@target/release/evergraph demo
 
 # Kernels are compiled without a GPU, by the NVRTC that setup.sh puts there.
@@ -62,8 +62,8 @@ package: ## build the Debian package: target/package/evergraph_VERSION_ARCHITECT
 
 drift: ## measure training without an end on a stream that drifts, and write its page and plot
 	@scripts/setup.sh
-	cargo build --release --locked
-	@target/release/evergraph bench drift --json docs/benchmarks/drift.json --plot docs/benchmarks/drift.svg \
+	cargo build --release --locked --bin evergraph-research
+	@target/release/evergraph-research drift --json docs/benchmarks/drift.json --plot docs/benchmarks/drift.svg \
 		--page docs/benchmarks/drift.md
 
 learning-curve: ## draw the learning curve of the front page, TGN beside EdgeBank; DATA=folder with uci.csv.gz
@@ -89,8 +89,8 @@ cache-bench: ## replay what training reads through caches of rows, and write pag
 	@for name in wikipedia oss-commits; do [ -e "$(DATA)/$$name.csv.gz" ] || { \
 		echo "cache-bench: SKIPPED, nothing was measured: there is no $(DATA)/$$name.csv.gz" >&2; exit 1; }; done
 	@scripts/setup.sh
-	cargo build --release --locked
-	@target/release/evergraph bench cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
+	cargo build --release --locked --bin evergraph-research
+	@target/release/evergraph-research cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
 		--events-max 200000 --json docs/benchmarks/cache.json --page docs/benchmarks/cache.md
 
 gpu: ## build what scripts/gpu-check.sh needs on a machine with a GPU, without Rust or network; DATA=folder of event files

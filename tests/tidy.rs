@@ -38,6 +38,7 @@ const WALLS: &[(&str, &str, &str)] = &[
         "appender learner train",
         "an edge hands values over; daemon wires it to the loops",
     ),
+    (PLAIN, "metrics", "floors 0 to 6 return reports; the loops and the edges count"),
     ("nn", "event graph feature log", "layers know tensors, not that graphs exist"),
     ("model", "graph log", "a model reads sampler's MessageFlowGraph, never the graph itself"),
 ];

@@ -230,8 +230,6 @@ class Measurement:
         """What is wrong with a result, if anything is."""
         direction = "backward" if name.startswith("grad_") else "forward"
         error = self.point.error(name, array)
-        if error > TOLERANCE and self.point.op.endswith("_max") and direction == "backward":
-            error = self.point.error(name, array, self.ties())
         if error > TOLERANCE:
             exact_prepared = Prepared(self.point, self.arguments.device, torch.float64)
             twin = next(each for each in self.operation(exact_prepared) if each.name == way.name.removeprefix(COMPILED))
@@ -246,21 +244,6 @@ class Measurement:
             error = ours
         self.errors[direction] = max(self.errors[direction], error)
         return None
-
-    def ties(self):
-        """Elements that share a maximum: implementations divide its gradient among them as they like."""
-        p = self.prepared
-        with torch.inference_mode():
-            rows = p.segment if "offsets" in p.tensors else torch.arange(p.rows * p.slots, device=p.device) // p.slots
-            hidden = torch.zeros_like(rows, dtype=torch.bool)
-            if "counts" in p.tensors and p.mask is not None:
-                hidden = ~p.mask.flatten()
-            values = p.x.masked_fill(hidden[:, None], float("-inf"))
-            wide = rows[:, None].expand_as(values)
-            top = torch.full(p.outputs["out"], float("-inf"), device=p.device).scatter_reduce(0, wide, values, "amax")
-            highest = (values == top[rows]) & ~hidden[:, None]
-            count = torch.zeros(p.outputs["out"], device=p.device).index_add_(0, rows, highest.float())
-            return (highest & (count[rows] > 1)).cpu().numpy()
 
 
 def relative(found, exact):

@@ -93,13 +93,9 @@ def reduced(x, groups, reduce, grad):
     for row, group in enumerate(groups):
         for column in range(x.shape[1] if group else 0):
             found = x[group, column]
-            if reduce == "max":
-                out[row, column] = found.max()
-                gradient[group[int(found.argmax())], column] += grad[row, column]
-            else:
-                share = 1 if reduce == "sum" else 1 / len(group)
-                out[row, column] = found.sum() * share
-                gradient[group, column] += grad[row, column] * share
+            share = 1 if reduce == "sum" else 1 / len(group)
+            out[row, column] = found.sum() * share
+            gradient[group, column] += grad[row, column] * share
     return {"out": out, "grad_x": gradient}
 
 
@@ -117,29 +113,11 @@ def segments(w, reduce, offsets):
     w.point(f"segment_{reduce}", {}, inputs, reduced(wide(x), groups, reduce, wide(grad)))
 
 
-def scatter(w, order, index, rows=6):
-    x, grad = w.generated(len(index), 5), w.generated(rows, 5)
-    groups = [[i for i, row in enumerate(index) if row == number] for number in range(rows)]
-    inputs = {"x": x, "index": w.written(u32(*index)), "grad_out": grad}
-    w.point("scatter_add", {"order": order}, inputs, reduced(wide(x), groups, "sum", wide(grad)))
-
-
 def last(w):
     index, x, grad = [2, 0, 2, 5, 0], w.generated(5, 3), w.generated(6, 3)
     groups = [[i for i, row in enumerate(index) if row == number][-1:] for number in range(6)]
     inputs = {"x": x, "index": w.written(u32(*index)), "grad_out": grad}
     w.point("scatter_last", {}, inputs, reduced(wide(x), groups, "sum", wide(grad)))
-
-
-def softmax(w, offsets):
-    score, grad = w.generated(offsets[-1], 2), w.generated(offsets[-1], 2)
-    out, gradient = np.zeros(score[1].shape), np.zeros(score[1].shape)
-    for a, b in zip(offsets, offsets[1:]):
-        weight = np.exp(wide(score)[a:b])
-        out[a:b] = weight / weight.sum(0) if b > a else weight
-        gradient[a:b] = out[a:b] * (wide(grad)[a:b] - (wide(grad)[a:b] * out[a:b]).sum(0))
-    inputs = {"score": score, "offsets": w.written(u32(*offsets)), "grad_out": grad}
-    w.point("edge_softmax", {}, inputs, {"out": out, "grad_score": gradient})
 
 
 def attention(w, counts, k=3, heads=2, size=4):
@@ -206,16 +184,12 @@ def write_all(folder):
     w = Writer(folder)
     gather(w)
     gather_concat(w)
-    for reduce in ("sum", "mean", "max"):
+    for reduce in ("sum", "mean"):
         slots(w, reduce, [3, 0, 1, 2])
         slots(w, reduce, [3, 3])
         segments(w, reduce, [0, 2, 2, 7, 8])
         segments(w, reduce, [0, 1, 4])
-    scatter(w, "sorted", [0, 0, 2, 2, 2, 5])
-    scatter(w, "unsorted", [5, 0, 2, 0, 2, 2])
-    scatter(w, "unique", [5, 0, 2, 1])
     last(w)
-    softmax(w, [0, 2, 2, 7, 8])
     attention(w, [3, 0, 1, 2])
     attention(w, [3, 3])
     gru(w)
@@ -281,16 +255,6 @@ class Points(unittest.TestCase):
             point = w.end().points[0]
             with self.assertRaisesRegex(Disagreement, "segment_sum/0.*(grad_x|out)"):
                 Measurement(point, ways_torch.OPERATIONS["segment_sum"], ARGUMENTS).check()
-
-    def test_a_maximum_that_is_shared_may_give_its_gradient_to_any_of_its_elements(self):
-        w = Writer(self.folder.name)
-        x = w.written(np.array([[1], [1], [0], [2]], np.float32))
-        grad = w.generated(2, 1)
-        expected = reduced(wide(x), [[0, 1, 2], [3]], "max", wide(grad))
-        w.point("segment_max", {}, {"x": x, "offsets": w.written(u32(0, 3, 4)), "grad_out": grad}, expected, stride=1)
-        measurement = Measurement(w.end().points[0], ways_torch.OPERATIONS["segment_max"], ARGUMENTS)
-        self.assertTrue(all(measurement.right(way) for way in measurement.ways()))
-        self.assertEqual(measurement.ties().flatten().tolist(), [True, True, False, False])
 
     def test_a_timed_row_says_which_way_was_fastest(self):
         w = Writer(self.folder.name)

@@ -58,12 +58,10 @@ def reduce_csr(p, reduce):
     narrow, pointers = columns.int(), p.pointers.int()
     bag = lambda c, o: lambda x: F.embedding_bag(c, x["x"], o, mode=reduce, include_last_offset=True)
     ways = [way("embedding_bag", bag(columns, p.pointers)), way("embedding_bag, 32-bit", bag(narrow, pointers))]
-    if reduce != "max":
-        ones = torch.ones(len(columns), dtype=p.x.dtype, device=p.device)
-        weights = ones if reduce == "sum" else ones / p.lengths.repeat_interleave(p.lengths)
-        matrix = p.csr(columns, weights)
-        ways.append(way("sparse CSR @ x", lambda x: matrix @ x["x"]))
-    return ways
+    ones = torch.ones(len(columns), dtype=p.x.dtype, device=p.device)
+    weights = ones if reduce == "sum" else ones / p.lengths.repeat_interleave(p.lengths)
+    matrix = p.csr(columns, weights)
+    return [*ways, way("sparse CSR @ x", lambda x: matrix @ x["x"])]
 
 
 def slot_reduce(reduce):
@@ -71,14 +69,6 @@ def slot_reduce(reduce):
         n, slots, mask = p.rows, p.slots, p.mask
         cube = lambda x: x["x"].view(n, slots, -1)
         ways = reduce_csr(p, reduce)
-        if reduce == "max":
-            least = float("-inf")
-            masked = (lambda x: cube(x).masked_fill(~mask[..., None], least)) if mask is not None else cube
-            ways += [
-                way("masked_fill, amax", lambda x: p.fill_empty(masked(x).amax(1))),
-                way("masked_fill, max", lambda x: p.fill_empty(masked(x).max(1).values)),
-            ]
-            return ways
         masked = (lambda x: cube(x).masked_fill(~mask[..., None], 0)) if mask is not None else cube
         divisor = p.lengths.clamp(min=1)[:, None].to(p.x.dtype)
         divide = (lambda out: out / divisor) if reduce == "mean" else (lambda out: out)
@@ -96,22 +86,13 @@ def slot_reduce(reduce):
 
 
 def segment_reduce(reduce):
-    names = {"sum": "sum", "mean": "mean", "max": "amax"}
-
     def operation(p):
         index, shape, pointers = p.segment, p.outputs["out"], p.pointers
         wide = index[:, None].expand(-1, shape[1])
         zeros = lambda: torch.zeros(shape, dtype=p.x.dtype, device=p.device)
-        start = float("-inf") if reduce == "max" else 0
-        reduced = lambda x: torch.segment_reduce(x["x"], reduce, offsets=pointers, axis=0, unsafe=True, initial=start)
-        scatter = lambda x: zeros().scatter_reduce(0, wide, x["x"], names[reduce], include_self=False)
+        reduced = lambda x: torch.segment_reduce(x["x"], reduce, offsets=pointers, axis=0, unsafe=True, initial=0)
+        scatter = lambda x: zeros().scatter_reduce(0, wide, x["x"], reduce, include_self=False)
         ways = reduce_csr(p, reduce) + [way("scatter_reduce", scatter)]
-        if reduce == "max":
-            ways += [
-                way("segment_reduce", lambda x: p.fill_empty(reduced(x))),
-                way("index_reduce", lambda x: zeros().index_reduce(0, index, x["x"], "amax", include_self=False)),
-            ]
-            return ways
         divisor = p.lengths.clamp(min=1)[:, None].to(p.x.dtype)
         divide = (lambda out: out / divisor) if reduce == "mean" else (lambda out: out)
         ways += [
@@ -123,49 +104,6 @@ def segment_reduce(reduce):
         return ways
 
     return operation
-
-
-def scatter_add(p):
-    index, narrow, shape = p.index64, p.narrow("index"), p.outputs["out"]
-    wide = index[:, None].expand(-1, shape[1])
-    zeros = lambda: torch.zeros(shape, dtype=p.x.dtype, device=p.device)
-    ways = [
-        way("index_add", lambda x: zeros().index_add_(0, index, x["x"])),
-        way("index_add, 32-bit", lambda x: zeros().index_add_(0, narrow, x["x"])),
-        into_buffer("zero_, index_add_", shape, p.x, lambda x, b: b.zero_().index_add_(0, index, x["x"])),
-        way("scatter_add", lambda x: zeros().scatter_add_(0, wide, x["x"])),
-        way("scatter_reduce", lambda x: zeros().scatter_reduce(0, wide, x["x"], "sum")),
-        way("index_put_(accumulate)", lambda x: zeros().index_put_((index,), x["x"], accumulate=True)),
-        way(
-            "embedding_dense_backward",
-            lambda x: torch.ops.aten.embedding_dense_backward(x["x"], index, shape[0], -1, False),
-            backward=False,
-        ),
-    ]
-    order = p.params.get("order")
-    if order == "unique":
-        ways += [
-            way("index_copy", lambda x: zeros().index_copy_(0, index, x["x"])),
-            way("out[index] = x", lambda x: zeros().index_put_((index,), x["x"])),
-            into_buffer("zero_, index_copy_", shape, p.x, lambda x, b: b.zero_().index_copy_(0, index, x["x"])),
-        ]
-    if order == "sorted":
-        bounds = torch.searchsorted(index, torch.arange(shape[0] + 1, device=p.device))
-        columns = torch.arange(len(index), device=p.device)
-        ones = torch.ones(len(index), dtype=p.x.dtype, device=p.device)
-        matrix = torch.sparse_csr_tensor(bounds, columns, ones, (shape[0], len(index)), check_invariants=False)
-        ways += [
-            way(
-                "segment_reduce",
-                lambda x: torch.segment_reduce(x["x"], "sum", offsets=bounds, axis=0, unsafe=True, initial=0),
-            ),
-            way(
-                "embedding_bag",
-                lambda x: F.embedding_bag(columns, x["x"], bounds, mode="sum", include_last_offset=True),
-            ),
-            way("sparse CSR @ x", lambda x: matrix @ x["x"]),
-        ]
-    return ways
 
 
 def slot_attention(p):
@@ -223,39 +161,6 @@ def slot_attention(p):
         way("products of matrices, softmax", products),
         way("products and sums, softmax", sums),
         way("einsum, softmax", einsums),
-    ]
-
-
-def edge_softmax(p):
-    index, pointers, shape = p.segment, p.pointers, (len(p.lengths), p.score.shape[1])
-    wide = index[:, None].expand(-1, shape[1])
-    place = torch.stack([index, torch.arange(len(index), device=p.device) - pointers[:-1][index]])
-    longest = int(p.lengths.max()) if len(p.lengths) else 0
-    new = lambda value: torch.full(shape, value, dtype=p.score.dtype, device=p.device)
-
-    def by_scatter(x):
-        score = x["score"]
-        top = new(float("-inf")).scatter_reduce(0, wide, score.detach(), "amax")
-        weight = (score - top.index_select(0, index)).exp()
-        return weight / new(0.0).index_add_(0, index, weight).index_select(0, index)
-
-    def by_segment(x):
-        score = x["score"]
-        reduce = lambda what, how, start: torch.segment_reduce(
-            what, how, offsets=pointers, axis=0, unsafe=True, initial=start
-        )
-        weight = (score - reduce(score.detach(), "max", float("-inf")).index_select(0, index)).exp()
-        return weight / reduce(weight, "sum", 0).index_select(0, index)
-
-    def by_sparse(x):
-        size = (shape[0], longest, shape[1])
-        matrix = torch.sparse_coo_tensor(place, x["score"], size, is_coalesced=True, check_invariants=False)
-        return torch.sparse.softmax(matrix, 1).values()
-
-    return [
-        way("scatter_reduce, exp, index_add", by_scatter),
-        way("segment_reduce, exp", by_segment),
-        way("sparse.softmax", by_sparse),
     ]
 
 
@@ -396,13 +301,9 @@ OPERATIONS = {
     "gather_concat_time": gather_concat_time,
     "slot_sum": slot_reduce("sum"),
     "slot_mean": slot_reduce("mean"),
-    "slot_max": slot_reduce("max"),
     "segment_sum": segment_reduce("sum"),
     "segment_mean": segment_reduce("mean"),
-    "segment_max": segment_reduce("max"),
-    "scatter_add": scatter_add,
     "slot_attention": slot_attention,
-    "edge_softmax": edge_softmax,
     "gru_cell": gru_cell,
     "time_encoding": time_encoding,
     "layer_norm": layer_norm,

@@ -1,4 +1,4 @@
-"""Questions that `evergraph bench questions --write` left, and what a right answer to them is.
+"""Questions that `evergraph-research questions --write` left, and what a right answer to them is.
 
 The files are described at the top of src/cli/bench/questions.rs. An answer is an array [seeds, fanout] of edge ids,
 newest first where the policy is recent, then -1.

@@ -17,7 +17,7 @@ usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 
 
 . benches/environment.sh
 
-cargo build --release --locked
+cargo build --release --locked --bin evergraph-research
 for name in pyg-tgm graphbolt; do
     environment ".cache/peers/$name" "$here/requirements-$name.txt" ||
         echo "peers: that failed, see .cache/peers/$name.log; going on without" >&2

@@ -157,7 +157,7 @@ impl<'a> Group<'a> {
     }
 
     fn lookup(&self, key: &NodeKey) -> Option<NodeId> {
-        let known = self.index.keys.lookup(key);
+        let known = self.index.stores.keys.lookup(key);
         let known = known.filter(|_| self.deleted.is_empty() || !self.deleted.contains(key));
         known.or_else(|| self.keys.get(key).copied())
     }
@@ -167,7 +167,7 @@ impl<'a> Group<'a> {
         if let Some(id) = self.lookup(key) {
             return Ok(id);
         }
-        let next = self.index.keys.len() + self.new_ids;
+        let next = self.index.stores.keys.len() + self.new_ids;
         let id = u32::try_from(next).ok().filter(|_| next < NODES_MAX);
         let id = NodeId(id.ok_or_else(|| format!("the graph holds {NODES_MAX} nodes already, its maximum"))?);
         self.keys.insert(key, id);

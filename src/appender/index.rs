@@ -10,9 +10,10 @@ use parking_lot::RwLock;
 use super::idempotency::IdempotencyWindow;
 use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
 use crate::feature::{FeatureError, FeatureStore};
-use crate::graph::{GraphStore, Kept, NodeDictionary, SpillError};
+use crate::graph::{GraphStore, Kept, SpillError};
 use crate::log::{Frame, LogError, LogReader};
 use crate::model::EdgeTypes;
+use crate::serving::Stores;
 
 /// How far each partition of each source is in the log: the next offset, and the latest event time.
 #[derive(Debug, Default)]
@@ -109,14 +110,8 @@ impl TypeNames {
 
 /// The parts that the log rebuilds. The shared ones are read by everybody and written here only.
 pub struct Index {
-    /// Node names.
-    pub keys: Arc<NodeDictionary>,
-    /// Adjacency.
-    pub graph: Arc<GraphStore>,
-    /// Edge rows by log position.
-    pub edge_features: Arc<FeatureStore>,
-    /// Node rows by node id.
-    pub node_features: Arc<FeatureStore>,
+    /// Adjacency, node names, rows of edges and nodes.
+    pub stores: Stores,
     /// Source positions.
     pub positions: Arc<Positions>,
     pub(super) types: TypeNames,
@@ -143,10 +138,7 @@ impl Index {
         idempotency_keys_max: usize,
     ) -> Self {
         Self {
-            keys: Arc::new(NodeDictionary::new()),
-            graph: Arc::new(graph),
-            edge_features: Arc::new(edge_features),
-            node_features: Arc::new(node_features),
+            stores: Stores::new(graph, edge_features, node_features),
             positions: Arc::default(),
             types: TypeNames::default(),
             known_types: EdgeTypes::default(),
@@ -175,18 +167,18 @@ impl Index {
             self.take_names_and_rows(frame);
             self.named_end = frame.batch.end();
         }
-        let (rows, has_traces) = (&self.edge_features, &mut self.has_traces);
+        let (rows, has_traces) = (&self.stores.edge_features, &mut self.has_traces);
         let mut removed = |edge: EdgeId| {
             rows.clear(edge.0);
             *has_traces = true;
         };
-        self.graph.apply_telling(&frame.batch, &mut removed)?;
+        self.stores.graph.apply_telling(&frame.batch, &mut removed)?;
         let batch = &frame.batch;
         let records = batch.op.iter().zip(&batch.src);
-        records.filter(|(op, _)| **op == Op::DeleteNode).for_each(|(_, &node)| self.keys.forget(node));
+        records.filter(|(op, _)| **op == Op::DeleteNode).for_each(|(_, &node)| self.stores.keys.forget(node));
         // Edges that were released by age left theirs, and nobody knows any more whose they were.
         let deletes = batch.op.iter().any(|op| matches!(op, Op::DeleteEdge | Op::DeleteNode));
-        self.has_traces |= deletes && self.graph.retention().is_some();
+        self.has_traces |= deletes && self.stores.graph.retention().is_some();
         for range in &frame.sources {
             self.positions.advance(range);
         }
@@ -197,7 +189,7 @@ impl Index {
     /// What must be done once only, even if the frame is taken in again: a key gets one id, and a row that a
     /// deletion removed must not come back.
     fn take_names_and_rows(&mut self, frame: &Frame) {
-        self.keys.define(&frame.new_keys);
+        self.stores.keys.define(&frame.new_keys);
         for name in &frame.new_types {
             self.types.define(name);
         }
@@ -218,11 +210,11 @@ impl Index {
             let row = batch.features.row(i);
             let set = match op {
                 Op::Edge => self.set_edge_row(frame, i, &mut edge_row),
-                Op::Node if row.len() == self.node_features.dimension() => {
-                    self.node_features.set(u64::from(batch.src[i].0), row)
+                Op::Node if row.len() == self.stores.node_features.dimension() => {
+                    self.stores.node_features.set(u64::from(batch.src[i].0), row)
                 }
                 Op::DeleteNode => {
-                    self.node_features.clear(u64::from(batch.src[i].0));
+                    self.stores.node_features.clear(u64::from(batch.src[i].0));
                     Ok(())
                 }
                 _ => Ok(()),
@@ -237,7 +229,7 @@ impl Index {
     fn set_edge_row(&self, frame: &Frame, i: usize, row: &mut Vec<f32>) -> Result<(), FeatureError> {
         let (batch, types) = (&frame.batch, self.known_types);
         let (kind, features) = (batch.edge_type[i], batch.features.row(i));
-        let dimension = self.edge_features.dimension() - types.row_dim(0);
+        let dimension = self.stores.edge_features.dimension() - types.row_dim(0);
         let fits = features.len() == dimension;
         let kind = if types.known > 0 { kind } else { 0 };
         if !types.knows(kind) {
@@ -247,13 +239,13 @@ impl Index {
             return Ok(());
         }
         types.put_row(kind, if fits { features } else { &[] }, dimension, row);
-        self.edge_features.set(batch.id(i).0, row)
+        self.stores.edge_features.set(batch.id(i).0, row)
     }
 
     /// One past the last position taken in.
     #[must_use]
     pub fn end(&self) -> EdgeId {
-        self.graph.applied()
+        self.stores.graph.applied()
     }
 }
 
@@ -290,7 +282,8 @@ mod tests {
                 SourceRange { source: source.into(), partition, from, to }
             };
             let sources = source.map(range).into_iter().collect();
-            let new_keys = if index.keys.is_empty() { vec!["a".into(), "b".into()] } else { Vec::new() };
+            let new_keys =
+                if index.stores.keys.is_empty() { vec!["a".into(), "b".into()] } else { Vec::new() };
             index.absorb(&Frame { batch, new_keys, sources, ..Frame::default() }).unwrap();
         };
         absorb(Some(("kafka:t", 0)), &[5, 9]);

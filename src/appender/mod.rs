@@ -2,10 +2,9 @@
 //! acknowledged, in that order; many submissions share one fsync.
 //!
 //! - The queue is bounded by its maker; when it is full, sources pause and pushes are refused.
-//! - A failed commit keeps nothing of its group and refuses all of it. Nothing is lost: whoever submitted
-//!   still has the events and hands them in again. The state is then [`LogState::Full`] or
-//!   [`LogState::Failing`]; every later submission is a new try, and when none comes, a trial write of
-//!   the refused size finds out whether there is room again.
+//! - A failed commit keeps nothing of its group and refuses all of it. Nothing is lost: whoever submitted still has
+//!   the events and hands them in again. The state is then [`LogState::Full`] or [`LogState::Failing`]; every later
+//!   submission is a new try, and when none comes, a trial write of the refused size finds out whether there is room.
 //! - Nothing here knows where events come from, nor who learns from them.
 
 mod encode;
@@ -338,7 +337,8 @@ impl Appender {
     }
 
     fn advance_watermark(&self) {
-        if let (Some(latest), Some(late)) = (self.index.graph.latest_time(), self.options.allowed_lateness) {
+        let latest = self.index.stores.graph.latest_time();
+        if let (Some(latest), Some(late)) = (latest, self.options.allowed_lateness) {
             self.progress.set_watermark(EventTime(latest.0.saturating_sub(late)));
         }
     }

@@ -34,7 +34,7 @@ pub fn replay(
     mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, ReplayError> {
     let mut reader = log.reader(EdgeId(0));
-    let mut clock = RetentionClock::new(index.graph.retention());
+    let mut clock = RetentionClock::new(index.stores.graph.retention());
     while let Some(frame) = reader.next_frame()? {
         index.absorb(&frame)?;
         let batch = &frame.batch;

@@ -82,21 +82,21 @@ pub(super) fn release(index: &mut Index, kept: Kept) -> Result<(), SpillError> {
 
 /// Releases a part and says whether there are more.
 fn release_part(index: &Index, part: usize, kept: Kept) -> Result<bool, SpillError> {
-    let more = index.graph.release_part(part, kept.since)?;
+    let more = index.stores.graph.release_part(part, kept.since)?;
     if !more {
-        index.edge_features.release_below(kept.first.0);
+        index.stores.edge_features.release_below(kept.first.0);
     }
     Ok(more)
 }
 
 /// Whether enough time has gone by in the stream since the last release, and enough edges.
 fn is_due(index: &Index, kept: Kept) -> bool {
-    let (last, Some(retention)) = (index.released, index.graph.retention()) else { return false };
+    let (last, Some(retention)) = (index.released, index.stores.graph.retention()) else { return false };
     let gone_by = kept.since.0.saturating_sub(last.since.0);
     let heard = kept.end.0.saturating_sub(last.end.0);
     let grown_old = kept.first.0.saturating_sub(last.first.0);
     gone_by >= (retention.age / SHARE).max(1)
-        && heard.max(grown_old) >= index.graph.stats().nodes / NODES_PER_EDGE
+        && heard.max(grown_old) >= index.stores.graph.stats().nodes / NODES_PER_EDGE
 }
 
 #[cfg(test)]
@@ -132,9 +132,9 @@ mod tests {
                 self.end += 1;
             }
             self.index.absorb(&Frame { batch, ..Frame::default() }).unwrap();
-            let before = self.index.graph.released_before();
+            let before = self.index.stores.graph.released_before();
             release(&mut self.index, self.clock.kept()).unwrap();
-            self.releases += u64::from(self.index.graph.released_before() > before);
+            self.releases += u64::from(self.index.stores.graph.released_before() > before);
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
         for i in 2_000..6_000_u32 {
             replay.frame(std::iter::once((i % 10, (i + 1) % 10, i64::from(i) * 10)));
             // What is kept, what did not pay for a visit yet, and parts of pages.
-            let edges = replay.index.graph.stats().edges;
+            let edges = replay.index.stores.graph.stats().edges;
             assert!(i < 3_000 || edges <= 17 + 1_000 + 10 * 8, "{edges}");
         }
         // One for every thousand edges, and one for the first block of ids that is old.
@@ -161,10 +161,14 @@ mod tests {
         replay.frame((0..20_000).map(|i| (i, i + 1, 1_000)));
         let before = replay.releases;
         replay.frame(std::iter::once((0, 1, 1_100)));
-        assert_eq!((replay.releases, replay.index.graph.stats().edges), (before, 20_001), "nothing is old");
+        assert_eq!(
+            (replay.releases, replay.index.stores.graph.stats().edges),
+            (before, 20_001),
+            "nothing is old"
+        );
         replay.frame(std::iter::once((0, 1, 1_170)));
         assert_eq!(replay.releases, before + 1);
-        assert!(replay.index.graph.stats().edges < 10, "{:?}", replay.index.graph.stats());
+        assert!(replay.index.stores.graph.stats().edges < 10, "{:?}", replay.index.stores.graph.stats());
         replay.frame(std::iter::once((0, 1, 1_270)));
         assert_eq!(replay.releases, before + 1, "nothing that would pay for a visit");
     }

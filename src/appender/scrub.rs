@@ -45,7 +45,7 @@ impl Scrubbing {
             }
             Some(part) => part,
         };
-        let scrubbed = index.graph.scrub_part(part);
+        let scrubbed = index.stores.graph.scrub_part(part);
         self.part = scrubbed.as_ref().is_ok_and(|more| *more).then_some(part + 1);
         self.not_before =
             Instant::now() + if self.part.is_some() { begun.elapsed() * PART_PAUSE } else { PAUSE };

@@ -12,19 +12,19 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use proptest::prelude::*;
 
 use super::*;
-use crate::device::disk::{Fault, Faulty};
+use crate::device::disk::tests::faulty::{Fault, Faulty};
 use crate::event::{EdgeEvent, EdgeId, Event, EventBatch, Incoming, NodeId, NodeKey, SourceRange};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::log::LogOptions;
-use crate::log::faulty::MemoryDisk;
+use crate::log::tests::faulty::MemoryDisk;
 
 type Answer = Result<Receipt, SubmitError>;
 
 fn appender(disk: &MemoryDisk) -> Appender {
     let options = LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
     let (log, _) = Log::open_with(options, disk.storage()).unwrap();
-    let graph = GraphOptions { shards: 2, page_entries_max: 8, ..GraphOptions::default() };
+    let graph = GraphOptions { shards: 2, page_entries_max: 8 };
     let mut index = Index::new(GraphStore::new(graph), FeatureStore::new(1), FeatureStore::new(1), 100);
     assert!(replay(&log, &mut index, EdgeId(0), |_| ControlFlow::Continue(())).unwrap().is_continue());
     let options =
@@ -104,22 +104,26 @@ fn a_refused_group_leaves_no_names_and_the_next_one_gets_the_same_ids() {
         let answers = submit(&mut appender, (1..4).map(|i| batch(vec![typed(round, i)])));
         assert!(answers.iter().all(|answer| matches!(answer, Err(SubmitError::DiskFull { .. }))));
     }
-    assert_eq!((appender.index.keys.len(), appender.index.types.len()), (2, 1));
+    assert_eq!((appender.index.stores.keys.len(), appender.index.types.len()), (2, 1));
     disk.set_capacity(None);
     let answers = submit(&mut appender, [batch(vec![typed(99, 1), typed(99, 0)]), batch(vec![typed(99, 2)])]);
     assert_eq!(answers, [stored(1, 2), stored(3, 1)]);
     let names = |appender: &Appender| {
-        (0..appender.index.keys.len() as u32)
-            .map(|id| appender.index.keys.key(crate::event::NodeId(id)).unwrap().to_string())
+        (0..appender.index.stores.keys.len() as u32)
+            .map(|id| appender.index.stores.keys.key(crate::event::NodeId(id)).unwrap().to_string())
             .collect::<Vec<_>>()
     };
     assert_eq!(names(&appender), ["u0", "i0", "u99", "i1", "i2"]);
     assert_eq!(appender.index.types.lookup("t2"), Some(3));
-    let before = appender.index.graph.digest(&appender.index.keys).unwrap();
+    let before = appender.index.stores.graph.digest(&appender.index.stores.keys).unwrap();
     drop(appender);
     let again = self::appender(&disk);
     assert_eq!((names(&again).len(), again.index.types.len()), (5, 3));
-    assert_eq!(again.index.graph.digest(&again.index.keys).unwrap(), before, "a replay gives the same ids");
+    assert_eq!(
+        again.index.stores.graph.digest(&again.index.stores.keys).unwrap(),
+        before,
+        "a replay gives the same ids"
+    );
 }
 
 #[test]
@@ -145,18 +149,18 @@ struct Content {
 
 impl Content {
     fn of(index: &Index) -> Self {
-        let ids = 0..index.keys.len() as u32;
+        let ids = 0..index.stores.keys.len() as u32;
         let rows = |store: &FeatureStore, count: u64| {
             let mut rows = vec![0.0; count as usize];
             store.gather(&(0..count).collect::<Vec<_>>(), &mut rows).unwrap();
             rows
         };
         Self {
-            keys: ids.map(|id| index.keys.key(NodeId(id))).collect(),
-            found: (0..6).map(|i| index.keys.lookup(&NodeKey::from_text(&format!("k{i}")))).collect(),
-            edge_rows: rows(&index.edge_features, index.end().0),
-            node_rows: rows(&index.node_features, index.keys.len() as u64),
-            digest: index.graph.digest(&index.keys).unwrap(),
+            keys: ids.map(|id| index.stores.keys.key(NodeId(id))).collect(),
+            found: (0..6).map(|i| index.stores.keys.lookup(&NodeKey::from_text(&format!("k{i}")))).collect(),
+            edge_rows: rows(&index.stores.edge_features, index.end().0),
+            node_rows: rows(&index.stores.node_features, index.stores.keys.len() as u64),
+            digest: index.stores.graph.digest(&index.stores.keys).unwrap(),
         }
     }
 }
@@ -231,10 +235,10 @@ proptest! {
 
 #[test]
 fn what_was_deleted_is_overwritten_part_by_part_and_not_at_every_deletion() {
-    let (disk, pages) = (MemoryDisk::new(), Arc::new(Faulty::new(|_| Fault::Works)));
+    let (disk, pages) = (MemoryDisk::new(), Faulty::new(|_| Fault::Works));
     let mut appender = appender(&disk);
-    let options = GraphOptions { shards: 2, page_entries_max: 64, ..GraphOptions::default() };
-    appender.index.graph = Arc::new(GraphStore::with_budget(options, 0, Box::new(pages.clone())));
+    let options = GraphOptions { shards: 2, page_entries_max: 64 };
+    appender.index.stores.graph = Arc::new(GraphStore::with_budget(options, 0, Box::new(pages.clone())));
     // Node 1,700 is nobody's number but its own: as a neighbor it stands in four bytes.
     let names: Vec<String> = (0..2_000).map(|i| format!("n{i}")).collect();
     let mut events: Vec<Incoming> = (0..1_000).map(|i| edge(&names[2 * i], &names[2 * i + 1], 0)).collect();

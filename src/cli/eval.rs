@@ -4,7 +4,7 @@
 //! readers to `train::evaluate` and measures nothing itself.
 
 mod measure;
-pub(super) mod plot;
+pub mod plot;
 mod progress;
 mod report;
 mod values;

@@ -64,7 +64,7 @@ pub(super) fn log(args: &LogArgs) -> Result<()> {
         records += frame.batch.len() as u64;
         index.absorb(&frame)?;
     }
-    let stats = index.graph.stats();
+    let stats = index.stores.graph.stats();
     let positions: Vec<_> = index
         .positions
         .all()
@@ -75,9 +75,9 @@ pub(super) fn log(args: &LogArgs) -> Result<()> {
         "frames": frames,
         "records": records,
         "end_position": index.end().0,
-        "nodes": index.keys.len(),
+        "nodes": index.stores.keys.len(),
         "edges": stats.edges,
-        "graph_digest": format!("{:032x}", index.graph.digest(&index.keys)?),
+        "graph_digest": format!("{:032x}", index.stores.graph.digest(&index.stores.keys)?),
         "positions": positions,
     });
     output::print(&format!("{document:#}"))

@@ -16,7 +16,7 @@ mod inspect;
 mod log_level;
 pub mod machine;
 mod model;
-mod output;
+pub mod output;
 mod serve;
 mod settings;
 mod source;
@@ -144,6 +144,12 @@ pub fn main() -> ExitCode {
             Ok(())
         }
     };
+    exit_code(outcome)
+}
+
+/// What the process ends with, once a person knows what went wrong.
+#[must_use]
+pub fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -19,6 +19,6 @@ pub(super) fn complain(error: &anyhow::Error) {
 }
 
 /// Says something to a person. When standard error is closed nobody listens.
-pub(super) fn tell(text: &str) {
+pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

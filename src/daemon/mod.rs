@@ -201,13 +201,9 @@ pub(crate) struct Parts {
 impl Parts {
     fn new(config: &Config, store: &Store) -> Self {
         let progress = Arc::new(Progress::new());
-        let index = &store.index;
         let engine = QueryEngine::new(
-            index.graph.clone(),
-            index.keys.clone(),
+            store.index.stores.clone(),
             Arc::new(NodeStates::new(config.model_options().needs().memory_dim)),
-            index.edge_features.clone(),
-            index.node_features.clone(),
             progress.clone(),
         );
         Self {

@@ -95,7 +95,7 @@ impl Watcher {
 
     /// Whether what has no room in memory can be written and read.
     fn look_at_disk(&self) {
-        let stores = tiers::stores(&self.engine.graph, &self.engine.edge_features);
+        let stores = tiers::stores(&self.engine.stores.graph, &self.engine.stores.edge_features);
         if stores.is_empty() {
             return;
         }

@@ -14,10 +14,8 @@ use super::{Parts, Store};
 use crate::appender::{AppenderStatus, Positions};
 use crate::config::Config;
 use crate::event::SourcePosition;
-use crate::feature::FeatureStore;
-use crate::graph::{GraphStore, NodeDictionary};
 use crate::learner::{Decision, GateReport, LearnerStatus};
-use crate::serving::{NodeStates, Progress};
+use crate::serving::{NodeStates, Progress, Stores};
 
 /// What the daemon is doing.
 #[derive(Clone, Debug, Serialize)]
@@ -172,10 +170,7 @@ struct Inputs {
     gated: bool,
     model: &'static str,
     unknown_type_edges: Arc<AtomicU64>,
-    graph: Arc<GraphStore>,
-    keys: Arc<NodeDictionary>,
-    edge_features: Arc<FeatureStore>,
-    node_features: Arc<FeatureStore>,
+    stores: Stores,
     positions: Arc<Positions>,
     progress: Arc<Progress>,
     states: Arc<NodeStates>,
@@ -199,10 +194,7 @@ impl StatusSource {
             gated: config.learner.gate.enabled,
             model: config.model_options().name(),
             unknown_type_edges: store.index.unknown_type_edges.clone(),
-            graph: store.index.graph.clone(),
-            keys: store.index.keys.clone(),
-            edge_features: store.index.edge_features.clone(),
-            node_features: store.index.node_features.clone(),
+            stores: store.index.stores.clone(),
             positions: store.index.positions.clone(),
             progress: parts.progress.clone(),
             states: parts.engine.states.clone(),
@@ -223,7 +215,7 @@ impl StatusSource {
             ingest: self.0.ingest(),
             log: self.0.log(),
             graph: self.0.graph(),
-            memory: tiers::stores(&self.0.graph, &self.0.edge_features),
+            memory: tiers::stores(&self.0.stores.graph, &self.0.stores.edge_features),
             learner: self.0.learner(),
         }
     }
@@ -258,7 +250,7 @@ impl Inputs {
     }
 
     fn graph(&self) -> GraphStatus {
-        let stats = self.graph.stats();
+        let stats = self.stores.graph.stats();
         let bytes = BTreeMap::from([
             // What is on disk is told under `memory`.
             ("entries", stats.bytes.entries.saturating_sub(stats.bytes.on_disk)),
@@ -267,18 +259,18 @@ impl Inputs {
             ("directories", stats.bytes.directories),
             ("locks", stats.bytes.locks),
             ("plan", stats.bytes.plan),
-            ("dictionary", self.keys.bytes()),
-            ("features", self.edge_features.bytes() + self.node_features.bytes()),
+            ("dictionary", self.stores.keys.bytes()),
+            ("features", self.stores.edge_features.bytes() + self.stores.node_features.bytes()),
         ]);
         GraphStatus {
-            nodes: self.keys.len() as u64,
+            nodes: self.stores.keys.len() as u64,
             edges: stats.edges,
             late_edges: stats.late_edges,
             expired_edges: stats.expired_edges,
             unknown_type_edges: self.unknown_type_edges.load(Ordering::Relaxed),
             blocks: stats.blocks,
             bytes,
-            latest_event_time: self.graph.latest_time().map(|time| time.0),
+            latest_event_time: self.stores.graph.latest_time().map(|time| time.0),
             watermark: self.progress.watermark().map(|time| time.0),
         }
     }

@@ -85,11 +85,8 @@ pub(super) fn settle_pages(config: &Config) {
 
 /// An empty graph.
 pub(super) fn graph(config: &Config) -> Result<GraphStore> {
-    let options = GraphOptions {
-        shards: config.graph.shards,
-        page_entries_max: config.graph.page_entries_max,
-        ..GraphOptions::default()
-    };
+    let options =
+        GraphOptions { shards: config.graph.shards, page_entries_max: config.graph.page_entries_max };
     let budget = config.memory.graph_bytes_max;
     let graph = if budget == 0 {
         GraphStore::new(options)

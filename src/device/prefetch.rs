@@ -28,13 +28,3 @@ pub fn prefetch_near<T: ?Sized>(thing: &T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = thing;
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn anything_can_be_asked_for() {
-        super::prefetch(&7_u8);
-        super::prefetch_near(&7_u8);
-        super::prefetch::<[u64]>(&[]);
-    }
-}

@@ -28,8 +28,6 @@ pub struct CudaFound {
     pub driver: bool,
     /// The version (major, minor) of the run-time compiler (libnvrtc), if it can be loaded.
     pub nvrtc: Option<(i32, i32)>,
-    /// Whether the matrix library (libcublas) can be loaded.
-    pub cublas: bool,
     /// The newest CUDA version the driver supports, `1000 * major + 10 * minor`.
     pub driver_version: Option<i32>,
     /// The GPUs, in the driver's order.
@@ -59,7 +57,6 @@ pub fn probe() -> Probe {
         CudaFound {
             driver: sys::is_culib_present(),
             nvrtc: cuda::nvrtc_version().ok(),
-            cublas: cudarc::cublas::sys::is_culib_present(),
             ..CudaFound::default()
         }
     };
@@ -119,7 +116,6 @@ impl CudaFound {
             parts.push(format!("GPU {number} {name} ({architecture}, {gib:.1} GiB, at {bus})"));
         }
         parts.push(self.nvrtc.map_or("no NVRTC".into(), |(major, minor)| format!("NVRTC {major}.{minor}")));
-        parts.push(if self.cublas { "cuBLAS" } else { "no cuBLAS" }.into());
         parts.join(", ")
     }
 }
@@ -184,11 +180,11 @@ mod tests {
         assert!(
             all.starts_with(
                 "driver for CUDA 13.0, GPU 0 NVIDIA H200 (sm_90, 141.0 GiB, at 0000:65:00.0), GPU 1 "
-            ) && all.ends_with("no NVRTC, no cuBLAS"),
+            ) && all.ends_with("no NVRTC"),
             "{all}"
         );
-        let libraries = CudaFound { nvrtc: Some((13, 0)), cublas: true, ..CudaFound::default() };
-        assert_eq!(libraries.describe(), "driver for CUDA none, NVRTC 13.0, cuBLAS");
+        let libraries = CudaFound { nvrtc: Some((13, 0)), ..CudaFound::default() };
+        assert_eq!(libraries.describe(), "driver for CUDA none, NVRTC 13.0");
         let broken = CudaFound { driver: true, problem: Some("no device".into()), ..CudaFound::default() };
         assert!(describe(&broken).contains("cannot be used: no device"));
         assert!(describe(&CudaFound { driver: true, ..CudaFound::default() }).contains("shows no device"));

@@ -257,6 +257,7 @@ fn fresh_version() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::disk::tests::faulty::{Fault, Faulty};
 
     fn row(index: u64, dimension: usize) -> Vec<f32> {
         (0..dimension).map(|i| (index * 31 + i as u64) as f32).collect()
@@ -313,7 +314,7 @@ mod tests {
 
     #[test]
     fn released_rows_are_an_error_and_give_their_memory_back() {
-        let file = Arc::new(crate::device::disk::Faulty::new(|_| crate::device::disk::Fault::Works));
+        let file = Faulty::new(|_| Fault::Works);
         let stores = [FeatureStore::new(64), FeatureStore::with_budget(64, 0, Box::new(file)).unwrap()];
         for store in stores {
             let held = || store.tiered_stats().map_or_else(|| store.bytes(), |stats| stats.disk_bytes);

@@ -210,7 +210,7 @@ mod tests {
             records in prop::collection::vec((0_u8..20, 0_u32..12, 0_u32..12, 0_i64..400), 1..2_500),
             size in 1_usize..600,
         ) {
-            let store = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 16, ..GraphOptions::default() });
+            let store = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 16 });
             let mut first = 0;
             for chunk in records.chunks(size) {
                 let mut batch = EdgeBatch { first: EdgeId(first), ..EdgeBatch::default() };

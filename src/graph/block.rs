@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::slab::{EntrySource, Slab, class_entries, class_of};
+use super::slab::{EntrySource, Slab, class_of};
 use crate::device::prefetch;
 use crate::event::NodeId;
 
@@ -253,11 +253,6 @@ impl TemporalBlock {
     #[inline]
     pub fn chunk(&self, slab: &Slab) -> usize {
         slab.chunk_of(self.slot)
-    }
-
-    /// Entries that the slot has room for.
-    pub fn capacity(&self) -> usize {
-        class_entries(usize::from(self.class))
     }
 
     /// Number of entries.

@@ -23,7 +23,7 @@ impl GraphStore {
         self.shards[shard].write().slab.give_back();
         let copied = {
             let shard = self.shards[shard].read();
-            if shard.is_loose() { shard.copied(self.growth.largest).ok() } else { None }
+            if shard.is_loose() { shard.copied(self.page).ok() } else { None }
         };
         if let Some(copied) = copied {
             self.shards[shard].write().change_over(copied);

@@ -5,7 +5,7 @@
 //! all three are asked for some nodes ahead, the first earliest.
 
 use super::block::Record;
-use super::list::{AdjacencyList, Growth};
+use super::list::AdjacencyList;
 use super::plan::BatchPlan;
 use super::store::Shard;
 use crate::device::prefetch;
@@ -22,7 +22,7 @@ impl Shard {
         batch: &EdgeBatch,
         words: &[u64],
         records: &mut Vec<Record>,
-        growth: Growth,
+        page: usize,
     ) {
         let newest = batch.end().0;
         let [mut lists, mut blocks, mut tails] = [(); 3].map(|()| plan.nodes(words));
@@ -42,7 +42,7 @@ impl Shard {
             if let Some(index) = tails.next() {
                 self.announce(index, |list| list.announce_tail(&self.slab));
             }
-            self.change(index, |list, slab| list.add(slab, records, growth, newest));
+            self.change(index, |list, slab| list.add(slab, records, page, newest));
         });
     }
 

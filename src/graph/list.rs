@@ -1,60 +1,21 @@
 //! The adjacency list: all blocks of one node in order of time, with their descriptions side by side
 //! as the directory. One block, which is most nodes, stands inline.
 //!
-//! By default growth follows the degree: one block that grows through the size classes up to a page, then pages;
+//! Growth follows the degree: one block that grows through the size classes up to a page, then pages;
 //! a fresh page starts at a quarter of the degree so that a node just over one page does not hold a second,
-//! empty one. A late record goes to its place in time, where the block grows under every policy; a full block is
-//! split for it.
+//! empty one. A late record goes to its place in time, where the block grows; a full block is split
+//! for it.
 //!
 //! Knows nothing of shards and of what other nodes hold.
 
+use super::GraphOptions;
 use super::block::{Record, TemporalBlock};
 use super::slab::{EntrySource, Slab, class_entries, class_of};
-use super::{GraphOptions, GrowthPolicy};
 use crate::device::prefetch;
 
-/// Pages of the largest block that a policy without pages makes.
-const LARGEST_PAGES: usize = 16;
-
-/// A growth policy and its limits.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Growth {
-    policy: GrowthPolicy,
-    page: usize,
-    /// Entries of the largest block.
-    pub largest: usize,
-}
-
-impl Growth {
-    pub fn new(options: &GraphOptions) -> Self {
-        let policy = options.growth;
-        let page = class_entries(class_of(options.page_entries_max.clamp(1, 1 << 15)));
-        let largest = match policy {
-            GrowthPolicy::Adaptive | GrowthPolicy::Fixed => page,
-            _ => (page * LARGEST_PAGES).min(1 << 15),
-        };
-        Self { policy, page, largest }
-    }
-
-    /// Entries up to which the last block of a list is filled.
-    fn full(self, tail: &TemporalBlock) -> usize {
-        if self.policy == GrowthPolicy::Adaptive { self.page } else { tail.capacity() }
-    }
-
-    /// The entries at most of a new block, and for how many it has room even if it gets fewer, when `remaining`
-    /// records follow `degree` that came in so many insertions.
-    fn begin(self, degree: usize, insertions: usize, remaining: usize) -> (usize, usize) {
-        let (page, largest) = (self.page, self.largest);
-        let room = match self.policy {
-            GrowthPolicy::Adaptive => degree / 4,
-            GrowthPolicy::Naive => 0,
-            GrowthPolicy::Fixed => page,
-            GrowthPolicy::LinearAverage => remaining.max(degree / insertions.max(1)).next_power_of_two(),
-            GrowthPolicy::PagedDoubling if degree >= page => remaining.next_multiple_of(page),
-            GrowthPolicy::DegreeDoubling | GrowthPolicy::PagedDoubling => degree,
-        };
-        (largest, room.min(largest))
-    }
+/// Entries of a page, the largest block that a list makes.
+pub(super) fn page_entries(options: &GraphOptions) -> usize {
+    class_entries(class_of(options.page_entries_max.clamp(1, 1 << 15)))
 }
 
 /// The edges of one node.
@@ -67,8 +28,6 @@ pub(super) enum AdjacencyList {
     One(TemporalBlock),
     /// Two or more blocks, ascending; each is full of keys above those of the block before it.
     Many(Vec<TemporalBlock>),
-    /// Any number of blocks, and in how many insertions they came: where the policy asks for it.
-    Counted(Box<(Vec<TemporalBlock>, usize)>),
 }
 
 impl AdjacencyList {
@@ -79,7 +38,6 @@ impl AdjacencyList {
             Self::Empty => &[],
             Self::One(block) => std::slice::from_ref(block),
             Self::Many(blocks) => blocks,
-            Self::Counted(counted) => &counted.0,
         }
     }
 
@@ -89,7 +47,6 @@ impl AdjacencyList {
             Self::Empty => &mut [],
             Self::One(block) => std::slice::from_mut(block),
             Self::Many(blocks) => blocks,
-            Self::Counted(counted) => &mut counted.0,
         }
     }
 
@@ -125,44 +82,37 @@ impl AdjacencyList {
     pub fn directory_bytes(&self) -> usize {
         match self {
             Self::Many(blocks) => blocks.capacity() * size_of::<TemporalBlock>(),
-            Self::Counted(counted) => {
-                size_of_val(&**counted) + counted.0.capacity() * size_of::<TemporalBlock>()
-            }
             _ => 0,
         }
     }
 
     /// Adds `records`, ascending, which all have larger edge ids than the list's; those before the last
     /// entry go to their place in time. No edge id exceeds `newest`.
-    pub fn add(&mut self, slab: &mut Slab, records: &[Record], growth: Growth, newest: u64) {
+    pub fn add(&mut self, slab: &mut Slab, records: &[Record], page: usize, newest: u64) {
         let late = match self.last(&*slab) {
             Some(last) => records.partition_point(|record| record.key() < last.key()),
             None => 0,
         };
         let (late, in_order) = records.split_at(late);
         for &record in late {
-            self.insert(slab, record, growth.largest, newest);
+            self.insert(slab, record, page, newest);
         }
-        self.append(slab, in_order, growth, newest);
+        self.append(slab, in_order, page, newest);
     }
 
-    fn append(&mut self, slab: &mut Slab, records: &[Record], growth: Growth, newest: u64) {
+    fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize, newest: u64) {
         let mut rest = records;
         if let Some(tail) = self.blocks_mut().last_mut() {
-            let full = growth.full(tail);
-            let count = tail.append(slab, rest, full);
+            let count = tail.append(slab, rest, page);
             rest = &rest[count..];
         }
         while !rest.is_empty() {
             let degree = self.degree();
-            let (most, room) = growth.begin(degree as usize, self.insertions(), rest.len());
-            let (mut block, count) = TemporalBlock::begin(slab, rest, most, room);
+            let room = (degree as usize / 4).min(page);
+            let (mut block, count) = TemporalBlock::begin(slab, rest, page, room);
             block.before = degree;
             self.push(block, newest);
             rest = &rest[count..];
-        }
-        if growth.policy == GrowthPolicy::LinearAverage {
-            self.count_insertion();
         }
     }
 
@@ -174,19 +124,6 @@ impl AdjacencyList {
             Self::Empty => *self = Self::One(block),
             Self::One(first) => *self = Self::Many(vec![*first, block]),
             Self::Many(blocks) => blocks.push(block),
-            Self::Counted(counted) => counted.0.push(block),
-        }
-    }
-
-    fn insertions(&self) -> usize {
-        if let Self::Counted(counted) = self { counted.1 } else { 0 }
-    }
-
-    fn count_insertion(&mut self) {
-        if let Self::Counted(counted) = self {
-            counted.1 += 1;
-        } else {
-            *self = Self::Counted(Box::new((self.take_blocks(), 1)));
         }
     }
 
@@ -265,7 +202,6 @@ impl AdjacencyList {
             Self::Empty => Vec::new(),
             Self::One(block) => vec![block],
             Self::Many(blocks) => blocks,
-            Self::Counted(counted) => counted.0,
         }
     }
 
@@ -309,7 +245,7 @@ const _: () = assert!(size_of::<AdjacencyList>() == size_of::<TemporalBlock>());
 mod tests {
     use super::*;
 
-    const PAGES: Growth = Growth { policy: GrowthPolicy::Adaptive, page: 64, largest: 64 };
+    const PAGE: usize = 64;
 
     fn records(ids: std::ops::Range<u64>, first_time: i64) -> Vec<Record> {
         ids.zip(first_time..).map(|(edge, time)| Record { time, edge, packed: 7 }).collect()
@@ -318,20 +254,20 @@ mod tests {
     #[test]
     fn pages_stay_full_after_a_late_event_with_a_far_id() {
         let (mut list, mut slab) = (AdjacencyList::default(), Slab::new(64, None));
-        list.add(&mut slab, &records(0..200, 0), PAGES, 199);
+        list.add(&mut slab, &records(0..200, 0), PAGE, 199);
         let far = 1 << 33;
-        list.add(&mut slab, &records(far..far + 1, 10), PAGES, far);
+        list.add(&mut slab, &records(far..far + 1, 10), PAGE, far);
         for id in far + 1..far + 1_001 {
-            list.add(&mut slab, &records(id..id + 1, 1_000 + (id - far) as i64), PAGES, id);
+            list.add(&mut slab, &records(id..id + 1, 1_000 + (id - far) as i64), PAGE, id);
         }
         assert_eq!(list.degree(), 1_201);
         assert!(list.blocks().len() < 30, "{} blocks", list.blocks().len());
         // Two more far ids split blocks; bounds behind them recover.
-        list.add(&mut slab, &records(2 * far..2 * far + 2, 20), PAGES, 2 * far + 1);
+        list.add(&mut slab, &records(2 * far..2 * far + 2, 20), PAGE, 2 * far + 1);
         let last = list.blocks().last().unwrap();
         assert_eq!(last.edges().1, u64::MAX, "the bound is too far for the old blocks");
         let next = 2 * far + 2;
-        list.add(&mut slab, &records(next..next + 100, 5_000), PAGES, next + 99);
+        list.add(&mut slab, &records(next..next + 100, 5_000), PAGE, next + 99);
         assert_eq!(list.blocks().last().unwrap().edges().1, next + 99);
         assert_eq!(list.remove(&mut slab, next + 99, |record| record.time < 100), 103);
         assert_eq!(list.blocks().last().unwrap().edges().1, next + 99);
@@ -341,16 +277,16 @@ mod tests {
     fn a_block_grows_to_a_page_and_pages_follow() {
         let (mut list, mut slab) = (AdjacencyList::default(), Slab::new(64, None));
         for id in 0..64 {
-            list.add(&mut slab, &records(id..id + 1, id as i64), PAGES, id);
+            list.add(&mut slab, &records(id..id + 1, id as i64), PAGE, id);
             assert!(matches!(list, AdjacencyList::One(_)));
         }
         for id in 64..640 {
-            list.add(&mut slab, &records(id..id + 1, id as i64), PAGES, id);
+            list.add(&mut slab, &records(id..id + 1, id as i64), PAGE, id);
         }
         assert_eq!(list.blocks().len(), 10);
         assert!(list.records(&slab).eq(records(0..640, 0)));
         // A late event splits the page that it belongs to and no other.
-        list.add(&mut slab, &records(640..641, 100), PAGES, 640);
+        list.add(&mut slab, &records(640..641, 100), PAGE, 640);
         let lens: Vec<usize> = list.blocks().iter().map(TemporalBlock::len).collect();
         assert_eq!(lens, [64, 33, 32, 64, 64, 64, 64, 64, 64, 64, 64]);
         let ranks: Vec<u32> = list.blocks().iter().map(|block| block.before).collect();

@@ -3,8 +3,8 @@
 //! A [`NodeDictionary`] gives nodes their ids. A [`GraphStore`] keeps every edge under both of its end
 //! points, in order of (time, edge id), in temporal blocks: `block` packs edges into 12-byte entries,
 //! `slab` holds the entries of a shard, `list` is one node's blocks and their directory, `plan` sorts a
-//! batch once, `store` applies it under the shards' locks, `fill` adds to one shard, `stages` times these parts,
-//! `view` is what readers see, and `account` counts and digests.
+//! batch once, `store` applies it under the shards' locks, `fill` adds to one shard, `view` is what readers see, and
+//! `account` counts and digests.
 //!
 //! A store with a budget keeps entries beyond it on disk: `chunk` is what moves, `spill` the file, `fault` how
 //! readers meet what is not in memory, `load` how the writer and samplers bring in much at once, `evict` how
@@ -33,7 +33,6 @@ mod retain;
 mod scrub;
 mod slab;
 mod spill;
-mod stages;
 mod store;
 mod view;
 
@@ -45,7 +44,6 @@ pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
 pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
 pub use retain::{Kept, Retention, RetentionClock};
 pub use spill::{SpillError, SpillStats};
-pub use stages::{StageSeconds, StagedStore};
 pub use store::GraphStore;
 pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past};
 
@@ -60,46 +58,11 @@ pub struct GraphOptions {
     /// Entries of a page, at which blocks stop growing; rounded up to a size class, 2^15 at most. Larger
     /// pages make directories shorter, smaller ones make late edges cheaper.
     pub page_entries_max: usize,
-    /// How large the blocks of a node are made.
-    pub growth: GrowthPolicy,
-}
-
-/// How large the blocks of a node are made. The default is the one to use, by this criterion: fewest bytes per edge
-/// and no more blocks than any other, in large batches and in small ones. The others are there to be measured
-/// against; they leave stored entries where they are, save for late edges, and so have nothing to copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GrowthPolicy {
-    /// The last block grows in place through the size classes up to a page, then pages follow; a fresh page begins
-    /// with a quarter of the degree.
-    #[default]
-    Adaptive,
-    /// A new block has room for what is left of the batch.
-    Naive,
-    /// Every block is a page.
-    Fixed,
-    /// A new block has room for the mean number of edges per insertion, rounded up to a power of two.
-    LinearAverage,
-    /// A new block has room for as many entries as the node has.
-    DegreeDoubling,
-    /// The same up to a page, then whole pages.
-    PagedDoubling,
-}
-
-impl GrowthPolicy {
-    /// All of them, the default first.
-    pub const ALL: [Self; 6] = [
-        Self::Adaptive,
-        Self::Naive,
-        Self::Fixed,
-        Self::LinearAverage,
-        Self::DegreeDoubling,
-        Self::PagedDoubling,
-    ];
 }
 
 impl Default for GraphOptions {
     fn default() -> Self {
-        Self { shards: 16, page_entries_max: 256, growth: GrowthPolicy::default() }
+        Self { shards: 16, page_entries_max: 256 }
     }
 }
 

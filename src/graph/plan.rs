@@ -8,8 +8,7 @@
 //!
 //! What bounds an apply is not the bytes, some 90 per entry over all stages, but that they are not where the last
 //! ones were: an entry's columns lie anywhere in the batch, a node's list and the end of its blocks anywhere in the
-//! shard. So both are asked for ahead of their use; `bench ingest` tells the stages and what their bytes alone
-//! would take.
+//! shard. So both are asked for ahead of their use.
 //!
 //! Knows nothing of blocks.
 
@@ -80,7 +79,7 @@ impl BatchPlan {
     }
 
     /// Writes the words in order of arrival.
-    pub fn name(&mut self, batch: &EdgeBatch, range: Range<usize>, map: ShardMap) {
+    fn name(&mut self, batch: &EdgeBatch, range: Range<usize>, map: ShardMap) {
         assert!(range.len() <= 1 << 31, "a batch of {} records is too long", range.len());
         self.first = range.start;
         self.words.clear();
@@ -105,7 +104,7 @@ impl BatchPlan {
     }
 
     /// Sorts the words by key; equal keys keep their order.
-    pub fn sort(&mut self) {
+    fn sort(&mut self) {
         if self.words.len() < RADIX_MIN {
             self.words.sort_unstable();
             return;

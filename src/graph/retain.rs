@@ -216,7 +216,7 @@ mod tests {
     use std::sync::{Arc, OnceLock, Weak};
 
     use super::*;
-    use crate::device::disk::{Fault as DiskFault, Faulty};
+    use crate::device::disk::tests::faulty::{Fault as DiskFault, Faulty};
     use crate::event::{EdgeBatch, NodeId};
     use crate::graph::GraphOptions;
 
@@ -262,7 +262,7 @@ mod tests {
             }
             DiskFault::Works
         });
-        let options = GraphOptions { shards: 1, page_entries_max: 16, ..GraphOptions::default() };
+        let options = GraphOptions { shards: 1, page_entries_max: 16 };
         let store = Arc::new(GraphStore::with_budget(options, 6 << 20, Box::new(disk)));
         assert!(known.set(Arc::downgrade(&store)).is_ok());
         // Every node meets another once at first and three times later: a list is one block.

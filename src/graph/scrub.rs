@@ -18,7 +18,7 @@ impl GraphStore {
             self.spill.as_ref().map_or(Ok(()), |spill| spill.wipe_free())?;
             return Ok(false);
         };
-        let copied = shard.read().copied(self.growth.largest)?;
+        let copied = shard.read().copied(self.page)?;
         shard.write().change_over(copied);
         self.settle(&mut hand);
         Ok(true)

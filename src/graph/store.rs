@@ -20,7 +20,7 @@ use super::account::ListCounts;
 use super::block::{Record, TemporalBlock};
 use super::evict::Hand;
 use super::fault::{Entries, Fault};
-use super::list::{AdjacencyList, Growth};
+use super::list::{AdjacencyList, page_entries};
 use super::plan::{BatchPlan, ShardMap};
 use super::retain::Retention;
 use super::slab::{Slab, chunk_entries};
@@ -40,7 +40,7 @@ const PIECE_RECORDS: usize = 1 << 14;
 pub struct GraphStore {
     pub(super) shards: Box<[RwLock<Shard>]>,
     pub(super) map: ShardMap,
-    pub(super) growth: Growth,
+    pub(super) page: usize,
     /// Where entries beyond the budget are, if there is a budget.
     pub(super) spill: Option<Arc<Spill>>,
     /// Who holds it lets entries leave memory.
@@ -146,18 +146,16 @@ impl GraphStore {
     /// on top.
     #[must_use]
     pub fn with_budget(options: GraphOptions, budget: u64, file: Box<dyn PageFile>) -> Self {
-        let spill = Spill::new(file, budget, chunk_entries(Growth::new(&options).largest));
+        let spill = Spill::new(file, budget, chunk_entries(page_entries(&options)));
         Self::with(options, Some(Arc::new(spill)))
     }
 
     fn with(options: GraphOptions, spill: Option<Arc<Spill>>) -> Self {
-        let (map, growth) = (ShardMap::new(options.shards), Growth::new(&options));
+        let (map, page) = (ShardMap::new(options.shards), page_entries(&options));
         Self {
-            shards: (0..map.shards())
-                .map(|_| RwLock::new(Shard::new(growth.largest, spill.clone())))
-                .collect(),
+            shards: (0..map.shards()).map(|_| RwLock::new(Shard::new(page, spill.clone()))).collect(),
             map,
-            growth,
+            page,
             spill,
             hand: Mutex::default(),
             writer: Mutex::default(),
@@ -259,7 +257,7 @@ impl GraphStore {
         self.load_for(plan, batch, records)?;
         summary.count(batch, range, outcome);
         let fill = |records: &mut Vec<Record>, (number, words): (usize, &[u64])| {
-            self.shards[number].write().fill(plan, batch, words, records, self.growth);
+            self.shards[number].write().fill(plan, batch, words, records, self.page);
             if self.spill.is_none() {
                 self.compact(number);
             }

@@ -79,12 +79,6 @@ impl CsvReader {
         ))
     }
 
-    /// Line of the row read last, counted from 1 (the header).
-    #[must_use]
-    pub fn line(&self) -> u64 {
-        self.table.line()
-    }
-
     /// The row read last as text, for keeping a rejected one.
     #[must_use]
     pub fn row_text(&self) -> String {

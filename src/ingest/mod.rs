@@ -12,8 +12,6 @@ pub mod body;
 pub mod csv;
 pub mod dead_letter;
 pub mod decode;
-#[cfg(test)]
-mod fake_log;
 mod fingerprint;
 pub mod generated;
 mod handover;
@@ -25,3 +23,8 @@ pub mod replay;
 mod wire;
 
 pub use handover::{Holds, SourceWiring};
+
+#[cfg(test)]
+mod tests {
+    pub mod fake_log;
+}

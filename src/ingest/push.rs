@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
     use crate::ingest::admit::AdmitOptions;
-    use crate::ingest::fake_log::FakeLog;
+    use crate::ingest::tests::fake_log::FakeLog;
 
     const BODY: &[u8] = br#"[{"src":1,"dst":2,"ts":0},{"src":1},{"src":1,"dst":3,"ts":1}]"#;
 

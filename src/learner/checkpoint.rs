@@ -6,8 +6,6 @@
 //!   | payload | payload length u64 | CRC-32C u32 of all before
 //! ```
 //!
-//! A file that begins with "EVGCKPT2" does not say when the learning began, and is read, too.
-//!
 //! A file is written beside its final name, synced and renamed, so a file with a final name is whole
 //! unless the disk damaged it; the checksum finds that. Payloads are as large as the node memory, so they
 //! are streamed both ways and never stand in memory as a whole.
@@ -27,9 +25,6 @@ pub const UNFINISHED_SUFFIX: &str = ".checkpoint.tmp";
 
 const MAGIC: &[u8; 8] = b"EVGCKPT3";
 const HEAD_BYTES: usize = 40;
-/// The form before: without when the learning began.
-const OLDER_MAGIC: &[u8; 8] = b"EVGCKPT2";
-const OLDER_HEAD_BYTES: usize = 32;
 const TAIL_BYTES: usize = 12;
 /// Bytes written and read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -64,8 +59,7 @@ pub struct CheckpointHead {
     pub history: u64,
     /// Version of the weights.
     pub model_version: u64,
-    /// When the learning that led here began, with nothing learned, Unix milliseconds; [`i64::MAX`] if that is not
-    /// known.
+    /// When the learning that led here began, with nothing learned, Unix milliseconds.
     pub began_unix_ms: i64,
 }
 
@@ -194,16 +188,15 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         return Err(too_few());
     }
     reader.read_exact(&mut magic).map_err(failed)?;
-    let head_bytes = match &magic {
-        MAGIC => HEAD_BYTES,
-        OLDER_MAGIC => OLDER_HEAD_BYTES,
-        _ => return Err(damaged(format!("it does not begin with {}", String::from_utf8_lossy(MAGIC)))),
-    };
-    let Some(payload_bytes) = bytes.checked_sub((head_bytes + TAIL_BYTES) as u64) else {
+    if &magic != MAGIC {
+        let (found, ours) = (String::from_utf8_lossy(&magic), String::from_utf8_lossy(MAGIC));
+        return Err(damaged(format!("it begins with {found:?}, not with {ours:?}")));
+    }
+    let Some(payload_bytes) = bytes.checked_sub((HEAD_BYTES + TAIL_BYTES) as u64) else {
         return Err(too_few());
     };
     let mut head = magic.to_vec();
-    head.resize(head_bytes, 0);
+    head.resize(HEAD_BYTES, 0);
     reader.read_exact(&mut head[MAGIC.len()..]).map_err(failed)?;
     let mut sum = crc32c::crc32c(&head);
     let mut rest = (&mut reader).take(payload_bytes);
@@ -225,13 +218,13 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     if length != payload_bytes {
         return Err(damaged(format!("{payload_bytes} payload bytes where {length} are announced")));
     }
-    reader.seek(SeekFrom::Start(head_bytes as u64)).map_err(failed)?;
+    reader.seek(SeekFrom::Start(HEAD_BYTES as u64)).map_err(failed)?;
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
     let head = CheckpointHead {
         position: EdgeId(word(8)),
         history: word(16),
         model_version: word(24),
-        began_unix_ms: if head_bytes == HEAD_BYTES { word(32).cast_signed() } else { i64::MAX },
+        began_unix_ms: word(32).cast_signed(),
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let file = CheckpointFile { name, head, bytes, crc32c: sum };
@@ -266,24 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_of_the_form_before_is_read() {
+    fn a_file_of_another_version_is_refused_by_its_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
-        let mut older = OLDER_MAGIC.to_vec();
-        [7_u64, 5, 6].iter().for_each(|word| older.extend_from_slice(&word.to_le_bytes()));
-        older.extend_from_slice(b"payload");
-        older.extend_from_slice(&7_u64.to_le_bytes());
-        older.extend_from_slice(&crc32c::crc32c(&older).to_le_bytes());
-        let path = dir.path().join(name(EdgeId(7)));
-        std::fs::write(&path, &older).unwrap();
-        let mut read = open(&path).unwrap();
-        let head =
-            CheckpointHead { position: EdgeId(7), history: 5, model_version: 6, began_unix_ms: i64::MAX };
-        assert_eq!(read.file.head, head);
-        let mut found = Vec::new();
-        read.payload.read_to_end(&mut found).unwrap();
-        assert_eq!(found, b"payload");
-        std::fs::write(&path, &older[..30]).unwrap();
-        assert!(matches!(open(&path), Err(CheckpointError::Damaged { .. })));
+        let path = dir.path().join(put(dir.path(), 7, b"payload").name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[7] -= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("EVGCKPT2") && error.contains("EVGCKPT3"), "{error}");
     }
 
     #[test]

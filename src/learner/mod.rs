@@ -134,7 +134,7 @@ impl Learner {
         record: Recorders,
         proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<Option<Self>, LearnerError> {
-        let retention = shared.engine.graph.retention();
+        let retention = shared.engine.stores.graph.retention();
         let clock = RetentionClock::new(retention);
         // The baseline remembers what the model's graph does, so that it does not grow for ever either.
         let rule = if retention.is_some() { BankRule::Retained } else { BankRule::Unlimited };

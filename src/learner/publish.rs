@@ -24,7 +24,7 @@ impl Learner {
         let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
         let placed = self.placed();
         let model = placed.as_deref().unwrap_or_else(|| self.trainer.model());
-        self.trainer.publish_rows_by(model, since, &engine.edge_features, nodes, publish)
+        self.trainer.publish_rows_by(model, since, &engine.stores.edge_features, nodes, publish)
     }
 
     /// Shows readers all that is known of pairs, in a model that knows pairs.

@@ -193,9 +193,5 @@ fn take_step(
 
 /// What a step or a score of `batch` may see: everything before its end, as far as it is kept.
 pub(super) fn world<'a>(engine: &'a QueryEngine, batch: &LearnBatch) -> World<'a> {
-    World {
-        view: engine.graph.view_at(batch.end).keeping(batch.kept.since),
-        edge_features: &engine.edge_features,
-        node_features: &engine.node_features,
-    }
+    engine.stores.world(engine.stores.graph.view_at(batch.end).keeping(batch.kept.since))
 }

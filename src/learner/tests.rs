@@ -6,13 +6,13 @@ use super::*;
 use crate::device::Device;
 use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphOptions, GraphStore, NodeDictionary, Retention};
-use crate::log::faulty::MemoryDisk;
+use crate::graph::{GraphOptions, GraphStore, Retention};
+use crate::log::tests::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::metrics::Metrics;
 use crate::model::tgn::Aggregator;
 use crate::model::{EdgeTypes, GraphMixerOptions, ModelOptions, TgnOptions};
-use crate::serving::{NodeEmbedding, NodeStates, Progress, QueryEngine, UnknownKeys};
+use crate::serving::{NodeEmbedding, NodeStates, Progress, QueryEngine, Stores, UnknownKeys};
 use crate::train::replay::ReplayOptions;
 use crate::train::{Negatives, Positives, TrainerOptions};
 
@@ -68,17 +68,14 @@ impl Rig {
     fn over(graph: GraphStore) -> Self {
         let options = LogOptions { dir: PathBuf::from("log"), segment_bytes: 1 << 20 };
         let (log, _) = Log::open_with(options, MemoryDisk::new().storage()).unwrap();
-        let keys = NodeDictionary::new();
+        let stores = Stores::new(graph, FeatureStore::new(1), FeatureStore::new(0));
         for node in 0..32 {
-            keys.intern(&key(node));
+            stores.keys.intern(&key(node));
         }
         let progress = Arc::new(Progress::new());
         let engine = QueryEngine::new(
-            Arc::new(graph),
-            Arc::new(keys),
+            stores,
             Arc::new(NodeStates::new(trainer_options().model.needs().memory_dim)),
-            Arc::new(FeatureStore::new(1)),
-            Arc::new(FeatureStore::new(0)),
             progress.clone(),
         );
         let engine = Arc::new(engine);
@@ -95,14 +92,8 @@ impl Rig {
     fn restart_for(&mut self, memory_dim: usize) {
         let (old, progress) = (self.shared.engine.clone(), Arc::new(Progress::new()));
         progress.set_indexed(self.log.end());
-        let engine = QueryEngine::new(
-            old.graph.clone(),
-            old.keys.clone(),
-            Arc::new(NodeStates::new(memory_dim)),
-            old.edge_features.clone(),
-            old.node_features.clone(),
-            progress.clone(),
-        );
+        let states = Arc::new(NodeStates::new(memory_dim));
+        let engine = QueryEngine::new(old.stores.clone(), states, progress.clone());
         let engine = Arc::new(engine);
         self.shared = Shared { engine, progress, status: Arc::default(), metrics: Metrics::new() };
     }
@@ -140,7 +131,11 @@ impl Rig {
     fn append(&mut self, batch: EdgeBatch, origin_unix_ms: i64) {
         let frame = self.write(batch, origin_unix_ms);
         let engine = &self.shared.engine;
-        engine.graph.apply_telling(&frame.batch, &mut |edge| engine.edge_features.clear(edge.0)).unwrap();
+        engine
+            .stores
+            .graph
+            .apply_telling(&frame.batch, &mut |edge| engine.stores.edge_features.clear(edge.0))
+            .unwrap();
         self.shared.progress.set_indexed(frame.batch.end());
     }
 
@@ -283,7 +278,7 @@ fn long_run(model: TgnOptions, graph: GraphStore, restarts: bool, each: impl Fn(
     for round in 0..50 {
         let first = rig.log.end().0;
         rig.append(edges((0..300).map(|i| event(round, i))), STARTED);
-        let rows = &rig.shared.engine.edge_features;
+        let rows = &rig.shared.engine.stores.edge_features;
         (first..first + 300).for_each(|id| rows.set(id, &[(id % 13) as f32 - 6.0]).unwrap());
         let ago = [(2, 50), (5, 250), (6, 149), (8, 199)];
         let before = ago.into_iter().filter_map(|(ago, i)| Some(event(round.checked_sub(ago)?, i)));
@@ -322,9 +317,9 @@ fn released_as_whole(model: TgnOptions, options: GraphOptions, graph: impl Fn() 
     let released = std::cell::Cell::new((0, 0));
     let release = |rig: &Rig| {
         let (engine, kept) = (&rig.shared.engine, rig.shared.progress.kept());
-        (0..).take_while(|&part| engine.graph.release_part(part, kept.since).unwrap()).for_each(drop);
-        engine.edge_features.release_below(kept.first.0);
-        released.set((engine.graph.stats().expired_edges, engine.edge_features.first()));
+        (0..).take_while(|&part| engine.stores.graph.release_part(part, kept.since).unwrap()).for_each(drop);
+        engine.stores.edge_features.release_below(kept.first.0);
+        released.set((engine.stores.graph.stats().expired_edges, engine.stores.edge_features.first()));
     };
     assert!(long_run(model, graph(), true, release) == whole, "a release or a restart made a difference");
     assert!(released.get().0 > 10_000 && released.get().1 == 12_288, "{released:?}");
@@ -509,7 +504,7 @@ fn a_frame_that_is_not_in_the_graph_yet_does_not_hold_the_loop() {
     let begun = Instant::now();
     assert_eq!((fill(&mut learner), fill(&mut learner)), (0, 0));
     assert!(begun.elapsed() < Duration::from_secs(10));
-    rig.shared.engine.graph.apply(&frame.batch).unwrap();
+    rig.shared.engine.stores.graph.apply(&frame.batch).unwrap();
     rig.shared.progress.set_indexed(EdgeId(5));
     assert_eq!((fill(&mut learner), fill(&mut learner)), (5, 0));
 }
@@ -518,7 +513,7 @@ fn a_frame_that_is_not_in_the_graph_yet_does_not_hold_the_loop() {
 fn a_refused_step_is_counted_as_skipped_and_learning_goes_on() {
     let mut rig = Rig::new();
     rig.append_edges(10, 100);
-    let features = rig.shared.engine.edge_features.clone();
+    let features = rig.shared.engine.stores.edge_features.clone();
     features.set(9, &[f32::NAN]).unwrap();
     let mut learner = rig.learner(rig.options());
     learner.drain();
@@ -541,15 +536,10 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
     let learned = |fault: &Arc<AtomicBool>| {
         let mut rig = Rig::new();
         let old = rig.shared.engine.clone();
-        let mut engine = QueryEngine::new(
-            old.graph.clone(),
-            old.keys.clone(),
-            old.states.clone(),
-            Arc::new(FeatureStore::with_fault(1, fault.clone())),
-            old.node_features.clone(),
-            rig.shared.progress.clone(),
-        );
-        engine.states = Arc::new(NodeStates::new(old.states.dimension()));
+        let edge_features = Arc::new(FeatureStore::with_fault(1, fault.clone()));
+        let stores = Stores { edge_features, ..old.stores.clone() };
+        let states = Arc::new(NodeStates::new(old.states.dimension()));
+        let engine = QueryEngine::new(stores, states, rig.shared.progress.clone());
         rig.shared.engine = Arc::new(engine);
         rig.append_edges(30, 0);
         let learner = rig.learner(rig.options());
@@ -582,7 +572,7 @@ fn looking_ahead_changes_nothing() {
     let learned = |helper: Option<Helper>| {
         let mut rig = Rig::new();
         for i in 0..160 {
-            rig.shared.engine.edge_features.set(i, &[(i % 7) as f32]).unwrap();
+            rig.shared.engine.stores.edge_features.set(i, &[(i % 7) as f32]).unwrap();
         }
         rig.append_edges(100, 0);
         let mut batch = edges([(2, 9, 200), (3, 9, 201)]);

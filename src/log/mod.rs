@@ -68,8 +68,6 @@
 //! crash. [`Recovery::truncated_bytes`] says that something was cut.)
 
 mod error;
-#[doc(hidden)]
-pub mod faulty;
 mod frame;
 mod header;
 mod reader;
@@ -79,7 +77,7 @@ mod storage;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::PathBuf;
 

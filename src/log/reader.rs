@@ -123,19 +123,6 @@ impl LogReader {
         self.log.durable_end()
     }
 
-    /// Goes on from another position, forward or back.
-    pub fn seek(&mut self, from: EdgeId) {
-        let ahead = self.place.as_ref().is_some_and(|place| {
-            let durable = self.log.durable.lock();
-            let following = durable.segments.get(place.index + 1);
-            place.next < from && following.is_none_or(|segment| segment.first >= from)
-        });
-        if !ahead {
-            self.place = None;
-        }
-        self.position = from;
-    }
-
     /// Stands before a durable frame, or answers `false` at the durable end.
     fn settle(&mut self) -> Result<bool, LogError> {
         if self.place.as_ref().is_some_and(|place| place.offset < place.limit) {

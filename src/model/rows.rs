@@ -123,25 +123,25 @@ impl NodeRows {
         })
     }
 
-    /// Reads a table of rows of `stored` values and keeps the first `dimension` of each. Memory grows with the
-    /// bytes that arrive, whatever length the table claims.
-    pub fn read(dimension: usize, stored: usize, input: &mut impl Read) -> Result<Self> {
+    /// Reads a table of rows of `dimension` values. Memory grows with the bytes that arrive, whatever length the
+    /// table claims.
+    pub fn read(dimension: usize, input: &mut impl Read) -> Result<Self> {
         let values = tables::read_u64(input)?;
         if values == 0 {
             return Ok(Self::new(dimension));
         }
-        let rows = usize::try_from(values).ok().and_then(|values| values.checked_div(stored));
-        let Some(len) = rows.filter(|rows| (*rows as u64).checked_mul(stored as u64) == Some(values)) else {
-            let what = format!("a table of {values} values has no whole rows of {stored}");
+        let rows = usize::try_from(values).ok().and_then(|values| values.checked_div(dimension));
+        let Some(len) = rows.filter(|rows| (*rows as u64).checked_mul(dimension as u64) == Some(values))
+        else {
+            let what = format!("a table of {values} values has no whole rows of {dimension}");
             return Err(Error::new(ErrorKind::InvalidData, what));
         };
-        let (mut table, mut row) = (Self::new(dimension), vec![0.0_f32; stored]);
+        let (mut table, mut row) = (Self::new(dimension), vec![0.0_f32; dimension]);
         for index in 0..len {
             input.read_exact(bytemuck::cast_slice_mut(&mut row))?;
             let node = u32::try_from(index).map_err(|_| Error::from(ErrorKind::InvalidData))?;
-            let row = &row[..dimension.min(stored)];
             if row.iter().any(|value| value.to_bits() != 0) {
-                table.get_mut(NodeId(node))[..row.len()].copy_from_slice(row);
+                table.get_mut(NodeId(node)).copy_from_slice(&row);
             } else {
                 table.places.push(NOWHERE);
             }
@@ -184,13 +184,11 @@ mod tests {
         let mut bytes = Vec::new();
         table.write(1_001, &mut bytes).unwrap();
         assert_eq!(bytes.len(), 8 + 1_001 * 12);
-        let again = NodeRows::read(3, 3, &mut &bytes[..]).unwrap();
+        let again = NodeRows::read(3, &mut &bytes[..]).unwrap();
         assert_eq!(again, table);
         assert_eq!(again.get(NodeId(600)), None);
         assert_eq!((again.len(), again.get(NodeId(1_000))), (1_001, Some(&[1_000.5; 3][..])));
-        let narrow = NodeRows::read(2, 3, &mut &bytes[..]).unwrap();
-        assert_eq!(narrow.get(NodeId(1_000)), Some(&[1_000.5; 2][..]));
-        assert!(NodeRows::read(2, 2, &mut &bytes[..]).is_err(), "no whole rows");
+        assert!(NodeRows::read(2, &mut &bytes[..]).is_err(), "no whole rows");
         for other in [256, 255, 5] {
             let [a, b] = table.get_two_mut(NodeId(0), NodeId(other)).unwrap();
             (a[0], b[2]) = (7.5, 8.5);
@@ -198,7 +196,7 @@ mod tests {
             assert_eq!(found, (7.5, 8.5), "{other}");
         }
         assert!(table.get_two_mut(NodeId(5), NodeId(5)).is_none());
-        assert!(NodeRows::read(3, 3, &mut &bytes[..bytes.len() - 1]).is_err(), "cut");
+        assert!(NodeRows::read(3, &mut &bytes[..bytes.len() - 1]).is_err(), "cut");
         assert_ne!(NodeRows::new(3), table);
     }
 }

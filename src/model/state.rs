@@ -21,16 +21,6 @@ use crate::event::{EventTime, NodeId};
 /// First bytes of a stored state.
 const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS4");
 
-/// First bytes of a state without averaged messages. It is read as well.
-const MAGIC_WITHOUT_PARTS: u64 = u64::from_le_bytes(*b"EVGTGNS3");
-
-/// First bytes of a state whose messages do not say whom they are from. It is read as well.
-const MAGIC_WITHOUT_OTHERS: u64 = u64::from_le_bytes(*b"EVGTGNS2");
-
-/// First bytes of one whose messages do not either, and hold a copy of their edge's features behind s_v. It is read
-/// as well.
-const MAGIC_WITH_FEATURES: u64 = u64::from_le_bytes(*b"EVGTGNS1");
-
 /// Memory and pending messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelState {
@@ -182,13 +172,11 @@ impl ModelState {
     /// The bytes end early, are no state, or belong to a model of another shape.
     pub fn read(input: &mut impl Read, needs: &Needs) -> Result<Self, StateError> {
         let found = tables::read_u64(input)?;
-        let mail_dim = match found {
-            MAGIC | MAGIC_WITHOUT_PARTS | MAGIC_WITHOUT_OTHERS => needs.mail_dim,
-            MAGIC_WITH_FEATURES => needs.memory_dim + needs.edge_row_dim,
-            found => return Err(StateError::Magic { found, expected: MAGIC }),
-        };
+        if found != MAGIC {
+            return Err(StateError::Magic { found, expected: MAGIC });
+        }
         let width = kept_dim(needs);
-        let widths = [("memory", width), ("mailbox", mail_dim)];
+        let widths = [("memory", width), ("mailbox", needs.mail_dim)];
         for (table, expected) in widths {
             let found = tables::read_u64(input)?;
             if found != expected as u64 {
@@ -196,17 +184,14 @@ impl ModelState {
             }
         }
         let origin: Vec<EventTime> = tables::read_table(input)?;
-        let (rows, updated) = (NodeRows::read(width, width, input)?, tables::read_table(input)?);
+        let (rows, updated) = (NodeRows::read(width, input)?, tables::read_table(input)?);
         let memory = NodeMemory::from_tables(rows, updated).ok_or(StateError::Lengths { table: "memory" })?;
-        let mails = NodeRows::read(needs.mail_dim, mail_dim, input)?;
+        let mails = NodeRows::read(needs.mail_dim, input)?;
         let (edges, times) = (tables::read_table(input)?, tables::read_table(input)?);
-        let knows_others = matches!(found, MAGIC | MAGIC_WITHOUT_PARTS);
-        let others = if knows_others { tables::read_table(input)? } else { vec![NodeId::NONE; mails.len()] };
+        let others = tables::read_table(input)?;
         let mut parts = <[Vec<u32>; 4]>::default();
-        if found == MAGIC {
-            for table in &mut parts {
-                *table = tables::read_table(input)?;
-            }
+        for table in &mut parts {
+            *table = tables::read_table(input)?;
         }
         let mailbox = Mailbox::from_tables(mails, edges, times, others)
             .and_then(|mailbox| mailbox.with_parts(parts))
@@ -268,49 +253,17 @@ mod tests {
             ModelState::read(&mut &bytes[..], &other),
             Err(StateError::Shape { table: "memory", found: 3, expected: 4 })
         ));
-        for end in 0..bytes.len() {
-            assert!(ModelState::read(&mut &bytes[..end], &needs()).is_err(), "cut at {end}");
-        }
-        bytes[0] ^= 1;
-        assert!(matches!(ModelState::read(&mut &bytes[..], &needs()), Err(StateError::Magic { .. })));
-    }
-
-    #[test]
-    fn states_of_earlier_forms_are_read() {
-        let mut state = sample_state();
-        state.mailbox.post(NodeId(5), NodeId::NONE, EdgeId(9), EventTime(130)).fill(0.25);
-        for (magic, width, values) in [
-            (MAGIC_WITHOUT_OTHERS, 3, &[0.25; 3][..]),
-            (MAGIC_WITH_FEATURES, 5, &[0.25, 0.25, 0.25, 7.0, 8.0]),
-        ] {
-            let mut bytes = Vec::new();
-            tables::write_u64(&mut bytes, magic).unwrap();
-            tables::write_u64(&mut bytes, 3).unwrap();
-            tables::write_u64(&mut bytes, width).unwrap();
-            tables::write_table(&mut bytes, state.origin.as_slice()).unwrap();
-            let (rows, updated) = state.memory.tables();
-            rows.write(updated.len(), &mut bytes).unwrap();
-            tables::write_table(&mut bytes, updated).unwrap();
-            let mut mails = NodeRows::new(values.len());
-            mails.get_mut(NodeId(5)).copy_from_slice(values);
-            let (_, edges, times, _) = state.mailbox.tables();
-            mails.write(edges.len(), &mut bytes).unwrap();
-            tables::write_table(&mut bytes, edges).unwrap();
-            tables::write_table(&mut bytes, times).unwrap();
-            assert_eq!(ModelState::read(&mut &bytes[..], &needs()).unwrap(), state);
-        }
-        // Without the four tables of parts, which are empty.
-        state.mailbox.post(NodeId(5), NodeId(2), EdgeId(9), EventTime(130)).fill(0.5);
-        let mut bytes = Vec::new();
-        state.write(&mut bytes).unwrap();
-        bytes.truncate(bytes.len() - 4 * 8);
-        bytes[..8].copy_from_slice(&MAGIC_WITHOUT_PARTS.to_le_bytes());
-        assert_eq!(ModelState::read(&mut &bytes[..], &needs()).unwrap(), state);
         let means = Needs { mail_dim: 4, ..needs() };
         assert!(matches!(
             ModelState::read(&mut &bytes[..], &means),
             Err(StateError::Shape { table: "mailbox", found: 3, expected: 4 })
         ));
+        for end in 0..bytes.len() {
+            assert!(ModelState::read(&mut &bytes[..end], &needs()).is_err(), "cut at {end}");
+        }
+        // The last byte of the magic is the version.
+        bytes[7] -= 1;
+        assert!(matches!(ModelState::read(&mut &bytes[..], &needs()), Err(StateError::Magic { .. })));
     }
 
     #[test]

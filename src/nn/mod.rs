@@ -14,8 +14,6 @@
 //! Knows nothing of graphs, events or models.
 
 mod adam;
-#[cfg(test)]
-mod checks;
 mod cpu;
 mod cuda;
 pub mod init;
@@ -26,6 +24,8 @@ mod storage;
 mod table;
 mod tape;
 mod tensor;
+#[cfg(test)]
+mod tests;
 
 pub use adam::{Adam, AdamOptions, Bound};
 pub use cpu::elementwise::log_scale;

@@ -171,12 +171,6 @@ impl Gradients {
         }
     }
 
-    /// Sets every gradient to zero.
-    pub fn zero(&mut self) {
-        self.start_over();
-        self.settle();
-    }
-
     /// A parameter's gradient.
     ///
     /// # Panics

@@ -24,12 +24,6 @@ pub enum StorageError {
         /// Name of the tensor.
         name: String,
     },
-    /// A tensor that nothing expects.
-    #[error("tensor {name} is not expected; the file was written for another model")]
-    Unexpected {
-        /// Name of the tensor.
-        name: String,
-    },
     /// A tensor of another shape.
     #[error(
         "tensor {name} has shape {found:?}, expected {expected:?}; the options differ from those at saving"
@@ -120,7 +114,7 @@ impl Parameters {
     /// become rows.
     ///
     /// # Errors
-    /// Any [`StorageError`] but `Unexpected`.
+    /// Any [`StorageError`].
     pub fn from_bytes(device: &Device, bytes: &[u8]) -> Result<Self, StorageError> {
         let file = SafeTensors::deserialize(bytes)?;
         let names: Vec<String> = match metadata_of(bytes)?.get("order") {
@@ -141,25 +135,6 @@ impl Parameters {
         }
         Ok(parameters)
     }
-
-    /// Replaces the values by those in `bytes`, which must have exactly these names and shapes. On an error
-    /// nothing is changed.
-    ///
-    /// # Errors
-    /// Any [`StorageError`] but `Metadata`.
-    pub fn load_bytes(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
-        let file = SafeTensors::deserialize(bytes)?;
-        if let Some(name) = file.names().into_iter().find(|name| self.find(name).is_none()) {
-            return Err(StorageError::Unexpected { name: name.to_string() });
-        }
-        let mut loaded = self.clone();
-        let names: Vec<String> = self.iter().map(|(name, _)| name.to_string()).collect();
-        for (tensor, name) in loaded.tensors_mut().iter_mut().zip(&names) {
-            read_into(tensor, name, &file)?;
-        }
-        *self = loaded;
-        Ok(())
-    }
 }
 
 impl Adam {
@@ -178,7 +153,7 @@ impl Adam {
     /// Replaces moments and step count by those in `bytes`. On an error nothing is changed.
     ///
     /// # Errors
-    /// Any [`StorageError`] but `Unexpected`.
+    /// Any [`StorageError`].
     pub fn load_bytes(&mut self, parameters: &Parameters, bytes: &[u8]) -> Result<(), StorageError> {
         let file = SafeTensors::deserialize(bytes)?;
         let steps = metadata_of(bytes)?.get("steps").and_then(|s| s.parse().ok());

@@ -92,12 +92,6 @@ impl<'p> Tape<'p> {
         &self.device
     }
 
-    /// Whether this tape can be walked backward.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
     /// The weights that operations read.
     #[must_use]
     pub fn parameters(&self) -> &'p Parameters {
@@ -383,7 +377,7 @@ mod tests {
         let mut gradients = Gradients::new(&device, &parameters);
         let mut held = Vec::new();
         for _ in 0..3 {
-            gradients.zero();
+            gradients.start_over();
             let mut tape = Tape::pooled(&device, &parameters, Mode::Train, &mut pool);
             let mut x = tape.take(5, 4);
             x.data_mut().fill(1.0);

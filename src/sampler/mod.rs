@@ -94,12 +94,6 @@ impl MessageFlowGraph {
         Self::default()
     }
 
-    /// Number of seeds.
-    #[must_use]
-    pub fn seeds(&self) -> usize {
-        self.counts.len()
-    }
-
     /// The filled slots of seed `s` as a range of elements.
     #[must_use]
     pub fn filled(&self, s: usize) -> std::ops::Range<usize> {
@@ -201,7 +195,6 @@ mod tests {
         sample(store.view(), seeds, &request(SamplingPolicy::Recent, None), &mut out).unwrap();
         const NONE: NodeId = NodeId::NONE;
         assert_eq!(out.counts, [3, 1, 1, 0, 0]);
-        assert_eq!(out.seeds(), 5);
         assert_eq!(out.neighbors[..9], [4, 3, 2, 1, NONE.0, NONE.0, 0, NONE.0, NONE.0].map(NodeId));
         assert_eq!(out.edges[..6], [3, 2, 1, 0, u64::MAX, u64::MAX].map(EdgeId));
         assert_eq!(out.times[..6], [40, 30, 20, 10, 0, 0].map(EventTime));
@@ -242,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_window_keeps_older_edges_on_disk() {
-        use crate::device::disk::{Fault, Faulty};
+        use crate::device::disk::tests::faulty::{Fault, Faulty};
         let options = GraphOptions { shards: 1, ..GraphOptions::default() };
         let store = GraphStore::with_budget(options, 0, Box::new(Faulty::new(|_| Fault::Works)));
         let mut batch = EdgeBatch::default();

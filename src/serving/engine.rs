@@ -17,12 +17,12 @@ use parking_lot::Mutex;
 
 use super::{
     EmbeddingAnswer, Freshness, NodeAnswer, NodeEmbedding, NodeNeighbor, NodeStates, PairScore, Progress,
-    QueryError, ScoreAnswer, UnknownKeys,
+    QueryError, ScoreAnswer, Stores, UnknownKeys,
 };
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
-use crate::feature::{FeatureError, FeatureStore};
-use crate::graph::{GraphStore, NodeDictionary, SpillError};
+use crate::feature::FeatureError;
+use crate::graph::SpillError;
 use crate::model::{
     DistinctNodes, EmbeddingInput, GatherError, GatheredRows, Needs, Neighborhood, Weights, probability,
 };
@@ -37,16 +37,10 @@ const SHELF_MAX: usize = 64;
 
 /// Answers queries; shared by all request threads.
 pub struct QueryEngine {
-    /// The graph.
-    pub graph: Arc<GraphStore>,
-    /// Names of its nodes.
-    pub keys: Arc<NodeDictionary>,
+    /// The graph, names and feature rows.
+    pub stores: Stores,
     /// Published memory rows.
     pub states: Arc<NodeStates>,
-    /// Feature rows by edge id.
-    pub edge_features: Arc<FeatureStore>,
-    /// Feature rows by node id.
-    pub node_features: Arc<FeatureStore>,
     /// How far the loops have come.
     pub progress: Arc<Progress>,
     model: ArcSwapOption<Weights>,
@@ -64,16 +58,8 @@ pub(super) struct Scratch {
 impl QueryEngine {
     /// An engine without weights yet.
     #[must_use]
-    pub fn new(
-        graph: Arc<GraphStore>,
-        keys: Arc<NodeDictionary>,
-        states: Arc<NodeStates>,
-        edge_features: Arc<FeatureStore>,
-        node_features: Arc<FeatureStore>,
-        progress: Arc<Progress>,
-    ) -> Self {
-        let (model, shelf) = (ArcSwapOption::empty(), Mutex::default());
-        Self { graph, keys, states, edge_features, node_features, progress, model, shelf }
+    pub fn new(stores: Stores, states: Arc<NodeStates>, progress: Arc<Progress>) -> Self {
+        Self { stores, states, progress, model: ArcSwapOption::empty(), shelf: Mutex::default() }
     }
 
     /// Makes `weights` answer every query that starts from now on.
@@ -84,8 +70,8 @@ impl QueryEngine {
         let needs = weights.model().needs();
         let rows = [
             ("memory", needs.memory_dim, self.states.dimension()),
-            ("edge feature", needs.edge_row_dim, self.edge_features.dimension()),
-            ("node feature", needs.node_feature_dim, self.node_features.dimension()),
+            ("edge feature", needs.edge_row_dim, self.stores.edge_features.dimension()),
+            ("node feature", needs.node_feature_dim, self.stores.node_features.dimension()),
         ];
         for (what, expected, found) in rows {
             let unused = expected == 0 && what != "memory";
@@ -148,7 +134,7 @@ impl QueryEngine {
             if !vector.iter().all(|value| value.is_finite()) {
                 return Ok(NodeEmbedding::NotFinite);
             }
-            let (last_event, cold) = (self.graph.last_event(id)?, is_cold(id, &asked, &cold));
+            let (last_event, cold) = (self.stores.graph.last_event(id)?, is_cold(id, &asked, &cold));
             Ok::<_, SpillError>(NodeEmbedding::Found { vector: vector.to_vec(), last_event, cold })
         };
         let answer = |ids: Vec<Option<NodeId>>| {
@@ -220,21 +206,21 @@ impl QueryEngine {
     /// Storage failed.
     pub fn node(&self, key: &NodeKey, neighbors: usize) -> Result<Option<NodeAnswer>, QueryError> {
         let freshness = self.freshness();
-        let Some(id) = self.keys.lookup(key) else { return Ok(None) };
+        let Some(id) = self.stores.keys.lookup(key) else { return Ok(None) };
         let (policy, mut found) = (SamplingPolicy::Recent, MessageFlowGraph::new());
-        let degree = self.graph.degree(id);
+        let degree = self.stores.graph.degree(id);
         let fanout = neighbors.min(usize::try_from(degree).unwrap_or(usize::MAX));
         let request = SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 };
         let seeds = Seeds { nodes: &[id], times: &[self.time_or_now(None)] };
-        sample(self.graph.view(), seeds, &request, &mut found).map_err(GatherError::from)?;
+        sample(self.stores.graph.view(), seeds, &request, &mut found).map_err(GatherError::from)?;
         let neighbor = |slot: usize| {
-            let key = self.keys.key(found.neighbors[slot])?;
+            let key = self.stores.keys.key(found.neighbors[slot])?;
             Some(NodeNeighbor { key, time: found.times[slot], edge: found.edges[slot] })
         };
         Ok(Some(NodeAnswer {
             id,
             degree,
-            last_event: self.graph.last_event(id).map_err(GatherError::from)?,
+            last_event: self.stores.graph.last_event(id).map_err(GatherError::from)?,
             learned_event: self.states.updated(id),
             neighbors: found.filled(0).filter_map(neighbor).collect(),
             freshness,
@@ -249,11 +235,11 @@ impl QueryEngine {
 
     /// The node of a key. The model sees a node without an id as one that has neither events nor features.
     fn lookup(&self, key: &NodeKey, unknown: UnknownKeys) -> Option<NodeId> {
-        self.keys.lookup(key).or((unknown == UnknownKeys::Prior).then_some(NodeId::NONE))
+        self.stores.keys.lookup(key).or((unknown == UnknownKeys::Prior).then_some(NodeId::NONE))
     }
 
     fn time_or_now(&self, at: Option<EventTime>) -> EventTime {
-        let after_latest = || self.graph.latest_time().map_or(0, |time| time.0.saturating_add(1));
+        let after_latest = || self.stores.graph.latest_time().map_or(0, |time| time.0.saturating_add(1));
         at.unwrap_or_else(|| EventTime(after_latest()))
     }
 
@@ -291,32 +277,12 @@ impl QueryEngine {
         rows: &mut GatheredRows,
     ) -> Result<(), GatherError> {
         loop {
-            match self.gather_once(needs, neighborhood, rows) {
+            let world = self.stores.world(self.stores.graph.view());
+            match world.gather(needs, neighborhood, rows, None) {
                 Err(GatherError::Rows(FeatureError::Released { .. })) => {}
                 done => return done,
             }
         }
-    }
-
-    /// Samples the seeds of `neighborhood` and gathers the feature rows that embedding them reads.
-    fn gather_once(
-        &self,
-        needs: &Needs,
-        neighborhood: &mut Neighborhood,
-        rows: &mut GatheredRows,
-    ) -> Result<(), GatherError> {
-        let (request, view) = (needs.sample_request(), self.graph.view());
-        neighborhood.sample_with(needs, |seeds, out| out.sample(view, seeds, &request, needs.layers))?;
-        neighborhood.number();
-        rows.clear();
-        if needs.edge_row_dim > 0 {
-            rows.number_slots(neighborhood.graphs());
-        }
-        let (edges, nodes) = (&self.edge_features, &self.node_features);
-        rows.fetch_edge_rows(needs, |ids, out| edges.gather(ids, out))?;
-        let distinct = neighborhood.nodes().nodes();
-        rows.fetch_nodes(distinct, needs.node_feature_dim, |ids, out| nodes.gather(ids, out))?;
-        Ok(())
     }
 
     /// Probabilities of `pairs` of asked nodes, given the asked nodes' embeddings.

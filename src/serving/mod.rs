@@ -9,6 +9,7 @@ mod engine;
 mod pairs;
 mod progress;
 mod states;
+mod stores;
 mod walks;
 
 pub use answer::{
@@ -18,3 +19,4 @@ pub use engine::QueryEngine;
 pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};
 pub use states::NodeStates;
+pub use stores::{Stores, World};

@@ -1,6 +1,6 @@
 //! What [`Trainer`] computes without learning: embeddings, scores that leave no trace, and rows to publish.
 
-use super::prepare::{PreparedBatch, gather_mails, look_around};
+use super::prepare::{PreparedBatch, gather_mails};
 use super::step::{forward, score_pairs};
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
@@ -171,7 +171,8 @@ impl Trainer {
         then: impl FnOnce(&mut Tape<'_>, Var),
     ) -> Result<(), TrainError> {
         let Scratch { pool, neighborhood, rows, .. } = scratch;
-        look_around(&self.model.needs(), world, &self.state, neighborhood, rows)?;
+        let pending = |node| self.state.mailbox.pending_event(node);
+        world.gather(&self.model.needs(), neighborhood, rows, Some(&pending))?;
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let done = forward(&self.model, &mut tape, &self.state, (neighborhood, rows, None), [0, 0]);
         then(&mut tape, done.embeddings);

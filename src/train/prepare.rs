@@ -171,7 +171,7 @@ impl Preparer {
             batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
         }
         if self.needs.samples() && mode != StepMode::Remember && !positives.src.is_empty() {
-            draw(&self.needs, world, &mut batch.neighborhood)?;
+            world.sample(&self.needs, &mut batch.neighborhood)?;
             batch.sample_seconds = lap(&mut clock);
             batch.neighborhood.number();
             if self.needs.edge_row_dim > 0 {
@@ -221,7 +221,7 @@ impl Preparer {
         let mut clock = Instant::now();
         let PreparedBatch { neighborhood, rows, mode, .. } = batch;
         let nodes = if *mode == StepMode::Remember { &[] } else { neighborhood.nodes().nodes() };
-        fetch(&self.needs, world, nodes, rows)?;
+        world.fetch(&self.needs, nodes, rows)?;
         batch.gathered = true;
         batch.announced = None;
         batch.gather_seconds += lap(&mut clock);
@@ -253,46 +253,6 @@ impl Trainer {
         preparer.expect(|node| self.state.mailbox.pending_event(node), batch);
         preparer.gather(world, batch)
     }
-}
-
-/// Samples the seeds of `neighborhood`.
-fn draw(needs: &Needs, world: &World<'_>, neighborhood: &mut Neighborhood) -> Result<(), GatherError> {
-    let request = needs.sample_request();
-    Ok(neighborhood.sample_with(needs, |seeds, out| out.sample(world.view, seeds, &request, needs.layers))?)
-}
-
-/// Fetches the rows that were numbered, and those of `nodes`.
-fn fetch(
-    needs: &Needs,
-    world: &World<'_>,
-    nodes: &[NodeId],
-    rows: &mut GatheredRows,
-) -> Result<(), GatherError> {
-    rows.set_version(world.edge_features.version());
-    rows.fetch_edge_rows(needs, |ids, out| world.edge_features.gather(ids, out))?;
-    rows.fetch_nodes(nodes, needs.node_feature_dim, |ids, out| world.node_features.gather(ids, out))?;
-    Ok(())
-}
-
-/// Samples the seeds of `neighborhood` and gathers all that embedding them by `state` reads.
-pub(super) fn look_around(
-    needs: &Needs,
-    world: &World<'_>,
-    state: &ModelState,
-    neighborhood: &mut Neighborhood,
-    rows: &mut GatheredRows,
-) -> Result<(), GatherError> {
-    draw(needs, world, neighborhood)?;
-    neighborhood.number();
-    rows.clear();
-    let nodes = neighborhood.nodes().nodes();
-    if needs.edge_row_dim > 0 {
-        rows.number_slots(neighborhood.graphs());
-    }
-    if needs.reads_mails() {
-        rows.index_messages(nodes, world.view.since(), |node| state.mailbox.pending_event(node));
-    }
-    fetch(needs, world, nodes, rows)
 }
 
 /// Gathers what computing the memory of `nodes` by `state` reads; messages of events before `since` have no features.

@@ -17,9 +17,6 @@ use crate::nn::{Parameters, StorageError};
 /// First bytes of a saved trainer.
 const MAGIC: u64 = u64::from_le_bytes(*b"EVGTRNR2");
 
-/// First bytes of one that does not name its model: it is a TGN. It is read as well.
-const MAGIC_WITHOUT_NAME: u64 = u64::from_le_bytes(*b"EVGTRNR1");
-
 /// Most of a foreign model's name that is told, in characters.
 const NAME_CHARS_MAX: usize = 40;
 
@@ -96,11 +93,10 @@ impl Trainer {
     /// The bytes are damaged, are no trainer, or hold a model of another shape.
     pub fn load(options: TrainerOptions, device: &Device, input: &mut impl Read) -> Result<Self, LoadError> {
         let found = tables::read_u64(input)?;
-        let saved = match found {
-            MAGIC => tables::read_table(input)?,
-            MAGIC_WITHOUT_NAME => b"tgn".to_vec(),
-            found => return Err(LoadError::Magic { found }),
-        };
+        if found != MAGIC {
+            return Err(LoadError::Magic { found });
+        }
+        let saved: Vec<u8> = tables::read_table(input)?;
         let wanted = options.model.name();
         if saved != wanted.as_bytes() {
             let saved = String::from_utf8_lossy(&saved).chars().take(NAME_CHARS_MAX).collect();

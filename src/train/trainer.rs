@@ -24,26 +24,12 @@ use super::schedule::Schedule;
 use crate::device::Device;
 use crate::device::cuda::CudaError;
 use crate::event::{EventTime, NodeId};
-use crate::feature::FeatureStore;
-use crate::graph::GraphView;
 use crate::model::{
     GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, ModelState, Neighborhood,
     TgnOptions, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool, Tensor};
-
-/// What a step reads besides the trainer.
-#[derive(Clone, Copy)]
-pub struct World<'a> {
-    /// The graph, as far as the step may see. Samples are strictly earlier than their seeds' times, so the
-    /// view may hold the batch itself, and should: blind to earlier events of its own batch, the model
-    /// loses some seven points of average precision (UCI messages, batches of 200).
-    pub view: GraphView<'a>,
-    /// Feature rows by edge id.
-    pub edge_features: &'a FeatureStore,
-    /// Feature rows by node id.
-    pub node_features: &'a FeatureStore,
-}
+pub use crate::serving::World;
 
 /// The events of a batch.
 pub type Positives<'a> = Interactions<'a>;

@@ -54,7 +54,7 @@ fn embeddings_are_answered_node_by_node() {
 #[test]
 fn numbers_that_are_not_finite_are_named_and_never_null() {
     let live = Live::start();
-    let alice = live.state.engine.keys.lookup(&"alice".into()).unwrap();
+    let alice = live.state.engine.stores.keys.lookup(&"alice".into()).unwrap();
     live.state.engine.states.publish(alice, &[f32::NAN; 4], LATEST);
     let answer = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] })).json();
     assert_eq!(answer["embeddings"], json!([{ "node": "alice", "error": "not_finite" }]));

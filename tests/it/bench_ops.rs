@@ -21,7 +21,7 @@ fn succeeds(folder: &Path, args: &[&str]) -> Output {
 #[test]
 fn a_quick_run_tells_everything_about_every_row() {
     let folder = tempfile::tempdir().unwrap();
-    let args = ["--quick", "--runs", "1", "--threads", "2", "--op", "linear", "--op", "segment_max"];
+    let args = ["--quick", "--runs", "1", "--threads", "2", "--op", "linear", "--op", "segment_mean"];
     let more = ["--op", "adam", "--op", "scatter_last", "--op", "sample_recent", "--json", "-"];
     let output = succeeds(folder.path(), &[&args[..], &more].concat());
     let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -35,8 +35,8 @@ fn a_quick_run_tells_everything_about_every_row() {
     let told: Vec<(&str, &str)> =
         rows.iter().map(|row| (row["op"].as_str().unwrap(), row["direction"].as_str().unwrap())).collect();
     let expected = [
-        ("segment_max", "forward"),
-        ("segment_max", "backward"),
+        ("segment_mean", "forward"),
+        ("segment_mean", "backward"),
         ("linear", "forward"),
         ("linear", "backward"),
         ("sample_recent", "forward"),
@@ -79,7 +79,7 @@ fn what_there_is_not_is_named_with_what_there_is() {
         assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
     }
     let list = succeeds(folder.path(), &["--list"]);
-    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().count(), 20);
+    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().count(), 16);
 }
 
 #[test]
@@ -180,8 +180,7 @@ fn add_rows(rows: usize, cols: usize, x: &[f32], pairs: impl Iterator<Item = (us
 #[test]
 fn others_can_compute_the_same_from_the_files() {
     let folder = tempfile::tempdir().unwrap();
-    let args =
-        ["--quick", "--op", "gather_rows", "--op", "scatter_add", "--op", "segment_max", "--cases", "."];
+    let args = ["--quick", "--op", "gather_rows", "--op", "segment_mean", "--cases", "."];
     succeeds(folder.path(), &args);
     let text = std::fs::read(folder.path().join("cases.json")).unwrap();
     let cases = Cases { folder: folder.path(), list: serde_json::from_slice(&text).unwrap() };
@@ -195,28 +194,16 @@ fn others_can_compute_the_same_from_the_files() {
     cases.check(point, "out", &add_rows(index.len(), cols, &table, pairs().map(|(i, row)| (row, i))));
     cases.check(point, "grad_table", &add_rows(rows, cols, &d, pairs()));
 
-    let point = cases.point("scatter_add");
-    let cols = point["params"]["row_bytes"].as_u64().unwrap() as usize / 4;
-    let rows = point["params"]["rows"].as_u64().unwrap() as usize;
-    let (x, d) = (cases.values(&point["inputs"]["x"]), cases.values(&point["inputs"]["grad_out"]));
-    let index = cases.numbers(&point["inputs"]["index"]);
-    let pairs = || index.iter().copied().enumerate();
-    cases.check(point, "out", &add_rows(rows, cols, &x, pairs()));
-    cases.check(point, "grad_x", &add_rows(index.len(), cols, &d, pairs().map(|(i, row)| (row, i))));
-
-    let point = cases.point("segment_max");
+    let point = cases.point("segment_mean");
     let cols = point["params"]["row_bytes"].as_u64().unwrap() as usize / 4;
     let (x, d) = (cases.values(&point["inputs"]["x"]), cases.values(&point["inputs"]["grad_out"]));
     let offsets = cases.numbers(&point["inputs"]["offsets"]);
-    let (mut out, mut dx) = (Vec::new(), vec![0.0; x.len()]);
+    let (mut out, mut dx) = (vec![0.0; d.len()], vec![0.0; x.len()]);
     for (g, segment) in offsets.windows(2).enumerate() {
-        for c in 0..cols {
-            let rows = || segment[0]..segment[1];
-            let top = rows().rev().max_by(|a, b| x[a * cols + c].total_cmp(&x[b * cols + c]));
-            out.push(top.map_or(0.0, |row| f64::from(x[row * cols + c])));
-            if let Some(row) = top {
-                dx[row * cols + c] = f64::from(d[g * cols + c]);
-            }
+        let share = 1.0 / (segment[1] - segment[0]) as f64;
+        for (row, c) in (segment[0]..segment[1]).flat_map(|row| (0..cols).map(move |c| (row, c))) {
+            out[g * cols + c] += f64::from(x[row * cols + c]) * share;
+            dx[row * cols + c] = f64::from(d[g * cols + c]) * share;
         }
     }
     cases.check(point, "out", &out);

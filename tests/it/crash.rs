@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::process::{Process, Start, log_of};
+use crate::process::{Moments, Process, Start, log_of};
 
 const EVENTS: usize = 12_000;
 const PUSH: usize = 40;
@@ -35,17 +35,11 @@ fn push_until_it_dies(process: &Process, mut from: usize, dead: &AtomicBool) -> 
     from
 }
 
-/// A random moment, different in every run; printed, so that a failure can be told apart.
-fn moment() -> Duration {
-    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
-    Duration::from_micros(u64::from(nanos / 1000 % 250_000))
-}
-
 #[test]
 fn twenty_kills_through_http_lose_nothing_and_double_nothing() {
     let broken = tempfile::tempdir().unwrap();
     let start = Start::in_dir(broken.path()).set("checkpoint.interval_seconds=1");
-    let mut acknowledged = 0;
+    let (mut acknowledged, mut moments) = (0, Moments::from_environment());
     for kill in 0..KILLS {
         let process = start.ready();
         let stands_at = process.status()["log"]["durable_position"].as_u64().unwrap() as usize;
@@ -53,7 +47,7 @@ fn twenty_kills_through_http_lose_nothing_and_double_nothing() {
             stands_at >= acknowledged,
             "kill {kill}: {acknowledged} acknowledged, {stands_at} in the log"
         );
-        let (wait, dead) = (moment(), AtomicBool::new(false));
+        let (wait, dead) = (moments.below(Duration::from_millis(250)), AtomicBool::new(false));
         eprintln!("kill {kill} after {wait:?} at {acknowledged} of {EVENTS}");
         // The last rounds may run out of events; then they kill the learner at work.
         let share = EVENTS * (kill + 1) / (KILLS + 1);

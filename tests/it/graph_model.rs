@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evergraph::device::disk::{EngineChoice, SpillFile};
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey, Op};
-use evergraph::graph::{Applied, GraphOptions, GraphStore, GrowthPolicy, NodeDictionary};
+use evergraph::graph::{Applied, GraphOptions, GraphStore, NodeDictionary};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 use oracle::{
     Oracle, Random, Record, batch, batches, compare_accounts, compare_samples, questions, request, stream,
@@ -22,11 +22,8 @@ fn one_case(seed: u64) {
     let length = random.pick(&[0, 1, 30, 300, 1_500]);
     let records = stream(&mut random, length, true);
     let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 2, 7, 100, 700])).collect();
-    let options = GraphOptions {
-        shards: random.pick(&[1, 4, 16]),
-        page_entries_max: random.pick(&[1, 2, 8, 64, 256]),
-        growth: random.pick(&GrowthPolicy::ALL),
-    };
+    let options =
+        GraphOptions { shards: random.pick(&[1, 4, 16]), page_entries_max: random.pick(&[1, 2, 8, 64, 256]) };
     let folder = tempfile::tempdir().unwrap();
     let store = if random.chance(2) {
         GraphStore::new(options)
@@ -95,8 +92,7 @@ fn a_hub_of_many_pages_with_late_events_and_deletions() {
                 records.push(Record::DeleteNode { node: (other + 1) % 50 + 1 });
             }
         }
-        let store =
-            GraphStore::new(GraphOptions { shards: 2, page_entries_max: 256, ..GraphOptions::default() });
+        let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 256 });
         let mut oracle = Oracle::default();
         records.iter().for_each(|&record| oracle.apply(record));
         batches(&records, &[600]).iter().for_each(|batch| {
@@ -120,7 +116,7 @@ fn uniform_sampling_is_uniform_over_edges_and_over_sets() {
     // 40 edges over several pages of which view and window leave 25; 5 drawn of them.
     let records: Vec<Record> =
         (0..40).map(|i| Record::Edge { src: 0, dst: i + 1, time: i64::from(i) }).collect();
-    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 8, ..GraphOptions::default() });
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 8 });
     store.apply(&batch(0, &records)).unwrap();
     let rounds = 20_000_u64;
     for (bound, before, window) in [(40, 35, Some(25)), (25, 1_000, None)] {
@@ -201,11 +197,11 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
             .unwrap();
         out
     };
-    let small = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64, ..GraphOptions::default() });
+    let small = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64 });
     batches(&records, &[500]).iter().for_each(|batch| {
         small.apply(batch).unwrap();
     });
-    let large = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64, ..GraphOptions::default() });
+    let large = GraphStore::new(GraphOptions { shards: 16, page_entries_max: 64 });
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -230,25 +226,22 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
     assert_eq!(large.stats().directed_entries, small.stats().directed_entries);
 }
 
-/// A store of every policy with the same records, the default's first.
-fn by_every_policy(records: &[Record], cut: usize) -> Vec<GraphStore> {
-    let store = |growth| GraphStore::new(GraphOptions { growth, ..GraphOptions::default() });
-    let stores: Vec<GraphStore> = GrowthPolicy::ALL.into_iter().map(store).collect();
-    for batch in batches(records, &[cut]) {
-        stores.iter().for_each(|store| assert_eq!(store.apply(&batch).unwrap().end, batch.end()));
-    }
-    stores
-}
+/// Sizes of pages that are compared, the default first.
+const PAGES: [usize; 5] = [256, 1, 8, 32, 4_096];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn growth_changes_no_answer(seed in any::<u64>()) {
+    fn the_size_of_a_page_changes_no_sample(seed in any::<u64>()) {
         let mut random = Random(seed);
         let records = stream(&mut random, 2_500, true);
         let cut = random.pick(&[1, 10, 200, 2_500]);
-        let stores = by_every_policy(&records, cut);
+        let store = |page_entries_max| GraphStore::new(GraphOptions { page_entries_max, ..GraphOptions::default() });
+        let stores = PAGES.map(store);
+        for batch in batches(&records, &[cut]) {
+            stores.iter().for_each(|store| assert_eq!(store.apply(&batch).unwrap().end, batch.end()));
+        }
         let nodes: Vec<NodeId> = (0..300).map(|_| NodeId(random.below(40) as u32)).collect();
         let times: Vec<EventTime> = (0..300)
             .map(|_| match records[random.below(records.len() as u64) as usize] {
@@ -266,28 +259,8 @@ proptest! {
             sample(store.view_at(bound), seeds, &request(SamplingPolicy::Uniform, 5, Some(1 << 20)), &mut out[2]).unwrap();
             (out, store.digest(&keys))
         }).collect();
-        for (answer, policy) in answers.iter().zip(GrowthPolicy::ALL) {
-            prop_assert_eq!(answer, &answers[0], "{:?}, batches of {}", policy, cut);
-        }
-    }
-}
-
-#[test]
-fn no_policy_needs_less_memory_or_fewer_blocks_than_the_default_on_a_skewed_stream() {
-    let mut random = Random(5);
-    // The more often a node occurs, the fewer are like it: a node's number is a product of draws.
-    let mut node = || (0..3).fold(8_000, |highest, _| random.below(highest) + 1) as u32 - 1;
-    let records: Vec<Record> =
-        (0..150_000).map(|i| Record::Edge { src: node(), dst: 8_000 + node(), time: i }).collect();
-    for cut in [1_000, 50_000] {
-        let stores = by_every_policy(&records, cut);
-        let stats: Vec<_> = stores.iter().map(GraphStore::stats).collect();
-        for (other, policy) in stats.iter().zip(GrowthPolicy::ALL).skip(1) {
-            let [ours, theirs] = [&stats[0], other].map(|stats| (stats.bytes.total(), stats.blocks));
-            assert!(
-                ours.0 < theirs.0 && ours.1 <= theirs.1,
-                "{policy:?} in {cut}: {theirs:?}, we have {ours:?}"
-            );
+        for (answer, page) in answers.iter().zip(PAGES) {
+            prop_assert_eq!(answer, &answers[0], "pages of {}, batches of {}", page, cut);
         }
     }
 }
@@ -298,8 +271,7 @@ fn readers_at_old_bounds_see_the_past_unchanged_while_the_writer_appends() {
         let mut random = Random(1_000 + seed);
         let records = stream(&mut random, 4_000, false);
         let batches = batches(&records, &[64, 1, 300]);
-        let store =
-            GraphStore::new(GraphOptions { shards: 4, page_entries_max: 32, ..GraphOptions::default() });
+        let store = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 32 });
         let mut oracle = Oracle::default();
         records.iter().for_each(|&record| oracle.apply(record));
         let half = batches.len() / 2;
@@ -358,8 +330,7 @@ fn digest_follows_content_and_not_arrival() {
                 time,
             })
             .collect();
-        let store =
-            GraphStore::new(GraphOptions { shards: 8, page_entries_max: page, ..GraphOptions::default() });
+        let store = GraphStore::new(GraphOptions { shards: 8, page_entries_max: page });
         batches(&records, cuts).iter().for_each(|batch| {
             store.apply(batch).unwrap();
         });
@@ -425,8 +396,7 @@ fn a_late_event_is_hidden_from_views_below_it() {
         let edge = |dst, time| Record::Edge { src: 0, dst, time };
         let records: Vec<Record> =
             (0..400).map(|i| edge(i % 7 + 1, if i % 20 == 19 { i * 3 / 7 } else { i }.into())).collect();
-        let store =
-            GraphStore::new(GraphOptions { shards: 1, page_entries_max: page, ..GraphOptions::default() });
+        let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: page });
         let mut oracle = Oracle::default();
         for (i, record) in records.iter().enumerate() {
             oracle.apply(*record);
@@ -443,7 +413,7 @@ fn a_late_event_is_hidden_from_views_below_it() {
 
 #[test]
 fn edge_ids_too_far_apart_for_a_block_begin_another() {
-    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64, ..GraphOptions::default() });
+    let store = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 });
     let mut oracle = Oracle::default();
     let mut random = Random(3);
     for i in 0..300_u64 {
@@ -469,7 +439,7 @@ fn edge_ids_too_far_apart_for_a_block_begin_another() {
 
 #[test]
 fn shards_are_compacted_as_nodes_grow_and_shrink() {
-    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64, ..GraphOptions::default() });
+    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64 });
     let mut oracle = Oracle::default();
     let mut records = Vec::new();
     let mut random = Random(11);

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evergraph::device::disk::{EngineChoice, Fault, Faulty, SpillFile};
+use evergraph::device::disk::{EngineChoice, SpillFile};
 use evergraph::event::{EdgeBatch, EventTime, NodeId, Op};
 use evergraph::graph::{GraphOptions, GraphStore, GraphView, Kept, Retention, RetentionClock};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
+use crate::faulty_pages::{Fault, Faulty};
 use crate::graph_model::oracle::{Random, Record, batches, stream};
 use crate::process::{Process, Start, log_of};
 
@@ -71,11 +72,8 @@ fn questions_in_the_order_of_the_log_do_not_notice_what_was_released() {
         let mut random = Random(seed);
         let records =
             if seed % 5 == 0 { stream(&mut random, 3_000, true) } else { running(&mut random, 9_000) };
-        let options = GraphOptions {
-            shards: random.pick(&[1, 4]),
-            page_entries_max: random.pick(&[8, 64, 256]),
-            ..GraphOptions::default()
-        };
+        let options =
+            GraphOptions { shards: random.pick(&[1, 4]), page_entries_max: random.pick(&[8, 64, 256]) };
         let retention =
             Retention { age: random.pick(&[1, 700, 3_000]), lateness: random.pick(&[0, 20, 500]) };
         let file = SpillFile::create(folder.path(), "graph", EngineChoice::Auto).unwrap();
@@ -122,7 +120,7 @@ fn memory_and_disk_of_what_is_too_old_are_given_back() {
     let folder = tempfile::tempdir().unwrap();
     let records: Vec<Record> =
         (0..60_000_u32).map(|i| Record::Edge { src: i % 3, dst: 3 + i % 50, time: i.into() }).collect();
-    let options = GraphOptions { shards: 2, page_entries_max: 64, ..GraphOptions::default() };
+    let options = GraphOptions { shards: 2, page_entries_max: 64 };
     let file = SpillFile::create(folder.path(), "graph", EngineChoice::Auto).unwrap();
     let retention = Retention { age: 4_000, lateness: 0 };
     let stores = [GraphStore::new(options), GraphStore::with_budget(options, 0, Box::new(file))];
@@ -167,7 +165,7 @@ fn a_disk_that_fails_puts_a_release_off_and_loses_nothing() {
         true => Fault::Fails(std::io::ErrorKind::Other),
         false => Fault::Works,
     });
-    let options = GraphOptions { shards: 1, page_entries_max: 16, ..GraphOptions::default() };
+    let options = GraphOptions { shards: 1, page_entries_max: 16 };
     let retention = Retention { age: 2_000, lateness: 0 };
     let whole = GraphStore::new(options).with_retention(retention);
     let store = GraphStore::with_budget(options, 0, Box::new(disk)).with_retention(retention);

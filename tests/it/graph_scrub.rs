@@ -1,23 +1,18 @@
 //! A forgotten node is nowhere in the graph, once it was scrubbed.
 
-use std::sync::Arc;
-
-use evergraph::device::disk::{Fault, Faulty};
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 use evergraph::graph::{GraphOptions, GraphStore};
 
+use crate::faulty_pages::{Fault, Faulty};
 use crate::graph_model::oracle::Random;
 
 #[test]
 fn a_forgotten_node_is_in_no_byte_of_the_graph() {
     const FORGOTTEN: u32 = 0x3A5C_9E17 >> 8;
-    let glass = Arc::new(Faulty::new(|_| Fault::Works));
+    let glass = Faulty::new(|_| Fault::Works);
     // A budget of nothing: whatever the graph holds goes to the disk.
-    let store = GraphStore::with_budget(
-        GraphOptions { shards: 1, page_entries_max: 64, ..GraphOptions::default() },
-        0,
-        Box::new(Arc::clone(&glass)),
-    );
+    let store =
+        GraphStore::with_budget(GraphOptions { shards: 1, page_entries_max: 64 }, 0, Box::new(glass.clone()));
     let mut random = Random(4);
     let mut first = 0;
     let mut apply = |batch: EdgeBatch| {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evergraph::device::disk::{EngineChoice, Fault, Faulty, SpillFile};
+use evergraph::device::disk::{EngineChoice, SpillFile};
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary, SpillError};
 use evergraph::sampler::{Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
+use crate::faulty_pages::{Fault, Faulty};
 use crate::graph_model::oracle::Random;
 
 const NODES: u64 = 3_000;
@@ -248,14 +249,14 @@ fn a_disk_that_fails_gives_errors_and_never_another_answer() {
 fn a_read_that_fails_is_an_error_or_makes_no_difference_whichever_it_is() {
     let failing = Arc::new(AtomicU64::new(u64::MAX));
     let number = Arc::clone(&failing);
-    let disk = Arc::new(Faulty::new(move |operation| {
+    let disk = Faulty::new(move |operation| {
         let first = number.load(Ordering::Acquire);
         // Two in a row: what was read ahead, and the same when it is asked for.
         let fails = !operation.writes && (first..first.saturating_add(2)).contains(&operation.number);
         if fails { Fault::Fails(io::ErrorKind::Other) } else { Fault::Works }
-    }));
+    });
     let (whole, store) =
-        (GraphStore::new(options()), GraphStore::with_budget(options(), 0, Box::new(Arc::clone(&disk))));
+        (GraphStore::new(options()), GraphStore::with_budget(options(), 0, Box::new(disk.clone())));
     let mut random = Random(31);
     for first in (0..30_000).step_by(6_000) {
         let batch = edges(&mut random, first, 6_000);

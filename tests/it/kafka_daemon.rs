@@ -13,7 +13,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use serde_json::{Value, json};
 
 use crate::broker::Broker;
-use crate::process::{Process, Start, log_of};
+use crate::process::{Moments, Process, Start, log_of};
 use crate::protocol_edgebank::data_folder;
 
 const KILLS: usize = 20;
@@ -56,11 +56,6 @@ pub fn kafka(status: &Value) -> Value {
     kafka.next().unwrap_or_else(|| panic!("no Kafka source: {status:#}")).clone()
 }
 
-fn below(bound: u64) -> Duration {
-    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
-    Duration::from_micros(u64::from(nanos / 1000) % bound)
-}
-
 #[test]
 fn twenty_kills_through_kafka_lose_nothing_and_double_nothing() {
     let Some(broker) = Broker::shared() else { return };
@@ -75,7 +70,7 @@ fn twenty_kills_through_kafka_lose_nothing_and_double_nothing() {
     let start = daemon(broker, topic, broken.path()).set("checkpoint.interval_seconds=1");
     let process = std::thread::scope(|scope| {
         let producing = scope.spawn(|| produce(&options, &mut |_| {}));
-        let mut stood_at = 0;
+        let (mut stood_at, mut moments) = (0, Moments::from_environment());
         for kill in 0..KILLS {
             let process = start.ready();
             let stands_at = durable(&process);
@@ -86,7 +81,7 @@ fn twenty_kills_through_kafka_lose_nothing_and_double_nothing() {
                     status["log"]["durable_position"].as_u64().unwrap() > stands_at
                 });
             }
-            let wait = below(250_000);
+            let wait = moments.below(Duration::from_millis(250));
             std::thread::sleep(wait);
             stood_at = durable(&process);
             eprintln!("kill {kill} after {wait:?} more, at {stood_at} of {events}");

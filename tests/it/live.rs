@@ -17,10 +17,10 @@ use evergraph::event::{
     RejectedEvent, SubmitError,
 };
 use evergraph::feature::FeatureStore;
-use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary};
+use evergraph::graph::{GraphOptions, GraphStore};
 use evergraph::metrics::Metrics;
 use evergraph::model::{Model, TgnOptions, Weights};
-use evergraph::serving::{NodeStates, Progress, QueryEngine};
+use evergraph::serving::{NodeStates, Progress, QueryEngine, Stores};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -82,7 +82,7 @@ pub fn small_engine() -> QueryEngine {
 /// The same, with edge rows that cannot be read while `fault` is set.
 pub fn engine_on_disk(fault: Arc<AtomicBool>) -> QueryEngine {
     let mut engine = engine_without_model();
-    engine.edge_features = Arc::new(FeatureStore::with_fault(2, fault));
+    engine.stores.edge_features = Arc::new(FeatureStore::with_fault(2, fault));
     with_model(engine)
 }
 
@@ -92,7 +92,7 @@ fn with_model(engine: QueryEngine) -> QueryEngine {
         time_dim: 4,
         embedding_dim: DIMENSION,
         fanout: 3,
-        edge_feature_dim: engine.edge_features.dimension(),
+        edge_feature_dim: engine.stores.edge_features.dimension(),
         node_feature_dim: 0,
         ..TgnOptions::default()
     };
@@ -102,15 +102,9 @@ fn with_model(engine: QueryEngine) -> QueryEngine {
 
 /// The same graph, before the first weights were published.
 pub fn engine_without_model() -> QueryEngine {
-    let rows = || Arc::new(FeatureStore::new(0));
-    let engine = QueryEngine::new(
-        Arc::new(GraphStore::new(GraphOptions::default())),
-        Arc::new(NodeDictionary::new()),
-        Arc::new(NodeStates::new(4)),
-        rows(),
-        rows(),
-        Arc::new(Progress::new()),
-    );
+    let rows = || FeatureStore::new(0);
+    let stores = Stores::new(GraphStore::new(GraphOptions::default()), rows(), rows());
+    let engine = QueryEngine::new(stores, Arc::new(NodeStates::new(4)), Arc::new(Progress::new()));
     for (src, dst, time) in [("alice", "bob", 10), ("alice", "7", 20), ("bob", "7", 30)] {
         add_edge(&engine, src, dst, time);
     }
@@ -120,12 +114,12 @@ pub fn engine_without_model() -> QueryEngine {
 
 /// Puts an edge into the graph as the appender would; the learner does not see it.
 pub fn add_edge(engine: &QueryEngine, src: &str, dst: &str, time: i64) -> EdgeId {
-    let first = engine.graph.applied();
+    let first = engine.stores.graph.applied();
     let mut batch = EdgeBatch { first, ..EdgeBatch::default() };
-    let [src, dst] = [src, dst].map(|key| engine.keys.intern(&NodeKey::from(key)));
+    let [src, dst] = [src, dst].map(|key| engine.stores.keys.intern(&NodeKey::from(key)));
     batch.push_edge(src, dst, EventTime(time));
     engine.progress.set_durable(batch.end());
-    engine.graph.apply(&batch).unwrap();
+    engine.stores.graph.apply(&batch).unwrap();
     engine.progress.set_indexed(batch.end());
     engine.progress.set_watermark(EventTime(time));
     first

@@ -99,29 +99,12 @@ fn a_restored_trainer_goes_on_bit_for_bit() {
         assert_eq!(scores, again, "{name}");
         assert_eq!(weights(&straight), weights(&restored), "{name}");
         assert_eq!(straight.state(), restored.state(), "{name}");
+        assert_eq!(straight.steps(), restored.steps(), "{name}");
         for other in models().iter().filter(|other| other.model.name() != name) {
             let error = Trainer::load(*other, &Device::Cpu, &mut &bytes[..]).err();
             assert!(matches!(&error, Some(LoadError::Model { saved, .. }) if saved == name), "{error:?}");
         }
     }
-}
-
-#[test]
-fn a_trainer_that_was_saved_without_a_name_is_a_tgn() {
-    let (stream, options) = (Stream::new(3), models()[0]);
-    let mut trainer = fresh(options);
-    run(&stream, &mut trainer, 0..2, Sight::BeforeBatch);
-    let mut bytes = Vec::new();
-    trainer.save(&mut bytes).unwrap();
-    // Magic, the name behind its length, the fields behind their number: without the name and the five newest fields.
-    let fields = 16 + "tgn".len();
-    let count = u64::from_le_bytes(*bytes[fields..].first_chunk().unwrap()) as usize;
-    let (first, rest) = (&bytes[fields + 8..][..8 * (count - 5)], &bytes[fields + 8 + 8 * count..]);
-    let old = [&b"EVGTRNR1"[..], &(count as u64 - 5).to_le_bytes(), first, rest].concat();
-    let restored = Trainer::load(options, &Device::Cpu, &mut &old[..]).unwrap();
-    assert_eq!((weights(&restored), restored.steps()), (weights(&trainer), trainer.steps()));
-    let error = Trainer::load(models()[3], &Device::Cpu, &mut &old[..]).err();
-    assert!(matches!(&error, Some(LoadError::Model { wanted: "graphmixer", .. })), "{error:?}");
 }
 
 #[test]

@@ -4,12 +4,36 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use evergraph::device::rng;
 use serde_json::Value;
 
 /// How long a start or a wait may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Moments to kill at, all of which follow from a seed: `SEED` of the environment, or the time of day. It is printed, so
+/// that a run that failed can be had again.
+pub struct Moments {
+    seed: u64,
+    drawn: u64,
+}
+
+impl Moments {
+    pub fn from_environment() -> Self {
+        let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let seed = given.unwrap_or_else(clock);
+        eprintln!("moments of SEED={seed}");
+        Self { seed, drawn: 0 }
+    }
+
+    /// The next one, sooner than `bound`.
+    pub fn below(&mut self, bound: Duration) -> Duration {
+        self.drawn += 1;
+        bound.mul_f32(rng::unit_f32([self.seed, self.drawn, 0, 0]))
+    }
+}
 
 /// A running daemon.
 pub struct Process {

@@ -6,16 +6,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use evergraph::device::Device;
-use evergraph::device::disk::{Fault, Faulty};
 use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
 use evergraph::model::{ModelOptions, probability};
 use evergraph::serving::{
-    NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError, UnknownKeys,
+    NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError, Stores, UnknownKeys,
 };
 use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
+use crate::faulty_pages::{Fault, Faulty};
 use crate::models::models;
 use crate::tgn_stream::{DESTINATIONS, SOURCES, Sight, Stream, options, trainer};
 
@@ -36,21 +36,20 @@ fn engine_for(stream: &Stream, model: ModelOptions) -> QueryEngine {
     for node in 0..NODES + 2 {
         assert_eq!(keys.intern(&key(node)), NodeId(node));
     }
-    QueryEngine::new(
-        stream.graph.clone(),
-        Arc::new(keys),
-        Arc::new(NodeStates::new(model.needs().memory_dim)),
-        stream.edge_features.clone(),
-        stream.node_features.clone(),
-        Arc::new(Progress::new()),
-    )
+    let stores = Stores {
+        graph: stream.graph.clone(),
+        keys: Arc::new(keys),
+        edge_features: stream.edge_features.clone(),
+        node_features: stream.node_features.clone(),
+    };
+    QueryEngine::new(stores, Arc::new(NodeStates::new(model.needs().memory_dim)), Arc::new(Progress::new()))
 }
 
 /// Publishes everything a trainer knows.
 fn publish(trainer: &mut Trainer, engine: &QueryEngine) {
     let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
     let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
-    trainer.publish_rows(EventTime::MIN, &engine.edge_features, &nodes, publish).unwrap();
+    trainer.publish_rows(EventTime::MIN, &engine.stores.edge_features, &nodes, publish).unwrap();
     if let Some(walks) = &trainer.state().walks {
         engine.states.set_origin(walks.origin().unwrap());
         walks.pairs().for_each(|(key, times)| engine.states.pairs.publish(key, times));
@@ -221,7 +220,7 @@ fn rows_that_cannot_be_read_are_an_error_and_never_zeros() {
     let (mut engine, mut trainer) = (engine(&stream), trained(&stream));
     publish(&mut trainer, &engine);
     let fault = Arc::new(AtomicBool::new(true));
-    engine.edge_features = Arc::new(FeatureStore::with_fault(2, fault.clone()));
+    engine.stores.edge_features = Arc::new(FeatureStore::with_fault(2, fault.clone()));
     let nodes = [key(0), key(1)];
     assert!(matches!(engine.embeddings(&nodes, None, UnknownKeys::Told), Err(QueryError::Storage(_))));
     let pair = [(key(0), key(1))];
@@ -299,7 +298,7 @@ fn a_question_whose_rows_are_released_meanwhile_is_asked_again() {
     publish(&mut trainer, &engine);
     let keys = [key(0), key(SOURCES)];
     let before = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
-    (0..2_000_000).for_each(|index| engine.edge_features.set(end + index, &[0.0, 1.0]).unwrap());
+    (0..2_000_000).for_each(|index| engine.stores.edge_features.set(end + index, &[0.0, 1.0]).unwrap());
     armed.store(true, Ordering::Release);
     let during = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
     assert!(!armed.load(Ordering::Acquire), "rows were read");

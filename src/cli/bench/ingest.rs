@@ -3,8 +3,6 @@
 //! process grew beside it.
 
 mod dictionary;
-mod policies;
-mod stages;
 
 use std::path::{Path, PathBuf};
 
@@ -41,9 +39,6 @@ pub(super) struct IngestArgs {
     /// durable figures to mean anything
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Compare the growth policies of the graph, too; that takes a dozen more stores for each run
-    #[arg(long)]
-    policies: bool,
 }
 
 #[derive(Serialize)]
@@ -64,11 +59,7 @@ struct Figures {
     resident_growth_bytes: u64,
     resident_growth_ratio: f64,
     parts: Parts,
-    #[serde(flatten)]
-    stages: stages::Stages,
     dictionary: Vec<dictionary::Measured>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    policies: Option<Vec<policies::Measured>>,
 }
 
 /// What the graph's bytes are for.
@@ -104,7 +95,7 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     let mut small = small_batches(&source, folder.path())?;
     small.sort_by(f64::total_cmp);
 
-    let figures = figures(args, &source, &mut batch, &filled, &durable, &small)?;
+    let figures = figures(args, &source, &filled, &durable, &small);
     output::tell(&format!(
         "{} events in {} copies: {:.2} M events/s into memory, {:.2} M events/s durably; {SMALL_EVENTS} durable \
          events in {:.2} ms (p99 {:.2} ms); {:.2} bytes per directed edge, the process grew by {:.2} times that",
@@ -124,18 +115,16 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
 fn figures(
     args: &IngestArgs,
     source: &Source<'_>,
-    batch: &mut EdgeBatch,
     filled: &[Filled],
     durable: &[f64],
     small: &[f64],
-) -> anyhow::Result<Figures> {
+) -> Figures {
     let (stats, growth) =
         filled.first().map(|first| (first.stats, first.resident_growth)).unwrap_or_default();
     let graph_bytes = stats.bytes.total();
     let memory = Spread::of(filled.iter().map(|run| run.rate));
     let durable = Spread::of(durable.iter().copied());
-    let policies = args.policies.then(|| policies::measure(source, batch, args.common.runs)).transpose()?;
-    Ok(Figures {
+    Figures {
         events: source.events(),
         directed_edges: stats.directed_entries,
         repeat: args.repeat,
@@ -152,10 +141,8 @@ fn figures(
         resident_growth_bytes: growth,
         resident_growth_ratio: growth as f64 / graph_bytes.max(1) as f64,
         parts: stats.bytes.into(),
-        stages: stages::measure(source, batch, args.common.runs),
         dictionary: dictionary::measure(args.common.runs),
-        policies,
-    })
+    }
 }
 
 /// One store, filled.

@@ -5,12 +5,9 @@
 //! Measures what the daemon runs, through the same calls; times nothing that a run does only here (files
 //! are read and batches are made before the clock starts).
 
-mod cache;
-mod drift;
 mod folder;
 mod ingest;
 pub mod ops;
-mod questions;
 mod sample;
 mod sample_gpu;
 mod serve;
@@ -47,34 +44,28 @@ enum Part {
     Ingest(ingest::IngestArgs),
     /// Temporal sampling: recent and uniform, one and two layers, one and more threads
     Sample(sample::SampleArgs),
-    /// What other samplers can be asked too, and our answers, as files
-    Questions(questions::QuestionsArgs),
     /// Training epochs, by phase, and what they cost in memory
     Train(train::TrainArgs),
     /// Questions to a daemon that takes events in and learns from them meanwhile: how many, how soon, how fresh
     Serve(serve::ServeArgs),
     /// A start of the daemon on a long log: until it is ready, and by part
     Start(start::StartArgs),
-    /// Average precision over a stream that drifts: weights frozen after its first part, trained on, and with replay
-    Drift(drift::DriftArgs),
-    /// Copies of rows that a cache on the device avoids, beside other ways to choose what it keeps
-    Cache(cache::CacheArgs),
     /// Every operation of a temporal graph network, forward and backward, beside what the machine can do at most
     Ops(ops::OpsArgs),
 }
 
 /// What every part takes.
 #[derive(Debug, Args)]
-struct Common {
+pub struct Common {
     /// Event file: CSV or CSV.gz with columns src, dst, ts
     #[arg(long, value_name = "FILE")]
-    events: PathBuf,
+    pub events: PathBuf,
     /// Runs of which the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: u32,
+    pub runs: u32,
     /// Where the figures go as one JSON object; `-` is standard output
     #[arg(long, value_name = "OUT")]
-    json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
 }
 
 /// Runs the benchmark that the arguments name.
@@ -82,28 +73,28 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.part {
         Part::Ingest(args) => ingest::run(args),
         Part::Sample(args) => sample::run(args),
-        Part::Questions(args) => questions::run(args),
         Part::Train(args) => train::run(args),
         Part::Serve(args) => serve::run(args),
         Part::Start(args) => start::run(args),
-        Part::Drift(args) => drift::run(args),
-        Part::Cache(args) => cache::run(args),
         Part::Ops(args) => ops::run(args),
     }
 }
 
-/// Events of a batch whose neighbors are sampled, and edges per seed.
-const BATCH_EVENTS: usize = 600;
-const FANOUT: usize = 10;
+/// Events of a batch whose neighbors are sampled.
+pub const BATCH_EVENTS: usize = 600;
+/// Edges per seed.
+pub const FANOUT: usize = 10;
 
 /// What is asked of every seed of batch number `batch`.
-fn request(policy: SamplingPolicy, batch: u64) -> SampleRequest {
+#[must_use]
+pub fn request(policy: SamplingPolicy, batch: u64) -> SampleRequest {
     SampleRequest { policy, fanout: FANOUT, window: None, seed: 0, batch, layer: 0 }
 }
 
 /// The nodes that a batch asks about: the sources of its events, their destinations, and for each event the
 /// destination of a random one, which is another in every epoch.
-fn batch_nodes(stream: &Stream, rows: Range<usize>, epoch: u64) -> Vec<NodeId> {
+#[must_use]
+pub fn batch_nodes(stream: &Stream, rows: Range<usize>, epoch: u64) -> Vec<NodeId> {
     let mut nodes = [&stream.src()[rows.clone()], &stream.dst()[rows.clone()]].concat();
     let length = u32::try_from(stream.len()).unwrap_or(u32::MAX);
     nodes.extend(rows.map(|row| stream.dst()[rng::below([epoch, row as u64, 0, 0], length) as usize]));
@@ -112,15 +103,19 @@ fn batch_nodes(stream: &Stream, rows: Range<usize>, epoch: u64) -> Vec<NodeId> {
 
 /// The middle of several measurements and how far they lie apart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
 }
 
 impl Spread {
     /// Of measurements, at least one.
-    fn of(measured: impl IntoIterator<Item = f64>) -> Self {
+    #[must_use]
+    pub fn of(measured: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = measured.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
@@ -137,19 +132,29 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 }
 
 /// Seconds that `work` takes, and what it returns.
-fn seconds<R>(work: impl FnOnce() -> R) -> (f64, R) {
+pub fn seconds<R>(work: impl FnOnce() -> R) -> (f64, R) {
     let started = Instant::now();
     let result = work();
     (started.elapsed().as_secs_f64(), result)
 }
 
+/// How many of `count` things a second.
+#[must_use]
 #[allow(clippy::cast_precision_loss)] // counts of a benchmark fit
-fn per_second(count: usize, seconds: f64) -> f64 {
+pub fn per_second(count: usize, seconds: f64) -> f64 {
     count as f64 / seconds.max(1e-9)
 }
 
 /// Writes the figures to where `--json` says, with the machine's facts in them.
-fn deliver(json: Option<&Path>, part: &str, threads: usize, figures: impl Serialize) -> anyhow::Result<()> {
+///
+/// # Errors
+/// They cannot be written there.
+pub fn deliver(
+    json: Option<&Path>,
+    part: &str,
+    threads: usize,
+    figures: impl Serialize,
+) -> anyhow::Result<()> {
     let mut document = serde_json::json!({ "bench": part, "machine": machine::facts(threads) });
     if let (Value::Object(document), Value::Object(figures)) = (&mut document, serde_json::to_value(figures)?)
     {

@@ -24,11 +24,7 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     pub fn new(stream: &'a Stream, repeat: u32, batch_events: usize) -> anyhow::Result<Self> {
         let graph = Config::default_settings()?.graph;
-        let options = GraphOptions {
-            shards: graph.shards,
-            page_entries_max: graph.page_entries_max,
-            ..GraphOptions::default()
-        };
+        let options = GraphOptions { shards: graph.shards, page_entries_max: graph.page_entries_max };
         let times = stream.times();
         let span = match (times.first(), times.last()) {
             (Some(first), Some(last)) => last.0.saturating_sub(first.0).saturating_add(1),
@@ -65,15 +61,7 @@ impl<'a> Source<'a> {
         batch
     }
 
-    /// Calls `work` with every batch, in `batch`.
-    pub fn each(&self, batch: &mut EdgeBatch, mut work: impl FnMut(&mut EdgeBatch)) {
-        for first in (0..self.events()).step_by(self.batch_events) {
-            self.fill(batch, first, self.batch_events);
-            work(batch);
-        }
-    }
-
-    /// The same until one fails; returns the seconds that `work` took in all.
+    /// Calls `work` with every batch, in `batch`, until one fails; returns the seconds that `work` took in all.
     pub fn timed(
         &self,
         batch: &mut EdgeBatch,

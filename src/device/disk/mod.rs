@@ -4,13 +4,12 @@
 //! memory stays what the budgets say. Many extents are read by one call, which keeps as many requests in
 //! flight as the engine can. A [`SpillFile`] is one on a real disk, read through io_uring where the kernel has
 //! it and with plain calls elsewhere. A read gives everything it was asked for or an error that names file,
-//! offset and cause. [`Faulty`] is one that fails on purpose, for tests.
+//! offset and cause.
 //!
 //! What is spilled can be made again from the log: nothing here is synced, and nothing outlives the process.
 //! Knows nothing of what the pages hold; owners keep checksums of theirs.
 
 mod buffer;
-mod faulty;
 mod file;
 mod pread;
 mod runs;
@@ -22,7 +21,6 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 pub use buffer::{PAGE_BYTES, PageBuffer};
-pub use faulty::{Fault, Faulty, Operation};
 pub use file::{EngineChoice, SpillFile};
 
 /// Consecutive pages of a file.
@@ -86,4 +84,11 @@ pub trait PageFile: Send + Sync {
 
     /// How it reads, for people.
     fn engine(&self) -> String;
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{DiskError, Extent, PAGE_BYTES, PageBuffer, PageFile};
+
+    pub mod faulty;
 }

@@ -1,5 +1,5 @@
 //! [`CacheDirectory`]: which rows are in which slots, and which are to be, without the rows themselves. It decides;
-//! [`RowCache`](super::RowCache) moves rows accordingly.
+//! [`GpuRows`](super::GpuRows) moves rows accordingly.
 
 use super::buckets::Homes;
 use super::order::{NextUse, Order};

@@ -27,7 +27,7 @@
 
 use std::mem::offset_of;
 
-use super::buckets::{Bucket, Buckets, EMPTY, Homes, Place, buckets_for};
+use super::buckets::{Bucket, Buckets, EMPTY, Homes, Place};
 use crate::device::cuda::twins::RowCacheBucket;
 
 /// What a device takes a bucket for: each column in the same place.
@@ -37,11 +37,6 @@ const _: () = {
     assert!(offset_of!(Bucket, first) == offset_of!(RowCacheBucket, slots));
     assert!(offset_of!(Bucket, second) == offset_of!(RowCacheBucket, generations));
 };
-
-/// Bytes of table and generations for so many slots.
-pub(super) fn table_bytes(slots: usize) -> usize {
-    buckets_for(slots) * size_of::<Bucket>() + slots * size_of::<u32>()
-}
 
 /// Slots by id.
 #[derive(Clone, Debug)]
@@ -109,6 +104,7 @@ impl SlotTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::feature::cache::buckets::buckets_for;
 
     fn name(table: &mut SlotTable, id: u64, slot: u32) -> bool {
         table.name(id, slot, table.homes(id))
@@ -130,7 +126,7 @@ mod tests {
         assert!(name(&mut table, 5, 2));
         assert_eq!([5, 70].map(|id| find(&table, id)), [Some(2), None]);
         let (buckets, generations) = table.raw();
-        assert_eq!(buckets.len() + size_of_val(generations), table_bytes(4));
+        assert_eq!(buckets.len() + size_of_val(generations), buckets_for(4) * size_of::<Bucket>() + 16);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Whatever is asked of a cache, in whatever order rows change: it gives what the source holds, and keeps what the
 //! simplest model of its policy keeps.
 
+mod mover;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 
@@ -8,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::rng;
+use mover::RowCache;
 
 const DIMENSION: usize = 5;
 
@@ -37,7 +40,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 fn cache(slots: u32, look_ahead: u32) -> RowCache {
-    RowCache::new(CachePlan { slots, dimension: DIMENSION }, look_ahead)
+    RowCache::new(slots, DIMENSION, look_ahead)
 }
 
 /// Takes the current round and compares every byte with the source.
@@ -127,7 +130,7 @@ fn a_row_whose_slot_was_restored_with_another_is_not_found() {
             slots.len()
         );
         for (id, slot) in held {
-            assert_eq!(bits(self::slot(&cache.values, cache.plan, slot)), bits(&source.row(id)), "row {id}");
+            assert_eq!(bits(cache.slot(slot)), bits(&source.row(id)), "row {id}");
             asked += 1;
         }
     }
@@ -196,7 +199,7 @@ fn a_source_that_fails_changes_nothing() {
 
 #[test]
 fn rows_without_values_and_rows_that_stand_for_nothing_are_taken_too() {
-    let mut cache = RowCache::new(CachePlan::within(1 << 20, 0, 10), 0);
+    let mut cache = RowCache::new(0, 0, 0);
     cache.announce(&[1, 2]);
     cache.take(&mut [], |_, _| Err("nobody asks")).unwrap();
     let (mut cache, source) = (self::cache(4, 0), Source::default());

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::device::disk::{Fault, Faulty, Operation};
+use crate::device::disk::tests::faulty::{Fault, Faulty, Operation};
 use crate::device::rng::random_u64;
 
 /// So small that a few hundred rows already spill.
 const BATCH: usize = 16 * 1024;
 
-fn rows_on(file: &Arc<Faulty>, dimension: usize, budget: u64) -> TieredRows {
-    TieredRows::with_batch(dimension, budget, BATCH, Box::new(Arc::clone(file))).unwrap()
+fn rows_on(file: &Faulty, dimension: usize, budget: u64) -> TieredRows {
+    TieredRows::with_batch(dimension, budget, BATCH, Box::new(file.clone())).unwrap()
 }
 
 fn works(_: Operation) -> Fault {
@@ -50,7 +50,7 @@ fn nothing_is_left_behind(rows: &TieredRows) {
 }
 
 /// Random operations on the store and on a map; gives how many gathers failed.
-fn compare_with_a_map(seed: u64, dimension: usize, operations: u64, file: &Arc<Faulty>) -> usize {
+fn compare_with_a_map(seed: u64, dimension: usize, operations: u64, file: &Faulty) -> usize {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(seed);
     let rows = rows_on(file, dimension, 0);
     let mut model: HashMap<u64, Vec<f32>> = HashMap::new();
@@ -124,7 +124,7 @@ fn compare_with_a_map(seed: u64, dimension: usize, operations: u64, file: &Arc<F
 #[test]
 fn random_operations_give_what_a_map_gives() {
     for (seed, dimension) in [1, 3, 4, 100, 172, 172, 172, 1100, 2000].into_iter().enumerate() {
-        let file = Arc::new(Faulty::new(works));
+        let file = Faulty::new(works);
         assert_eq!(compare_with_a_map(seed as u64, dimension, 400, &file), 0, "seed {seed}");
         assert!(
             file.operations().1 > 5 && file.operations().0 > 20,
@@ -141,7 +141,7 @@ fn a_disk_that_fails_and_lies_gives_errors_and_never_wrong_rows() {
         let dimension = [4, 100, 172, 1100][seed as usize % 4];
         // From disks that mostly work to one that never writes.
         let rate = [50, 10, 300][seed as usize % 3];
-        let file = Arc::new(Faulty::new(move |operation: Operation| {
+        let file = Faulty::new(move |operation: Operation| {
             let draw = random_u64([seed, operation.number, operation.writes.into(), 77]);
             match draw % rate {
                 0 => Fault::Fails(if operation.writes { ErrorKind::StorageFull } else { ErrorKind::Other }),
@@ -149,7 +149,7 @@ fn a_disk_that_fails_and_lies_gives_errors_and_never_wrong_rows() {
                 2 => Fault::Lost,
                 _ => Fault::Works,
             }
-        }));
+        });
         failed += compare_with_a_map(100 + seed, dimension, 250, &file);
         lies += file.operations().0;
     }
@@ -160,10 +160,10 @@ fn a_disk_that_fails_and_lies_gives_errors_and_never_wrong_rows() {
 fn a_full_disk_costs_memory_but_no_row_and_when_it_has_room_again_all_is_well() {
     let full = Arc::new(AtomicBool::new(true));
     let is_full = Arc::clone(&full);
-    let file = Arc::new(Faulty::new(move |operation: Operation| match operation.writes {
+    let file = Faulty::new(move |operation: Operation| match operation.writes {
         true if is_full.load(Ordering::Relaxed) => Fault::Fails(ErrorKind::StorageFull),
         _ => Fault::Works,
-    }));
+    });
     let rows = rows_on(&file, 172, 0);
     let count = 4 * rows.stats().budget_bytes / 688;
     for index in 0..count {
@@ -192,10 +192,10 @@ fn a_full_disk_costs_memory_but_no_row_and_when_it_has_room_again_all_is_well() 
 fn a_write_that_fails_half_way_over_old_rows_loses_none_of_their_neighbors_in_the_block() {
     let broken = Arc::new(AtomicBool::new(false));
     let is_broken = Arc::clone(&broken);
-    let file = Arc::new(Faulty::new(move |operation: Operation| match operation.writes {
+    let file = Faulty::new(move |operation: Operation| match operation.writes {
         true if is_broken.load(Ordering::Relaxed) => Fault::Fails(ErrorKind::Other),
         _ => Fault::Works,
-    }));
+    });
     for dimension in [16, 172] {
         broken.store(false, Ordering::Relaxed);
         let rows = rows_on(&file, dimension, 0);
@@ -225,7 +225,7 @@ fn a_damaged_block_is_named() {
         true => Fault::Lost,
         false => Fault::Works,
     };
-    let rows = rows_on(&Arc::new(Faulty::new(lost)), 172, 0);
+    let rows = rows_on(&Faulty::new(lost), 172, 0);
     let mut out = vec![0.0; 172];
     let mut next = 0;
     wait_until("row 0 leaves memory", || {
@@ -243,7 +243,7 @@ fn a_damaged_block_is_named() {
 #[test]
 fn what_was_cleared_leaves_no_trace_on_disk() {
     for dimension in [8, 172] {
-        let file = Arc::new(Faulty::new(works));
+        let file = Faulty::new(works);
         let rows = rows_on(&file, dimension, 0);
         let count = 4 * rows.stats().budget_bytes / (4 * dimension as u64);
         for index in 0..count {
@@ -269,10 +269,10 @@ fn what_was_cleared_leaves_no_trace_on_disk() {
 
 #[test]
 fn announced_rows_are_there_when_they_are_gathered_and_too_many_are_ignored() {
-    let file = Arc::new(Faulty::new(|operation: Operation| match operation.writes {
+    let file = Faulty::new(|operation: Operation| match operation.writes {
         true => Fault::Works,
         false => Fault::Slow(Duration::from_micros(200)),
-    }));
+    });
     let rows = rows_on(&file, 172, 0);
     let count = 8 * rows.stats().budget_bytes / 688;
     for index in 0..count {
@@ -318,7 +318,7 @@ fn announced_rows_are_there_when_they_are_gathered_and_too_many_are_ignored() {
 #[test]
 fn what_fits_in_memory_never_touches_the_disk_and_the_budget_is_kept_to() {
     for dimension in [1, 16, 172, 1500] {
-        let file = Arc::new(Faulty::new(works));
+        let file = Faulty::new(works);
         let rows = rows_on(&file, dimension, 3 << 20);
         let fits = (3 << 20) / 6 / (4 * dimension as u64);
         for index in 0..fits {
@@ -344,7 +344,7 @@ fn what_fits_in_memory_never_touches_the_disk_and_the_budget_is_kept_to() {
 
 #[test]
 fn bad_rows_are_refused_and_dimension_zero_stores_nothing() {
-    let file = Arc::new(Faulty::new(works));
+    let file = Faulty::new(works);
     let rows = rows_on(&file, 2, 0);
     let wrong = rows.set(3, &[6.0]);
     assert!(matches!(wrong, Err(FeatureError::Dimension { index: 3, expected: 2, found: 1 })));
@@ -368,10 +368,10 @@ fn bad_rows_are_refused_and_dimension_zero_stores_nothing() {
 fn readers_announcers_and_the_writer_work_side_by_side() {
     const DIMENSION: usize = 172;
     let value = |index: u64, version: u64| (index * 64 + version) as f32;
-    let file = Arc::new(Faulty::new(|operation: Operation| match operation.number % 3 {
+    let file = Faulty::new(|operation: Operation| match operation.number % 3 {
         0 => Fault::Slow(Duration::from_micros(50)),
         _ => Fault::Works,
-    }));
+    });
     let rows = rows_on(&file, DIMENSION, 0);
     let count = 3 * rows.stats().budget_bytes / 688;
     let (end, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -417,11 +417,10 @@ fn readers_announcers_and_the_writer_work_side_by_side() {
 fn released_rows_are_not_written_though_the_disk_never_had_them() {
     let refuses = Arc::new(AtomicBool::new(true));
     let plan = Arc::clone(&refuses);
-    let file =
-        Arc::new(Faulty::new(move |operation| match operation.writes && plan.load(Ordering::Acquire) {
-            true => Fault::Fails(ErrorKind::StorageFull),
-            false => Fault::Works,
-        }));
+    let file = Faulty::new(move |operation| match operation.writes && plan.load(Ordering::Acquire) {
+        true => Fault::Fails(ErrorKind::StorageFull),
+        false => Fault::Works,
+    });
     let rows = rows_on(&file, 64, 0);
     let blocks = 3_000;
     let per_block = rows.shared.shape.units_per_block * rows.shared.shape.rows_per_unit;

@@ -250,12 +250,6 @@ impl Table {
         self.record.iter().collect::<Vec<_>>().join(",")
     }
 
-    /// Line of the current row, counted from 1 (the header).
-    #[must_use]
-    pub fn line(&self) -> u64 {
-        self.line
-    }
-
     /// The error that field `column` of the current row is not what it should be.
     #[must_use]
     pub fn value_error(&self, column: usize, expected: &'static str) -> CsvError {

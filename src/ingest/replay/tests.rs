@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
 use crate::ingest::admit::{AdmitOptions, LatePolicy};
-use crate::ingest::fake_log::FakeLog;
+use crate::ingest::tests::fake_log::FakeLog;
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -5,8 +5,7 @@ use std::io::ErrorKind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::Access;
-use super::super::faulty::Operation;
+use super::faulty::Operation;
 use super::*;
 
 /// Content of every file.

@@ -167,7 +167,7 @@ impl WalkProjection {
         let mut new = Self::new(&WalkOptions { seed: tables::read_u64(input)?, ..*options });
         let origin: Vec<EventTime> = tables::read_table(input)?;
         new.clock = Clock::since(options.decay, origin.first().copied());
-        new.rows = NodeRows::read(new.zeros.len(), new.zeros.len(), input)?;
+        new.rows = NodeRows::read(new.zeros.len(), input)?;
         new.readings = tables::read_table(input)?;
         if new.rows.len() != new.readings.len() {
             return Err(StateError::Lengths { table: "walk" });

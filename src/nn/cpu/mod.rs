@@ -21,7 +21,6 @@ pub mod slot_attention;
 pub mod slot_mixing;
 pub mod slot_rows;
 pub mod slots;
-pub mod softmax;
 pub mod spread;
 pub mod time;
 pub mod users;

@@ -1,4 +1,4 @@
-//! The backward of sums, means and maxima over groups: the gradient of a group goes out to its rows.
+//! The backward of sums and means over groups: the gradient of a group goes out to its rows.
 //!
 //! Groups are runs of rows, so that the gradient of the rows is cut at the borders of groups and every piece is
 //! written by one thread, from front to back.
@@ -43,7 +43,7 @@ impl Runs for Slots<'_> {
 type Piece<'a> = (Range<usize>, &'a mut [f32]);
 
 /// Cuts `dx` where groups begin, into pieces of about equal work.
-pub fn cut<'a>(runs: &impl Runs, mut dx: &'a mut [f32], cols: usize) -> Vec<Piece<'a>> {
+fn cut<'a>(runs: &impl Runs, mut dx: &'a mut [f32], cols: usize) -> Vec<Piece<'a>> {
     let all = runs.groups();
     let some = piece_groups(all, cols, dx.len());
     let mut pieces = Vec::with_capacity(all.div_ceil(some));
@@ -62,7 +62,6 @@ struct Spread<'a, R> {
     groups: Range<usize>,
     dx: &'a mut [f32],
     d: &'a [f32],
-    which: &'a [u32],
     cols: usize,
     mean: bool,
 }
@@ -75,14 +74,6 @@ impl<R: Runs> Spread<'_, R> {
         let (members, nobody) = out.split_at_mut(count * cols);
         nobody.fill(0.0);
         let d = &self.d[group * cols..][..cols];
-        if let Some(which) = self.which.get(group * cols..).and_then(|rest| rest.get(..cols)) {
-            for (nth, out) in (0..).zip(members.chunks_exact_mut(cols)) {
-                for ((o, d), which) in out.iter_mut().zip(d).zip(which) {
-                    *o = if *which == nth { *d } else { 0.0 };
-                }
-            }
-            return;
-        }
         let share = if self.mean { 1.0 / count as f32 } else { 1.0 };
         match cols {
             4 => Self::copies::<4>(members, d, share),
@@ -120,13 +111,12 @@ impl<R: Runs> Kernel for Spread<'_, R> {
     }
 }
 
-/// `dx[row] = d[its group]`, or a member's share of that (`mean`), or that where `which` says that the greatest came
-/// from this member; 0 for rows of nobody.
-pub fn spread<R: Runs>(dx: &mut [f32], runs: &R, d: &[f32], which: &[u32], cols: usize, mean: bool) {
+/// `dx[row] = d[its group]`, or a member's share of that (`mean`); 0 for rows of nobody.
+pub fn spread<R: Runs>(dx: &mut [f32], runs: &R, d: &[f32], cols: usize, mean: bool) {
     if cols == 0 {
         return;
     }
     cut(runs, dx, cols).into_par_iter().for_each(|(groups, dx)| {
-        dispatch(Spread { runs, groups, dx, d, which, cols, mean });
+        dispatch(Spread { runs, groups, dx, d, cols, mean });
     });
 }

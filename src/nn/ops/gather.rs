@@ -1,5 +1,5 @@
-//! Rows by index: reading them (backward adds them up again), adding them to others, adding them up, and laying new
-//! rows over a matrix.
+//! Rows by index: reading them (backward adds them up again), adding them to others, and laying new rows over
+//! a matrix.
 
 use std::sync::Arc;
 
@@ -12,11 +12,6 @@ use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Columns, Tape, TapePool, Tensor, Var};
 
 struct Gather {
-    x: Var,
-    index: Arc<Vec<u32>>,
-}
-
-struct ScatterAdd {
     x: Var,
     index: Arc<Vec<u32>>,
 }
@@ -100,28 +95,6 @@ impl Tape<'_> {
         }
         let needs = self.needs(x) || self.needs(table);
         self.push(y, needs, needs.then(|| Box::new(AddGathered { x, table, index }) as _))
-    }
-
-    /// Row `r` of the result is the sum of the rows `i` of `x` with `index[i] = r`, in their order, zero if there are
-    /// none: `[e, c]` to `[rows, c]`. Fastest where `index` is sorted. Backward is the gather.
-    ///
-    /// # Panics
-    /// If there is not one index per row of `x`, or one is not below `rows`.
-    pub fn scatter_add(&mut self, x: Var, index: impl Into<Arc<Vec<u32>>>, rows: usize) -> Var {
-        let index = index.into();
-        let (e, cols) = self.value(x).shape();
-        assert_eq!(index.len(), e, "scatter_add: an index per row");
-        check(&index, rows);
-        let mut y = self.room(rows, cols);
-        match self.device() {
-            Device::Cpu => {
-                let users = cpu::Users::new(&index, rows);
-                cpu::scatter_add(y.data_mut(), cols, true, &users, self.value(x).data(), cols);
-            }
-            Device::Cuda(work) => cuda::scatter_add(work, &mut y, self.value(x), &index, true),
-        }
-        let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(ScatterAdd { x, index }) as _))
     }
 
     /// A copy of `base` with row `index[i]` replaced by row `i` of `rows`. Indices are unique.
@@ -223,15 +196,6 @@ impl Backward for AddGathered {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
         walk.flow_with(self.table, |dt, fresh| add_up(dt, fresh, &self.index, &d));
         walk.flow(self.x, d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
-}
-
-impl Backward for ScatterAdd {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.x, |dx, fresh| read(dx, fresh, &d, &self.index));
-        walk.give(d);
     }
 
     fn release(self: Box<Self>, _pool: &mut TapePool) {}

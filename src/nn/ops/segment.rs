@@ -1,17 +1,14 @@
-//! Sums, means and maxima over groups of rows that stand together, and the softmax within groups.
+//! Sums and means over groups of rows that stand together.
 //!
 //! ```text
 //! sum   y_g = sum_i x_i              dx_i = dy_g
 //! mean  y_g = sum_i x_i / n_g        dx_i = dy_g / n_g
-//! max   y_g = max_i x_i              dx_i = dy_g where x_i is the (first) greatest, else 0      column by column
-//! softmax  y_i = exp(x_i - max_g) / sum_j exp(x_j - max_g)     dx_i = y_i (dy_i - sum_j y_j dy_j)
 //! ```
 
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::nn::cpu::segment::{Csr, Slots, max, sum};
-use crate::nn::cpu::softmax;
+use crate::nn::cpu::segment::{Csr, Slots, sum};
 use crate::nn::cpu::spread::spread;
 use crate::nn::cuda::slots as cuda;
 use crate::nn::tape::{Backward, Walk};
@@ -87,21 +84,12 @@ pub enum Reduce {
     Sum,
     /// Their mean.
     Mean,
-    /// The greatest of each column. A NaN is greater than nothing.
-    Max,
 }
 
 struct Reduction {
     x: Var,
     groups: Groups,
-    reduce: Reduce,
-    /// `[groups, cols]`: bits of the number of the member that was the greatest; for the maximum only.
-    which: Option<Tensor>,
-}
-
-struct Softmax {
-    x: Var,
-    groups: Groups,
+    mean: bool,
 }
 
 impl Tape<'_> {
@@ -114,44 +102,19 @@ impl Tape<'_> {
         groups.check(rows);
         let needs = self.needs(x);
         let mut y = self.room(groups.len(), cols);
-        let mut which = (needs && reduce == Reduce::Max).then(|| self.room(groups.len(), cols));
         let mean = reduce == Reduce::Mean;
         match self.device() {
             Device::Cpu => {
-                let numbers = which.as_mut().map_or(&mut [][..], |t| bytemuck::cast_slice_mut(t.data_mut()));
                 let (out, x_data) = (y.data_mut(), self.value(x).data());
-                match reduce {
-                    Reduce::Max => over!(groups, members => max(out, numbers, cols, members, x_data)),
-                    _ => over!(groups, members => sum(out, cols, true, members, x_data, cols, mean)),
-                }
+                over!(groups, members => sum(out, cols, true, members, x_data, cols, mean));
             }
-            Device::Cuda(work) => match (groups, reduce) {
-                (_, Reduce::Max) => work.refuse("a maximum of rows"),
-                (Groups::Offsets(_), _) => work.refuse("a sum of groups of rows"),
-                (Groups::Slots { counts, .. }, _) => cuda::reduce(work, &mut y, self.value(x), counts, mean),
+            Device::Cuda(work) => match groups {
+                Groups::Offsets(_) => work.refuse("a sum of groups of rows"),
+                Groups::Slots { counts, .. } => cuda::reduce(work, &mut y, self.value(x), counts, mean),
             },
         }
         let groups = groups.clone();
-        self.push(y, needs, needs.then(|| Box::new(Reduction { x, groups, reduce, which }) as _))
-    }
-
-    /// The softmax within each group, every column for itself: `[rows, c]` to `[rows, c]`. Rows of nobody give 0.
-    ///
-    /// # Panics
-    /// If the groups are not those of the value's rows.
-    pub fn group_softmax(&mut self, x: Var, groups: &Groups) -> Var {
-        let (rows, cols) = self.value(x).shape();
-        groups.check(rows);
-        let mut y = self.room(rows, cols);
-        match self.device() {
-            Device::Cpu => {
-                let x_data = self.value(x).data();
-                over!(groups, members => softmax::forward(y.data_mut(), cols, members, x_data));
-            }
-            Device::Cuda(work) => work.refuse("a softmax within groups of rows"),
-        }
-        let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Softmax { x, groups: groups.clone() }) as _))
+        self.push(y, needs, needs.then(|| Box::new(Reduction { x, groups, mean }) as _))
     }
 }
 
@@ -168,13 +131,11 @@ fn write_or_add(walk: &mut Walk<'_>, x: Var, write: impl FnOnce(&mut Tensor)) {
 
 impl Backward for Reduction {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, groups, reduce, which } = *self;
-        let (cols, mean) = (d.cols(), reduce == Reduce::Mean);
+        let Self { x, groups, mean } = *self;
+        let cols = d.cols();
         write_or_add(walk, x, |dx| match (d.device(), &groups) {
             (Device::Cpu, _) => {
-                let numbers = which.as_ref().map_or(&[][..], |t| bytemuck::cast_slice(t.data()));
-                let data = d.data();
-                over!(&groups, members => spread(dx.data_mut(), members, data, numbers, cols, mean));
+                over!(&groups, members => spread(dx.data_mut(), members, d.data(), cols, mean))
             }
             (Device::Cuda(work), Groups::Slots { counts, .. }) => {
                 cuda::reduce_backward(work, dx, &d, counts, mean);
@@ -182,28 +143,6 @@ impl Backward for Reduction {
             (Device::Cuda(work), Groups::Offsets(_)) => work.refuse("a sum of groups of rows"),
         });
         walk.give(d);
-        if let Some(which) = which {
-            walk.give(which);
-        }
-    }
-
-    fn release(self: Box<Self>, pool: &mut TapePool) {
-        if let Some(which) = self.which {
-            pool.give(which);
-        }
-    }
-}
-
-impl Backward for Softmax {
-    fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => {
-                let (cols, y) = (d.cols(), walk.value(result).data());
-                over!(&self.groups, members => softmax::backward(d.data_mut(), cols, members, y));
-            }
-            Device::Cuda(work) => work.refuse("a softmax within groups of rows"),
-        }
-        walk.flow(self.x, d);
     }
 
     fn release(self: Box<Self>, _pool: &mut TapePool) {}

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use evergraph::device::cuda::Cuda;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::graph::{
-    CudaGraph, CudaGraphError, CudaGraphOptions, GraphOptions, GraphStore, GraphView, GrowthPolicy,
-    MirrorOptions, Retention,
+    CudaGraph, CudaGraphError, CudaGraphOptions, GraphOptions, GraphStore, GraphView, MirrorOptions,
+    Retention,
 };
 use evergraph::sampler::{CudaLayers, Layer, Layers, SampleRequest, SamplingPolicy, Seeds};
 
@@ -48,11 +48,7 @@ fn one_case(cuda: &Arc<Cuda>, seed: u64) -> u64 {
     let length = random.pick(&[30, 300, 1_500]);
     let records = stream(&mut random, length, true);
     let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 7, 100, 700])).collect();
-    let options = GraphOptions {
-        shards: random.pick(&[1, 4]),
-        page_entries_max: random.pick(&[1, 8, 256]),
-        growth: random.pick(&GrowthPolicy::ALL),
-    };
+    let options = GraphOptions { shards: random.pick(&[1, 4]), page_entries_max: random.pick(&[1, 8, 256]) };
     let form = MirrorOptions {
         page_log2: random.pick(&[3, 6, 12]),
         block_entries_max: random.pick(&[1, 3, 8, 64, 256]),

@@ -1,9 +1,10 @@
 //! A GPU's graph against the CPU's: uploads follow the store batch by batch, and samples of one and more layers
 //! are the same bit for bit, whatever the lanes, the grid and the order in which threads come.
 
+use evergraph::device::rng;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::graph::{
-    GraphMirror, GraphOptions, GraphPatch, GraphStore, GraphView, GrowthPolicy, MirrorOptions, Retention,
+    GraphMirror, GraphOptions, GraphPatch, GraphStore, GraphView, MirrorOptions, Retention,
 };
 use evergraph::sampler::{Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
 use evergraph::train::stream::Stream;
@@ -133,15 +134,12 @@ pub fn any_request(random: &mut Random) -> (SampleRequest, usize, u64) {
 }
 
 fn one_case(seed: u64) -> u64 {
-    let mut random = Random(seed);
+    // Seeds that follow one another draw alike at the same place, unless they are spread first.
+    let mut random = Random(rng::random_u64([seed, 0, 0, 0]));
     let length = random.pick(&[30, 300, 1_500]);
     let records: Vec<Record> = stream(&mut random, length, true);
     let cuts: Vec<usize> = (0..20).map(|_| random.pick(&[1, 7, 100, 700])).collect();
-    let options = GraphOptions {
-        shards: random.pick(&[1, 4]),
-        page_entries_max: random.pick(&[1, 8, 256]),
-        growth: random.pick(&GrowthPolicy::ALL),
-    };
+    let options = GraphOptions { shards: random.pick(&[1, 4]), page_entries_max: random.pick(&[1, 8, 256]) };
     let page_log2 = random.pick(&[3, 6, 12, 16]);
     let form = MirrorOptions { page_log2, block_entries_max: random.pick(&[1, 3, 8, 64, 256, 1 << 15]) };
     let age = random.pick(&[-1, -1, 1, 50, 1 << 35]);
@@ -189,7 +187,7 @@ fn one_case(seed: u64) -> u64 {
 fn a_gpu_that_follows_any_stream_samples_as_the_cpu() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let mut found = 0;
-    for seed in given.map_or(0..60, |seed: u64| seed..seed + 1) {
+    for seed in given.map_or(0..80, |seed: u64| seed..seed + 1) {
         println!("SEED={seed}");
         found += one_case(seed);
     }

@@ -1,12 +1,12 @@
 //! Operations over groups of rows: fixed slots and segments.
 
 use super::indices::{counts, offsets};
-use super::inputs::{Inputs, Named};
+use super::inputs::Inputs;
 use super::points::Point;
 use super::work::{Cost, OnTape, Work};
 use crate::nn::{Groups, Reduce, SlotAttention};
 
-/// `slot_sum`, `slot_mean`, `slot_max`.
+/// `slot_sum`, `slot_mean`.
 pub fn slot_reduce(point: &Point, reduce: Reduce) -> anyhow::Result<Box<dyn Work>> {
     let (n, k, cols) = (point.number("rows")?, point.number("slots")?, point.cols()?);
     let counts = counts(n, k);
@@ -23,7 +23,7 @@ pub fn slot_reduce(point: &Point, reduce: Reduce) -> anyhow::Result<Box<dyn Work
     }))
 }
 
-/// `segment_sum`, `segment_mean`, `segment_max`.
+/// `segment_sum`, `segment_mean`.
 pub fn segment_reduce(point: &Point, reduce: Reduce) -> anyhow::Result<Box<dyn Work>> {
     let (n, mean, cols) = (point.number("rows")?, point.number("mean_length")?, point.cols()?);
     let e = n * mean;
@@ -32,26 +32,7 @@ pub fn segment_reduce(point: &Point, reduce: Reduce) -> anyhow::Result<Box<dyn W
         (Cost::moving(e * cols + n + 1 + n * cols, e * cols), Cost::moving(e * cols + n + 1 + n * cols, 0));
     Ok(OnTape::boxed(inputs, [n, cols], costs, move |tape, named| {
         let x = tape.param(named.param("x")?);
-        Ok(tape.reduce(x, &segments(named)?, reduce))
-    }))
-}
-
-fn segments(named: &Named) -> anyhow::Result<Groups> {
-    Ok(Groups::Offsets(named.numbers("offsets")?))
-}
-
-/// The softmax of scores within segments.
-pub fn edge_softmax(point: &Point) -> anyhow::Result<Box<dyn Work>> {
-    let (n, mean, heads) = (point.number("rows")?, point.number("mean_length")?, point.number("heads")?);
-    let e = n * mean;
-    let inputs = Inputs::default().learned("score", [e, heads]).numbers("offsets", offsets(n, mean));
-    let costs = (
-        Cost::moving(2 * e * heads + n + 1, 4 * e * heads),
-        Cost::moving(3 * e * heads + n + 1, 4 * e * heads),
-    );
-    Ok(OnTape::boxed(inputs, [e, heads], costs, |tape, named| {
-        let score = tape.param(named.param("score")?);
-        Ok(tape.group_softmax(score, &segments(named)?))
+        Ok(tape.reduce(x, &Groups::Offsets(named.numbers("offsets")?), reduce))
     }))
 }
 

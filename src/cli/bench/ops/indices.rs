@@ -37,12 +37,6 @@ pub fn draw(how: &str, n: usize, rows: usize, purpose: u64) -> anyhow::Result<Ve
     Ok((0..n as u64).map(|i| one(i) as u32).collect())
 }
 
-/// Every row of a table once, in no order.
-#[allow(clippy::cast_possible_truncation)]
-pub fn permutation(rows: usize) -> Vec<u32> {
-    (0..rows as u64).map(|i| (i * STRIDE % rows.max(1) as u64) as u32).collect()
-}
-
 /// Group sizes around `mean`, from 0 to twice that, as offsets; they end at `groups * mean`.
 pub fn offsets(groups: usize, mean: usize) -> Vec<u32> {
     let total = groups * mean;
@@ -82,9 +76,6 @@ mod tests {
             assert!(if how == "zipf" { *top > 500 } else { *top < 60 }, "{how}: {top}");
         }
         assert!(draw("other", 1, 1, 0).unwrap_err().to_string().contains("indices=other"));
-        let mut all = permutation(100_000);
-        all.sort_unstable();
-        assert!(all.iter().enumerate().all(|(i, row)| *row as usize == i));
         let offsets = offsets(1_000, 10);
         assert_eq!((offsets.len(), offsets[1_000]), (1_001, 10_000));
         assert!(offsets.is_sorted());

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::indices::{draw, permutation};
+use super::indices::draw;
 use super::inputs::{Inputs, Named};
 use super::points::Point;
 use super::work::{Before, Cost, OnTape, Output, Work};
@@ -53,30 +53,6 @@ pub fn gather_concat_time(point: &Point) -> anyhow::Result<Box<dyn Work>> {
             deltas: named.floats("dt")?,
             time: &TimeEncoder::Trained { w: named.param("w")?, b: named.param("b")? },
         }))
-    }))
-}
-
-/// `out[index[i]] += x[i]`.
-pub fn scatter_add(point: &Point) -> anyhow::Result<Box<dyn Work>> {
-    let (e, rows, cols) = (point.number("e")?, point.number("rows")?, point.cols()?);
-    let index = match point.text("order")? {
-        "unique" => {
-            anyhow::ensure!(e <= rows, "{}: unique indices need as many rows", point.id());
-            permutation(rows).into_iter().take(e).collect()
-        }
-        order => {
-            let mut index = draw(point.text("indices")?, e, rows, 0)?;
-            if order == "sorted" {
-                index.sort_unstable();
-            }
-            index
-        }
-    };
-    let inputs = Inputs::default().learned("x", [e, cols]).numbers("index", index);
-    let costs = (Cost::moving(e * cols + e + rows * cols, e * cols), Cost::moving(2 * e * cols + e, 0));
-    Ok(OnTape::boxed(inputs, [rows, cols], costs, move |tape, named| {
-        let x = tape.param(named.param("x")?);
-        Ok(tape.scatter_add(x, named.numbers("index")?, rows))
     }))
 }
 

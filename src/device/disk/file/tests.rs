@@ -1,7 +1,5 @@
 //! Both engines on a real file: the same bytes, the same errors, alone and from several threads.
 
-use std::time::Instant;
-
 use super::*;
 use crate::device::rng::random_u64;
 
@@ -136,25 +134,4 @@ fn the_engine_says_what_it_is() {
     assert_eq!(file.engine().starts_with("io_uring, "), uring.is_ok(), "{}", file.engine());
     let nowhere = folder.path().join("no folder");
     assert!(SpillFile::create(&nowhere, "pages", EngineChoice::Auto).is_err());
-}
-
-#[test]
-#[ignore = "measures: reads of one page at random in a file of 700 MB"]
-fn random_pages_per_second_of_both_engines() {
-    const PAGES: usize = 700 * 1024 * 1024 / PAGE_BYTES;
-    for choice in engines() {
-        let (_folder, file) = filled(choice, PAGES);
-        for at_once in [1, 128, 1024] {
-            let mut buffer = PageBuffer::zeros(at_once);
-            let (started, mut reads) = (Instant::now(), 0);
-            while started.elapsed().as_secs_f64() < 2.0 {
-                let page = |i| Extent { page: random(reads, i, PAGES as u64), pages: 1 };
-                let extents: Vec<Extent> = (0..at_once as u64).map(page).collect();
-                file.read(&extents, &mut buffer).unwrap();
-                reads += at_once as u64;
-            }
-            let rate = reads as f64 / started.elapsed().as_secs_f64();
-            eprintln!("{}: {at_once} a call, {rate:.0} reads per second", file.engine());
-        }
-    }
 }

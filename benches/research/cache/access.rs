@@ -5,10 +5,10 @@
 
 use indicatif::ProgressBar;
 
-use crate::cli::bench::{BATCH_EVENTS, batch_nodes, request};
-use crate::graph::{GraphStore, SpillError};
-use crate::sampler::{Layers, SamplingPolicy, Seeds};
-use crate::train::stream::Stream;
+use evergraph::cli::bench::{BATCH_EVENTS, batch_nodes, request};
+use evergraph::graph::{GraphStore, SpillError};
+use evergraph::sampler::{Layers, SamplingPolicy, Seeds};
+use evergraph::train::stream::Stream;
 
 /// No later round.
 pub const NEVER: u32 = u32::MAX;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -39,12 +40,13 @@ pub enum Fault {
     Lost,
 }
 
-type Plan = Box<dyn Fn(Operation) -> Fault + Send + Sync>;
+type Plan = dyn Fn(Operation) -> Fault + Send + Sync;
 
-/// Pages in memory behind a plan of faults.
+/// Pages in memory behind a plan of faults. Clones share them: a test may look at what another owns.
+#[derive(Clone)]
 pub struct Faulty {
-    plan: Plan,
-    held: Mutex<Held>,
+    plan: Arc<Plan>,
+    held: Arc<Mutex<Held>>,
 }
 
 #[derive(Default)]
@@ -58,7 +60,7 @@ impl Faulty {
     /// An empty file on which `plan` decides.
     #[must_use]
     pub fn new(plan: impl Fn(Operation) -> Fault + Send + Sync + 'static) -> Self {
-        Self { plan: Box::new(plan), held: Mutex::new(Held::default()) }
+        Self { plan: Arc::new(plan), held: Arc::default() }
     }
 
     /// Whether the bytes of `part` stand anywhere in one page.
@@ -166,25 +168,6 @@ impl PageFile for Faulty {
 
     fn engine(&self) -> String {
         "memory, faulty".to_owned()
-    }
-}
-
-/// One file may have its faults and its bytes looked at by a test while another owns it.
-impl PageFile for std::sync::Arc<Faulty> {
-    fn read(&self, extents: &[Extent], into: &mut PageBuffer) -> Result<(), DiskError> {
-        self.as_ref().read(extents, into)
-    }
-
-    fn write(&self, page: u64, from: &PageBuffer, pages: usize) -> Result<(), DiskError> {
-        self.as_ref().write(page, from, pages)
-    }
-
-    fn discard_below(&self, page: u64) {
-        self.as_ref().discard_below(page);
-    }
-
-    fn engine(&self) -> String {
-        self.as_ref().engine()
     }
 }
 

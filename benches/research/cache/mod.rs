@@ -1,4 +1,4 @@
-//! `evergraph bench cache`: how many rows a cache on the device saves copying, who decides what it keeps, and what the
+//! `evergraph-research cache`: how many rows a cache on the device saves copying, who decides what it keeps, and what the
 //! decision costs.
 //!
 //! The rows that training reads are listed first: batches of 600 events in their order, for some epochs, with
@@ -21,12 +21,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use self::access::{Access, Sampling};
-use super::{BATCH_EVENTS, FANOUT, deliver, seconds};
-use crate::cli::events::read_first;
-use crate::cli::output;
-use crate::graph::{GraphOptions, GraphStore};
-use crate::sampler::SamplingPolicy;
-use crate::train::stream::Stream;
+use evergraph::cli::bench::{BATCH_EVENTS, FANOUT, Spread, deliver, seconds};
+use evergraph::cli::events::read_first;
+use evergraph::cli::output;
+use evergraph::graph::{GraphOptions, GraphStore};
+use evergraph::sampler::SamplingPolicy;
+use evergraph::train::stream::Stream;
 
 /// Sizes of the cache as shares of all rows.
 const SHARES: [f64; 6] = [0.001, 0.005, 0.01, 0.03, 0.1, 0.2];
@@ -40,7 +40,7 @@ const SAMPLINGS: [Sampling; 2] = [
 
 /// What to replay.
 #[derive(Debug, Args)]
-pub(super) struct CacheArgs {
+pub struct CacheArgs {
     /// Event file: CSV or CSV.gz with columns src, dst, ts; may be given again
     #[arg(long, value_name = "FILE", required = true)]
     events: Vec<PathBuf>,
@@ -139,7 +139,7 @@ struct OursFigures {
     bypassed: u64,
     host_bytes: usize,
     /// Deciding, median, least and most.
-    round_seconds: super::Spread,
+    round_seconds: Spread,
     /// What the copies that were avoided would have taken on this machine.
     avoided_copy_seconds_per_round: f64,
     /// A link that is slower than this gains by the cache.
@@ -147,7 +147,7 @@ struct OursFigures {
 }
 
 /// Measures, and writes what is asked for.
-pub(super) fn run(args: &CacheArgs) -> anyhow::Result<()> {
+pub fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let mut streams = Vec::new();
     for path in &args.events {
         streams.push(measure(args, path)?);

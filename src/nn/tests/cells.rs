@@ -320,8 +320,6 @@ fn weights_and_optimiser_come_back_from_bytes() {
     for ((_, a), (_, b)) in parameters.iter().zip(back.iter()) {
         assert_eq!(a.data(), b.data());
     }
-    parameters.load_bytes(&bytes).unwrap();
-    assert_eq!(parameters.to_bytes().unwrap(), bytes);
 }
 
 #[test]
@@ -331,17 +329,19 @@ fn bytes_of_another_model_are_refused_and_change_nothing() {
         p.add(name, tensor(&super::random(rows, 2, rows as u64)));
         p
     };
-    let mut ours = model("w", 2);
-    let before = ours.to_bytes().unwrap();
-    let load = |ours: &mut Parameters, other: Parameters| ours.load_bytes(&other.to_bytes().unwrap());
-    assert!(matches!(load(&mut ours, model("v", 2)), Err(StorageError::Unexpected { .. })));
-    assert!(matches!(load(&mut ours, model("w", 3)), Err(StorageError::Shape { .. })));
-    assert!(matches!(load(&mut ours, Parameters::new()), Err(StorageError::Missing { .. })));
-    for cut in 0..before.len() {
-        assert!(ours.load_bytes(&before[..cut]).is_err(), "cut at {cut}");
-        assert!(Parameters::from_bytes(&Device::Cpu, &before[..cut]).is_err(), "cut at {cut}");
+    let ours = model("w", 2);
+    let adam_of = |model: &Parameters| Adam::new(&Device::Cpu, model, AdamOptions::default());
+    let mut adam = adam_of(&ours);
+    let before = adam.to_bytes(&ours).unwrap();
+    let mut load = |other: Parameters| adam.load_bytes(&ours, &adam_of(&other).to_bytes(&other).unwrap());
+    assert!(matches!(load(model("v", 2)), Err(StorageError::Missing { .. })));
+    assert!(matches!(load(model("w", 3)), Err(StorageError::Shape { .. })));
+    assert!(matches!(load(Parameters::new()), Err(StorageError::Missing { .. })));
+    let weights = ours.to_bytes().unwrap();
+    for cut in 0..weights.len() {
+        assert!(adam.load_bytes(&ours, &before[..cut.min(before.len() - 1)]).is_err(), "cut at {cut}");
+        assert!(Parameters::from_bytes(&Device::Cpu, &weights[..cut]).is_err(), "cut at {cut}");
     }
-    assert_eq!(ours.to_bytes().unwrap(), before);
-    let mut adam = Adam::new(&Device::Cpu, &ours, AdamOptions::default());
-    assert!(matches!(adam.load_bytes(&ours, &before), Err(StorageError::Metadata { key: "steps" })));
+    assert!(matches!(adam.load_bytes(&ours, &weights), Err(StorageError::Metadata { key: "steps" })));
+    assert_eq!(adam.to_bytes(&ours).unwrap(), before);
 }

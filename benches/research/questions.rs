@@ -1,4 +1,4 @@
-//! `evergraph bench questions`: questions that other temporal samplers can be asked too, our answers, and the time
+//! `evergraph-research questions`: questions that other temporal samplers can be asked too, our answers, and the time
 //! that we take. `benches/peers` puts the same questions to them.
 //!
 //! A batch is 600 events in the order of the stream. Its seeds are their sources, their destinations and one random
@@ -23,17 +23,19 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
-use crate::cli::events::read_stream;
-use crate::cli::output;
-use crate::event::{EdgeBatch, EventTime, NodeId};
-use crate::graph::{GraphOptions, GraphStore};
-use crate::sampler::{Layers, SamplingPolicy, Seeds};
-use crate::train::stream::Stream;
+use evergraph::cli::bench::{
+    BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds,
+};
+use evergraph::cli::events::read_stream;
+use evergraph::cli::output;
+use evergraph::event::{EdgeBatch, EventTime, NodeId};
+use evergraph::graph::{GraphOptions, GraphStore};
+use evergraph::sampler::{Layers, SamplingPolicy, Seeds};
+use evergraph::train::stream::Stream;
 
 /// What to ask.
 #[derive(Debug, Args)]
-pub(super) struct QuestionsArgs {
+pub struct QuestionsArgs {
     #[command(flatten)]
     common: Common,
     /// The question
@@ -107,7 +109,7 @@ struct Batch {
 }
 
 /// Runs the benchmark.
-pub(super) fn run(args: &QuestionsArgs) -> anyhow::Result<()> {
+pub fn run(args: &QuestionsArgs) -> anyhow::Result<()> {
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
     let chosen = choose(args, stream.len() / BATCH_EVENTS);
     let batches: Vec<Batch> = chosen.iter().map(|&number| batch(&stream, args.ask, number)).collect();

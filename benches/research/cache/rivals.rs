@@ -192,7 +192,7 @@ pub fn optimum(access: &Access, slots: usize, next: &[u32]) -> Hits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::rng;
+    use evergraph::device::rng;
 
     /// Rounds of distinct rows; low ones are likelier.
     fn access() -> Access {

@@ -1,8 +1,8 @@
-//! `evergraph bench questions`: what it writes for other samplers is what its documentation says, and our answers
-//! are right by a plain look through all events.
+//! `evergraph-research`: what it writes for other samplers is what its documentation says, our responses are right by a
+//! plain search of all events, and caches are compared on the same rows.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const EVENTS: usize = 3_000;
 const SEEDS: usize = 1_800;
@@ -65,26 +65,28 @@ impl Written {
     }
 }
 
-/// Asks in a folder of its own, 3,000 events with equal times between 50 and 30 nodes.
-fn ask(folder: &Path, args: &[&str]) -> serde_json::Value {
-    let rows: String = (0..EVENTS).map(|i| format!("u{},i{},{}\n", i % 50, i * i % 30, i / 7)).collect();
-    std::fs::write(folder.join("events.csv"), format!("src,dst,ts\n{rows}")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
-    command.args([
-        "bench",
-        "questions",
-        "--events",
-        "events.csv",
-        "--runs",
-        "1",
-        "--write",
-        ".",
-        "--json",
-        "-",
-    ]);
-    let output = command.args(args).current_dir(folder).output().unwrap();
+fn research(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph-research"));
+    command.args(args).current_dir(folder).output().unwrap()
+}
+
+fn figures(folder: &Path, args: &[&str]) -> serde_json::Value {
+    let output = research(folder, args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// 3,000 events between 50 and 30 nodes, a new time every `tied` of them.
+fn events(folder: &Path, tied: usize) {
+    let rows: String = (0..EVENTS).map(|i| format!("u{},i{},{}\n", i % 50, i * i % 30, i / tied)).collect();
+    std::fs::write(folder.join("events.csv"), format!("src,dst,ts\n{rows}")).unwrap();
+}
+
+/// Asks in a folder of its own, about events with equal times.
+fn ask(folder: &Path, args: &[&str]) -> serde_json::Value {
+    events(folder, 7);
+    let common = ["questions", "--events", "events.csv", "--runs", "1", "--write", ".", "--json", "-"];
+    figures(folder, &[&common[..], args].concat())
 }
 
 #[test]
@@ -128,5 +130,58 @@ fn uniform_answers_come_from_the_past_and_hold_no_edge_twice() {
                 assert!(found.windows(2).all(|pair| pair[0] > pair[1]), "{args:?}");
             },
         );
+    }
+}
+
+#[test]
+fn caches_are_compared_on_the_same_rows_and_none_is_above_the_optimum() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path(), 1);
+    let run = |more: &[&str]| {
+        let common =
+            ["cache", "--events", "events.csv", "--epochs", "2", "--row-dimension", "8", "--json", "-"];
+        figures(folder.path(), &[&common[..], more].concat())
+    };
+    let all = run(&["--page", "cache.md"]);
+    let stream = &all["streams"][0];
+    assert_eq!((&stream["events"], &stream["nodes"]), (&3_000.into(), &62.into()));
+    let accesses = stream["accesses"].as_array().unwrap();
+    assert_eq!(accesses.len(), 4, "edges and nodes of two ways to sample");
+    for size in accesses.iter().flat_map(|access| access["sizes"].as_array().unwrap()) {
+        let ratio = |policy: &str| size["hit_ratio"][policy].as_f64().unwrap();
+        for policy in ["lru", "lfu", "fifo", "static", "ours"] {
+            assert!((0.0..=ratio("optimum")).contains(&ratio(policy)), "{policy}: {size}");
+        }
+        assert!(ratio("ours") >= ratio("lru").max(ratio("lfu")).max(ratio("fifo")), "{size}");
+        let ours = &size["ours"];
+        let avoided = ours["found_ratio"].as_f64().unwrap() - ours["restored_ratio"].as_f64().unwrap();
+        assert!(
+            (avoided - ratio("ours")).abs() < 1e-9 && ours["round_seconds"]["median"].as_f64() > Some(0.0)
+        );
+        assert_eq!(size["hit_ratio_by_epoch"]["ours"].as_array().unwrap().len(), 2);
+    }
+    let page = std::fs::read_to_string(folder.path().join("cache.md")).unwrap();
+    assert!(
+        page.contains("## events.csv: 3000 events, 62 nodes") && page.matches("\n| ").count() == 4 * 7,
+        "{page}"
+    );
+    let known = run(&["--policy", "ours", "--look-ahead", "10", "--events-max", "1200"]);
+    let access = &known["streams"][0]["accesses"][0];
+    assert_eq!(access["rounds"], 4);
+    assert!(access["sizes"][0]["hit_ratio"].get("lru").is_none(), "what was not asked for is not measured");
+}
+
+#[test]
+fn what_cannot_be_measured_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path(), 1);
+    for (args, words) in [
+        (vec!["cache"], "--events"),
+        (vec!["cache", "--events", "nowhere.csv"], "nowhere.csv"),
+        (vec!["cache", "--events", "events.csv", "--policy", "luck"], "--policy"),
+    ] {
+        let output = research(folder.path(), &args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
     }
 }

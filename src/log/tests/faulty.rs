@@ -1,6 +1,5 @@
-//! A disk in memory that fails on command: full, out of order, writing short, losing power. It is
-//! public so that other modules can test what they do when the log cannot be written; it is no part
-//! of the product.
+//! A disk in memory that fails on command: full, out of order, writing short, losing power. Other modules test with it
+//! what they do when the log cannot be written, and so do the integration tests, which include this file.
 //!
 //! Power loss is modelled operation by operation: what was not synced may be there or not, sector by
 //! sector. A failed sync loses what it was to write, even if a later sync succeeds, as Linux does.
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::storage::{Access, LogFile, LogStorage};
+use super::{Access, LogFile, LogStorage};
 
 /// Power loss keeps or loses this many bytes together.
 const SECTOR: usize = 512;

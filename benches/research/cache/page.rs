@@ -8,7 +8,7 @@ pub fn page(figures: &Figures) -> String {
     let streams: String = streams.iter().map(stream).collect();
     format!(
         "# Rows on the device: what a cache saves\n\n\
-         <!-- Made by `make cache-bench`: change src/cli/bench/cache/page.rs, not this. -->\n\n\
+         <!-- Made by `make cache-bench`: change benches/research/cache/page.rs, not this. -->\n\n\
          Training reads rows of features: of the edges and of the nodes that it sampled. A cache on the device\n\
          saves copying some of them. The same rounds are replayed through several caches: batches of\n\
          {batch_events} events in their order, each event with a random destination, {epochs} epochs whose random\n\

@@ -1,4 +1,4 @@
-//! `evergraph bench drift`: what training without an end is worth on a stream that changes.
+//! `evergraph-research drift`: what training without an end is worth on a stream that changes.
 //!
 //! The same model goes over the same stream several times side by side: with weights that are frozen after a first
 //! part, trained on to the end, and trained on with replays of old events; node memory goes on in all of them, and
@@ -11,26 +11,26 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use super::{deliver, per_second, seconds};
-use crate::cli::eval::ModelName;
-use crate::cli::eval::plot::{self, Curve};
-use crate::cli::events::read_stream;
-use crate::cli::output;
-use crate::config::ReplayKind;
-use crate::device::Device;
-use crate::ingest::generated::GeneratedWorld;
-use crate::train::edgebank::{BankRule, EdgeBank};
-use crate::train::evaluate::Contender;
-use crate::train::evaluate::learned::{Sight, TestThenTrain};
-use crate::train::protocol::Batch;
-use crate::train::ranking::RankingMeter;
-use crate::train::replay::ReplayOptions;
-use crate::train::stream::{Stream, StreamBuilder};
-use crate::train::{DestinationPool, StepMode, Trainer, TrainerOptions};
+use evergraph::cli::bench::{deliver, per_second, seconds};
+use evergraph::cli::eval::ModelName;
+use evergraph::cli::eval::plot::{self, Curve};
+use evergraph::cli::events::read_stream;
+use evergraph::cli::output;
+use evergraph::config::ReplayKind;
+use evergraph::device::Device;
+use evergraph::ingest::generated::GeneratedWorld;
+use evergraph::train::edgebank::{BankRule, EdgeBank};
+use evergraph::train::evaluate::Contender;
+use evergraph::train::evaluate::learned::{Sight, TestThenTrain};
+use evergraph::train::protocol::Batch;
+use evergraph::train::ranking::RankingMeter;
+use evergraph::train::replay::ReplayOptions;
+use evergraph::train::stream::{Stream, StreamBuilder};
+use evergraph::train::{DestinationPool, StepMode, Trainer, TrainerOptions};
 
 /// What to compare, and on what.
 #[derive(Debug, Args)]
-pub(super) struct DriftArgs {
+pub struct DriftArgs {
     /// Event file: CSV or CSV.gz with columns src, dst, ts; a generated stream whose communities re-form if not given
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
@@ -123,7 +123,7 @@ struct Runner<'a> {
 }
 
 /// Measures, and writes what is asked for.
-pub(super) fn run(args: &DriftArgs) -> anyhow::Result<()> {
+pub fn run(args: &DriftArgs) -> anyhow::Result<()> {
     let rate = args.learning_rate;
     ensure!(rate > 0.0 && rate.is_finite(), "--learning-rate {rate} is not above 0");
     let ratio = args.replay_ratio;
@@ -321,7 +321,7 @@ fn page(figures: &Figures) -> String {
     let rows: String = figures.contenders.iter().map(row).collect();
     format!(
         "# Training without an end, on a stream that drifts\n\n\
-         <!-- Made by `make drift`: change src/cli/bench/drift.rs, not this. -->\n\n\
+         <!-- Made by `make drift`: change benches/research/drift.rs, not this. -->\n\n\
          Average precision of {model} on {what}.\n\n\
          Every batch of {batch_events} is scored before it is trained on, against as many random destinations.\n\
          `frozen` trains on the first {freeze_after_events} events only; its node memory goes on.\n\

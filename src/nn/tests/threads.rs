@@ -32,7 +32,9 @@ fn mixing(p: &mut Parameters) -> SlotMixing {
 fn steps() -> Vec<u32> {
     let device = Device::Cpu;
     let mut p = Parameters::new();
-    let [w_ih, w_hh, b_ih, b_hh] = init::torch_recurrent(&device, 3, 2 * WIDTH, WIDTH, [1, 0, 0]);
+    let gates = [(3 * WIDTH, 2 * WIDTH), (3 * WIDTH, WIDTH), (1, 3 * WIDTH), (1, 3 * WIDTH)];
+    let part = |i: usize| init::uniform(&device, gates[i].0, gates[i].1, 0.1, [1, i as u64, 0]);
+    let [w_ih, w_hh, b_ih, b_hh] = [0, 1, 2, 3].map(part);
     let gru = GruParams {
         w_ih: p.add("w_ih", w_ih),
         w_hh: p.add("w_hh", w_hh),
@@ -40,8 +42,8 @@ fn steps() -> Vec<u32> {
         b_hh: p.add("b_hh", b_hh),
     };
     let qkv = [WIDTH, 2 * WIDTH, 2 * WIDTH];
-    let [w_q, w_k, w_v] = [0, 1, 2]
-        .map(|i| p.add(format!("w{i}"), init::xavier_uniform(&device, 100, qkv[i], [2, i as u64, 0])));
+    let [w_q, w_k, w_v] =
+        [0, 1, 2].map(|i| p.add(format!("w{i}"), init::uniform(&device, 100, qkv[i], 0.2, [2, i as u64, 0])));
     let gamma = p.add("gamma", init::uniform(&device, 1, 100, 1.0, [6, 0, 0]));
     let beta = p.add("beta", init::uniform(&device, 1, 100, 1.0, [7, 0, 0]));
     let (w, b) = init::torch_linear(&device, 1, 100 + WIDTH, [3, 0, 0]);
@@ -53,10 +55,10 @@ fn steps() -> Vec<u32> {
     let mut adam = Adam::new(&device, &p, AdamOptions::default());
     let (mut gradients, mut pool) = (Gradients::new(&device, &p), TapePool::new());
     for step in 0..2u64 {
-        gradients.zero();
+        gradients.start_over();
         let mut tape = Tape::pooled(&device, &p, Mode::Train, &mut pool);
-        let x = tape.constant(init::normal(&device, NODES, 2 * WIDTH, 1.0, [4, step, 0]));
-        let h = tape.constant(init::normal(&device, NODES, WIDTH, 1.0, [5, step, 0]));
+        let x = tape.constant(init::uniform(&device, NODES, 2 * WIDTH, 1.0, [4, step, 0]));
+        let h = tape.constant(init::uniform(&device, NODES, WIDTH, 1.0, [5, step, 0]));
         let nodes = tape.gru_cell(x, h, &gru);
         let slot = |i| match rng::below([10, step, i as u64, 0], NODES as u32 + 100) {
             n if n < NODES as u32 => n,

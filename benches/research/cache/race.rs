@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use super::access::Access;
 use super::rivals::Hits;
-use crate::cli::bench::{Spread, seconds};
-use crate::feature::FeatureStore;
-use crate::feature::cache::{CacheCounts, CacheDirectory, Found};
+use evergraph::cli::bench::{Spread, seconds};
+use evergraph::feature::FeatureStore;
+use evergraph::feature::cache::{CacheCounts, CacheDirectory, Found};
 
 /// Rounds of which the rows are copied to see what a copy costs.
 const COPIED_ROUNDS: usize = 50;
@@ -83,7 +83,7 @@ pub fn copy_seconds(access: &Access, dimension: usize) -> anyhow::Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::bench::cache::rivals;
+    use crate::cache::rivals;
 
     #[test]
     fn with_every_round_known_it_is_the_optimum_and_epochs_add_up() {

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 
-use super::SourceWiring;
-use super::admit::{Admission, AdmitOptions};
-use super::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetters};
 use crate::event::{EdgeId, EventBatch, PositionLookup, Receipt, SubmitError};
+use crate::ingest::SourceWiring;
+use crate::ingest::admit::{Admission, AdmitOptions};
+use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetters};
 
 #[derive(Default)]
-pub(super) struct FakeLog {
+pub struct FakeLog {
     /// The batches taken, in order.
     pub batches: Mutex<Vec<EventBatch>>,
     /// So many batches are refused first.
