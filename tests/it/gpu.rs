@@ -71,7 +71,9 @@ fn real_gpu() -> Option<Arc<Cuda>> {
         Err(error) => {
             let wish = std::env::var_os("EVERGRAPH_GPU");
             assert!(wish.is_none(), "EVERGRAPH_GPU={wish:?}, and {error}");
-            skipped(&format!("nothing runs on a GPU, at most on a simulated GPU: {error}"));
+            skipped(&format!(
+                "runs on the simulated GPU only ({error}); on a machine with a GPU run scripts/gpu-check.sh"
+            ));
             None
         }
     }
