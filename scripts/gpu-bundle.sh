@@ -21,7 +21,7 @@ say() { printf 'gpu-bundle: %s\n' "$*" >&2; }
 # Bytes of the bundle, of the tracked files, and whether they fit together.
 size() {
     local bundle tree
-    bundle=$(du -sb --exclude=parts --exclude=out "$BUNDLE" | cut -f 1)
+    bundle=$(du -sb "$BUNDLE" | cut -f 1)
     tree=$(git -c safe.directory='*' ls-files -z | xargs -0 du -cb | tail -n 1 | cut -f 1)
     say "$BUNDLE has $((bundle / MIB)) MiB, the tracked files $((tree / MIB)) MiB, of $((BYTES_MAX / MIB)) MiB together"
     [ $((bundle + tree)) -le "$BYTES_MAX" ] || { say "error: too large by $(((bundle + tree - BYTES_MAX) / MIB + 1)) MiB"; exit 1; }

@@ -21,8 +21,9 @@
 # --list    prints group, step, limit in seconds and command of each step, and runs none
 #
 # $OUT (default: out, beside the bundle) gets gpu-check.json, gpu-check.log and parts.tar.gz, anew after each step, so a
-# run that is killed loses only the step that it was in. Parts are figures, logs and compiled kernels; they are taken
-# from $PARTS (default: parts, beside the bundle), or else from parts.tar.gz beside the bundle.
+# run that is killed loses only the step that it was in. Parts are figures, logs and compiled kernels. They stay in
+# $PARTS (default: parts, beside the bundle); a parts.tar.gz beside the bundle takes their place. Parts of another
+# bundle, GPU, driver, kernel or of a quick run are not used.
 # $EVERGRAPH_KERNEL_SOURCES names a folder whose kernels are run in place of those compiled in.
 # Exit status: 0 all is right, 1 something failed, 2 it cannot be checked here. A missed target is no failure.
 set -euo pipefail
@@ -75,6 +76,36 @@ for folder in site.getsitepackages() + [site.getusersitepackages()] + sys.path:
 PYTHON
 }
 
+# What parts belong to: figures of another bundle, GPU, driver or kernel, or of a quick run, are not those of this run.
+identity() {
+    local sources=${EVERGRAPH_KERNEL_SOURCES:-}
+    echo "${quick:+quick }$(cat "$bundle/version" 2>/dev/null || echo unknown)"
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader --id=0 2>/dev/null || true
+    [ -z "$sources" ] || cat "$sources"/*.cu "$sources"/*.cuh | cksum
+}
+
+# Parts of an earlier run, where they are of this one.
+take_parts() {
+    mkdir -p "$out" "$parts"
+    local packed=$bundle/parts.tar.gz sum
+    if [ -e "$packed" ]; then
+        sum=$(cksum <"$packed")
+        if [ "$sum" != "$(cat "$parts/taken" 2>/dev/null)" ]; then
+            rm -rf "$parts"
+            mkdir -p "$parts"
+            tar -xzf "$packed" -C "$parts" || say "$packed is damaged; what it lost is run again"
+            echo "$sum" >"$parts/taken"
+            say "took the parts of an earlier run from $packed"
+        fi
+    fi
+    identity >"$work/identity"
+    if ! cmp -s "$work/identity" "$parts/identity"; then
+        [ ! -e "$parts/identity" ] || say "the parts are of another bundle, GPU, driver, kernel or of a quick run: starting anew"
+        find "$parts" -mindepth 1 -maxdepth 1 ! -name kernels ! -name taken -exec rm -rf {} +
+        cp "$work/identity" "$parts/identity"
+    fi
+}
+
 prepare() {
     command -v nvidia-smi >/dev/null 2>&1 || cannot "nvidia-smi is missing, so there is no NVIDIA driver and no GPU"
     nvidia-smi -L | grep -q '^GPU ' || cannot "the driver lists no GPU: $(nvidia-smi -L 2>&1 | head -n 1)"
@@ -83,22 +114,23 @@ prepare() {
     local missing folder
     missing=$(ldd "$work/it" "$work/evergraph" | grep 'not found' | sort -u || true)
     [ -z "$missing" ] || cannot "libraries are missing: $missing"
-    mkdir -p "$out" "$parts"
-    if [ ! -e "$parts/steps.jsonl" ] && [ -e "$bundle/parts.tar.gz" ]; then
-        tar -xzf "$bundle/parts.tar.gz" -C "$parts"
-        say "took the parts of an earlier run from $bundle/parts.tar.gz"
-    fi
+    take_parts
+    # Of CUDA's folder only the compiler, since torch brings its own versions of the rest.
     while read -r folder; do
         if ls "$folder"/libnvrtc.so.1[23] >/dev/null 2>&1; then
-            export LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+            mkdir "$work/nvrtc"
+            ln -s "$folder"/libnvrtc*.so* "$work/nvrtc/"
+            export LD_LIBRARY_PATH="$work/nvrtc${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
             say "NVRTC is in $folder"
             break
         fi
     done < <(nvrtc_folders)
-    export EVERGRAPH_KERNEL_DIR=$parts/kernels EVERGRAPH_SKIPS=$work/skips EVERGRAPH_GPU=require
-    export EVERGRAPH_GPU_FINGERPRINTS=$parts/fingerprints.json
+    export EVERGRAPH_KERNEL_DIR=$parts/kernels EVERGRAPH_SKIPS=$parts/skips.txt EVERGRAPH_GPU=require
     [ -z "$quick" ] || export EVERGRAPH_GPU=small
-    [ ! -d "$bundle/data" ] || export EVERGRAPH_TEST_DATA=$bundle/data
+    if [ -d "$bundle/data" ]; then
+        mkdir -p "$bundle/data/protocol"
+        export EVERGRAPH_TEST_DATA=$bundle/data
+    fi
     # Packages that PyG's TGN needs and that Python lacks here, where they were carried.
     if [ -d "$bundle/wheels" ]; then
         python3 -B "$bundle/unpack_wheels.py" "$bundle/wheels" "$work/site" || say "wheels were not unpacked"
@@ -131,6 +163,7 @@ record() {
 import json, sys
 group, step, *pairs = sys.argv[1:]
 given = dict(zip(pairs[::2], pairs[1::2]))
+print()  # Behind a line that a kill cut short.
 if "ok" in given:
     given["ok"] = given["ok"] == "true"
 if "seconds" in given:
@@ -140,15 +173,18 @@ PYTHON
 }
 
 finished() {
-    [ -e "$parts/steps.jsonl" ] && python3 - "$parts/steps.jsonl" "$1" <<'PYTHON'
-import json, sys
-steps = {step["step"]: step for step in map(json.loads, open(sys.argv[1], encoding="utf-8"))}
-sys.exit(not steps.get(sys.argv[2], {}).get("ok", False))
+    [ -e "$parts/steps.jsonl" ] && python3 -B - "$bundle" "$parts/steps.jsonl" "$1" <<'PYTHON'
+import sys
+sys.path.insert(0, sys.argv[1])
+import report
+steps = {step["step"]: step for step in report.steps_of(report.read_lines(sys.argv[2]))}
+sys.exit(not steps.get(sys.argv[3], {}).get("ok", False))
 PYTHON
 }
 
-# Writes what is known by now: figures, the log, and the parts for a run that goes on.
-write_out() {
+# Writes what is known by now: figures, the log, and the parts for a run that goes on. What fails here stops no step.
+write_out() { write_all "$@" || say "results were not written: see above"; }
+write_all() {
     python3 -B "$bundle/report.py" --parts "$parts" --events "$(basename "$events")" ${quick:+--quick} \
         --version "$(cat "$bundle/version" 2>/dev/null || echo unknown)" --json "$out/gpu-check.json" "$@"
     local log
@@ -183,6 +219,8 @@ step() {
     [ "$limit" -le "$group_left" ] || limit=$group_left
     record "$group" "$name" started "$(date -u +%FT%TZ)"
     write_out
+    # A step that fails leaves no figure of an earlier run behind.
+    rm -f "$parts/$name.json"
     started=$SECONDS
     timeout --kill-after=10 "$limit" "$@" >"$parts/$name.log" 2>&1 </dev/null || code=$?
     taken=$((SECONDS - started))
@@ -213,34 +251,43 @@ step() {
     fi
 }
 
-# Under a tool that finds faults is only a failure what the tool or a test reports. A tool that cannot attach, or is not
-# through in time, has measured nothing.
+# The tests under a tool that finds faults. A tool that refuses to attach, or is not through in time, has measured
+# nothing; what it has found until then is a failure all the same.
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
 sanitize() {
-    local tool=$1 limit=$2 code=0 log=$work/sanitizer-$1.txt
+    local tool=$1 ends=$((SECONDS + $2 - 15)) code=0 log
+    log=$parts/sanitizer-$1.txt
     shift 2
     [ -n "$sanitizer" ] || { echo "compute-sanitizer is not installed"; return 3; }
-    # Calls that the driver refuses on purpose, such as the update of a graph of another shape, are no faults.
-    timeout --kill-after=5 "$((limit - 15))" "$sanitizer" --tool "$tool" --error-exitcode 9 --report-api-errors no \
-        "$@" >"$log" 2>&1 || code=$?
-    if [ "$code" != 0 ] && grep -qiE 'unrecogni[sz]ed option|unknown option|invalid option' "$log"; then
+    run_sanitizer() {
         code=0
-        timeout --kill-after=5 "$((limit - 15))" "$sanitizer" --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1 || code=$?
+        timeout --kill-after=5 "$((ends > SECONDS ? ends - SECONDS : 1))" "$sanitizer" --tool "$tool" \
+            --error-exitcode 9 "$@" >"$log" 2>&1 || code=$?
+        cat "$log"
+    }
+    # Calls that the driver refuses on purpose, such as the update of a graph of another shape, are no faults.
+    run_sanitizer --report-api-errors no "$@"
+    if [ "$code" != 0 ] && grep -qiE 'unrecogni[sz]ed option|unknown option|invalid option' "$log"; then
+        run_sanitizer "$@"
     fi
-    cat "$log"
-    if grep -qE 'SUMMARY:.*[^0-9][1-9][0-9]* (error|hazard)|^test result: FAILED' "$log" &&
-        ! grep -qiE 'device not supported|unable to attach|failed to attach|no attachable' "$log"; then
+    if grep -qE 'SUMMARY:.*[^0-9][1-9][0-9]* (error|hazard)|^=+ +(Invalid|Uninitialized|Barrier error|.*[Rr]ace reported)' "$log"; then
+        echo "$tool found faults"
         return 1
     fi
-    [ "$code" != 0 ] || return 0
-    case "$code" in
-        124 | 137) echo "$tool was not through in $limit s, and had found no fault until then" ;;
-        *) echo "$tool could not check: $(grep -m 1 -iE 'not supported|attach|error' "$log" || echo "status $code")" ;;
-    esac
-    return 3
+    if [ "$code" = 124 ] || [ "$code" = 137 ]; then
+        echo "$tool was not through in time, and had found no fault until then"
+        return 3
+    fi
+    if grep -qiE 'device not supported|unable to attach|failed to attach|no attachable|before first instrumented' "$log"; then
+        echo "$tool could not check: $(grep -m 1 -iE 'not supported|attach|instrumented' "$log")"
+        return 3
+    fi
+    [ "$code" = 0 ] && grep -qE 'SUMMARY:.*[^0-9]0 (error|hazard)' "$log" && return 0
+    echo "$tool ended with status $code and no summary of 0 faults"
+    return 1
 }
 export -f sanitize
-export sanitizer work
+export sanitizer parts
 
 evergraph=$work/evergraph it=$work/it
 events=$bundle/data/wikipedia.csv.gz
@@ -251,11 +298,10 @@ group A 240
 step smoke 90 "$it" gpu::smoke gpu::capture::recorded_steps --test-threads=1 --nocapture
 step check 60 "$evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set device.use=cuda:0 \
     --set device.kernel_dir="$parts/kernels"
-if [ -n "$quick" ]; then
-    step tests 240 "$it" gpu::rows gpu::cache gpu::staging --test-threads=1
-else
-    step tests 200 "$it" gpu:: --test-threads=1
-fi
+# Only what passed every test counts as verified, so only this run writes fingerprints of the kernels.
+tests=(gpu::)
+[ -z "$quick" ] || tests=(gpu::fingerprints gpu::rows gpu::cache gpu::staging)
+step tests 200 env EVERGRAPH_GPU_FINGERPRINTS="$parts/fingerprints.json" "$it" "${tests[@]}" --test-threads=1
 
 # train NAME MODEL FEATURES EPOCHS [FLAG...]: a model alone; the first epoch fills caches and buffers.
 train() {
@@ -280,6 +326,8 @@ done
 group C 420
 step samples 90 "$evergraph" bench sample --events "$events" --device cuda ${quick:+--runs 1} --json "$parts/samples.json"
 step rows 150 "$evergraph" bench ops --device cuda ${quick:+--quick} --json "$parts/rows.json"
+# The clocks of a GPU that has just worked.
+[ -n "$list" ] || rm -f "$parts/machine.json"
 peer torch-samples peer_samples "$events" "$parts/torch-samples.json"
 peer torch-rows peer_rows "$parts/rows.json" "$parts/torch-rows.json"
 peer torch-layers peer_layers "$parts/rows.json" "$parts/torch-layers.json"

@@ -1,5 +1,6 @@
-"""Publishes what `scripts/gpu-check.sh` left: results and log under docs/benchmarks/gpu, the kernels that were verified,
-the page, and the lines about the GPU in README. Standard library only.
+"""Publishes what `scripts/gpu-check.sh` left: results and log under docs/benchmarks/gpu, the fingerprints of verified
+kernels, the page, and the lines about the GPU in README. Standard library only. The list of verified kernels is written
+from the fingerprints by `UPDATE=1 cargo test --test it gpu_verified`.
 
     publish.py OUT        takes OUT/gpu-check.json and OUT/gpu-check.log
     publish.py            writes page and lines anew from the published results
@@ -100,6 +101,7 @@ def take(out, folder):
         shutil.copy(out / f"gpu-check.{end}", folder / f"{name_of(document)}.{end}")
     path, gpu = folder / "verified.json", document["machine"]["gpu"]
     facts = {"gpu": gpu.get("name"), "driver": gpu.get("driver_version"), "date": document["measured"]}
+    print("the list of verified kernels changes: UPDATE=1 cargo test --test it gpu_verified", file=sys.stderr)
     verified = report.read(path) | {file: {"fingerprint": fingerprint} | facts for file, fingerprint in
                                     document["verified"].items()}
     path.write_text(json.dumps(verified, indent=1, sort_keys=True) + "\n")

@@ -11,11 +11,13 @@ not measured, with the reason where one is known. `--table` prints the table. Af
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import platform
 import subprocess
 import sys
+import traceback
 
 import targets
 
@@ -53,9 +55,9 @@ def steps_of(lines):
     for line in lines:
         try:
             step = json.loads(line)
-        except ValueError:
+            steps[step["step"]] = step
+        except (ValueError, KeyError, TypeError):
             continue
-        steps[step["step"]] = step
     return list(steps.values())
 
 
@@ -78,12 +80,14 @@ def gather(folder):
     return document
 
 
-def smi(field):
-    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", "--id=0"]
+def smi(fields):
+    """What the driver reports of the GPU, by field."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader", "--id=0"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+        line = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        line = ""
+    return dict(itertools.zip_longest(fields, line.split(", ")[:len(fields)] if line else []))
 
 
 def processor():
@@ -96,7 +100,7 @@ def machine(folder):
     path = os.path.join(folder, "machine.json")
     facts = read(path)
     if not facts:
-        facts = {"gpu": {field: smi(field) for field in GPU_FIELDS}, "cpu": processor(), "cores": os.cpu_count(),
+        facts = {"gpu": smi(GPU_FIELDS), "cpu": processor(), "cores": os.cpu_count(),
                  "kernel": platform.release()}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(facts, file)
@@ -247,12 +251,21 @@ def main():
         parser.add_argument(f"--{flag}", action="store_true")
     arguments = parser.parse_args()
     document = gather(arguments.parts)
-    document["targets"] = [] if arguments.quick else targets.verdicts(document)
+    # A figure of a form that is not known must not take the others with it.
+    try:
+        document["targets"] = [] if arguments.quick else targets.verdicts(document)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        document |= {"targets": [], "fault": traceback.format_exc()}
     facts = {"version": arguments.version, "measured": datetime.date.today().isoformat(), "quick": arguments.quick,
              "machine": machine(arguments.parts), "events": arguments.events}
     document = facts | document
     if arguments.table:
-        print(table(document))
+        try:
+            print(table(document))
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            document["fault"] = traceback.format_exc()
+    if "fault" in document:
+        print(document["fault"], file=sys.stderr)
     # A kill leaves the document of before, or this one.
     with open(arguments.json + ".tmp", "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)

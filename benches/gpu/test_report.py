@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -194,9 +195,11 @@ PROGRAM = """#!/bin/sh
 echo "ok    cuda: made up, $*"
 case "$*" in *"$HANGS"*) echo $$ >"$PIDS"; sleep 600 ;; esac
 case "$*" in *"$FAILS"*) echo "error: made to fail"; exit 1 ;; esac
-case "$*" in *smoke*) printf '{"a.cu": "1f"}' >"$EVERGRAPH_GPU_FINGERPRINTS" ;; esac
+[ -z "$EVERGRAPH_GPU_FINGERPRINTS" ] || printf '{"a.cu": "1f"}' >"$EVERGRAPH_GPU_FINGERPRINTS"
 while [ "$#" != 0 ]; do [ "$1" != --json ] || cp "$FIGURES/${2##*/}" "$2"; shift; done
 """
+# A command on a lent machine ends after ten minutes, transfers included.
+GROUP_SECONDS_MAX = 480
 OURS = {"smoke", "check", "tests", "train-tgn-0", "train-tgn-0-direct", "train-tgn-172", "train-tgn-172-direct",
         "train-tgat-0", "train-graphmixer-0", "samples", "rows", "eval"}
 
@@ -313,6 +316,36 @@ class Script(unittest.TestCase):
         self.assertEqual({name for name in OURS if steps[name].get("ok")}, OURS)
         self.assertEqual(about(found, "TGN trained", "172"), ("met", "550,000"))
 
+    def test_what_was_measured_by_another_run_of_this_gpu_counts_and_nothing_else_does(self):
+        self.check("--quick", "A", "B")
+        _, found, steps = self.check("--resume", "A")
+        self.assertFalse(found["quick"])
+        self.assertEqual(set(steps), {"smoke", "check", "tests"}, "tiny sizes are not resumed")
+        self.program("nvidia-smi", "#!/bin/sh\n[ \"$1\" = -L ] && echo GPU 0: made up || echo another\n")
+        done, _, steps = self.check("--resume", "C")
+        self.assertIn("starting anew", done.stderr)
+        self.assertNotIn("smoke", steps, "those of another GPU are not resumed")
+        first = os.path.join(self.folder.name, "first.tar.gz")
+        shutil.copy(os.path.join(self.out, "parts.tar.gz"), first)
+        self.check("A")
+        shutil.copy(first, os.path.join(self.bundle, "parts.tar.gz"))
+        _, _, steps = self.check("--resume", "check")
+        self.assertEqual(("samples" in steps, "tests" in steps), (True, False), "what was brought back takes the place")
+
+    def test_a_step_that_fails_leaves_no_figure_of_an_earlier_run(self):
+        self.check("train-tgn-0")
+        _, found, steps = self.check("train-tgn-0", fails="--row-dimension 0")
+        self.assertFalse(steps["train-tgn-0"]["ok"])
+        self.assertEqual(about(found, "TGN trained", "no features")[0], "not measured")
+        self.assertEqual(found["training"], {})
+
+    def test_a_figure_of_an_unknown_form_stops_no_step(self):
+        with open(os.path.join(self.figures, "rows.json"), "w", encoding="utf-8") as file:
+            file.write('{"rows": [{}], "layers": []}')
+        done, found, steps = self.check("C")
+        self.assertTrue(steps["rows"]["ok"] and steps["eval"]["ok"], done.stderr)
+        self.assertIn("KeyError", found["fault"])
+
     def test_a_sanitizer_that_cannot_attach_has_not_measured_and_one_that_finds_something_has_failed(self):
         self.program("compute-sanitizer", """#!/bin/sh
 case "$*" in *"--error-exitcode 9 --report-api-errors no"*) ;; *) echo "no such flags: $*"; exit 9 ;; esac
@@ -320,7 +353,7 @@ case "$2" in
 memcheck) echo "========= ERROR SUMMARY: 0 errors" ;;
 racecheck) echo "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)"; exit 9 ;;
 initcheck) echo "========= Error: Device not supported"; echo "test result: FAILED"; exit 1 ;;
-synccheck) echo "========= ERROR SUMMARY: 10 errors"; exit 9 ;;
+synccheck) echo "Unable to attach to a child"; echo "========= ERROR SUMMARY: 10 errors"; exit 9 ;;
 esac
 """)
         done, _, steps = self.check("D")
@@ -329,6 +362,18 @@ esac
         self.assertFalse(steps["sanitizer-racecheck"]["ok"])
         self.assertIn("Device not supported", steps["sanitizer-initcheck"]["skipped"])
         self.assertFalse(steps["sanitizer-synccheck"]["ok"])
+        self.program("compute-sanitizer", """#!/bin/sh
+case "$2" in
+memcheck) echo "========= Error: Target application terminated before first instrumented API call" ;;
+racecheck) echo "Aborted"; exit 134 ;;
+initcheck) echo "test result: FAILED"; echo "========= ERROR SUMMARY: 0 errors"; exit 101 ;;
+synccheck) echo "========= Barrier error detected"; kill -9 $$ ;;
+esac
+""")
+        _, _, steps = self.check("D")
+        self.assertIn("instrumented", steps["sanitizer-memcheck"]["skipped"])
+        for tool in ("racecheck", "initcheck", "synccheck"):
+            self.assertFalse(steps[f"sanitizer-{tool}"]["ok"], tool)
 
     def test_the_steps_are_listed_without_a_gpu_and_each_group_fits_a_call(self):
         self.program("nvidia-smi", "#!/bin/sh\nexit 1\n")
@@ -336,6 +381,10 @@ esac
         lines = [line.split() for line in done.stdout.splitlines()]
         self.assertEqual({line[0] for line in lines}, set("ABCD"), done.stderr)
         self.assertTrue(OURS < {line[1] for line in lines})
+        self.assertTrue(all(0 < int(line[2]) <= GROUP_SECONDS_MAX for line in lines))
+        with open(os.path.join(self.bundle, "gpu-check.sh"), encoding="utf-8") as script:
+            groups = re.findall(r"^group ([A-D]) (\d+)$", script.read(), re.MULTILINE)
+        self.assertTrue(len(groups) == 4 and all(int(limit) <= GROUP_SECONDS_MAX for _, limit in groups), groups)
 
     def test_without_a_driver_nothing_is_checked(self):
         self.program("nvidia-smi", "#!/bin/sh\necho no devices were found\n")

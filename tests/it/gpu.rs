@@ -8,6 +8,7 @@
 mod cache;
 mod capture;
 mod elementwise;
+mod fingerprints;
 mod joined;
 mod layers;
 mod learning;

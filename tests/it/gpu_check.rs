@@ -60,6 +60,23 @@ fn bundle(folder: &Path) {
     }
 }
 
+/// Targets are judged from figures of this form, although these are of tiny sizes.
+fn judged(made: &Path) {
+    let path = made.join("judged.json");
+    let judged = Command::new("python3")
+        .args(["-B", "report.py", "--parts", "parts", "--events", "e", "--version", "v", "--table", "--json"])
+        .arg(&path)
+        .current_dir(made)
+        .output()
+        .unwrap();
+    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
+    let document: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(document.get("fault"), None, "{document}");
+    let open: Vec<&Value> = document["targets"].as_array().unwrap().iter().collect();
+    let measured = open.iter().filter(|target| target["verdict"] != "not measured").count();
+    assert!(open.len() >= 11 && measured >= 5, "{open:?}");
+}
+
 #[test]
 fn every_step_runs_on_the_stand_in_driver() {
     if !nvrtc() {
@@ -125,4 +142,6 @@ fn every_step_runs_on_the_stand_in_driver() {
     assert!(document["eval"]["mean_average_precision"].is_f64(), "{}", document["eval"]);
     assert_eq!(document["verified"].as_object().unwrap().len(), evergraph::device::cuda::SOURCES.len());
     assert_eq!(document["targets"], serde_json::json!([]), "a quick run judges nothing");
+    assert_eq!(document.get("fault"), None);
+    judged(&made);
 }

@@ -5,13 +5,11 @@
 //! records them as verified once all tests have passed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use evergraph::cli::bench::ops::gpu_layers::{LayerSizes, measure};
 use evergraph::device::Device;
 use evergraph::device::cuda::row_cache::{GpuFound, GpuRowTable};
 use evergraph::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
-use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaWork, SOURCES, Texts};
+use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaWork, SOURCES};
 use evergraph::feature::cache::{CacheDirectory, Found};
 use evergraph::graph::{CudaGraph, CudaGraphOptions, MirrorOptions};
 use evergraph::model::{GraphMixerOptions, ModelOptions};
@@ -19,7 +17,7 @@ use evergraph::sampler::{CudaLayers, SampleRequest, SamplingPolicy, Seeds};
 use evergraph::train::{Trainer, TrainerOptions};
 
 use super::train::{small_tgat, step};
-use super::{fresh_gpu, options, real_gpu};
+use super::{fresh_gpu, real_gpu};
 use crate::tgn_stream::{self, Stream};
 
 #[test]
@@ -61,15 +59,6 @@ fn a_kernel_of_every_file_is_launched() {
     let mut found = GpuFound::new(&cuda, cuda.compute(), 2).unwrap();
     table.find(&cuda, (&ids, 2), &mut found).unwrap();
     assert_eq!(found.slots.copy_to_host().unwrap(), [Found::MISS; 2]);
-    let one_of_each = LayerSizes {
-        linear: &[[70, 9, 5]],
-        gru: &[[70, 7, 5]],
-        attention: &[[4, 3, 2, 5, 6, 4]],
-        layer_norm: &[[7, 20]],
-        adam: &[100],
-        how: (1, 1),
-    };
-    measure(&cuda, &one_of_each).unwrap();
     let launches: BTreeMap<&str, u64> = cuda.launches().into_iter().collect();
     println!("launches: {launches:?}");
     let never: Vec<_> = launches.iter().filter(|(_, count)| **count == 0).collect();
@@ -103,23 +92,4 @@ fn mixer() -> ModelOptions {
         ..GraphMixerOptions::default()
     }
     .into()
-}
-
-#[test]
-fn the_fingerprints_of_kernels_are_written_where_they_are_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let texts = options()
-        .kernel_sources
-        .as_deref()
-        .map_or_else(Texts::default, |folder| Texts::of_folder(folder).unwrap());
-    let asked = std::env::var_os("EVERGRAPH_GPU_FINGERPRINTS").map(Into::into);
-    let path: std::path::PathBuf = asked.unwrap_or_else(|| folder.path().join("fingerprints.json"));
-    let by_file: BTreeMap<&str, String> =
-        SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
-    std::fs::write(&path, serde_json::to_vec_pretty(&by_file).unwrap()).unwrap();
-    assert_eq!(fingerprints(&path).len(), SOURCES.len());
-}
-
-fn fingerprints(path: &Path) -> BTreeMap<String, String> {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
