@@ -14,8 +14,9 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use super::device::{DeviceArg, DeviceArgs};
+use super::device::DeviceArgs;
 use super::events::read_stream;
+use crate::device::DeviceSpec;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
 use progress::ProgressBars;
@@ -46,9 +47,10 @@ pub struct EvalArgs {
     /// Seed of everything random: weights, dropout, negatives, masked nodes
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Events a batch
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub batch_size: u32,
+    /// Events per batch
+    #[arg(long, alias = "batch-size", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub batch_events: u32,
     /// Negatives of the test part. Drawn: random destinations; historical pairs, from before the batch;
     /// inductive ones, of these new in the test part (dyglib); under mrr historical is half of them
     /// destinations that the source met in training. Or a file with columns neg_src, neg_dst: one row per
@@ -73,15 +75,17 @@ pub struct EvalArgs {
     pub dropout: Option<f64>,
     /// Width of the embeddings; 64 for graphmixer and 100 for others if not given; of memory rows too for jodie
     /// (models that learn on batches of samples)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub embedding_dim: Option<u32>,
+    #[arg(long, alias = "embedding-dim", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub embedding_dimension: Option<u32>,
     /// Types of edges that have a learned row of their own, in order of first appearance; 0: types are not seen
     /// (models that look at neighbors, and jodie)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16))]
     pub edge_types: u16,
     /// Width of such a row
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub edge_type_dim: u16,
+    #[arg(long, alias = "edge-type-dim", value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub edge_type_dimension: u16,
     /// Which of a batch's messages for one node waits for it; last if not given (tgn, jodie)
     #[arg(long, value_enum)]
     pub aggregator: Option<AggregatorName>,
@@ -126,8 +130,8 @@ impl EvalArgs {
     /// The shape of the model, but for the features of the events; `None` for baselines.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
-        let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dim.into());
-        let mut options = self.model.shaped(self.embedding_dim)?.with_edge_types(types);
+        let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dimension.into());
+        let mut options = self.model.shaped(self.embedding_dimension)?.with_edge_types(types);
         match &mut options {
             ModelOptions::Dysat(dysat) => {
                 dysat.snapshots = self.snapshots as usize;
@@ -150,7 +154,7 @@ fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
     let name = name_of(args.model);
     let learns = args.model != ModelName::Walk && args.model.options().is_some();
     for (flag, given) in
-        [("--embedding-dim", args.embedding_dim.is_some()), ("--edge-types", args.edge_types > 0)]
+        [("--embedding-dimension", args.embedding_dimension.is_some()), ("--edge-types", args.edge_types > 0)]
     {
         ensure!(
             learns || !given,
@@ -158,8 +162,8 @@ fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
         );
     }
     ensure!(
-        learns || args.compute.device == DeviceArg::Cpu,
-        "--device cuda computes models that learn on batches of samples, such as tgn; leave it out for --model {name}"
+        learns || args.compute.device == DeviceSpec::Cpu,
+        "--device is for models that learn on batches of samples, such as tgn; leave it out for --model {name}"
     );
     let averages = matches!(args.model, ModelName::Tgn | ModelName::Jodie);
     ensure!(

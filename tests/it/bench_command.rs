@@ -125,7 +125,7 @@ fn train_tells_which_model_it_trained_and_how_each_epoch_went() {
     events(folder.path());
     let run = |model: &str| {
         let common = ["train", "--events", "events.csv", "--events-max", "600", "--row-dimension", "0"];
-        let more = ["--model", model, "--embedding-dim", "20", "--epochs", "2", "--json", "-"];
+        let more = ["--model", model, "--embedding-dimension", "20", "--epochs", "2", "--json", "-"];
         figures(folder.path(), &[&common[..], &more].concat())
     };
     let walk = ["train", "--events", "events.csv", "--events-max", "600", "--model", "walk", "--json", "-"];
@@ -134,7 +134,7 @@ fn train_tells_which_model_it_trained_and_how_each_epoch_went() {
     assert!(["backward", "gate", "publish"].iter().all(|&p| walk["phase_seconds"][p].as_f64() > Some(0.0)));
     let (mixer, tgat) = (run("graphmixer"), run("tgat"));
     for (figures, model) in [(&mixer, "graphmixer"), (&tgat, "tgat")] {
-        assert_eq!((&figures["model"], &figures["embedding_dim"]), (&model.into(), &20.into()));
+        assert_eq!((&figures["model"], &figures["embedding_dimension"]), (&model.into(), &20.into()));
         let epochs = figures["each_epoch"].as_array().unwrap();
         assert_eq!((epochs.len(), &epochs[1]["loss"]), (2, &figures["loss"]));
         assert!(epochs.iter().all(|epoch| epoch["phase_seconds"]["backward"].as_f64() > Some(0.0)));
@@ -159,7 +159,7 @@ fn train_reads_the_same_from_disk_as_from_memory() {
     let resident = run(&[]);
     assert_eq!(resident["verified"]["rows_wrong"], 0);
     for engine in ["auto", "pread"] {
-        let spilled = run(&["--rows-budget", "20%", "--topology-budget", "40%", "--engine", engine]);
+        let spilled = run(&["--rows-bytes-max", "20%", "--graph-bytes-max", "40%", "--engine", engine]);
         assert_eq!((&spilled["verified"], &spilled["loss"]), (&resident["verified"], &resident["loss"]));
         let (rows, topology) = (&spilled["rows_spill"], &spilled["topology_spill"]);
         // The graph is so small that most of it is what each shard is being filled with.
@@ -235,7 +235,7 @@ fn what_cannot_be_measured_is_told() {
         (vec!["sample"], "--events"),
         (vec!["serve", "--events-per-second", "0"], "--events-per-second"),
         (vec!["serve", "--set", "graph.retentoin=3"], "retentoin"),
-        (vec!["train", "--events", "events.csv", "--topology-budget", "lots"], "`lots` is no budget"),
+        (vec!["train", "--events", "events.csv", "--graph-bytes-max", "lots"], "`lots` is no budget"),
         (
             vec!["train", "--events", "events.csv", "--model", "edgebank"],
             "--model edgebank is a baseline and not trained",

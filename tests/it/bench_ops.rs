@@ -69,7 +69,7 @@ fn what_there_is_not_is_named_with_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     for (args, words) in [
         (&["--op", "gather_row"][..], &["gather_row:", "gather_rows", "reference_step"][..]),
-        (&["--device", "cuda", "--op", "gru_cell"], &["gru_cell", "on a GPU gather_rows"]),
+        (&["--device", "cuda:0", "--op", "gru_cell"], &["gru_cell", "on a GPU gather_rows"]),
         (&["--device", "tpu"], &["tpu", "cuda"]),
         (&["--runs", "0"], &["--runs"]),
     ] {
@@ -97,13 +97,13 @@ fn without_a_gpu_a_benchmark_for_one_says_what_is_missing() {
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_evergraph"))
             .args(args)
-            .args(["--device", "cuda"])
+            .args(["--device", "cuda:0"])
             .current_dir(&folder)
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{args:?}: {said}");
-        assert!(said.contains("--device cuda") && said.contains("opening the GPU"), "{args:?}: {said}");
+        assert!(said.contains("--device cuda:0") && said.contains("opening the GPU"), "{args:?}: {said}");
     }
 }
 

@@ -32,9 +32,10 @@ pub(super) struct IngestArgs {
     /// Copies of the file, one after another in time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
-    /// Events of a batch
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    batch_size: u32,
+    /// Events per batch
+    #[arg(long, alias = "batch-size", default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    batch_events: u32,
     /// Folder for the log that is written; a temporary folder if not given. It must be on a real disk for the
     /// durable figures to mean anything
     #[arg(long, value_name = "DIR")]
@@ -83,7 +84,7 @@ impl From<GraphBytes> for Parts {
 /// Runs the benchmark.
 pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
-    let source = Source::new(&stream, args.repeat, args.batch_size as usize)?;
+    let source = Source::new(&stream, args.repeat, args.batch_events as usize)?;
     let mut batch = source.buffer();
     // The first store is measured for memory: later ones reuse what the allocator kept.
     let filled: Vec<Filled> =

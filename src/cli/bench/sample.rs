@@ -14,9 +14,10 @@ use serde::Serialize;
 
 use super::sample_gpu;
 use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
-use crate::cli::device::{DeviceArg, DeviceArgs};
+use crate::cli::device::DeviceArgs;
 use crate::cli::events::read_stream;
 use crate::cli::output;
+use crate::device::DeviceSpec;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStore, SpillError};
 use crate::sampler::{Layers, SamplingPolicy, Seeds};
@@ -81,7 +82,7 @@ struct Hub {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
-    let gpu = (args.compute.device == DeviceArg::Cuda).then(|| args.compute.open()).transpose()?;
+    let gpu = (args.compute.device != DeviceSpec::Cpu).then(|| args.compute.open()).transpose()?;
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
     let graph = GraphStore::new(GraphOptions::default());
     let mut batch = EdgeBatch::default();

@@ -1,4 +1,4 @@
-//! `evergraph bench sample --device cuda`: batches per second of temporal sampling on a GPU, over the same batches as
+//! `evergraph bench sample --device cuda:0`: batches per second of temporal sampling on a GPU, over the same batches as
 //! on the CPU.
 //!
 //! Two figures each: calls one after the other without waiting, as a step does whose next operation is on the GPU as

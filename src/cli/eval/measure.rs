@@ -138,7 +138,7 @@ impl Run<'_> {
         let Self { args, stream, device, watch } = self;
         let bank = || EdgeBank::new(args.edgebank.rule());
         let blind = || Some((bank(), Sight::EarlierBatches));
-        let (batch_size, seed) = (args.batch_size as usize, args.seed);
+        let (batch_size, seed) = (args.batch_events as usize, args.seed);
         let figures = match args.model {
             ModelName::Edgebank => evaluate_prequential(stream, &mut bank(), None, batch_size, seed, watch),
             ModelName::Poptrack => {
@@ -174,8 +174,8 @@ impl Run<'_> {
     }
 
     fn epoch_options(&self) -> EpochOptions {
-        let EvalArgs { epochs, batch_size, seed, .. } = *self.args;
-        EpochOptions { epochs: epochs as usize, batch_size: batch_size as usize, seed }
+        let EvalArgs { epochs, batch_events, seed, .. } = *self.args;
+        EpochOptions { epochs: epochs as usize, batch_size: batch_events as usize, seed }
     }
 
     /// The negatives of all parts; those of the inductive test are random unless pairs of the past are asked for.
@@ -208,7 +208,7 @@ impl Run<'_> {
     /// Negatives from pairs of `rows`, not seen before row `from`.
     fn past(&self, rows: &[usize], from: usize, part: &[usize]) -> NegativeSource {
         let seed = Draw::Past.seed(self.args.seed, part.first().map_or(0, |&row| row as u64));
-        PastPairs { stream: self.stream, rows, from, seed }.negatives(part, self.args.batch_size as usize)
+        PastPairs { stream: self.stream, rows, from, seed }.negatives(part, self.args.batch_events as usize)
     }
 
     fn candidates(

@@ -39,7 +39,7 @@ impl Report {
         report.set("events", args.events.display().to_string());
         report.set("events_count", stream.len());
         report.set("nodes_count", stream.nodes());
-        report.set("batch_size", args.batch_size);
+        report.set("batch_size", args.batch_events);
         report.set("seed", args.seed);
         report.set("negatives", args.negatives.name());
         let prequential = args.protocol == ProtocolName::Prequential;
@@ -63,17 +63,17 @@ impl Report {
         let model = args.model_options();
         if model.is_some() {
             self.set("learning_rate", args.learning_rate);
-            self.set("device", name_of(args.compute.device));
+            self.set("device", args.compute.device.to_string());
         }
         if let Some(model) = model.filter(|model| model.needs().samples()) {
-            self.set("embedding_dim", model.needs().embedding_dim);
+            self.set("embedding_dimension", model.needs().embedding_dim);
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
             if let Some(aggregator) = args.aggregator {
                 self.set("aggregator", name_of(aggregator));
             }
             if args.edge_types > 0 {
                 self.set("edge_types", args.edge_types);
-                self.set("edge_type_dim", args.edge_type_dim);
+                self.set("edge_type_dimension", args.edge_type_dimension);
                 self.set("unknown_type_events_count", unknown_types(stream, model.edge_types()));
             }
             if prequential {

@@ -1,4 +1,4 @@
-//! `evergraph bench ops --device cuda`: gathering rows on a GPU, from its own memory and over the bus, beside what
+//! `evergraph bench ops --device cuda:0`: gathering rows on a GPU, from its own memory and over the bus, beside what
 //! bounds it and what is done without it.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Layers of `evergraph bench ops --device cuda`, forward and backward, at the sizes that training has: linear layers,
+//! Layers of `evergraph bench ops --device cuda:0`, forward and backward, at the sizes that training has: linear layers,
 //! GRU cells, attention over slots between its matrix products, layer normalization, and a step of Adam.
 //!
 //! Times are the GPU's, of calls in a row: of a short one they are those of launching it. Numbers are drawn; those

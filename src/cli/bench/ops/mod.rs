@@ -32,8 +32,9 @@ use self::points::{Cache, Point};
 use self::timing::{Between, Timed};
 use self::work::{Bound, Cost, Work};
 use super::deliver;
-use crate::cli::device::{DeviceArg, DeviceArgs};
+use crate::cli::device::DeviceArgs;
 use crate::cli::{WrongArgument, output};
+use crate::device::DeviceSpec;
 use crate::nn::Reduce;
 
 /// Names and meanings.
@@ -90,7 +91,7 @@ pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
         let lines = OPERATIONS.iter().map(|(name, meaning)| format!("{name:<20} {meaning}"));
         return output::print(&lines.collect::<Vec<_>>().join("\n"));
     }
-    if args.compute.device == DeviceArg::Cuda {
+    if args.compute.device != DeviceSpec::Cpu {
         if let Some(op) = args.ops.iter().find(|op| *op != "gather_rows") {
             let why = format!("--op {op}: on a GPU gather_rows is measured, and nothing else");
             return Err(WrongArgument(why).into());

@@ -17,7 +17,7 @@ pub struct Figures {
     pub gpu: Option<GpuFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_use: Option<GpuUse>,
-    pub embedding_dim: usize,
+    pub embedding_dimension: usize,
     pub events: usize,
     pub nodes: usize,
     pub epochs: u32,

@@ -47,12 +47,13 @@ pub(super) struct TrainArgs {
     #[arg(long, value_enum, default_value_t = ModelName::Tgn)]
     model: ModelName,
     /// Width of the embeddings; 64 for graphmixer and 100 for others if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    embedding_dim: Option<u32>,
+    #[arg(long, alias = "embedding-dim", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    embedding_dimension: Option<u32>,
     /// Epochs, each of which is one measurement
     #[arg(long, alias = "runs", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     epochs: u32,
-    /// Events a batch
+    /// Events per batch
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_events: u32,
     /// Train on this many events, the earliest of the file
@@ -62,12 +63,12 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "N", default_value_t = 172, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     row_dimension: u32,
     /// Memory for edge rows, such as 64MiB or 25%; all of them if not given
-    #[arg(long, value_name = "BUDGET")]
-    rows_budget: Option<Budget>,
+    #[arg(long, alias = "rows-budget", value_name = "BYTES|SHARE")]
+    rows_bytes_max: Option<Budget>,
     /// Memory for adjacency, such as 64MiB or 25%; all of it if not given
-    #[arg(long, value_name = "BUDGET")]
-    topology_budget: Option<Budget>,
-    /// Folder for what budgets leave no room for; the system's folder for temporary files if not given
+    #[arg(long, alias = "topology-budget", value_name = "BYTES|SHARE")]
+    graph_bytes_max: Option<Budget>,
+    /// Folder for what these limits leave no room for; the system's folder for temporary files if not given
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// How that is read: the fastest way that works, or plain reads
@@ -103,12 +104,12 @@ impl TrainArgs {
     fn model(&self) -> anyhow::Result<ModelOptions> {
         let name = name_of(self.model);
         let wrong = || format!("--model {name} is a baseline and not trained; `evergraph eval` times it");
-        let walk = self.model == ModelName::Walk && self.embedding_dim.is_some();
+        let walk = self.model == ModelName::Walk && self.embedding_dimension.is_some();
         ensure!(
             !walk,
-            "--embedding-dim is for models whose embeddings can have any width; leave it out for walk"
+            "--embedding-dimension is for models whose embeddings can have any width; leave it out for walk"
         );
-        self.model.shaped(self.embedding_dim).with_context(wrong)
+        self.model.shaped(self.embedding_dimension).with_context(wrong)
     }
 }
 
@@ -165,7 +166,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
 }
 
 fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyhow::Result<Figures> {
-    if args.rows_budget.is_some() || args.topology_budget.is_some() {
+    if args.rows_bytes_max.is_some() || args.graph_bytes_max.is_some() {
         // As the daemon does with a bound on memory.
         keep_pages_small().context("the kernel keeps giving huge pages")?;
     }
@@ -174,8 +175,8 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let model = args.model()?.with_features(dimension, 0);
     let folder = args.data.clone().unwrap_or_else(std::env::temp_dir);
     let limits = Limits {
-        rows: args.rows_budget,
-        topology: args.topology_budget,
+        rows: args.rows_bytes_max,
+        topology: args.graph_bytes_max,
         folder: &folder,
         engine: args.engine.into(),
     };
@@ -208,10 +209,10 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let (last, middle) = (epochs.last().copied().unwrap_or_default(), Epoch::middle(&epochs));
     Ok(Figures {
         model: name_of(args.model),
-        device: name_of(args.compute.device),
+        device: args.compute.device.to_string(),
         gpu,
         gpu_use: GpuUse::of(&trainer),
-        embedding_dim: model.needs().embedding_dim,
+        embedding_dimension: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
         epochs: args.epochs,
