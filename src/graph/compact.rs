@@ -26,7 +26,7 @@ impl GraphStore {
             if shard.is_loose() { shard.copied(self.page).ok() } else { None }
         };
         if let Some(copied) = copied {
-            self.shards[shard].write().change_over(copied);
+            self.shards[shard].write().swap_slab(copied);
         }
     }
 }
@@ -60,7 +60,7 @@ impl Shard {
     }
 
     /// Takes what [`copied`](Self::copied) made in place of its own.
-    pub fn change_over(&mut self, (slab, slots): (Slab, Vec<u32>)) {
+    pub fn swap_slab(&mut self, (slab, slots): (Slab, Vec<u32>)) {
         let blocks = self.lists.iter_mut().flat_map(|list| list.blocks_mut());
         blocks.zip(slots).for_each(|(block, slot)| block.move_to(slot));
         self.slab = slab;

@@ -104,7 +104,7 @@ fn hash_text(text: &str, seed: u64) -> u32 {
 }
 
 /// The table takes its place from the low bits and its tag from the high ones.
-fn spread(hash: u32) -> u64 {
+fn widen_hash(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
@@ -153,7 +153,7 @@ impl Inner {
         let is_it = |key: &TextKey| {
             key.hash == hash && self.text_at(self.values[key.id.index()]) == Some(text.as_bytes())
         };
-        self.texts.find(spread(hash), is_it).map(|key| key.id)
+        self.texts.find(widen_hash(hash), is_it).map(|key| key.id)
     }
 
     fn intern(&mut self, key: KeyRef<'_>) -> NodeId {
@@ -203,7 +203,7 @@ impl Inner {
                 }
             }
             Some(KeyRef::Text(text)) => {
-                let hash = spread(hash_text(text, seed));
+                let hash = widen_hash(hash_text(text, seed));
                 if let Ok(mut entry) = self.texts.find_entry(hash, |key| key.id.index() == id) {
                     *entry.get_mut() = TextKey { hash: 0, id: NodeId::NONE };
                     entry.remove();
@@ -261,7 +261,7 @@ impl Inner {
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.arena.extend_from_slice(&length.to_le_bytes());
         self.arena.extend_from_slice(text.as_bytes());
-        self.texts.insert_unique(spread(hash), TextKey { hash, id }, |key| spread(key.hash));
+        self.texts.insert_unique(widen_hash(hash), TextKey { hash, id }, |key| widen_hash(key.hash));
         id
     }
 }

@@ -103,7 +103,7 @@ impl Shard {
     }
 
     /// Takes those of `chunks` out of memory that nobody asked for meanwhile.
-    pub(super) fn leave_unasked(&mut self, chunks: &[usize]) -> Vec<Box<[Entry]>> {
+    pub(super) fn evict_unmarked(&mut self, chunks: &[usize]) -> Vec<Box<[Entry]>> {
         let unasked = |&index: &usize| !self.slab.chunks[index].take_touched();
         let victims: Vec<usize> = chunks.iter().copied().filter(unasked).collect();
         self.leave(&victims)

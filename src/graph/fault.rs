@@ -140,7 +140,7 @@ impl Slab {
     }
 
     /// As [`load`](Self::load), for who looks at them once: they do not count as asked for. Says which were loaded.
-    pub fn load_unasked(&self, chunks: impl Iterator<Item = usize>) -> Result<Vec<usize>, SpillError> {
+    pub fn load_unmarked(&self, chunks: impl Iterator<Item = usize>) -> Result<Vec<usize>, SpillError> {
         let away: Vec<usize> = chunks.filter(|&index| !self.chunks[index].is_resident()).collect();
         self.load(away.clone())?;
         away.iter().for_each(|&index| _ = self.chunks[index].take_touched());

@@ -42,7 +42,7 @@ pub use candidates::{Candidates, Pick};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
 pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
-pub use retain::{Kept, Retention, RetentionClock};
+pub use retain::{Retention, RetentionBounds, RetentionClock};
 pub use spill::{SpillError, SpillStats};
 pub use store::GraphStore;
 pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past};

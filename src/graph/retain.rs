@@ -2,7 +2,7 @@
 //!
 //! A store with a retention of `age` shows of a node before time t only what happened in `[t - age, t)`, whoever asks
 //! and whatever the store still holds. Somebody whose questions come in the order of the log, as the learner's do,
-//! bounds them besides by what is [`Kept`] at his place in the log: nothing before the newest event by then less the
+//! bounds them besides by what is [`RetentionBounds`] at his place in the log: nothing before the newest event by then less the
 //! age, less the lateness that events may have. That bound follows from the log alone and only grows, so what lies
 //! before it can be released at any time from then on, and no answer of his tells whether it was.
 //!
@@ -35,7 +35,7 @@ pub struct Retention {
 
 /// What may be asked for from some place in the log on. The default is everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetentionBounds {
     /// Edges before this time are not seen.
     pub since: EventTime,
     /// Edges that are seen have this id at least.
@@ -44,7 +44,7 @@ pub struct Kept {
     pub end: EdgeId,
 }
 
-impl Default for Kept {
+impl Default for RetentionBounds {
     fn default() -> Self {
         Self { since: EventTime::MIN, first: EdgeId(0), end: EdgeId(0) }
     }
@@ -71,7 +71,7 @@ impl RetentionClock {
     }
 
     /// Hears of an edge, whose id is above those before it.
-    pub fn hear(&mut self, edge: EdgeId, time: EventTime) {
+    pub fn observe(&mut self, edge: EdgeId, time: EventTime) {
         if self.retention.is_none() {
             return;
         }
@@ -86,14 +86,14 @@ impl RetentionClock {
     }
 
     /// What is kept behind the last edge that was heard of.
-    pub fn kept(&mut self) -> Kept {
-        let Some(Retention { age, lateness }) = self.retention else { return Kept::default() };
+    pub fn bounds(&mut self) -> RetentionBounds {
+        let Some(Retention { age, lateness }) = self.retention else { return RetentionBounds::default() };
         let since = EventTime(self.latest.0.saturating_sub(age).saturating_sub(lateness));
         while self.latest_in_block.len() > 1 && self.latest_in_block[0] < since.0 {
             self.latest_in_block.pop_front();
             self.block += 1;
         }
-        Kept { since, first: EdgeId(self.block * ROW_BLOCK), end: self.end }
+        RetentionBounds { since, first: EdgeId(self.block * ROW_BLOCK), end: self.end }
     }
 }
 
@@ -167,9 +167,9 @@ impl GraphStore {
         ends.sort_unstable();
         let by_chunk: Vec<_> = ends.chunk_by(|a, b| a.chunk == b.chunk).collect();
         for ends in by_chunk.chunks(GROUP) {
-            let loaded = shard.read().look_at(ends, time, &mut old)?;
+            let loaded = shard.read().collect_old(ends, time, &mut old)?;
             if let Some(spill) = self.spill.as_ref().filter(|_| !loaded.is_empty()) {
-                let left = shard.write().leave_unasked(&loaded);
+                let left = shard.write().evict_unmarked(&loaded);
                 spill.evicted(left);
             }
         }
@@ -197,8 +197,8 @@ impl Shard {
 
     /// Adds to `old` the last block of each list in `ends` that holds nothing at `time` or later, and says which chunks
     /// were loaded for that. Those in `ends` stand together by chunk.
-    fn look_at(&self, ends: &[&[End]], time: i64, old: &mut Vec<Old>) -> Result<Vec<usize>, SpillError> {
-        let loaded = self.slab.load_unasked(ends.iter().map(|ends| ends[0].chunk))?;
+    fn collect_old(&self, ends: &[&[End]], time: i64, old: &mut Vec<Old>) -> Result<Vec<usize>, SpillError> {
+        let loaded = self.slab.load_unmarked(ends.iter().map(|ends| ends[0].chunk))?;
         let fault = Fault::default();
         let entries = Entries::new(&self.slab, &fault);
         for &End { index, .. } in ends.iter().copied().flatten() {
@@ -224,12 +224,12 @@ mod tests {
     fn the_clock_keeps_every_edge_that_is_young_enough() {
         let retention = Retention { age: 500, lateness: 20 };
         let mut clock = RetentionClock::new(Some(retention));
-        assert_eq!(clock.kept(), Kept::default());
+        assert_eq!(clock.bounds(), RetentionBounds::default());
         let time = |id: u64| (id / 40) as i64 - if id.is_multiple_of(9) { 300 } else { 0 };
         for id in (0..60_000).filter(|id| id % 7 != 3) {
-            clock.hear(EdgeId(id), EventTime(time(id)));
+            clock.observe(EdgeId(id), EventTime(time(id)));
             if id % 1_000 == 0 {
-                let kept = clock.kept();
+                let kept = clock.bounds();
                 let latest = (0..=id).filter(|id| id % 7 != 3).map(time).max().unwrap();
                 assert_eq!((kept.since.0, kept.end.0), (latest - 520, if id % 7 == 3 { id } else { id + 1 }));
                 let young = (0..=id).find(|&id| id % 7 != 3 && time(id) >= kept.since.0).unwrap();
@@ -238,18 +238,18 @@ mod tests {
         }
         assert!(clock.latest_in_block.len() < 10);
         let mut everything = RetentionClock::new(None);
-        everything.hear(EdgeId(1 << 40), EventTime::MAX);
-        assert_eq!(everything.kept(), Kept::default());
+        everything.observe(EdgeId(1 << 40), EventTime::MAX);
+        assert_eq!(everything.bounds(), RetentionBounds::default());
     }
 
     #[test]
     fn ids_without_edges_and_times_at_the_ends_are_no_trouble() {
         let mut clock = RetentionClock::new(Some(Retention { age: i64::MAX, lateness: i64::MAX }));
-        clock.hear(EdgeId(3 * ROW_BLOCK), EventTime::MIN);
-        assert_eq!(clock.kept().since, EventTime::MIN);
-        clock.hear(EdgeId(9 * ROW_BLOCK), EventTime::MAX);
+        clock.observe(EdgeId(3 * ROW_BLOCK), EventTime::MIN);
+        assert_eq!(clock.bounds().since, EventTime::MIN);
+        clock.observe(EdgeId(9 * ROW_BLOCK), EventTime::MAX);
         let (first, end) = (EdgeId(9 * ROW_BLOCK), EdgeId(9 * ROW_BLOCK + 1));
-        assert_eq!(clock.kept(), Kept { since: EventTime(-i64::MAX), first, end });
+        assert_eq!(clock.bounds(), RetentionBounds { since: EventTime(-i64::MAX), first, end });
     }
 
     #[test]

@@ -19,7 +19,7 @@ impl GraphStore {
             return Ok(false);
         };
         let copied = shard.read().copied(self.page)?;
-        shard.write().change_over(copied);
+        shard.write().swap_slab(copied);
         self.settle(&mut hand);
         Ok(true)
     }

@@ -301,7 +301,7 @@ impl Spill {
         // What is kept for the next reads holds copies of what was read before.
         self.idle.lock().clear();
         self.buffers.lock().clear();
-        // Kept from being claimed meanwhile: what they would hold would be overwritten.
+        // RetentionBounds from being claimed meanwhile: what they would hold would be overwritten.
         let free = std::mem::take(&mut self.places.lock().free);
         let zeros = PageBuffer::zeros(self.chunk_bytes / PAGE_BYTES);
         let wipe = |&place: &u32| self.file.write(self.extent(place).page, &zeros, zeros.pages());
@@ -315,8 +315,8 @@ impl Spill {
         let mut places = self.places.lock();
         let mut claimed: Vec<u32> = Vec::with_capacity(count);
         if places.free.len() >= count && places.free.len() > places.end as usize / 8 {
-            let kept = places.free.len() - count;
-            claimed.extend(places.free.drain(kept..));
+            let remaining = places.free.len() - count;
+            claimed.extend(places.free.drain(remaining..));
             claimed.sort_unstable();
         } else {
             for _ in 0..count {

@@ -177,7 +177,7 @@ impl GraphStore {
     /// # Panics
     /// When a record names a node beyond [`NODES_MAX`](super::NODES_MAX), or a shard is full (2^32 entries).
     pub fn apply(&self, batch: &EdgeBatch) -> Result<Applied, SpillError> {
-        self.apply_telling(batch, &mut |_| ())
+        self.apply_reporting_removed(batch, &mut |_| ())
     }
 
     /// As [`apply`](Self::apply), and `removed` hears of every edge that a deletion removed, once it is gone.
@@ -187,7 +187,7 @@ impl GraphStore {
     ///
     /// # Panics
     /// As [`apply`](Self::apply).
-    pub fn apply_telling(
+    pub fn apply_reporting_removed(
         &self,
         batch: &EdgeBatch,
         removed: &mut dyn FnMut(EdgeId),

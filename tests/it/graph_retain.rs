@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evergraph::device::disk::{EngineChoice, SpillFile};
 use evergraph::event::{EdgeBatch, EventTime, NodeId, Op};
-use evergraph::graph::{GraphOptions, GraphStore, GraphView, Kept, Retention, RetentionClock};
+use evergraph::graph::{GraphOptions, GraphStore, GraphView, Retention, RetentionBounds, RetentionClock};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
 use crate::faulty_pages::{Fault, Faulty};
@@ -31,9 +31,9 @@ fn release(store: &GraphStore, time: EventTime) {
     (0..).take_while(|&part| store.release_part(part, time).unwrap()).for_each(drop);
 }
 
-fn hear(clock: &mut RetentionClock, batch: &EdgeBatch) {
+fn observe(clock: &mut RetentionClock, batch: &EdgeBatch) {
     let edges = (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge);
-    edges.for_each(|i| clock.hear(batch.id(i), batch.time[i]));
+    edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
 }
 
 /// A clock that runs on, with late events, hubs and now and then a deletion.
@@ -56,7 +56,7 @@ fn expected(
     node: NodeId,
     time: EventTime,
     age: i64,
-    kept: Kept,
+    kept: RetentionBounds,
 ) -> Vec<MessageFlowGraph> {
     let from = time.0.saturating_sub(age).max(kept.since.0);
     // With nothing in the window an unknown node is asked about in its place.
@@ -91,7 +91,7 @@ fn questions_in_the_order_of_the_log_do_not_notice_what_was_released() {
                 store.apply(batch).unwrap();
             }
             let Some(asked) = i.checked_sub(ahead).map(|i| &batches[i]) else { continue };
-            let kept = clock.kept();
+            let kept = clock.bounds();
             if random.chance(3) {
                 stores[1..].iter().for_each(|store| release(store, kept.since));
             }
@@ -106,7 +106,7 @@ fn questions_in_the_order_of_the_log_do_not_notice_what_was_released() {
                 let rows = expected.iter().flat_map(|sample| &sample.edges[sample.filled(0)]);
                 assert!(rows.copied().all(|edge| edge >= kept.first), "seed {seed}: {kept:?}");
             }
-            hear(&mut clock, asked);
+            observe(&mut clock, asked);
         }
         let stats = [&stores[1], &stores[2]].map(GraphStore::stats);
         assert_eq!(stats[0].expired_edges, stats[1].expired_edges, "seed {seed}");
@@ -129,8 +129,8 @@ fn memory_and_disk_of_what_is_too_old_are_given_back() {
         let mut most = 0;
         for batch in batches(&records, &[1_000]) {
             store.apply(&batch).unwrap();
-            hear(&mut clock, &batch);
-            release(&store, clock.kept().since);
+            observe(&mut clock, &batch);
+            release(&store, clock.bounds().since);
             let stats = store.stats();
             most = most.max(stats.bytes.entries + stats.bytes.slack);
             assert!(stats.edges >= 4_000.min(batch.end().0), "{stats:?}");

@@ -41,7 +41,7 @@ pub fn ours(access: &Access, slots: u32, look_ahead: u32) -> Race {
             known += 1;
         }
         let (took, ()) = seconds(|| {
-            directory.look(&mut found);
+            directory.look_up(&mut found);
             let rows = directory.restorable(&found);
             directory.restore(&mut found, rows, &mut placed);
             directory.turn(&found, &mut placed);

@@ -164,7 +164,7 @@ impl CacheDirectory {
 
     /// Finds the rows of the current round. Changes nothing; a device can do the same with the same table.
     #[allow(clippy::cast_possible_truncation)] // fewer rows than that
-    pub fn look(&self, found: &mut Found) {
+    pub fn look_up(&self, found: &mut Found) {
         if found.changes == Some(self.changes) {
             return;
         }
@@ -264,7 +264,7 @@ impl CacheDirectory {
     /// Ends the current round though nobody takes it: it was announced, and another one came. Its rows that are here
     /// stay here.
     pub fn pass(&mut self, found: &mut Found) {
-        self.look(found);
+        self.look_up(found);
         self.file_hits(found);
         self.window.advance();
         self.order.advance();

@@ -180,7 +180,7 @@ impl GpuRows {
         if !next.is_empty() && directory.room() > 0 {
             directory.announce(&next.iter().copied().filter(is_row).collect::<Vec<_>>());
         }
-        directory.look(found);
+        directory.look_up(found);
         directory.turn(found, placed);
         let mut places = found.slots().to_vec();
         let mut given: Vec<u32> = placed.iter().map(|placed| placed.slot).collect();
@@ -190,10 +190,10 @@ impl GpuRows {
                 *place = Found::MISS;
             }
         }
-        let kept = |places: &[u32]| places.iter().filter(|place| **place != Found::MISS).count() as u64;
-        self.counts.hits += kept(&places);
-        self.counts.misses += ids.len() as u64 - kept(&places);
-        self.counts.bypassed += ids.len() as u64 - kept(&places) - placed.len() as u64;
+        let in_table = |places: &[u32]| places.iter().filter(|place| **place != Found::MISS).count() as u64;
+        self.counts.hits += in_table(&places);
+        self.counts.misses += ids.len() as u64 - in_table(&places);
+        self.counts.bypassed += ids.len() as u64 - in_table(&places) - placed.len() as u64;
         // The rows that are given a slot are told apart from hits by their slots being those that were given.
         placed.iter().for_each(|placed| places[placed.row as usize] = placed.slot);
         let (mut spare, mut slots) = (directory.slots().., places.iter());

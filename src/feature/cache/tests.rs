@@ -328,11 +328,11 @@ proptest! {
                 known += 1;
             }
             if restores {
-                directory.look(&mut found);
+                directory.look_up(&mut found);
                 directory.restore(&mut found, usize::MAX, &mut placed);
                 model.restore();
             }
-            directory.look(&mut found);
+            directory.look_up(&mut found);
             directory.turn(&found, &mut placed);
             let slots: BTreeSet<u32> = placed.iter().map(|placed| placed.slot).collect();
             prop_assert_eq!(slots.len(), placed.len(), "a slot is filled once");
@@ -349,7 +349,7 @@ proptest! {
         rounds.iter().for_each(|ids| directory.announce(ids));
         let (mut found, mut placed) = (Found::default(), Vec::new());
         for _ in &rounds {
-            directory.look(&mut found);
+            directory.look_up(&mut found);
             directory.turn(&found, &mut placed);
         }
         prop_assert_eq!(directory.counts().hits, optimum(slots, &rounds) as u64);

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
-use super::cache::Cache;
-use super::fetch::Asker;
+use super::fetch::UnitRequest;
 use super::shared::Shared;
 use super::stats::add;
+use super::unit_cache::UnitCache;
 
 /// One announcement, as its owner and the reading thread see it.
 #[derive(Default)]
@@ -135,7 +135,7 @@ impl Ticket {
     }
 
     /// Pins `slot`, under the cache's lock.
-    fn pin(&self, cache: &Cache, slot: u32) {
+    fn pin(&self, cache: &UnitCache, slot: u32) {
         let mut state = self.state.lock();
         if !state.dropped {
             cache.slot(slot).pins.fetch_add(1, Ordering::Relaxed);
@@ -152,12 +152,12 @@ struct ReadAhead<'a> {
     lost: usize,
 }
 
-impl Asker for ReadAhead<'_> {
-    fn wants(&self, i: usize) -> (u64, u128) {
+impl UnitRequest for ReadAhead<'_> {
+    fn unit(&self, i: usize) -> (u64, u128) {
         (self.units[i], self.all_rows)
     }
 
-    fn found(&mut self, _i: usize, cache: &Cache, slot: u32) {
+    fn found(&mut self, _i: usize, cache: &UnitCache, slot: u32) {
         self.ticket.pin(cache, slot);
     }
 
@@ -167,7 +167,7 @@ impl Asker for ReadAhead<'_> {
         self.lost += 1;
     }
 
-    fn kept(&mut self, _i: usize, cache: &Cache, slot: u32) {
+    fn cached(&mut self, _i: usize, cache: &UnitCache, slot: u32) {
         self.lost -= 1;
         self.ticket.pin(cache, slot);
     }

@@ -5,9 +5,9 @@
 //! write has worked nothing of the block is given up: its units in memory stay, and those that were only on
 //! disk are in the image that is written and move into memory if the write fails.
 
-use super::cache::Cache;
+use super::unit_cache::UnitCache;
 
-impl Cache {
+impl UnitCache {
     /// The blocks that wait longest, `count` at most, in order, each once.
     pub fn next_blocks(&mut self, count: usize) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.queue.drain(..count.min(self.queue.len())).collect();
@@ -30,7 +30,7 @@ impl Cache {
     }
 
     /// Lets go of the units of a block that was released, whatever they hold.
-    pub fn let_cool(&mut self, block: u64) {
+    pub fn discard(&mut self, block: u64) {
         for unit in self.shape.units_of(block) {
             let Some(slot) = self.find(unit) else { continue };
             let slot = self.slot_mut(slot);
@@ -63,7 +63,7 @@ impl Cache {
     }
 
     /// Lays what memory holds of `block` over its `image`. From here on a change makes a unit dirty anew.
-    pub fn lay_over(&mut self, block: u64, image: &mut [u8]) {
+    pub fn copy_into(&mut self, block: u64, image: &mut [u8]) {
         let (shape, dimension) = (self.shape, self.shape.dimension);
         for unit in shape.units_of(block) {
             let Some(slot) = self.find(unit) else { continue };
@@ -83,7 +83,7 @@ impl Cache {
     /// `image`, with checksum `sum`, is on disk.
     pub fn written(&mut self, block: u64, sum: u32, image: &[u8]) {
         if block < self.first {
-            return self.let_cool(block);
+            return self.discard(block);
         }
         self.sums.set(block, sum);
         for unit in self.shape.units_of(block) {
@@ -98,7 +98,7 @@ impl Cache {
     /// `image` could not be written, and the disk may hold anything.
     pub fn not_written(&mut self, block: u64, image: &[u8]) {
         if block < self.first {
-            return self.let_cool(block);
+            return self.discard(block);
         }
         let on_disk = self.sums.get(block).is_some();
         for unit in self.shape.units_of(block) {
@@ -118,7 +118,7 @@ impl Cache {
     }
 
     /// The block cannot be written now, and was not touched.
-    pub fn let_go(&mut self, block: u64) {
+    pub fn unhold(&mut self, block: u64) {
         for unit in self.shape.units_of(block) {
             if let Some(slot) = self.find(unit) {
                 self.slot_mut(slot).writing = false;
@@ -154,20 +154,20 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cache::Patched;
     use super::super::shape::{Plan, Shape};
+    use super::super::unit_cache::Patched;
     use super::*;
 
     /// A cache whose block 0 is on disk and in memory, clean, and then changed in one unit.
-    fn cache() -> Cache {
+    fn cache() -> UnitCache {
         let shape = Shape::new(172);
-        let mut cache = Cache::new(shape, Plan::new(shape, 0, 4096));
+        let mut cache = UnitCache::new(shape, Plan::new(shape, 0, 4096));
         let mut image = vec![0; shape.block_bytes()];
         for unit in shape.units_of(0) {
             assert!(cache.patch(unit, 0, &[unit as f32; 172], false) != Patched::NoRoom);
         }
         assert_eq!((cache.next_blocks(9), cache.hold(0)), (vec![0], None));
-        cache.lay_over(0, &mut image);
+        cache.copy_into(0, &mut image);
         cache.written(0, 1, &image);
         assert!(!cache.is_dirty(0));
         cache.patch(2, 0, &[9.0; 172], false);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// Reads units from elsewhere until the hand has been everywhere.
-    fn read_many(cache: &mut Cache) {
+    fn read_many(cache: &mut UnitCache) {
         for unit in 1000..1000 + 8 * cache.capacity() as u64 {
             cache.admit(unit, &[0.0; 172]);
         }
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(cache.hold(0), None, "all of it is in memory");
         read_many(&mut cache);
         let mut image = vec![0; cache.shape.block_bytes()];
-        cache.lay_over(0, &mut image);
+        cache.copy_into(0, &mut image);
         for unit in cache.shape.units_of(0) {
             let expected = if unit == 2 { 9.0 } else { unit as f32 };
             assert_eq!(cache.shape.unit_in(unit, &image), [expected; 172]);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!((cache.find(0), cache.hold(0)), (None, Some(1)), "unit 0 is on disk only");
         let mut image = vec![0; cache.shape.block_bytes()];
         cache.shape.unit_in_mut(0, &mut image).fill(5.0);
-        cache.lay_over(0, &mut image);
+        cache.copy_into(0, &mut image);
         cache.not_written(0, &image);
         let slot = cache.find(0).unwrap();
         assert_eq!((cache.values(slot), cache.slot(slot).dirty), (&[5.0; 172][..], true));

@@ -38,13 +38,13 @@
 mod ahead;
 mod blocks;
 mod busy;
-mod cache;
 mod fetch;
 mod gather;
 mod shape;
 mod shared;
 mod stats;
 mod sums;
+mod unit_cache;
 mod writer;
 
 use std::io;
@@ -57,9 +57,9 @@ use thiserror::Error;
 use super::FeatureError;
 use crate::device::disk::{DiskError, PageFile};
 use ahead::Ticket;
-use cache::Patched;
 use shape::{BATCH_BYTES, Plan, Shape};
 use shared::Shared;
+use unit_cache::Patched;
 
 pub use ahead::Announced;
 pub use stats::{RowState, RowStats};

@@ -124,7 +124,7 @@ impl Plan {
         let wanted = usize::try_from(budget / 128).unwrap_or(usize::MAX);
         let batch_bytes = wanted.clamp(least_batch, *BATCH_BYTES.end());
         let batch_blocks = (batch_bytes / shape.block_bytes()).max(1);
-        let slot_bytes = (shape.unit_bytes() + super::cache::bytes_beside_a_unit(shape)) as u64;
+        let slot_bytes = (shape.unit_bytes() + super::unit_cache::bytes_beside_a_unit(shape)) as u64;
         let mut plan =
             Self { budget, batch_blocks, segment_slots: 1, slot_bytes, least_segments: LEAST_BATCHES };
         let batch_slots = batch_blocks * shape.units_per_block as usize;

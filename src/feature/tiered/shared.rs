@@ -8,9 +8,9 @@ use std::time::Instant;
 use parking_lot::{Mutex, RwLock};
 
 use super::busy::Busy;
-use super::cache::Cache;
 use super::shape::{Plan, Shape};
 use super::stats::{Counters, RowStats, add_time};
+use super::unit_cache::UnitCache;
 use super::writer::WriterState;
 use crate::device::disk::{PAGE_BYTES, PageBuffer, PageFile};
 
@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub plan: Plan,
     asked_budget: u64,
     pub file: Box<dyn PageFile>,
-    pub cache: RwLock<Cache>,
+    pub cache: RwLock<UnitCache>,
     /// Locked inside `cache`, or alone.
     pub busy: Busy,
     pub writer: WriterState,
@@ -42,7 +42,7 @@ impl Shared {
             plan,
             asked_budget,
             file,
-            cache: RwLock::new(Cache::new(shape, plan)),
+            cache: RwLock::new(UnitCache::new(shape, plan)),
             busy: Busy::default(),
             writer: WriterState::default(),
             counters: Counters::default(),

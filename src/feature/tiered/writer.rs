@@ -232,7 +232,7 @@ impl Shared {
             let mut cache = self.cache.write();
             for &block in blocks {
                 if block < cache.first {
-                    cache.let_cool(block);
+                    cache.discard(block);
                     failed.remove(&block);
                 } else if !cache.is_dirty(block) {
                     failed.remove(&block);
@@ -273,7 +273,7 @@ impl Shared {
                         read.push(found);
                     }
                     Err(error) => {
-                        self.cache.write().let_go(found.0);
+                        self.cache.write().unhold(found.0);
                         ready.retain(|block| *block != found.0);
                         failed.insert(found.0);
                         batch.error = Some(unreadable(&error));
@@ -298,7 +298,7 @@ impl Shared {
         for (blocks, images) in run.chunks(BLOCKS_PER_HOLD).zip(places) {
             let mut cache = self.cache.write();
             for (block, image) in blocks.iter().zip(images.chunks_exact_mut(bytes)) {
-                cache.lay_over(*block, image);
+                cache.copy_into(*block, image);
             }
         }
         let images = image.bytes().chunks_exact(bytes);

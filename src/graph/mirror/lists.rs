@@ -125,10 +125,10 @@ impl Lists {
     }
 
     /// Takes the blocks from `kept` on out of a list, and says how many entries are left.
-    pub fn cut(&mut self, edit: &mut Edit, kept: usize) -> usize {
+    pub fn cut(&mut self, edit: &mut Edit, unchanged: usize) -> usize {
         let range = range_of(&edit.list);
-        let left = self.blocks[range.clone()].get(kept).map_or(0, |block| block.before as usize);
-        for index in range.skip(kept) {
+        let left = self.blocks[range.clone()].get(unchanged).map_or(0, |block| block.before as usize);
+        for index in range.skip(unchanged) {
             let slot = self.blocks[index].slot(self.options.page_log2);
             self.pages.release(slot, self.classes[index].into());
             edit.list.blocks.count -= 1;

@@ -192,7 +192,7 @@ impl GraphMirror {
         &mut self,
         store: &GraphStore,
         node: NodeId,
-        (kept, entries): (usize, usize),
+        (unchanged, entries): (usize, usize),
         patch: &mut GraphPatch,
     ) -> Result<(), MirrorError> {
         let end = self.applied.0;
@@ -200,7 +200,7 @@ impl GraphMirror {
             list.records(entries).filter(|record| record.edge < end).collect()
         })?;
         let mut edit = self.lists.edit(node);
-        let left = self.lists.cut(&mut edit, if records.len() == entries { kept } else { 0 });
+        let left = self.lists.cut(&mut edit, if records.len() == entries { unchanged } else { 0 });
         self.lists.append(&mut edit, &records[left..], end, false, patch)?;
         self.lists.commit(edit, patch);
         Ok(())

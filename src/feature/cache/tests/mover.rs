@@ -55,7 +55,7 @@ impl RowCache {
         &mut self,
         source: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
     ) -> Result<usize, E> {
-        self.directory.look(&mut self.found);
+        self.directory.look_up(&mut self.found);
         let rows = self.directory.restorable(&self.found);
         if rows == 0 {
             return Ok(0);
@@ -83,7 +83,7 @@ impl RowCache {
     ) -> Result<(), E> {
         let dimension = self.dimension;
         assert_eq!(out.len(), self.ids().len() * dimension, "length of the rows of the round");
-        self.directory.look(&mut self.found);
+        self.directory.look_up(&mut self.found);
         if dimension > 0 {
             let misses = self.found.misses().len();
             if misses > 0 {

@@ -1,4 +1,4 @@
-//! [`Cache`]: the units in memory, in slots of few large allocations, found through a table of slot numbers.
+//! [`UnitCache`]: the units in memory, in slots of few large allocations, found through a table of slot numbers.
 //!
 //! A slot is taken by a hand that goes round (CLOCK): it passes over what is pinned or not yet on disk, cools
 //! what is warm, and takes what is cold. What was set is warmest, what was found is warm, what was read and
@@ -56,7 +56,7 @@ pub(super) struct Segment {
 }
 
 /// The units in memory.
-pub(super) struct Cache {
+pub(super) struct UnitCache {
     pub shape: Shape,
     pub plan: Plan,
     pub sums: Sums,
@@ -93,7 +93,7 @@ fn hash(unit: u64) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-impl Cache {
+impl UnitCache {
     pub fn new(shape: Shape, plan: Plan) -> Self {
         let allowed = plan.segments(shape, 0);
         Self {
