@@ -12,7 +12,7 @@ use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
 use crate::device::{Device, DeviceSpec};
 use crate::train::Trainer;
 
-/// The devices that `--device` takes: those of `device.use` but `auto`, and `cuda` for the first GPU.
+/// Parses `--device`: the values of `device.use` except `auto`, and `cuda` for the first GPU.
 fn parse_device(text: &str) -> Result<DeviceSpec, String> {
     match text {
         "cuda" => Ok(DeviceSpec::Cuda(0)),
@@ -30,8 +30,8 @@ pub struct DeviceArgs {
     /// Device to compute on: cpu, or the NVIDIA GPU of this number; a GPU runs the models tgn, tgat and graphmixer
     #[arg(long, value_name = "cpu|cuda:N", default_value_t = DeviceSpec::Cpu, value_parser = parse_device)]
     pub device: DeviceSpec,
-    /// Folder that keeps compiled kernels, so that only the first command with this GPU compiles them; none is kept if
-    /// not given
+    /// Folder that keeps compiled kernels, so that only the first command with this GPU compiles them; kernels are not
+    /// kept if not given
     #[arg(long, value_name = "DIR", env = "EVERGRAPH_KERNEL_DIR")]
     pub kernel_dir: Option<PathBuf>,
     /// Folder whose .cu and .cuh files take the place of those compiled in
@@ -39,7 +39,7 @@ pub struct DeviceArgs {
     pub kernel_sources: Option<PathBuf>,
 }
 
-/// Facts about a GPU, beside what was measured on it.
+/// Facts about a GPU, beside the measurements.
 #[derive(Debug, Serialize)]
 pub struct GpuFacts {
     name: String,
@@ -63,7 +63,7 @@ pub struct GpuUse {
     failed_steps: u64,
     /// Pooled memory between two steps.
     kept_bytes: usize,
-    /// Edge rows that were there, that were copied there, and of these those that were not kept.
+    /// Edge rows that were there, that were copied there, and of these those that were not cached.
     edge_rows_hit: u64,
     edge_rows_missed: u64,
     edge_rows_bypassed: u64,
@@ -109,7 +109,7 @@ impl DeviceArgs {
         Ok((cuda, facts))
     }
 
-    /// What models compute on, and facts about the GPU, if it is one.
+    /// The device that models compute on, and facts about the GPU, if it is one.
     ///
     /// # Errors
     /// What is missing.

@@ -78,21 +78,21 @@ pub struct EvalArgs {
     #[arg(long, alias = "embedding-dim", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub embedding_dimension: Option<u32>,
-    /// Types of edges that have a learned row of their own, in order of first appearance; 0: types are not seen
-    /// (models that look at neighbors, and jodie)
+    /// Types of edges that have a learned row of their own, in order of first appearance; 0: types are ignored (models
+    /// that use neighbors, and jodie)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16))]
     pub edge_types: u16,
     /// Width of such a row
     #[arg(long, alias = "edge-type-dim", value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub edge_type_dimension: u16,
-    /// Which of a batch's messages for one node waits for it; last if not given (tgn, jodie)
+    /// How a batch's messages for one node are combined; last if not given (tgn, jodie)
     #[arg(long, value_enum)]
     pub aggregator: Option<AggregatorName>,
-    /// Windows of time looked at (dysat)
+    /// Number of time windows (dysat)
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub snapshots: u32,
-    /// How long each of them is, in the unit of the events' times (dysat)
+    /// Length of each, in the unit of the events' times (dysat)
     #[arg(long, value_name = "TIME", default_value_t = 604_800, value_parser = clap::value_parser!(u64).range(1..))]
     pub snapshot_width: u64,
     /// Edges of the longest walk counted from either node, 1 to 4 (walk)
@@ -101,33 +101,33 @@ pub struct EvalArgs {
     /// Length of a projected vector, a multiple of 16 (walk)
     #[arg(long, default_value_t = 128)]
     pub walk_dimension: usize,
-    /// How an edge loses weight as it ages: a rate per unit of time, such as 1e-6, or span:POWER, by that
-    /// power of the time since the first event, which needs no unit (walk)
+    /// How an edge's weight decays: a rate per unit of time, such as 1e-6, or span:POWER, by that power of the time
+    /// since the first event, which needs no unit (walk)
     #[arg(long, value_name = "RATE|span:POWER", default_value = "span:10")]
     pub walk_decay: Decay,
     /// Events over which a destination's popularity halves (poptrack)
     #[arg(long, value_name = "EVENTS", default_value_t = 1000.0)]
     pub half_life: f64,
-    /// Which edges an event may have as neighbors (models that look at neighbors, prequential)
+    /// Which edges an event may have as neighbors (models that use neighbors, prequential)
     #[arg(long, value_enum, default_value_t = SightName::WithinBatch)]
     pub sight: SightName,
-    /// Where the model computes
+    /// The device that the model computes on
     #[command(flatten)]
     pub compute: DeviceArgs,
     /// Threads to compute with; all cores if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
-    /// Where the figures go as one JSON object; `-` is standard output
+    /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     pub json: Option<PathBuf>,
-    /// Where the learning curve goes as an SVG image: the validation figure of each epoch, or under
-    /// prequential the average precision of each tenth of the stream
+    /// Write the learning curve as an SVG image to this file: the validation figure of each epoch, or under prequential
+    /// the average precision of each tenth of the stream
     #[arg(long, value_name = "OUT.svg")]
     pub plot: Option<PathBuf>,
 }
 
 impl EvalArgs {
-    /// The shape of the model, but for the features of the events; `None` for baselines.
+    /// The shape of the model, except for the features of the events; `None` for baselines.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
         let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dimension.into());
@@ -149,7 +149,7 @@ impl EvalArgs {
     }
 }
 
-/// Refuses flags that shape models of another kind than the one that is asked for.
+/// Refuses flags that shape models of another kind than `--model`.
 fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
     let name = name_of(args.model);
     let learns = args.model != ModelName::Walk && args.model.options().is_some();

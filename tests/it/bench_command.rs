@@ -202,7 +202,7 @@ fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
     ];
     let output = bench(folder.path(), &fast);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("--events ended before the questions"), "{said}");
+    assert!(!output.status.success() && said.contains("--events ended before the requests"), "{said}");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn what_cannot_be_measured_is_told() {
         (vec!["sample"], "--events"),
         (vec!["serve", "--events-per-second", "0"], "--events-per-second"),
         (vec!["serve", "--set", "graph.retentoin=3"], "retentoin"),
-        (vec!["train", "--events", "events.csv", "--graph-bytes-max", "lots"], "`lots` is no budget"),
+        (vec!["train", "--events", "events.csv", "--graph-bytes-max", "lots"], "`lots` is no memory limit"),
         (
             vec!["train", "--events", "events.csv", "--model", "edgebank"],
             "--model edgebank is a baseline and not trained",

@@ -85,7 +85,7 @@ fn events(folder: &Path, tied: usize) {
 /// Asks in a folder of its own, about events with equal times.
 fn ask(folder: &Path, args: &[&str]) -> serde_json::Value {
     events(folder, 7);
-    let common = ["questions", "--events", "events.csv", "--runs", "1", "--write", ".", "--json", "-"];
+    let common = ["requests", "--events", "events.csv", "--runs", "1", "--write", ".", "--json", "-"];
     figures(folder, &[&common[..], args].concat())
 }
 

@@ -1,4 +1,4 @@
-//! Whatever is asked of a cache, in whatever order rows change: it gives what the source holds, and keeps what the
+//! A cache under any requests, with rows that change in any order: it returns what the source holds, and keeps what the
 //! simplest model of its policy keeps.
 
 mod mover;
@@ -106,10 +106,10 @@ fn every_row_is_that_of_the_source_whatever_changes_between_rounds() {
 #[test]
 fn a_row_whose_slot_was_restored_with_another_is_not_found() {
     // An epoch ends with other rows in the cache than it begins with. Bringing the first ones back must take the last
-    // ones out: who asks for these gets their own bytes, from the source.
+    // ones out: requests for these get their own bytes, from the source.
     let (mut cache, source) = (cache(200, 1), Source::default());
     let epoch: Vec<Vec<u64>> = (0..20).map(|round| (round * 100..round * 100 + 100).collect()).collect();
-    let mut asked = 0;
+    let mut requested = 0;
     for number in 0..4 * epoch.len() {
         if number == 0 {
             cache.announce(&epoch[0]);
@@ -131,10 +131,10 @@ fn a_row_whose_slot_was_restored_with_another_is_not_found() {
         );
         for (id, slot) in held {
             assert_eq!(bits(cache.slot(slot)), bits(&source.row(id)), "row {id}");
-            asked += 1;
+            requested += 1;
         }
     }
-    assert!(asked > 10_000, "{asked}");
+    assert!(requested > 10_000, "{requested}");
     // Each round is restored whole, so each is found whole; yet each row was copied once per epoch.
     let counts = cache.counts();
     assert_eq!((counts.hits, counts.restored, counts.copies_avoided()), (8_000, 8_000, 0));
@@ -201,7 +201,7 @@ fn a_source_that_fails_changes_nothing() {
 fn rows_without_values_and_rows_that_stand_for_nothing_are_taken_too() {
     let mut cache = RowCache::new(0, 0, 0);
     cache.announce(&[1, 2]);
-    cache.take(&mut [], |_, _| Err("nobody asks")).unwrap();
+    cache.take(&mut [], |_, _| Err("nothing is requested")).unwrap();
     let (mut cache, source) = (self::cache(4, 0), Source::default());
     for _ in 0..3 {
         cache.announce(&[u64::MAX, 7, 7]);
@@ -216,7 +216,7 @@ struct Model {
     slots: usize,
     /// From the current one on.
     rounds: VecDeque<Vec<u64>>,
-    /// Rows that are held, and a number that says when each was last filed.
+    /// Rows that are held, and a sequence number of its last filing.
     held: BTreeMap<u64, u64>,
     filed: u64,
     evicted: u64,

@@ -1,27 +1,27 @@
-//! What the writer does to the cache, one block at a time: hold its units, take their image, and afterwards
-//! note that the block is on disk, or that it is not.
+//! The writer's operations on the cache, one block at a time: hold its units, take their image, and afterwards record
+//! that the block is on disk, or that it is not.
 //!
-//! A block is overwritten where it stands, so while it is being written the disk may hold anything. Until the
-//! write has worked nothing of the block is given up: its units in memory stay, and those that were only on
-//! disk are in the image that is written and move into memory if the write fails.
+//! A block is overwritten in place, so while it is being written the disk may hold anything. Until the write has
+//! succeeded nothing of the block is dropped: its units in memory stay, and those that were only on disk are in the
+//! image that is written and move into memory if the write fails.
 
 use super::unit_cache::UnitCache;
 
 impl UnitCache {
-    /// The blocks that wait longest, `count` at most, in order, each once.
+    /// The blocks that have waited longest, `count` at most, in order, each once.
     pub fn next_blocks(&mut self, count: usize) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.queue.drain(..count.min(self.queue.len())).collect();
         blocks.sort_unstable();
         blocks.dedup();
         if self.queue.is_empty() {
-            // After a flood the queue gives its memory back.
+            // After a burst the queue frees its memory.
             self.queue.shrink_to(1024);
         }
         blocks
     }
 
-    /// Releases the blocks before `end` and gives the first block that had not been released before. Their checksums
-    /// go; their units go when they are cold, or when the writer comes by.
+    /// Releases the blocks before `end` and returns the first block that had not been released before. Their checksums
+    /// are removed now; their units when they are cold, or when the writer reaches them.
     pub fn release_below(&mut self, end: u64) -> u64 {
         self.sums.forget_below(end);
         let first = self.first;
@@ -29,7 +29,7 @@ impl UnitCache {
         first
     }
 
-    /// Lets go of the units of a block that was released, whatever they hold.
+    /// Releases the units of a released block without writing them.
     pub fn discard(&mut self, block: u64) {
         for unit in self.shape.units_of(block) {
             let Some(slot) = self.find(unit) else { continue };
@@ -46,8 +46,8 @@ impl UnitCache {
         slots.any(|slot| self.slot(slot).dirty)
     }
 
-    /// Keeps the units of `block` in memory until it is settled. Gives the checksum of what has to be read
-    /// first, where the block is on disk and memory does not hold all of it.
+    /// Keeps the units of `block` in memory until it is settled. Returns the checksum of what has to be read first,
+    /// where the block is on disk and memory does not hold all of it.
     pub fn hold(&mut self, block: u64) -> Option<u32> {
         let mut whole = true;
         for unit in self.shape.units_of(block) {
@@ -62,7 +62,7 @@ impl UnitCache {
         self.sums.get(block).filter(|_| !whole)
     }
 
-    /// Lays what memory holds of `block` over its `image`. From here on a change makes a unit dirty anew.
+    /// Copies what memory holds of `block` into its `image`. From here on a change makes a unit dirty again.
     pub fn copy_into(&mut self, block: u64, image: &mut [u8]) {
         let (shape, dimension) = (self.shape, self.shape.dimension);
         for unit in shape.units_of(block) {
@@ -110,7 +110,7 @@ impl UnitCache {
                     self.mark_dirty(slot);
                 }
                 None if on_disk => self.rescue(unit, values),
-                // Never set: nothing says that this block is on disk, so nobody looks for it there.
+                // Never set: the block has no checksum, so it is not read from disk.
                 None => {}
             }
         }
@@ -127,7 +127,7 @@ impl UnitCache {
         self.queue_block(block);
     }
 
-    /// Gives back segments that the budget does not pay for, as far as their units are on disk.
+    /// Frees segments beyond the budget, as far as their units are on disk.
     pub fn trim(&mut self) {
         self.allowed = self.plan.segments(self.shape, self.sums.bytes());
         while self.segments.len() > self.allowed {

@@ -1,5 +1,5 @@
-//! Finding units: in memory, or on disk, or with somebody who reads them at this moment. The one way by which
-//! rows come from disk, for gathers and for announcements.
+//! Finding units: in memory, on disk, or being read by another thread. The only path by which rows come from disk, for
+//! gathers and for announcements.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use super::sums::checksum;
 use super::unit_cache::UnitCache;
 use crate::device::disk::Extent;
 
-/// Rows looked for in one hold of the lock.
+/// Rows looked up in one hold of the lock.
 const ROWS_PER_HOLD: usize = 64;
 
-/// Who asks, and what becomes of the answers. Questions are numbered from 0.
+/// The units that a caller needs, and what it does with each. Units are numbered from 0.
 pub(super) trait UnitRequest {
-    /// The unit of index `i`, and the rows of it that matter.
+    /// Unit number `i`, and the rows of it that matter.
     fn unit(&self, i: usize) -> (u64, u128);
     /// The unit is in memory. The lock is held: no waiting.
     fn found(&mut self, i: usize, cache: &UnitCache, slot: u32);
@@ -24,20 +24,20 @@ pub(super) trait UnitRequest {
     fn unset(&mut self, i: usize);
     /// The unit was read: its values.
     fn read(&mut self, i: usize, values: &[f32]);
-    /// What was read is in memory from now on. The lock is held: no waiting.
+    /// The unit that was read is in memory from now on. The lock is held: no waiting.
     fn cached(&mut self, _i: usize, _cache: &UnitCache, _slot: u32) {}
 }
 
-/// How it went.
+/// The result of a fetch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fetched {
-    /// Questions that memory could not answer at first sight.
+    /// Units that were not in memory at first.
     pub missed: usize,
-    /// How long their answers took.
+    /// How long they took.
     pub waited: Duration,
 }
 
-/// A index whose answer is on disk.
+/// A unit that is on disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Missing {
     block: u64,
@@ -47,7 +47,7 @@ struct Missing {
 }
 
 impl Shared {
-    /// Answers indices `0..count`.
+    /// Finds units `0..count` of `request`.
     pub fn fetch(&self, count: usize, request: &mut impl UnitRequest) -> Result<Fetched, RowError> {
         let mut claims = self.busy.claims();
         let (mut ours, mut others) = self.find(0..count, &mut claims, request);
@@ -70,7 +70,7 @@ impl Shared {
         result.map(|()| Fetched { missed, waited: started.elapsed() })
     }
 
-    /// Answers what memory can answer. The rest is on disk: in blocks that are claimed now, and in others'.
+    /// Serves the units that are in memory. The rest is on disk: in blocks that are claimed now, and in others'.
     fn find(
         &self,
         mut indices: impl Iterator<Item = usize>,
@@ -81,7 +81,7 @@ impl Shared {
         let mut places = Vec::with_capacity(ROWS_PER_HOLD);
         loop {
             let cache = self.cache.read();
-            // All are looked up before the first is used, so that their rows come from memory side by side.
+            // All are looked up before the first is used, so that their memory accesses overlap.
             places.clear();
             for index in indices.by_ref().take(ROWS_PER_HOLD) {
                 let (unit, rows) = request.unit(index);
@@ -162,7 +162,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Answers the indices of one batch and keeps its units in memory, as far as there is room.
+    /// Serves the units of one batch and caches them, as far as there is room.
     fn finish_batch(&self, batch: &[Missing], buffer: &Buffer<'_>, request: &mut impl UnitRequest) {
         let mut images = buffer.bytes().chunks_exact(self.shape.block_bytes());
         let mut at = None;

@@ -1,4 +1,4 @@
-//! What this machine can do at most: copying, in cache and beyond, and matrix products, on one thread and on all.
+//! The peak rates of this machine: copying, in cache and beyond, and matrix products, on one thread and on all.
 
 use std::hint::black_box;
 
@@ -17,7 +17,7 @@ const NEAR: usize = 1 << 15;
 const CACHED_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 const RUNS: usize = 15;
 
-/// Measured in the same run as what they bound. A copied byte counts twice: it is read and written.
+/// Measured in the same run as the operations. A copied byte counts twice: it is read and written.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Ceilings {
     pub copy_bytes_per_second: f64,
@@ -29,7 +29,7 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures all of them; `tell` hears what is being measured.
+    /// Measures all of them and reports each measurement to `tell`.
     ///
     /// # Errors
     /// No threads.
@@ -57,7 +57,7 @@ impl Ceilings {
         })
     }
 
-    /// The ceiling of an operation that moves so many bytes: its name and its height.
+    /// The ceiling of an operation that moves so many bytes: its name and its value.
     pub fn of(&self, bound: Bound, bytes: f64, cold: bool, threads: usize) -> (&'static str, f64) {
         let pick = |one: f64, all: f64| if threads == 1 { one } else { all };
         match bound {
@@ -75,7 +75,7 @@ impl Ceilings {
     }
 }
 
-/// Bytes per second, each thread copying a part of its own; past the caches or through them, whichever is faster.
+/// Bytes per second, each thread copying a part of its own; with non-temporal or normal writes, whichever is faster.
 #[allow(clippy::cast_precision_loss)]
 fn far_copy((from, to): &mut (DeviceBuffer<f32>, DeviceBuffer<f32>), threads: usize, runs: usize) -> f64 {
     let part = FAR.div_ceil(threads);

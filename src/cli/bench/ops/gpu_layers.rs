@@ -1,8 +1,8 @@
 //! Layers of `evergraph bench ops --device cuda:0`, forward and backward, at the sizes that training has: linear layers,
 //! GRU cells, attention over slots between its matrix products, layer normalization, and a step of Adam.
 //!
-//! Times are the GPU's, of calls in a row: of a short one they are those of launching it. Numbers are drawn; those
-//! that a backward changes in place drift from call to call, which costs no time.
+//! Times are the GPU's, of calls in a row: a short one's is that of its launch. Numbers are random; those that a
+//! backward changes in place drift from call to call, which does not change the time.
 
 use serde_json::{Map, Value, json};
 
@@ -47,7 +47,7 @@ pub const TRAINING: LayerSizes = LayerSizes {
     how: (7, 20),
 };
 
-/// One of each, small: a quick run only shows that everything works.
+/// One of each, small: a quick run is a smoke test.
 pub const QUICK: LayerSizes = LayerSizes {
     linear: &[[60, 20, 10]],
     gru: &[[60, 40, 10]],
@@ -199,7 +199,7 @@ impl<'a> Bench<'a> {
             of_inputs.finish(place, gates)?;
             of_states.weights(place, two, (gates, (&h, of_h)), 0)?;
             of_states.weights(place, new, (hidden, (&h, of_h)), 2 * width * width)?;
-            // The bias of this part is that of the gates, but for the block that the reset gate lets through.
+            // The bias of this part is that of the gates, except for the block that the reset gate scales.
             of_states.finish(place, gates)
         };
         self.tell(
@@ -285,7 +285,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Sums over rows that the gradients of a matrix and of the bias behind it are.
+/// Sums over rows: the gradients of a matrix and of the bias after it.
 struct Sums {
     rows: usize,
     /// Rows and columns of the matrix.
@@ -305,7 +305,7 @@ impl Sums {
         self.shape[0] * self.shape[1] + self.shape[0]
     }
 
-    /// Those of the rows of the matrix that begin `first` values behind its beginning.
+    /// Those of the rows of the matrix that begin `first` values after its beginning.
     fn weights(
         &mut self,
         place: Place<'_>,

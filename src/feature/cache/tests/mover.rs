@@ -11,7 +11,7 @@ pub struct RowCache {
     found: Found,
     placed: Vec<Placed>,
     /// Rows that are on their way from the source.
-    asked: Vec<u64>,
+    requested: Vec<u64>,
     fetched: Vec<f32>,
 }
 
@@ -24,7 +24,7 @@ impl RowCache {
             values: vec![0.0; slots as usize * dimension],
             found: Found::default(),
             placed: Vec::new(),
-            asked: Vec::new(),
+            requested: Vec::new(),
             fetched: Vec::new(),
         }
     }
@@ -39,7 +39,7 @@ impl RowCache {
         self.directory.room()
     }
 
-    /// Says which rows the round after all those announced needs, each once.
+    /// Announces the rows of the round after all those announced, each once.
     pub fn announce(&mut self, ids: &[u64]) {
         self.directory.announce(ids);
     }
@@ -134,10 +134,10 @@ impl RowCache {
         source: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let ids = self.directory.ids();
-        self.asked.clear();
-        self.asked.extend(self.found.misses()[..rows].iter().map(|&row| ids[row as usize]));
+        self.requested.clear();
+        self.requested.extend(self.found.misses()[..rows].iter().map(|&row| ids[row as usize]));
         self.fetched.resize(rows * self.dimension, 0.0);
-        source(&self.asked, &mut self.fetched)
+        source(&self.requested, &mut self.fetched)
     }
 
     /// The row in `slot`.
