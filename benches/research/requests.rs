@@ -1,4 +1,4 @@
-//! `evergraph-research requests`: sampling requests that other temporal samplers can run too, our results, and our times.
+//! `evergraph-research requests`: sampling requests that other temporal samplers can run too, our results and times.
 //! `benches/peers` runs the same requests on them.
 //!
 //! A batch is 600 events in the order of the stream. Its seeds are their sources, their destinations and one random

@@ -93,7 +93,7 @@ fn train_reads_the_same_however_it_is_prepared_and_on_any_number_of_threads() {
         (&1_000.into(), &62.into(), &2.into())
     );
     assert_eq!(beside["verified"]["rows_wrong"], 0);
-    assert_eq!((&beside["device"], beside.get("gpu")), (&"cpu".into(), None), "where nothing is said");
+    assert_eq!((&beside["device"], beside.get("gpu")), (&"cpu".into(), None), "by default");
     let spread = &beside["events_per_second_spread"];
     assert!(
         spread["min"].as_f64() <= beside["events_per_second"].as_f64() && spread["min"].as_f64() > Some(0.0)
@@ -201,8 +201,8 @@ fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
         "events.csv",
     ];
     let output = bench(folder.path(), &fast);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("--events ended before the requests"), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("--events ended before the requests"), "{text}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn what_cannot_be_measured_is_told() {
         (vec!["sample", "--events", "events.csv", "--json", "no/such/folder"], "--json no/such/folder"),
     ] {
         let output = bench(folder.path(), &args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(words), "{args:?}: {text}");
     }
 }

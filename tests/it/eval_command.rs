@@ -87,7 +87,7 @@ fn given_negatives_and_masked_nodes_are_used_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let (negatives, masked) = (folder.path().join("neg.csv"), folder.path().join("mask.csv"));
     std::fs::write(&masked, "node\nu3\n").unwrap();
-    // The true events themselves: no score can tell them from the positives.
+    // The true events themselves: no score can distinguish them from the positives.
     let mut text = String::from("neg_src,neg_dst\n");
     for t in 340..400_u32 {
         let _ = writeln!(text, "u{},p{}", t * 7 % 20, (t * 7 % 20 + t / 40 % 3) % 15);
@@ -112,7 +112,7 @@ fn given_negatives_and_masked_nodes_are_used_and_named() {
 #[test]
 fn flags_that_make_no_sense_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for (flags, said) in [
+    for (flags, text) in [
         (&["--model", "edgebank", "--batch-events", "0"][..], "'0' for '--batch-events"),
         (&["--model", "edgebank", "--dropout", "1.5"], "--dropout 1.5 is not in 0..1"),
         (&["--model", "edgebank", "--learning-rate=-1"], "--learning-rate -1 is not above 0"),
@@ -145,7 +145,7 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--model", "edgebank", "--protocol", "mrr", "--masked", "x.csv"], "belongs to --protocol dyglib"),
     ] {
         let error = format!("{:#}", eval(folder.path(), flags).unwrap_err());
-        assert!(error.contains(said), "{flags:?}: {error}");
+        assert!(error.contains(text), "{flags:?}: {error}");
     }
 }
 
@@ -172,7 +172,7 @@ fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
         share(&found, key);
     }
     assert_eq!((&found["epochs"], &found["seed"]), (&2.into(), &7.into()));
-    assert_eq!((&found["device"], found.get("gpu")), (&"cpu".into(), None), "where nothing is said");
+    assert_eq!((&found["device"], found.get("gpu")), (&"cpu".into(), None), "by default");
     assert!((1..=2).contains(&found["best_epoch"].as_u64().unwrap()));
     assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
     let other = [&flags[..9], &["8"]].concat();

@@ -53,8 +53,8 @@ impl Announced {
     }
 
     /// Whether all that will be held is in memory.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_ready(&self) -> bool {
         self.ticket.state.lock().done
     }
 }

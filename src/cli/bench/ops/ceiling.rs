@@ -29,15 +29,15 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures all of them and reports each measurement to `tell`.
+    /// Measures all of them and reports each measurement to `report`.
     ///
     /// # Errors
     /// No threads.
-    pub fn measure(threads: usize, quick: bool, mut tell: impl FnMut(&str)) -> anyhow::Result<Self> {
+    pub fn measure(threads: usize, quick: bool, mut report: impl FnMut(&str)) -> anyhow::Result<Self> {
         let runs = if quick { 5 } else { RUNS };
         let on = |threads: usize| rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let (one, all) = (on(1)?, on(threads)?);
-        tell("ceiling: copy");
+        report("ceiling: copy");
         let mut far = (DeviceBuffer::zeros(&Device::Cpu, FAR), DeviceBuffer::zeros(&Device::Cpu, FAR));
         far.0.as_mut_slice().fill(1.0);
         let mut copy = |pool: &rayon::ThreadPool, n: usize| pool.install(|| far_copy(&mut far, n, runs));
@@ -45,7 +45,7 @@ impl Ceilings {
         drop(far);
         let near = |pool: &rayon::ThreadPool| pool.install(|| near_copy(runs));
         let (near_one, near_all) = (near(&one), near(&all));
-        tell("ceiling: matrix product");
+        report("ceiling: matrix product");
         let product = |pool: &rayon::ThreadPool| pool.install(|| product(runs.min(7)));
         Ok(Self {
             copy_bytes_per_second: copy_all,

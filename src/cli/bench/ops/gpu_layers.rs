@@ -105,7 +105,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Times a layer both ways and keeps the figures.
-    fn tell(
+    fn time_layer(
         &mut self,
         op: &str,
         shape: &[(&str, usize)],
@@ -147,7 +147,7 @@ impl<'a> Bench<'a> {
             sums.weights(place, sizes, ((&d, outputs), (&x, inputs)), 0)?;
             sums.finish(place, (&d, outputs))
         };
-        self.tell(
+        self.time_layer(
             "linear",
             &[("m", m), ("k", k), ("n", n)],
             &mut [("forward", &mut forward), ("backward", &mut backward)],
@@ -202,7 +202,7 @@ impl<'a> Bench<'a> {
             // The bias of this part is that of the gates, except for the block that the reset gate scales.
             of_states.finish(place, gates)
         };
-        self.tell(
+        self.time_layer(
             "gru_cell",
             &[("rows", rows), ("input", inputs), ("hidden", width)],
             &mut [("forward", &mut forward), ("backward", &mut backward)],
@@ -246,7 +246,7 @@ impl<'a> Bench<'a> {
             attention.backward(AttentionBackward { y, weights, dy: &dy, wanted: (true, true), du, dx })
         };
         let shape = [("seeds", seeds), ("slots", slots), ("heads", heads), ("node", node), ("edge", edge)];
-        self.tell(
+        self.time_layer(
             "slot_attention",
             &[&shape[..], &[("time", time)]].concat(),
             &mut [("forward", &mut forward), ("backward", &mut backward)],
@@ -268,7 +268,7 @@ impl<'a> Bench<'a> {
             sum_pieces(place, [pieces, 2 * cols], &partials, &mut sums, true)?;
             layer_norm_backward(place, sizes, &mut d, (&x, &moments), &gamma)
         };
-        self.tell(
+        self.time_layer(
             "layer_norm",
             &[("rows", rows), ("cols", cols)],
             &mut [("forward", &mut forward), ("backward", &mut backward)],
@@ -281,7 +281,7 @@ impl<'a> Bench<'a> {
         let place = self.place();
         let step = AdamStep { beta1: 0.9, beta2: 0.999, size: 1e-3, root: 1.0, eps: 1e-8, shrink: 1.0 };
         let mut step = || adam(place, step, &mut weights, (&mut first, &mut second), &gradient);
-        self.tell("adam", &[("n", count)], &mut [("step", &mut step)])
+        self.time_layer("adam", &[("n", count)], &mut [("step", &mut step)])
     }
 }
 

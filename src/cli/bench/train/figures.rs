@@ -116,7 +116,7 @@ impl Epoch {
 }
 
 /// The headline figures.
-pub fn tell(figures: &Figures) {
+pub fn print_summary(figures: &Figures) {
     let phases = figures.phase_seconds;
     output::tell(&format!(
         "{:.0} events/s; peak {:.0} MiB; sample {:.1} s, gather {:.1} s, waited {:.1} s, forward {:.1} s, backward \

@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use xxhash_rust::xxh3::Xxh3;
 
 use self::budget::Budget;
-use self::figures::{Epoch, Figures, Parts, Verified, tell};
+use self::figures::{Epoch, Figures, Parts, Verified, print_summary};
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
@@ -158,7 +158,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
     let device = args.compute.select()?;
     let figures = pool.install(|| measure(args, device))?;
-    tell(&figures);
+    print_summary(&figures);
     let wrong = figures.verified.as_ref().map_or(0, |verified| verified.rows_wrong);
     deliver(args.json.as_deref(), "train", pool.current_num_threads(), figures)?;
     ensure!(wrong == 0, "{wrong} of the rows read differ from those stored");
