@@ -340,7 +340,7 @@ mod tests {
         let versions = || [one.version(), other.version()];
         let first = versions();
         one.set(3, &[5.0]).unwrap();
-        assert_eq!(versions(), first, "nobody has gathered it before");
+        assert_eq!(versions(), first, "it was not gathered before");
         one.clear(3);
         assert!(first[0] != first[1] && versions()[0] != first[0] && !first.contains(&0));
         assert!(versions()[0] != first[1] && versions()[1] == first[1]);

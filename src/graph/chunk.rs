@@ -55,7 +55,7 @@ impl Chunk {
     /// Its entries, which are in memory.
     ///
     /// # Panics
-    /// When they are not: who changes entries loads them first.
+    /// When they are not: the writer loads entries before it changes them.
     #[inline]
     pub fn resident(&self) -> &[Entry] {
         match self.entries.get() {

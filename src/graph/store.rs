@@ -36,7 +36,7 @@ const PARALLEL_MIN: usize = 1 << 14;
 const PIECE_RECORDS: usize = 1 << 14;
 
 /// The edges of a temporal graph under both of their end points, ordered by time. `Sync`; see the module's
-/// description for who may do what at the same time.
+/// description for what may run concurrently.
 pub struct GraphStore {
     pub(super) shards: Box<[RwLock<Shard>]>,
     pub(super) map: ShardMap,

@@ -5,7 +5,7 @@
 use super::SampleRequest;
 use crate::device::{rng, simd};
 
-/// Seeds that are drawn for together.
+/// Seeds of a group, whose draws are made in one pass.
 pub(super) const GROUP_SEEDS: usize = 32;
 /// Most edges per seed that are drawn this way: the work grows with the square.
 pub(super) const STEPS_MAX: usize = 32;

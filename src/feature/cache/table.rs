@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_was_left_behind_is_no_hit() {
-        // A copy of the entries from before the slot was given to another row, as a device has one that is behind.
+        // A copy of the entries from before the slot was given to another row, as on a device that is behind.
         let mut table = SlotTable::new(4);
         assert!(name(&mut table, 70, 2));
         let before = table.entries.clone();

@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(uses(&window), [In(2), In(1), Unknown]);
         window.advance();
         assert_eq!(uses(&window), [In(1)]);
-        assert_eq!(push(&mut window, &[7, 9]), [7], "the round that wanted it is over");
+        assert_eq!(push(&mut window, &[7, 9]), [7], "the round that needed it is over");
         window.advance();
         assert_eq!(uses(&window), [In(1), Unknown, Unknown]);
         window.advance();

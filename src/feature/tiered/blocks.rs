@@ -174,7 +174,7 @@ mod tests {
         cache
     }
 
-    /// Reads units from elsewhere until the hand has been everywhere.
+    /// Reads units from elsewhere until the hand has visited all slots.
     fn read_many(cache: &mut UnitCache) {
         for unit in 1000..1000 + 8 * cache.capacity() as u64 {
             cache.admit(unit, &[0.0; 172]);

@@ -10,7 +10,7 @@
 //! One lock guards all that is in memory. It is held for a few dozen rows at a time and never during disk I/O. A
 //! second, inner one lists the blocks that are being read or written, and by whom. There are three rules:
 //!
-//! 1. *A block is read or written only by who has claimed it*, and a claim is made under the first lock, in the
+//! 1. *A block is read or written only under a claim*, and a claim is made under the first lock, in the
 //!    same hold in which the unit was found missing, or dirty. So what a reader reads matches the checksum, taken
 //!    in that hold too, and no write runs concurrently.
 //! 2. *What the disk does not hold stays in memory.* A unit is evicted only when it is clean, unpinned and not

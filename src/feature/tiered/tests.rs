@@ -1,4 +1,4 @@
-//! The rows against a plain map: with memory for few of them, with a disk that fails and lies, and with many
+//! The rows against a plain map: with memory for few of them, with a disk that fails and corrupts, and with many
 //! threads at once. What is gathered is what was set, bit for bit, or an error. A failing case prints its seed;
 //! `SEED=n` runs that one.
 
@@ -39,7 +39,7 @@ fn slack(stats: &RowStats) -> u64 {
     stats.budget_bytes / 64 + 4 * BATCH as u64 + 4096
 }
 
-/// Whatever the disk does not hold is in the writer's queue, as soon as it holds nothing in its hands.
+/// Whatever the disk does not hold is in the writer's queue, as soon as the writer is idle.
 fn nothing_is_left_behind(rows: &TieredRows) {
     wait_until("every unit that waits to be written is in the queue", || {
         let cache = rows.shared.cache.read();
@@ -49,7 +49,7 @@ fn nothing_is_left_behind(rows: &TieredRows) {
     });
 }
 
-/// Random operations on the store and on a map; gives how many gathers failed.
+/// Random operations on the store and on a map; returns how many gathers failed.
 fn compare_with_a_map(seed: u64, dimension: usize, operations: u64, file: &Faulty) -> usize {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(seed);
     let rows = rows_on(file, dimension, 0);

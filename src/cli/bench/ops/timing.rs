@@ -12,7 +12,7 @@ const OTHER: usize = 32 << 20;
 const LONG_SECONDS: f64 = 0.1;
 const LONG_RUNS: usize = 7;
 /// Short runs are repeated until they have taken this many seconds in total, at most this often.
-const TOGETHER_SECONDS: f64 = 0.02;
+const REPEATED_SECONDS: f64 = 0.02;
 const RUNS_MAX: usize = 1_000;
 /// Untimed runs before the timed ones.
 const WARM_UP: usize = 3;
@@ -85,8 +85,8 @@ fn repeat(
         runs
     } else {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let together = (TOGETHER_SECONDS / last.max(1e-9)) as usize;
-        runs.max(together.min(RUNS_MAX))
+        let repeats = (REPEATED_SECONDS / last.max(1e-9)) as usize;
+        runs.max(repeats.min(RUNS_MAX))
     };
     let mut measured = Vec::with_capacity(wanted);
     for _ in 0..wanted {

@@ -1,4 +1,4 @@
-//! [`RowCache`]: rows in host memory, moved as [`CacheDirectory`] decides, so that what it decides can be held against
+//! [`RowCache`]: rows in host memory, moved as [`CacheDirectory`] decides, so that its decisions can be compared with
 //! the bytes of a source.
 
 use super::{CacheCounts, CacheDirectory, Found, Placed};
@@ -10,7 +10,7 @@ pub struct RowCache {
     values: Vec<f32>,
     found: Found,
     placed: Vec<Placed>,
-    /// Rows that are on their way from the source.
+    /// Rows that are being fetched from the source.
     requested: Vec<u64>,
     fetched: Vec<f32>,
 }
@@ -29,7 +29,7 @@ impl RowCache {
         }
     }
 
-    /// What was done so far.
+    /// Counts so far.
     pub fn counts(&self) -> CacheCounts {
         self.directory.counts()
     }
@@ -49,7 +49,7 @@ impl RowCache {
         self.directory.ids()
     }
 
-    /// Brings in what the current round will miss, as far as there is room for it that no known round wants. `source`
+    /// Brings in what the current round will miss, as far as there is room beside rows that known rounds need. `source`
     /// copies the rows of ids into its second argument, shape `[ids, dimension]`. Returns how many.
     pub fn prepare<E>(
         &mut self,
@@ -117,12 +117,12 @@ impl RowCache {
         }
     }
 
-    /// The row of `id` has changed in its source: if it is in the cache, it is given up. Returns whether it was there.
+    /// The row of `id` has changed in its source: if it is in the cache, it is dropped. Returns whether it was there.
     pub fn invalidate(&mut self, id: u64) -> bool {
         self.directory.invalidate(id)
     }
 
-    /// Gives up every row. Known rounds stay known.
+    /// Drops every row. Known rounds stay known.
     pub fn clear(&mut self) {
         self.directory.clear();
     }
