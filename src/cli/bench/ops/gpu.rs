@@ -68,7 +68,9 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
     drop(room);
     let sizes = if args.quick { gpu_layers::QUICK } else { gpu_layers::TRAINING };
     let layers = if args.ops.is_empty() { gpu_layers::measure(&cuda, &sizes)? } else { Vec::new() };
-    let figures = json!({ "device": args.compute.device.to_string(), "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
+    let device = args.compute.device.to_string();
+    let figures =
+        json!({ "device": device, "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
     deliver(args.json.as_deref(), "ops", rayon::current_num_threads(), figures)
 }
 
