@@ -110,6 +110,22 @@ fn given_negatives_and_masked_nodes_are_used_and_named() {
 }
 
 #[test]
+fn former_spellings_of_flags_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    for (flags, text) in [
+        (
+            &["--model", "edgebank", "--batch-size", "20", "--dropout", "1.5"][..],
+            "--dropout 1.5 is not in 0..1",
+        ),
+        (&["--model", "walk", "--embedding-dim", "32"], "--embedding-dimension shapes"),
+        (&["--model", "walk", "--edge-types", "2", "--edge-type-dim", "3"], "--edge-types shapes"),
+    ] {
+        let error = format!("{:#}", eval(folder.path(), flags).unwrap_err());
+        assert!(error.contains(text), "{flags:?}: {error}");
+    }
+}
+
+#[test]
 fn flags_that_make_no_sense_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (flags, text) in [
@@ -129,6 +145,8 @@ fn flags_that_make_no_sense_are_refused() {
         ),
         (&["--model", "walk", "--device", "cuda:0"], "--device is for models that learn on batches"),
         (&["--model", "edgebank", "--device", "cuda:0"], "leave it out for --model edgebank"),
+        (&["--model", "edgebank", "--device", "cuda"], "leave it out for --model edgebank"),
+        (&["--model", "tgn", "--device", "auto"], "write cpu or cuda:N"),
         (&["--model", "poptrack", "--edge-types", "2"], "--edge-types shapes models that learn on batches"),
         (
             &["--model", "gat", "--aggregator", "mean"],
