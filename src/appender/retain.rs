@@ -1,7 +1,7 @@
 //! When the graph and the rows of its edges let go of what is too old.
 //!
-//! What may go is what the learner will not ask for any more: it says so as it goes ([`RetentionBounds`]), and at a start its
-//! checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of that work
+//! What may go is what the learner will not ask for any more: it says so as it goes ([`RetentionBounds`]), and at a
+//! start its checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of that work
 //! events are taken in. Rows go last, when no new view shows an edge of theirs.
 //!
 //! It begins when a part of the age has gone by since the last time, [`SHARE`], and besides as many edges were heard

@@ -1,5 +1,5 @@
-//! Layers of `evergraph bench ops --device cuda:0`, forward and backward, at the sizes that training has: linear layers,
-//! GRU cells, attention over slots between its matrix products, layer normalization, and a step of Adam.
+//! Layers of `evergraph bench ops --device cuda:0`, forward and backward, at the sizes of training: linear layers, GRU
+//! cells, attention over slots between its matrix products, layer normalization, and a step of Adam.
 //!
 //! Times are the GPU's, of calls in a row: a short one's is that of its launch. Numbers are random; those that a
 //! backward changes in place drift from call to call, which does not change the time.
