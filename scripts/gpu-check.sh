@@ -305,10 +305,10 @@ step tests 200 env EVERGRAPH_GPU_FINGERPRINTS="$parts/fingerprints.json" "$it" "
 
 # train NAME MODEL FEATURES EPOCHS [FLAG...]: a model alone; the first epoch fills caches and buffers.
 train() {
-    local size=(--embedding-dim 100 --batch-events 600 --epochs "$4")
-    [ -z "$quick" ] || size=(--embedding-dim 16 --batch-events 30 --events-max 90 --epochs 2)
+    local size=(--embedding-dimension 100 --batch-events 600 --epochs "$4")
+    [ -z "$quick" ] || size=(--embedding-dimension 16 --batch-events 30 --events-max 90 --epochs 2)
     step "train-$1" 90 "$evergraph" bench train --events "$events" --model "$2" --row-dimension "$3" "${size[@]}" \
-        --alone --device cuda "${@:5}" --json "$parts/train-$1.json"
+        --alone --device cuda:0 "${@:5}" --json "$parts/train-$1.json"
 }
 peer() { step "$1" 90 python3 -B "$bundle/$2.py" "${@:3}"; }
 
@@ -324,15 +324,15 @@ for features in 0 172; do
 done
 
 group C 420
-step samples 90 "$evergraph" bench sample --events "$events" --device cuda ${quick:+--runs 1} --json "$parts/samples.json"
-step rows 150 "$evergraph" bench ops --device cuda ${quick:+--quick} --json "$parts/rows.json"
+step samples 90 "$evergraph" bench sample --events "$events" --device cuda:0 ${quick:+--runs 1} --json "$parts/samples.json"
+step rows 150 "$evergraph" bench ops --device cuda:0 ${quick:+--quick} --json "$parts/rows.json"
 # The clocks of a GPU that has just worked.
 [ -n "$list" ] || rm -f "$parts/machine.json"
 peer torch-samples peer_samples "$events" "$parts/torch-samples.json"
 peer torch-rows peer_rows "$parts/rows.json" "$parts/torch-rows.json"
 peer torch-layers peer_layers "$parts/rows.json" "$parts/torch-layers.json"
-step eval 90 "$evergraph" eval --events "$events" --model tgn --protocol prequential --device cuda \
-    ${quick:+--embedding-dim 16} --batch-size "$([ -n "$quick" ] && echo 30 || echo 600)" --json "$parts/eval.json"
+step eval 90 "$evergraph" eval --events "$events" --model tgn --protocol prequential --device cuda:0 \
+    ${quick:+--embedding-dimension 16} --batch-events "$([ -n "$quick" ] && echo 30 || echo 600)" --json "$parts/eval.json"
 [ ! -e "$bundle/eval-cpu.json" ] || [ -n "$list" ] || cp "$bundle/eval-cpu.json" "$parts/"
 
 group D 420

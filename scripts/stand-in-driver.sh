@@ -2,7 +2,7 @@
 # Builds the stand-in driver, a libcuda.so.1 for machines without a GPU, and prints its folder:
 #
 #   folder=$(scripts/stand-in-driver.sh [FOLDER])      target/stand-in without one
-#   LD_LIBRARY_PATH=$folder:$PWD/.cache/tools/cuda/nvidia/cu13/lib evergraph bench train --device cuda ...
+#   LD_LIBRARY_PATH=$folder:$PWD/.cache/tools/cuda/nvidia/cu13/lib evergraph bench train --device cuda:0 ...
 #
 # What it does, and the environment variables that it reads, are at the top of tests/it/gpu/driver.cpp.
 set -euo pipefail

@@ -1,4 +1,4 @@
-"""Torch's times of the layers that `evergraph bench ops --device cuda` timed, at the same sizes.
+"""Torch's times of the layers that `evergraph bench ops --device cuda:0` timed, at the same sizes.
 
     peer_layers.py ROWS.json OUT.json
 

@@ -1,4 +1,4 @@
-"""Torch's times of gathering the rows that `evergraph bench ops --device cuda` gathered: as many of as many bytes.
+"""Torch's times of gathering the rows that `evergraph bench ops --device cuda:0` gathered: as many of as many bytes.
 
     peer_rows.py ROWS.json OUT.json
 

@@ -3,7 +3,7 @@ library only.
 
     report.py --parts DIR --events FILE --version V --json OUT.json [--table] [--quick]
 
-DIR has what the steps left: rows.json of `evergraph bench ops --device cuda`, samples.json of `bench sample`,
+DIR has what the steps left: rows.json of `evergraph bench ops --device cuda:0`, samples.json of `bench sample`,
 train-*.json of `bench train`, eval*.json of `eval`, those of the peers, fingerprints.json of the kernels that ran, and
 steps.jsonl, a line for each start and end of a step. What a step did not leave is not in the document, and is listed as
 not measured, with the reason where one is known. `--table` prints the table. After `--quick` runs no target is judged.

@@ -120,7 +120,7 @@ def training(document):
         ours = training_rate(document, f"tgn-{width}")
         peer = document.get("training", {}).get(f"pyg-{width}")
         # A run whose peer had other events, or that was not on the GPU, shows nothing.
-        on_gpu = document.get("training", {}).get(f"tgn-{width}", {}).get("device") == "cuda"
+        on_gpu = document.get("training", {}).get(f"tgn-{width}", {}).get("device", "cpu") != "cpu"
         ours = ours if on_gpu else None
         what, target = f"TGN trained, batches of 600, {said}", f"{TRAIN_RATE:,} events/s"
         yield missing(what, target) if ours is None else verdict(what, target, ours >= TRAIN_RATE, f"{ours:,.0f}")

@@ -119,7 +119,7 @@ class Pair:
 
     def evergraph(self, *words):
         out = CACHE / "ours.json"
-        command = [EVERGRAPH, *words, "--model", self.settings["model"], "--embedding-dim", WIDTH]
+        command = [EVERGRAPH, *words, "--model", self.settings["model"], "--embedding-dimension", WIDTH]
         run([*command, "--threads", self.arguments.threads, "--seed", SEED, "--json", out])
         return json.loads(out.read_text())
 
@@ -155,7 +155,7 @@ class Pair:
         figures = self.evergraph(
             "eval", "--events", data / f"{name}.csv.gz", "--masked", given("masked-nodes"), "--protocol", "dyglib",
             "--negatives", given("test-rnd"), "--val-negatives", given("val-rnd"), "--epochs", len(self.scored),
-            "--batch-size", self.settings["batch"], "--learning-rate", LEARNING_RATE,
+            "--batch-events", self.settings["batch"], "--learning-rate", LEARNING_RATE,
         )
         for part in ("train", "val", "test"):
             if figures[f"{part}_events_count"] != self.facts[f"{part}_events"]:

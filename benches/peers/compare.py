@@ -89,7 +89,7 @@ def compare(args, stream, threads, ask, layers, batches, names):
 
 
 def evergraph(events, threads, ask, layers, batches, *more):
-    command = [ROOT / "target/release/evergraph-research", "questions", "--events", events, "--ask", ask, "--json", "-"]
+    command = [ROOT / "target/release/evergraph-research", "requests", "--events", events, "--ask", ask, "--json", "-"]
     command += ["--layers", str(layers), "--threads", str(threads), *more]
     command += ["--batches", str(batches)] if batches else []
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)

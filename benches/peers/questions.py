@@ -1,6 +1,6 @@
-"""Questions that `evergraph-research questions --write` left, and what a right answer to them is.
+"""Questions that `evergraph-research requests --write` left, and what a right answer to them is.
 
-The files are described at the top of src/cli/bench/questions.rs. An answer is an array [seeds, fanout] of edge ids,
+The files are described at the top of benches/research/requests.rs. An answer is an array [seeds, fanout] of edge ids,
 newest first where the policy is recent, then -1.
 """
 

@@ -1,8 +1,8 @@
-//! `evergraph-research drift`: what training without an end is worth on a stream that changes.
+//! `evergraph-research drift`: the benefit of continuous training on a stream that changes.
 //!
 //! The same model goes over the same stream several times side by side: with weights that are frozen after a first
-//! part, trained on to the end, and trained on with replays of old events; node memory goes on in all of them, and
-//! EdgeBank stands beside. Every batch is scored by each before any is trained on it, with the same negatives, drawn
+//! part, trained to the end, and trained with replays of old events; all of them keep updating node memory, and
+//! EdgeBank is the baseline. Every batch is scored by each before any is trained on it, with the same negatives, drawn
 //! from the destinations seen so far.
 
 use std::path::PathBuf;
@@ -31,31 +31,31 @@ use evergraph::train::{DestinationPool, StepMode, Trainer, TrainerOptions};
 /// What to compare, and on what.
 #[derive(Debug, Args)]
 pub struct DriftArgs {
-    /// Event file: CSV or CSV.gz with columns src, dst, ts; a generated stream whose communities re-form if not given
+    /// Event file: CSV or CSV.gz with columns src, dst, ts; a generated stream whose communities change if not given
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     /// Events of the generated stream
     #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     events_count: u32,
-    /// Events after which communities of the generated stream re-form
+    /// Events after which communities of the generated stream change
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     era_events: u32,
-    /// Events after which the frozen weights stay; an era, or 30 % of a file if not given
+    /// Events after which weights are frozen; an era, or 30 % of a file if not given
     #[arg(long, value_name = "EVENTS")]
     freeze_after: Option<usize>,
-    /// What is trained
+    /// Model to train
     #[arg(long, value_enum, default_value_t = ModelName::Tgn)]
     model: ModelName,
     /// Steps on old events per step on new ones
     #[arg(long, default_value_t = 1.0)]
     replay_ratio: f64,
-    /// Which old events
+    /// How old events are chosen
     #[arg(long, value_enum, default_value_t = ReplayKind::Uniform)]
     replay_policy: ReplayKind,
-    /// Events a batch
+    /// Events per batch
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_events: u32,
-    /// Events of a point of the curves
+    /// Events per point of the curves
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     point_events: u32,
     /// Step size of Adam
@@ -67,13 +67,13 @@ pub struct DriftArgs {
     /// Threads to compute with; all cores if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
-    /// Where the figures go as one JSON object; `-` is standard output
+    /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
-    /// Where the curves go as an SVG image
+    /// Write the curves as an SVG image to this file
     #[arg(long, value_name = "OUT.svg")]
     plot: Option<PathBuf>,
-    /// Where a page about them goes
+    /// Write a page about them to this file
     #[arg(long, value_name = "OUT.md")]
     page: Option<PathBuf>,
 }
@@ -100,7 +100,7 @@ struct Figures {
 #[derive(Serialize)]
 struct Contestant {
     name: &'static str,
-    /// Over all batches after the freezing.
+    /// Over all batches after freezing.
     average_precision_after_freezing: Option<f64>,
     /// Over the batches of each era.
     average_precision_by_era: Vec<Option<f64>>,
@@ -110,11 +110,11 @@ struct Contestant {
     events_per_second: f64,
 }
 
-/// A contender on its way.
+/// A contender during the run.
 struct Runner<'a> {
     name: &'static str,
     contender: Box<dyn Contender + 'a>,
-    /// Row from which on weights stay.
+    /// Row from which on weights are frozen.
     freeze: usize,
     after: RankingMeter,
     eras: Vec<RankingMeter>,
@@ -122,7 +122,7 @@ struct Runner<'a> {
     seconds: f64,
 }
 
-/// Measures, and writes what is asked for.
+/// Measures, and writes the outputs.
 pub fn run(args: &DriftArgs) -> anyhow::Result<()> {
     let rate = args.learning_rate;
     ensure!(rate > 0.0 && rate.is_finite(), "--learning-rate {rate} is not above 0");
@@ -196,7 +196,7 @@ fn measure(args: &DriftArgs, name: String, stream: &Stream, era: Option<usize>) 
     })
 }
 
-/// Everybody, before the first event.
+/// All contenders, before the first event.
 fn runners<'a>(args: &DriftArgs, stream: &'a Stream, cuts: Cuts) -> anyhow::Result<Vec<Runner<'a>>> {
     let options = args.model.options().with_context(|| {
         format!("--model {:?} does not learn on samples of neighbors; name one that does", args.model)
@@ -227,11 +227,11 @@ fn runners<'a>(args: &DriftArgs, stream: &'a Stream, cuts: Cuts) -> anyhow::Resu
     Ok(runners)
 }
 
-/// Leads everybody over the stream, batch by batch.
+/// Runs all contenders over the stream, batch by batch.
 fn race(args: &DriftArgs, stream: &Stream, cuts: Cuts, runners: &mut [Runner<'_>]) -> anyhow::Result<()> {
     let (mut batch, mut pool, mut start) = (Batch::default(), DestinationPool::new(), 0);
     while start < cuts.length {
-        // A batch ends where an era, a point of the curve or the part before the freezing does.
+        // A batch ends where an era, a point of the curve or the part before freezing does.
         let parts = [Some(cuts.point), cuts.era].into_iter().flatten().map(|part| (start / part + 1) * part);
         let freeze = (start < cuts.freeze).then_some(cuts.freeze);
         let ends = parts.chain(freeze).chain([start + args.batch_events as usize]);
@@ -293,7 +293,7 @@ fn curves(figures: &Figures) -> Vec<Curve> {
     figures.contenders.iter().map(curve).collect()
 }
 
-/// What was measured, in words and a table.
+/// The page of the figures.
 fn page(figures: &Figures) -> String {
     let Figures { stream, events_count, freeze_after_events, model, batch_events, point_events, .. } =
         figures;
@@ -301,8 +301,8 @@ fn page(figures: &Figures) -> String {
     let what = match figures.era_events {
         Some(era) => format!(
             "a {stream} shop ({events_count} events): users visit items of the genre they like. Every {era} events \
-             (dashed lines) the catalogue re-forms: items change genres, and genres look different. There are three \
-             catalogues, in turn"
+             (dashed lines) the catalog changes: items change genres, and genres change their features. Three \
+             catalogs alternate"
         ),
         None => format!("{stream} ({events_count} events)"),
     };
@@ -320,11 +320,11 @@ fn page(figures: &Figures) -> String {
     let line = format!("|---|{}\n", "--:|".repeat(1 + eras.len()));
     let rows: String = figures.contenders.iter().map(row).collect();
     format!(
-        "# Training without an end, on a stream that drifts\n\n\
+        "# Continuous training on a stream that drifts\n\n\
          <!-- Made by `make drift`: change benches/research/drift.rs, not this. -->\n\n\
          Average precision of {model} on {what}.\n\n\
          Every batch of {batch_events} is scored before it is trained on, against as many random destinations.\n\
-         `frozen` trains on the first {freeze_after_events} events only; its node memory goes on.\n\
+         `frozen` trains on the first {freeze_after_events} events only, but keeps updating node memory.\n\
          Replay is {} step(s) on old events ({}) for each on new ones. Seed {seed}, learning rate {}; one run, on\n\
          the CPU. Points of the curves are {point_events} events.\n\n\
          ![Average precision over the stream](drift.svg)\n\n{head}{line}{rows}\n\

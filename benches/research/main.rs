@@ -1,19 +1,19 @@
-//! `evergraph-research`: benchmarks that weigh one way to do a thing against others, for those who change Evergraph.
-//! How fast a machine is, `evergraph bench` says.
+//! `evergraph-research`: benchmarks that compare alternatives, for developers of Evergraph. The speed of a machine is
+//! measured by `evergraph bench`.
 
 mod cache;
 mod drift;
-mod questions;
+mod requests;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The allocator of the daemon, so that what is measured here is measured as it runs there.
+/// The allocator of the daemon, so that measurements match the daemon.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Weighs one way to do a thing against others.
+/// Compares alternatives.
 #[derive(Debug, Parser)]
 #[command(name = "evergraph-research", version)]
 struct Cli {
@@ -23,19 +23,20 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// Copies of rows that a cache on the device avoids, beside other ways to choose what it keeps
+    /// Copies of rows that a cache on the device avoids, beside other policies
     Cache(cache::CacheArgs),
     /// Average precision over a stream that drifts: weights frozen after its first part, trained on, and with replay
     Drift(drift::DriftArgs),
-    /// What other samplers can be asked too, and our responses, as files
-    Questions(questions::QuestionsArgs),
+    /// Requests that other samplers can run too, and our results, as files
+    #[command(alias = "questions")]
+    Requests(requests::RequestsArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().part {
         Part::Cache(args) => cache::run(&args),
         Part::Drift(args) => drift::run(&args),
-        Part::Questions(args) => questions::run(&args),
+        Part::Requests(args) => requests::run(&args),
     };
     evergraph::cli::exit_code(outcome)
 }

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use super::idempotency::IdempotencyWindow;
 use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
 use crate::feature::{FeatureError, FeatureStore};
-use crate::graph::{GraphStore, Kept, SpillError};
+use crate::graph::{GraphStore, RetentionBounds, SpillError};
 use crate::log::{Frame, LogError, LogReader};
 use crate::model::EdgeTypes;
 use crate::serving::Stores;
@@ -125,7 +125,7 @@ pub struct Index {
     /// Whether the graph's memory or disk may still hold what a deletion removed.
     pub(super) has_traces: bool,
     /// What the last release keeps that was begun.
-    pub(super) released: Kept,
+    pub(super) released: RetentionBounds,
 }
 
 impl Index {
@@ -146,7 +146,7 @@ impl Index {
             seen: IdempotencyWindow::new(idempotency_keys_max),
             named_end: EdgeId(0),
             has_traces: false,
-            released: Kept::default(),
+            released: RetentionBounds::default(),
         }
     }
 
@@ -172,7 +172,7 @@ impl Index {
             rows.clear(edge.0);
             *has_traces = true;
         };
-        self.stores.graph.apply_telling(&frame.batch, &mut removed)?;
+        self.stores.graph.apply_reporting_removed(&frame.batch, &mut removed)?;
         let batch = &frame.batch;
         let records = batch.op.iter().zip(&batch.src);
         records.filter(|(op, _)| **op == Op::DeleteNode).for_each(|(_, &node)| self.stores.keys.forget(node));

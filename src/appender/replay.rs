@@ -40,8 +40,8 @@ pub fn replay(
         let batch = &frame.batch;
         let records = (0..batch.len()).map(|i| (batch.op[i], batch.id(i), batch.time[i]));
         let edges = records.filter(|&(op, edge, _)| op == Op::Edge && edge < learned);
-        edges.for_each(|(_, edge, time)| clock.hear(edge, time));
-        release(index, clock.kept())?;
+        edges.for_each(|(_, edge, time)| clock.observe(edge, time));
+        release(index, clock.bounds())?;
         if proceed(index.end()).is_break() {
             return Ok(ControlFlow::Break(()));
         }

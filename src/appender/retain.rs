@@ -1,7 +1,7 @@
 //! When the graph and the rows of its edges let go of what is too old.
 //!
-//! What may go is what the learner will not ask for any more: it says so as it goes ([`Kept`]), and at a start its
-//! checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of that work
+//! What may go is what the learner will not ask for any more: it says so as it goes ([`RetentionBounds`]), and at a
+//! start its checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of that work
 //! events are taken in. Rows go last, when no new view shows an edge of theirs.
 //!
 //! It begins when a part of the age has gone by since the last time, [`SHARE`], and besides as many edges were heard
@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use super::Index;
-use crate::graph::{Kept, SpillError};
+use crate::graph::{RetentionBounds, SpillError};
 
 /// The part of the age that has gone by since the last time, at least.
 const SHARE: i64 = 16;
@@ -31,7 +31,7 @@ const FAILED_PAUSE: Duration = Duration::from_secs(10);
 /// How far what is too old was released, and when that goes on.
 pub(super) struct Releasing {
     /// The next part, while a release is under way, and what it keeps.
-    under_way: Option<(usize, Kept)>,
+    under_way: Option<(usize, RetentionBounds)>,
     not_before: Instant,
 }
 
@@ -41,7 +41,7 @@ impl Releasing {
     }
 
     /// Does some parts if it is time. A disk that fails is tried again later.
-    pub fn turn(&mut self, index: &mut Index, kept: Kept) {
+    pub fn turn(&mut self, index: &mut Index, kept: RetentionBounds) {
         let begun = Instant::now();
         if begun < self.not_before {
             return;
@@ -68,7 +68,7 @@ impl Releasing {
 }
 
 /// Releases all that is not in `kept`, if it is time.
-pub(super) fn release(index: &mut Index, kept: Kept) -> Result<(), SpillError> {
+pub(super) fn release(index: &mut Index, kept: RetentionBounds) -> Result<(), SpillError> {
     if !is_due(index, kept) {
         return Ok(());
     }
@@ -81,7 +81,7 @@ pub(super) fn release(index: &mut Index, kept: Kept) -> Result<(), SpillError> {
 }
 
 /// Releases a part and says whether there are more.
-fn release_part(index: &Index, part: usize, kept: Kept) -> Result<bool, SpillError> {
+fn release_part(index: &Index, part: usize, kept: RetentionBounds) -> Result<bool, SpillError> {
     let more = index.stores.graph.release_part(part, kept.since)?;
     if !more {
         index.stores.edge_features.release_below(kept.first.0);
@@ -90,7 +90,7 @@ fn release_part(index: &Index, part: usize, kept: Kept) -> Result<bool, SpillErr
 }
 
 /// Whether enough time has gone by in the stream since the last release, and enough edges.
-fn is_due(index: &Index, kept: Kept) -> bool {
+fn is_due(index: &Index, kept: RetentionBounds) -> bool {
     let (last, Some(retention)) = (index.released, index.stores.graph.retention()) else { return false };
     let gone_by = kept.since.0.saturating_sub(last.since.0);
     let heard = kept.end.0.saturating_sub(last.end.0);
@@ -128,12 +128,12 @@ mod tests {
             let mut batch = EdgeBatch { first: EdgeId(self.end), ..EdgeBatch::default() };
             for (src, dst, time) in edges {
                 batch.push_edge(NodeId(src), NodeId(dst), EventTime(time));
-                self.clock.hear(EdgeId(self.end), EventTime(time));
+                self.clock.observe(EdgeId(self.end), EventTime(time));
                 self.end += 1;
             }
             self.index.absorb(&Frame { batch, ..Frame::default() }).unwrap();
             let before = self.index.stores.graph.released_before();
-            release(&mut self.index, self.clock.kept()).unwrap();
+            release(&mut self.index, self.clock.bounds()).unwrap();
             self.releases += u64::from(self.index.stores.graph.released_before() > before);
         }
     }

@@ -1,35 +1,37 @@
-//! Where a command computes: on the CPU, or on a GPU, which is opened, or an error says what is missing.
+//! The device that a command computes on: the CPU, or a GPU, which is opened; the error names what is missing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
-use clap::{Args, ValueEnum};
+use anyhow::{Context, bail};
+use clap::Args;
 use serde::Serialize;
 
 use super::output;
-use crate::device::Device;
 use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
+use crate::device::{Device, DeviceSpec};
 use crate::train::Trainer;
 
-/// A device to compute on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum DeviceArg {
-    /// The CPU
-    #[default]
-    Cpu,
-    /// The first NVIDIA GPU
-    Cuda,
+/// Parses `--device`: the values of `device.use` except `auto`, and `cuda` for the first GPU.
+fn parse_device(text: &str) -> Result<DeviceSpec, String> {
+    match text {
+        "cuda" => Ok(DeviceSpec::Cuda(0)),
+        text => text
+            .parse()
+            .ok()
+            .filter(|spec| *spec != DeviceSpec::Auto)
+            .ok_or_else(|| format!("{text:?} is no device: write cpu or cuda:N, for example cuda:0")),
+    }
 }
 
 /// The device of a command, and what opening a GPU needs.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// Where to compute; on a GPU the models tgn, tgat and graphmixer
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
-    pub device: DeviceArg,
-    /// Folder that keeps compiled kernels, so that only the first command with this GPU compiles them; none is kept if
-    /// not given
+    /// Device to compute on: cpu, or the NVIDIA GPU of this number; a GPU runs the models tgn, tgat and graphmixer
+    #[arg(long, value_name = "cpu|cuda:N", default_value_t = DeviceSpec::Cpu, value_parser = parse_device)]
+    pub device: DeviceSpec,
+    /// Folder that keeps compiled kernels, so that only the first command with this GPU compiles them; kernels are not
+    /// kept if not given
     #[arg(long, value_name = "DIR", env = "EVERGRAPH_KERNEL_DIR")]
     pub kernel_dir: Option<PathBuf>,
     /// Folder whose .cu and .cuh files take the place of those compiled in
@@ -37,7 +39,7 @@ pub struct DeviceArgs {
     pub kernel_sources: Option<PathBuf>,
 }
 
-/// Facts about a GPU, beside what was measured on it.
+/// Facts about a GPU, beside the measurements.
 #[derive(Debug, Serialize)]
 pub struct GpuFacts {
     name: String,
@@ -61,7 +63,7 @@ pub struct GpuUse {
     failed_steps: u64,
     /// Pooled memory between two steps.
     kept_bytes: usize,
-    /// Edge rows that were there, that were copied there, and of these those that were not kept.
+    /// Edge rows that were there, that were copied there, and of these those that were not cached.
     edge_rows_hit: u64,
     edge_rows_missed: u64,
     edge_rows_bypassed: u64,
@@ -87,14 +89,15 @@ impl GpuUse {
 }
 
 impl DeviceArgs {
-    /// The first GPU, and facts about it.
+    /// The GPU, and facts about it.
     ///
     /// # Errors
-    /// What is missing: a driver, a GPU, a library.
+    /// No GPU is selected, or what is missing: a driver, a GPU, a library.
     pub fn open(&self) -> anyhow::Result<(Arc<Cuda>, GpuFacts)> {
         let (kernel_dir, kernel_sources) = (self.kernel_dir.clone(), self.kernel_sources.clone());
         let options = CudaOptions { kernel_dir, kernel_sources, ..CudaOptions::default() };
-        let cuda = Cuda::open(0, &options).context("--device cuda")?;
+        let DeviceSpec::Cuda(number) = self.device else { bail!("--device {} is no GPU", self.device) };
+        let cuda = Cuda::open(number, &options).with_context(|| format!("--device {}", self.device))?;
         output::tell(&format!("{}, {}", cuda.describe(), cuda.details()));
         cuda.complaints().iter().for_each(|warning| output::tell(&format!("warning: {warning}")));
         let gpu = cuda.gpu();
@@ -106,16 +109,14 @@ impl DeviceArgs {
         Ok((cuda, facts))
     }
 
-    /// What models compute on, and facts about the GPU, if it is one.
+    /// The device that models compute on, and facts about the GPU, if it is one.
     ///
     /// # Errors
     /// What is missing.
     pub fn select(&self) -> anyhow::Result<(Device, Option<GpuFacts>)> {
-        match self.device {
-            DeviceArg::Cpu => Ok((Device::Cpu, None)),
-            DeviceArg::Cuda => {
-                self.open().map(|(cuda, facts)| (Device::Cuda(CudaWork::new(cuda)), Some(facts)))
-            }
+        if self.device == DeviceSpec::Cpu {
+            return Ok((Device::Cpu, None));
         }
+        self.open().map(|(cuda, facts)| (Device::Cuda(CudaWork::new(cuda)), Some(facts)))
     }
 }

@@ -14,8 +14,9 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use super::device::{DeviceArg, DeviceArgs};
+use super::device::DeviceArgs;
 use super::events::read_stream;
+use crate::device::DeviceSpec;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
 use progress::ProgressBars;
@@ -46,9 +47,10 @@ pub struct EvalArgs {
     /// Seed of everything random: weights, dropout, negatives, masked nodes
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Events a batch
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub batch_size: u32,
+    /// Events per batch
+    #[arg(long, alias = "batch-size", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub batch_events: u32,
     /// Negatives of the test part. Drawn: random destinations; historical pairs, from before the batch;
     /// inductive ones, of these new in the test part (dyglib); under mrr historical is half of them
     /// destinations that the source met in training. Or a file with columns neg_src, neg_dst: one row per
@@ -73,22 +75,24 @@ pub struct EvalArgs {
     pub dropout: Option<f64>,
     /// Width of the embeddings; 64 for graphmixer and 100 for others if not given; of memory rows too for jodie
     /// (models that learn on batches of samples)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub embedding_dim: Option<u32>,
-    /// Types of edges that have a learned row of their own, in order of first appearance; 0: types are not seen
-    /// (models that look at neighbors, and jodie)
+    #[arg(long, alias = "embedding-dim", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub embedding_dimension: Option<u32>,
+    /// Types of edges that have a learned row of their own, in order of first appearance; 0: types are ignored (models
+    /// that use neighbors, and jodie)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16))]
     pub edge_types: u16,
     /// Width of such a row
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub edge_type_dim: u16,
-    /// Which of a batch's messages for one node waits for it; last if not given (tgn, jodie)
+    #[arg(long, alias = "edge-type-dim", value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub edge_type_dimension: u16,
+    /// How a batch's messages for one node are combined; last if not given (tgn, jodie)
     #[arg(long, value_enum)]
     pub aggregator: Option<AggregatorName>,
-    /// Windows of time looked at (dysat)
+    /// Number of time windows (dysat)
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub snapshots: u32,
-    /// How long each of them is, in the unit of the events' times (dysat)
+    /// Length of each, in the unit of the events' times (dysat)
     #[arg(long, value_name = "TIME", default_value_t = 604_800, value_parser = clap::value_parser!(u64).range(1..))]
     pub snapshot_width: u64,
     /// Edges of the longest walk counted from either node, 1 to 4 (walk)
@@ -97,37 +101,37 @@ pub struct EvalArgs {
     /// Length of a projected vector, a multiple of 16 (walk)
     #[arg(long, default_value_t = 128)]
     pub walk_dimension: usize,
-    /// How an edge loses weight as it ages: a rate per unit of time, such as 1e-6, or span:POWER, by that
-    /// power of the time since the first event, which needs no unit (walk)
+    /// How an edge's weight decays: a rate per unit of time, such as 1e-6, or span:POWER, by that power of the time
+    /// since the first event, which needs no unit (walk)
     #[arg(long, value_name = "RATE|span:POWER", default_value = "span:10")]
     pub walk_decay: Decay,
     /// Events over which a destination's popularity halves (poptrack)
     #[arg(long, value_name = "EVENTS", default_value_t = 1000.0)]
     pub half_life: f64,
-    /// Which edges an event may have as neighbors (models that look at neighbors, prequential)
+    /// Which edges an event may have as neighbors (models that use neighbors, prequential)
     #[arg(long, value_enum, default_value_t = SightName::WithinBatch)]
     pub sight: SightName,
-    /// Where the model computes
+    /// The device that the model computes on
     #[command(flatten)]
     pub compute: DeviceArgs,
     /// Threads to compute with; all cores if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
-    /// Where the figures go as one JSON object; `-` is standard output
+    /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     pub json: Option<PathBuf>,
-    /// Where the learning curve goes as an SVG image: the validation figure of each epoch, or under
-    /// prequential the average precision of each tenth of the stream
+    /// Write the learning curve as an SVG image to this file: the validation figure of each epoch, or under prequential
+    /// the average precision of each tenth of the stream
     #[arg(long, value_name = "OUT.svg")]
     pub plot: Option<PathBuf>,
 }
 
 impl EvalArgs {
-    /// The shape of the model, but for the features of the events; `None` for baselines.
+    /// The shape of the model, except for the features of the events; `None` for baselines.
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
-        let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dim.into());
-        let mut options = self.model.shaped(self.embedding_dim)?.with_edge_types(types);
+        let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dimension.into());
+        let mut options = self.model.shaped(self.embedding_dimension)?.with_edge_types(types);
         match &mut options {
             ModelOptions::Dysat(dysat) => {
                 dysat.snapshots = self.snapshots as usize;
@@ -145,12 +149,12 @@ impl EvalArgs {
     }
 }
 
-/// Refuses flags that shape models of another kind than the one that is asked for.
+/// Refuses flags that shape models of another kind than `--model`.
 fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
     let name = name_of(args.model);
     let learns = args.model != ModelName::Walk && args.model.options().is_some();
     for (flag, given) in
-        [("--embedding-dim", args.embedding_dim.is_some()), ("--edge-types", args.edge_types > 0)]
+        [("--embedding-dimension", args.embedding_dimension.is_some()), ("--edge-types", args.edge_types > 0)]
     {
         ensure!(
             learns || !given,
@@ -158,8 +162,8 @@ fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
         );
     }
     ensure!(
-        learns || args.compute.device == DeviceArg::Cpu,
-        "--device cuda computes models that learn on batches of samples, such as tgn; leave it out for --model {name}"
+        learns || args.compute.device == DeviceSpec::Cpu,
+        "--device is for models that learn on batches of samples, such as tgn; leave it out for --model {name}"
     );
     let averages = matches!(args.model, ModelName::Tgn | ModelName::Jodie);
     ensure!(

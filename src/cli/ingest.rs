@@ -42,8 +42,8 @@ pub(crate) struct IngestArgs {
     #[arg(long, value_name = "RATE")]
     rate: Option<f64>,
     /// Events per HTTP request
-    #[arg(long, default_value_t = 1000)]
-    batch_size: usize,
+    #[arg(long, alias = "batch-size", default_value_t = 1000)]
+    batch_events: usize,
     /// Go on at this row, counted from 0
     #[arg(long, default_value_t = 0)]
     from_row: u64,
@@ -62,7 +62,7 @@ enum Target {
 pub(super) fn run(args: &IngestArgs) -> Result<()> {
     let mut options = ProduceOptions::new(&args.events, target(args)?);
     options.events_per_second = args.rate;
-    options.batch_events = args.batch_size.max(1);
+    options.batch_events = args.batch_events.max(1);
     options.from_row = args.from_row;
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(200));

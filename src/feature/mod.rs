@@ -1,14 +1,14 @@
 //! Floor 2: rows of features. A [`FeatureStore`] holds one row of fixed dimension per edge or node,
 //! found by its dense index; a row that was never set reads as zeros.
 //!
-//! All rows are in memory ([`resident`]), or as many as a budget pays for, and the others in a file
-//! ([`tiered`]). Reading may fail, as storage can: then nothing that was written to the output counts. Who knows
-//! early which rows it will gather announces them, so that they are fetched meanwhile.
+//! All rows are in memory ([`resident`]), or as many as a budget allows, and the others in a file ([`tiered`]). Reading
+//! may fail, as storage can; the output is void then. Callers that know early which rows they will gather announce
+//! them, so that they are read in the background.
 //!
-//! Rows below an index can be released, when nobody who matters will ask for them again: their memory and disk are
-//! given back in whole chunks, and to gather one is a named error, before as after its chunk went.
+//! Rows below an index can be released once no valid request can need them: their memory and disk space are freed in
+//! whole chunks, and to gather one is a named error, before as after its chunk is freed.
 //!
-//! Knows nothing of what an index stands for.
+//! Does not know what an index refers to.
 
 pub mod cache;
 mod resident;
@@ -47,7 +47,7 @@ pub enum FeatureError {
         index: u64,
     },
     /// The row was released.
-    #[error("the feature row of index {index} was released, as all below {first} were; ask for what is kept")]
+    #[error("the feature row of index {index} was released, as were all below {first}; later rows are kept")]
     Released {
         /// Index of the row.
         index: u64,
@@ -59,7 +59,7 @@ pub enum FeatureError {
     Read {
         /// Length of the store's rows.
         dimension: usize,
-        /// What the storage said.
+        /// The storage's error.
         reason: String,
     },
 }
@@ -114,8 +114,8 @@ impl FeatureStore {
         Self { rows, released: AtomicU64::new(0), version, fault: None }
     }
 
-    /// A number for what the rows are that were set, of this store and no other, never 0. It is another one after a
-    /// row was cleared. Rows are taken to be set once, before anybody gathers them: to set one changes nothing.
+    /// A version of the rows that were set, unique across stores, never 0. It changes when a row is cleared. Rows are
+    /// set once, before they are gathered, so setting one does not change it.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -152,13 +152,13 @@ impl FeatureStore {
             Rows::Resident(rows) => rows.clear(index),
             Rows::Tiered(rows) => rows.clear(index),
         }
-        // Who gathered meanwhile asked for the version before.
+        // Concurrent gathers read the version before.
         self.version.store(fresh_version(), Ordering::Release);
     }
 
     /// Releases the rows below `index`, for good. What is not a whole chunk stays for now, unreadable.
     pub fn release_below(&self, index: u64) {
-        // Told first: who finds a row gone looks here afterwards.
+        // Set first: a reader that finds a row released reads it afterwards.
         if self.released.fetch_max(index, Ordering::AcqRel) >= index {
             return;
         }
@@ -174,12 +174,12 @@ impl FeatureStore {
         self.released.load(Ordering::Acquire)
     }
 
-    /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and
-    /// indices that stand for nothing such as those of a sample's empty slots, become zeros.
+    /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and indices without a row
+    /// such as those of a sample's empty slots, become zeros.
     ///
     /// # Errors
-    /// [`FeatureError::Read`] when storage fails, [`FeatureError::Released`] when a row was released; `out` holds
-    /// nothing of use then.
+    /// [`FeatureError::Read`] when storage fails, [`FeatureError::Released`] when a row was released; `out` is void
+    /// then.
     ///
     /// # Panics
     /// When `out` does not hold `indices.len() * dimension` values.
@@ -205,8 +205,8 @@ impl FeatureStore {
         }
     }
 
-    /// Says which rows will be gathered soon: they are fetched meanwhile and stay in memory until what this
-    /// returns is dropped. Never waits. `None` from a store that holds all rows.
+    /// Announces rows that will be gathered soon: they are read in the background and stay in memory until the returned
+    /// value is dropped. Never waits. `None` from a store that holds all rows.
     pub fn announce(&self, indices: &[u64]) -> Option<Announced> {
         match &self.rows {
             Rows::Resident(_) => None,
@@ -234,7 +234,7 @@ impl FeatureStore {
         }
     }
 
-    /// What is kept on disk; `None` where all rows are in memory.
+    /// Statistics of the tiers; `None` where all rows are in memory.
     #[must_use]
     pub fn tiered_stats(&self) -> Option<RowStats> {
         match &self.rows {
@@ -271,10 +271,10 @@ mod tests {
             for &index in &indices {
                 store.set(index, &row(index, dimension)).unwrap();
             }
-            let asked = [5, 2, 70_000, u64::MAX, 0, 69_999, 5];
-            let mut out = vec![f32::NAN; asked.len() * dimension];
-            store.gather(&asked, &mut out).unwrap();
-            for (&index, found) in asked.iter().zip(out.chunks(dimension)) {
+            let requested = [5, 2, 70_000, u64::MAX, 0, 69_999, 5];
+            let mut out = vec![f32::NAN; requested.len() * dimension];
+            store.gather(&requested, &mut out).unwrap();
+            for (&index, found) in requested.iter().zip(out.chunks(dimension)) {
                 let expected =
                     if indices.contains(&index) { row(index, dimension) } else { vec![0.0; dimension] };
                 assert_eq!(found, expected, "row {index} of dimension {dimension}");
@@ -340,7 +340,7 @@ mod tests {
         let versions = || [one.version(), other.version()];
         let first = versions();
         one.set(3, &[5.0]).unwrap();
-        assert_eq!(versions(), first, "nobody has gathered it before");
+        assert_eq!(versions(), first, "it was not gathered before");
         one.clear(3);
         assert!(first[0] != first[1] && versions()[0] != first[0] && !first.contains(&0));
         assert!(versions()[0] != first[1] && versions()[1] == first[1]);

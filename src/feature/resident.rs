@@ -1,8 +1,8 @@
 //! [`ResidentRows`]: rows that are all in memory.
 //!
-//! Rows stand in chunks that are allocated when the first of their rows is set, so streams where few events carry
-//! features pay for few rows. Each chunk has its own lock: readers gather while the writer adds, and a reader sees
-//! each row either before or after a write, never half of one.
+//! Rows are in chunks that are allocated when the first of their rows is set, so streams where few events have features
+//! pay for few rows. Each chunk has its own lock: readers gather while the writer adds, and a reader sees each row
+//! either before or after a write, never half of one.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl ResidentRows {
         }
     }
 
-    /// Gives the chunks back whose rows are all below `index`.
+    /// Frees the chunks whose rows are all below `index`.
     pub fn release_below(&self, index: u64) {
         let (end, _) = self.locate(index);
         self.chunks.write().iter_mut().take(end).for_each(|chunk| *chunk = None);

@@ -60,8 +60,8 @@ impl GraphBytes {
 }
 
 impl GraphStore {
-    /// Counts and memory, exact when no batch is being applied. Visits every shard and no node, so it may be
-    /// asked as often as anyone likes.
+    /// Counts and memory, exact while no batch is being applied. Visits every shard and no node, so calling it often is
+    /// cheap.
     #[must_use]
     pub fn stats(&self) -> GraphStats {
         let summary = *self.summary.read();
@@ -84,13 +84,13 @@ impl GraphStore {
         stats
     }
 
-    /// What is kept on disk; `None` without a budget.
+    /// Statistics of the spill file; `None` without a budget.
     #[must_use]
     pub fn spill_stats(&self) -> Option<SpillStats> {
         self.spill.as_ref().map(|spill| spill.stats())
     }
 
-    /// Tells the budget what stays in memory whatever happens: all but the chunks.
+    /// Reports to the budget what always stays in memory: all but the chunks.
     pub(super) fn count_tables(&self) {
         if let Some(spill) = &self.spill {
             spill.set_tables(self.shards.iter().map(|shard| shard.read().table_bytes()).sum());
@@ -137,7 +137,7 @@ pub(super) struct ListCounts {
     blocks: u64,
     /// Bytes of directories beyond the lists themselves.
     directory_bytes: u64,
-    /// Lists whose one block stands inline.
+    /// Lists whose one block is stored inline.
     inline: u64,
 }
 

@@ -1,11 +1,10 @@
 //! The temporal block: consecutive edges of one node, ascending by (time, edge id).
 //!
-//! An entry is 12 bytes: the neighbor with the direction of the edge in its highest bit, and the
-//! time and the edge id as 32-bit distances from the block's 64-bit bases. A record whose distance does
-//! not fit begins a new block. The entries stand in the shard's slab; the block's description is 32 bytes
-//! and stands in its node's directory. It holds the time of the first entry, bounds of the edge ids in
-//! this and the earlier blocks, and how many entries stand in those, so that a query is usually answered
-//! from descriptions and one block.
+//! An entry is 12 bytes: the neighbor with the direction of the edge in its highest bit, and the time and the edge id
+//! as 32-bit distances from the block's 64-bit bases. A record whose distance does not fit begins a new block. The
+//! entries are in the shard's slab; the block's description is 32 bytes and is in its node's directory. It holds the
+//! time of the first entry, bounds of the edge ids in this and the earlier blocks, and the number of entries in those,
+//! so that a query usually reads descriptions and one block.
 //!
 //! Knows nothing of nodes and locks.
 
@@ -74,7 +73,7 @@ pub(super) struct TemporalBlock {
     reach: u32,
     len: u16,
     class: u8,
-    /// Whether edge ids ascend too, so that the entries below an edge id stand in front.
+    /// Whether edge ids ascend too, so that the entries below an edge id come first.
     ordered: bool,
 }
 
@@ -92,8 +91,8 @@ impl Run<'_> {
     }
 }
 
-/// The search for the first entry of a block with some time or a later one. It goes a step at a time, so that
-/// searches in many blocks can take turns and wait for memory together.
+/// The search for the first entry of a block with some time or a later one. It advances one step per call, so that
+/// searches in many blocks can interleave and their memory accesses overlap.
 #[derive(Clone, Copy)]
 pub(super) struct TimeSearch<'a> {
     entries: &'a [Entry],
@@ -101,17 +100,18 @@ pub(super) struct TimeSearch<'a> {
     limit: u64,
     /// Entries before this one are earlier.
     low: usize,
-    /// Entries from `low` on that are still in question.
+    /// Entries from `low` on that are not excluded yet.
     size: usize,
 }
 
 impl TimeSearch<'_> {
     /// A search that has found 0.
     pub const NOWHERE: Self = Self { entries: &[], limit: 0, low: 0, size: 0 };
-    /// So many entries are near each other in memory: steps among them need not take turns.
+    /// This many entries are close enough in memory that their steps need not interleave.
     const NEAR: usize = 16;
 
-    /// Halves what is in question, asks for what the next step will look at, and says whether to take turns on.
+    /// Halves the remaining range, prefetches what the next step reads, and returns whether further interleaving pays
+    /// off.
     #[inline]
     pub fn halve(&mut self) -> bool {
         self.step();
@@ -160,7 +160,7 @@ pub(super) fn fitting(
     for record in records.iter().take(room) {
         let wider = (edges.0.min(record.edge), edges.1.max(record.edge));
         let far = distance(record.time, start) > u64::from(u32::MAX);
-        // The largest distance stands for "too far".
+        // The largest distance means "too far".
         if far || wider.1 - wider.0 >= u64::from(u32::MAX) {
             break;
         }
@@ -172,8 +172,8 @@ pub(super) fn fitting(
 
 #[allow(clippy::cast_possible_truncation, reason = "distances and counts are checked by `fitting`")]
 impl TemporalBlock {
-    /// Stores the first records of `records` (ascending, not empty, `most` at most) in a new block with
-    /// room for `capacity` entries if they need less, and says how many.
+    /// Stores the first records of `records` (ascending, not empty, `most` at most) in a new block with room for
+    /// `capacity` entries if they need less, and returns how many.
     pub fn begin(slab: &mut Slab, records: &[Record], most: usize, capacity: usize) -> (Self, usize) {
         let first = records[0];
         let (count, edges) = fitting(first.time, (first.edge, first.edge), most, records);
@@ -192,9 +192,8 @@ impl TemporalBlock {
         (block, count)
     }
 
-    /// Appends the first records of `records` (ascending, none before the last entry, edge ids above the
-    /// block's), as many as distances allow in a block of `page` entries, and says how many. The slot grows
-    /// as needed.
+    /// Appends the first records of `records` (ascending, none before the last entry, edge ids above the block's), as
+    /// many as distances allow in a block of `page` entries, and returns how many. The slot grows as needed.
     pub fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize) -> usize {
         let room = page.saturating_sub(self.len());
         let (count, edges) = fitting(self.start, self.edges(), room, records);
@@ -226,7 +225,7 @@ impl TemporalBlock {
         true
     }
 
-    /// Takes note that an earlier block holds edge ids up to `edge`.
+    /// Records that an earlier block holds edge ids up to `edge`.
     pub fn reach_to(&mut self, edge: u64) {
         let distance = edge.saturating_sub(self.base_edge);
         self.reach = self.reach.max(u32::try_from(distance).unwrap_or(u32::MAX));
@@ -237,14 +236,14 @@ impl TemporalBlock {
         slab.release(self.slot, usize::from(self.class));
     }
 
-    /// Copies the entries to a slot of the same size in `to`, and says which.
+    /// Copies the entries to a slot of the same size in `to`, and returns that slot.
     pub fn copy<'a>(&self, from: impl EntrySource<'a>, to: &mut Slab) -> u32 {
         let slot = to.take(usize::from(self.class));
         to.get_mut(slot, self.len()).copy_from_slice(from.get(self.slot, self.len()));
         slot
     }
 
-    /// Takes note that the entries are in `slot` of another slab now.
+    /// Records that the entries are in `slot` of another slab now.
     pub fn move_to(&mut self, slot: u32) {
         self.slot = slot;
     }
@@ -297,7 +296,7 @@ impl TemporalBlock {
         self.unpack(*self.entry(slab, position))
     }
 
-    /// Says that entries will be appended.
+    /// Announces that entries will be appended.
     #[inline]
     pub fn announce_end<'a>(&self, slab: impl EntrySource<'a>) {
         if let Some(last) = slab.get(self.slot, self.len()).last() {
@@ -319,7 +318,7 @@ impl TemporalBlock {
         Run { block: self, entries: &slab.get(self.slot, self.len())[range] }
     }
 
-    /// Asks for the entry that a search will look at first.
+    /// Prefetches the entry that a search reads first.
     #[inline]
     pub fn announce<'a>(&self, slab: impl EntrySource<'a>) {
         prefetch(&slab.get(self.slot, self.len())[self.len() / 2]);
@@ -347,7 +346,7 @@ impl TemporalBlock {
         entries.partition_point(|&entry| self.unpack(entry).key() < record.key())
     }
 
-    /// What `entry`, one of the block's, says.
+    /// `entry`, one of the block's, unpacked.
     #[inline]
     pub fn unpack(&self, entry: Entry) -> Record {
         Record {

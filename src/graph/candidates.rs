@@ -11,9 +11,9 @@ use crate::device::prefetch;
 
 /// The edges of a [`Past`](super::Past), numbered from the oldest, 0.
 ///
-/// Blocks are of two sorts. Up to `settled` every entry is below the view's bound, and ranks are found by
-/// arithmetic. Behind it, which is few blocks since ids follow time but for late events, each block says
-/// how many of its entries are.
+/// There are two kinds of blocks. Up to `settled` every entry is below the view's bound, and ranks are found by
+/// arithmetic. In the few blocks after it (few, since ids follow time except for late events), each block's visible
+/// entries are counted.
 #[derive(Clone, Copy)]
 pub struct Candidates<'a> {
     blocks: &'a [TemporalBlock],
@@ -91,7 +91,7 @@ impl<'a> Candidates<'a> {
         self.settled == self.end
     }
 
-    /// Where the edges of `ranks` are, of settled candidates that have them; their memory is asked for.
+    /// Where the edges of `ranks` are, of settled candidates that have them; their memory is prefetched.
     ///
     /// # Panics
     /// When there is no such edge.
@@ -154,7 +154,7 @@ impl<'a> Candidates<'a> {
         }
         let mut end = self.settled;
         if end == 0 {
-            // A load that failed while they were counted may have made ranks that nobody has.
+            // A load that failed during counting may have made ranks that do not exist.
             return;
         }
         for rank in ranks {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use super::block::Entry;
 use super::spill::Spill;
 
-/// Stands for "not on disk".
+/// Means "not on disk".
 const NOWHERE: u32 = u32::MAX;
 
 /// Some entries of a shard.
@@ -22,7 +22,7 @@ pub(super) struct Chunk {
     checksum: AtomicU32,
     /// Whether memory holds more than the disk.
     dirty: AtomicBool,
-    /// Whether it was asked for since the clock's hand passed.
+    /// Whether it was used since the clock hand passed.
     touched: AtomicBool,
     /// Entries in slots in use.
     pub live: u32,
@@ -55,7 +55,7 @@ impl Chunk {
     /// Its entries, which are in memory.
     ///
     /// # Panics
-    /// When they are not: who changes entries loads them first.
+    /// When they are not: the writer loads entries before it changes them.
     #[inline]
     pub fn resident(&self) -> &[Entry] {
         match self.entries.get() {
@@ -93,7 +93,7 @@ impl Chunk {
         !self.dirty.load(Relaxed)
     }
 
-    /// Notes that it was asked for.
+    /// Marks it as used.
     #[inline]
     pub fn touch(&self) {
         if !self.touched.load(Relaxed) {
@@ -101,7 +101,7 @@ impl Chunk {
         }
     }
 
-    /// Whether it was asked for since this was last called.
+    /// Whether it was used since this was last called.
     pub fn take_touched(&self) -> bool {
         self.touched.swap(false, Relaxed)
     }
@@ -112,14 +112,13 @@ impl Chunk {
         (place != NOWHERE).then(|| (place, self.checksum.load(Relaxed)))
     }
 
-    /// Takes entries that were read from disk; a chunk that has them already keeps its own. Says whether it
-    /// took them.
+    /// Takes entries that were read from disk, unless it has them already. Returns whether it took them.
     pub fn load(&self, entries: Box<[Entry]>) -> bool {
         self.touch();
         self.entries.set(entries).is_ok()
     }
 
-    /// Notes that its entries are on disk at `place` now, and gives the place where they were before.
+    /// Records that its entries are on disk at `place` now, and returns the place where they were before.
     pub fn store(&self, place: u32, checksum: u32) -> Option<u32> {
         let before = self.place.swap(place, Relaxed);
         self.checksum.store(checksum, Relaxed);
@@ -127,12 +126,12 @@ impl Chunk {
         (before != NOWHERE).then_some(before)
     }
 
-    /// Leaves memory, if it is clean, and hands out the memory it had.
+    /// Leaves memory, if it is clean, and returns the memory it had.
     pub fn leave(&mut self) -> Option<Box<[Entry]>> {
         if self.is_clean() && self.stored().is_some() { self.entries.take() } else { None }
     }
 
-    /// Gives up all it holds, in memory and on disk.
+    /// Releases all it holds, in memory and on disk.
     pub fn vacate(&mut self, spill: Option<&Spill>) {
         let was_resident = self.entries.take().is_some();
         let place = std::mem::replace(self.place.get_mut(), NOWHERE);

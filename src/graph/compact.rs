@@ -1,11 +1,11 @@
-//! Moving what lives together, so that what was released can be given back.
+//! Compaction: moves live entries next to each other, so that released memory can be freed.
 //!
-//! Empty chunks go first. If too many free slots are left, all blocks of the shard are copied to a new slab under
-//! the lock for reading, beside readers, and the shard changes over to it under the lock for writing. Only the
-//! graph's writer calls this, so nothing changes in between.
+//! Empty chunks are freed first. If too many free slots are left, all blocks of the shard are copied to a new slab
+//! under the read lock, beside readers, and the shard switches to it under the write lock. Only the graph's writer
+//! calls this, so nothing changes in between.
 //!
-//! Where entries may be on disk, blocks are copied in order of time: what is asked about together stands together,
-//! and what is old leaves together.
+//! Where entries may be on disk, blocks are copied in order of time: entries that are read or released at the same time
+//! are then next to each other.
 
 use super::fault::{Entries, Fault};
 use super::slab::{CHUNK_ENTRIES, Slab};
@@ -13,7 +13,7 @@ use super::spill::SpillError;
 use super::store::{GraphStore, Shard};
 
 impl GraphStore {
-    /// Compacts a shard if it holds too much that is not used. A disk that fails puts it off.
+    /// Compacts a shard if it holds too much unused memory. After a disk failure it is tried again later.
     pub(super) fn compact(&self, shard: usize) {
         if !self.shards[shard].read().is_loose()
             || self.spill.as_ref().is_some_and(|spill| spill.is_failing())
@@ -26,14 +26,14 @@ impl GraphStore {
             if shard.is_loose() { shard.copied(self.page).ok() } else { None }
         };
         if let Some(copied) = copied {
-            self.shards[shard].write().change_over(copied);
+            self.shards[shard].write().swap_slab(copied);
         }
     }
 }
 
 impl Shard {
-    /// Whether a chunk and a twelfth of what is used could be saved; half of it where that means to read it all
-    /// from disk and to write it again.
+    /// Whether a chunk and a twelfth of the used memory could be saved; half of it where that requires reading
+    /// everything from disk and writing it again.
     fn is_loose(&self) -> bool {
         let (released, total) = self.slab.released_and_total();
         let share = if self.slab.spill.is_some() { 2 } else { 12 };
@@ -59,8 +59,8 @@ impl Shard {
         fault.check((slab, slots))
     }
 
-    /// Takes what [`copied`](Self::copied) made in place of its own.
-    pub fn change_over(&mut self, (slab, slots): (Slab, Vec<u32>)) {
+    /// Replaces its slab and slots by what [`copied`](Self::copied) made.
+    pub fn swap_slab(&mut self, (slab, slots): (Slab, Vec<u32>)) {
         let blocks = self.lists.iter_mut().flat_map(|list| list.blocks_mut());
         blocks.zip(slots).for_each(|(block, slot)| block.move_to(slot));
         self.slab = slab;

@@ -1,16 +1,15 @@
-//! The node dictionary: which [`NodeId`] stands for which [`NodeKey`].
+//! The node dictionary: the [`NodeId`] of each [`NodeKey`].
 //!
-//! Ids are given in order of first appearance, so the list of keys is the whole truth and the tables are
-//! indexes over it. One thread interns; any number look up at the same time and wait only while new keys are
-//! written.
+//! Ids are given in order of first appearance, so the list of keys is the source of truth and the tables are indexes
+//! over it. One thread interns; any number of threads look up concurrently and wait only while new keys are written.
 //!
-//! Integers need no hash where they are dense, as most producers' are: a table by key holds the ids of small
-//! ones, and grows to four times the keys in it at most. Other integers stand in a hash table with their
-//! ids. Texts stand one after another in one arena; their hash table holds 32 bits of the hash beside the id,
-//! so that it grows without reading them. Hashes are seeded per process, because keys come from outside.
+//! Integers need no hash where they are dense, as most producers' are: a table by key holds the ids of small ones, and
+//! grows to four times its number of keys at most. Other integers are in a hash table with their ids. Texts are stored
+//! back to back in one arena; their hash table holds 32 bits of the hash beside the id, so that it grows without
+//! reading them. Hashes are seeded per process, because keys come from outside.
 //!
-//! A forgotten key is overwritten wherever it stood, and its id stands for nothing from then on: ids are never used
-//! twice. The same key may come again, and is then the key of a new node.
+//! A forgotten key is overwritten everywhere, and its id refers to nothing from then on: ids are never reused. If the
+//! same key arrives again, it is the key of a new node.
 //!
 //! Knows nothing of edges.
 
@@ -23,14 +22,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::device::rng;
 use crate::event::{NodeId, NodeKey};
 
-/// Number of nodes that the graph can tell apart: ids are 31 bits wide, because an entry of the graph
-/// store keeps the direction of its edge in the remaining bit.
+/// The most nodes that the graph supports: ids are 31 bits wide, because an entry of the graph store keeps the
+/// direction of its edge in the remaining bit.
 pub const NODES_MAX: usize = 1 << 31;
 
 /// Length of the table by key that is worth having for any number of keys.
 const DENSE_MIN: usize = 64;
 
-/// Stands in for where the text starts, of an id whose key was forgotten: nothing starts there.
+/// In place of a text's position, for an id whose key was forgotten.
 const FORGOTTEN: u64 = u64::MAX;
 
 /// Keys that are written under one lock, at most.
@@ -103,8 +102,8 @@ fn hash_text(text: &str, seed: u64) -> u32 {
     xxh3_64_with_seed(text.as_bytes(), seed) as u32
 }
 
-/// The table takes its place from the low bits and its tag from the high ones.
-fn spread(hash: u32) -> u64 {
+/// Widens a hash to 64 bits: the table uses the low bits as place and the high ones as tag.
+fn widen_hash(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
@@ -153,7 +152,7 @@ impl Inner {
         let is_it = |key: &TextKey| {
             key.hash == hash && self.text_at(self.values[key.id.index()]) == Some(text.as_bytes())
         };
-        self.texts.find(spread(hash), is_it).map(|key| key.id)
+        self.texts.find(widen_hash(hash), is_it).map(|key| key.id)
     }
 
     fn intern(&mut self, key: KeyRef<'_>) -> NodeId {
@@ -185,7 +184,7 @@ impl Inner {
         }
     }
 
-    /// Takes `id` out of the table that leads to it, if any does, and overwrites its place there.
+    /// Removes `id` from the table that leads to it, if any does, and overwrites its place there.
     fn take_out(&mut self, id: usize) {
         let seed = self.seed;
         match self.key(id) {
@@ -203,7 +202,7 @@ impl Inner {
                 }
             }
             Some(KeyRef::Text(text)) => {
-                let hash = spread(hash_text(text, seed));
+                let hash = widen_hash(hash_text(text, seed));
                 if let Ok(mut entry) = self.texts.find_entry(hash, |key| key.id.index() == id) {
                     *entry.get_mut() = TextKey { hash: 0, id: NodeId::NONE };
                     entry.remove();
@@ -261,7 +260,7 @@ impl Inner {
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.arena.extend_from_slice(&length.to_le_bytes());
         self.arena.extend_from_slice(text.as_bytes());
-        self.texts.insert_unique(spread(hash), TextKey { hash, id }, |key| spread(key.hash));
+        self.texts.insert_unique(widen_hash(hash), TextKey { hash, id }, |key| widen_hash(key.hash));
         id
     }
 }
@@ -295,9 +294,9 @@ impl NodeDictionary {
         self.inner.write().intern(key)
     }
 
-    /// Gives each of `keys` the next id, in order, as the new keys of a frame of the log get theirs. A key that has
-    /// an id already belongs to a node that is about to be forgotten: [`lookup`](Self::lookup) finds the new one
-    /// from then on.
+    /// Gives each of `keys` the next id, in order, as for the new keys of a frame of the log. A key that has an id
+    /// already belongs to a node that is about to be forgotten: [`lookup`](Self::lookup) finds the new one from then
+    /// on.
     ///
     /// # Panics
     /// When [`NODES_MAX`] keys have ids already.

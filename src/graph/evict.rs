@@ -1,13 +1,12 @@
-//! Keeping entries within their budget: a clock's hand goes over the chunks of all shards, and those that were
-//! not asked for since it last came by leave memory.
+//! Eviction: keeps entries within their budget. A clock hand passes over the chunks of all shards, and those that were
+//! not used since it last passed leave memory.
 //!
-//! One thread at a time turns the hand. Under a shard's lock for reading it chooses chunks and writes those that
-//! are dirty, beside other readers; then, under the lock for writing and for a moment only, it drops those that
-//! were not written to in between. The writer of the graph holds the hand while it applies a batch, so that
-//! what it loaded stays until it has changed it.
+//! One thread at a time moves the hand. Under a shard's read lock it chooses chunks and writes the dirty ones, beside
+//! other readers; then, briefly under the write lock, it drops those that were not written to in between. The writer of
+//! the graph holds the hand while it applies a batch, so that what it loaded stays until it has changed it.
 //!
-//! No circle of waiting is possible: the order is writer, hand, one shard; readers hold shards and try for
-//! the hand only when they hold none.
+//! Deadlock is impossible: the lock order is writer, hand, one shard; readers hold shards and only try to lock the hand
+//! when they hold none.
 
 use parking_lot::MutexGuard;
 
@@ -15,7 +14,7 @@ use super::block::Entry;
 use super::spill::{GROUP, Spill};
 use super::store::{GraphStore, Shard};
 
-/// Where the clock's hand stands.
+/// Where the clock hand is.
 #[derive(Default)]
 pub(super) struct Hand {
     shard: usize,
@@ -23,7 +22,7 @@ pub(super) struct Hand {
 }
 
 impl GraphStore {
-    /// Lets entries leave memory until the budget is kept, if nobody else is at it.
+    /// Evicts entries until the budget is met, unless another thread is doing so.
     pub(super) fn balance(&self) {
         if let Some(spill) = &self.spill
             && spill.is_due()
@@ -33,7 +32,7 @@ impl GraphStore {
         }
     }
 
-    /// After a change: takes note of what always stays in memory and keeps the budget.
+    /// After a change: records what always stays in memory and enforces the budget.
     pub(super) fn settle(&self, hand: &mut MutexGuard<'_, Hand>) {
         if let Some(spill) = &self.spill {
             self.count_tables();
@@ -41,15 +40,15 @@ impl GraphStore {
         }
     }
 
-    /// Turns the hand until the budget is kept, or nothing more can leave.
+    /// Moves the hand until the budget is met, or nothing more can be evicted.
     pub(super) fn turn(&self, spill: &Spill, hand: &mut MutexGuard<'_, Hand>) {
         if !spill.is_due() {
             return;
         }
-        // Twice round: the first clears marks, the second finds chunks that nobody asked for meanwhile.
+        // Two rounds: the first clears marks, the second finds chunks that were not used meanwhile.
         let mut shards_left = 2 * self.shards.len() + 1;
         while shards_left > 0 {
-            // Some more than needed, so that the next question does not turn the hand again.
+            // Slightly more than needed, so that the next read does not move the hand again.
             let excess = spill.excess();
             if excess == 0 {
                 spill.set_stuck(false);
@@ -73,8 +72,8 @@ impl GraphStore {
 }
 
 impl Shard {
-    /// Chunks from `next` on, `wanted` at most, that nobody asked for since they were last visited, all stored on
-    /// disk by now; and whether the shard has no further ones. Forgets who was asked for on the way.
+    /// Chunks from `next` on, `wanted` at most, that were not used since they were last visited, all stored on disk by
+    /// now; and whether the shard has no further ones. Clears the marks of the chunks it passes.
     fn victims(&self, spill: &Spill, next: &mut usize, wanted: usize) -> (Vec<usize>, bool) {
         let mut victims = Vec::new();
         while *next < self.slab.chunks.len() && victims.len() < wanted {
@@ -102,14 +101,14 @@ impl Shard {
         (victims, *next >= self.slab.chunks.len())
     }
 
-    /// Takes those of `chunks` out of memory that nobody asked for meanwhile.
-    pub(super) fn leave_unasked(&mut self, chunks: &[usize]) -> Vec<Box<[Entry]>> {
+    /// Evicts those of `chunks` that were not used meanwhile.
+    pub(super) fn evict_unmarked(&mut self, chunks: &[usize]) -> Vec<Box<[Entry]>> {
         let unasked = |&index: &usize| !self.slab.chunks[index].take_touched();
         let victims: Vec<usize> = chunks.iter().copied().filter(unasked).collect();
         self.leave(&victims)
     }
 
-    /// Takes those of `victims` out of memory that are as they were stored.
+    /// Evicts those of `victims` that are unchanged since they were stored.
     fn leave(&mut self, victims: &[usize]) -> Vec<Box<[Entry]>> {
         victims.iter().filter_map(|&index| self.slab.chunks.get_mut(index)?.leave()).collect()
     }

@@ -1,12 +1,11 @@
 //! Reading entries that may be on disk.
 //!
-//! Readers go through [`Entries`], which loads what is missing as it is asked for. A load that fails gives
-//! zeros, so that no reader needs a way out in the middle of a search, and leaves the error in the [`Fault`]
-//! that all of a reader's `Entries` share; what was computed counts for nothing then, and the owner of the `Fault`
-//! sees to it by handing out results through [`Fault::check`] alone.
+//! Readers go through [`Entries`], which loads missing chunks on access. A load that fails yields zeros, so that no
+//! search needs an early exit, and leaves the error in the [`Fault`] that all of a reader's `Entries` share. Results
+//! are void then, so the owner of the `Fault` returns them only through [`Fault::check`].
 //!
-//! One load per miss is slow where many are missing: who knows before what it will ask for says so first
-//! ([`Slab::load`]), and those are read together.
+//! One load per miss is slow where many are missing: a caller that knows its accesses in advance announces them
+//! ([`Slab::load`]), and they are read in one go.
 
 use std::cell::OnceCell;
 
@@ -34,7 +33,7 @@ impl Fault {
     /// Notes a failure.
     pub fn note(&self, failed: Result<(), SpillError>) {
         if let Err(error) = failed {
-            // The first one is told; the others are counted where they happened.
+            // The first failure is returned; the others were counted where they happened.
             let _ = self.0.set(error);
         }
     }
@@ -64,7 +63,7 @@ impl<'a> Entries<'a> {
         block.chunk(self.slab)
     }
 
-    /// Says that chunks will be asked for: they are loaded together.
+    /// Announces that chunks will be used: they are loaded in one go.
     pub fn expect(self, chunks: Vec<usize>) {
         self.fault.note(self.slab.load(chunks));
     }
@@ -90,7 +89,7 @@ impl<'a> EntrySource<'a> for Entries<'a> {
     }
 }
 
-/// Chunks to be loaded, of any shards: they are read together.
+/// Chunks to be loaded, of any shards, in one go.
 #[derive(Default)]
 pub(super) struct Missing<'a> {
     chunks: Vec<&'a Chunk>,
@@ -113,7 +112,7 @@ impl Missing<'_> {
 }
 
 impl Slab {
-    /// Notes that chunks were asked for, and adds those that are not in memory to `missing`.
+    /// Marks chunks as used, and adds those that are not in memory to `missing`.
     pub fn missing<'a>(&'a self, chunks: &mut Vec<usize>, missing: &mut Missing<'a>) {
         chunks.sort_unstable();
         chunks.dedup();
@@ -127,8 +126,8 @@ impl Slab {
         }
     }
 
-    /// Brings chunks into memory, many at a time, and notes that they were asked for. Those that are there
-    /// already and repeated ones cost nothing.
+    /// Loads chunks into memory, many at a time, and marks them as used. Those that are there already and repeated ones
+    /// cost nothing.
     ///
     /// # Errors
     /// The disk failed; some may be in memory.
@@ -139,8 +138,8 @@ impl Slab {
         missing.load(spill)
     }
 
-    /// As [`load`](Self::load), for who looks at them once: they do not count as asked for. Says which were loaded.
-    pub fn load_unasked(&self, chunks: impl Iterator<Item = usize>) -> Result<Vec<usize>, SpillError> {
+    /// As [`load`](Self::load), for a single pass over them: they are not marked as used. Returns which were loaded.
+    pub fn load_unmarked(&self, chunks: impl Iterator<Item = usize>) -> Result<Vec<usize>, SpillError> {
         let away: Vec<usize> = chunks.filter(|&index| !self.chunks[index].is_resident()).collect();
         self.load(away.clone())?;
         away.iter().for_each(|&index| _ = self.chunks[index].take_touched());

@@ -1,8 +1,8 @@
-//! How a shard takes in its part of a plan.
+//! How a shard applies its part of a plan.
 //!
-//! Appending to a node touches three places that no earlier node touched: its list, the description of its last
-//! block if it has several, and the end of that block's entries. Each is found through the one before it, so
-//! all three are asked for some nodes ahead, the first earliest.
+//! Appending to a node touches three places that no earlier node touched: its list, the description of its last block
+//! if it has several, and the end of that block's entries. Each is found through the one before it, so all three are
+//! prefetched some nodes ahead, the first earliest.
 
 use super::block::Record;
 use super::list::AdjacencyList;
@@ -11,7 +11,7 @@ use super::store::Shard;
 use crate::device::prefetch;
 use crate::event::EdgeBatch;
 
-/// Nodes between asking for a place and using it to find the next one.
+/// Nodes between prefetching a place and using it to find the next one.
 const STEP: usize = 4;
 
 impl Shard {

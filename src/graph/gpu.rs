@@ -1,5 +1,5 @@
-//! [`CudaGraph`]: the graph on a GPU, following the store batch by batch. The mirror says what goes where, the tables
-//! take it in; recent pages are in the GPU's memory, older ones in the host's, where the GPU reads them in place.
+//! [`CudaGraph`]: the graph on a GPU, which follows the store batch by batch. The mirror decides where data goes, and
+//! the tables receive it; recent pages are in GPU memory, older ones in host memory, where the GPU reads them in place.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::device::cuda::twins::View;
 use crate::device::cuda::{Cuda, CudaError, TierOptions};
 use crate::event::{EdgeBatch, EdgeId};
 
-/// Why a GPU has no graph any more, or shows less than was asked for.
+/// Why a GPU has no graph any more, or shows less than was requested.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaGraphError {
     /// The mirror cannot follow.
@@ -22,7 +22,7 @@ pub enum CudaGraphError {
     Cuda(#[from] CudaError),
     /// The view shows edges that the GPU does not have.
     #[error(
-        "the GPU's graph ends at edge {at}, and edges up to {bound} are asked about: let it follow the store"
+        "the GPU's graph ends at edge {at}, and edges up to {bound} are requested: let it follow the store"
     )]
     Behind {
         /// Where the GPU's graph ends.
@@ -32,7 +32,7 @@ pub enum CudaGraphError {
     },
 }
 
-/// How a [`CudaGraph`] is laid out. Nothing here changes an answer.
+/// How a [`CudaGraph`] is laid out. No option changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaGraphOptions {
     /// Blocks and pages.
@@ -69,7 +69,7 @@ impl CudaGraph {
         Ok(graph)
     }
 
-    /// Takes in `batch`, which `store` has applied and which is the next one. Samples that were asked for before do not
+    /// Applies `batch`, which `store` has applied and which is the next one. Samples that were requested before do not
     /// see it.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl CudaGraph {
         if at < bound {
             return Err(CudaGraphError::Behind { at, bound });
         }
-        // What the store took in since then is not to be seen, though a mirror that wrote a list anew may have it.
+        // What the store applied since then must not be visible, though a mirror that rewrote a list may have it.
         Ok(View { bound: view.bound().0, since: view.since().0, age: view.age().unwrap_or(-1) })
     }
 }

@@ -1,5 +1,5 @@
-//! The adjacency list: all blocks of one node in order of time, with their descriptions side by side
-//! as the directory. One block, which is most nodes, stands inline.
+//! The adjacency list: all blocks of one node in order of time, with their descriptions side by side as the directory.
+//! A single block, the case for most nodes, is stored inline.
 //!
 //! Growth follows the degree: one block that grows through the size classes up to a page, then pages;
 //! a fresh page starts at a quarter of the degree so that a node just over one page does not hold a second,
@@ -62,7 +62,7 @@ impl AdjacencyList {
         self.blocks().last().map(|block| block.record(slab, block.len() - 1))
     }
 
-    /// Says that [`announce_tail`](Self::announce_tail) will follow.
+    /// Announces that [`announce_tail`](Self::announce_tail) will follow.
     #[inline]
     pub fn announce_block(&self) {
         if let Self::Many(blocks) = self {
@@ -70,7 +70,7 @@ impl AdjacencyList {
         }
     }
 
-    /// Says that entries will be appended.
+    /// Announces that entries will be appended.
     #[inline]
     pub fn announce_tail(&self, slab: &Slab) {
         if let Some(tail) = self.blocks().last() {
@@ -148,8 +148,8 @@ impl AdjacencyList {
         }
     }
 
-    /// Replaces block `index` by blocks of its entries and a new one at a position: two halves if the
-    /// block was full, or as many as the distances ask for.
+    /// Replaces block `index` by blocks of its entries and a new one at a position: two halves if the block was full,
+    /// or as many as the distances require.
     fn split(&mut self, slab: &mut Slab, index: usize, new: (usize, Record), page: usize, newest: u64) {
         let block = self.blocks()[index];
         let mut records: Vec<Record> = block.records(&*slab).collect();
@@ -162,7 +162,7 @@ impl AdjacencyList {
         *self = Self::of(blocks, newest);
     }
 
-    /// Removes the entries that `gone` names and says how many. No edge id exceeds `newest`.
+    /// Removes the entries for which `gone` is true and returns how many. No edge id exceeds `newest`.
     pub fn remove(&mut self, slab: &mut Slab, newest: u64, gone: impl Fn(Record) -> bool) -> u64 {
         let before = self.degree();
         if !self.blocks().iter().any(|block| block.records(&*slab).any(&gone)) {
@@ -182,7 +182,7 @@ impl AdjacencyList {
         u64::from(before - self.degree())
     }
 
-    /// Removes the first `count` blocks and says how many entries they held. No edge id exceeds `newest`.
+    /// Removes the first `count` blocks and returns how many entries they held. No edge id exceeds `newest`.
     pub fn drop_front(&mut self, slab: &mut Slab, count: usize, newest: u64) -> u64 {
         let before = self.degree();
         let mut blocks = self.take_blocks();
@@ -205,8 +205,8 @@ impl AdjacencyList {
         }
     }
 
-    /// The list of `blocks`, ascending; ranks and bounds are carried through anew. A bound too far to be
-    /// told is `newest`, so that it ends with the block that cannot tell it.
+    /// The list of `blocks`, ascending, with ranks and bounds computed anew. A bound too far to be stored becomes
+    /// `newest`, so only the block that cannot store it is affected.
     fn of(mut blocks: Vec<TemporalBlock>, newest: u64) -> Self {
         let mut before = 0;
         let mut highest = 0;

@@ -1,5 +1,5 @@
-//! Bringing in from disk, many chunks at a time, what the writer is about to change and what samplers are about
-//! to ask for. Without a budget there is nothing to do.
+//! Loads from disk, many chunks at a time, what the writer is about to change and samplers are about to read. Without a
+//! budget it does nothing.
 
 use std::ops::Range;
 
@@ -59,8 +59,8 @@ impl GraphStore {
 }
 
 impl GraphReader<'_> {
-    /// Says that the newest edges of `nodes` in ranges of times will be asked for, `most` each: what that needs of the
-    /// disk is read together. May guess wrong in either direction; costs time alone.
+    /// Announces that the newest edges of `nodes` in ranges of times will be read, `most` each: what that needs from
+    /// disk is read in one go. The guess may be wrong in either direction; that costs only time.
     pub fn expect_newest(
         &self,
         nodes: &[NodeId],
@@ -80,14 +80,14 @@ impl GraphReader<'_> {
         });
     }
 
-    /// Says that edges of `nodes` in ranges of times will be counted: the first half of a uniform sample.
+    /// Announces that edges of `nodes` in ranges of times will be counted: the first half of a uniform sample.
     pub fn expect_counts(&self, nodes: &[NodeId], times: impl Iterator<Item = Range<EventTime>>) {
         self.expect(nodes, times, |blocks, slab, wanted| {
             wanted.extend(blocks.last().map(|block| block.chunk(slab)));
         });
     }
 
-    /// Loads what `choose` names of each node's blocks in the range of times beside it.
+    /// Loads what `choose` selects of each node's blocks in the range of times beside it.
     fn expect(
         &self,
         nodes: &[NodeId],

@@ -6,11 +6,10 @@
 //! batch once, `store` applies it under the shards' locks, `fill` adds to one shard, `view` is what readers see, and
 //! `account` counts and digests.
 //!
-//! A store with a budget keeps entries beyond it on disk: `chunk` is what moves, `spill` the file, `fault` how
-//! readers meet what is not in memory, `load` how the writer and samplers bring in much at once, `evict` how
-//! room is made. `compact` moves what lives together, `retain` lets go of what is old, `scrub` leaves no trace of what
-//! was deleted. `mirror` tells an accelerator's memory what it has to hold,
-//! and `gpu` is the graph there.
+//! A store with a budget keeps entries beyond it on disk: `chunk` is the unit that moves, `spill` the file, `fault`
+//! handles reads of entries that are not in memory, `load` loads many chunks in advance for the writer and samplers,
+//! `evict` makes room. `compact` frees unused memory, `retain` releases old edges, `scrub` erases what was deleted.
+//! `mirror` plans the layout in GPU memory, and `gpu` is the graph there.
 //!
 //! An edge's id is its position in the log, so the ids of a view's edges end at the view's bound. Knows
 //! nothing of features, sampling policies, files or the network.
@@ -42,18 +41,18 @@ pub use candidates::{Candidates, Pick};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
 pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
-pub use retain::{Kept, Retention, RetentionClock};
+pub use retain::{Retention, RetentionBounds, RetentionClock};
 pub use spill::{SpillError, SpillStats};
 pub use store::GraphStore;
 pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past};
 
 use crate::event::EdgeId;
 
-/// How a [`GraphStore`] is laid out. Nothing here changes an answer.
+/// How a [`GraphStore`] is laid out. No option changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphOptions {
-    /// Number of shards, rounded up to a power of two, 2^16 at most. More shards let readers and the writer
-    /// get out of each other's way; each costs some 10 KiB in a small graph.
+    /// Number of shards, rounded up to a power of two, 2^16 at most. More shards reduce contention between readers and
+    /// the writer; each costs some 10 KiB in a small graph.
     pub shards: usize,
     /// Entries of a page, at which blocks stop growing; rounded up to a size class, 2^15 at most. Larger
     /// pages make directories shorter, smaller ones make late edges cheaper.

@@ -3,12 +3,11 @@
 //! Every edge makes two directed entries (a self loop one). Each is named by one 64-bit word: the
 //! node in shard order above, the place in the batch below. A stable radix sort by node leaves each
 //! node's entries in order of arrival, which is the order of time for nearly every stream; a node whose
-//! run is not in order is sorted on its own. The runs of a shard stand together, so that each shard is
-//! locked once for the batch.
+//! run is not in order is sorted on its own. The runs of a shard are consecutive, so that each shard is locked once per
+//! batch.
 //!
-//! What bounds an apply is not the bytes, some 90 per entry over all stages, but that they are not where the last
-//! ones were: an entry's columns lie anywhere in the batch, a node's list and the end of its blocks anywhere in the
-//! shard. So both are asked for ahead of their use.
+//! The cost of an apply is not the bytes, some 90 per entry over all stages, but random access: an entry's columns are
+//! anywhere in the batch, a node's list and the end of its blocks anywhere in the shard. So both are prefetched.
 //!
 //! Knows nothing of blocks.
 
@@ -23,10 +22,10 @@ use crate::event::{EdgeBatch, NodeId, Op};
 const RADIX_MIN: usize = 512;
 const RADIX_BITS: u32 = 11;
 
-/// How many entries ahead of its use a record is asked for.
+/// How many entries ahead of its use a record is prefetched.
 const AHEAD: usize = 24;
 
-/// How node ids are spread over shards: by their low bits.
+/// How node ids are distributed over shards: by their low bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShardMap {
     bits: u32,
@@ -64,7 +63,7 @@ pub(super) struct BatchPlan {
     /// Nodes per shard that the words can name, and in all shards.
     stride: usize,
     keys: usize,
-    /// Record of the batch that place 0 stands for.
+    /// Record of the batch at place 0.
     first: usize,
 }
 
@@ -184,7 +183,7 @@ impl BatchPlan {
         }
     }
 
-    /// Says that `record` will be asked for soon.
+    /// Prefetches `record`.
     #[inline]
     fn announce(&self, batch: &EdgeBatch, word: u64) {
         let i = self.first + ((word & 0xFFFF_FFFF) >> 1) as usize;

@@ -1,15 +1,15 @@
-//! Retention by age: what is kept of a stream, and letting go of the rest.
+//! Retention by age: which part of a stream is kept, and the release of the rest.
 //!
-//! A store with a retention of `age` shows of a node before time t only what happened in `[t - age, t)`, whoever asks
-//! and whatever the store still holds. Somebody whose questions come in the order of the log, as the learner's do,
-//! bounds them besides by what is [`Kept`] at his place in the log: nothing before the newest event by then less the
-//! age, less the lateness that events may have. That bound follows from the log alone and only grows, so what lies
-//! before it can be released at any time from then on, and no answer of his tells whether it was.
+//! A store with a retention of `age` shows of a node before time t only what happened in `[t - age, t)`, whatever the
+//! store still holds. A reader that follows the order of the log, as the learner does, is also limited by the
+//! [`RetentionBounds`] at its position in the log: nothing before the newest event so far less the age, less the
+//! lateness that events may have. That bound follows from the log alone and only grows, so older edges can be released
+//! at any time from then on without changing a result.
 //!
-//! Edges go in whole blocks: a block whose every entry is before the bound is released unread, because the block
-//! behind it tells where it ends; only a list's last block may have to be looked at. What of those is on disk is read
-//! [`GROUP`] chunks at a time, and leaves memory again before the next. What else is before the bound stays for some
-//! time and is in no view.
+//! Edges are released in whole blocks: a block whose every entry is before the bound is released unread, because the
+//! start of the next block bounds it; only a list's last block may have to be read. Of those, chunks on disk are read
+//! [`GROUP`] at a time, and are evicted before the next group. Other edges before the bound stay for some time, in no
+//! view.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -21,36 +21,36 @@ use super::spill::{GROUP, SpillError};
 use super::store::{GraphStore, Shard};
 use crate::event::{EdgeId, EventTime};
 
-/// Edge ids of which the [`RetentionClock`] knows the latest time together.
+/// Edge ids per block; the [`RetentionClock`] keeps one latest time per block.
 const ROW_BLOCK: u64 = 4096;
 
 /// How long edges are kept, in the stream's unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// How far back a question sees, at least 1.
+    /// How far back a view sees, at least 1.
     pub age: i64,
     /// How far behind the newest event an event may be and still see as far back; not negative.
     pub lateness: i64,
 }
 
-/// What may be asked for from some place in the log on. The default is everything.
+/// What may be read from some position in the log on. The default is everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetentionBounds {
     /// Edges before this time are not seen.
     pub since: EventTime,
     /// Edges that are seen have this id at least.
     pub first: EdgeId,
-    /// The place in the log: one past the last edge that was heard of.
+    /// The position in the log: one past the last edge that was observed.
     pub end: EdgeId,
 }
 
-impl Default for Kept {
+impl Default for RetentionBounds {
     fn default() -> Self {
         Self { since: EventTime::MIN, first: EdgeId(0), end: EdgeId(0) }
     }
 }
 
-/// Says what is kept at each place in the log; hears of its edges in order. Without a retention that is everything.
+/// Computes the bounds at each position in the log from its edges, in order. Without a retention everything is kept.
 #[derive(Clone, Debug)]
 pub struct RetentionClock {
     retention: Option<Retention>,
@@ -70,8 +70,8 @@ impl RetentionClock {
         Self { retention, latest, end: EdgeId(0), block: 0, latest_in_block: VecDeque::new() }
     }
 
-    /// Hears of an edge, whose id is above those before it.
-    pub fn hear(&mut self, edge: EdgeId, time: EventTime) {
+    /// Observes an edge, whose id is above those before it.
+    pub fn observe(&mut self, edge: EdgeId, time: EventTime) {
         if self.retention.is_none() {
             return;
         }
@@ -85,20 +85,20 @@ impl RetentionClock {
         *latest = time.0.max(*latest);
     }
 
-    /// What is kept behind the last edge that was heard of.
-    pub fn kept(&mut self) -> Kept {
-        let Some(Retention { age, lateness }) = self.retention else { return Kept::default() };
+    /// The bounds after the last edge that was observed.
+    pub fn bounds(&mut self) -> RetentionBounds {
+        let Some(Retention { age, lateness }) = self.retention else { return RetentionBounds::default() };
         let since = EventTime(self.latest.0.saturating_sub(age).saturating_sub(lateness));
         while self.latest_in_block.len() > 1 && self.latest_in_block[0] < since.0 {
             self.latest_in_block.pop_front();
             self.block += 1;
         }
-        Kept { since, first: EdgeId(self.block * ROW_BLOCK), end: self.end }
+        RetentionBounds { since, first: EdgeId(self.block * ROW_BLOCK), end: self.end }
     }
 }
 
 impl GraphStore {
-    /// The same store, of which every view sees as far back as `retention` says.
+    /// The same store, whose views see only as far back as `retention` allows.
     #[must_use]
     pub fn with_retention(mut self, retention: Retention) -> Self {
         self.retention = Some(retention);
@@ -117,13 +117,13 @@ impl GraphStore {
         EventTime(self.released_before.load(Ordering::Acquire))
     }
 
-    /// Releases edges before `time` of one shard, all that stand in blocks without later ones, and says whether there
+    /// Releases edges before `time` of one shard, all that are in blocks without later ones, and returns whether there
     /// are more shards. Edges at `time` and later are not touched. Visits every node of the shard; batches may be
-    /// applied between two parts, and readers go on meanwhile.
+    /// applied between two parts, and readers are not blocked.
     ///
     /// # Errors
-    /// Entries that have to be looked at are on disk and cannot be read; nothing of the shard went, and the part
-    /// may be tried again.
+    /// Entries that have to be read are on disk and cannot be; nothing of the shard was released, and the part may be
+    /// tried again.
     pub fn release_part(&self, part: usize, time: EventTime) -> Result<bool, SpillError> {
         let _writer = self.writer.lock();
         let mut hand = self.hand.lock();
@@ -152,7 +152,7 @@ struct Old {
     blocks: usize,
 }
 
-/// The list `index` of a shard, whose last block is in `chunk` and has to be looked at.
+/// The list `index` of a shard, whose last block is in `chunk` and has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct End {
     chunk: usize,
@@ -160,16 +160,16 @@ struct End {
 }
 
 impl GraphStore {
-    /// The blocks of `shard` that hold nothing at `time` or later. A list may be named twice: then that many more. The
+    /// The blocks of `shard` that hold nothing at `time` or later. A list may occur twice: then that many more. The
     /// caller is the one writer and has the hand.
     fn old_blocks(&self, shard: &RwLock<Shard>, time: i64) -> Result<Vec<Old>, SpillError> {
         let (mut old, mut ends) = shard.read().begun_blocks(time);
         ends.sort_unstable();
         let by_chunk: Vec<_> = ends.chunk_by(|a, b| a.chunk == b.chunk).collect();
         for ends in by_chunk.chunks(GROUP) {
-            let loaded = shard.read().look_at(ends, time, &mut old)?;
+            let loaded = shard.read().collect_old(ends, time, &mut old)?;
             if let Some(spill) = self.spill.as_ref().filter(|_| !loaded.is_empty()) {
-                let left = shard.write().leave_unasked(&loaded);
+                let left = shard.write().evict_unmarked(&loaded);
                 spill.evicted(left);
             }
         }
@@ -195,10 +195,10 @@ impl Shard {
         (old, ends)
     }
 
-    /// Adds to `old` the last block of each list in `ends` that holds nothing at `time` or later, and says which chunks
-    /// were loaded for that. Those in `ends` stand together by chunk.
-    fn look_at(&self, ends: &[&[End]], time: i64, old: &mut Vec<Old>) -> Result<Vec<usize>, SpillError> {
-        let loaded = self.slab.load_unasked(ends.iter().map(|ends| ends[0].chunk))?;
+    /// Adds to `old` the last block of each list in `ends` that holds nothing at `time` or later, and returns which
+    /// chunks were loaded for that. Those in `ends` are grouped by chunk.
+    fn collect_old(&self, ends: &[&[End]], time: i64, old: &mut Vec<Old>) -> Result<Vec<usize>, SpillError> {
+        let loaded = self.slab.load_unmarked(ends.iter().map(|ends| ends[0].chunk))?;
         let fault = Fault::default();
         let entries = Entries::new(&self.slab, &fault);
         for &End { index, .. } in ends.iter().copied().flatten() {
@@ -224,12 +224,12 @@ mod tests {
     fn the_clock_keeps_every_edge_that_is_young_enough() {
         let retention = Retention { age: 500, lateness: 20 };
         let mut clock = RetentionClock::new(Some(retention));
-        assert_eq!(clock.kept(), Kept::default());
+        assert_eq!(clock.bounds(), RetentionBounds::default());
         let time = |id: u64| (id / 40) as i64 - if id.is_multiple_of(9) { 300 } else { 0 };
         for id in (0..60_000).filter(|id| id % 7 != 3) {
-            clock.hear(EdgeId(id), EventTime(time(id)));
+            clock.observe(EdgeId(id), EventTime(time(id)));
             if id % 1_000 == 0 {
-                let kept = clock.kept();
+                let kept = clock.bounds();
                 let latest = (0..=id).filter(|id| id % 7 != 3).map(time).max().unwrap();
                 assert_eq!((kept.since.0, kept.end.0), (latest - 520, if id % 7 == 3 { id } else { id + 1 }));
                 let young = (0..=id).find(|&id| id % 7 != 3 && time(id) >= kept.since.0).unwrap();
@@ -238,18 +238,18 @@ mod tests {
         }
         assert!(clock.latest_in_block.len() < 10);
         let mut everything = RetentionClock::new(None);
-        everything.hear(EdgeId(1 << 40), EventTime::MAX);
-        assert_eq!(everything.kept(), Kept::default());
+        everything.observe(EdgeId(1 << 40), EventTime::MAX);
+        assert_eq!(everything.bounds(), RetentionBounds::default());
     }
 
     #[test]
     fn ids_without_edges_and_times_at_the_ends_are_no_trouble() {
         let mut clock = RetentionClock::new(Some(Retention { age: i64::MAX, lateness: i64::MAX }));
-        clock.hear(EdgeId(3 * ROW_BLOCK), EventTime::MIN);
-        assert_eq!(clock.kept().since, EventTime::MIN);
-        clock.hear(EdgeId(9 * ROW_BLOCK), EventTime::MAX);
+        clock.observe(EdgeId(3 * ROW_BLOCK), EventTime::MIN);
+        assert_eq!(clock.bounds().since, EventTime::MIN);
+        clock.observe(EdgeId(9 * ROW_BLOCK), EventTime::MAX);
         let (first, end) = (EdgeId(9 * ROW_BLOCK), EdgeId(9 * ROW_BLOCK + 1));
-        assert_eq!(clock.kept(), Kept { since: EventTime(-i64::MAX), first, end });
+        assert_eq!(clock.bounds(), RetentionBounds { since: EventTime(-i64::MAX), first, end });
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
         let after = stats();
         assert_eq!(store.stats().expired_edges, 0);
         assert!(after.loads > before.loads + 2 * GROUP as u64, "{before:?} {after:?}");
-        assert_eq!(after.resident_bytes, before.resident_bytes, "who asked for something finds it there");
+        assert_eq!(after.resident_bytes, before.resident_bytes, "what was requested stays in memory");
         assert_eq!(most.load(Ordering::Acquire), before.resident_bytes, "at the begin of each read");
         assert!(!store.release_part(0, EventTime(400_000)).unwrap());
         assert_eq!((store.stats().edges, store.stats().expired_edges), (0, 4 * u64::from(nodes) / 2));

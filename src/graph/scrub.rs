@@ -1,13 +1,13 @@
-//! Leaving no trace of what was deleted: released slots keep their bytes until somebody else writes there, so what
-//! lives is moved away from them, and free places on disk are overwritten.
+//! Erases what was deleted: released slots keep their bytes until they are reused, so live entries are moved to fresh
+//! memory, and free places on disk are overwritten.
 
 use super::spill::SpillError;
 use super::store::GraphStore;
 
 impl GraphStore {
-    /// Moves one shard's entries to fresh memory or, as the last part, overwrites what the disk held before; says
-    /// whether there are more parts. What was deleted before part 0 is nowhere after the last. Readers go on
-    /// meanwhile, and batches may be applied between.
+    /// Moves one shard's entries to fresh memory or, as the last part, overwrites what the disk held before; returns
+    /// whether there are more parts. What was deleted before part 0 is nowhere after the last. Readers are not blocked,
+    /// and batches may be applied between parts.
     ///
     /// # Errors
     /// The disk fails: traces may be left. The part may be tried again.
@@ -19,7 +19,7 @@ impl GraphStore {
             return Ok(false);
         };
         let copied = shard.read().copied(self.page)?;
-        shard.write().change_over(copied);
+        shard.write().swap_slab(copied);
         self.settle(&mut hand);
         Ok(true)
     }

@@ -7,8 +7,8 @@
 //! waits in its class's free list. A chunk in which nothing lives any more is given back
 //! ([`Slab::give_back`]); a shard whose other free slots are too many is compacted by its owner.
 //!
-//! A chunk is the unit that moves between memory and disk (see `chunk` and `spill`). Whoever writes to a slot has
-//! seen to it that its chunk is in memory.
+//! A chunk is the unit that moves between memory and disk (see `chunk` and `spill`). Before writing to a slot, the
+//! caller loads its chunk.
 //!
 //! Knows nothing of nodes, and of entries only their size.
 
@@ -147,7 +147,7 @@ impl Slab {
         self.chunk_mut(slot).live -= Self::size(class);
     }
 
-    /// Gives the chunks in which nothing lives back to the allocator and to the disk, and says how many.
+    /// Frees the chunks without live entries, in memory and on disk, and returns how many.
     pub fn give_back(&mut self) -> usize {
         let cut = (self.rest.1 > 0).then(|| self.chunk_of(self.rest.0));
         let mut gone = Vec::new();
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(slab.released_and_total(), (0, total));
         again.sort_unstable();
         again.dedup();
-        assert_eq!(again.len(), 25, "no slot is handed out twice");
+        assert_eq!(again.len(), 25, "no slot is given twice");
         let lived: Vec<u32> =
             slots[20..].iter().copied().enumerate().filter(|(i, _)| i % 4 != 0).map(|(_, s)| s).collect();
         assert!(again.iter().all(|slot| !lived.contains(slot)));

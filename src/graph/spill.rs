@@ -1,11 +1,11 @@
-//! Where entries wait that memory has no room for: chunks of all shards in one file of pages.
+//! The spill file of entries that exceed the memory budget: chunks of all shards in one file of pages.
 //!
-//! Chunks are written where no valid copy stands, so a write that fails or is torn destroys nothing. Each has a
-//! checksum, kept in memory: what comes back is what left, or an error. The file is an index over the log like
-//! all of the graph, so nothing of it is synced and it ends with the process.
+//! Chunks are written where no valid copy is, so a write that fails or is torn destroys nothing. Each has a checksum,
+//! kept in memory: a read returns what was written, or an error. The file is an index over the log like all of the
+//! graph, so nothing of it is synced and it ends with the process.
 //!
-//! When the disk refuses to be written, chunks stay in memory, beyond the budget, and are tried again after a
-//! while. When it cannot be read, the question that needed it fails with a [`SpillError`].
+//! When writes fail, chunks stay in memory, beyond the budget, and are tried again after a while. When a read fails,
+//! the caller that needed it gets a [`SpillError`].
 //!
 //! Knows nothing of shards and locks.
 
@@ -34,16 +34,16 @@ const TROUBLE_LASTS: Duration = Duration::from_secs(60);
 /// How long after a failure the disk is not written to.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Entries of the graph that are on disk could not be had.
+/// Entries of the graph that are on disk could not be read.
 #[derive(Clone, Debug, Error)]
 pub enum SpillError {
     /// The disk failed.
-    #[error("the graph's entries on disk cannot be had: {0}; the log is whole, a restart reads it again")]
+    #[error("cannot read the graph's entries on disk: {0}; the log is intact, a restart reads it again")]
     Disk(Arc<DiskError>),
     /// The disk returned other bytes than it was given.
     #[error(
-        "the graph's entries came back damaged: chunk {place} of the spill file has checksum {found:08x} in \
-         place of {expected:08x}; the log is whole, a restart reads it again on a sound disk"
+        "the graph's entries on disk are damaged: chunk {place} of the spill file has checksum {found:08x} in \
+         place of {expected:08x}; the log is intact, a restart on a working disk reads it again"
     )]
     Checksum {
         /// Which chunk of the file.
@@ -61,7 +61,7 @@ impl From<DiskError> for SpillError {
     }
 }
 
-/// Errors are equal when they say the same.
+/// Errors are equal when their messages are.
 impl PartialEq for SpillError {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
@@ -70,7 +70,7 @@ impl PartialEq for SpillError {
 
 impl Eq for SpillError {}
 
-/// What a graph with a budget keeps where.
+/// How a graph with a budget uses memory and disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpillStats {
     /// Bytes that the graph may take in memory.
@@ -106,10 +106,10 @@ pub(super) struct Spill {
     places: Mutex<Places>,
     resident: AtomicUsize,
     buffers: Mutex<Vec<PageBuffer>>,
-    /// Memory of chunks that left, to be used again: fresh pages from the kernel cost more than a chunk's copy.
+    /// Memory of evicted chunks, to be reused: fresh pages from the kernel cost more than a chunk's copy.
     idle: Mutex<Vec<Box<[Entry]>>>,
     trouble: Mutex<Trouble>,
-    /// How many chunks were in memory when last nothing more could leave.
+    /// How many chunks were in memory when last nothing more could be evicted.
     stuck: Mutex<Option<(usize, Instant)>>,
     loads: AtomicU64,
     evictions: AtomicU64,
@@ -176,8 +176,8 @@ impl Spill {
         self.trouble.lock().message().is_some()
     }
 
-    /// Whether there is too much in memory, and noticeably more than when last nothing could leave, unless that is a
-    /// while ago.
+    /// Whether there is too much in memory, and noticeably more than when last nothing could be evicted, unless that is
+    /// a while ago.
     pub fn is_due(&self) -> bool {
         if self.excess() == 0 {
             return false;
@@ -188,27 +188,27 @@ impl Spill {
         })
     }
 
-    /// Notes that nothing more can leave memory, or that all is well.
+    /// Records that nothing more can be evicted, or that all is well.
     pub fn set_stuck(&self, stuck: bool) {
         *self.stuck.lock() = stuck.then(|| (self.resident.load(Relaxed), Instant::now()));
     }
 
-    /// Takes note of the bytes of what always stays in memory.
+    /// Records the bytes of what always stays in memory.
     pub fn set_tables(&self, bytes: u64) {
         self.tables.store(bytes, Relaxed);
     }
 
-    /// Notes that chunks came into memory.
+    /// Counts chunks that came into memory.
     pub fn entered(&self, chunks: usize) {
         self.resident.fetch_add(chunks, Relaxed);
     }
 
-    /// Notes that chunks left memory.
+    /// Counts chunks that left memory.
     pub fn left(&self, chunks: usize) {
         self.resident.fetch_sub(chunks, Relaxed);
     }
 
-    /// Notes that chunks left memory to make room, and keeps some of what they had for those that come next.
+    /// Counts chunks that were evicted, and keeps some of their memory for the next ones.
     pub fn evicted(&self, mut chunks: Vec<Box<[Entry]>>) {
         self.left(chunks.len());
         self.evictions.fetch_add(chunks.len() as u64, Relaxed);
@@ -223,8 +223,8 @@ impl Spill {
         self.places.lock().free.push(place);
     }
 
-    /// Reads the chunks at `stored`, (place, checksum) each, [`GROUP`] at most, and hands `take` each one's
-    /// index and entries.
+    /// Reads the chunks at `stored`, (place, checksum) each, [`GROUP`] at most, and passes each one's index and entries
+    /// to `take`.
     pub fn read(
         &self,
         stored: &[(u32, u32)],
@@ -262,8 +262,8 @@ impl Spill {
         result
     }
 
-    /// Writes chunks, [`GROUP`] at most, and gives the place and checksum of each; `None` if the disk refused
-    /// them, now or shortly before.
+    /// Writes chunks, [`GROUP`] at most, and returns the place and checksum of each; `None` if a write failed, now or
+    /// shortly before.
     pub fn write<'a>(&self, chunks: impl ExactSizeIterator<Item = &'a [Entry]>) -> Option<Vec<(u32, u32)>> {
         let refused = self.trouble.lock().write_failed;
         if refused.is_some_and(|at| at.elapsed() < RETRY_AFTER) {
@@ -298,10 +298,10 @@ impl Spill {
 
     /// Overwrites the places that hold nothing in use.
     pub fn wipe_free(&self) -> Result<(), SpillError> {
-        // What is kept for the next reads holds copies of what was read before.
+        // Cached buffers hold copies of what was read before.
         self.idle.lock().clear();
         self.buffers.lock().clear();
-        // Kept from being claimed meanwhile: what they would hold would be overwritten.
+        // Claimed, so that no chunk is written there meanwhile: it would be overwritten.
         let free = std::mem::take(&mut self.places.lock().free);
         let zeros = PageBuffer::zeros(self.chunk_bytes / PAGE_BYTES);
         let wipe = |&place: &u32| self.file.write(self.extent(place).page, &zeros, zeros.pages());
@@ -315,8 +315,8 @@ impl Spill {
         let mut places = self.places.lock();
         let mut claimed: Vec<u32> = Vec::with_capacity(count);
         if places.free.len() >= count && places.free.len() > places.end as usize / 8 {
-            let kept = places.free.len() - count;
-            claimed.extend(places.free.drain(kept..));
+            let remaining = places.free.len() - count;
+            claimed.extend(places.free.drain(remaining..));
             claimed.sort_unstable();
         } else {
             for _ in 0..count {
@@ -339,7 +339,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Keeps a buffer for the next call; those of a rush of readers go.
+    /// Keeps a buffer for the next call; surplus ones after many concurrent reads are freed.
     fn put_back(&self, buffer: PageBuffer) {
         let mut buffers = self.buffers.lock();
         if buffers.len() < IDLE_BUFFERS {

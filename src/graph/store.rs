@@ -1,11 +1,11 @@
 //! The graph store: adjacency lists in shards, one writer, any number of readers.
 //!
-//! Nodes are spread over shards by the low bits of their ids; each shard has its lists, its slab and
-//! its lock. The writer plans a batch, then visits the shards that get entries (a large batch's in parallel, on
-//! rayon's current pool; a thread holds one shard at a time and waits for nothing while it does), and
-//! publishes the batch's end as `applied` when all are done; readers look below a bound that was published
-//! before they began, so they never see part of a batch, but for one that a failing disk cut short. Deletions are
-//! rare: a batch is cut at each, so that records take effect in their order.
+//! Nodes are distributed over shards by the low bits of their ids; each shard has its lists, its slab and its lock. The
+//! writer plans a batch, then visits the shards that get entries (a large batch's in parallel, on rayon's current pool;
+//! a thread holds one shard at a time and waits for nothing while it does), and publishes the batch's end as `applied`
+//! when all are done; readers see only edges below a bound that was published before they began, so they never see part
+//! of a batch, except for one that a failing disk cut short. Deletions are rare: a batch is cut at each, so that
+//! records take effect in their order.
 //!
 //! Knows nothing of keys (but for the content digest), features, files and sampling.
 
@@ -36,19 +36,19 @@ const PARALLEL_MIN: usize = 1 << 14;
 const PIECE_RECORDS: usize = 1 << 14;
 
 /// The edges of a temporal graph under both of their end points, ordered by time. `Sync`; see the module's
-/// description for who may do what at the same time.
+/// description for what may run concurrently.
 pub struct GraphStore {
     pub(super) shards: Box<[RwLock<Shard>]>,
     pub(super) map: ShardMap,
     pub(super) page: usize,
     /// Where entries beyond the budget are, if there is a budget.
     pub(super) spill: Option<Arc<Spill>>,
-    /// Who holds it lets entries leave memory.
+    /// Who holds it may evict entries.
     pub(super) hand: Mutex<Hand>,
     pub(super) writer: Mutex<Writer>,
     pub(super) summary: RwLock<Summary>,
     pub(super) retention: Option<Retention>,
-    /// Edges before this time may be gone.
+    /// Edges before this time may have been released.
     pub(super) released_before: AtomicI64,
     applied: AtomicU64,
 }
@@ -177,17 +177,17 @@ impl GraphStore {
     /// # Panics
     /// When a record names a node beyond [`NODES_MAX`](super::NODES_MAX), or a shard is full (2^32 entries).
     pub fn apply(&self, batch: &EdgeBatch) -> Result<Applied, SpillError> {
-        self.apply_telling(batch, &mut |_| ())
+        self.apply_reporting_removed(batch, &mut |_| ())
     }
 
-    /// As [`apply`](Self::apply), and `removed` hears of every edge that a deletion removed, once it is gone.
+    /// As [`apply`](Self::apply); calls `removed` with every edge that a deletion removed, after its removal.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
     ///
     /// # Panics
     /// As [`apply`](Self::apply).
-    pub fn apply_telling(
+    pub fn apply_reporting_removed(
         &self,
         batch: &EdgeBatch,
         removed: &mut dyn FnMut(EdgeId),
@@ -218,8 +218,8 @@ impl GraphStore {
         failed.map_or(Ok(outcome), Err)
     }
 
-    /// Applies the records from `begun` up to the next deletion, or that deletion, and says how many and which
-    /// edges are gone.
+    /// Applies the records from `begun` up to the next deletion, or that deletion, and returns how many and which edges
+    /// were removed.
     fn apply_piece(
         &self,
         writer: &mut Writer,
@@ -275,7 +275,7 @@ impl GraphStore {
         Ok(())
     }
 
-    /// Carries out the deletion at `i` and says which edges it removed.
+    /// Carries out the deletion at `i` and returns the edges it removed.
     fn delete(&self, batch: &EdgeBatch, i: usize) -> Result<Vec<EdgeId>, SpillError> {
         let (src, dst, until) = (batch.src[i], batch.dst[i], batch.time[i].0);
         let newest = batch.id(i).0;
@@ -311,7 +311,7 @@ impl GraphStore {
         Ok(gone)
     }
 
-    /// The edges of `node` that `wanted` names, each with its other end.
+    /// The edges of `node` for which `wanted` is true, each with its other end.
     fn edges_of(
         &self,
         node: NodeId,
@@ -323,7 +323,7 @@ impl GraphStore {
         })
     }
 
-    /// Removes the entries of `node` that `gone` names. No edge id exceeds `newest`.
+    /// Removes the entries of `node` for which `gone` is true. No edge id exceeds `newest`.
     fn remove(&self, node: NodeId, newest: u64, gone: impl Fn(Record) -> bool) {
         let (shard, index) = self.map.locate(node);
         let mut shard = self.shards[shard].write();

@@ -1,8 +1,8 @@
 //! What readers see: a [`GraphView`] fixes the edge id below which edges exist, a [`Past`] is what one
 //! node of the view had behind it at one time.
 //!
-//! Because ids are given in order of arrival, a view that keeps its bound answers the same question the
-//! same way however much the writer has added since. Deletions take edges out of every view.
+//! Because ids are given in order of arrival, a view with the same bound returns the same result however much the
+//! writer has added since. Deletions take edges out of every view.
 
 use std::ops::Range;
 
@@ -35,13 +35,13 @@ pub struct Neighbor {
     pub time: EventTime,
 }
 
-/// Answers questions about some nodes of one view. Their shards are locked for reading while it lives, so it
-/// should live for some hundred questions, no longer, and its thread must not ask the store otherwise
-/// meanwhile. What it says counts only if [`finish`](Self::finish) succeeds.
+/// Reads some nodes of one view. Their shards are locked for reading while it lives, so it should live for some hundred
+/// reads, no longer, and its thread must not access the store otherwise meanwhile. Its results are valid only if
+/// [`finish`](Self::finish) succeeds.
 ///
 /// Readers and writing threads cannot wait for each other in a circle: a reader locks shards in ascending order,
 /// and a thread that writes holds one shard at a time and waits for nothing while it does.
-#[must_use = "what it says counts only if `finish` succeeds"]
+#[must_use = "its results are valid only if `finish` succeeds"]
 pub struct GraphReader<'a> {
     view: GraphView<'a>,
     shards: Vec<Option<RwLockReadGuard<'a, Shard>>>,
@@ -51,9 +51,9 @@ pub struct GraphReader<'a> {
 /// The edges of one node in a range of times, as one view sees them. The node's shard is locked for
 /// reading while it lives.
 ///
-/// What takes time in a question is waiting for memory, so who asks about many nodes asks in stages: for each of
-/// some nodes its `Past`, then the [`Horizon`] of each, then steps of all of them in turn. Each stage asks for
-/// the memory that the next one reads.
+/// The cost of a read is memory latency, so callers with many nodes proceed in stages: the `Past` of each of some
+/// nodes, then the [`Horizon`] of each, then interleaved steps of all of them. Each stage prefetches the memory that
+/// the next one reads.
 #[derive(Clone, Copy)]
 pub struct Past<'a> {
     blocks: &'a [TemporalBlock],
@@ -63,8 +63,8 @@ pub struct Past<'a> {
     before: i64,
 }
 
-/// Where the range of times of a [`Past`] ends among the node's entries. [`halve`](Self::halve) comes a step
-/// nearer; what is left is done when the edges are asked for.
+/// Where the range of times of a [`Past`] ends among the node's entries. Each [`halve`](Self::halve) is one step of the
+/// search; the rest is done when the edges are read.
 #[derive(Clone, Copy)]
 pub struct Horizon<'a> {
     past: Past<'a>,
@@ -98,7 +98,7 @@ impl<'a> GraphView<'a> {
         self.bound
     }
 
-    /// How far back a question sees, where that is bounded.
+    /// How far back the view sees, where that is bounded.
     pub(super) fn age(&self) -> Option<i64> {
         self.store.retention.map(|retention| retention.age)
     }
@@ -147,7 +147,7 @@ impl GraphReader<'_> {
     /// Ends the reading and makes room for what it loaded.
     ///
     /// # Errors
-    /// Entries were on disk and could not be read: what the reader said is void.
+    /// Entries were on disk and could not be read: the reader's results are void.
     pub fn finish(self) -> Result<(), SpillError> {
         let Self { view, shards, fault } = self;
         drop(shards);
@@ -155,7 +155,7 @@ impl GraphReader<'_> {
         fault.check(())
     }
 
-    /// Says that a question about `node` will follow, so that its list is near by then.
+    /// Announces a read of `node`, so that its list is prefetched.
     ///
     /// # Panics
     /// When the reader was not made for `node`.
@@ -192,12 +192,12 @@ impl GraphReader<'_> {
 }
 
 impl<'a> Past<'a> {
-    /// Asks for the memory that [`horizon`](Self::horizon) reads.
+    /// Prefetches the memory that [`horizon`](Self::horizon) reads.
     #[inline]
     pub fn announce(&self) {
         match self.blocks {
             [] => {}
-            // One that begins later is not looked into, and may be on disk.
+            // One that begins later is not read, and may be on disk.
             [block] if block.start < self.before => block.announce(self.slab),
             [_] => {}
             blocks => prefetch(&blocks[blocks.len() / 2]),
@@ -225,7 +225,7 @@ impl<'a> Past<'a> {
 }
 
 impl<'a> Horizon<'a> {
-    /// One step of the search; whether it is worth to take turns on.
+    /// One step of the search; returns whether further interleaving pays off.
     #[inline]
     pub fn halve(&mut self) -> bool {
         self.search.halve()

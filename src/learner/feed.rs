@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
-use crate::graph::{Kept, RetentionClock};
+use crate::graph::{RetentionBounds, RetentionClock};
 use crate::log::{Frame, LogError, LogReader};
 use crate::serving::Progress;
 
@@ -31,7 +31,7 @@ pub struct LearnBatch {
     /// One past the last record of the run, records that are no edges included.
     pub end: EdgeId,
     /// What the batch may ask for, by the edges before the run alone.
-    pub kept: Kept,
+    pub kept: RetentionBounds,
     /// When the oldest event of each frame of the run was produced, Unix milliseconds.
     pub origins_unix_ms: Vec<i64>,
 }
@@ -43,7 +43,7 @@ impl LearnBatch {
         self.origins_unix_ms.iter().any(|&origin| origin < began_unix_ms)
     }
 
-    fn clear(&mut self, at: EdgeId, kept: Kept) {
+    fn clear(&mut self, at: EdgeId, kept: RetentionBounds) {
         self.src.clear();
         self.dst.clear();
         self.times.clear();
@@ -142,7 +142,7 @@ impl Feed {
         idle: Duration,
         fill: Duration,
     ) -> Result<(), LogError> {
-        batch.clear(self.position, self.clock.kept());
+        batch.clear(self.position, self.clock.bounds());
         let mut deadline = Instant::now() + idle;
         while !batch.is_full(edges_max) && self.position < self.end {
             if self.frame.is_none() && !self.next_frame(deadline)? {
@@ -159,7 +159,7 @@ impl Feed {
                 self.frame = None;
             }
         }
-        batch.edges.iter().zip(&batch.times).for_each(|(&edge, &time)| self.clock.hear(edge, time));
+        batch.edges.iter().zip(&batch.times).for_each(|(&edge, &time)| self.clock.observe(edge, time));
         Ok(())
     }
 

@@ -166,7 +166,7 @@ impl Learner {
         if learner.rebuild(position, proceed)?.is_break() {
             return Ok(None);
         }
-        let kept = learner.feed.clock().kept();
+        let kept = learner.feed.clock().bounds();
         learner.shared.progress.set_kept(kept);
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
         let nodes: Vec<NodeId> = (0..known).map(NodeId).collect();

@@ -134,7 +134,7 @@ impl Rig {
         engine
             .stores
             .graph
-            .apply_telling(&frame.batch, &mut |edge| engine.stores.edge_features.clear(edge.0))
+            .apply_reporting_removed(&frame.batch, &mut |edge| engine.stores.edge_features.clear(edge.0))
             .unwrap();
         self.shared.progress.set_indexed(frame.batch.end());
     }

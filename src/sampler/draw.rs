@@ -1,11 +1,11 @@
-//! The draws of uniform sampling: Floyd's algorithm as the module above documents it, for a group of seeds at
-//! once, one seed to a lane. What a step takes depends on the steps before, but seeds do not depend on each
-//! other: each comparison of two steps is one operation on a row of seeds, without branches on what was drawn.
+//! The draws of uniform sampling: Floyd's algorithm as the module above documents it, for a group of seeds at once, one
+//! seed per lane. A step depends on the steps before, but seeds do not depend on each other: each comparison of two
+//! steps is one operation on a row of seeds, without branches on what was drawn.
 
 use super::SampleRequest;
 use crate::device::{rng, simd};
 
-/// Seeds that are drawn for together.
+/// Seeds of a group, whose draws are made in one pass.
 pub(super) const GROUP_SEEDS: usize = 32;
 /// Most edges per seed that are drawn this way: the work grows with the square.
 pub(super) const STEPS_MAX: usize = 32;
@@ -41,8 +41,8 @@ impl Draws {
         simd::dispatch(floyd);
     }
 
-    /// The ranks that seed `index` of the group took, in order of steps, and how many of its ranks are above each.
-    /// Only the first say something if it has fewer edges than there are steps.
+    /// The ranks that seed `index` of the group took, in order of steps, and how many of its ranks are above each. Only
+    /// the first are valid if it has fewer edges than there are steps.
     #[inline]
     pub fn of(&self, index: usize) -> impl Iterator<Item = (u32, usize)> + Clone {
         let rows = self.ranks.chunks_exact(self.width).zip(self.above.chunks_exact(self.width));
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::sampler::SamplingPolicy;
 
-    /// What the sampler's module says, word by word; descending.
+    /// The algorithm of the sampler's module, literally; descending.
     fn documented(count: u32, fanout: usize, index: u64) -> Vec<u32> {
         let mut taken = std::collections::BTreeSet::new();
         if count as usize <= fanout {

@@ -1,6 +1,6 @@
-//! [`CudaLayers`]: samples of one or more layers on a GPU, the twin of [`Layers`](super::Layers) bit for bit. Seeds go
-//! up, everything else stays there: a layer's seeds are made of the slots of the one before it by kernels, so the host
-//! waits for nothing between layers.
+//! [`CudaLayers`]: samples of one or more layers on a GPU, the twin of [`Layers`](super::Layers) bit for bit. Seeds are
+//! uploaded, everything else stays there: kernels derive a layer's seeds from the slots of the one before it, so the
+//! host waits for nothing between layers.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::graph::{CudaGraph, CudaGraphError, GraphView};
 
 /// One layer, in the memory of a GPU.
 pub struct CudaLayer {
-    /// What is asked about.
+    /// The seeds.
     pub seeds: GpuSeeds,
-    /// What was found.
+    /// Their sample.
     pub slots: GpuSlots,
     /// For each slot, which seed of the next layer it is; all ones in empty slots. Void in the last layer.
     pub next: CudaBuffer<u32>,
@@ -30,7 +30,7 @@ pub struct CudaLayers {
     layers: Vec<CudaLayer>,
     count: usize,
     room: Option<DistinctRoom>,
-    /// Where seeds wait for the GPU, by turns.
+    /// Pinned buffers for seeds, used in turn.
     staged: [Option<StagedSeeds>; 2],
     turn: usize,
     key: u64,
@@ -74,7 +74,7 @@ impl CudaLayers {
             SamplingPolicy::Recent => Choice::Recent,
             SamplingPolicy::Uniform => Choice::Uniform,
         };
-        let mut asked = Request {
+        let mut kernel_request = Request {
             seed: request.seed,
             batch: request.batch,
             window: request.window.unwrap_or(-1),
@@ -94,14 +94,14 @@ impl CudaLayers {
             if let (Some(before), Some(room)) = (done.last_mut(), &mut self.room) {
                 further(place, (&before.seeds, &before.slots), room, &mut before.next, &mut layer.seeds)?;
             }
-            sample(place, (graph.tables(), view), (choice, asked), &layer.seeds, &mut layer.slots)?;
-            asked.layer += 1;
+            sample(place, (graph.tables(), view), (choice, kernel_request), &layer.seeds, &mut layer.slots)?;
+            kernel_request.layer += 1;
         }
         self.count = count;
         Ok(())
     }
 
-    /// The layers, from the seeds outward.
+    /// The layers, outward from the seeds.
     #[must_use]
     pub fn layers(&self) -> &[CudaLayer] {
         &self.layers[..self.count]
@@ -127,7 +127,7 @@ impl CudaLayers {
         let mut most = seeds;
         for l in 0..count {
             if self.layers.get(l).is_some_and(|layer| fits(layer, most)) {
-                // What follows is made of the seeds that there may be, not only of those that there are.
+                // What follows is sized for the seeds that there may be, not only for those that there are.
                 most = self.layers[l].seeds.most();
             } else {
                 self.layers.truncate(l);
@@ -147,7 +147,7 @@ impl CudaLayers {
         Ok(())
     }
 
-    /// Copies the seeds to the first layer, by way of memory that the GPU copies from on its own.
+    /// Copies the seeds to the first layer, through memory from which the GPU copies asynchronously.
     fn stage(&mut self, seeds: Seeds<'_>) -> Result<(), CudaError> {
         let (nodes, times) = (seeds.nodes, seeds.times);
         if nodes.len() != times.len() {

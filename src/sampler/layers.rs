@@ -1,6 +1,6 @@
-//! Several layers of samples: who are my neighbors, and who were theirs when they met me. The seeds of a layer
-//! are the distinct (neighbor, time of the edge) pairs that the layer before it found, in order of first
-//! appearance, so nothing is asked twice.
+//! Samples of several layers: neighbors, and their neighbors at the time of the edge. The seeds of a layer are the
+//! distinct (neighbor, time of the edge) pairs that the layer before it found, in order of first appearance, so each
+//! pair is sampled once.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,7 +9,7 @@ use crate::device::{prefetch, rng};
 use crate::event::{EventTime, NodeId};
 use crate::graph::{GraphView, SpillError};
 
-/// Slots whose places in the hash table are asked for before the first of them is read.
+/// Slots whose places in the hash table are prefetched before the first of them is read.
 const CHUNK_SLOTS: usize = 64;
 
 /// Samples of one or more layers; buffers are kept from call to call.
@@ -23,11 +23,11 @@ pub struct Layers {
 /// One layer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
-    /// Nodes that were asked about.
+    /// Nodes of the seeds.
     pub nodes: Vec<NodeId>,
-    /// The times at which they were.
+    /// Times of the seeds.
     pub times: Vec<EventTime>,
-    /// What was found.
+    /// Their sample.
     pub graph: MessageFlowGraph,
     /// For each slot of `graph`, which seed of the next layer it is; [`Layers::NO_SEED`] in empty slots. Empty
     /// in the last layer.
@@ -35,7 +35,7 @@ pub struct Layer {
 }
 
 impl Layers {
-    /// Stands for "no seed" in [`Layer::next`].
+    /// Means "no seed" in [`Layer::next`].
     pub const NO_SEED: u32 = u32::MAX;
 
     /// No layers, to sample into.
@@ -81,7 +81,7 @@ impl Layers {
         Ok(())
     }
 
-    /// The layers, from the seeds outward.
+    /// The layers, outward from the seeds.
     #[must_use]
     pub fn layers(&self) -> &[Layer] {
         &self.layers[..self.count]
@@ -113,7 +113,7 @@ struct DistinctPairs {
     /// Per place: the round that wrote it, and which pair.
     places: Vec<(u32, u32)>,
     round: u32,
-    /// Keeps who chooses the nodes of a stream from choosing collisions.
+    /// Random, so that a stream cannot choose nodes that collide.
     key: u64,
 }
 
@@ -124,8 +124,8 @@ impl Default for DistinctPairs {
 }
 
 impl DistinctPairs {
-    /// Lists the distinct filled slots of `layer` in `nodes` and `times`, and notes in `layer.next` where
-    /// each slot's pair is.
+    /// Lists the distinct filled slots of `layer` in `nodes` and `times`, and sets in `layer.next` where each slot's
+    /// pair is.
     fn collect(&mut self, layer: &mut Layer, nodes: &mut Vec<NodeId>, times: &mut Vec<EventTime>) {
         let Layer { graph, next, .. } = layer;
         nodes.clear();
@@ -157,7 +157,7 @@ impl DistinctPairs {
         }
     }
 
-    /// Where `pair`, whose search begins at `place`, stands in `nodes` and `times`; it is added if it does not yet.
+    /// The place of `pair`, whose search begins at `place`, in `nodes` and `times`; it is added if it is not there yet.
     #[inline]
     fn number(
         &mut self,
@@ -219,10 +219,7 @@ mod tests {
             for pair in layers.layers().windows(2) {
                 let (near, far) = (&pair[0], &pair[1]);
                 let mut seen = std::collections::HashSet::new();
-                assert!(
-                    far.nodes.iter().zip(&far.times).all(|pair| seen.insert(pair)),
-                    "a pair stands twice"
-                );
+                assert!(far.nodes.iter().zip(&far.times).all(|pair| seen.insert(pair)), "a duplicate pair");
                 assert_eq!(near.next.len(), near.graph.neighbors.len());
                 for (slot, &seed) in near.next.iter().enumerate() {
                     if near.graph.neighbors[slot] == NodeId::NONE {

@@ -2,11 +2,10 @@
 //! `fanout` edges of the node that happened strictly before the time, and lays them out as one
 //! [`MessageFlowGraph`]: dense slots, newest first, padded.
 //!
-//! A sample is a pure function of (view, seeds, request): threads, earlier calls and what arrives
-//! meanwhile have no part in it. Uniform sampling draws without replacement by Floyd's algorithm: of n
-//! edges counted from the oldest, step s of K takes a random number t in `0..=n-K+s`, or `n-K+s` itself if
-//! t was taken before. The random number's key is (seed, batch, seed index, layer in the upper and s in the
-//! lower 32 bits).
+//! A sample is a pure function of (view, seeds, request): threads, earlier calls and later events do not affect it.
+//! Uniform sampling draws without replacement by Floyd's algorithm: of n edges counted from the oldest, step s of K
+//! takes a random number t in `0..=n-K+s`, or `n-K+s` itself if t was taken before. The random number's key is (seed,
+//! batch, seed index, layer in the upper and s in the lower 32 bits).
 //!
 //! Knows nothing of features, memories and models.
 
@@ -28,12 +27,12 @@ pub use crate::graph::SpillError as SampleError;
 /// Seeds that one thread takes at a time.
 const PART_SEEDS: usize = 256;
 
-/// The (node, time) pairs that are asked about; both columns are equally long.
+/// The (node, time) pairs to sample for; both columns are equally long.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds<'a> {
     /// Nodes. [`NodeId::NONE`] and unknown nodes have no neighbors.
     pub nodes: &'a [NodeId],
-    /// The time at which each is asked about; only earlier edges count.
+    /// The time of each seed; only earlier edges count.
     pub times: &'a [EventTime],
 }
 
@@ -85,7 +84,7 @@ pub struct MessageFlowGraph {
 }
 
 impl MessageFlowGraph {
-    /// Stands in the empty slots of `edges`; never the id of an edge.
+    /// Marks the empty slots of `edges`; never the id of an edge.
     pub const NO_EDGE: EdgeId = EdgeId(u64::MAX);
 
     /// A graph without seeds, to sample into.

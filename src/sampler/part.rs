@@ -1,8 +1,8 @@
 //! Sampling on one thread: the slots of some seeds in a row, filled in groups of [`GROUP_SEEDS`].
 //!
-//! A seed alone would wait for memory five times: for its list, its directory, each step of the search for its
-//! time, and each edge. So a group goes through these together, stage by stage, and each stage asks for what the
-//! next one reads; the waits of a group's seeds lie side by side.
+//! A single seed would wait for memory five times: for its list, its directory, each step of the search for its time,
+//! and each edge. So a group goes through these stage by stage, and each stage prefetches what the next one reads; the
+//! memory accesses of a group's seeds overlap.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::graph::{Candidates, GraphReader, GraphView, Horizon, Neighbor, Past, Pick, SpillError};
 
-/// The slots of some seeds in a row.
+/// The slots of consecutive seeds.
 pub(super) struct Part<'a> {
     pub counts: &'a mut [u32],
     pub neighbors: &'a mut [NodeId],
@@ -161,7 +161,7 @@ impl Part<'_> {
         end
     }
 
-    /// Fills of `slots` those that `places` says with `found`, edges before `seed_time`.
+    /// Fills the `slots` at `places` with `found`, edges before `seed_time`.
     #[inline]
     fn place(
         &mut self,
@@ -181,7 +181,7 @@ impl Part<'_> {
         }
     }
 
-    /// Notes that the slots of seed `index` are filled up to `end`, and empties the others.
+    /// Records that the slots of seed `index` are filled up to `end`, and empties the others.
     #[inline]
     fn close(&mut self, index: usize, end: usize, fanout: usize) {
         let slots = end..(index + 1) * fanout;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::event::{EdgeId, EventTime};
-use crate::graph::Kept;
+use crate::graph::RetentionBounds;
 
 /// Hears every new position of a post; called under its lock, so it must be quick.
 type Hook = Box<dyn Fn(EdgeId) + Send + Sync>;
@@ -92,7 +92,7 @@ pub struct Progress {
     learned: Post,
     /// [`EventTime::MIN`] stands for none.
     watermark: AtomicI64,
-    kept: Mutex<Kept>,
+    kept: Mutex<RetentionBounds>,
     /// Of what is indexed.
     arrivals: Mutex<Arrivals>,
 }
@@ -150,13 +150,13 @@ impl Progress {
     }
 
     /// Whoever learns asks for nothing that is not in `kept` any more.
-    pub fn set_kept(&self, kept: Kept) {
+    pub fn set_kept(&self, kept: RetentionBounds) {
         *self.kept.lock() = kept;
     }
 
     /// What whoever learns may still ask for; what is not in it may be released.
     #[must_use]
-    pub fn kept(&self) -> Kept {
+    pub fn kept(&self) -> RetentionBounds {
         *self.kept.lock()
     }
 

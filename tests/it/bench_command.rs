@@ -93,7 +93,7 @@ fn train_reads_the_same_however_it_is_prepared_and_on_any_number_of_threads() {
         (&1_000.into(), &62.into(), &2.into())
     );
     assert_eq!(beside["verified"]["rows_wrong"], 0);
-    assert_eq!((&beside["device"], beside.get("gpu")), (&"cpu".into(), None), "where nothing is said");
+    assert_eq!((&beside["device"], beside.get("gpu")), (&"cpu".into(), None), "by default");
     let spread = &beside["events_per_second_spread"];
     assert!(
         spread["min"].as_f64() <= beside["events_per_second"].as_f64() && spread["min"].as_f64() > Some(0.0)
@@ -125,7 +125,7 @@ fn train_tells_which_model_it_trained_and_how_each_epoch_went() {
     events(folder.path());
     let run = |model: &str| {
         let common = ["train", "--events", "events.csv", "--events-max", "600", "--row-dimension", "0"];
-        let more = ["--model", model, "--embedding-dim", "20", "--epochs", "2", "--json", "-"];
+        let more = ["--model", model, "--embedding-dimension", "20", "--epochs", "2", "--json", "-"];
         figures(folder.path(), &[&common[..], &more].concat())
     };
     let walk = ["train", "--events", "events.csv", "--events-max", "600", "--model", "walk", "--json", "-"];
@@ -134,7 +134,7 @@ fn train_tells_which_model_it_trained_and_how_each_epoch_went() {
     assert!(["backward", "gate", "publish"].iter().all(|&p| walk["phase_seconds"][p].as_f64() > Some(0.0)));
     let (mixer, tgat) = (run("graphmixer"), run("tgat"));
     for (figures, model) in [(&mixer, "graphmixer"), (&tgat, "tgat")] {
-        assert_eq!((&figures["model"], &figures["embedding_dim"]), (&model.into(), &20.into()));
+        assert_eq!((&figures["model"], &figures["embedding_dimension"]), (&model.into(), &20.into()));
         let epochs = figures["each_epoch"].as_array().unwrap();
         assert_eq!((epochs.len(), &epochs[1]["loss"]), (2, &figures["loss"]));
         assert!(epochs.iter().all(|epoch| epoch["phase_seconds"]["backward"].as_f64() > Some(0.0)));
@@ -159,7 +159,7 @@ fn train_reads_the_same_from_disk_as_from_memory() {
     let resident = run(&[]);
     assert_eq!(resident["verified"]["rows_wrong"], 0);
     for engine in ["auto", "pread"] {
-        let spilled = run(&["--rows-budget", "20%", "--topology-budget", "40%", "--engine", engine]);
+        let spilled = run(&["--rows-bytes-max", "20%", "--graph-bytes-max", "40%", "--engine", engine]);
         assert_eq!((&spilled["verified"], &spilled["loss"]), (&resident["verified"], &resident["loss"]));
         let (rows, topology) = (&spilled["rows_spill"], &spilled["topology_spill"]);
         // The graph is so small that most of it is what each shard is being filled with.
@@ -201,8 +201,8 @@ fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
         "events.csv",
     ];
     let output = bench(folder.path(), &fast);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("--events ended before the questions"), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("--events ended before the requests"), "{text}");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn what_cannot_be_measured_is_told() {
         (vec!["sample"], "--events"),
         (vec!["serve", "--events-per-second", "0"], "--events-per-second"),
         (vec!["serve", "--set", "graph.retentoin=3"], "retentoin"),
-        (vec!["train", "--events", "events.csv", "--topology-budget", "lots"], "`lots` is no budget"),
+        (vec!["train", "--events", "events.csv", "--graph-bytes-max", "lots"], "`lots` is no memory limit"),
         (
             vec!["train", "--events", "events.csv", "--model", "edgebank"],
             "--model edgebank is a baseline and not trained",
@@ -243,7 +243,7 @@ fn what_cannot_be_measured_is_told() {
         (vec!["sample", "--events", "events.csv", "--json", "no/such/folder"], "--json no/such/folder"),
     ] {
         let output = bench(folder.path(), &args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(words), "{args:?}: {text}");
     }
 }

@@ -32,7 +32,7 @@ fn a_quick_run_tells_everything_about_every_row() {
         assert!(ceilings[&format!("{name}_per_second")].as_f64() > Some(1e6), "{ceilings:?}");
     }
     let rows = figures["rows"].as_array().unwrap();
-    let told: Vec<(&str, &str)> =
+    let measured: Vec<(&str, &str)> =
         rows.iter().map(|row| (row["op"].as_str().unwrap(), row["direction"].as_str().unwrap())).collect();
     let expected = [
         ("segment_mean", "forward"),
@@ -44,8 +44,8 @@ fn a_quick_run_tells_everything_about_every_row() {
         ("adam", "forward"),
     ];
     assert_eq!(
-        told, expected,
-        "an operation without a quick point that was asked for is told at its first one"
+        measured, expected,
+        "an operation without a quick point that is named is measured at its first one"
     );
     for row in rows {
         let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key}: {row}"));
@@ -69,21 +69,21 @@ fn what_there_is_not_is_named_with_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     for (args, words) in [
         (&["--op", "gather_row"][..], &["gather_row:", "gather_rows", "reference_step"][..]),
-        (&["--device", "cuda", "--op", "gru_cell"], &["gru_cell", "on a GPU gather_rows"]),
+        (&["--device", "cuda:0", "--op", "gru_cell"], &["gru_cell", "on a GPU gather_rows"]),
         (&["--device", "tpu"], &["tpu", "cuda"]),
         (&["--runs", "0"], &["--runs"]),
     ] {
         let output = ops(folder.path(), args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-        assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{args:?}: {text}");
     }
     let list = succeeds(folder.path(), &["--list"]);
     assert_eq!(String::from_utf8_lossy(&list.stdout).lines().count(), 16);
 }
 
 #[test]
-fn without_a_gpu_a_benchmark_for_one_says_what_is_missing() {
+fn without_a_gpu_a_benchmark_for_one_names_what_is_missing() {
     if Cuda::open(0, &CudaOptions::default()).is_ok() {
         return;
     }
@@ -97,13 +97,13 @@ fn without_a_gpu_a_benchmark_for_one_says_what_is_missing() {
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_evergraph"))
             .args(args)
-            .args(["--device", "cuda"])
+            .args(["--device", "cuda:0"])
             .current_dir(&folder)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{args:?}: {said}");
-        assert!(said.contains("--device cuda") && said.contains("opening the GPU"), "{args:?}: {said}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{args:?}: {text}");
+        assert!(text.contains("--device cuda:0") && text.contains("opening the GPU"), "{args:?}: {text}");
     }
 }
 

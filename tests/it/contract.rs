@@ -1,5 +1,5 @@
-//! Holds answers against the checked-in OpenAPI document: the status is a documented one, and the body is what
-//! the document says, with nothing beside it. Knows the few words of JSON Schema that the document uses and
+//! Checks responses against the checked-in OpenAPI document: the status is a documented one, and the body is what
+//! the document describes, without further members. Knows the few words of JSON Schema that the document uses and
 //! panics at any other, so that none is passed over.
 
 use std::sync::LazyLock;
@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 pub static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("openapi.json")).unwrap());
 
-/// Words that say nothing about validity, or nothing that types do not say already.
+/// Keywords that do not restrict values, or no more than their types do.
 const NOTES: [&str; 7] = ["$schema", "default", "description", "example", "examples", "format", "title"];
 
-/// What is wrong with an answer, if anything. Methods and paths that are not in the document are not judged
+/// What is wrong with a response, if anything. Methods and paths that are not in the document are not judged
 /// here; a 500 may come from every route and has the shape of an error.
 pub fn check(method: &str, path: &str, status: u16, body: &[u8]) -> Result<(), String> {
     let path = path.split('?').next().unwrap_or_default();
@@ -40,7 +40,7 @@ fn responses(method: &str, path: &str) -> Option<&'static Value> {
     methods.get(method.to_lowercase())?.get("responses")
 }
 
-/// Whether a value is what a schema says.
+/// Whether a value matches a schema.
 pub fn fits(schema: &Value, value: &Value) -> Result<(), String> {
     let schema = schema.as_object().ok_or("a schema that is no object")?;
     for (word, rule) in schema {
@@ -104,7 +104,7 @@ fn has_all(rule: &Value, value: &Value) -> Result<(), String> {
     }
 }
 
-/// Members are the documented ones; others only where the schema says what they are, or says no members.
+/// Members are the documented ones; others only where the schema describes them, or lists no members.
 fn fits_members(schema: &Map<String, Value>, object: &Map<String, Value>) -> Result<(), String> {
     let known = schema.get("properties").and_then(Value::as_object);
     let others = schema.get("additionalProperties");

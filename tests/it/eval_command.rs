@@ -43,7 +43,7 @@ fn share(value: &Value, key: &str) -> f64 {
 fn edgebank_under_dyglib_writes_the_promised_keys() {
     let folder = tempfile::tempdir().unwrap();
     let found =
-        eval(folder.path(), &["--model", "edgebank", "--batch-size", "20", "--candidates", "5"]).unwrap();
+        eval(folder.path(), &["--model", "edgebank", "--batch-events", "20", "--candidates", "5"]).unwrap();
     for key in ["test_average_precision", "test_auc", "test_pooled_average_precision", "test_mrr"] {
         share(&found, key);
     }
@@ -65,7 +65,7 @@ fn edgebank_under_dyglib_writes_the_promised_keys() {
     assert!(found["machine"]["threads"].as_u64().unwrap() >= 1);
     assert!(found.get("epochs").is_none(), "nothing was trained");
     let again =
-        eval(folder.path(), &["--model", "edgebank", "--batch-size", "20", "--candidates", "5"]).unwrap();
+        eval(folder.path(), &["--model", "edgebank", "--batch-events", "20", "--candidates", "5"]).unwrap();
     assert_eq!(found, again, "a run follows from its flags");
 }
 
@@ -73,7 +73,7 @@ fn edgebank_under_dyglib_writes_the_promised_keys() {
 fn edgebank_under_prequential_has_a_curve_and_the_last_15_percent() {
     let folder = tempfile::tempdir().unwrap();
     let flags =
-        ["--model", "edgebank", "--edgebank", "window", "--protocol", "prequential", "--batch-size", "20"];
+        ["--model", "edgebank", "--edgebank", "window", "--protocol", "prequential", "--batch-events", "20"];
     let found = eval(folder.path(), &flags).unwrap();
     share(&found, "mean_average_precision");
     share(&found, "last15_average_precision");
@@ -87,7 +87,7 @@ fn given_negatives_and_masked_nodes_are_used_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let (negatives, masked) = (folder.path().join("neg.csv"), folder.path().join("mask.csv"));
     std::fs::write(&masked, "node\nu3\n").unwrap();
-    // The true events themselves: no score can tell them from the positives.
+    // The true events themselves: no score can distinguish them from the positives.
     let mut text = String::from("neg_src,neg_dst\n");
     for t in 340..400_u32 {
         let _ = writeln!(text, "u{},p{}", t * 7 % 20, (t * 7 % 20 + t / 40 % 3) % 15);
@@ -110,10 +110,26 @@ fn given_negatives_and_masked_nodes_are_used_and_named() {
 }
 
 #[test]
+fn former_spellings_of_flags_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    for (flags, text) in [
+        (
+            &["--model", "edgebank", "--batch-size", "20", "--dropout", "1.5"][..],
+            "--dropout 1.5 is not in 0..1",
+        ),
+        (&["--model", "walk", "--embedding-dim", "32"], "--embedding-dimension shapes"),
+        (&["--model", "walk", "--edge-types", "2", "--edge-type-dim", "3"], "--edge-types shapes"),
+    ] {
+        let error = format!("{:#}", eval(folder.path(), flags).unwrap_err());
+        assert!(error.contains(text), "{flags:?}: {error}");
+    }
+}
+
+#[test]
 fn flags_that_make_no_sense_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for (flags, said) in [
-        (&["--model", "edgebank", "--batch-size", "0"][..], "'0' for '--batch-size"),
+    for (flags, text) in [
+        (&["--model", "edgebank", "--batch-events", "0"][..], "'0' for '--batch-events"),
         (&["--model", "edgebank", "--dropout", "1.5"], "--dropout 1.5 is not in 0..1"),
         (&["--model", "edgebank", "--learning-rate=-1"], "--learning-rate -1 is not above 0"),
         (
@@ -124,11 +140,13 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--model", "nonsense"], "'nonsense' for '--model"),
         (&["--model", "walk", "--walk-dimension", "100"], "100 values: there must be a multiple of 16"),
         (
-            &["--model", "walk", "--embedding-dim", "32"],
-            "--embedding-dim shapes models that learn on batches",
+            &["--model", "walk", "--embedding-dimension", "32"],
+            "--embedding-dimension shapes models that learn on batches",
         ),
-        (&["--model", "walk", "--device", "cuda"], "--device cuda computes models that learn on batches"),
+        (&["--model", "walk", "--device", "cuda:0"], "--device is for models that learn on batches"),
+        (&["--model", "edgebank", "--device", "cuda:0"], "leave it out for --model edgebank"),
         (&["--model", "edgebank", "--device", "cuda"], "leave it out for --model edgebank"),
+        (&["--model", "tgn", "--device", "auto"], "write cpu or cuda:N"),
         (&["--model", "poptrack", "--edge-types", "2"], "--edge-types shapes models that learn on batches"),
         (
             &["--model", "gat", "--aggregator", "mean"],
@@ -145,7 +163,7 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--model", "edgebank", "--protocol", "mrr", "--masked", "x.csv"], "belongs to --protocol dyglib"),
     ] {
         let error = format!("{:#}", eval(folder.path(), flags).unwrap_err());
-        assert!(error.contains(said), "{flags:?}: {error}");
+        assert!(error.contains(text), "{flags:?}: {error}");
     }
 }
 
@@ -158,7 +176,8 @@ fn timeless(mut found: Value) -> Value {
 #[test]
 fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = ["--model", "tgn", "--epochs", "2", "--batch-size", "50", "--candidates", "3", "--seed", "7"];
+    let flags =
+        ["--model", "tgn", "--epochs", "2", "--batch-events", "50", "--candidates", "3", "--seed", "7"];
     let found = timeless(eval(folder.path(), &flags).unwrap());
     for key in [
         "test_average_precision",
@@ -171,7 +190,7 @@ fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
         share(&found, key);
     }
     assert_eq!((&found["epochs"], &found["seed"]), (&2.into(), &7.into()));
-    assert_eq!((&found["device"], found.get("gpu")), (&"cpu".into(), None), "where nothing is said");
+    assert_eq!((&found["device"], found.get("gpu")), (&"cpu".into(), None), "by default");
     assert!((1..=2).contains(&found["best_epoch"].as_u64().unwrap()));
     assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
     let other = [&flags[..9], &["8"]].concat();
@@ -182,7 +201,7 @@ fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
 #[test]
 fn tgn_under_prequential_has_edgebank_beside_it() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = ["--model", "tgn", "--protocol", "prequential", "--batch-size", "50"];
+    let flags = ["--model", "tgn", "--protocol", "prequential", "--batch-events", "50"];
     let found = timeless(eval(folder.path(), &flags).unwrap());
     for key in ["mean_average_precision", "last15_average_precision"] {
         share(&found, key);
@@ -199,16 +218,24 @@ fn every_model_is_measured_by_its_name_with_its_own_defaults() {
         .into_iter()
         .chain(["graphsage", "gat", "dysat"].map(|model| (model, 0.1)))
     {
-        let flags = ["--model", model, "--protocol", "prequential", "--batch-size", "100"];
+        let flags = ["--model", model, "--protocol", "prequential", "--batch-events", "100"];
         let found = eval(folder.path(), &flags).unwrap();
         share(&found, "last15_average_precision");
         assert_eq!((&found["model"], &found["dropout"]), (&model.into(), &dropout.into()));
     }
-    let jodie =
-        ["--model", "jodie", "--protocol", "prequential", "--batch-size", "100", "--embedding-dim", "31"];
+    let jodie = [
+        "--model",
+        "jodie",
+        "--protocol",
+        "prequential",
+        "--batch-events",
+        "100",
+        "--embedding-dimension",
+        "31",
+    ];
     let found = eval(folder.path(), &[&jodie[..], &["--aggregator", "mean"]].concat()).unwrap();
-    assert_eq!((&found["embedding_dim"], &found["aggregator"]), (&31.into(), &"mean".into()));
-    let flags = ["--model", "graphmixer", "--dropout", "0.25", "--epochs", "1", "--batch-size", "100"];
+    assert_eq!((&found["embedding_dimension"], &found["aggregator"]), (&31.into(), &"mean".into()));
+    let flags = ["--model", "graphmixer", "--dropout", "0.25", "--epochs", "1", "--batch-events", "100"];
     assert_eq!(eval(folder.path(), &flags).unwrap()["dropout"], 0.25);
 }
 
@@ -223,13 +250,13 @@ fn types_of_events_are_seen_as_far_as_they_are_known_and_the_others_counted() {
     std::fs::write(&events, text).unwrap();
     let measure = |types: &str| {
         let mut line = vec!["eval", "--events", events.to_str().unwrap(), "--json", json.to_str().unwrap()];
-        line.extend(["--model", "gat", "--protocol", "prequential", "--batch-size", "50"]);
-        line.extend(["--edge-types", types, "--edge-type-dim", "3"]);
+        line.extend(["--model", "gat", "--protocol", "prequential", "--batch-events", "50"]);
+        line.extend(["--edge-types", types, "--edge-type-dimension", "3"]);
         run(&Line::try_parse_from(line).unwrap().args).unwrap();
         serde_json::from_slice::<Value>(&std::fs::read(&json).unwrap()).unwrap()
     };
     let found = measure("2");
-    assert_eq!((&found["edge_types"], &found["edge_type_dim"]), (&2.into(), &3.into()));
+    assert_eq!((&found["edge_types"], &found["edge_type_dimension"]), (&2.into(), &3.into()));
     assert_eq!(found["unknown_type_events_count"], 75);
     let [few, all, none] = [found, measure("3"), measure("0")];
     assert_eq!(all["unknown_type_events_count"], 0);
@@ -242,7 +269,7 @@ fn types_of_events_are_seen_as_far_as_they_are_known_and_the_others_counted() {
 fn walk_under_every_protocol_writes_the_promised_keys() {
     let folder = tempfile::tempdir().unwrap();
     let flags =
-        ["--model", "walk", "--epochs", "3", "--batch-size", "20", "--candidates", "4", "--threads", "2"];
+        ["--model", "walk", "--epochs", "3", "--batch-events", "20", "--candidates", "4", "--threads", "2"];
     let found = timeless(eval(folder.path(), &flags).unwrap());
     for part in ["test", "val", "inductive"] {
         for key in ["average_precision", "auc", "pooled_average_precision", "pooled_auc"] {
@@ -259,7 +286,7 @@ fn walk_under_every_protocol_writes_the_promised_keys() {
     assert_eq!(found, other, "any number of threads computes the same");
 
     let flags =
-        ["--model", "walk", "--protocol", "prequential", "--batch-size", "20", "--walk-decay", "0.01"];
+        ["--model", "walk", "--protocol", "prequential", "--batch-events", "20", "--walk-decay", "0.01"];
     let found = timeless(eval(folder.path(), &flags).unwrap());
     for key in ["mean_average_precision", "last15_average_precision"] {
         share(&found, key);
@@ -293,7 +320,7 @@ fn mrr_ranks_among_drawn_and_given_candidates() {
     }
     std::fs::write(&candidates, &text).unwrap();
     let file = candidates.to_str().unwrap();
-    let flags = ["--model", "edgebank", "--protocol", "mrr", "--batch-size", "1", "--negatives", file];
+    let flags = ["--model", "edgebank", "--protocol", "mrr", "--batch-events", "1", "--negatives", file];
     let found = eval(folder.path(), &flags).unwrap();
     assert_eq!((&found["mrr_candidates"], &found["negatives"]), (&2.into(), &"candidates.csv".into()));
     let mrr = share(&found, "test_mrr");
@@ -312,7 +339,7 @@ fn mrr_ranks_among_drawn_and_given_candidates() {
 fn drawn_past_negatives_are_harder_than_random_ones_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let precision = |kind| {
-        let flags = ["--model", "edgebank", "--batch-size", "20", "--negatives", kind];
+        let flags = ["--model", "edgebank", "--batch-events", "20", "--negatives", kind];
         let found = eval(folder.path(), &flags).unwrap();
         (share(&found, "test_average_precision"), found["negatives"].as_str().unwrap().to_owned())
     };
@@ -329,7 +356,7 @@ fn drawn_past_negatives_are_harder_than_random_ones_and_named() {
 fn poptrack_scores_what_is_popular() {
     let folder = tempfile::tempdir().unwrap();
     let flags =
-        ["--model", "poptrack", "--half-life", "50", "--batch-size", "20", "--protocol", "prequential"];
+        ["--model", "poptrack", "--half-life", "50", "--batch-events", "20", "--protocol", "prequential"];
     let found = eval(folder.path(), &flags).unwrap();
     assert!(share(&found, "mean_auc") > 0.0);
     assert_eq!(found["half_life_events"], 50.0);

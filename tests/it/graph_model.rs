@@ -13,7 +13,7 @@ use evergraph::event::{EdgeId, EventTime, NodeId, NodeKey, Op};
 use evergraph::graph::{Applied, GraphOptions, GraphStore, NodeDictionary};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 use oracle::{
-    Oracle, Random, Record, batch, batches, compare_accounts, compare_samples, questions, request, stream,
+    Oracle, Random, Record, batch, batches, compare_accounts, compare_samples, random_seeds, request, stream,
 };
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn one_case(seed: u64) {
     for (i, batch) in batches.iter().enumerate() {
         let (late, deleted) = (oracle.late, oracle.deleted);
         records.by_ref().take(batch.len()).for_each(|&record| oracle.apply(record));
-        let applied = store.apply_telling(batch, &mut |edge| removed.push(edge.0)).unwrap();
+        let applied = store.apply_reporting_removed(batch, &mut |edge| removed.push(edge.0)).unwrap();
         let expected = Applied {
             end: batch.end(),
             edges: batch.op.iter().filter(|&&op| op == Op::Edge).count() as u64,
@@ -51,7 +51,7 @@ fn one_case(seed: u64) {
         if i % 40 != 0 && i + 1 != batches.len() {
             continue;
         }
-        let (nodes, times) = questions(&mut random, &oracle, 40);
+        let (nodes, times) = random_seeds(&mut random, &oracle, 40);
         for bound in [u64::MAX, oracle.next, random.below(oracle.next + 1), 0] {
             let fanout = random.pick(&[0, 1, 3, 10, 400]);
             let window = random.pick(&[None, Some(0), Some(10), Some(1 << 34), Some(i64::MAX)]);
@@ -64,7 +64,7 @@ fn one_case(seed: u64) {
     let mut gone: Vec<u64> = pushed.into_iter().collect();
     gone.sort_unstable();
     removed.sort_unstable();
-    assert_eq!(removed, gone, "every edge that is gone was told, once");
+    assert_eq!(removed, gone, "every removed edge was reported, once");
 }
 
 proptest! {
@@ -99,7 +99,7 @@ fn a_hub_of_many_pages_with_late_events_and_deletions() {
             store.apply(batch).unwrap();
         });
         assert!(store.stats().blocks > 60, "{:?}", store.stats());
-        let (nodes, times) = questions(&mut random, &oracle, 60);
+        let (nodes, times) = random_seeds(&mut random, &oracle, 60);
         for bound in [u64::MAX, 5_000, 600, 3] {
             for window in [None, Some(300)] {
                 let view = store.view_at(EdgeId(bound));
@@ -163,7 +163,7 @@ fn samples_do_not_depend_on_other_seeds_or_on_threads() {
     store.apply(&batch(0, &records)).unwrap();
     let mut oracle = Oracle::default();
     records.iter().for_each(|&record| oracle.apply(record));
-    let (nodes, times) = questions(&mut random, &oracle, 500);
+    let (nodes, times) = random_seeds(&mut random, &oracle, 500);
     let run = || {
         let mut out = MessageFlowGraph::new();
         let seeds = Seeds { nodes: &nodes, times: &times };
@@ -189,7 +189,7 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
     let records = stream(&mut random, 60_000, false);
     let mut oracle = Oracle::default();
     records.iter().take(2_000).for_each(|&record| oracle.apply(record));
-    let (nodes, times) = questions(&mut random, &oracle, 600);
+    let (nodes, times) = random_seeds(&mut random, &oracle, 600);
     let at = |store: &GraphStore, bound: u64| {
         let mut out = MessageFlowGraph::new();
         let seeds = Seeds { nodes: &nodes, times: &times };
@@ -252,15 +252,15 @@ proptest! {
         let seeds = Seeds { nodes: &nodes, times: &times };
         let bound = EdgeId(random.below(records.len() as u64 + 1));
         let keys = NodeDictionary::new();
-        let answers: Vec<_> = stores.iter().map(|store| {
+        let results: Vec<_> = stores.iter().map(|store| {
             let mut out = [MessageFlowGraph::new(), MessageFlowGraph::new(), MessageFlowGraph::new()];
             sample(store.view(), seeds, &request(SamplingPolicy::Recent, 12, None), &mut out[0]).unwrap();
             sample(store.view(), seeds, &request(SamplingPolicy::Uniform, 12, None), &mut out[1]).unwrap();
             sample(store.view_at(bound), seeds, &request(SamplingPolicy::Uniform, 5, Some(1 << 20)), &mut out[2]).unwrap();
             (out, store.digest(&keys))
         }).collect();
-        for (answer, page) in answers.iter().zip(PAGES) {
-            prop_assert_eq!(answer, &answers[0], "pages of {}, batches of {}", page, cut);
+        for (result, page) in results.iter().zip(PAGES) {
+            prop_assert_eq!(result, &results[0], "pages of {}, batches of {}", page, cut);
         }
     }
 }
@@ -282,7 +282,7 @@ fn readers_at_old_bounds_see_the_past_unchanged_while_the_writer_appends() {
         let checks: Vec<_> = (0..3)
             .map(|_| {
                 let bound = random.below(store.applied().0) + 1;
-                (bound, questions(&mut random, &oracle, 25))
+                (bound, random_seeds(&mut random, &oracle, 25))
             })
             .collect();
         std::thread::scope(|scope| {
@@ -460,7 +460,7 @@ fn shards_are_compacted_as_nodes_grow_and_shrink() {
         assert!(stats.bytes.slack <= stats.bytes.entries * 11 / 16 + fixed, "{stats:?}");
     }
     compare_accounts(&oracle, &store, &[0, 1, 2, 300, 301]);
-    let (nodes, times) = questions(&mut random, &oracle, 40);
+    let (nodes, times) = random_seeds(&mut random, &oracle, 40);
     for bound in [u64::MAX, 20_000, 3_000] {
         compare_samples(&oracle, store.view_at(EdgeId(bound)), &nodes, &times, 10, None);
     }

@@ -1,29 +1,29 @@
-//! Old edges go, and who asks in the order of the log is told the same whether they have gone or not.
+//! Old edges are released, and a reader in the order of the log sees the same before and after.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evergraph::device::disk::{EngineChoice, SpillFile};
 use evergraph::event::{EdgeBatch, EventTime, NodeId, Op};
-use evergraph::graph::{GraphOptions, GraphStore, GraphView, Kept, Retention, RetentionClock};
+use evergraph::graph::{GraphOptions, GraphStore, GraphView, Retention, RetentionBounds, RetentionClock};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
 use crate::faulty_pages::{Fault, Faulty};
 use crate::graph_model::oracle::{Random, Record, batches, stream};
 use crate::process::{Process, Start, log_of};
 
-fn ask(
+fn sample_at(
     view: GraphView<'_>,
     nodes: &[NodeId],
     times: &[EventTime],
     window: Option<i64>,
 ) -> Vec<MessageFlowGraph> {
-    let answers = [SamplingPolicy::Recent, SamplingPolicy::Uniform].map(|policy| {
+    let samples = [SamplingPolicy::Recent, SamplingPolicy::Uniform].map(|policy| {
         let mut out = MessageFlowGraph::new();
         let request = SampleRequest { policy, fanout: 8, window, seed: 1, batch: 2, layer: 0 };
         sample(view, Seeds { nodes, times }, &request, &mut out).unwrap();
         out
     });
-    answers.into()
+    samples.into()
 }
 
 /// Everything before `time` that may go.
@@ -31,9 +31,9 @@ fn release(store: &GraphStore, time: EventTime) {
     (0..).take_while(|&part| store.release_part(part, time).unwrap()).for_each(drop);
 }
 
-fn hear(clock: &mut RetentionClock, batch: &EdgeBatch) {
+fn observe(clock: &mut RetentionClock, batch: &EdgeBatch) {
     let edges = (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge);
-    edges.for_each(|i| clock.hear(batch.id(i), batch.time[i]));
+    edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
 }
 
 /// A clock that runs on, with late events, hubs and now and then a deletion.
@@ -50,22 +50,22 @@ fn running(random: &mut Random, length: u32) -> Vec<Record> {
     (0..length).map(record).collect()
 }
 
-/// What a question at `time` may see, asked of a store that keeps everything.
+/// What a sample at `time` may contain, from a store that keeps everything.
 fn expected(
     whole: GraphView<'_>,
     node: NodeId,
     time: EventTime,
     age: i64,
-    kept: Kept,
+    kept: RetentionBounds,
 ) -> Vec<MessageFlowGraph> {
     let from = time.0.saturating_sub(age).max(kept.since.0);
-    // With nothing in the window an unknown node is asked about in its place.
+    // With nothing in the window an unknown node takes its place.
     let node = if from < time.0 { node } else { NodeId(1_000) };
-    ask(whole, &[node], &[time], Some(time.0.saturating_sub(from).max(0)))
+    sample_at(whole, &[node], &[time], Some(time.0.saturating_sub(from).max(0)))
 }
 
 #[test]
-fn questions_in_the_order_of_the_log_do_not_notice_what_was_released() {
+fn reads_in_the_order_of_the_log_do_not_notice_what_was_released() {
     let folder = tempfile::tempdir().unwrap();
     let mut released = [0, 0];
     for seed in 0..30 {
@@ -83,30 +83,30 @@ fn questions_in_the_order_of_the_log_do_not_notice_what_was_released() {
             .map(|store| store.with_retention(retention));
         let mut clock = RetentionClock::new(Some(retention));
         let batches = batches(&records, &[300]);
-        // The writer is some batches ahead of who asks.
+        // The writer is some batches ahead of the reader.
         let ahead = random.below(4) as usize;
         for (i, batch) in batches.iter().enumerate() {
             whole.apply(batch).unwrap();
             for store in &stores {
                 store.apply(batch).unwrap();
             }
-            let Some(asked) = i.checked_sub(ahead).map(|i| &batches[i]) else { continue };
-            let kept = clock.kept();
+            let Some(read) = i.checked_sub(ahead).map(|i| &batches[i]) else { continue };
+            let kept = clock.bounds();
             if random.chance(3) {
                 stores[1..].iter().for_each(|store| release(store, kept.since));
             }
-            let bound = asked.end();
-            for row in (0..asked.len()).step_by(7) {
-                let (node, time) = (asked.dst[row], asked.time[row]);
+            let bound = read.end();
+            for row in (0..read.len()).step_by(7) {
+                let (node, time) = (read.dst[row], read.time[row]);
                 let expected = expected(whole.view_at(bound), node, time, retention.age, kept);
                 for (number, store) in stores.iter().enumerate() {
-                    let found = ask(store.view_at(bound).keeping(kept.since), &[node], &[time], None);
+                    let found = sample_at(store.view_at(bound).keeping(kept.since), &[node], &[time], None);
                     assert_eq!(found, expected, "seed {seed}, batch {i}, store {number}");
                 }
                 let rows = expected.iter().flat_map(|sample| &sample.edges[sample.filled(0)]);
                 assert!(rows.copied().all(|edge| edge >= kept.first), "seed {seed}: {kept:?}");
             }
-            hear(&mut clock, asked);
+            observe(&mut clock, read);
         }
         let stats = [&stores[1], &stores[2]].map(GraphStore::stats);
         assert_eq!(stats[0].expired_edges, stats[1].expired_edges, "seed {seed}");
@@ -129,8 +129,8 @@ fn memory_and_disk_of_what_is_too_old_are_given_back() {
         let mut most = 0;
         for batch in batches(&records, &[1_000]) {
             store.apply(&batch).unwrap();
-            hear(&mut clock, &batch);
-            release(&store, clock.kept().since);
+            observe(&mut clock, &batch);
+            release(&store, clock.bounds().since);
             let stats = store.stats();
             most = most.max(stats.bytes.entries + stats.bytes.slack);
             assert!(stats.edges >= 4_000.min(batch.end().0), "{stats:?}");
@@ -147,11 +147,11 @@ fn memory_and_disk_of_what_is_too_old_are_given_back() {
         }
         // Nothing of what stands beside younger edges in a block is seen.
         let now = EventTime(60_000);
-        let found = ask(store.view(), &[NodeId(3)], &[now], None);
+        let found = sample_at(store.view(), &[NodeId(3)], &[now], None);
         assert!(
             found.iter().all(|sample| sample.times[sample.filled(0)].iter().all(|time| time.0 >= 56_000))
         );
-        assert_eq!(ask(store.view(), &[NodeId(3)], &[EventTime(50_000)], None)[0].counts, [0]);
+        assert_eq!(sample_at(store.view(), &[NodeId(3)], &[EventTime(50_000)], None)[0].counts, [0]);
         release(&store, EventTime::MAX);
         let stats = store.stats();
         assert_eq!((stats.edges, stats.blocks, stats.directed_entries), (0, 0, 0));
@@ -187,7 +187,7 @@ fn a_disk_that_fails_puts_a_release_off_and_loses_nothing() {
     let kept = whole.view().keeping(bound);
     for node in (0..90).map(NodeId) {
         let times = [EventTime(20_000 - i64::from(node.0))];
-        assert_eq!(ask(store.view(), &[node], &times, None), ask(kept, &[node], &times, None));
+        assert_eq!(sample_at(store.view(), &[node], &times, None), sample_at(kept, &[node], &times, None));
     }
 }
 
@@ -210,8 +210,9 @@ fn a_daemon_with_a_retention_stays_bounded_and_goes_on_after_a_restart() {
     };
     let push = |process: &Process, events: std::ops::Range<u64>| {
         for from in events.step_by(1_000) {
-            let (status, answer) = process.post("/v1/events", "application/x-ndjson", &visits(from)).unwrap();
-            assert_eq!(status, 200, "{answer}");
+            let (status, response) =
+                process.post("/v1/events", "application/x-ndjson", &visits(from)).unwrap();
+            assert_eq!(status, 200, "{response}");
         }
     };
     let bounded = |process: &Process, pushed: u64| {
@@ -228,15 +229,15 @@ fn a_daemon_with_a_retention_stays_bounded_and_goes_on_after_a_restart() {
         let metrics = metrics.as_str().unwrap();
         let line = metrics.lines().find(|line| line.starts_with("evergraph_graph_expired_edges_total "));
         assert!(line.unwrap().split(' ').next_back().unwrap().parse::<u64>().unwrap() >= expired, "{line:?}");
-        // Nothing older is in an answer, though its page may be there.
+        // Nothing older is in a response, though its page may be there.
         let node = process.get("/v1/nodes/7?neighbors=1000").unwrap().1;
         let times = node["neighbors"].as_array().unwrap().iter().map(|edge| edge["time"].as_u64().unwrap());
         let times: Vec<u64> = times.collect();
         assert!(times.len() > 60 && times.iter().all(|&time| time + 3_000 > pushed + 90), "{times:?}");
         for at in ["", ",\"at\":1000", ",\"at\":20000"] {
-            let ask = format!("{{\"nodes\":[7,50]{at}}}");
-            let (status, answer) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
-            assert_eq!(status, 200, "{answer}");
+            let body = format!("{{\"nodes\":[7,50]{at}}}");
+            let (status, response) = process.post("/v1/embeddings", "application/json", &body).unwrap();
+            assert_eq!(status, 200, "{response}");
         }
     };
     let process = start().ready();

@@ -1,5 +1,5 @@
-//! The graph with most of its entries on disk: the same answers as in memory, at any budget, under any number of
-//! threads, and either the same answer or an error when the disk fails.
+//! The graph with most of its entries on disk: the same samples as in memory, at any budget, under any number of
+//! threads, and either the same sample or an error when the disk fails.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn edges(random: &mut Random, first: u64, length: usize) -> EdgeBatch {
     batch
 }
 
-fn questions(random: &mut Random, count: usize, latest: i64) -> (Vec<NodeId>, Vec<EventTime>) {
+fn random_seeds(random: &mut Random, count: usize, latest: i64) -> (Vec<NodeId>, Vec<EventTime>) {
     let nodes = (0..count).map(|_| {
         let of = if random.chance(4) { 5 } else { NODES };
         NodeId(random.below(of) as u32)
@@ -43,7 +43,7 @@ fn request(policy: SamplingPolicy) -> SampleRequest {
     SampleRequest { policy, fanout: 10, window: None, seed: 3, batch: 1, layer: 0 }
 }
 
-fn ask(
+fn sample_at(
     store: &GraphStore,
     bound: u64,
     (nodes, times): &(Vec<NodeId>, Vec<EventTime>),
@@ -78,12 +78,12 @@ fn a_store_with_a_budget_answers_as_one_without_and_keeps_to_it() {
             assert!(stats.table_bytes + stats.resident_bytes <= budget, "{stats:?}");
         }
         for bound in [300_000, 120_000, 77] {
-            let questions = questions(&mut random, 900, bound as i64 / 3);
+            let seeds = random_seeds(&mut random, 900, bound as i64 / 3);
             for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
-                let expected = ask(&whole, bound, &questions, policy).unwrap();
-                assert_eq!(ask(&store, bound, &questions, policy).unwrap(), expected);
+                let expected = sample_at(&whole, bound, &seeds, policy).unwrap();
+                assert_eq!(sample_at(&store, bound, &seeds, policy).unwrap(), expected);
             }
-            let seeds = Seeds { nodes: &questions.0, times: &questions.1 };
+            let seeds = Seeds { nodes: &seeds.0, times: &seeds.1 };
             let (mut here, mut there) = (Layers::new(), Layers::new());
             let request = request(SamplingPolicy::Uniform);
             here.sample(store.view_at(EdgeId(bound)), seeds, &request, 2).unwrap();
@@ -105,7 +105,7 @@ fn a_store_with_a_budget_answers_as_one_without_and_keeps_to_it() {
 }
 
 /// One writer, eight readers, and what they do to one another: the store spills, shards are compacted because
-/// nodes beside those asked about come and go, and every answer is compared with that of a store in memory.
+/// nodes other than the seeds come and go, and every sample is compared with that of a store in memory.
 #[test]
 fn writer_compaction_spilling_and_eight_readers_agree() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261);
@@ -114,20 +114,20 @@ fn writer_compaction_spilling_and_eight_readers_agree() {
     let file = SpillFile::create(folder.path(), "graph", EngineChoice::Auto).unwrap();
     let (whole, store) =
         (GraphStore::new(options()), GraphStore::with_budget(options(), 900_000, Box::new(file)));
-    let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (done, sampled) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for reader in 0..8 {
-            let (whole, store, done, asked) = (&whole, &store, &done, &asked);
+            let (whole, store, done, sampled) = (&whole, &store, &done, &sampled);
             scope.spawn(move || {
                 let mut random = Random(seed + 1 + reader);
                 while !done.load(Ordering::Acquire) {
                     let bound = store.applied().0;
                     let bound = if random.chance(2) { bound } else { random.below(bound + 1) };
-                    let questions = questions(&mut random, 300, bound as i64 / 3);
+                    let seeds = random_seeds(&mut random, 300, bound as i64 / 3);
                     let policy = random.pick(&[SamplingPolicy::Recent, SamplingPolicy::Uniform]);
-                    let expected = ask(whole, bound, &questions, policy).unwrap();
-                    assert_eq!(ask(store, bound, &questions, policy).unwrap(), expected, "SEED={seed}");
-                    asked.fetch_add(300, Ordering::Relaxed);
+                    let expected = sample_at(whole, bound, &seeds, policy).unwrap();
+                    assert_eq!(sample_at(store, bound, &seeds, policy).unwrap(), expected, "SEED={seed}");
+                    sampled.fetch_add(300, Ordering::Relaxed);
                 }
             });
         }
@@ -136,7 +136,7 @@ fn writer_compaction_spilling_and_eight_readers_agree() {
         while first < 100_000 {
             let length = random.pick(&[1, 40, 700, 3_000]);
             let mut batch = edges(&mut random, first, length);
-            // Nodes that nobody asks about: edges among themselves, and their ends.
+            // Nodes that are no seeds: edges among themselves, and their ends.
             for i in 0..length {
                 let churn = (NODES + random.below(400)) as u32;
                 if random.chance(3) {
@@ -157,8 +157,8 @@ fn writer_compaction_spilling_and_eight_readers_agree() {
     let keys = NodeDictionary::new();
     assert_eq!(store.digest(&keys).unwrap(), whole.digest(&keys).unwrap());
     let stats = store.spill_stats().unwrap();
-    eprintln!("{} questions, {stats:?}", asked.load(Ordering::Relaxed));
-    assert!(asked.load(Ordering::Relaxed) > 100_000 && stats.loads > 1_000 && stats.failures == 0);
+    eprintln!("{} seeds, {stats:?}", sampled.load(Ordering::Relaxed));
+    assert!(sampled.load(Ordering::Relaxed) > 100_000 && stats.loads > 1_000 && stats.failures == 0);
 }
 
 #[test]
@@ -188,12 +188,12 @@ fn a_disk_that_fails_gives_errors_and_never_another_answer() {
     }
     let agree = |random: &mut Random| {
         let bound = store.applied().0;
-        let questions = questions(random, 300, bound as i64 / 3);
+        let seeds = random_seeds(random, 300, bound as i64 / 3);
         let (mut same, mut failed) = (0, 0);
         for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
-            match ask(&store, bound, &questions, policy) {
+            match sample_at(&store, bound, &seeds, policy) {
                 Ok(found) => {
-                    assert_eq!(found, ask(&whole, bound, &questions, policy).unwrap());
+                    assert_eq!(found, sample_at(&whole, bound, &seeds, policy).unwrap());
                     same += 1;
                 }
                 Err(error) => {
@@ -225,7 +225,7 @@ fn a_disk_that_fails_gives_errors_and_never_another_answer() {
     FULL.store(true, Ordering::Release);
     for _ in 0..3 {
         store.apply(&grow(&mut random)).unwrap();
-        assert_eq!(agree(&mut random), (2, 0), "a full disk costs memory, not answers");
+        assert_eq!(agree(&mut random), (2, 0), "a full disk costs memory, not results");
     }
     let stats = store.spill_stats().unwrap();
     assert!(stats.table_bytes + stats.resident_bytes > budget, "{stats:?}");
@@ -244,14 +244,14 @@ fn a_disk_that_fails_gives_errors_and_never_another_answer() {
     assert_eq!(store.digest(&keys).unwrap(), whole.digest(&keys).unwrap());
 }
 
-/// A question asks for the same chunk several times: a read that fails once and then works must not leave a mixture.
+/// A sample reads the same chunk several times: a read that fails once and then works must not leave a mixture.
 #[test]
 fn a_read_that_fails_is_an_error_or_makes_no_difference_whichever_it_is() {
     let failing = Arc::new(AtomicU64::new(u64::MAX));
     let number = Arc::clone(&failing);
     let disk = Faulty::new(move |operation| {
         let first = number.load(Ordering::Acquire);
-        // Two in a row: what was read ahead, and the same when it is asked for.
+        // Two in a row: what was read ahead, and the same on access.
         let fails = !operation.writes && (first..first.saturating_add(2)).contains(&operation.number);
         if fails { Fault::Fails(io::ErrorKind::Other) } else { Fault::Works }
     });
@@ -266,11 +266,11 @@ fn a_read_that_fails_is_an_error_or_makes_no_difference_whichever_it_is() {
     let mut failures = 0;
     // The bound lies in the middle, so that many blocks hold entries on both sides of it.
     for k in 0..150 {
-        let questions = questions(&mut random, 40, 10_000);
+        let seeds = random_seeds(&mut random, 40, 10_000);
         for policy in [SamplingPolicy::Recent, SamplingPolicy::Uniform] {
             failing.store(disk.operations().0 + k, Ordering::Release);
-            match ask(&store, 14_000, &questions, policy) {
-                Ok(found) => assert_eq!(found, ask(&whole, 14_000, &questions, policy).unwrap()),
+            match sample_at(&store, 14_000, &seeds, policy) {
+                Ok(found) => assert_eq!(found, sample_at(&whole, 14_000, &seeds, policy).unwrap()),
                 Err(error) => {
                     assert!(error.to_string().contains("the graph's entries"), "{error}");
                     failures += 1;

@@ -2,7 +2,7 @@
 //! split, masking, batch order, the state-before-batch rule and both metrics at once.
 //!
 //! The files are not part of the repository. They are looked for in `$EVERGRAPH_TEST_DATA` and in
-//! `shared/data` beside the repository; without them the tests say so and pass.
+//! `shared/data` beside the repository; without them the tests report a skip and pass.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `evergraph-research`: what it writes for other samplers is what its documentation says, our responses are right by a
+//! `evergraph-research`: what it writes for other samplers matches its documentation, our results are right by a
 //! plain search of all events, and caches are compared on the same rows.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ struct Written {
     begin: Vec<i64>,
     node: Vec<i64>,
     at: Vec<i64>,
-    answer: Vec<i64>,
+    result: Vec<i64>,
 }
 
 fn column(folder: &Path, name: &str) -> Vec<i64> {
@@ -40,15 +40,15 @@ impl Written {
             begin: column(folder, &format!("seeds.{layer}.i64")),
             node: column(folder, &format!("node.{layer}.u32")),
             at: column(folder, &format!("at.{layer}.i64")),
-            answer: column(folder, &format!("answer.{layer}.i64")),
+            result: column(folder, &format!("answer.{layer}.i64")),
         }
     }
 
-    /// Calls `check` with each seed's past edges, newest first, and its filled slots. `arrived` says how many
-    /// events there are when a batch with this first event is asked about.
+    /// Calls `check` with each seed's past edges, newest first, and its filled slots. `arrived` returns how many
+    /// events there are when a batch with this first event is sampled.
     fn each(&self, arrived: impl Fn(i64) -> i64, mut check: impl FnMut(&[i64], &[i64])) {
         assert_eq!(self.begin.len(), self.first.len() + 1);
-        assert_eq!(self.answer.len(), self.node.len() * FANOUT);
+        assert_eq!(self.result.len(), self.node.len() * FANOUT);
         for (batch, &first) in self.first.iter().enumerate() {
             for seed in self.begin[batch] as usize..self.begin[batch + 1] as usize {
                 let (node, at) = (self.node[seed], self.at[seed]);
@@ -56,7 +56,7 @@ impl Written {
                     let row = edge as usize;
                     (self.src[row] == node || self.dst[row] == node) && self.time[row] < at
                 });
-                let slots = &self.answer[seed * FANOUT..(seed + 1) * FANOUT];
+                let slots = &self.result[seed * FANOUT..(seed + 1) * FANOUT];
                 let filled = slots.iter().position(|&edge| edge == NO_EDGE).unwrap_or(FANOUT);
                 assert!(slots[filled..].iter().all(|&edge| edge == NO_EDGE));
                 check(&edges.collect::<Vec<_>>(), &slots[..filled]);
@@ -82,18 +82,18 @@ fn events(folder: &Path, tied: usize) {
     std::fs::write(folder.join("events.csv"), format!("src,dst,ts\n{rows}")).unwrap();
 }
 
-/// Asks in a folder of its own, about events with equal times.
-fn ask(folder: &Path, args: &[&str]) -> serde_json::Value {
+/// Runs requests in a folder of its own, on events with equal times.
+fn sample(folder: &Path, args: &[&str]) -> serde_json::Value {
     events(folder, 7);
-    let common = ["questions", "--events", "events.csv", "--runs", "1", "--write", ".", "--json", "-"];
+    let common = ["requests", "--events", "events.csv", "--runs", "1", "--write", ".", "--json", "-"];
     figures(folder, &[&common[..], args].concat())
 }
 
 #[test]
-fn in_stream_order_a_question_sees_what_has_arrived_and_no_more() {
+fn in_stream_order_a_request_sees_what_has_arrived_and_no_more() {
     for (name, distinct) in [("newest", true), ("recent", false)] {
         let folder = tempfile::tempdir().unwrap();
-        let figures = ask(folder.path(), &["--ask", name, "--batches", "3"]);
+        let figures = sample(folder.path(), &["--ask", name, "--batches", "3"]);
         let written = Written::read(folder.path(), 1);
         assert_eq!((figures["batches"].as_u64(), &written.first[..]), (Some(3), &[0, 600, 1_200][..]));
         assert_eq!(figures["seeds"], written.node.len());
@@ -112,14 +112,14 @@ fn in_stream_order_a_question_sees_what_has_arrived_and_no_more() {
 }
 
 #[test]
-fn uniform_answers_come_from_the_past_and_hold_no_edge_twice() {
+fn uniform_results_come_from_the_past_and_hold_no_edge_twice() {
     for (args, layer) in [
         (vec!["--ask", "uniform", "--batches", "2"], 1),
         (vec!["--ask", "uniform", "--batches", "1", "--layers", "2"], 2),
         (vec!["--ask", "uniform-batch", "--batches", "2", "--threads", "2"], 1),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let figures = ask(folder.path(), &args);
+        let figures = sample(folder.path(), &args);
         assert!(figures["batches_per_second"]["median"].as_f64().unwrap() > 0.0);
         let written = Written::read(folder.path(), layer);
         written.each(
@@ -168,7 +168,7 @@ fn caches_are_compared_on_the_same_rows_and_none_is_above_the_optimum() {
     let known = run(&["--policy", "ours", "--look-ahead", "10", "--events-max", "1200"]);
     let access = &known["streams"][0]["accesses"][0];
     assert_eq!(access["rounds"], 4);
-    assert!(access["sizes"][0]["hit_ratio"].get("lru").is_none(), "what was not asked for is not measured");
+    assert!(access["sizes"][0]["hit_ratio"].get("lru").is_none(), "what was not requested is not measured");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn what_cannot_be_measured_is_reported() {
         (vec!["cache", "--events", "events.csv", "--policy", "luck"], "--policy"),
     ] {
         let output = research(folder.path(), &args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(words), "{args:?}: {text}");
     }
 }

@@ -65,7 +65,7 @@ impl Access {
         start..self.ends[number]
     }
 
-    /// In which round each row that is read is read again, in the order of reading.
+    /// For each row that is read, in which round it is read next, in the order of reading.
     #[allow(clippy::cast_possible_truncation)] // rounds are fewer
     pub fn next_uses(&self) -> Vec<u32> {
         let mut next = vec![NEVER; self.rows.len()];
@@ -132,8 +132,8 @@ pub fn sample(
             let rows = batch * BATCH_EVENTS..stream.len().min((batch + 1) * BATCH_EVENTS);
             let (seeds, times) = (batch_nodes(stream, rows.clone(), epoch), stream.times()[rows].repeat(3));
             let request = request(sampling.policy, epoch * batches as u64 + batch as u64);
-            let asked = Seeds { nodes: &seeds, times: &times };
-            out.sample(graph.view(), asked, &request, sampling.layers)?;
+            let request_seeds = Seeds { nodes: &seeds, times: &times };
+            out.sample(graph.view(), request_seeds, &request, sampling.layers)?;
             let layers = out.layers();
             // Empty slots hold ids that no row has.
             let sampled = layers.iter().flat_map(|layer| &layer.graph.edges);

@@ -1,11 +1,11 @@
-//! `evergraph-research cache`: how many rows a cache on the device saves copying, who decides what it keeps, and what the
-//! decision costs.
+//! `evergraph-research cache`: how many copies of rows a cache on the device saves under each policy, and what the
+//! decisions cost.
 //!
-//! The rows that training reads are listed first: batches of 600 events in their order, for some epochs, with
-//! neighbors sampled as `bench sample` does. Each policy then sees the same rounds, at several sizes. A policy is
-//! credited with the rows of a round that it found in the cache, each once, less those that it had copied there before
-//! anybody asked: what was restored, or what a static cache is filled with. So the figure is the share of copies that
-//! did not happen.
+//! The rows that training reads are listed first: batches of 600 events in their order, for some epochs, with neighbors
+//! sampled as `bench sample` does. Each policy then sees the same rounds, at several sizes. A policy is credited with
+//! the rows of a round that it found in the cache, each once, less those that it had copied there before they were
+//! needed: what was restored, or what a static cache is filled with. So the figure is the share of copies that were
+//! avoided.
 
 mod access;
 mod page;
@@ -53,35 +53,35 @@ pub struct CacheArgs {
     /// Rounds that are known beyond the current one
     #[arg(long, value_name = "ROUNDS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=4096))]
     look_ahead: u32,
-    /// Who decides what is kept; may be given again; all if not given
+    /// Policy to measure; may be given again; all if not given
     #[arg(long, value_enum, value_name = "NAME")]
     policy: Vec<Policy>,
     /// Values per row whose copy is timed
     #[arg(long, value_name = "N", default_value_t = 172, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     row_dimension: u32,
-    /// Where the figures go as one JSON object; `-` is standard output
+    /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
-    /// Where a page about them goes
+    /// Write a page about them to this file
     #[arg(long, value_name = "OUT.md")]
     page: Option<PathBuf>,
 }
 
-/// Who decides.
+/// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Policy {
     /// The row cache: next use among the known rounds, recency beyond
     Ours,
-    /// What was used longest ago goes
+    /// Evicts the row that was used longest ago
     Lru,
-    /// What was used least often goes
+    /// Evicts the row that was used least often
     Lfu,
-    /// What came first goes
+    /// Evicts the row that came first
     Fifo,
-    /// What two epochs sampled before read most often, for ever
+    /// Keeps what two earlier epochs sampled most often
     Static,
-    /// Every round is known: the ceiling
+    /// Knows every round: the ceiling
     Optimum,
 }
 
@@ -129,24 +129,24 @@ struct SizeFigures {
     ours: Option<OursFigures>,
 }
 
-/// More about ours.
+/// More about our cache.
 #[derive(Serialize)]
 struct OursFigures {
-    /// Rows found when asked for, restored ones with them, over rows read.
+    /// Rows found when needed, including restored ones, over rows read.
     found_ratio: f64,
     restored_ratio: f64,
     evicted: u64,
     bypassed: u64,
     host_bytes: usize,
-    /// Deciding, median, least and most.
+    /// Time of a decision: median, least and most.
     round_seconds: Spread,
-    /// What the copies that were avoided would have taken on this machine.
+    /// The time that the avoided copies would have taken on this machine.
     avoided_copy_seconds_per_round: f64,
-    /// A link that is slower than this gains by the cache.
+    /// Below this bandwidth of the link the cache pays off.
     break_even_bytes_per_second: f64,
 }
 
-/// Measures, and writes what is asked for.
+/// Measures, and writes the outputs.
 pub fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let mut streams = Vec::new();
     for path in &args.events {
@@ -177,7 +177,7 @@ fn measure(args: &CacheArgs, path: &Path) -> anyhow::Result<StreamFigures> {
     for sampling in SAMPLINGS {
         let epochs = u64::from(args.epochs);
         let now = sample(&stream, &graph, sampling, 0..epochs)?;
-        let frequencies = if args.asks(Policy::Static) {
+        let frequencies = if args.includes(Policy::Static) {
             sample(&stream, &graph, sampling, epochs..epochs + SAMPLED_BEFORE)?
                 .map(|before| before.frequencies())
         } else {
@@ -191,7 +191,7 @@ fn measure(args: &CacheArgs, path: &Path) -> anyhow::Result<StreamFigures> {
 }
 
 impl CacheArgs {
-    fn asks(&self, policy: Policy) -> bool {
+    fn includes(&self, policy: Policy) -> bool {
         self.policy.is_empty() || self.policy.contains(&policy)
     }
 }
@@ -206,7 +206,7 @@ impl Sampling {
     }
 }
 
-/// Lists what epochs read, with a bar on a terminal.
+/// Lists what epochs read, with a progress bar on a terminal.
 fn sample(
     stream: &Stream,
     graph: &GraphStore,
@@ -225,7 +225,7 @@ fn sample(
     Ok(access?)
 }
 
-/// Leads every policy through all rounds, at every size.
+/// Runs every policy over all rounds, at every size.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts fit
 fn compare(
     args: &CacheArgs,
@@ -236,7 +236,7 @@ fn compare(
     let copy_row_seconds = race::copy_seconds(access, args.row_dimension as usize)?;
     let next = access.next_uses();
     let rows_per_round = access.len() as f64 / access.rounds() as f64;
-    output::tell(&format!("{sampling} {rows}: {rows_per_round:.0} of {} rows a round", access.of));
+    output::tell(&format!("{sampling} {rows}: {rows_per_round:.0} of {} rows per round", access.of));
     let mut sizes = Vec::new();
     for share in SHARES {
         let slots = ((access.of as f64 * share) as u32).max(1);
@@ -247,7 +247,7 @@ fn compare(
             hit_ratio_by_epoch: BTreeMap::new(),
             ours: None,
         };
-        for policy in POLICIES.into_iter().filter(|&policy| args.asks(policy)) {
+        for policy in POLICIES.into_iter().filter(|&policy| args.includes(policy)) {
             let many = slots as usize;
             let hits = match policy {
                 Policy::Ours => {
@@ -290,7 +290,7 @@ fn more(race: &race::Race, access: &Access, dimension: u32, copy_row_seconds: f6
     }
 }
 
-/// One size, for people.
+/// One size, as text.
 fn line(size: &SizeFigures) -> String {
     let name = |policy: &Policy| format!("{policy:?}").to_lowercase();
     let ratios =
@@ -299,7 +299,7 @@ fn line(size: &SizeFigures) -> String {
         format!("  {:>5} %  ", 100.0 * size.share_of_rows) + &ratios.collect::<Vec<_>>().join("  ");
     if let Some(ours) = &size.ours {
         line += &format!(
-            "   ours decides in {:.0} µs a round and avoids {:.0} µs of copies",
+            "   ours decides in {:.0} µs per round and avoids {:.0} µs of copies",
             1e6 * ours.round_seconds.median,
             1e6 * ours.avoided_copy_seconds_per_round
         );

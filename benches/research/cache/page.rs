@@ -1,4 +1,4 @@
-//! The page about a comparison of caches, in words and tables.
+//! The page of the cache comparison.
 
 use super::{AccessFigures, Figures, POLICIES, Policy, SizeFigures, StreamFigures};
 
@@ -9,26 +9,26 @@ pub fn page(figures: &Figures) -> String {
     format!(
         "# Rows on the device: what a cache saves\n\n\
          <!-- Made by `make cache-bench`: change benches/research/cache/page.rs, not this. -->\n\n\
-         Training reads rows of features: of the edges and of the nodes that it sampled. A cache on the device\n\
-         saves copying some of them. The same rounds are replayed through several caches: batches of\n\
+         Training reads the feature rows of the edges and nodes that it sampled. A cache on the device avoids\n\
+         copying some of them. The same rounds are replayed through several caches: batches of\n\
          {batch_events} events in their order, each event with a random destination, {epochs} epochs whose random\n\
-         numbers differ, {fanout} neighbors a seed, each row of a round counted once.\n\n\
-         - **ours** knows {look_ahead_rounds} rounds beyond the current one, keeps what is wanted soonest, and of\n\
-         \x20 what those rounds do not want what was used last (`src/feature/cache`).\n\
-         - **lru**, **lfu**, **fifo** take in every row that they miss. **static** is filled with the rows that\n\
-         \x20 two epochs sampled before, with other random numbers, read most often, and never changes.\n\
-         - **optimum** knows every round: no choice of what to keep avoids more copies.\n\
+         numbers differ, {fanout} neighbors per seed, each row of a round counted once.\n\n\
+         - **ours** (`src/feature/cache`) knows {look_ahead_rounds} rounds beyond the current one and keeps the rows\n\
+         \x20 that they need soonest; of the other rows, those used last.\n\
+         - **lru**, **lfu**, **fifo** cache every row that they miss. **static** is filled with the rows that\n\
+         \x20 two epochs, sampled before with other random numbers, read most often, and never changes.\n\
+         - **optimum** knows every round: no policy avoids more copies.\n\
          \n\
-         Figures are percent of the rows read that did not have to be copied: those found in the cache, less\n\
-         those copied there before anybody asked (what ours restores, what static is filled with). Ours is in\n\
-         **bold** where it is ahead of all four, or is the optimum. *Found* are the rows of a round that ours had\n\
-         when asked, restored ones with them; for the others the round has to wait.\n\n\
-         What it costs: the time that ours takes to decide, per round, beside the time that the copies it avoids\n\
-         would take from memory to memory on the same machine, in rows of {row_dimension} values; and the speed\n\
-         of a link (GB/s) below which the decision takes less time than the copies it avoids. To decide needs no\n\
-         device, so the host can do it for the next round while the device works on this one. Medians of one run,\n\
-         one thread, by the clock on the wall: where the machine does other work too they are too long, and most\n\
-         so where a round takes some milliseconds. Hit rates do not depend on it.\n{streams}\n\
+         Figures are the percentage of rows read that did not have to be copied: those found in the cache, less\n\
+         those copied there in advance (the rows that ours restores, and the initial rows of static). Ours is in\n\
+         **bold** where it beats all four, or equals the optimum. *Found* are the rows of a round that ours had\n\
+         when it began, including restored ones; for the others the round has to wait.\n\n\
+         Cost: the time per round that ours takes to decide, beside the time that the copies it avoids would\n\
+         take from memory to memory on the same machine, in rows of {row_dimension} values; and the bandwidth\n\
+         of a link (GB/s) below which the decision takes less time than the copies it avoids. The decision needs\n\
+         no device, so the host can make it for the next round while the device computes this one. Medians of one\n\
+         run, one thread, wall-clock time: other work on the machine lengthens them, most where a round takes\n\
+         some milliseconds. Hit rates are not affected.\n{streams}\n\
          All figures, by epoch too, are in [cache.json](cache.json).\n"
     )
 }

@@ -1,7 +1,7 @@
-//! How the row cache does on an access, and what its decisions cost.
+//! The hits of the row cache on an access, and the cost of its decisions.
 //!
-//! Only ids are moved, as on a host that decides for a device. The time of a round is that of all that the cache does
-//! for it: taking it in when it becomes known, finding its rows, choosing what to bring in and what to keep.
+//! Only ids are moved, as on a host that decides for a device. The time of a round is that of all the cache's work for
+//! it: announcing it, finding its rows, choosing what to bring in and what to keep.
 
 use std::time::Instant;
 
@@ -11,21 +11,21 @@ use evergraph::cli::bench::{Spread, seconds};
 use evergraph::feature::FeatureStore;
 use evergraph::feature::cache::{CacheCounts, CacheDirectory, Found};
 
-/// Rounds of which the rows are copied to see what a copy costs.
+/// Rounds of which the rows are copied to time a copy.
 const COPIED_ROUNDS: usize = 50;
 
-/// What the cache did.
+/// The cache's results.
 pub struct Race {
     pub counts: CacheCounts,
     /// Rows found less those brought in before their round, by epoch.
     pub hits: Hits,
-    /// Seconds a round; the median is little moved by what else the machine does.
+    /// Seconds per round; the median, since other work on the machine hardly changes it.
     pub round_seconds: Spread,
     /// Bytes of the host that the decisions take.
     pub host_bytes: usize,
 }
 
-/// Leads the cache through all rounds.
+/// Runs the cache over all rounds.
 pub fn ours(access: &Access, slots: u32, look_ahead: u32) -> Race {
     let mut directory = CacheDirectory::new(slots, look_ahead);
     let (mut found, mut placed, mut ids) = (Found::default(), Vec::new(), Vec::new());
@@ -41,7 +41,7 @@ pub fn ours(access: &Access, slots: u32, look_ahead: u32) -> Race {
             known += 1;
         }
         let (took, ()) = seconds(|| {
-            directory.look(&mut found);
+            directory.look_up(&mut found);
             let rows = directory.restorable(&found);
             directory.restore(&mut found, rows, &mut placed);
             directory.turn(&found, &mut placed);

@@ -1,21 +1,21 @@
-//! What else could decide which rows to keep. Each counts the rows that it finds in the cache when a round begins; a
-//! round is looked up as a whole, and the cache changes after it, as a cache on a device does.
+//! Other policies. Each counts the rows that it finds in the cache when a round begins; a round is looked up as a
+//! whole, and the cache changes after it, as a cache on a device does.
 //!
-//! LRU, LFU and FIFO take in every row they missed. LFU counts while a row is in the cache, and of the least frequent
-//! gives up the one not used for longest. The static cache holds what was read most often in epochs sampled before,
-//! with other random numbers, and never changes; what it is filled with is charged to the first epoch. The optimum
-//! knows all rounds, and keeps of all rows at hand those that are wanted soonest: no choice of rows without copying
-//! them ahead of time finds more.
+//! LRU, LFU and FIFO cache every row they missed. LFU counts while a row is in the cache, and among the least frequent
+//! evicts the one not used for longest. The static cache holds what was read most often in epochs sampled before, with
+//! other random numbers, and never changes; its initial rows are charged to the first epoch. The optimum knows all
+//! rounds, and keeps of all available rows those that are needed soonest: without copying rows ahead of time, no policy
+//! finds more.
 
 use super::access::{Access, NEVER};
 
-/// Nobody.
+/// No row.
 const NONE: u32 = u32::MAX;
 
-/// Rows that were found, by epoch, less those that were brought in before anybody asked.
+/// Rows that were found, by epoch, less those that were brought in before they were needed.
 pub type Hits = Vec<u64>;
 
-/// Sums what `hits` says of each round.
+/// Sums `hits` over rounds.
 fn by_epoch(access: &Access, mut hits: impl FnMut(usize) -> usize) -> Hits {
     let mut sums = vec![0; access.rounds().div_ceil(access.epoch_rounds.max(1))];
     for round in 0..access.rounds() {
@@ -70,7 +70,7 @@ impl Lists {
     }
 }
 
-/// What was used longest ago goes.
+/// Evicts the row that was used longest ago.
 pub fn lru(access: &Access, slots: usize) -> Hits {
     let (mut lists, mut held, mut count) = (Lists::new(access.of), vec![false; access.of], 0);
     by_epoch(access, |round| {
@@ -95,7 +95,7 @@ pub fn lru(access: &Access, slots: usize) -> Hits {
     })
 }
 
-/// What was used least often since it came goes.
+/// Evicts the row that was used least often since it came.
 pub fn lfu(access: &Access, slots: usize) -> Hits {
     // A list for each number of uses; 0 is "not held".
     let (mut lists, mut uses, mut count, mut fewest) = (Lists::new(access.of), vec![0; access.of], 0, 1);
@@ -108,7 +108,7 @@ pub fn lfu(access: &Access, slots: usize) -> Hits {
             *uses += 1;
             lists.push(*uses, row);
         }
-        // Room is made first: what comes in does not drive out what came with it.
+        // Evicts first, so that the rows of one round do not evict each other.
         let fresh = &misses[..misses.len().min(slots)];
         while count + fresh.len() > slots {
             let last = lists.oldest(fewest);
@@ -130,7 +130,7 @@ pub fn lfu(access: &Access, slots: usize) -> Hits {
     })
 }
 
-/// What came in first goes.
+/// Evicts the row that came first.
 pub fn fifo(access: &Access, slots: usize) -> Hits {
     let (mut ring, mut hand, mut held) = (vec![NONE; slots], 0, vec![false; access.of]);
     by_epoch(access, |round| {
@@ -148,7 +148,7 @@ pub fn fifo(access: &Access, slots: usize) -> Hits {
     })
 }
 
-/// What `frequencies` say was read most often stays for ever; of equals the first row.
+/// The rows that were read most often by `frequencies` stay; of equals the first row.
 pub fn fixed(access: &Access, slots: usize, frequencies: &[u32]) -> Hits {
     let mut rows: Vec<usize> = (0..access.of).collect();
     rows.sort_by_key(|&row| std::cmp::Reverse(frequencies[row]));
@@ -162,7 +162,7 @@ pub fn fixed(access: &Access, slots: usize, frequencies: &[u32]) -> Hits {
     hits
 }
 
-/// Everything is known; `next` is of [`Access::next_uses`].
+/// Every round is known; `next` is of [`Access::next_uses`].
 pub fn optimum(access: &Access, slots: usize, next: &[u32]) -> Hits {
     // Held rows by the round that wants them.
     let mut wanted: Vec<u32> = vec![0; access.rounds()];

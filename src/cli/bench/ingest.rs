@@ -1,6 +1,5 @@
-//! `evergraph bench ingest`: edges per second into the graph, into the durable log and the graph, the time
-//! that a small durable batch takes, bytes per directed edge by the store's own account, and how far the
-//! process grew beside it.
+//! `evergraph bench ingest`: edges per second into the graph, into the durable log and the graph, the latency of a
+//! small durable batch, bytes per directed edge as the store counts them, and the growth of the process.
 
 mod dictionary;
 
@@ -32,9 +31,10 @@ pub(super) struct IngestArgs {
     /// Copies of the file, one after another in time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
-    /// Events of a batch
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    batch_size: u32,
+    /// Events per batch
+    #[arg(long, alias = "batch-size", default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    batch_events: u32,
     /// Folder for the log that is written; a temporary folder if not given. It must be on a real disk for the
     /// durable figures to mean anything
     #[arg(long, value_name = "DIR")]
@@ -62,7 +62,7 @@ struct Figures {
     dictionary: Vec<dictionary::Measured>,
 }
 
-/// What the graph's bytes are for.
+/// The graph's bytes by purpose.
 #[derive(Serialize)]
 struct Parts {
     entries: u64,
@@ -83,7 +83,7 @@ impl From<GraphBytes> for Parts {
 /// Runs the benchmark.
 pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
-    let source = Source::new(&stream, args.repeat, args.batch_size as usize)?;
+    let source = Source::new(&stream, args.repeat, args.batch_events as usize)?;
     let mut batch = source.buffer();
     // The first store is measured for memory: later ones reuse what the allocator kept.
     let filled: Vec<Filled> =
@@ -145,18 +145,18 @@ fn figures(
     }
 }
 
-/// One store, filled.
+/// One filled store.
 struct Filled {
     /// Events per second.
     rate: f64,
     stats: GraphStats,
-    /// Resident bytes that the process has more than before, while the store stands.
+    /// Growth of the process's resident bytes while the store exists.
     resident_growth: u64,
 }
 
-/// Fills a fresh store.
+/// Fills a new store.
 fn into_memory(source: &Source<'_>, batch: &mut EdgeBatch) -> anyhow::Result<Filled> {
-    // Threads bring stacks and heaps of their own: they are there before.
+    // Threads allocate stacks and heaps of their own, so they are started before.
     rayon::broadcast(|_| ());
     let before = resident_bytes();
     let graph = GraphStore::new(source.options);
@@ -168,7 +168,7 @@ fn into_memory(source: &Source<'_>, batch: &mut EdgeBatch) -> anyhow::Result<Fil
     Ok(Filled { rate: per_second(source.events(), spent), stats: graph.stats(), resident_growth })
 }
 
-/// Events per second into a fresh log, made durable batch by batch, and a fresh store.
+/// Events per second into a new log, made durable batch by batch, and a new store.
 fn durably(source: &Source<'_>, batch: &mut EdgeBatch, folder: &Path) -> anyhow::Result<f64> {
     let mut log = fresh_log(folder)?;
     let graph = GraphStore::new(source.options);

@@ -1,9 +1,8 @@
-//! `evergraph bench`: times the parts on an event file, and single operations on generated numbers. Every figure is
-//! the median of several runs, with how far they lie apart beside it, and the machine's facts stand in the same JSON
-//! object.
+//! `evergraph bench`: times the parts on an event file, and single operations on generated numbers. Every figure is the
+//! median of several runs, with their spread beside it, and the same JSON object contains the machine's facts.
 //!
-//! Measures what the daemon runs, through the same calls; times nothing that a run does only here (files
-//! are read and batches are made before the clock starts).
+//! Measures what the daemon runs, through the same calls; the time of work that only the benchmark does (reading files,
+//! making batches) is not included.
 
 mod folder;
 mod ingest;
@@ -46,24 +45,24 @@ enum Part {
     Sample(sample::SampleArgs),
     /// Training epochs, by phase, and what they cost in memory
     Train(train::TrainArgs),
-    /// Questions to a daemon that takes events in and learns from them meanwhile: how many, how soon, how fresh
+    /// Requests to a daemon that ingests and learns at the same time: throughput, latency and freshness
     Serve(serve::ServeArgs),
-    /// A start of the daemon on a long log: until it is ready, and by part
+    /// A start of the daemon on a long log: the time until it is ready, in total and by part
     Start(start::StartArgs),
-    /// Every operation of a temporal graph network, forward and backward, beside what the machine can do at most
+    /// Every operation of a temporal graph network, forward and backward, as a share of the machine's peak
     Ops(ops::OpsArgs),
 }
 
-/// What every part takes.
+/// Arguments of every part.
 #[derive(Debug, Args)]
 pub struct Common {
     /// Event file: CSV or CSV.gz with columns src, dst, ts
     #[arg(long, value_name = "FILE")]
     pub events: PathBuf,
-    /// Runs of which the median counts
+    /// Number of runs; the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// Where the figures go as one JSON object; `-` is standard output
+    /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     pub json: Option<PathBuf>,
 }
@@ -85,14 +84,14 @@ pub const BATCH_EVENTS: usize = 600;
 /// Edges per seed.
 pub const FANOUT: usize = 10;
 
-/// What is asked of every seed of batch number `batch`.
+/// The request for every seed of batch number `batch`.
 #[must_use]
 pub fn request(policy: SamplingPolicy, batch: u64) -> SampleRequest {
     SampleRequest { policy, fanout: FANOUT, window: None, seed: 0, batch, layer: 0 }
 }
 
-/// The nodes that a batch asks about: the sources of its events, their destinations, and for each event the
-/// destination of a random one, which is another in every epoch.
+/// The nodes of a batch's seeds: the sources of its events, their destinations, and for each event the destination of a
+/// random one, which is another in every epoch.
 #[must_use]
 pub fn batch_nodes(stream: &Stream, rows: Range<usize>, epoch: u64) -> Vec<NodeId> {
     let mut nodes = [&stream.src()[rows.clone()], &stream.dst()[rows.clone()]].concat();
@@ -101,14 +100,14 @@ pub fn batch_nodes(stream: &Stream, rows: Range<usize>, epoch: u64) -> Vec<NodeI
     nodes
 }
 
-/// The middle of several measurements and how far they lie apart.
+/// The median of several measurements and their range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The smallest.
     pub min: f64,
-    /// The most.
+    /// The largest.
     pub max: f64,
 }
 
@@ -125,27 +124,27 @@ impl Spread {
     }
 }
 
-/// The smallest measurement that `percent` of all are not above.
+/// The smallest measurement that at least `percent` of all do not exceed.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).clamp(1, sorted.len().max(1));
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// Seconds that `work` takes, and what it returns.
+/// Seconds that `work` takes, and its result.
 pub fn seconds<R>(work: impl FnOnce() -> R) -> (f64, R) {
     let started = Instant::now();
     let result = work();
     (started.elapsed().as_secs_f64(), result)
 }
 
-/// How many of `count` things a second.
+/// `count` things per second.
 #[must_use]
 #[allow(clippy::cast_precision_loss)] // counts of a benchmark fit
 pub fn per_second(count: usize, seconds: f64) -> f64 {
     count as f64 / seconds.max(1e-9)
 }
 
-/// Writes the figures to where `--json` says, with the machine's facts in them.
+/// Writes the figures to the `--json` target, with the machine's facts.
 ///
 /// # Errors
 /// They cannot be written there.

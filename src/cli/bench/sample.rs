@@ -4,8 +4,8 @@
 //! at the events' times: 1,800 seeds. A layer's seeds are the distinct (neighbor, time) pairs that the layer
 //! before it found.
 //!
-//! Batches are sampled one per call, as a consumer does that needs each before it can ask for the next. The headline
-//! figures are those of the most threads.
+//! Each call samples one batch, as for a consumer that needs each before it can request the next. The headline figures
+//! are those of the most threads.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,17 @@ use serde::Serialize;
 
 use super::sample_gpu;
 use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
-use crate::cli::device::{DeviceArg, DeviceArgs};
+use crate::cli::device::DeviceArgs;
 use crate::cli::events::read_stream;
 use crate::cli::output;
+use crate::device::DeviceSpec;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStore, SpillError};
 use crate::sampler::{Layers, SamplingPolicy, Seeds};
 use crate::train::stream::Stream;
 
-/// Questions of one measurement about a hub.
-const HUB_QUESTIONS: usize = 10_000;
+/// Samples of a hub per measurement.
+const HUB_SAMPLES: usize = 10_000;
 
 /// What to sample.
 #[derive(Debug, Args)]
@@ -46,7 +47,7 @@ struct Figures {
     /// At the most threads.
     recent_1x10_batches_per_second: Option<f64>,
     uniform_2x10_batches_per_second: Option<f64>,
-    /// Figure, then threads.
+    /// By figure, then by threads.
     by_threads: BTreeMap<String, BTreeMap<usize, f64>>,
     far_past_ratio: f64,
     measurements: Vec<Measurement>,
@@ -64,13 +65,13 @@ struct Measurement {
 }
 
 impl Measurement {
-    /// What the figure is called.
+    /// The key of the figure.
     fn key(&self) -> String {
         format!("{}_{}x{}_batches_per_second", self.policy, self.layers, self.fanout)
     }
 }
 
-/// Questions about the node with the most edges.
+/// Samples of the node with the most edges.
 #[derive(Serialize)]
 struct Hub {
     degree: u64,
@@ -81,7 +82,7 @@ struct Hub {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
-    let gpu = (args.compute.device == DeviceArg::Cuda).then(|| args.compute.open()).transpose()?;
+    let gpu = (args.compute.device != DeviceSpec::Cpu).then(|| args.compute.open()).transpose()?;
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
     let graph = GraphStore::new(GraphOptions::default());
     let mut batch = EdgeBatch::default();
@@ -174,7 +175,7 @@ fn measure(
     let mut sampled = 0;
     let mut rates = Vec::new();
     pool.install(|| -> anyhow::Result<()> {
-        // The first round warms caches and buffers.
+        // The first round warms up caches and buffers.
         for round in 0..=runs {
             sampled = 0;
             let (spent, done) = seconds(|| {
@@ -199,7 +200,7 @@ fn measure(
     Ok(Measurement { policy, layers, fanout: FANOUT, threads, batches_per_second, sampled_edges: sampled })
 }
 
-/// Time of one question about the node with the most edges, at the end of its history and near its begin.
+/// Time of one sample of the node with the most edges, at the end of its history and near its begin.
 #[allow(clippy::cast_precision_loss)]
 fn hub(graph: &GraphStore, stream: &Stream, runs: u32) -> Hub {
     let nodes = (0..stream.nodes()).zip(0_u32..).map(|(_, id)| NodeId(id));
@@ -210,19 +211,19 @@ fn hub(graph: &GraphStore, stream: &Stream, runs: u32) -> Hub {
         .collect();
     times.sort_unstable();
     let far = times.get(times.len() / 100).copied().unwrap_or(EventTime(0));
-    let ask = |time: EventTime| {
-        let nodes = vec![hub; HUB_QUESTIONS];
-        let at = vec![time; HUB_QUESTIONS];
+    let sample_at = |time: EventTime| {
+        let nodes = vec![hub; HUB_SAMPLES];
+        let at = vec![time; HUB_SAMPLES];
         let request = request(SamplingPolicy::Recent, 0);
         let mut out = Layers::new();
         Spread::of((0..=runs).map(|_| {
             let (spent, _) =
                 seconds(|| out.sample(graph.view(), Seeds { nodes: &nodes, times: &at }, &request, 1));
-            spent * 1e9 / HUB_QUESTIONS as f64
+            spent * 1e9 / HUB_SAMPLES as f64
         }))
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build();
-    let both = || (ask(EventTime::MAX), ask(far));
+    let both = || (sample_at(EventTime::MAX), sample_at(far));
     let (newest, far_past) = match &pool {
         Ok(pool) => pool.install(both),
         Err(_) => both(),

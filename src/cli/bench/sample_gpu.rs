@@ -1,9 +1,9 @@
-//! `evergraph bench sample --device cuda`: batches per second of temporal sampling on a GPU, over the same batches as
+//! `evergraph bench sample --device cuda:0`: batches per second of temporal sampling on a GPU, over the same batches as
 //! on the CPU.
 //!
-//! Two figures each: calls one after the other without waiting, as a step does whose next operation is on the GPU as
-//! well; and each waited for, as one does that needs the sample on the host. Seeds are copied to the GPU in both.
-//! Before anything is timed, some batches are compared with the CPU's samples.
+//! Two figures each: calls one after the other without waiting, as for a step whose next operation is on the GPU as
+//! well; and calls that wait, as for one that needs the sample on the host. Seeds are copied to the GPU in both. Before
+//! anything is timed, some batches are compared with the CPU's samples.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::graph::{CudaGraph, CudaGraphError, CudaGraphOptions, GraphStore, Mirr
 use crate::sampler::{CudaLayers, Layers, SamplingPolicy, Seeds};
 use crate::train::stream::Stream;
 
-/// One batch in so many is compared before it is measured.
+/// One in this many batches is compared before it is measured.
 const COMPARED: usize = 40;
-/// Pages of a graph whose older part is to stay on the host: one in so many on the GPU.
+/// Where the older part of the graph is to stay on the host: one in this many pages is on the GPU.
 const PART: usize = 4;
 
 #[derive(Serialize)]
@@ -119,7 +119,7 @@ fn measure_all(
     Ok(measurements)
 }
 
-/// Whether the GPU's samples are the CPU's.
+/// Whether the GPU's samples equal the CPU's.
 fn compare(
     cuda: &Arc<Cuda>,
     (store, graph): (&GraphStore, &CudaGraph),
@@ -132,7 +132,7 @@ fn compare(
         expected.sample(store.view(), seeds, &request, count)?;
         found.sample(graph, store.view(), seeds, &request, count)?;
         let same = found.to_host()? == expected.layers();
-        ensure!(same, "batch {number}, {request:?}: the GPU's sample is not the CPU's");
+        ensure!(same, "batch {number}, {request:?}: the GPU's sample differs from the CPU's");
     }
     Ok(())
 }
@@ -146,7 +146,7 @@ fn rates(
 ) -> anyhow::Result<Spread> {
     let mut out = CudaLayers::new(cuda);
     let mut rates = Vec::new();
-    // The first round makes room and warms caches.
+    // The first round allocates buffers and warms up caches.
     for round in 0..=runs {
         let (spent, done) = seconds(|| {
             for ((nodes, times), number) in batches.iter().zip(0..) {

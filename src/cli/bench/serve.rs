@@ -1,16 +1,16 @@
-//! `evergraph bench serve`: questions to a daemon that takes events in and learns from them meanwhile.
+//! `evergraph bench serve`: requests to a daemon that ingests and learns at the same time.
 //!
-//! The daemon is the one that `serve` runs, in this process, with settings as delivered and a data folder of its own;
-//! the questions come over HTTP, from connections in this process too: what asking costs is in the figures. Three parts
-//! follow one another:
+//! The daemon is the one that `serve` runs, in this process, with default settings and a data folder of its own; the
+//! requests come over HTTP, from connections in this process too, so the figures include the clients' cost. There are
+//! three parts in sequence:
 //!
 //! ```text
-//! single      one node a request, each connection as fast as it is answered      -> requests a second
-//! batched     many nodes a request, likewise                                     -> embeddings a second
-//! scheduled   one node a request, at a fixed pace whatever the answers take      -> times
+//! single      one node per request, each connection as fast as responses come       -> requests per second
+//! batched     many nodes per request, likewise                                      -> embeddings per second
+//! scheduled   one node per request, at a fixed rate                                 -> latencies
 //! ```
-//! Times of the last part count from when a request was due, so that a slow answer is also charged for the requests
-//! that it kept from being sent.
+//! Latencies of the last part count from when a request was due, so that a slow response also counts for the requests
+//! that it delayed.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -33,45 +33,44 @@ use crate::ingest::produce::{
     HttpTarget, ProduceError, ProduceOptions, ProduceReport, ProduceTarget, produce,
 };
 
-/// Names that are asked about are those of the events that were taken in before the first question, of this many at
-/// most.
+/// Requests name nodes of the events that were ingested before the first request, of this many at most.
 const EVENTS_NAMED: u64 = 20_000;
 
-/// An answer that takes longer has failed.
+/// A response that takes longer counts as failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What to ask.
+/// What to measure.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     /// Event file that is pushed over HTTP meanwhile: CSV or CSV.gz with columns src, dst, ts; the stream of `demo` if
     /// not given
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
-    /// Events a second that are taken in and learned from meanwhile
+    /// Events per second that are ingested and learned from meanwhile
     #[arg(long, value_name = "RATE", default_value_t = 5000.0, value_parser = rate)]
     events_per_second: f64,
-    /// Seconds of events before the first question
+    /// Seconds of events before the first request
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     warm_up: u64,
     /// Seconds of each part
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Connections that ask at the same time
+    /// Concurrent connections
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
     /// Nodes of a batched request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     batch: u32,
-    /// Requests a second of the scheduled part
+    /// Requests per second of the scheduled part
     #[arg(long, value_name = "RATE", default_value_t = 2000.0, value_parser = rate)]
     requests_per_second: f64,
-    /// Where the daemon keeps its data; the system's folder for temporary files if not given
+    /// Folder for the daemon's data; the system's folder for temporary files if not given
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Any setting of the daemon, for example --set learner.batch_events=100
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// Where the figures go as one JSON object; `-` is standard output
+    /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
 }
@@ -84,14 +83,14 @@ struct Figures {
     batched_p99_seconds: f64,
     batch: u32,
     /// Of the scheduled part.
-    asked_requests_per_second: f64,
+    target_requests_per_second: f64,
     requests_per_second: f64,
     p50_seconds: f64,
     p99_seconds: f64,
     p999_seconds: f64,
     failed_requests: u64,
     connections: u32,
-    asked_events_per_second: f64,
+    target_events_per_second: f64,
     applied_events_per_second: f64,
     trained_events_per_second: f64,
     skipped_events: u64,
@@ -105,7 +104,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let folder = Folder::new(args.data.as_deref())?;
     let daemon = start(args, folder.path())?;
     let pushing = args.events.as_ref().map(|events| push(events, args.events_per_second, &url(&daemon)));
-    output::tell(&format!("{} s of events before the first question …", args.warm_up));
+    output::tell(&format!("{} s of events before the first request …", args.warm_up));
     std::thread::sleep(Duration::from_secs(args.warm_up));
     let begun = (Instant::now(), daemon.status());
     ensure!(
@@ -115,10 +114,10 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     );
 
     let keys = names(args.events.as_deref(), begun.1.learner.applied_position.min(EVENTS_NAMED))?;
-    let asking = Asking { url: url(&daemon), keys, connections: args.connections, seconds: args.seconds };
-    let single = asking.part("single", 1, None)?;
-    let batched = asking.part("batched", args.batch as usize, None)?;
-    let scheduled = asking.part("scheduled", 1, Some(args.requests_per_second))?;
+    let clients = Clients { url: url(&daemon), keys, connections: args.connections, seconds: args.seconds };
+    let single = clients.part("single", 1, None)?;
+    let batched = clients.part("batched", args.batch as usize, None)?;
+    let scheduled = clients.part("scheduled", 1, Some(args.requests_per_second))?;
     if let Some(pushing) = pushing {
         ensure_pushing(pushing)?;
     }
@@ -126,7 +125,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         figures(args, [&single, &batched, &scheduled], (begun.0.elapsed(), &begun.1), &daemon.status());
     daemon.stop()?;
     output::tell(&format!(
-        "beside {:.0} events/s applied and {:.0} trained: fresh after p50 {}, p99 {}",
+        "at {:.0} events/s applied and {:.0} trained: freshness p50 {}, p99 {}",
         figures.applied_events_per_second,
         figures.trained_events_per_second,
         milliseconds(figures.freshness_p50_seconds),
@@ -134,7 +133,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     ));
     deliver(args.json.as_deref(), "serve", rayon::current_num_threads(), &figures)?;
     let failed = figures.failed_requests;
-    ensure!(failed == 0, "{failed} requests were not answered with 200; the daemon's log says why");
+    ensure!(failed == 0, "{failed} requests did not return 200; the daemon's log has the reason");
     Ok(())
 }
 
@@ -171,7 +170,7 @@ fn url(daemon: &Daemon) -> String {
     format!("http://{}", daemon.address())
 }
 
-/// Names of the nodes of the first `count` events as JSON, as often as events name them.
+/// Names of the nodes of the first `count` events as JSON, with duplicates.
 fn names(events: Option<&Path>, count: u64) -> anyhow::Result<Vec<String>> {
     let mut keys = Vec::new();
     match events {
@@ -188,13 +187,13 @@ fn names(events: Option<&Path>, count: u64) -> anyhow::Result<Vec<String>> {
             }
         }
     }
-    ensure!(!keys.is_empty(), "no events to ask about");
+    ensure!(!keys.is_empty(), "no events whose nodes could be requested");
     Ok(keys)
 }
 
 type Pushing = JoinHandle<Result<ProduceReport, ProduceError>>;
 
-/// Pushes the file at this pace, on a thread that ends with the file or some seconds after the daemon.
+/// Pushes the file at this rate, on a thread that ends with the file or some seconds after the daemon.
 fn push(events: &Path, events_per_second: f64, url: &str) -> Pushing {
     let target = HttpTarget { give_up_after: PATIENCE, ..HttpTarget::new(url) };
     let mut options = ProduceOptions::new(events, ProduceTarget::Http(target));
@@ -203,28 +202,28 @@ fn push(events: &Path, events_per_second: f64, url: &str) -> Pushing {
     std::thread::spawn(move || produce(&options, &mut |_| {}))
 }
 
-/// Fails if there were no events any more beside the questions.
+/// Fails if the events ended before the requests.
 fn ensure_pushing(pushing: Pushing) -> anyhow::Result<()> {
     if !pushing.is_finished() {
         return Ok(());
     }
     match pushing.join() {
-        Ok(Err(error)) => Err(error).context("the push of --events ended before the questions"),
+        Ok(Err(error)) => Err(error).context("the push of --events ended before the requests"),
         _ => anyhow::bail!(
-            "--events ended before the questions; ask for fewer --seconds or --events-per-second, or give a longer file"
+            "--events ended before the requests; set fewer --seconds or --events-per-second, or give a longer file"
         ),
     }
 }
 
-/// What is asked, whom, and how long.
-struct Asking {
+/// Target and duration of the requests.
+struct Clients {
     url: String,
     keys: Vec<String>,
     connections: u32,
     seconds: u64,
 }
 
-/// What came of one part.
+/// The result of one part.
 struct Part {
     /// Ascending.
     seconds: Vec<f64>,
@@ -232,8 +231,9 @@ struct Part {
     took: f64,
 }
 
-impl Asking {
-    /// Asks from all connections, `nodes` a request; with a `pace`, so many requests a second between them.
+impl Clients {
+    /// Sends requests from all connections, with `nodes` per request; with a `pace`, so many requests per second in
+    /// total.
     fn part(&self, name: &str, nodes: usize, pace: Option<f64>) -> anyhow::Result<Part> {
         let begun = Instant::now();
         let connection = |number: u32| self.connection(begun, number, nodes, pace);
@@ -247,7 +247,7 @@ impl Asking {
                 failed += wrong;
             }
         });
-        ensure!(!seconds.is_empty(), "the {name} part: no request was answered within {} s", self.seconds);
+        ensure!(!seconds.is_empty(), "the {name} part: no request succeeded within {} s", self.seconds);
         seconds.sort_by(f64::total_cmp);
         let part = Part { seconds, failed, took: begun.elapsed().as_secs_f64() };
         output::tell(&format!(
@@ -260,7 +260,7 @@ impl Asking {
         Ok(part)
     }
 
-    /// One connection's answered requests, in seconds, and how many failed.
+    /// The latencies of one connection's successful requests in seconds, and the number of failures.
     fn connection(&self, begun: Instant, number: u32, nodes: usize, pace: Option<f64>) -> (Vec<f64>, u64) {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -282,7 +282,7 @@ impl Asking {
                 break;
             }
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if self.ask(&agent, &url, [u64::from(number), turn], nodes) {
+            if self.request(&agent, &url, [u64::from(number), turn], nodes) {
                 seconds.push(due.elapsed().as_secs_f64());
             } else {
                 failed += 1;
@@ -291,16 +291,16 @@ impl Asking {
         (seconds, failed)
     }
 
-    /// Whether a question about nodes drawn by `key` was answered.
-    fn ask(&self, agent: &ureq::Agent, url: &str, key: [u64; 2], nodes: usize) -> bool {
+    /// Whether a request for nodes drawn by `key` succeeded.
+    fn request(&self, agent: &ureq::Agent, url: &str, key: [u64; 2], nodes: usize) -> bool {
         let draw = |i: u64| rng::below([key[0], key[1], i, 0], self.keys.len() as u32) as usize;
         let names: Vec<&str> = (0..nodes as u64).map(|i| self.keys[draw(i)].as_str()).collect();
         let body = format!("{{\"nodes\":[{}]}}", names.join(","));
-        let answer = agent.post(url).header("content-type", "application/json").send(body);
-        let Ok(mut answer) = answer else { return false };
-        let read = answer.body_mut().read_to_string();
-        // A node that was not answered stands there with an error.
-        answer.status() == 200 && read.is_ok_and(|text| !text.contains("\"error\""))
+        let response = agent.post(url).header("content-type", "application/json").send(body);
+        let Ok(mut response) = response else { return false };
+        let read = response.body_mut().read_to_string();
+        // The entry of a node that failed has an error.
+        response.status() == 200 && read.is_ok_and(|text| !text.contains("\"error\""))
     }
 }
 
@@ -318,7 +318,7 @@ fn figures(
 ) -> Figures {
     let per_second = |then: u64, now: u64| now.saturating_sub(then) as f64 / took.as_secs_f64();
     let (then, now) = (&before.learner, &after.learner);
-    // In a thousand.
+    // Per mille.
     let rank = (scheduled.seconds.len() * 999).div_ceil(1000).saturating_sub(1);
     Figures {
         single_per_second: single.per_second(),
@@ -326,14 +326,14 @@ fn figures(
         batched_embeddings_per_second: batched.per_second() * f64::from(args.batch),
         batched_p99_seconds: percentile(&batched.seconds, 99),
         batch: args.batch,
-        asked_requests_per_second: args.requests_per_second,
+        target_requests_per_second: args.requests_per_second,
         requests_per_second: scheduled.per_second(),
         p50_seconds: percentile(&scheduled.seconds, 50),
         p99_seconds: percentile(&scheduled.seconds, 99),
         p999_seconds: scheduled.seconds.get(rank).copied().unwrap_or(f64::NAN),
         failed_requests: [single, batched, scheduled].iter().map(|part| part.failed).sum(),
         connections: args.connections,
-        asked_events_per_second: args.events_per_second,
+        target_events_per_second: args.events_per_second,
         applied_events_per_second: per_second(then.applied_position, now.applied_position),
         trained_events_per_second: per_second(then.trained_events, now.trained_events),
         skipped_events: now.skipped_events.saturating_sub(then.skipped_events),

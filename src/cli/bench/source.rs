@@ -1,7 +1,7 @@
 //! The events of benchmarks that need many: a file, repeated in time.
 //!
-//! Copy c is shifted by c spans of the file, so that every node's list goes on growing in order, as a stream's
-//! does. Node ids are the same in every copy.
+//! Copy c is shifted by c spans of the file, so that every node's list keeps growing in order, as in a stream. Node ids
+//! are the same in every copy.
 
 use crate::cli::bench::seconds;
 use crate::config::Config;
@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A buffer that holds any batch without growing, so that what grows meanwhile is somebody else.
+    /// A buffer that holds any batch without growing, so that measured growth is not the benchmark's own.
     pub fn buffer(&self) -> EdgeBatch {
         let mut batch = EdgeBatch::default();
         self.fill(&mut batch, 0, self.batch_events);

@@ -1,15 +1,15 @@
-//! `evergraph bench start`: how long a daemon that has run for a long time takes to be ready again.
+//! `evergraph bench start`: how long a daemon with a long log takes to become ready.
 //!
-//! A log is written with the file's events, repeated, in frames as a busy stream makes them. A daemon learns its way to
-//! the end without training, which is not timed, and is stopped, so that its checkpoint stands at the end. Then:
+//! A log is written with the file's events, repeated, in frames as of a busy stream. A daemon processes it to the end
+//! without training, which is not timed, and is stopped, so that its checkpoint is at the end. Then:
 //!
 //! ```text
 //! open       the data directory: recovery of the log, the catalog
 //! rebuild    the graph, names and positions from the log
-//! ready      all of a start, from nothing to the first question: both of the above, the baseline of quality from the
+//! ready      all of a start, up to the first request: both of the above, the baseline of quality from the
 //!            log once more, the checkpoint, HTTP
 //! ```
-//! Files are in the system's cache, as they are after a daemon was restarted on a machine that stayed up.
+//! Files are in the page cache, as after a restart of the daemon alone.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -30,12 +30,12 @@ use crate::daemon::{Daemon, Starting, Store, log_level, resident_bytes};
 use crate::event::{EdgeBatch, EdgeId, NodeKey};
 use crate::log::{Frame, Log, LogOptions};
 
-/// Events of a frame: a stream of 25,000 a second that is handed over every 20 ms.
+/// Events of a frame: a stream of 25,000 per second that is submitted every 20 ms.
 const FRAME_EVENTS: usize = 500;
-/// Frames that are made durable at once.
+/// Frames per sync.
 const COMMIT_FRAMES: usize = 200;
 
-/// Which log to start on.
+/// The log to start on.
 #[derive(Debug, Args)]
 pub(super) struct StartArgs {
     #[command(flatten)]
@@ -95,7 +95,7 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         let applied = daemon.status().learner.applied_position;
         ensure!(
             applied == source.events() as u64,
-            "the daemon went on at {applied} instead of {}",
+            "the daemon continued at {applied} instead of {}",
             source.events()
         );
         daemon.stop()?;
@@ -170,12 +170,12 @@ fn write(source: &Source<'_>, folder: &Path, segment_bytes: u64) -> anyhow::Resu
     Ok(())
 }
 
-/// Lets a daemon come to the end of the log, as fast as it can, and write its checkpoint.
+/// Lets a daemon process the log to its end, as fast as it can, and write its checkpoint.
 fn learn(args: &StartArgs, data: &Path, events: usize) -> anyhow::Result<()> {
     let config = args.config(data, &["learner.train=false", "learner.lag_events_max=1"])?;
     let daemon = Daemon::start(&config, None, &AtomicBool::new(false))?;
     let bar = ProgressBar::new(events as u64);
-    // The template is a constant; the default style is as good if it were refused.
+    // The template is a constant; the default style would do as well.
     bar.set_style(
         ProgressStyle::with_template(
             "to the end of the log [{bar:30}] {human_pos}/{human_len} events, {eta} left",
@@ -189,7 +189,7 @@ fn learn(args: &StartArgs, data: &Path, events: usize) -> anyhow::Result<()> {
             break;
         }
         if let Some(fault) = daemon.fault() {
-            bail!("the daemon that learns the log has failed: {fault}");
+            bail!("the daemon that processes the log has failed: {fault}");
         }
         std::thread::sleep(Duration::from_millis(200));
     }

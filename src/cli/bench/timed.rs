@@ -1,13 +1,12 @@
-//! How long a GPU takes for a call, by its own clock.
+//! The time that a GPU takes for a call, by its own clock.
 
 use super::Spread;
 use crate::device::cuda::{Cuda, CudaError};
 
-/// Seconds of one call on a stream, as the GPU's clock has it: `calls` in a row, `runs` times. Some go before,
-/// untimed.
+/// Seconds of one call on a stream, by the GPU's clock: `calls` in a row, `runs` times, after some untimed ones.
 ///
 /// # Errors
-/// What the call says, or the GPU's.
+/// Those of the call, or the GPU's.
 pub fn timed(
     cuda: &Cuda,
     (runs, calls): (u32, u32),

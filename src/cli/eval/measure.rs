@@ -1,4 +1,4 @@
-//! Wires one run: contender, protocol and negatives, as the flags say.
+//! Wires one run: contender, protocol and negatives, as the flags select.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ use crate::train::protocol::{Draw, NegativeSource, Populations, Split, draw_mask
 use crate::train::stream::Stream;
 use crate::train::{Trainer, TrainerOptions};
 
-/// Candidates per event under mrr if nothing is said.
+/// Candidates per event under mrr by default.
 const CANDIDATES: usize = 100;
 
 /// One run and what it needs.
@@ -31,9 +31,9 @@ pub struct Run<'a> {
     pub args: &'a EvalArgs,
     /// The events.
     pub stream: &'a Stream,
-    /// Where models compute.
+    /// The device that models compute on.
     pub device: &'a Device,
-    /// Who hears where the run stands.
+    /// Receives progress reports.
     pub watch: &'a mut Watch<'a>,
 }
 
@@ -116,9 +116,7 @@ impl Run<'_> {
         let (options, watch) = (self.epoch_options(), self.watch);
         let figures = match args.model {
             ModelName::Edgebank | ModelName::Poptrack => {
-                anyhow::bail!(
-                    "--protocol node-label needs a model that says something of a node, such as tgn or walk"
-                )
+                anyhow::bail!("--protocol node-label needs a model with node embeddings, such as tgn or walk")
             }
             _ => {
                 let mut model = Learned::new(stream, &populations, trainer(args, stream, device)?)?;
@@ -138,7 +136,7 @@ impl Run<'_> {
         let Self { args, stream, device, watch } = self;
         let bank = || EdgeBank::new(args.edgebank.rule());
         let blind = || Some((bank(), Sight::EarlierBatches));
-        let (batch_size, seed) = (args.batch_size as usize, args.seed);
+        let (batch_size, seed) = (args.batch_events as usize, args.seed);
         let figures = match args.model {
             ModelName::Edgebank => evaluate_prequential(stream, &mut bank(), None, batch_size, seed, watch),
             ModelName::Poptrack => {
@@ -147,7 +145,7 @@ impl Run<'_> {
             }
             _ => {
                 let trainer = trainer(args, stream, device)?;
-                // A model of walks sees nothing of its batch.
+                // A walk model sees nothing of its batch.
                 let samples = trainer.model().needs().samples();
                 let sight = if samples { args.sight.into() } else { Sight::EarlierBatches };
                 let mut model = TestThenTrain::new(stream, trainer, sight)?;
@@ -174,11 +172,11 @@ impl Run<'_> {
     }
 
     fn epoch_options(&self) -> EpochOptions {
-        let EvalArgs { epochs, batch_size, seed, .. } = *self.args;
-        EpochOptions { epochs: epochs as usize, batch_size: batch_size as usize, seed }
+        let EvalArgs { epochs, batch_events, seed, .. } = *self.args;
+        EpochOptions { epochs: epochs as usize, batch_size: batch_events as usize, seed }
     }
 
-    /// The negatives of all parts; those of the inductive test are random unless pairs of the past are asked for.
+    /// The negatives of all parts; those of the inductive test are random unless pairs of the past are requested.
     fn part_negatives(&self, populations: &Populations) -> anyhow::Result<PartNegatives> {
         let Self { args, stream, .. } = self;
         let mut negatives = PartNegatives::drawn(stream, populations, args.seed);
@@ -208,7 +206,7 @@ impl Run<'_> {
     /// Negatives from pairs of `rows`, not seen before row `from`.
     fn past(&self, rows: &[usize], from: usize, part: &[usize]) -> NegativeSource {
         let seed = Draw::Past.seed(self.args.seed, part.first().map_or(0, |&row| row as u64));
-        PastPairs { stream: self.stream, rows, from, seed }.negatives(part, self.args.batch_size as usize)
+        PastPairs { stream: self.stream, rows, from, seed }.negatives(part, self.args.batch_events as usize)
     }
 
     fn candidates(

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 const SIZE: (f64, f64) = (640.0, 400.0);
 const SPACE: (f64, f64, f64, f64) = (56.0, 24.0, 16.0, 64.0);
 
-/// Color of each curve in turn; the first two are told apart by everybody.
+/// Color of each curve in turn; the first two are distinguishable with color blindness.
 const COLORS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
 
 /// Horizontal lines, at least.
@@ -14,7 +14,7 @@ const LINES: f64 = 4.0;
 
 /// Values at the points 1, 2, 3, …; a point without a value breaks the line.
 pub struct Curve {
-    /// What it shows.
+    /// The curve's title.
     pub name: String,
     /// What is counted along the horizontal axis.
     pub axis: &'static str,
@@ -48,7 +48,7 @@ impl Scale {
     }
 }
 
-/// The image; `marks` are points that a vertical line stands at.
+/// The image; `marks` are points with a vertical line.
 #[must_use]
 pub fn svg(curves: &[Curve], marks: &[usize]) -> String {
     let points = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0);

@@ -25,7 +25,7 @@ impl ProgressBars {
         Self { epochs, current: None, bar: ProgressBar::hidden(), started: Instant::now() }
     }
 
-    /// Shows where the run stands.
+    /// Shows the progress of the run.
     pub fn show(&mut self, progress: &Progress) {
         if self.current != Some((progress.stage, progress.epoch)) {
             self.current = Some((progress.stage, progress.epoch));

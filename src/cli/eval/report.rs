@@ -30,7 +30,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What is known before the run.
+    /// The values that are known before the run.
     #[must_use]
     pub fn new(args: &EvalArgs, stream: &Stream, threads: usize) -> Self {
         let mut report = Self { values: Map::new() };
@@ -39,7 +39,7 @@ impl Report {
         report.set("events", args.events.display().to_string());
         report.set("events_count", stream.len());
         report.set("nodes_count", stream.nodes());
-        report.set("batch_size", args.batch_size);
+        report.set("batch_size", args.batch_events);
         report.set("seed", args.seed);
         report.set("negatives", args.negatives.name());
         let prequential = args.protocol == ProtocolName::Prequential;
@@ -58,22 +58,22 @@ impl Report {
         report
     }
 
-    /// What the model was made of.
+    /// The model's options.
     fn model(&mut self, args: &EvalArgs, stream: &Stream, prequential: bool) {
         let model = args.model_options();
         if model.is_some() {
             self.set("learning_rate", args.learning_rate);
-            self.set("device", name_of(args.compute.device));
+            self.set("device", args.compute.device.to_string());
         }
         if let Some(model) = model.filter(|model| model.needs().samples()) {
-            self.set("embedding_dim", model.needs().embedding_dim);
+            self.set("embedding_dimension", model.needs().embedding_dim);
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
             if let Some(aggregator) = args.aggregator {
                 self.set("aggregator", name_of(aggregator));
             }
             if args.edge_types > 0 {
                 self.set("edge_types", args.edge_types);
-                self.set("edge_type_dim", args.edge_type_dim);
+                self.set("edge_type_dimension", args.edge_type_dimension);
                 self.set("unknown_type_events_count", unknown_types(stream, model.edge_types()));
             }
             if prequential {
@@ -199,7 +199,7 @@ impl Report {
         self.set_measured(&format!("{prefix}last15_auc"), last15.map(|s| s.auc));
     }
 
-    /// The figures that people ask for first, one a line.
+    /// The headline figures, one per line.
     #[must_use]
     pub fn summary(&self) -> String {
         let text = |key: &str| self.values.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -238,7 +238,7 @@ impl Report {
         out
     }
 
-    /// The learning curves, in percent: one of the run and, where a baseline ran beside, one of that.
+    /// The learning curves, in percent: one of the run and, where a baseline ran beside it, one of that.
     #[must_use]
     pub fn curves(&self) -> Vec<Curve> {
         let model = self.values.get("model").and_then(Value::as_str).unwrap_or_default();
@@ -272,12 +272,12 @@ impl Report {
     }
 }
 
-/// How many events have a type that the model takes for none.
+/// The number of events whose type the model ignores.
 fn unknown_types(stream: &Stream, known: EdgeTypes) -> usize {
     stream.types().iter().filter(|kind| !known.knows(**kind)).count()
 }
 
-/// The number as it was written: 0.1 in 32 bits is 0.1, not what 64 bits make of it.
+/// The shortest decimal of the 32-bit number: 0.1, not its 64-bit expansion.
 fn shortest(value: f32) -> f64 {
     value.to_string().parse().unwrap_or(f64::NAN)
 }

@@ -1,4 +1,4 @@
-//! Values of the flags of `evergraph eval` that are names, and what the names stand for.
+//! The values of the flags of `evergraph eval` that are names, and what they select.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::train::evaluate::learned::Sight;
 pub enum ModelName {
     /// Temporal graph network: memory, and attention over the 10 most recent neighbors
     Tgn,
-    /// As tgn, with a plain recurrent cell and embeddings that drift with time; looks at no neighbors
+    /// As tgn, with a plain recurrent cell and embeddings that drift with time; uses no neighbors
     Jodie,
     /// An MLP-Mixer over the 20 most recent edges of a node, without memory
     Graphmixer,
@@ -33,7 +33,7 @@ pub enum ModelName {
     Dysat,
     /// Projected walk counts and a small network; samples no neighbors
     Walk,
-    /// The baseline that remembers pairs
+    /// The baseline that memorizes pairs
     Edgebank,
     /// The baseline of decayed popularity of destinations
     Poptrack,
@@ -85,7 +85,7 @@ pub enum BankName {
 }
 
 impl BankName {
-    /// What the name stands for.
+    /// The rule of the name.
     #[must_use]
     pub fn rule(self) -> BankRule {
         match self {
@@ -97,7 +97,7 @@ impl BankName {
     }
 }
 
-/// Which of a batch's messages for one node waits for it.
+/// How a batch's messages for one node are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AggregatorName {
     /// The last one
@@ -178,7 +178,7 @@ impl FromStr for NegativesFlag {
 }
 
 impl NegativesFlag {
-    /// What is told of them beside the figures.
+    /// Their name beside the figures.
     #[must_use]
     pub fn name(&self) -> String {
         match self {

@@ -1,12 +1,12 @@
 //! [`Buckets`]: a hash table of two words per id in plain arrays, searched in a fixed number of steps.
 //!
-//! An entry stands in one of two buckets that follow from its id, [`Buckets::homes`], anywhere in it. Who looks for an
-//! id compares these 16 entries at most and never follows a chain, so neither a taken place nor an emptied one ever
-//! makes a search longer. An entry goes to its first bucket while that is not more than half full, where most searches
-//! end, and else to the emptier one: with two places per entry, on average, hardly ever are both full. Then the entry
-//! is refused, and the caller does without.
+//! An entry is in one of two buckets that follow from its id, [`Buckets::homes`], anywhere in it. A search compares
+//! these 16 entries at most and never follows a chain, so neither an occupied nor an emptied place makes it longer. An
+//! entry goes to its first bucket while that is not more than half full, where most searches end, and otherwise to the
+//! emptier one: with two places per entry on average, both are almost never full. Then the entry is refused, and the
+//! caller does without.
 //!
-//! What the two words mean, and which entries are void, is the caller's.
+//! The caller defines what the two words mean, and which entries are void.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -14,7 +14,7 @@ use crate::device::{prefetch, rng};
 
 /// Entries of a bucket.
 pub(super) const BUCKET_ENTRIES: usize = 8;
-/// Stands for no id.
+/// Means "no id".
 pub(super) const EMPTY: u64 = u64::MAX;
 /// Keeps these hashes apart from random numbers.
 pub(super) const HASH_STATE: u64 = 0x726f_775f_6361_6368;
@@ -31,7 +31,7 @@ pub(super) struct Bucket {
 const VACANT: Bucket =
     Bucket { ids: [EMPTY; BUCKET_ENTRIES], first: [0; BUCKET_ENTRIES], second: [0; BUCKET_ENTRIES] };
 
-/// The two buckets in which an id may stand; the same one twice where there is only one.
+/// The two buckets in which an id may be; the same one twice where there is only one.
 pub(super) type Homes = [u32; 2];
 
 /// The number of an entry: eight times its bucket's, and its place there.
@@ -69,7 +69,7 @@ impl Buckets {
         self.buckets.len() * size_of::<Bucket>()
     }
 
-    /// Where `id` may stand: the halves of one step of SplitMix64, each scaled to the number of buckets.
+    /// The buckets of `id`: the halves of one step of SplitMix64, each scaled to the number of buckets.
     #[allow(clippy::cast_possible_truncation)] // halves, and less than the number of buckets
     pub fn homes(&self, id: u64) -> Homes {
         let (hash, buckets) = (rng::draw(HASH_STATE, id), self.buckets.len() as u64);
@@ -79,7 +79,7 @@ impl Buckets {
         [first as u32, second as u32]
     }
 
-    /// Asks for what a search there will read.
+    /// Prefetches what a search there will read.
     pub fn prefetch(&self, homes: Homes) {
         for home in homes {
             prefetch(&self.buckets[home as usize].ids);
@@ -87,20 +87,20 @@ impl Buckets {
         prefetch(&self.buckets[homes[0] as usize].first);
     }
 
-    /// Where `id` stands.
+    /// The place of `id`.
     pub fn find(&self, id: u64, homes: Homes) -> Option<Place> {
         if id == EMPTY {
             return None;
         }
         homes.into_iter().find_map(|home| {
-            // All are compared, since which of them it is cannot be foreseen.
+            // All are compared, because which one matches is unpredictable.
             let ids = self.buckets[home as usize].ids.iter().zip(0..);
             let equal = ids.fold(0_u32, |equal, (&other, bit)| equal | u32::from(other == id) << bit);
             (equal != 0).then(|| place(home, equal.trailing_zeros()))
         })
     }
 
-    /// A place for an entry; `void` says of the id and words that are there whether they count.
+    /// A place for an entry; `void` returns, for the id and words of an existing entry, whether they are void.
     pub fn vacancy(&self, homes: Homes, void: impl Fn(u64, u32, u32) -> bool) -> Option<Place> {
         let voids = |home: u32| {
             let Bucket { ids, first, second } = &self.buckets[home as usize];

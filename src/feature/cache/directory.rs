@@ -1,4 +1,4 @@
-//! [`CacheDirectory`]: which rows are in which slots, and which are to be, without the rows themselves. It decides;
+//! [`CacheDirectory`]: which rows are in which slots, and which should be, without the rows themselves. It decides;
 //! [`GpuRows`](super::GpuRows) moves rows accordingly.
 
 use super::buckets::Homes;
@@ -7,22 +7,22 @@ use super::ranks::Ranks;
 use super::table::SlotTable;
 use super::window::{CHUNK_IDS, Window};
 
-/// What was done with the rows of rounds; each row of a round counts once.
+/// Counts over rounds; each row of a round counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Rows that were asked for.
+    /// Rows that were requested.
     pub rows: u64,
     /// Those that were in the cache.
     pub hits: u64,
     /// Those that were not.
     pub misses: u64,
-    /// Misses that got no slot, since the rows there are wanted sooner.
+    /// Misses that got no slot, since the cached rows are needed sooner.
     pub bypassed: u64,
     /// Rows that were brought in before their round.
     pub restored: u64,
     /// Rows that gave their slot to another.
     pub evicted: u64,
-    /// Rows that were given up because they changed.
+    /// Rows that were dropped because they changed.
     pub invalidated: u64,
 }
 
@@ -49,12 +49,12 @@ pub struct Placed {
 pub struct Found {
     slots: Vec<u32>,
     misses: Vec<u32>,
-    /// What it was found in; see [`CacheDirectory::changes`].
+    /// The state it was found in; see [`CacheDirectory::changes`].
     changes: Option<u64>,
 }
 
 impl Found {
-    /// Stands for "in no slot".
+    /// Means "in no slot".
     pub const MISS: u32 = u32::MAX;
 
     /// The slot of each row, or [`Self::MISS`].
@@ -70,7 +70,7 @@ impl Found {
     }
 }
 
-/// Slots by row, and the order in which they are given up.
+/// Slots by row, and the order in which they are evicted.
 pub struct CacheDirectory {
     table: SlotTable,
     /// The row in each slot.
@@ -80,12 +80,12 @@ pub struct CacheDirectory {
     look_ahead: u32,
     ranks: Ranks,
     counts: CacheCounts,
-    /// Counted up with every change of what is where, and of the current round.
+    /// Counts changes of the slots' content and of the current round.
     changes: u64,
 }
 
 impl CacheDirectory {
-    /// Of `slots` that hold nothing. It will know at most `look_ahead` rounds beyond the current one.
+    /// A directory of `slots` empty slots. It will know at most `look_ahead` rounds beyond the current one.
     ///
     /// # Panics
     /// When there are more than 2^30 slots or 2^20 rounds.
@@ -123,7 +123,7 @@ impl CacheDirectory {
         self.table.bytes() + self.ids.len() * size_of::<u64>() + self.order.bytes() + self.window.bytes()
     }
 
-    /// What was done so far.
+    /// Counts so far.
     #[must_use]
     pub fn counts(&self) -> CacheCounts {
         self.counts
@@ -135,7 +135,7 @@ impl CacheDirectory {
         self.window.ids()
     }
 
-    /// Says which rows the round after all those announced needs, each once.
+    /// Announces the rows of the round after all those announced, each once.
     ///
     /// # Panics
     /// When there is no [`room`](Self::room).
@@ -164,7 +164,7 @@ impl CacheDirectory {
 
     /// Finds the rows of the current round. Changes nothing; a device can do the same with the same table.
     #[allow(clippy::cast_possible_truncation)] // fewer rows than that
-    pub fn look(&self, found: &mut Found) {
+    pub fn look_up(&self, found: &mut Found) {
         if found.changes == Some(self.changes) {
             return;
         }
@@ -188,16 +188,16 @@ impl CacheDirectory {
         found.changes = Some(self.changes);
     }
 
-    /// How many of the current round's misses [`restore`](Self::restore) has room for: slots that hold nothing, or rows
-    /// that no known round wants.
+    /// How many of the current round's misses [`restore`](Self::restore) has room for: empty slots, or rows that no
+    /// known round needs.
     #[must_use]
     pub fn restorable(&self, found: &Found) -> usize {
         let room = self.order.vacancies() as usize + self.order.unknown() as usize;
         found.misses.len().min(room)
     }
 
-    /// Gives slots to the first `rows` misses of the current round, before it comes: `placed` says which. `found` says
-    /// afterwards where they are.
+    /// Gives slots to the first `rows` misses of the current round, before it comes, and lists them in `placed`.
+    /// `found` holds afterwards where they are.
     ///
     /// # Panics
     /// When `found` is not of the current round as it is.
@@ -226,9 +226,9 @@ impl CacheDirectory {
         found.changes = Some(self.changes);
     }
 
-    /// Ends the current round: `placed` says which of its misses are kept, and where; no slot is named twice. What is
-    /// wanted soonest is kept, among the rows of the round and those that were there before; of what no known round
-    /// wants, what was used last.
+    /// Ends the current round and lists in `placed` which of its misses are kept, and where; no slot occurs twice. Of
+    /// the round's rows and those that were there before, the ones needed soonest are kept; of those that no known
+    /// round needs, the ones used last.
     ///
     /// # Panics
     /// When `found` is not of the current round as it is.
@@ -242,7 +242,7 @@ impl CacheDirectory {
             let homes = self.homes(chunk);
             for (&row, homes) in chunk.iter().zip(homes) {
                 let next = self.window.next_use(row as usize);
-                // Who comes later is wanted no sooner.
+                // Later rows are not needed sooner.
                 let Some(slot) = self.slot_for(next, fresh) else { break 'rows };
                 if self.fill(slot, row, next, homes) {
                     fresh += u32::from(next == NextUse::Unknown);
@@ -261,17 +261,17 @@ impl CacheDirectory {
         self.changes += 1;
     }
 
-    /// Ends the current round though nobody takes it: it was announced, and another one came. Its rows that are here
-    /// stay here.
+    /// Ends the current round without taking it: it was announced, and another one came. Its cached rows stay.
     pub fn pass(&mut self, found: &mut Found) {
-        self.look(found);
+        self.look_up(found);
         self.file_hits(found);
         self.window.advance();
         self.order.advance();
         self.changes += 1;
     }
 
-    /// Files what was found of the current round by its use after that. Returns of how many rows that is not known.
+    /// Files what was found of the current round by its use after that. Returns the number of rows for which that is
+    /// not known.
     fn file_hits(&mut self, found: &Found) -> u32 {
         let mut fresh = 0;
         for (place, &slot) in found.slots.iter().enumerate().filter(|(_, slot)| **slot != Found::MISS) {
@@ -282,7 +282,7 @@ impl CacheDirectory {
         fresh
     }
 
-    /// The slot of `id`, whose row has changed in its source: the row there is to be written anew.
+    /// The slot of `id`, whose row has changed in its source: the row there has to be written again.
     #[must_use]
     pub fn slot_of(&self, id: u64) -> Option<u32> {
         self.table.find(id, self.table.homes(id))
@@ -295,7 +295,7 @@ impl CacheDirectory {
         self.table.raw()
     }
 
-    /// Gives up the row of `id`, which has changed in its source. Whether it was there.
+    /// Drops the row of `id`, which has changed in its source. Whether it was there.
     pub fn invalidate(&mut self, id: u64) -> bool {
         let Some(slot) = self.slot_of(id) else { return false };
         self.table.give_up(slot);
@@ -305,15 +305,15 @@ impl CacheDirectory {
         true
     }
 
-    /// Gives up every row.
+    /// Drops every row.
     pub fn clear(&mut self) {
         for slot in (0..self.slots()).filter(|slot| !self.order.is_free(*slot)).collect::<Vec<_>>() {
             self.invalidate(self.ids[slot as usize]);
         }
     }
 
-    /// A slot for a row that is wanted at `next`: an empty one, or that of a row that is wanted later. Of rows of
-    /// unknown use those `fresh` ones that this round used are as good.
+    /// A slot for a row that is needed at `next`: an empty one, or that of a row that is needed later. Among rows of
+    /// unknown use, the `fresh` ones that this round used have the same priority.
     fn slot_for(&mut self, next: NextUse, fresh: u32) -> Option<u32> {
         if let Some(slot) = self.order.vacant() {
             return Some(slot);
@@ -331,7 +331,7 @@ impl CacheDirectory {
         slot
     }
 
-    /// Where the rows at `places` of the current round, at most [`CHUNK_IDS`], may stand in the table; asks for that.
+    /// The buckets of the rows at `places` of the current round, at most [`CHUNK_IDS`]; prefetches them.
     fn homes(&self, places: &[u32]) -> [Homes; CHUNK_IDS] {
         let mut homes = [[0; 2]; CHUNK_IDS];
         for (home, &place) in homes.iter_mut().zip(places) {

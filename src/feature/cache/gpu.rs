@@ -1,19 +1,19 @@
 //! [`GpuRows`]: rows of a source in memory of a GPU, where operations read them in place.
 //!
 //! The memory is a table of places: slots, in which rows stay from round to round as [`CacheDirectory`] decides, and
-//! spare places after them, for rows of one round that get no slot. Whoever asks has the rows of the round in host
-//! memory; only those that stand in no slot are copied to the GPU.
+//! spare places after them, for rows of one round that get no slot. The caller has the rows of the round in host
+//! memory; only those that are in no slot are copied to the GPU.
 //!
 //! ```text
 //! 0 ..... slots ..... places
 //! | rows that stay  | rows of this round only |
 //! ```
 //!
-//! A round reads its rows after it was asked for, not before, as where rows are taken out. So a row that is in a slot
-//! which the round gives to another one, wanted sooner, is copied once more, to a spare place.
+//! A round reads its rows after the call, not before. So a row whose slot the round gives to another one, needed
+//! sooner, is copied once more, to a spare place.
 //!
-//! A round that is larger than the spare places moves the border between both, and then all slots are empty again. One
-//! that leaves no slots at all is not for this cache.
+//! A round that is larger than the spare places moves the border between both, and then all slots are empty again. A
+//! round that leaves no slots at all does not use this cache.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ const LOOK_AHEAD: u32 = 1;
 /// The most places that are used: the directory takes some 60 bytes of host memory for each.
 const PLACES_MAX: u64 = 1 << 22;
 
-/// What was done with the rows of rounds.
+/// Counts over rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuRowCounts {
-    /// Rows that were read where they stood.
+    /// Rows that were read in place.
     pub hits: u64,
     /// Rows that were copied to the GPU.
     pub misses: u64,
@@ -45,7 +45,7 @@ struct Brought {
     place: u32,
 }
 
-/// Which rows of a source stand at which places of a table on a GPU.
+/// Which rows of a source are at which places of a table on a GPU.
 pub struct GpuRows {
     width: usize,
     places: u32,
@@ -53,7 +53,7 @@ pub struct GpuRows {
     counts: GpuRowCounts,
     found: Found,
     placed: Vec<Placed>,
-    /// Rows of the round without what stands for no row.
+    /// Rows of the round without ids that have no row.
     ids: Vec<u64>,
     brought: Vec<Brought>,
     values: Vec<f32>,
@@ -83,7 +83,7 @@ impl GpuRows {
         self.places as usize
     }
 
-    /// What was done so far.
+    /// Counts so far.
     #[must_use]
     pub fn counts(&self) -> GpuRowCounts {
         self.counts
@@ -98,16 +98,16 @@ impl GpuRows {
             + self.values.capacity() * size_of::<f32>()
     }
 
-    /// Takes every row for unknown: the source is another, or rows have changed in it.
+    /// Drops every row: the source is another, or rows have changed in it.
     pub fn forget(&mut self) {
         self.directory.clear();
     }
 
-    /// Brings the rows of a round to the GPU, of which each id is named once and all ones stand for no row of the
-    /// source; `rows` has them all, one after another. Says at which row of `table` each of them is, until the next
-    /// round. `next` are the ids of the round after this one, or none if they are not known.
+    /// Copies the missing rows of a round to the GPU; each id occurs once, and all ones mean no row of the source.
+    /// `rows` has them all, one after another. Returns the row of `table` of each of them, valid until the next round.
+    /// `next` are the ids of the round after this one, or none if they are not known.
     ///
-    /// `None` where the round is too large, or the GPU has a fault; after a fault nothing is known to be in the table.
+    /// `None` where the round is too large, or the GPU has a fault; after a fault the table counts as empty.
     ///
     /// # Panics
     /// If there is not a row for each id.
@@ -131,22 +131,22 @@ impl GpuRows {
             self.values.extend_from_slice(&rows[brought.row * self.width..][..self.width]);
         }
         let list: Vec<u32> = self.brought.iter().map(|brought| brought.place).collect();
-        let mut asked = list.is_empty();
-        if !asked {
+        let mut launched = list.is_empty();
+        if !launched {
             let (values, list) = (work.upload(&self.values), (work.upload(&list), list.len()));
             work.run(|place| {
                 put_rows(place, list.0.get()?, list.1, self.width, values.get()?, table)?;
-                asked = true;
+                launched = true;
                 Ok(())
             });
         }
-        if !asked {
+        if !launched {
             self.forget();
         }
-        asked.then_some(places)
+        launched.then_some(places)
     }
 
-    /// Whether a round of so many rows fits beside a slot at least; moves the border if that is what it takes.
+    /// Whether a round of so many rows fits beside at least one slot; moves the border if necessary.
     #[allow(clippy::cast_possible_truncation)] // less than the number of places
     fn has_spare_places(&mut self, rows: usize) -> bool {
         let places = self.places as usize;
@@ -163,7 +163,7 @@ impl GpuRows {
         true
     }
 
-    /// Decides where the rows of the round are, and which of them are brought there.
+    /// Decides where the rows of the round are, and which of them are copied there.
     #[allow(clippy::cast_possible_truncation)] // places are counted in 32 bits
     fn turn(&mut self, ids: &[u64], next: &[u64]) -> Vec<u32> {
         let Self { directory, found, placed, ids: named, brought, .. } = self;
@@ -180,7 +180,7 @@ impl GpuRows {
         if !next.is_empty() && directory.room() > 0 {
             directory.announce(&next.iter().copied().filter(is_row).collect::<Vec<_>>());
         }
-        directory.look(found);
+        directory.look_up(found);
         directory.turn(found, placed);
         let mut places = found.slots().to_vec();
         let mut given: Vec<u32> = placed.iter().map(|placed| placed.slot).collect();
@@ -190,11 +190,11 @@ impl GpuRows {
                 *place = Found::MISS;
             }
         }
-        let kept = |places: &[u32]| places.iter().filter(|place| **place != Found::MISS).count() as u64;
-        self.counts.hits += kept(&places);
-        self.counts.misses += ids.len() as u64 - kept(&places);
-        self.counts.bypassed += ids.len() as u64 - kept(&places) - placed.len() as u64;
-        // The rows that are given a slot are told apart from hits by their slots being those that were given.
+        let in_table = |places: &[u32]| places.iter().filter(|place| **place != Found::MISS).count() as u64;
+        self.counts.hits += in_table(&places);
+        self.counts.misses += ids.len() as u64 - in_table(&places);
+        self.counts.bypassed += ids.len() as u64 - in_table(&places) - placed.len() as u64;
+        // Rows that get a slot are distinguished from hits by their new slots.
         placed.iter().for_each(|placed| places[placed.row as usize] = placed.slot);
         let (mut spare, mut slots) = (directory.slots().., places.iter());
         brought.clear();
@@ -218,12 +218,12 @@ mod tests {
     use super::*;
     use crate::device::rng;
 
-    /// What stands at each place, kept as a GPU would.
+    /// The row at each place, as on a GPU.
     #[derive(Default)]
     struct Table(BTreeMap<u32, u64>);
 
     impl Table {
-        /// Takes a round, and looks whether every row is where it is said to be.
+        /// Takes a round, and checks that every row is at its reported place.
         fn take(&mut self, rows: &mut GpuRows, ids: &[u64], next: &[u64]) -> bool {
             if !rows.has_spare_places(ids.len()) {
                 return false;
@@ -262,7 +262,7 @@ mod tests {
         for (places, known) in [(33, false), (33, true), (50, false), (50, true), (400, false), (400, true)] {
             let (mut rows, mut table) = (GpuRows::new(places, 1), Table::default());
             for (number, ids) in rounds.iter().enumerate() {
-                // Now and then another round comes than was said, or nothing is said.
+                // Sometimes another round comes than was announced, or none is announced.
                 let next = rounds.get(number + if number % 11 == 5 { 2 } else { 1 });
                 let next = next.filter(|_| known && number % 7 != 3).unwrap_or(&none);
                 assert!(table.take(&mut rows, ids, next));

@@ -1,4 +1,4 @@
-//! A cache of rows: a fixed number of them on the device that computes, chosen by when they are wanted next.
+//! A cache of rows: a fixed number of them on the device that computes, chosen by when they are needed next.
 //! [`CacheDirectory`] decides, [`GpuRows`] moves the rows to a GPU, where they are read in place.
 //!
 //! # Rounds
@@ -13,24 +13,24 @@
 //! take                               all rows of round n, from the cache or from where they are kept
 //! ```
 //!
-//! **Reuse**: what is in the cache stays there, across rounds and epochs. A row is given up only for one that is wanted
+//! **Reuse**: what is in the cache stays there, across rounds and epochs. A row is evicted only for one that is needed
 //! sooner, as far as rounds are known (L. A. Belady, A study of replacement algorithms for a virtual-storage computer,
-//! 1966; a row that is wanted later than all others does not get in at all, it bypasses the cache). Among rows that no
-//! known round wants, those that were used longest ago go first.
+//! 1966; a row that is needed later than all others is not cached at all, it bypasses the cache). Among rows that no
+//! known round needs, those that were used longest ago are evicted first.
 //!
-//! **Restore**: before a round comes, what it will miss is brought in, as far as there are slots that hold nothing or
-//! whose row no known round wants. A restored row costs its copy like a missed one, but nobody waits for it.
+//! **Restore**: before a round comes, its misses are brought in, as far as there are empty slots or slots whose row no
+//! known round needs. A restored row costs its copy like a miss, but no round waits for it.
 //!
-//! # What is never wrong
+//! # Consistency
 //!
-//! A row that is taken has the bytes of its source. Who changes a row in its source says so, by
-//! [`invalidate`](CacheDirectory::invalidate), before the next step. That a slot is never taken for that of the row
-//! before is held by the table's layout ([`table`]).
+//! A row that is taken has the bytes of its source. After changing a row in its source, call
+//! [`invalidate`](CacheDirectory::invalidate) before the next step. The table's layout ([`table`]) ensures that a slot
+//! is never taken for that of the row before.
 //!
 //! The same rounds give the same slots, at any number of threads: there is no randomness and no clock. A step costs
 //! time in proportion to the rows of its round, whatever the number of slots.
 //!
-//! Knows nothing of what an id stands for.
+//! Does not know what an id refers to.
 
 mod buckets;
 mod directory;

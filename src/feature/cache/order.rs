@@ -1,15 +1,15 @@
-//! [`Order`]: the slots of a cache by when their rows are wanted next. A step costs the same however many slots there
+//! [`Order`]: the slots of a cache by when their rows are needed next. A step costs the same however many slots there
 //! are.
 //!
-//! For each known round there is a stack of the slots that it wants, which is thrown away as a whole when the round is
-//! over. A slot that is filed elsewhere meanwhile stays in it; what is filed last about a slot is what counts, and what
-//! is found to be out of date is skipped. Slots whose rows no known round wants are in a list, newest first, and those
-//! that hold nothing in another. Knows nothing of rows.
+//! For each known round there is a stack of the slots that it needs, which is discarded as a whole when the round is
+//! over. A slot that is filed elsewhere meanwhile stays in it; only the last filing of a slot counts, and outdated
+//! entries are skipped. Slots whose rows no known round needs are in a list, newest first, and empty ones in another.
+//! Knows nothing of rows.
 
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// When a row is wanted next: a number of rounds from the current one, or in no known round.
+/// When a row is needed next: a number of rounds from the current one, or in no known round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NextUse {
     /// In so many rounds.
@@ -30,10 +30,10 @@ struct List {
 pub(super) struct Order {
     /// Newer and older neighbor of a slot in its list.
     links: Vec<[u32; 2]>,
-    /// What was filed last about a slot: a list, or a stack.
+    /// The last filing of a slot: a list, or a stack.
     filed: Vec<u32>,
     lists: [List; 2],
-    /// Slots that a known round wants, and some that were filed elsewhere since.
+    /// Slots that a known round needs, and some that were filed elsewhere since.
     stacks: Vec<Vec<u32>>,
     /// Which stack is that of the current round; the others follow, cyclically.
     current: u32,
@@ -66,14 +66,14 @@ impl Order {
         self.links.len() * size_of::<[u32; 2]>() + (self.filed.len() + stacked) * size_of::<u32>()
     }
 
-    /// Goes on to the next round. Nothing may be wanted in the current one any more.
+    /// Goes on to the next round. No slot may be filed under the current one any more.
     pub fn advance(&mut self) {
         self.stacks[self.current as usize].clear();
         self.current = (self.current + 1) % self.rounds();
         self.farthest = self.farthest.saturating_sub(1);
     }
 
-    /// Puts a slot where its next use says, as the newest.
+    /// Files a slot under its next use, as the newest.
     pub fn file(&mut self, slot: u32, next: NextUse) {
         match next {
             NextUse::Unknown => self.put(slot, UNKNOWN),
@@ -87,23 +87,23 @@ impl Order {
         }
     }
 
-    /// Says that a slot holds nothing.
+    /// Marks a slot as empty.
     pub fn free(&mut self, slot: u32) {
         self.put(slot, FREE);
     }
 
-    /// Whether a slot holds nothing.
+    /// Whether a slot is empty.
     pub fn is_free(&self, slot: u32) -> bool {
         self.filed[slot as usize] == FREE
     }
 
-    /// A slot that holds nothing.
+    /// An empty slot.
     pub fn vacant(&self) -> Option<u32> {
         let slot = self.lists[FREE as usize].newest;
         (slot != NONE).then_some(slot)
     }
 
-    /// The slot that is wanted last, and when; of the same round the one that was filed last, of those of unknown use
+    /// The slot that is needed last, and when; of the same round the one that was filed last, of those of unknown use
     /// the one that was filed first.
     pub fn last_wanted(&mut self) -> Option<(u32, NextUse)> {
         let unknown = self.lists[UNKNOWN as usize];
@@ -123,12 +123,12 @@ impl Order {
         }
     }
 
-    /// Slots whose rows no known round wants.
+    /// Slots whose rows no known round needs.
     pub fn unknown(&self) -> u32 {
         self.lists[UNKNOWN as usize].len
     }
 
-    /// Slots that hold nothing.
+    /// Empty slots.
     pub fn vacancies(&self) -> u32 {
         self.lists[FREE as usize].len
     }
@@ -138,7 +138,7 @@ impl Order {
         self.stacks.len() as u32
     }
 
-    /// The stack of what is wanted in so many rounds.
+    /// The stack of what is needed in so many rounds.
     fn stack(&self, rounds: u32) -> u32 {
         debug_assert!(rounds < self.rounds(), "a round that cannot be known");
         (self.current + rounds) % self.rounds()

@@ -1,5 +1,5 @@
-//! [`SlotTable`]: which slot holds the row of an id, in arrays that a device can search without locks while nobody
-//! changes them.
+//! [`SlotTable`]: which slot holds the row of an id, in arrays that a device can search without locks while they do not
+//! change.
 //!
 //! # Layout
 //!
@@ -14,16 +14,16 @@
 //!      0       u32   generation   of what the slot holds
 //! ```
 //!
-//! An id stands in one of two buckets: with `h` the 64-bit hash of the id (`rng::draw(HASH_STATE, id)`) and `n` the
-//! number of buckets, `((h >> 32) * n) >> 32` and `((h & 0xffffffff) * n) >> 32`, or, if these are the same, that one
-//! and the one after it, cyclically. A search compares the 16 entries there, and nothing else.
+//! An id is in one of two buckets: with `h` the 64-bit hash of the id (`rng::draw(HASH_STATE, id)`) and `n` the number
+//! of buckets, `((h >> 32) * n) >> 32` and `((h & 0xffffffff) * n) >> 32`, or, if these are the same, that one and the
+//! one after it, cyclically. A search compares the 16 entries there, and nothing else.
 //!
 //! # Why nothing stale is ever found
 //!
 //! An entry is a hit only if its generation is that of its slot. A slot's generation is counted up whenever its row is
-//! given up, be it for another row or because it changed; with that every entry that names the slot is void, wherever a
-//! copy of it still stands. Entries are emptied as well, which keeps the table from filling up, and which is why the
-//! count may wrap round: when it does, no entry of 2^32 generations ago is left.
+//! dropped, for another row or because it changed; that voids every entry that names the slot, also in copies of the
+//! table. Entries are emptied as well, which keeps the table from filling up, and which is why the count may wrap
+//! around: when it does, no entry of 2^32 generations ago is left.
 
 use std::mem::offset_of;
 
@@ -43,7 +43,7 @@ const _: () = {
 pub(super) struct SlotTable {
     entries: Buckets,
     generations: Vec<u32>,
-    /// Where the entry of each slot stands.
+    /// The place of each slot's entry.
     places: Vec<Place>,
 }
 
@@ -60,12 +60,12 @@ impl SlotTable {
             + self.places.len() * size_of::<Place>()
     }
 
-    /// Where `id` may stand.
+    /// The buckets of `id`.
     pub fn homes(&self, id: u64) -> Homes {
         self.entries.homes(id)
     }
 
-    /// Asks for what a search there will read.
+    /// Prefetches what a search there will read.
     pub fn prefetch(&self, homes: Homes) {
         self.entries.prefetch(homes);
     }
@@ -76,7 +76,7 @@ impl SlotTable {
         (self.generations[slot as usize] == generation).then_some(slot)
     }
 
-    /// Says that `slot`, which holds nothing, holds the row of `id` from here on; `false` if the table has an entry for
+    /// Records that `slot`, which was empty, holds the row of `id` from here on; `false` if the table has an entry for
     /// `id`, or no place for one.
     pub fn name(&mut self, id: u64, slot: u32, homes: Homes) -> bool {
         if id == EMPTY || self.entries.find(id, homes).is_some() {
@@ -88,7 +88,7 @@ impl SlotTable {
         true
     }
 
-    /// Says that `slot`, which was named, holds nothing any more.
+    /// Records that `slot`, which had an entry, is empty.
     pub fn give_up(&mut self, slot: u32) {
         let generation = &mut self.generations[slot as usize];
         *generation = generation.wrapping_add(1);
@@ -119,7 +119,7 @@ mod tests {
         let mut table = SlotTable::new(4);
         assert!(name(&mut table, 70, 2) && name(&mut table, 71, 3));
         assert!(!name(&mut table, 70, 1), "a row has one slot");
-        assert!(!name(&mut table, u64::MAX, 1), "an id that stands for nothing has none");
+        assert!(!name(&mut table, u64::MAX, 1), "the reserved id has no entry");
         assert_eq!([70, 71, 72, u64::MAX].map(|id| find(&table, id)), [Some(2), Some(3), None, None]);
         table.give_up(2);
         assert_eq!([70, 71].map(|id| find(&table, id)), [None, Some(3)]);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_was_left_behind_is_no_hit() {
-        // A copy of the entries from before the slot was given to another row, as a device has one that is behind.
+        // A copy of the entries from before the slot was given to another row, as on a device that is behind.
         let mut table = SlotTable::new(4);
         assert!(name(&mut table, 70, 2));
         let before = table.entries.clone();

@@ -1,4 +1,4 @@
-//! Whatever is asked of a cache, in whatever order rows change: it gives what the source holds, and keeps what the
+//! A cache under any requests, with rows that change in any order: it returns what the source holds, and keeps what the
 //! simplest model of its policy keeps.
 
 mod mover;
@@ -105,11 +105,11 @@ fn every_row_is_that_of_the_source_whatever_changes_between_rounds() {
 
 #[test]
 fn a_row_whose_slot_was_restored_with_another_is_not_found() {
-    // An epoch ends with other rows in the cache than it begins with. Bringing the first ones back must take the last
-    // ones out: who asks for these gets their own bytes, from the source.
+    // An epoch ends with other rows in the cache than it begins with. Bringing the first ones back must evict the last
+    // ones: requests for these get their own bytes, from the source.
     let (mut cache, source) = (cache(200, 1), Source::default());
     let epoch: Vec<Vec<u64>> = (0..20).map(|round| (round * 100..round * 100 + 100).collect()).collect();
-    let mut asked = 0;
+    let mut requested = 0;
     for number in 0..4 * epoch.len() {
         if number == 0 {
             cache.announce(&epoch[0]);
@@ -119,7 +119,7 @@ fn a_row_whose_slot_was_restored_with_another_is_not_found() {
         take(&mut cache, &source);
         let before = cache.ids().to_vec();
         assert_eq!(before, epoch[(number + 1) % epoch.len()]);
-        // Only what is in a slot of its own is found, and no slot twice.
+        // Only rows in a slot of their own are found, and no slot twice.
         let held: Vec<(u64, u32)> =
             (0..2_000).filter_map(|id| cache.directory.slot_of(id).map(|slot| (id, slot))).collect();
         let slots: BTreeSet<u32> = held.iter().map(|(_, slot)| *slot).collect();
@@ -131,10 +131,10 @@ fn a_row_whose_slot_was_restored_with_another_is_not_found() {
         );
         for (id, slot) in held {
             assert_eq!(bits(cache.slot(slot)), bits(&source.row(id)), "row {id}");
-            asked += 1;
+            requested += 1;
         }
     }
-    assert!(asked > 10_000, "{asked}");
+    assert!(requested > 10_000, "{requested}");
     // Each round is restored whole, so each is found whole; yet each row was copied once per epoch.
     let counts = cache.counts();
     assert_eq!((counts.hits, counts.restored, counts.copies_avoided()), (8_000, 8_000, 0));
@@ -166,13 +166,13 @@ fn what_is_wanted_soonest_stays_and_what_is_wanted_later_passes_by() {
     }
     take(&mut cache, &source);
     let held = |cache: &RowCache| [1, 2, 3].map(|id| cache.directory.slot_of(id).is_some());
-    assert_eq!(held(&cache), [true, false, true], "2 is wanted last");
+    assert_eq!(held(&cache), [true, false, true], "2 is needed last");
     assert_eq!(cache.counts().bypassed, 1);
     cache.announce(&[9]);
     take(&mut cache, &source);
     assert_eq!(held(&cache), [true, false, true]);
     take(&mut cache, &source);
-    assert_eq!(cache.prepare(|ids, out| source.read(ids, out)), Ok(1), "nobody is known to want 1 or 3");
+    assert_eq!(cache.prepare(|ids, out| source.read(ids, out)), Ok(1), "no known round needs 1 or 3");
     assert_eq!(held(&cache), [false, true, true], "1 was used no later than 3, and filed before");
     let counts = cache.counts();
     assert_eq!((counts.rows, counts.hits, counts.misses, counts.restored), (6, 3, 3, 1));
@@ -201,7 +201,7 @@ fn a_source_that_fails_changes_nothing() {
 fn rows_without_values_and_rows_that_stand_for_nothing_are_taken_too() {
     let mut cache = RowCache::new(0, 0, 0);
     cache.announce(&[1, 2]);
-    cache.take(&mut [], |_, _| Err("nobody asks")).unwrap();
+    cache.take(&mut [], |_, _| Err("nothing is requested")).unwrap();
     let (mut cache, source) = (self::cache(4, 0), Source::default());
     for _ in 0..3 {
         cache.announce(&[u64::MAX, 7, 7]);
@@ -210,20 +210,20 @@ fn rows_without_values_and_rows_that_stand_for_nothing_are_taken_too() {
     assert_eq!((cache.counts().hits, cache.directory.order.vacancies()), (4, 3), "twice the two of row 7");
 }
 
-/// The policy as one would write it down: the known rounds are searched for every row, and all rows for the last
-/// wanted.
+/// A naive implementation of the policy: it searches the known rounds for every row, and all rows for the one needed
+/// last.
 struct Model {
     slots: usize,
     /// From the current one on.
     rounds: VecDeque<Vec<u64>>,
-    /// Rows that are held, and a number that says when each was last filed.
+    /// Rows that are held, and a sequence number of its last filing.
     held: BTreeMap<u64, u64>,
     filed: u64,
     evicted: u64,
 }
 
 impl Model {
-    /// In how many rounds after `from` others a row is wanted; never: as late as can be.
+    /// In how many rounds after `from` others a row is needed; never: as late as possible.
     fn next(&self, id: u64, from: usize) -> usize {
         (from..self.rounds.len()).find(|&round| self.rounds[round].contains(&id)).unwrap_or(usize::MAX)
     }
@@ -242,7 +242,7 @@ impl Model {
         self.rounds.push_back(ids.to_vec());
     }
 
-    /// Gives up the row that is wanted last if it is wanted later than `next`, or is of unknown use and older than
+    /// Evicts the row that is needed last if it is needed later than `next`, or is of unknown use and older than
     /// `since`.
     fn room(&mut self, next: usize, since: u64, from: usize) -> bool {
         if self.held.len() < self.slots {
@@ -286,8 +286,8 @@ impl Model {
     }
 }
 
-/// The most hits that any choice of rows can have: of the rows at hand those are kept that are wanted soonest, by a
-/// search through all rounds to come.
+/// The most hits that any choice of rows can have: of the available rows those are kept that are needed soonest, by a
+/// search through all later rounds.
 fn optimum(slots: usize, rounds: &[Vec<u64>]) -> usize {
     let (mut held, mut hits) = (BTreeSet::new(), 0);
     for (number, ids) in rounds.iter().enumerate() {
@@ -328,11 +328,11 @@ proptest! {
                 known += 1;
             }
             if restores {
-                directory.look(&mut found);
+                directory.look_up(&mut found);
                 directory.restore(&mut found, usize::MAX, &mut placed);
                 model.restore();
             }
-            directory.look(&mut found);
+            directory.look_up(&mut found);
             directory.turn(&found, &mut placed);
             let slots: BTreeSet<u32> = placed.iter().map(|placed| placed.slot).collect();
             prop_assert_eq!(slots.len(), placed.len(), "a slot is filled once");
@@ -349,7 +349,7 @@ proptest! {
         rounds.iter().for_each(|ids| directory.announce(ids));
         let (mut found, mut placed) = (Found::default(), Vec::new());
         for _ in &rounds {
-            directory.look(&mut found);
+            directory.look_up(&mut found);
             directory.turn(&found, &mut placed);
         }
         prop_assert_eq!(directory.counts().hits, optimum(slots, &rounds) as u64);

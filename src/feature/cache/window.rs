@@ -1,8 +1,8 @@
-//! [`Window`]: the rounds that are known, from the current one on, and for each of their rows when it is wanted next.
+//! [`Window`]: the rounds that are known, from the current one on, and for each of their rows when it is needed next.
 //!
-//! A round that becomes known finds for each of its rows the latest known use before, through a table of them, and
-//! notes there how far away the new one is. So each row of a round costs one search, however many rounds are known.
-//! Entries of the table about rounds that are over are void by their round; nobody empties them.
+//! For each row of a new round, a table yields its latest known use, which gets the distance to the new one. So each
+//! row of a round costs one search, however many rounds are known. Entries of rounds that are over are void by their
+//! round number and are not removed.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use super::buckets::{Buckets, EMPTY};
 use super::order::NextUse;
 use crate::device::prefetch;
 
-/// Ids whose places in a table are asked for before the first of them is searched.
+/// Ids whose places in a table are prefetched before the first of them is searched.
 pub(super) const CHUNK_IDS: usize = 32;
 
 /// Rows that a round needs, each once.
 #[derive(Clone, Debug, Default)]
 struct Round {
     ids: Vec<u64>,
-    /// In how many rounds each is wanted again; 0 where that is not known.
+    /// In how many rounds each is needed again; 0 where that is not known.
     again: Vec<u32>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Window {
     latest: Buckets,
     /// Rows with a known use, each once.
     rows: usize,
-    /// Places in the last known round of rows that no known round before it wants.
+    /// Places in the last known round of rows that no known round before it needs.
     first: Vec<u32>,
 }
 
@@ -60,7 +60,7 @@ impl Window {
         self.rounds.front().map_or(&[], |round| &round.ids)
     }
 
-    /// When the row at `place` of the current round is wanted after it.
+    /// When the row at `place` of the current round is needed after it.
     pub fn next_use(&self, place: usize) -> NextUse {
         match self.rounds.front().and_then(|round| round.again.get(place)) {
             None | Some(0) => NextUse::Unknown,
@@ -68,8 +68,8 @@ impl Window {
         }
     }
 
-    /// Takes in the round after the last known one. Returns its rows, and the places there of those that no known round
-    /// before it wants.
+    /// Adds the round after the last known one. Returns its rows, and the places there of those that no known round
+    /// before it needs.
     pub fn push(&mut self, ids: &[u64]) -> (&[u64], &[u32]) {
         let mut round = self.spare.pop().unwrap_or_default();
         round.ids.clear();
@@ -91,7 +91,7 @@ impl Window {
             self.spare.push(round);
         }
         self.current = self.current.wrapping_add(1);
-        // Before the count can come round to that of an entry that is void.
+        // Before the count can reach that of a void entry again.
         if self.current.is_multiple_of(1 << 30) {
             self.latest = Buckets::new(self.latest.room());
             self.enter_all(self.rounds.len());
@@ -125,7 +125,7 @@ impl Window {
                 let at = latest.find(id, home);
                 *before =
                     at.map(|at| latest.words(at)).filter(|[round, _]| round.wrapping_sub(*current) < known);
-                // Where there is no place the next use of the row is taken for unknown.
+                // Without a place, the next use of the row counts as unknown.
                 if let Some(at) = at.or_else(|| latest.vacancy(home, is_void)) {
                     latest.put(at, id, [current.wrapping_add(known), place]);
                 }
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(uses(&window), [In(2), In(1), Unknown]);
         window.advance();
         assert_eq!(uses(&window), [In(1)]);
-        assert_eq!(push(&mut window, &[7, 9]), [7], "the round that wanted it is over");
+        assert_eq!(push(&mut window, &[7, 9]), [7], "the round that needed it is over");
         window.advance();
         assert_eq!(uses(&window), [In(1), Unknown, Unknown]);
         window.advance();

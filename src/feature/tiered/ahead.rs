@@ -1,7 +1,7 @@
-//! Reading ahead: announcements, and the thread that reads for them and pins what they name.
+//! Read-ahead: announcements, and the thread that reads for them and pins what they name.
 //!
-//! A pin belongs to its [`Announced`] and ends with it, whatever became of the batch, so none can be left behind.
-//! All announcements together hold a quarter of the slots at most.
+//! A pin belongs to its [`Announced`] and ends with it, whatever became of the batch, so none can leak. All
+//! announcements together hold a quarter of the slots at most.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
-use super::cache::Cache;
-use super::fetch::Asker;
+use super::fetch::UnitRequest;
 use super::shared::Shared;
 use super::stats::add;
+use super::unit_cache::UnitCache;
 
 /// One announcement, as its owner and the reading thread see it.
 #[derive(Default)]
@@ -23,19 +23,19 @@ pub(super) struct Ticket {
 
 #[derive(Default)]
 struct State {
-    /// Units to hold, until the thread takes them; in no order and more than once.
+    /// Units to hold, until the thread takes them; unordered, with duplicates.
     units: Vec<u64>,
     /// Slots that are pinned.
     pinned: Vec<u32>,
     /// Units counted in `Shared::announced`.
     reserved: usize,
-    /// Nobody needs it any more.
+    /// The announcement was dropped.
     dropped: bool,
     /// Nothing more will be pinned.
     done: bool,
 }
 
-/// Rows that are held in memory, or on their way there, until this is dropped.
+/// Rows that are held in memory, or being read, until this is dropped.
 pub struct Announced {
     shared: Arc<Shared>,
     ticket: Arc<Ticket>,
@@ -53,8 +53,8 @@ impl Announced {
     }
 
     /// Whether all that will be held is in memory.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_ready(&self) -> bool {
         self.ticket.state.lock().done
     }
 }
@@ -68,7 +68,7 @@ impl Drop for Announced {
         self.shared.announced.fetch_sub(state.reserved, Ordering::Relaxed);
         self.shared.forget_lists(&state);
         if !state.pinned.is_empty() {
-            // A pinned slot stays what it is, so the numbers still stand for the same units.
+            // A pinned slot keeps its unit, so the numbers stay valid.
             let cache = self.shared.cache.read();
             for slot in state.pinned {
                 cache.slot(slot).pins.fetch_sub(1, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Shared {
 }
 
 impl Ticket {
-    /// It will not be read for.
+    /// Cancels the ticket before anything is read for it.
     pub fn ignore(&self, shared: &Shared) {
         let mut state = self.state.lock();
         add(&shared.counters.ignored, state.units.len());
@@ -135,7 +135,7 @@ impl Ticket {
     }
 
     /// Pins `slot`, under the cache's lock.
-    fn pin(&self, cache: &Cache, slot: u32) {
+    fn pin(&self, cache: &UnitCache, slot: u32) {
         let mut state = self.state.lock();
         if !state.dropped {
             cache.slot(slot).pins.fetch_add(1, Ordering::Relaxed);
@@ -148,16 +148,16 @@ struct ReadAhead<'a> {
     ticket: &'a Ticket,
     units: Vec<u64>,
     all_rows: u128,
-    /// Units that are read but not kept, for want of room.
+    /// Units that are read but not cached, for lack of room.
     lost: usize,
 }
 
-impl Asker for ReadAhead<'_> {
-    fn wants(&self, i: usize) -> (u64, u128) {
+impl UnitRequest for ReadAhead<'_> {
+    fn unit(&self, i: usize) -> (u64, u128) {
         (self.units[i], self.all_rows)
     }
 
-    fn found(&mut self, _i: usize, cache: &Cache, slot: u32) {
+    fn found(&mut self, _i: usize, cache: &UnitCache, slot: u32) {
         self.ticket.pin(cache, slot);
     }
 
@@ -167,13 +167,13 @@ impl Asker for ReadAhead<'_> {
         self.lost += 1;
     }
 
-    fn kept(&mut self, _i: usize, cache: &Cache, slot: u32) {
+    fn cached(&mut self, _i: usize, cache: &UnitCache, slot: u32) {
         self.lost -= 1;
         self.ticket.pin(cache, slot);
     }
 }
 
-/// Serves announcements until no more can come.
+/// Serves announcements until their channel closes.
 pub(super) fn run(shared: &Shared, announced: &Receiver<Arc<Ticket>>) {
     while let Ok(ticket) = announced.recv() {
         if ticket.state.lock().dropped {
@@ -182,7 +182,7 @@ pub(super) fn run(shared: &Shared, announced: &Receiver<Arc<Ticket>>) {
         let units = ticket.take(shared);
         let count = units.len();
         let mut ahead = ReadAhead { ticket: &ticket, units, all_rows: shared.shape.all_rows(), lost: 0 };
-        // A read that failed was counted; the gather will try again and say what is wrong.
+        // A failed read was counted; the gather will try again and return the error.
         let _ = shared.fetch(count, &mut ahead);
         add(&shared.counters.ignored, ahead.lost);
         ticket.state.lock().done = true;

@@ -1,27 +1,27 @@
-//! What the writer does to the cache, one block at a time: hold its units, take their image, and afterwards
-//! note that the block is on disk, or that it is not.
+//! The writer's operations on the cache, one block at a time: hold its units, take their image, and afterwards record
+//! that the block is on disk, or that it is not.
 //!
-//! A block is overwritten where it stands, so while it is being written the disk may hold anything. Until the
-//! write has worked nothing of the block is given up: its units in memory stay, and those that were only on
-//! disk are in the image that is written and move into memory if the write fails.
+//! A block is overwritten in place, so while it is being written the disk may hold anything. Until the write has
+//! succeeded nothing of the block is dropped: its units in memory stay, and those that were only on disk are in the
+//! image that is written and move into memory if the write fails.
 
-use super::cache::Cache;
+use super::unit_cache::UnitCache;
 
-impl Cache {
-    /// The blocks that wait longest, `count` at most, in order, each once.
+impl UnitCache {
+    /// The blocks that have waited longest, `count` at most, in order, each once.
     pub fn next_blocks(&mut self, count: usize) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.queue.drain(..count.min(self.queue.len())).collect();
         blocks.sort_unstable();
         blocks.dedup();
         if self.queue.is_empty() {
-            // After a flood the queue gives its memory back.
+            // After a burst the queue frees its memory.
             self.queue.shrink_to(1024);
         }
         blocks
     }
 
-    /// Releases the blocks before `end` and gives the first block that had not been released before. Their checksums
-    /// go; their units go when they are cold, or when the writer comes by.
+    /// Releases the blocks before `end` and returns the first block that had not been released before. Their checksums
+    /// are removed now; their units when they are cold, or when the writer reaches them.
     pub fn release_below(&mut self, end: u64) -> u64 {
         self.sums.forget_below(end);
         let first = self.first;
@@ -29,8 +29,8 @@ impl Cache {
         first
     }
 
-    /// Lets go of the units of a block that was released, whatever they hold.
-    pub fn let_cool(&mut self, block: u64) {
+    /// Releases the units of a released block without writing them.
+    pub fn discard(&mut self, block: u64) {
         for unit in self.shape.units_of(block) {
             let Some(slot) = self.find(unit) else { continue };
             let slot = self.slot_mut(slot);
@@ -46,8 +46,8 @@ impl Cache {
         slots.any(|slot| self.slot(slot).dirty)
     }
 
-    /// Keeps the units of `block` in memory until it is settled. Gives the checksum of what has to be read
-    /// first, where the block is on disk and memory does not hold all of it.
+    /// Keeps the units of `block` in memory until it is settled. Returns the checksum of what has to be read first,
+    /// where the block is on disk and memory does not hold all of it.
     pub fn hold(&mut self, block: u64) -> Option<u32> {
         let mut whole = true;
         for unit in self.shape.units_of(block) {
@@ -62,8 +62,8 @@ impl Cache {
         self.sums.get(block).filter(|_| !whole)
     }
 
-    /// Lays what memory holds of `block` over its `image`. From here on a change makes a unit dirty anew.
-    pub fn lay_over(&mut self, block: u64, image: &mut [u8]) {
+    /// Copies what memory holds of `block` into its `image`. From here on a change makes a unit dirty again.
+    pub fn copy_into(&mut self, block: u64, image: &mut [u8]) {
         let (shape, dimension) = (self.shape, self.shape.dimension);
         for unit in shape.units_of(block) {
             let Some(slot) = self.find(unit) else { continue };
@@ -83,7 +83,7 @@ impl Cache {
     /// `image`, with checksum `sum`, is on disk.
     pub fn written(&mut self, block: u64, sum: u32, image: &[u8]) {
         if block < self.first {
-            return self.let_cool(block);
+            return self.discard(block);
         }
         self.sums.set(block, sum);
         for unit in self.shape.units_of(block) {
@@ -98,7 +98,7 @@ impl Cache {
     /// `image` could not be written, and the disk may hold anything.
     pub fn not_written(&mut self, block: u64, image: &[u8]) {
         if block < self.first {
-            return self.let_cool(block);
+            return self.discard(block);
         }
         let on_disk = self.sums.get(block).is_some();
         for unit in self.shape.units_of(block) {
@@ -110,7 +110,7 @@ impl Cache {
                     self.mark_dirty(slot);
                 }
                 None if on_disk => self.rescue(unit, values),
-                // Never set: nothing says that this block is on disk, so nobody looks for it there.
+                // Never set: the block has no checksum, so it is not read from disk.
                 None => {}
             }
         }
@@ -118,7 +118,7 @@ impl Cache {
     }
 
     /// The block cannot be written now, and was not touched.
-    pub fn let_go(&mut self, block: u64) {
+    pub fn unhold(&mut self, block: u64) {
         for unit in self.shape.units_of(block) {
             if let Some(slot) = self.find(unit) {
                 self.slot_mut(slot).writing = false;
@@ -127,7 +127,7 @@ impl Cache {
         self.queue_block(block);
     }
 
-    /// Gives back segments that the budget does not pay for, as far as their units are on disk.
+    /// Frees segments beyond the budget, as far as their units are on disk.
     pub fn trim(&mut self) {
         self.allowed = self.plan.segments(self.shape, self.sums.bytes());
         while self.segments.len() > self.allowed {
@@ -154,28 +154,28 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cache::Patched;
     use super::super::shape::{Plan, Shape};
+    use super::super::unit_cache::Patched;
     use super::*;
 
     /// A cache whose block 0 is on disk and in memory, clean, and then changed in one unit.
-    fn cache() -> Cache {
+    fn cache() -> UnitCache {
         let shape = Shape::new(172);
-        let mut cache = Cache::new(shape, Plan::new(shape, 0, 4096));
+        let mut cache = UnitCache::new(shape, Plan::new(shape, 0, 4096));
         let mut image = vec![0; shape.block_bytes()];
         for unit in shape.units_of(0) {
             assert!(cache.patch(unit, 0, &[unit as f32; 172], false) != Patched::NoRoom);
         }
         assert_eq!((cache.next_blocks(9), cache.hold(0)), (vec![0], None));
-        cache.lay_over(0, &mut image);
+        cache.copy_into(0, &mut image);
         cache.written(0, 1, &image);
         assert!(!cache.is_dirty(0));
         cache.patch(2, 0, &[9.0; 172], false);
         cache
     }
 
-    /// Reads units from elsewhere until the hand has been everywhere.
-    fn read_many(cache: &mut Cache) {
+    /// Reads units from elsewhere until the hand has visited all slots.
+    fn read_many(cache: &mut UnitCache) {
         for unit in 1000..1000 + 8 * cache.capacity() as u64 {
             cache.admit(unit, &[0.0; 172]);
         }
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(cache.hold(0), None, "all of it is in memory");
         read_many(&mut cache);
         let mut image = vec![0; cache.shape.block_bytes()];
-        cache.lay_over(0, &mut image);
+        cache.copy_into(0, &mut image);
         for unit in cache.shape.units_of(0) {
             let expected = if unit == 2 { 9.0 } else { unit as f32 };
             assert_eq!(cache.shape.unit_in(unit, &image), [expected; 172]);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!((cache.find(0), cache.hold(0)), (None, Some(1)), "unit 0 is on disk only");
         let mut image = vec![0; cache.shape.block_bytes()];
         cache.shape.unit_in_mut(0, &mut image).fill(5.0);
-        cache.lay_over(0, &mut image);
+        cache.copy_into(0, &mut image);
         cache.not_written(0, &image);
         let slot = cache.find(0).unwrap();
         assert_eq!((cache.values(slot), cache.slot(slot).dirty), (&[5.0; 172][..], true));

@@ -1,7 +1,7 @@
-//! Which blocks are being read or written at this moment, and by whom: the rule that two never work on one.
+//! Which blocks are being read or written, and by whom, so that no two threads work on one block.
 //!
-//! Whoever wants to read or write a block claims it first. Whoever finds it claimed waits, but only when it
-//! holds no claim of its own, so nobody waits in a circle. A claim ends with its [`Claims`], also in a panic.
+//! To read or write a block, a thread claims it first. A thread that finds it claimed waits, but only while it holds no
+//! claim of its own, so there is no deadlock. A claim ends with its [`Claims`], also in a panic.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,14 +23,14 @@ struct State {
     waiting: usize,
 }
 
-/// What came of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It is ours from now on.
+    /// It is ours now.
     New,
     /// It already was.
     Ours,
-    /// Somebody else has it.
+    /// Another owner has it.
     Taken,
 }
 
@@ -40,12 +40,12 @@ impl Busy {
         Claims { busy: self, owner: self.owners.fetch_add(1, Ordering::Relaxed), held: Vec::new() }
     }
 
-    /// Whether anybody has `block`.
+    /// Whether `block` is claimed.
     pub fn has(&self, block: u64) -> bool {
         self.state.lock().owner.contains_key(&block)
     }
 
-    /// Returns when nobody has at least one of `blocks`.
+    /// Returns when at least one of `blocks` is not claimed.
     pub fn wait_for_any(&self, blocks: impl Iterator<Item = u64> + Clone) {
         let mut state = self.state.lock();
         while blocks.clone().all(|block| state.owner.contains_key(&block)) {

@@ -1,110 +1,110 @@
-//! Finding units: in memory, or on disk, or with somebody who reads them at this moment. The one way by which
-//! rows come from disk, for gathers and for announcements.
+//! Finding units: in memory, on disk, or being read by another thread. The only path by which rows come from disk, for
+//! gathers and for announcements.
 
 use std::time::{Duration, Instant};
 
 use super::RowError;
 use super::busy::{Claim, Claims};
-use super::cache::Cache;
 use super::shared::{Buffer, Shared};
 use super::stats::add;
 use super::sums::checksum;
+use super::unit_cache::UnitCache;
 use crate::device::disk::Extent;
 
-/// Rows looked for in one hold of the lock.
+/// Rows looked up in one hold of the lock.
 const ROWS_PER_HOLD: usize = 64;
 
-/// Who asks, and what becomes of the answers. Questions are numbered from 0.
-pub(super) trait Asker {
-    /// The unit of question `i`, and the rows of it that matter.
-    fn wants(&self, i: usize) -> (u64, u128);
+/// The units that a caller needs, and what it does with each. Units are numbered from 0.
+pub(super) trait UnitRequest {
+    /// Unit number `i`, and the rows of it that matter.
+    fn unit(&self, i: usize) -> (u64, u128);
     /// The unit is in memory. The lock is held: no waiting.
-    fn found(&mut self, i: usize, cache: &Cache, slot: u32);
+    fn found(&mut self, i: usize, cache: &UnitCache, slot: u32);
     /// The unit was never set.
     fn unset(&mut self, i: usize);
     /// The unit was read: its values.
     fn read(&mut self, i: usize, values: &[f32]);
-    /// What was read is in memory from now on. The lock is held: no waiting.
-    fn kept(&mut self, _i: usize, _cache: &Cache, _slot: u32) {}
+    /// The unit that was read is in memory from now on. The lock is held: no waiting.
+    fn cached(&mut self, _i: usize, _cache: &UnitCache, _slot: u32) {}
 }
 
-/// How it went.
+/// The result of a fetch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fetched {
-    /// Questions that memory could not answer at first sight.
+    /// Units that were not in memory at first.
     pub missed: usize,
-    /// How long their answers took.
+    /// How long they took.
     pub waited: Duration,
 }
 
-/// A question whose answer is on disk.
+/// A unit that is on disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Missing {
     block: u64,
     unit: u64,
     sum: u32,
-    question: usize,
+    index: usize,
 }
 
 impl Shared {
-    /// Answers questions `0..count`.
-    pub fn fetch(&self, count: usize, asker: &mut impl Asker) -> Result<Fetched, RowError> {
+    /// Finds units `0..count` of `request`.
+    pub fn fetch(&self, count: usize, request: &mut impl UnitRequest) -> Result<Fetched, RowError> {
         let mut claims = self.busy.claims();
-        let (mut ours, mut others) = self.look(0..count, &mut claims, asker);
+        let (mut ours, mut others) = self.find(0..count, &mut claims, request);
         let missed = ours.len() + others.len();
         if missed == 0 {
             return Ok(Fetched::default());
         }
         let started = Instant::now();
         let result = loop {
-            let read = self.read_all(&mut ours, &claims, asker);
+            let read = self.read_all(&mut ours, &claims, request);
             drop(claims);
             if read.is_err() || others.is_empty() {
                 break read;
             }
             self.busy.wait_for_any(others.iter().map(|missing| missing.block));
             claims = self.busy.claims();
-            let questions = others.iter().map(|missing| missing.question);
-            (ours, others) = self.look(questions, &mut claims, asker);
+            let indices = others.iter().map(|missing| missing.index);
+            (ours, others) = self.find(indices, &mut claims, request);
         };
         result.map(|()| Fetched { missed, waited: started.elapsed() })
     }
 
-    /// Answers what memory can answer. The rest is on disk: in blocks that are claimed now, and in others'.
-    fn look(
+    /// Serves the units that are in memory. The rest is on disk: in blocks that are claimed now, and in others'.
+    fn find(
         &self,
-        mut questions: impl Iterator<Item = usize>,
+        mut indices: impl Iterator<Item = usize>,
         claims: &mut Claims<'_>,
-        asker: &mut impl Asker,
+        request: &mut impl UnitRequest,
     ) -> (Vec<Missing>, Vec<Missing>) {
         let (mut ours, mut others) = (Vec::new(), Vec::new());
         let mut places = Vec::with_capacity(ROWS_PER_HOLD);
         loop {
             let cache = self.cache.read();
-            // All are looked up before the first is used, so that their rows come from memory side by side.
+            // All are looked up before the first is used, so that their memory accesses overlap.
             places.clear();
-            for question in questions.by_ref().take(ROWS_PER_HOLD) {
-                let (unit, rows) = asker.wants(question);
+            for index in indices.by_ref().take(ROWS_PER_HOLD) {
+                let (unit, rows) = request.unit(index);
                 let slot = cache.find(unit).filter(|slot| cache.mask(*slot) & rows == rows);
                 if let Some(slot) = slot {
                     cache.prefetch(slot, rows);
                 }
-                places.push((question, unit, slot));
+                places.push((index, unit, slot));
             }
             if places.is_empty() {
                 return (ours, others);
             }
-            for &(question, unit, slot) in &places {
+            for &(index, unit, slot) in &places {
                 if let Some(slot) = slot {
-                    asker.found(question, &cache, slot);
+                    request.found(index, &cache, slot);
                     continue;
                 }
                 let block = self.shape.block_of(unit);
                 let Some(sum) = cache.sums.get(block) else {
-                    asker.unset(question);
+                    request.unset(index);
                     continue;
                 };
-                let missing = Missing { block, unit, sum, question };
+                let missing = Missing { block, unit, sum, index };
                 match claims.claim(block) {
                     Claim::New | Claim::Ours => ours.push(missing),
                     Claim::Taken => others.push(missing),
@@ -118,7 +118,7 @@ impl Shared {
         &self,
         missing: &mut [Missing],
         claims: &Claims<'_>,
-        asker: &mut impl Asker,
+        request: &mut impl UnitRequest,
     ) -> Result<(), RowError> {
         missing.sort_unstable();
         let mut rest = &*missing;
@@ -137,7 +137,7 @@ impl Shared {
             let (batch, after) = rest.split_at(end);
             let mut buffer = self.buffer();
             self.read_blocks(&blocks, &mut buffer)?;
-            self.hand_out(batch, &buffer, asker);
+            self.finish_batch(batch, &buffer, request);
             claims.release(blocks.iter().map(|(block, _)| *block));
             rest = after;
         }
@@ -162,8 +162,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Answers the questions of one batch and keeps its units in memory, as far as there is room.
-    fn hand_out(&self, batch: &[Missing], buffer: &Buffer<'_>, asker: &mut impl Asker) {
+    /// Serves the units of one batch and caches them, as far as there is room.
+    fn finish_batch(&self, batch: &[Missing], buffer: &Buffer<'_>, request: &mut impl UnitRequest) {
         let mut images = buffer.bytes().chunks_exact(self.shape.block_bytes());
         let mut at = None;
         let mut units: Vec<(Missing, &[f32])> = Vec::with_capacity(batch.len());
@@ -174,14 +174,14 @@ impl Shared {
             };
             at = Some((missing.block, image));
             let values = self.shape.unit_in(missing.unit, image);
-            asker.read(missing.question, values);
+            request.read(missing.index, values);
             units.push((*missing, values));
         }
         for units in units.chunks(ROWS_PER_HOLD) {
             let mut cache = self.cache.write();
             for (missing, values) in units {
                 if let Some(slot) = cache.admit(missing.unit, values) {
-                    asker.kept(missing.question, &cache, slot);
+                    request.cached(missing.index, &cache, slot);
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! Gathering rows: the asker that copies them.
+//! Gathering rows: the request that copies them.
 
 use super::RowError;
-use super::cache::Cache;
-use super::fetch::Asker;
+use super::fetch::UnitRequest;
 use super::shape::Shape;
 use super::shared::Shared;
 use super::stats::{add, add_time};
+use super::unit_cache::UnitCache;
 
 struct Gather<'a> {
     shape: Shape,
@@ -44,13 +44,13 @@ impl Gather<'_> {
     }
 }
 
-impl Asker for Gather<'_> {
-    fn wants(&self, i: usize) -> (u64, u128) {
+impl UnitRequest for Gather<'_> {
+    fn unit(&self, i: usize) -> (u64, u128) {
         let (unit, row) = self.shape.locate(self.indices[i]);
         (unit, 1 << row)
     }
 
-    fn found(&mut self, i: usize, cache: &Cache, slot: u32) {
+    fn found(&mut self, i: usize, cache: &UnitCache, slot: u32) {
         self.announced += usize::from(cache.touch(slot));
         self.copy(i, cache.values(slot));
     }

@@ -1,50 +1,48 @@
-//! [`TieredRows`]: rows of features of which memory holds as many as a budget pays for, and a file the rest.
+//! [`TieredRows`]: rows of features, of which memory holds as many as a budget allows, and a file the rest.
 //!
-//! Rows are set, mostly at the end, and gathered, mostly near the end but also from long ago. What was set
-//! or found lately is in memory, in units of a row or of some short ones; the others are on disk, in blocks
-//! whose place follows from the index. A batch that is known before it is needed is announced: a thread reads
-//! what is missing, and the rows stay in memory until the announcement is dropped.
+//! Rows are set, mostly at the end, and gathered, mostly near the end but also from long ago. What was set or found
+//! recently is in memory, in units of one row or several short ones; the others are on disk, in blocks whose place
+//! follows from the index. A batch that is known in advance is announced: a thread reads what is missing, and the rows
+//! stay in memory until the announcement is dropped.
 //!
-//! # Who waits for what
+//! # Locking
 //!
-//! One lock guards all that is in memory. It is held for a few dozen rows at a time and never while the disk
-//! works. A second, inner one lists the blocks that are being read or written, and by whom. Everything rests on
-//! three rules:
+//! One lock guards all that is in memory. It is held for a few dozen rows at a time and never during disk I/O. A
+//! second, inner one lists the blocks that are being read or written, and by whom. There are three rules:
 //!
-//! 1. *A block is read or written only by who has claimed it*, and a claim is made under the first lock, in the
-//!    same hold in which the unit was found missing, or dirty. So what a reader reads is what the checksum, taken
-//!    in that hold too, stands for, and no write is under way beside it.
+//! 1. *A block is read or written only under a claim*, and a claim is made under the first lock, in the
+//!    same hold in which the unit was found missing, or dirty. So what a reader reads matches the checksum, taken
+//!    in that hold too, and no write runs concurrently.
 //! 2. *What the disk does not hold stays in memory.* A unit is evicted only when it is clean, unpinned and not
 //!    being written. It becomes clean when its image is taken and stays held until the write has worked. A row
 //!    that is set meanwhile makes it dirty anew.
-//! 3. *Who waits for another's claim has none of its own.* A gather reads what it claimed, releases it, and only
-//!    then waits. So no circle of waiting exists; and who wakes looks again from the start.
+//! 3. *A thread that waits for another's claim holds none.* A gather reads what it claimed, releases it, and only
+//!    then waits. So there is no deadlock; a thread that wakes starts over.
 //!
-//! A row that was set, or found to have changed, is never replaced by what a slower reader brings from disk: a
-//! unit that is in memory only gets the rows that it did not have.
+//! A row that was set, or found to have changed, is never replaced by what a slower reader brings from disk: a unit in
+//! memory only gets the rows that it did not have.
 //!
 //! # When the disk fails
 //!
-//! A read that fails, or whose bytes have not the checksum of what was written, is an error of the gather that
-//! asked, never a wrong row. A write that fails leaves its rows in memory, beyond the budget if need be, and is
-//! tried again; the statistics say so.
+//! A read that fails, or whose bytes do not match the checksum, is an error of the gather that needed it, never a wrong
+//! row. A write that fails leaves its rows in memory, beyond the budget if necessary, and is tried again; the
+//! statistics report it.
 //!
-//! # What counts
+//! # Accounting
 //!
-//! Everything: slots, table, checksums, queues and buffers. What the budget does not pay for stands at
-//! [`RowStats::resident_bytes`]. Nothing is synced and nothing outlives the process. Knows nothing of what an
-//! index stands for.
+//! Everything counts: slots, table, checksums, queues and buffers. [`RowStats::resident_bytes`] lists what exceeds the
+//! budget. Nothing is synced and nothing outlives the process. Does not know what an index refers to.
 
 mod ahead;
 mod blocks;
 mod busy;
-mod cache;
 mod fetch;
 mod gather;
 mod shape;
 mod shared;
 mod stats;
 mod sums;
+mod unit_cache;
 mod writer;
 
 use std::io;
@@ -57,14 +55,14 @@ use thiserror::Error;
 use super::FeatureError;
 use crate::device::disk::{DiskError, PageFile};
 use ahead::Ticket;
-use cache::Patched;
 use shape::{BATCH_BYTES, Plan, Shape};
 use shared::Shared;
+use unit_cache::Patched;
 
 pub use ahead::Announced;
 pub use stats::{RowState, RowStats};
 
-/// Announcements that wait for the thread that reads ahead.
+/// Announcements that wait for the read-ahead thread.
 const ANNOUNCEMENTS: usize = 8;
 
 /// Rows could not be gathered.
@@ -75,7 +73,7 @@ pub enum RowError {
         "feature rows could not be read: {0}; they are in the event log, a restart reads them from there"
     )]
     Disk(#[from] DiskError),
-    /// The disk gave other bytes than it was given.
+    /// The disk returned other bytes than it was given.
     #[error(
         "the spilled feature rows at offset {offset} are damaged: checksum {found:08x} instead of {expected:08x}; \
          check the disk; they are in the event log, a restart reads them from there"
@@ -98,8 +96,8 @@ pub struct TieredRows {
 }
 
 impl TieredRows {
-    /// A store for rows of `dimension` values that keeps to `budget_bytes` of memory, or to the least that works,
-    /// and puts the rest into `file`. With dimension 0 it stores nothing.
+    /// A store for rows of `dimension` values that keeps to `budget_bytes` of memory, or to the least that works, and
+    /// puts the rest into `file`. With dimension 0 it stores nothing.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -139,8 +137,8 @@ impl TieredRows {
         self.shared.shape.dimension
     }
 
-    /// Sets the row of `index`, whatever it was before. A store of dimension 0 ignores every row. Waits while
-    /// more than half of the budget waits for a disk that works; goes over the budget when the disk does not.
+    /// Sets the row of `index`, whatever it was before. A store of dimension 0 ignores every row. Blocks while more
+    /// than half of the budget waits to be written by a working disk; exceeds the budget when the disk fails.
     ///
     /// # Errors
     /// [`FeatureError::Dimension`] when the row has another length than the store's rows,
@@ -162,8 +160,8 @@ impl TieredRows {
         Ok(())
     }
 
-    /// Makes the row of `index` read as zeros, as if it had never been set. Where its bytes are on disk, or on
-    /// their way there, they are overwritten within about a second, if the disk works.
+    /// Makes the row of `index` read as zeros, as if it had never been set. Its bytes on disk, or being written, are
+    /// overwritten within about a second, if the disk works.
     pub fn clear(&self, index: u64) {
         let shape = self.shared.shape;
         if shape.dimension == 0 || !shape.reaches(index) {
@@ -186,9 +184,9 @@ impl TieredRows {
         });
     }
 
-    /// Forgets the blocks whose rows are all below `index`, which nobody gathers any more. What memory holds of them
-    /// grows cold by itself and is not written any more. Their place on disk is given back by the next call, when no
-    /// read or write that had begun is under way.
+    /// Releases the blocks whose rows are all below `index`, which are not gathered any more. Their units in memory
+    /// grow cold and are not written any more. Their space on disk is freed by the next call, once no read or write
+    /// that had begun is running.
     pub fn release_below(&self, index: u64) {
         let Shared { shape, cache, file, .. } = &*self.shared;
         if shape.dimension == 0 || !shape.reaches(index) {
@@ -201,7 +199,7 @@ impl TieredRows {
         }
     }
 
-    /// Tries until there is room, and wakes the writer when it has something to do.
+    /// Retries until there is room, and wakes the writer when there is something to write.
     fn patch(&self, mut patch: impl FnMut(&Shared) -> Patched) {
         let mut tries = 0;
         loop {
@@ -218,12 +216,12 @@ impl TieredRows {
         }
     }
 
-    /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and indices that
-    /// stand for nothing such as those of a sample's empty slots, become zeros. What is not in memory is read
-    /// together, and what others are reading is waited for.
+    /// Copies the rows of `indices` into `out`, shape `[indices, dimension]`. Rows never set, and indices without a row
+    /// such as those of a sample's empty slots, become zeros. What is not in memory is read in one go; for what other
+    /// threads are reading, it waits.
     ///
     /// # Errors
-    /// A row could not be read, or is not what was written; what `out` holds then is not to be used.
+    /// A row could not be read, or is damaged; `out` is void then.
     ///
     /// # Panics
     /// When `out` does not hold `indices.len() * dimension` values.
@@ -235,9 +233,9 @@ impl TieredRows {
         gather::gather(&self.shared, indices, out)
     }
 
-    /// Says that the rows of `indices` will be gathered soon. What is missing is read by a thread of its own, and
-    /// all of it stays in memory until the result is dropped. Returns at once. Up to a quarter of the budget
-    /// can be held this way; what goes beyond, or comes faster than it is read, is left to the gather.
+    /// Announces that the rows of `indices` will be gathered soon. A background thread reads what is missing, and all
+    /// of it stays in memory until the result is dropped. Returns at once. Up to a quarter of the budget can be held
+    /// this way; what exceeds that, or comes faster than it is read, is left to the gather.
     #[must_use = "the rows are held as long as this lives"]
     pub fn announce(&self, indices: &[u64]) -> Announced {
         let ticket = ahead::ticket(&self.shared, indices);
@@ -248,7 +246,7 @@ impl TieredRows {
         Announced::new(Arc::clone(&self.shared), ticket)
     }
 
-    /// How much is where, and what happened so far.
+    /// Statistics of memory, disk and reads so far.
     #[must_use]
     pub fn stats(&self) -> RowStats {
         self.shared.stats()
@@ -260,7 +258,7 @@ impl Drop for TieredRows {
         self.announcements = None;
         self.shared.stop();
         for thread in self.threads.drain(..) {
-            // What a thread's panic had to say was said when it happened.
+            // A thread's panic was logged when it happened.
             let _ = thread.join();
         }
     }

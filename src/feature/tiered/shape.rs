@@ -1,16 +1,15 @@
-//! Where a row stands: its unit, the unit's block on disk, and how many of each a budget pays for.
+//! Where a row is stored: its unit, the unit's block on disk, and how many of each a budget allows.
 //!
-//! A **unit** is what is cached: one row, or as many short ones as make about 512 bytes. A **block** is what is
-//! read, written and checked: one page with as many whole units as fit, or, where a unit is longer than a
-//! page, the pages of that one unit. So no row lies across more pages than it must, and its place follows
-//! from its index alone.
+//! A **unit** is what is cached: one row, or as many short ones as make about 512 bytes. A **block** is what is read,
+//! written and checked: one page with as many whole units as fit, or, where a unit is longer than a page, the pages of
+//! that one unit. So no row spans more pages than necessary, and its place follows from its index alone.
 
 use crate::device::disk::{Extent, PAGE_BYTES};
 
-/// Least bytes of a unit: below this the place in the table would cost more than the rows.
+/// Least bytes of a unit: below this its place in the table would cost more than the rows.
 const UNIT_BYTES: usize = 512;
 
-/// How rows of one dimension stand in units and blocks.
+/// How rows of one dimension are laid out in units and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub dimension: usize,
@@ -86,7 +85,7 @@ impl Shape {
         self.block_pages * PAGE_BYTES
     }
 
-    /// Where `block` stands in the file.
+    /// Where `block` is in the file.
     pub fn extent(self, block: u64) -> Extent {
         Extent { page: block * self.block_pages as u64, pages: self.block_pages }
     }
@@ -97,14 +96,14 @@ impl Shape {
     }
 }
 
-/// What a budget in bytes pays for.
+/// What a budget in bytes allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The budget kept to.
+    /// The budget in effect.
     pub budget: u64,
     /// Most blocks of one read and of one round of writing.
     pub batch_blocks: usize,
-    /// Slots are made and given back this many at a time; a power of two.
+    /// Slots are allocated and freed this many at a time; a power of two.
     pub segment_slots: usize,
     slot_bytes: u64,
     least_segments: usize,
@@ -112,10 +111,10 @@ pub(super) struct Plan {
 
 /// Least and most bytes of one round of writing.
 pub(super) const BATCH_BYTES: std::ops::RangeInclusive<usize> = 256 * 1024..=2 * 1024 * 1024;
-/// Buffers of a batch that the budget pays for: of the writer, of what it has to read first, of the reader ahead, and
-/// of one gather.
+/// Buffers of a batch within the budget: of the writer, of what it has to read first, of the read-ahead thread, and of
+/// one gather.
 const BUFFERS: usize = 4;
-/// Least slots, in batches: two may wait to be written, one is pinned, and one is free to be used.
+/// Least slots, in batches: two may wait to be written, one is pinned, and one is free.
 const LEAST_BATCHES: usize = 4;
 
 impl Plan {
@@ -124,7 +123,7 @@ impl Plan {
         let wanted = usize::try_from(budget / 128).unwrap_or(usize::MAX);
         let batch_bytes = wanted.clamp(least_batch, *BATCH_BYTES.end());
         let batch_blocks = (batch_bytes / shape.block_bytes()).max(1);
-        let slot_bytes = (shape.unit_bytes() + super::cache::bytes_beside_a_unit(shape)) as u64;
+        let slot_bytes = (shape.unit_bytes() + super::unit_cache::bytes_beside_a_unit(shape)) as u64;
         let mut plan =
             Self { budget, batch_blocks, segment_slots: 1, slot_bytes, least_segments: LEAST_BATCHES };
         let batch_slots = batch_blocks * shape.units_per_block as usize;
@@ -141,7 +140,7 @@ impl Plan {
         (BUFFERS * self.batch_blocks * shape.block_bytes()) as u64
     }
 
-    /// How many segments the budget pays for beside `checksums` bytes of checksums.
+    /// How many segments the budget allows beside `checksums` bytes of checksums.
     pub fn segments(&self, shape: Shape, checksums: u64) -> usize {
         let left = self.budget.saturating_sub(self.buffers(shape) + checksums);
         let segments = left / (self.slot_bytes * self.segment_slots as u64);

@@ -1,5 +1,5 @@
-//! [`Shared`]: what the store, its two threads and its announcements have in common, and the buffers that
-//! blocks pass through.
+//! [`Shared`]: the state that the store, its two threads and its announcements share, and the buffers that blocks pass
+//! through.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,9 +8,9 @@ use std::time::Instant;
 use parking_lot::{Mutex, RwLock};
 
 use super::busy::Busy;
-use super::cache::Cache;
 use super::shape::{Plan, Shape};
 use super::stats::{Counters, RowStats, add_time};
+use super::unit_cache::UnitCache;
 use super::writer::WriterState;
 use crate::device::disk::{PAGE_BYTES, PageBuffer, PageFile};
 
@@ -22,12 +22,12 @@ pub(super) struct Shared {
     pub plan: Plan,
     asked_budget: u64,
     pub file: Box<dyn PageFile>,
-    pub cache: RwLock<Cache>,
+    pub cache: RwLock<UnitCache>,
     /// Locked inside `cache`, or alone.
     pub busy: Busy,
     pub writer: WriterState,
     pub counters: Counters,
-    /// Units that announcements hold, or are about to.
+    /// Units that announcements hold, or have reserved.
     pub announced: AtomicUsize,
     /// Bytes of the lists of announcements.
     pub announced_bytes: AtomicU64,
@@ -42,7 +42,7 @@ impl Shared {
             plan,
             asked_budget,
             file,
-            cache: RwLock::new(Cache::new(shape, plan)),
+            cache: RwLock::new(UnitCache::new(shape, plan)),
             busy: Busy::default(),
             writer: WriterState::default(),
             counters: Counters::default(),
@@ -53,7 +53,7 @@ impl Shared {
         }
     }
 
-    /// A buffer for a batch of blocks; what it holds is left over from others.
+    /// A buffer for a batch of blocks; its content is undefined.
     pub fn buffer(&self) -> Buffer<'_> {
         let idle = self.buffers.lock().pop();
         let pages = idle.unwrap_or_else(|| {
@@ -64,7 +64,7 @@ impl Shared {
         Buffer { shared: self, pages }
     }
 
-    /// Wakes the writer and waits a moment for what it does.
+    /// Wakes the writer and waits briefly for its progress.
     pub fn wait_for_room(&self) {
         let started = Instant::now();
         self.writer.wake_and_wait();
@@ -97,7 +97,7 @@ fn bytes_of(pages: &PageBuffer) -> u64 {
     (pages.pages() * PAGE_BYTES) as u64
 }
 
-/// A buffer on loan.
+/// A pooled buffer.
 pub(super) struct Buffer<'a> {
     shared: &'a Shared,
     pages: PageBuffer,

@@ -1,28 +1,28 @@
-//! What can be told about the rows: how much is where, and what was done. Counts, no metrics.
+//! Statistics of the rows: how much is where, and what was done. Counts, no metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whether rows get to disk.
+/// Whether rows are written to disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RowState {
-    /// They do.
+    /// They are.
     #[default]
     Ok,
-    /// They do not, for this reason. They stay in memory, beyond the budget if need be, and are tried again.
+    /// They are not, for this reason. They stay in memory, beyond the budget if necessary, and are tried again.
     Degraded(String),
 }
 
 /// How much is where, and what happened since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowStats {
-    /// The budget that was asked for.
+    /// The requested budget.
     pub asked_budget_bytes: u64,
-    /// The budget that is kept to: what was asked for, or the least that works where that is more.
+    /// The budget in effect: as requested, or the least that works where that is more.
     pub budget_bytes: u64,
-    /// Bytes of memory: slots, table, checksums, queues, buffers. Beyond the budget are only the buffers, of a
-    /// 128th of it each and 2 MiB at most, of threads that gather at the same time from the second on; what
-    /// announcements list that were not read yet; and, while the state is degraded, rows that cannot be written.
+    /// Bytes of memory: slots, table, checksums, queues, buffers. Beyond the budget are only the buffers, of a 128th of
+    /// it each and 2 MiB at most, of threads that gather concurrently from the second on; the lists of announcements
+    /// that were not read yet; and, while the state is degraded, rows that cannot be written.
     pub resident_bytes: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
@@ -30,9 +30,9 @@ pub struct RowStats {
     pub hits: u64,
     /// Those of them that an announcement held.
     pub announced_hits: u64,
-    /// Rows for which a gather read, or waited for somebody who read.
+    /// Rows for which a gather read, or waited for another thread's read.
     pub misses: u64,
-    /// Units, of a row or some, that announcements asked for and did not get held.
+    /// Units, of a row or some, that announcements requested and that were not held.
     pub ignored: u64,
     /// Blocks read.
     pub reads: u64,
@@ -42,13 +42,13 @@ pub struct RowStats {
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// How long gathers were held up by the disk, all together.
+    /// Total time that gathers waited for the disk.
     pub gather_wait_seconds: f64,
-    /// How long rows to be set waited for room.
+    /// Total time that rows to be set waited for room.
     pub set_wait_seconds: f64,
     /// Reads and writes that failed, damaged blocks included.
     pub failures: u64,
-    /// Whether rows get to disk.
+    /// Whether rows are written to disk.
     pub state: RowState,
     /// How the file is read.
     pub engine: String,
@@ -79,7 +79,7 @@ pub(super) fn add_time(counter: &AtomicU64, time: Duration) {
 }
 
 impl Counters {
-    /// As statistics, which name the rest themselves.
+    /// As statistics; the caller adds the rest.
     pub fn read(&self) -> RowStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RowStats {

@@ -1,9 +1,9 @@
-//! The checksum of each block on disk, in memory: what tells a torn or a stale block from a good one, and a
-//! block that was never written from both.
+//! The checksum of each block on disk, in memory: it distinguishes a torn or a stale block from a good one, and a block
+//! that was never written from both.
 
 use hashbrown::HashMap;
 
-/// Blocks whose checksums stand together.
+/// Blocks whose checksums are stored in one array.
 const CHUNK: u64 = 1024;
 
 /// Checksums by block. Memory follows the blocks that were written, not the highest.
@@ -13,7 +13,7 @@ pub(super) struct Sums {
     written: u64,
 }
 
-/// The checksum of a block's bytes; never 0, which stands for "never written".
+/// The checksum of a block's bytes; never 0, which means "never written".
 pub(super) fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).max(1)
 }
@@ -25,7 +25,7 @@ impl Sums {
         (sum != 0).then_some(sum)
     }
 
-    /// Takes note that `block` was written.
+    /// Records that `block` was written.
     pub fn set(&mut self, block: u64, sum: u32) {
         let chunk = self.chunks.entry(block / CHUNK).or_insert_with(|| Box::new([0; CHUNK as usize]));
         let place = &mut chunk[(block % CHUNK) as usize];

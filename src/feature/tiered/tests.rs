@@ -1,4 +1,4 @@
-//! The rows against a plain map: with memory for few of them, with a disk that fails and lies, and with many
+//! The rows against a plain map: with memory for few of them, with a disk that fails and corrupts, and with many
 //! threads at once. What is gathered is what was set, bit for bit, or an error. A failing case prints its seed;
 //! `SEED=n` runs that one.
 
@@ -39,7 +39,7 @@ fn slack(stats: &RowStats) -> u64 {
     stats.budget_bytes / 64 + 4 * BATCH as u64 + 4096
 }
 
-/// Whatever the disk does not hold is in the writer's queue, as soon as it holds nothing in its hands.
+/// Whatever the disk does not hold is in the writer's queue, as soon as the writer is idle.
 fn nothing_is_left_behind(rows: &TieredRows) {
     wait_until("every unit that waits to be written is in the queue", || {
         let cache = rows.shared.cache.read();
@@ -49,7 +49,7 @@ fn nothing_is_left_behind(rows: &TieredRows) {
     });
 }
 
-/// Random operations on the store and on a map; gives how many gathers failed.
+/// Random operations on the store and on a map; returns how many gathers failed.
 fn compare_with_a_map(seed: u64, dimension: usize, operations: u64, file: &Faulty) -> usize {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(seed);
     let rows = rows_on(file, dimension, 0);
@@ -86,14 +86,14 @@ fn compare_with_a_map(seed: u64, dimension: usize, operations: u64, file: &Fault
             6 => announced.push(rows.announce(&indices(draw(1, 200)))),
             7 => announced.truncate(draw(1, 4) as usize),
             _ => {
-                let mut asked = indices(draw(1, 200));
-                asked.push(u64::MAX);
-                let mut out = vec![f32::NAN; asked.len() * dimension];
-                if rows.gather(&asked, &mut out).is_err() {
+                let mut requested = indices(draw(1, 200));
+                requested.push(u64::MAX);
+                let mut out = vec![f32::NAN; requested.len() * dimension];
+                if rows.gather(&requested, &mut out).is_err() {
                     failed += 1;
                     continue;
                 }
-                for (index, found) in asked.iter().zip(out.chunks(dimension)) {
+                for (index, found) in requested.iter().zip(out.chunks(dimension)) {
                     let zeros = vec![0.0; dimension];
                     let expected = model.get(index).unwrap_or(&zeros);
                     assert!(
@@ -363,7 +363,7 @@ fn bad_rows_are_refused_and_dimension_zero_stores_nothing() {
     nothing.gather(&[1, 2], &mut []).unwrap();
 }
 
-/// Every value of a row tells the row and its version, so a half-written or misplaced one shows.
+/// Every value of a row encodes the row and its version, so a half-written or misplaced one is detected.
 #[test]
 fn readers_announcers_and_the_writer_work_side_by_side() {
     const DIMENSION: usize = 172;

@@ -1,8 +1,8 @@
-//! The thread that brings rows to disk, in few large writes: the blocks that wait longest, those that follow one
-//! another together.
+//! The thread that writes rows to disk, in few large writes: the blocks that have waited longest, consecutive ones in
+//! one write.
 //!
-//! Nothing is written while a quarter of the memory has room for what waits, so what fits in memory never
-//! touches the disk, and rows that arrive in order leave as one long run. What was cleared leaves soon.
+//! Nothing is written while a quarter of the memory has room for what waits, so what fits in memory never touches the
+//! disk, and rows that arrive in order are written as one long run. Cleared rows are overwritten soon.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use super::shared::{Buffer, Shared};
 use super::stats::{RowState, add};
 use super::sums::checksum;
 
-/// How soon what was cleared is overwritten, so that many are together.
+/// How soon cleared rows are overwritten; a delay, so that many are overwritten in one round.
 const FORGET_AFTER: Duration = Duration::from_millis(500);
-/// How long after a failure the next try comes: at first, and at most, doubling between.
+/// The delay of the next try after a failure: at first, and at most, doubling between.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(5);
-/// How long a row that found no room waits before it looks again.
+/// How long a row that found no room waits before it tries again.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Blocks handled in one hold of the lock.
 const BLOCKS_PER_HOLD: usize = 16;
 
-/// What the writer is told, and what it tells.
+/// Requests to the writer, and what it reports.
 #[derive(Default)]
 pub(super) struct WriterState {
     orders: Mutex<Orders>,
@@ -37,9 +37,9 @@ pub(super) struct WriterState {
 struct Orders {
     wake: bool,
     stop: bool,
-    /// When what was cleared has to go.
+    /// The deadline for overwriting cleared rows.
     forget: Option<Instant>,
-    /// Nothing can be written, the last try showed.
+    /// The last try showed that nothing can be written.
     stuck: bool,
     state: RowState,
 }
@@ -54,7 +54,7 @@ impl WriterState {
         }
     }
 
-    /// As `wake`, and waits for the end of a round, or a moment.
+    /// As `wake`, and waits for the end of a round, or briefly.
     pub fn wake_and_wait(&self) {
         let mut orders = self.orders.lock();
         orders.wake = true;
@@ -76,7 +76,7 @@ impl WriterState {
         self.work.notify_one();
     }
 
-    /// Whether waiting for the writer is in vain.
+    /// Whether waiting for the writer is futile.
     pub fn is_stuck(&self) -> bool {
         self.orders.lock().stuck
     }
@@ -85,8 +85,8 @@ impl WriterState {
         self.orders.lock().state.clone()
     }
 
-    /// Waits for something to do. Gives whether everything has to be written, or `None` at the end. A `pause`
-    /// after a failure ends early where some writes work.
+    /// Waits for something to do. Returns whether everything has to be written, or `None` at the end. A `pause` after a
+    /// failure ends early where some writes work.
     fn next(&self, pause: Option<Duration>) -> Option<bool> {
         let mut orders = self.orders.lock();
         let until = pause.map(|pause| Instant::now() + pause);
@@ -112,7 +112,7 @@ impl WriterState {
         }
     }
 
-    /// Tells how a round went.
+    /// Reports the result of a round.
     fn report(&self, state: RowState, stuck: bool) {
         let mut orders = self.orders.lock();
         (orders.state, orders.stuck) = (state, stuck);
@@ -120,7 +120,7 @@ impl WriterState {
     }
 }
 
-/// Says so when the writer ends in a panic: rows then stay in memory.
+/// Reports it when the writer ends in a panic: rows then stay in memory.
 struct LastWord<'a>(&'a WriterState);
 
 impl Drop for LastWord<'_> {
@@ -132,17 +132,17 @@ impl Drop for LastWord<'_> {
     }
 }
 
-/// What became of one batch.
+/// The result of one batch.
 #[derive(Default)]
 struct Batch {
     taken: usize,
     written: usize,
-    /// Blocks that somebody was reading.
+    /// Blocks that another thread was reading.
     skipped: usize,
     error: Option<String>,
 }
 
-/// Writes what has to be written until told to stop.
+/// Writes what has to be written until stopped.
 pub(super) fn run(shared: &Shared) {
     let _last_word = LastWord(&shared.writer);
     // Blocks that could not be written when last tried.
@@ -166,7 +166,7 @@ pub(super) fn run(shared: &Shared) {
                 break;
             }
             if all && batch.skipped > 0 {
-                // One of them may be what has to be forgotten.
+                // One of them may have to be overwritten.
                 shared.writer.forget_soon();
             }
             if batch.written == 0 && batch.skipped > 0 {
@@ -178,7 +178,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// What was on disk of the blocks of a batch that memory holds in part.
+/// The disk content of a batch's blocks that memory holds in part.
 struct Old<'a> {
     blocks: Vec<(u64, u32)>,
     images: Option<Buffer<'a>>,
@@ -192,7 +192,7 @@ impl Old<'_> {
 }
 
 impl Shared {
-    /// Writes the blocks that wait longest, as many as make a batch.
+    /// Writes the blocks that have waited longest, as many as make a batch.
     fn write_batch(&self, failed: &mut HashSet<u64>) -> Batch {
         let mut batch = Batch::default();
         let mut claims = self.busy.claims();
@@ -218,8 +218,8 @@ impl Shared {
         batch
     }
 
-    /// Claims those of `blocks` that are dirty and that nobody reads, and keeps their units in memory. Gives them,
-    /// and which of them have to be read first.
+    /// Claims those of `blocks` that are dirty and not being read, and keeps their units in memory. Returns them, and
+    /// which of them have to be read first.
     fn claim_dirty(
         &self,
         blocks: &[u64],
@@ -232,7 +232,7 @@ impl Shared {
             let mut cache = self.cache.write();
             for &block in blocks {
                 if block < cache.first {
-                    cache.let_cool(block);
+                    cache.discard(block);
                     failed.remove(&block);
                 } else if !cache.is_dirty(block) {
                     failed.remove(&block);
@@ -273,7 +273,7 @@ impl Shared {
                         read.push(found);
                     }
                     Err(error) => {
-                        self.cache.write().let_go(found.0);
+                        self.cache.write().unhold(found.0);
                         ready.retain(|block| *block != found.0);
                         failed.insert(found.0);
                         batch.error = Some(unreadable(&error));
@@ -298,7 +298,7 @@ impl Shared {
         for (blocks, images) in run.chunks(BLOCKS_PER_HOLD).zip(places) {
             let mut cache = self.cache.write();
             for (block, image) in blocks.iter().zip(images.chunks_exact_mut(bytes)) {
-                cache.lay_over(*block, image);
+                cache.copy_into(*block, image);
             }
         }
         let images = image.bytes().chunks_exact(bytes);

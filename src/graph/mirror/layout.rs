@@ -34,8 +34,8 @@ impl MirrorBlock {
         (block, count)
     }
 
-    /// Takes in as many of `records` (ascending, none before the last entry, younger than all entries) as fit, `room`
-    /// at most, and says how many.
+    /// Appends as many of `records` (ascending, none before the last entry, younger than all entries) as fit, `room` at
+    /// most, and returns how many.
     pub(super) fn extend(&mut self, records: &[Record], room: usize) -> usize {
         let (count, edges) = fitting(self.start, (self.base_edge, self.highest()), room, records);
         if count > 0 {
@@ -47,7 +47,7 @@ impl MirrorBlock {
         count
     }
 
-    /// Takes note that the entries begin at `slot` of pages of 2^`page_log2` entries.
+    /// Records that the entries begin at `slot` of pages of 2^`page_log2` entries.
     pub(super) fn move_to(&mut self, slot: u32, page_log2: u32) {
         self.page = slot >> page_log2;
         self.place = (slot & ((1 << page_log2) - 1)) as u16;

@@ -1,7 +1,7 @@
 //! The lists of all nodes as the GPU has them, without their entries: which blocks a node has, and where.
 //!
 //! A list is changed through an [`Edit`] that is committed once, so that no element of the GPU's tables is in a patch
-//! twice: the threads that put a patch in its places do not wait for each other.
+//! twice: the threads that apply a patch do not wait for each other.
 
 use std::ops::Range;
 
@@ -105,7 +105,7 @@ impl Lists {
         Edit { node, list, changed: usize::MAX }
     }
 
-    /// Takes note of the change, and puts the blocks that are not what the GPU has into `patch`.
+    /// Records the change, and puts the blocks that are not what the GPU has into `patch`.
     pub fn commit(&mut self, edit: Edit, patch: &mut GraphPatch) {
         let Edit { node, list, changed } = edit;
         if self.lists.len() <= node.index() {
@@ -124,11 +124,11 @@ impl Lists {
         blocks.partition_point(|block| block.start <= time).saturating_sub(1)
     }
 
-    /// Takes the blocks from `kept` on out of a list, and says how many entries are left.
-    pub fn cut(&mut self, edit: &mut Edit, kept: usize) -> usize {
+    /// Removes the blocks from `unchanged` on from a list, and returns how many entries are left.
+    pub fn cut(&mut self, edit: &mut Edit, unchanged: usize) -> usize {
         let range = range_of(&edit.list);
-        let left = self.blocks[range.clone()].get(kept).map_or(0, |block| block.before as usize);
-        for index in range.skip(kept) {
+        let left = self.blocks[range.clone()].get(unchanged).map_or(0, |block| block.before as usize);
+        for index in range.skip(unchanged) {
             let slot = self.blocks[index].slot(self.options.page_log2);
             self.pages.release(slot, self.classes[index].into());
             edit.list.blocks.count -= 1;
@@ -137,7 +137,7 @@ impl Lists {
     }
 
     /// Adds as many of `records`, ascending and not before the last entry, to the last block of a list as it has room
-    /// for, and says how many. They are younger than all entries.
+    /// for, and returns how many. They are younger than all entries.
     pub fn extend(&mut self, edit: &mut Edit, records: &[Record], patch: &mut GraphPatch) -> usize {
         let Some(tail) = range_of(&edit.list).last() else { return 0 };
         let block = &mut self.blocks[tail];

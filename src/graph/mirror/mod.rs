@@ -1,15 +1,15 @@
-//! The mirror: where a GPU holds the graph, told by the CPU, which has all of it.
+//! The mirror: plans the layout of the graph in GPU memory. The CPU has all of the graph.
 //!
 //! A [`GraphMirror`] keeps a copy of every block's description and no entry. [`follow`](GraphMirror::follow) makes of a
 //! batch that the store has applied one [`GraphPatch`]: the same plan as the store's, each node's entries behind its
 //! last block as long as they fit, then new blocks, of doubling sizes up to a limit. So stored entries stay where they
-//! are and the GPU copies nothing by itself. Late entries and deletions change what is stored: the blocks from there
-//! on are written anew, read from the store. Answers do not depend on how entries are cut into blocks.
+//! are and the GPU copies nothing by itself. Late entries and deletions change what is stored: the blocks from there on
+//! are rewritten, read from the store. Results do not depend on how entries are cut into blocks.
 //!
 //! Edges that the store releases because of their age stay until their blocks are written anew; views do not show
 //! them.
 //!
-//! Asks no GPU for anything: it hands out bytes, laid out as kernels read them.
+//! Makes no GPU calls: it returns bytes, laid out as kernels read them.
 
 mod layout;
 mod lists;
@@ -57,7 +57,7 @@ impl From<TableFull> for MirrorError {
     }
 }
 
-/// How a [`GraphMirror`] cuts entries into blocks and pages. Nothing here changes an answer.
+/// How a [`GraphMirror`] cuts entries into blocks and pages. No option changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorOptions {
     /// log2 of the entries of a page, 16 at most: what moves between a GPU and the host's memory. 12 is 48 KiB.
@@ -72,7 +72,7 @@ impl Default for MirrorOptions {
     }
 }
 
-/// Where a GPU holds what. Void after an error.
+/// The layout on a GPU. Void after an error.
 pub struct GraphMirror {
     lists: Lists,
     applied: EdgeId,
@@ -186,13 +186,13 @@ impl GraphMirror {
         Ok(())
     }
 
-    /// Writes the list of `node` anew as the store has it: from block `kept` on if the store has so many `entries`, all
-    /// that were stored and the new ones, else all of it. The store may have released some, or be ahead.
+    /// Rewrites the list of `node` as the store has it: from block `unchanged` on if the store has so many `entries`,
+    /// all that were stored and the new ones, else all of it. The store may have released some, or be ahead.
     fn rewrite(
         &mut self,
         store: &GraphStore,
         node: NodeId,
-        (kept, entries): (usize, usize),
+        (unchanged, entries): (usize, usize),
         patch: &mut GraphPatch,
     ) -> Result<(), MirrorError> {
         let end = self.applied.0;
@@ -200,14 +200,14 @@ impl GraphMirror {
             list.records(entries).filter(|record| record.edge < end).collect()
         })?;
         let mut edit = self.lists.edit(node);
-        let left = self.lists.cut(&mut edit, if records.len() == entries { kept } else { 0 });
+        let left = self.lists.cut(&mut edit, if records.len() == entries { unchanged } else { 0 });
         self.lists.append(&mut edit, &records[left..], end, false, patch)?;
         self.lists.commit(edit, patch);
         Ok(())
     }
 
-    /// Writes anew what a batch with deletions may have changed: the lists in its plan, and those of which the store
-    /// does not hold as many entries as the GPU.
+    /// Rewrites what a batch with deletions may have changed: the lists in its plan, and those of which the store does
+    /// not hold as many entries as the GPU.
     fn rewrite_changed(
         &mut self,
         store: &GraphStore,

@@ -13,7 +13,7 @@ pub struct GraphPatch {
     pub(super) entries: Vec<PlacedEntry>,
     pub(super) blocks: Vec<MirrorBlock>,
     pub(super) nodes: Vec<PlacedNode>,
-    /// Where each of `blocks` stands in the table of blocks.
+    /// The place of each of `blocks` in the table of blocks.
     pub(super) block_indexes: Vec<u32>,
     pub(super) tables: TableLengths,
 }

@@ -27,7 +27,7 @@ fn rows_are_looked_up_on_a_gpu_as_by_the_cpu_and_nothing_stale_is_found() {
             let count = [400, 1_300, 256, 1, 0][round as usize % 5];
             let rows: Vec<u64> = (0..count).map(|i| (round * 37 + i * (round % 3 + 1)) % 4_000).collect();
             directory.announce(&rows);
-            directory.look(&mut found);
+            directory.look_up(&mut found);
             table.update(directory.table()).unwrap();
             let ids = CudaBuffer::from_slice(&cuda, stream, &rows, test).unwrap();
             table.find(&cuda, (&ids, rows.len()), &mut on_gpu).unwrap();

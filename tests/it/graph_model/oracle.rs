@@ -1,4 +1,4 @@
-//! The oracle of the graph tests, the streams it is asked about, and the comparison of its answers with
+//! The oracle of the graph tests, its streams, and the comparison of its results with
 //! the store's.
 
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
@@ -180,7 +180,7 @@ fn slots(graph: &MessageFlowGraph, seed: usize) -> Vec<(u32, u64, i64)> {
     filled.map(|i| (graph.neighbors[i].0, graph.edges[i].0, graph.times[i].0)).collect()
 }
 
-/// Compares samples of `nodes` at `times` with the oracle's answer, both policies.
+/// Compares samples of `nodes` at `times` with the oracle's, both policies.
 pub(super) fn compare_samples(
     oracle: &Oracle,
     view: GraphView<'_>,
@@ -239,7 +239,11 @@ pub(super) fn compare_accounts(oracle: &Oracle, store: &GraphStore, nodes: &[u32
 }
 
 /// Nodes and times worth asking about: those of edges, just before and after, and the ends of time.
-pub(super) fn questions(random: &mut Random, oracle: &Oracle, count: usize) -> (Vec<NodeId>, Vec<EventTime>) {
+pub(super) fn random_seeds(
+    random: &mut Random,
+    oracle: &Oracle,
+    count: usize,
+) -> (Vec<NodeId>, Vec<EventTime>) {
     let pick = |random: &mut Random| match oracle.edges.len() {
         0 => Edge { id: 0, src: 0, dst: 1, time: 0 },
         len => oracle.edges[random.below(len as u64) as usize],

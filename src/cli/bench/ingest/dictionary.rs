@@ -11,7 +11,7 @@ use crate::graph::NodeDictionary;
 
 const KEYS: u32 = 1_000_000;
 
-/// One sort of keys.
+/// One kind of keys.
 #[derive(Serialize)]
 pub(super) struct Measured {
     keys: &'static str,
@@ -33,14 +33,14 @@ fn text(i: u32) -> NodeKey {
     NodeKey::from_text(&format!("user-{i}"))
 }
 
-/// Measures every sort.
+/// Measures every kind.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn measure(runs: u32) -> Vec<Measured> {
     let sorts =
         [("dense integers", dense as fn(u32) -> NodeKey), ("scattered integers", scattered), ("texts", text)];
     let measure = |(keys, key): (&'static str, fn(u32) -> NodeKey)| {
         let new: Vec<NodeKey> = (0..KEYS).map(key).collect();
-        // In any order: a stream asks for nodes all over the graph.
+        // In random order: a stream reads nodes all over the graph.
         let known: Vec<NodeKey> = (0..KEYS).map(|i| key(rng::below([u64::from(i), 1, 0, 0], KEYS))).collect();
         let mut bytes = 0;
         let (interned, looked_up): (Vec<f64>, Vec<f64>) = (0..runs)

@@ -1,4 +1,4 @@
-//! Points as files, for whoever wants to compute the same: inputs that are not generated, and samples of the results.
+//! Points as files, for other implementations: inputs that are not generated, and samples of the results.
 
 use std::fs;
 use std::path::Path;

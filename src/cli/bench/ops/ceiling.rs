@@ -1,4 +1,4 @@
-//! What this machine can do at most: copying, in cache and beyond, and matrix products, on one thread and on all.
+//! The peak rates of this machine: copying, in cache and beyond, and matrix products, on one thread and on all.
 
 use std::hint::black_box;
 
@@ -17,7 +17,7 @@ const NEAR: usize = 1 << 15;
 const CACHED_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 const RUNS: usize = 15;
 
-/// Measured in the same run as what they bound. A copied byte counts twice: it is read and written.
+/// Measured in the same run as the operations. A copied byte counts twice: it is read and written.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Ceilings {
     pub copy_bytes_per_second: f64,
@@ -29,15 +29,15 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures all of them; `tell` hears what is being measured.
+    /// Measures all of them and reports each measurement to `report`.
     ///
     /// # Errors
     /// No threads.
-    pub fn measure(threads: usize, quick: bool, mut tell: impl FnMut(&str)) -> anyhow::Result<Self> {
+    pub fn measure(threads: usize, quick: bool, mut report: impl FnMut(&str)) -> anyhow::Result<Self> {
         let runs = if quick { 5 } else { RUNS };
         let on = |threads: usize| rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let (one, all) = (on(1)?, on(threads)?);
-        tell("ceiling: copy");
+        report("ceiling: copy");
         let mut far = (DeviceBuffer::zeros(&Device::Cpu, FAR), DeviceBuffer::zeros(&Device::Cpu, FAR));
         far.0.as_mut_slice().fill(1.0);
         let mut copy = |pool: &rayon::ThreadPool, n: usize| pool.install(|| far_copy(&mut far, n, runs));
@@ -45,7 +45,7 @@ impl Ceilings {
         drop(far);
         let near = |pool: &rayon::ThreadPool| pool.install(|| near_copy(runs));
         let (near_one, near_all) = (near(&one), near(&all));
-        tell("ceiling: matrix product");
+        report("ceiling: matrix product");
         let product = |pool: &rayon::ThreadPool| pool.install(|| product(runs.min(7)));
         Ok(Self {
             copy_bytes_per_second: copy_all,
@@ -57,7 +57,7 @@ impl Ceilings {
         })
     }
 
-    /// The ceiling of an operation that moves so many bytes: its name and its height.
+    /// The ceiling of an operation that moves so many bytes: its name and its value.
     pub fn of(&self, bound: Bound, bytes: f64, cold: bool, threads: usize) -> (&'static str, f64) {
         let pick = |one: f64, all: f64| if threads == 1 { one } else { all };
         match bound {
@@ -75,7 +75,7 @@ impl Ceilings {
     }
 }
 
-/// Bytes per second, each thread copying a part of its own; past the caches or through them, whichever is faster.
+/// Bytes per second, each thread copying a part of its own; with non-temporal or normal writes, whichever is faster.
 #[allow(clippy::cast_precision_loss)]
 fn far_copy((from, to): &mut (DeviceBuffer<f32>, DeviceBuffer<f32>), threads: usize, runs: usize) -> f64 {
     let part = FAR.div_ceil(threads);

@@ -1,5 +1,5 @@
-//! `evergraph bench ops --device cuda`: gathering rows on a GPU, from its own memory and over the bus, beside what
-//! bounds it and what is done without it.
+//! `evergraph bench ops --device cuda:0`: gathering rows on a GPU, from its own memory and over the bus, beside the
+//! bandwidth limit and the alternative without it.
 //!
 //! ```text
 //!   device gather    from the GPU's memory        beside   a copy of as many bytes there
@@ -7,8 +7,8 @@
 //!                                                  and      gathered by the CPU, then copied
 //! ```
 //!
-//! Row numbers are drawn uniformly from a table that no cache holds. Bytes count once. Times are the GPU's, but for
-//! what the CPU does, which is by the clock. Behind them stand [layers](super::gpu_layers).
+//! Row numbers are drawn uniformly from a table larger than any cache. Bytes count once. Times are the GPU's, except
+//! for the CPU's work, which is timed by the wall clock. The figures of [layers](super::gpu_layers) follow.
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -21,14 +21,14 @@ use crate::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
 use crate::device::cuda::{Arena, Cuda, CudaBuffer, PinnedSlice};
 use crate::device::rng;
 
-/// Bytes of a row: from a line's part to a page, those of node and edge features of known streams among them.
+/// Bytes of a row: from a part of a cache line to a page, including node and edge features of well-known streams.
 const WIDTHS: &[usize] = &[16, 32, 64, 128, 344, 400, 688, 1376, 4096];
-/// Rows of a list. Short lists show the price of a call, long ones that of a byte.
+/// Rows of a list. Short lists show the cost of a call, long ones that of a byte.
 const COUNTS: &[usize] = &[100, 1_000, 10_000, 100_000, 1_000_000];
 /// Bytes of the table, and of the longest list's rows.
 const TABLE_BYTES: usize = 1 << 30;
 const QUICK_TABLE_BYTES: usize = 1 << 20;
-/// Points of a quick run, which only shows that everything works: bytes of a row, rows of a list.
+/// Points of a quick run, a smoke test: bytes of a row, rows of a list.
 const QUICK: [(usize, usize); 3] = [(16, 1_000), (344, 100), (688, 100)];
 /// Runs of one figure, and calls of each.
 const HOW: (u32, u32) = (7, 20);
@@ -68,8 +68,9 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
     drop(room);
     let sizes = if args.quick { gpu_layers::QUICK } else { gpu_layers::TRAINING };
     let layers = if args.ops.is_empty() { gpu_layers::measure(&cuda, &sizes)? } else { Vec::new() };
+    let device = args.compute.device.to_string();
     let figures =
-        json!({ "device": "cuda", "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
+        json!({ "device": device, "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
     deliver(args.json.as_deref(), "ops", rayon::current_num_threads(), figures)
 }
 
@@ -116,7 +117,7 @@ fn point(
     let by_cpu = to.copy_to_host()?;
     anyhow::ensure!(
         by_gpu[..bytes] == by_cpu[..bytes] && over_bus[..bytes] == by_cpu[..bytes],
-        "{count} rows of {width} bytes: the GPU's are not the CPU's"
+        "{count} rows of {width} bytes: the GPU's differ from the CPU's"
     );
     let device_copy = timed(cuda, how, || to.copy_front_from(on_gpu, bytes))?;
     let pinned_copy = timed(cuda, how, || to.copy_front_from_pinned(on_host, bytes))?;
@@ -137,7 +138,7 @@ fn point(
     }))
 }
 
-/// Seconds in which the CPU gathers the rows into memory that the GPU copies from, and the GPU copies them.
+/// Seconds in which the CPU gathers the rows into pinned memory, and the GPU copies them.
 fn gathered(
     cuda: &Cuda,
     (table, layout): (&PinnedSlice<u8>, RowLayout),
@@ -161,7 +162,7 @@ fn gathered(
         done?;
         spent.push(time);
     }
-    // The first warms caches.
+    // The first call warms up caches.
     spent.remove(0);
     Ok(spent)
 }

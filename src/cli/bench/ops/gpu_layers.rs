@@ -1,8 +1,8 @@
-//! Layers of `evergraph bench ops --device cuda`, forward and backward, at the sizes that training has: linear layers,
-//! GRU cells, attention over slots between its matrix products, layer normalization, and a step of Adam.
+//! Layers of `evergraph bench ops --device cuda:0`, forward and backward, at the sizes of training: linear layers, GRU
+//! cells, attention over slots between its matrix products, layer normalization, and a step of Adam.
 //!
-//! Times are the GPU's, of calls in a row: of a short one they are those of launching it. Numbers are drawn; those
-//! that a backward changes in place drift from call to call, which costs no time.
+//! Times are the GPU's, of calls in a row: a short one's is that of its launch. Numbers are random; those that a
+//! backward changes in place drift from call to call, which does not change the time.
 
 use serde_json::{Map, Value, json};
 
@@ -47,7 +47,7 @@ pub const TRAINING: LayerSizes = LayerSizes {
     how: (7, 20),
 };
 
-/// One of each, small: a quick run only shows that everything works.
+/// One of each, small: a quick run is a smoke test.
 pub const QUICK: LayerSizes = LayerSizes {
     linear: &[[60, 20, 10]],
     gru: &[[60, 40, 10]],
@@ -105,7 +105,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Times a layer both ways and keeps the figures.
-    fn tell(
+    fn time_layer(
         &mut self,
         op: &str,
         shape: &[(&str, usize)],
@@ -147,7 +147,7 @@ impl<'a> Bench<'a> {
             sums.weights(place, sizes, ((&d, outputs), (&x, inputs)), 0)?;
             sums.finish(place, (&d, outputs))
         };
-        self.tell(
+        self.time_layer(
             "linear",
             &[("m", m), ("k", k), ("n", n)],
             &mut [("forward", &mut forward), ("backward", &mut backward)],
@@ -199,10 +199,10 @@ impl<'a> Bench<'a> {
             of_inputs.finish(place, gates)?;
             of_states.weights(place, two, (gates, (&h, of_h)), 0)?;
             of_states.weights(place, new, (hidden, (&h, of_h)), 2 * width * width)?;
-            // The bias of this part is that of the gates, but for the block that the reset gate lets through.
+            // The bias of this part is that of the gates, except for the block that the reset gate scales.
             of_states.finish(place, gates)
         };
-        self.tell(
+        self.time_layer(
             "gru_cell",
             &[("rows", rows), ("input", inputs), ("hidden", width)],
             &mut [("forward", &mut forward), ("backward", &mut backward)],
@@ -246,7 +246,7 @@ impl<'a> Bench<'a> {
             attention.backward(AttentionBackward { y, weights, dy: &dy, wanted: (true, true), du, dx })
         };
         let shape = [("seeds", seeds), ("slots", slots), ("heads", heads), ("node", node), ("edge", edge)];
-        self.tell(
+        self.time_layer(
             "slot_attention",
             &[&shape[..], &[("time", time)]].concat(),
             &mut [("forward", &mut forward), ("backward", &mut backward)],
@@ -268,7 +268,7 @@ impl<'a> Bench<'a> {
             sum_pieces(place, [pieces, 2 * cols], &partials, &mut sums, true)?;
             layer_norm_backward(place, sizes, &mut d, (&x, &moments), &gamma)
         };
-        self.tell(
+        self.time_layer(
             "layer_norm",
             &[("rows", rows), ("cols", cols)],
             &mut [("forward", &mut forward), ("backward", &mut backward)],
@@ -281,11 +281,11 @@ impl<'a> Bench<'a> {
         let place = self.place();
         let step = AdamStep { beta1: 0.9, beta2: 0.999, size: 1e-3, root: 1.0, eps: 1e-8, shrink: 1.0 };
         let mut step = || adam(place, step, &mut weights, (&mut first, &mut second), &gradient);
-        self.tell("adam", &[("n", count)], &mut [("step", &mut step)])
+        self.time_layer("adam", &[("n", count)], &mut [("step", &mut step)])
     }
 }
 
-/// Sums over rows that the gradients of a matrix and of the bias behind it are.
+/// Sums over rows: the gradients of a matrix and of the bias after it.
 struct Sums {
     rows: usize,
     /// Rows and columns of the matrix.
@@ -305,7 +305,7 @@ impl Sums {
         self.shape[0] * self.shape[1] + self.shape[0]
     }
 
-    /// Those of the rows of the matrix that begin `first` values behind its beginning.
+    /// Those of the rows of the matrix that begin `first` values after its beginning.
     fn weights(
         &mut self,
         place: Place<'_>,

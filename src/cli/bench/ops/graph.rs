@@ -24,7 +24,7 @@ struct SampleRecent {
     found: MessageFlowGraph,
 }
 
-/// Recent sampling: both ends of an edge and the seeds are drawn as `indices` says, seeds ask at any time.
+/// Recent sampling: both ends of an edge and the seeds are drawn as `indices` names, with seeds at any time.
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 pub fn sample_recent(point: &Point) -> anyhow::Result<Box<dyn Work>> {
     let (seeds, nodes, edges) = (point.number("rows")?, point.number("nodes")?, point.number("edges")?);

@@ -1,10 +1,10 @@
-//! Indices as they occur: one after the other, anywhere, a few again and again, the newest most of the time.
+//! Index distributions as they occur: sequential, uniform, skewed, recent.
 
 use crate::device::rng;
 
 use super::inputs::SEED;
 
-/// A number without a common divisor with any table that has not exactly its multiple of rows.
+/// A prime that shares no divisor with the usual table sizes.
 const STRIDE: u64 = 2_654_435_761;
 
 /// `n` rows of a table of `rows`, distributed as `how` says. `purpose` keeps several lists of one point apart.

@@ -1,4 +1,4 @@
-//! What an operation is asked: numbers that follow from a seed, so that anyone can make them again, and indices.
+//! The inputs of an operation: numbers that follow from a seed, so that anyone can generate them, and indices.
 //!
 //! Element `i` of the values of stream `s` is `low + (high - low) * f` with `f = (u >> 40) * 2^-24` and
 //! `u = splitmix64(seed + s * 0x9E3779B97F4A7C15 + i)`.
@@ -44,7 +44,7 @@ pub struct Input {
     pub name: &'static str,
     pub shape: Vec<usize>,
     pub data: Data,
-    /// Whether its gradient is asked for.
+    /// Whether its gradient is requested.
     pub gradient: bool,
 }
 
@@ -61,12 +61,12 @@ impl Inputs {
         self
     }
 
-    /// Values in `[-1, 1)` whose gradient is asked for.
+    /// Values in `[-1, 1)` whose gradient is requested.
     pub fn learned(self, name: &'static str, shape: [usize; 2]) -> Self {
         self.values(name, shape, [-1.0, 1.0], true)
     }
 
-    /// Values in `[-size, size)` whose gradient is asked for.
+    /// Values in `[-size, size)` whose gradient is requested.
     pub fn small(self, name: &'static str, shape: [usize; 2], size: f32) -> Self {
         self.values(name, shape, [-size, size], true)
     }
@@ -108,7 +108,7 @@ pub fn tensor(rows: usize, cols: usize, stream: u64, low: f32, high: f32) -> Ten
 }
 
 impl Named {
-    /// Generates what is generated.
+    /// Generates the inputs.
     pub fn new(inputs: &Inputs) -> Self {
         let (mut parameters, mut tensors) = (Parameters::new(), Vec::new());
         for input in &inputs.list {
@@ -125,7 +125,7 @@ impl Named {
         Self { parameters, tensors, inputs: inputs.list.clone() }
     }
 
-    /// An input whose gradient is asked for.
+    /// An input whose gradient is requested.
     pub fn param(&self, name: &str) -> anyhow::Result<ParamId> {
         self.parameters.find(name).with_context(|| format!("no learned input {name}"))
     }

@@ -1,8 +1,8 @@
-//! `evergraph bench ops`: every operation that a temporal graph network is made of, forward and backward, through the
-//! code that training runs, as a share of what the machine can do at most.
+//! `evergraph bench ops`: every operation of a temporal graph network, forward and backward, through the code that
+//! training runs, as a share of the machine's peak.
 //!
-//! Results of any other implementation can be compared: `--cases` writes the same questions and samples of our
-//! answers as files.
+//! Results of other implementations can be compared: `--cases` writes the same inputs and samples of our results as
+//! files.
 
 mod cases;
 mod ceiling;
@@ -32,8 +32,9 @@ use self::points::{Cache, Point};
 use self::timing::{Between, Timed};
 use self::work::{Bound, Cost, Work};
 use super::deliver;
-use crate::cli::device::{DeviceArg, DeviceArgs};
+use crate::cli::device::DeviceArgs;
 use crate::cli::{WrongArgument, output};
+use crate::device::DeviceSpec;
 use crate::nn::Reduce;
 
 /// Names and meanings.
@@ -62,7 +63,7 @@ pub(super) struct OpsArgs {
     /// Only this operation; may be given several times
     #[arg(long = "op", value_name = "NAME")]
     ops: Vec<String>,
-    /// Print the names of the operations and end
+    /// Print the names of the operations and exit
     #[arg(long)]
     list: bool,
     #[command(flatten)]
@@ -76,10 +77,10 @@ pub(super) struct OpsArgs {
     /// Runs of each point at least, of which the median counts; fewer where one takes over 100 ms
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: u32,
-    /// Instead of measuring, write what another implementation needs to compute the same into this folder
+    /// Instead of measuring, write to this folder what another implementation needs to compute the same
     #[arg(long, value_name = "DIR")]
     cases: Option<PathBuf>,
-    /// Where the figures go as one JSON object; `-` is standard output
+    /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
 }
@@ -90,7 +91,7 @@ pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
         let lines = OPERATIONS.iter().map(|(name, meaning)| format!("{name:<20} {meaning}"));
         return output::print(&lines.collect::<Vec<_>>().join("\n"));
     }
-    if args.compute.device == DeviceArg::Cuda {
+    if args.compute.device != DeviceSpec::Cpu {
         if let Some(op) = args.ops.iter().find(|op| *op != "gather_rows") {
             let why = format!("--op {op}: on a GPU gather_rows is measured, and nothing else");
             return Err(WrongArgument(why).into());
@@ -120,7 +121,7 @@ fn select(args: &OpsArgs) -> anyhow::Result<Vec<Point>> {
     if !args.quick {
         return Ok(points);
     }
-    // An operation without a quick point is measured at its first one, if it was asked for by name.
+    // An operation without a quick point is measured at its first one, if it is named by `--op`.
     let stands_in = |at: usize| {
         let mut same = points.iter().enumerate().filter(|(_, point)| point.op == points[at].op);
         !args.ops.is_empty() && same.all(|(other, point)| other >= at && !point.quick)
@@ -227,7 +228,7 @@ fn measure(args: &OpsArgs, points: &[Point], threads: usize) -> anyhow::Result<(
     deliver(args.json.as_deref(), "ops", threads, figures)
 }
 
-/// What is reported of one direction of one point.
+/// The figures of one direction of one point.
 fn row(
     point: &Point,
     direction: &str,

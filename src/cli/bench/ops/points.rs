@@ -1,7 +1,7 @@
-//! The chosen points: for each operation the sizes we use, with one axis at a time varied around them. Not a product
-//! of all axes, which would take a day and say the same.
+//! The chosen points: for each operation the sizes in use, with one axis at a time varied around them. Not a product of
+//! all axes, which would take a day and add nothing.
 //!
-//! One line is one point: the operation, its parameters in order, and the state of the caches; `!` in front marks the
+//! One line is one point: the operation, its parameters in order, and the state of the caches; a leading `!` marks the
 //! dozen of the quick run. `threads=1` runs that point on one thread.
 
 use anyhow::Context;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 pub enum Cache {
     /// As the run before left them.
     Warm,
-    /// Filled with something else.
+    /// Filled with other data.
     Cold,
 }
 
@@ -58,7 +58,7 @@ impl Point {
         self.params.iter().map(|(name, text)| ((*name).to_owned(), value(text))).collect()
     }
 
-    /// What names the point, in every run.
+    /// The point's id, the same in every run.
     pub fn id(&self) -> String {
         let mut id = format!("{}/", self.op);
         for (name, value) in &self.params {

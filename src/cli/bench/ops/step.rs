@@ -1,4 +1,4 @@
-//! The reference step: a whole training step of a TGN with every part in it, of the size that published runs use.
+//! The reference step: a whole training step of a TGN with all its parts, of the size that published runs use.
 //!
 //! ```text
 //! m = memory rows        phi(dt) = cos(dt * time_w + time_b)

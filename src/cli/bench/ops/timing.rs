@@ -1,4 +1,4 @@
-//! Runs of one point: how many, what happens between them, and what they say together.
+//! Runs of one point: how many, what happens between them, and their statistics.
 
 use rayon::prelude::*;
 
@@ -6,18 +6,18 @@ use super::super::percentile;
 use super::points::Cache;
 use super::work::Work;
 
-/// Values of the buffer that is read and written to fill the caches with something else: 128 MiB.
+/// Values of the buffer that is read and written to evict other data from the caches: 128 MiB.
 const OTHER: usize = 32 << 20;
-/// Seconds of one run from which on fewer runs are made, and how few at least.
+/// Points whose runs take at least this many seconds get fewer runs; and how few at least.
 const LONG_SECONDS: f64 = 0.1;
 const LONG_RUNS: usize = 7;
-/// Short runs are repeated until they have taken so many seconds together, so often at most.
-const TOGETHER_SECONDS: f64 = 0.02;
+/// Short runs are repeated until they have taken this many seconds in total, at most this often.
+const REPEATED_SECONDS: f64 = 0.02;
 const RUNS_MAX: usize = 1_000;
 /// Untimed runs before the timed ones.
 const WARM_UP: usize = 3;
 
-/// What the runs of one direction took.
+/// The times of one direction's runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
     pub median: f64,
@@ -33,12 +33,12 @@ pub struct Between {
 }
 
 impl Between {
-    /// Leaves caches as they are until told otherwise.
+    /// Leaves caches as they are until changed.
     pub fn new() -> Self {
         Self { other: Vec::new(), cache: Cache::Warm }
     }
 
-    /// What caches shall be like from now on.
+    /// The state of the caches from now on.
     pub fn set(&mut self, cache: Cache) {
         self.cache = cache;
         if cache == Cache::Cold {
@@ -56,7 +56,7 @@ impl Between {
 /// Times the forward, and the backward where there is one, `runs` times or more.
 ///
 /// # Errors
-/// What the work says.
+/// Those of the work.
 pub fn time(
     work: &mut dyn Work,
     between: &mut Between,
@@ -85,8 +85,8 @@ fn repeat(
         runs
     } else {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let together = (TOGETHER_SECONDS / last.max(1e-9)) as usize;
-        runs.max(together.min(RUNS_MAX))
+        let repeats = (REPEATED_SECONDS / last.max(1e-9)) as usize;
+        runs.max(repeats.min(RUNS_MAX))
     };
     let mut measured = Vec::with_capacity(wanted);
     for _ in 0..wanted {

@@ -1,4 +1,4 @@
-//! Something to time: a forward, a backward where it has one, and its results for whoever checks them.
+//! Something to time: a forward, a backward where it has one, and its results for checks.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ pub enum Bound {
     Matmul,
 }
 
-/// What one direction of an operation does at least.
+/// The least work of one direction of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Bytes of values and indices that must be read and written once.

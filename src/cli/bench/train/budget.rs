@@ -1,4 +1,4 @@
-//! What a run may keep in memory of rows and of adjacency: `64MiB`, `25%` of all of it, or everything.
+//! Memory limits of a run for rows and for adjacency: `64MiB`, `25%` of the total, or no limit.
 
 use std::str::FromStr;
 
@@ -7,12 +7,12 @@ use std::str::FromStr;
 pub enum Budget {
     /// So many bytes.
     Bytes(u64),
-    /// This share of what there is, in `0.0..=1.0`.
+    /// A share of the total, in `0.0..=1.0`.
     Share(f64),
 }
 
 impl Budget {
-    /// In bytes, given how many bytes there are in all.
+    /// In bytes, given the total.
     pub fn of(self, whole: impl FnOnce() -> anyhow::Result<u64>) -> anyhow::Result<u64> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
         match self {
@@ -26,7 +26,8 @@ impl FromStr for Budget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no budget: write bytes such as 64MiB, or a share such as 25%");
+        let wrong =
+            || format!("`{text}` is no memory limit: write bytes such as 64MiB, or a share such as 25%");
         let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let number: f64 = number.parse().map_err(|_| wrong())?;

@@ -1,4 +1,4 @@
-//! What the training benchmark tells: figures by phase of a step, by part of memory, by epoch.
+//! The figures of the training benchmark: by phase of a step, by part of memory, by epoch.
 
 use serde::Serialize;
 
@@ -11,13 +11,13 @@ use crate::train::PhaseSeconds;
 #[derive(Serialize)]
 pub struct Figures {
     pub model: String,
-    /// Where the model computed.
+    /// The device that the model computed on.
     pub device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_use: Option<GpuUse>,
-    pub embedding_dim: usize,
+    pub embedding_dimension: usize,
     pub events: usize,
     pub nodes: usize,
     pub epochs: u32,
@@ -25,7 +25,7 @@ pub struct Figures {
     pub row_dimension: usize,
     pub events_per_second: f64,
     pub events_per_second_spread: Spread,
-    /// Of the epoch with the median rate. Work that was done beside a step overlaps with that step.
+    /// Of the epoch with the median rate. Work concurrent with a step overlaps with it.
     pub phase_seconds: Phases,
     pub epoch_seconds: f64,
     /// Share of the epoch that the gate took; absent without one.
@@ -81,7 +81,7 @@ pub struct Parts {
     pub edge_rows: u64,
     pub node_memory: u64,
     pub mailbox: u64,
-    /// What readers are shown.
+    /// What is published to readers.
     pub published: u64,
     pub weights_and_optimizer: u64,
     pub tape: u64,
@@ -95,7 +95,7 @@ pub struct Verified {
     pub rows_wrong: u64,
 }
 
-/// What one epoch showed.
+/// The figures of one epoch.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Epoch {
     pub seconds: f64,
@@ -115,8 +115,8 @@ impl Epoch {
     }
 }
 
-/// The figures that people ask for first.
-pub fn tell(figures: &Figures) {
+/// The headline figures.
+pub fn print_summary(figures: &Figures) {
     let phases = figures.phase_seconds;
     output::tell(&format!(
         "{:.0} events/s; peak {:.0} MiB; sample {:.1} s, gather {:.1} s, waited {:.1} s, forward {:.1} s, backward \

@@ -1,9 +1,9 @@
-//! `evergraph bench train`: epochs of training a model over a whole stream, as `eval` trains: batches in order of
-//! time, one random destination a positive, neighbors strictly earlier, prepared ahead. Around the steps the gate
-//! judges and readers are shown what changed, as in a daemon ([`served`]), unless it is to train alone.
+//! `evergraph bench train`: epochs of training a model over a whole stream, as `eval` trains: batches in order of time,
+//! one random destination per positive, neighbors strictly earlier, prepared ahead. Around the steps the gate scores
+//! and changes are published, as in a daemon ([`served`]), unless `--alone` is given.
 //!
-//! Every epoch starts from an empty state and goes on with the weights; each is one measurement. Nothing is held
-//! that training does not need, so the peak of resident memory says what training costs.
+//! Every epoch starts from an empty state and continues with the weights; each is one measurement. Nothing is held that
+//! training does not need, so the peak of resident memory is the cost of training.
 
 mod budget;
 mod figures;
@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use xxhash_rust::xxh3::Xxh3;
 
 use self::budget::Budget;
-use self::figures::{Epoch, Figures, Parts, Verified, tell};
+use self::figures::{Epoch, Figures, Parts, Verified, print_summary};
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
@@ -47,12 +47,13 @@ pub(super) struct TrainArgs {
     #[arg(long, value_enum, default_value_t = ModelName::Tgn)]
     model: ModelName,
     /// Width of the embeddings; 64 for graphmixer and 100 for others if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    embedding_dim: Option<u32>,
+    #[arg(long, alias = "embedding-dim", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    embedding_dimension: Option<u32>,
     /// Epochs, each of which is one measurement
     #[arg(long, alias = "runs", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     epochs: u32,
-    /// Events a batch
+    /// Events per batch
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_events: u32,
     /// Train on this many events, the earliest of the file
@@ -62,21 +63,21 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "N", default_value_t = 172, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     row_dimension: u32,
     /// Memory for edge rows, such as 64MiB or 25%; all of them if not given
-    #[arg(long, value_name = "BUDGET")]
-    rows_budget: Option<Budget>,
+    #[arg(long, alias = "rows-budget", value_name = "BYTES|SHARE")]
+    rows_bytes_max: Option<Budget>,
     /// Memory for adjacency, such as 64MiB or 25%; all of it if not given
-    #[arg(long, value_name = "BUDGET")]
-    topology_budget: Option<Budget>,
-    /// Folder for what budgets leave no room for; the system's folder for temporary files if not given
+    #[arg(long, alias = "topology-budget", value_name = "BYTES|SHARE")]
+    graph_bytes_max: Option<Budget>,
+    /// Folder for what exceeds these limits; the system's folder for temporary files if not given
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// How that is read: the fastest way that works, or plain reads
+    /// How spilled data is read: the fastest way that works, or plain reads
     #[arg(long, value_enum, default_value_t = SpillEngine::Auto)]
     engine: SpillEngine,
     /// Whether the next batches are prepared beside a step, on a thread of their own, or before it
     #[arg(long, value_enum, default_value_t = Prepare::Beside)]
     prepare: Prepare,
-    /// Train alone: no gate judges, and no readers are shown anything
+    /// Train alone, without the gate and without publishing
     #[arg(long)]
     alone: bool,
     /// Check every row that is read, and print digests of all samples and rows, in order
@@ -93,22 +94,22 @@ pub(super) struct TrainArgs {
     /// Threads to compute with; all cores if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
-    /// Where the figures go as one JSON object; `-` is standard output
+    /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
 }
 
 impl TrainArgs {
-    /// The shape of the model, but for the features of the events.
+    /// The shape of the model, except for the features of the events.
     fn model(&self) -> anyhow::Result<ModelOptions> {
         let name = name_of(self.model);
         let wrong = || format!("--model {name} is a baseline and not trained; `evergraph eval` times it");
-        let walk = self.model == ModelName::Walk && self.embedding_dim.is_some();
+        let walk = self.model == ModelName::Walk && self.embedding_dimension.is_some();
         ensure!(
             !walk,
-            "--embedding-dim is for models whose embeddings can have any width; leave it out for walk"
+            "--embedding-dimension is for models whose embeddings can have any width; leave it out for walk"
         );
-        self.model.shaped(self.embedding_dim).with_context(wrong)
+        self.model.shaped(self.embedding_dimension).with_context(wrong)
     }
 }
 
@@ -142,7 +143,7 @@ impl Digests {
         }
     }
 
-    fn told(&self) -> Verified {
+    fn verified(&self) -> Verified {
         Verified {
             samples_digest: format!("{:016x}", self.samples.digest()),
             rows_digest: format!("{:016x}", self.rows.digest()),
@@ -155,27 +156,27 @@ impl Digests {
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<()> {
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    let on = args.compute.select()?;
-    let figures = pool.install(|| measure(args, on))?;
-    tell(&figures);
+    let device = args.compute.select()?;
+    let figures = pool.install(|| measure(args, device))?;
+    print_summary(&figures);
     let wrong = figures.verified.as_ref().map_or(0, |verified| verified.rows_wrong);
     deliver(args.json.as_deref(), "train", pool.current_num_threads(), figures)?;
-    ensure!(wrong == 0, "{wrong} of the rows that were read are not those that were stored");
+    ensure!(wrong == 0, "{wrong} of the rows read differ from those stored");
     Ok(())
 }
 
 fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyhow::Result<Figures> {
-    if args.rows_budget.is_some() || args.topology_budget.is_some() {
-        // As the daemon does with a bound on memory.
-        keep_pages_small().context("the kernel keeps giving huge pages")?;
+    if args.rows_bytes_max.is_some() || args.graph_bytes_max.is_some() {
+        // As the daemon does with a memory budget.
+        keep_pages_small().context("the kernel still allocates huge pages")?;
     }
     let columns = Columns::read(&args.events, args.events_max.map_or(usize::MAX, |most| most as usize))?;
     let dimension = args.row_dimension as usize;
     let model = args.model()?.with_features(dimension, 0);
     let folder = args.data.clone().unwrap_or_else(std::env::temp_dir);
     let limits = Limits {
-        rows: args.rows_budget,
-        topology: args.topology_budget,
+        rows: args.rows_bytes_max,
+        topology: args.graph_bytes_max,
         folder: &folder,
         engine: args.engine.into(),
     };
@@ -208,10 +209,10 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let (last, middle) = (epochs.last().copied().unwrap_or_default(), Epoch::middle(&epochs));
     Ok(Figures {
         model: name_of(args.model),
-        device: name_of(args.compute.device),
+        device: args.compute.device.to_string(),
         gpu,
         gpu_use: GpuUse::of(&trainer),
-        embedding_dim: model.needs().embedding_dim,
+        embedding_dimension: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
         epochs: args.epochs,
@@ -229,11 +230,11 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         rows_gathered: middle.rows,
         topology_spill: graph.spill_stats().map(TierStatus::from),
         rows_spill: rows.tiered_stats().map(TierStatus::from),
-        verified: args.verify.then(|| digests.told()),
+        verified: args.verify.then(|| digests.verified()),
     })
 }
 
-/// The trainer, as the daemon would have it on that device.
+/// The trainer, as in the daemon on that device.
 fn trainer(args: &TrainArgs, options: TrainerOptions, device: &Device) -> anyhow::Result<Trainer> {
     let mut trainer = Trainer::new(options, device)?;
     trainer.cache_rows(GPU_ROW_BYTES);
@@ -243,7 +244,7 @@ fn trainer(args: &TrainArgs, options: TrainerOptions, device: &Device) -> anyhow
     Ok(trainer)
 }
 
-/// What prepares batches, and who judges and reads beside the steps.
+/// Prepares batches, and the gate and publishing.
 fn around(args: &TrainArgs, model: &ModelOptions) -> anyhow::Result<(Lookahead, Option<Served>)> {
     let lookahead = Lookahead::new(match args.prepare {
         Prepare::Beside => Helper::new(),

@@ -1,10 +1,10 @@
-//! What a daemon does around a step: the gate scores some batches before they are learned, and after each step readers
-//! are shown the rows that it changed and, where they are new, the weights. Timed apart from the step, so that the
-//! figures say what either costs.
+//! What a daemon does around a step: the gate scores some batches before they are learned, and after each step the rows
+//! that it changed are published and, where they are new, the weights. Timed apart from the step, so that the figures
+//! separate both costs.
 //!
-//! The gate has the settings as delivered, and each window of judged batches ends in a promotion: from the second on
-//! two versions are scored beside the one that is trained, which is as dear as it gets. Its baseline is left out, which
-//! no model computes.
+//! The gate has the default settings, and each window of scored batches ends in a promotion: from the second on two
+//! versions are scored beside the one that is trained, which is the most expensive case. Its baseline is left out,
+//! which no model computes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::model::{Needs, Weights};
 use crate::serving::NodeStates;
 use crate::train::{PreparedBatch, StepReport, TrainError, Trainer};
 
-/// Readers, and the gate before them.
+/// Published states, and the gate before them.
 pub struct Served {
     gate: Gate,
     window_batches: u64,
@@ -31,10 +31,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Nobody has been shown anything of a model with these needs.
+    /// Nothing is published yet for a model with these needs.
     pub fn new(needs: &Needs) -> anyhow::Result<Self> {
         let options =
-            Config::default_settings()?.gate_options().context("the settings as delivered want no gate")?;
+            Config::default_settings()?.gate_options().context("the default settings have no gate")?;
         Ok(Self {
             gate: Gate::new(options),
             window_batches: options.window_batches,
@@ -46,7 +46,7 @@ impl Served {
         })
     }
 
-    /// Bytes of what readers are shown of nodes.
+    /// Bytes of the published node states.
     pub fn bytes(&self) -> usize {
         self.states.bytes()
     }
@@ -65,7 +65,7 @@ impl Served {
         Ok(report)
     }
 
-    /// Counts a judged batch; whether it is the last of its window, and the trained weights are promoted.
+    /// Counts a scored batch. Returns whether it is the last of its window, and the trained weights are promoted.
     fn judge(&mut self, trainer: &Trainer) -> Result<bool, TrainError> {
         self.judged += 1;
         let last = self.judged == self.window_batches;

@@ -1,8 +1,8 @@
-//! What the training benchmark trains on: the events of a file as bare columns, the graph over them, and
-//! generated feature rows.
+//! The data of the training benchmark: the events of a file as bare columns, the graph over them, and generated feature
+//! rows.
 //!
-//! A generated row is a function of the edge's id and the column, so that a row that comes back can be checked
-//! without being kept. Names of nodes are let go once they are numbered.
+//! A generated row is a function of the edge's id and the column, so that a row can be checked without being kept.
+//! Names of nodes are dropped once they are numbered.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, NodeDictionary};
 use crate::ingest::csv::CsvReader;
 
-/// Keeps generated rows apart from everything else that is drawn.
+/// Separates generated rows from other random numbers.
 const STREAM: u64 = 0x6765_6e65_7261_7465;
 
 /// Events that are applied at a time.
@@ -85,7 +85,7 @@ pub fn is_generated(edge: u64, row: &[f32]) -> bool {
     row.iter().enumerate().all(|(column, found)| found.to_bits() == value(prefix, column).to_bits())
 }
 
-/// What may be kept in memory, and where the rest goes.
+/// The memory limits, and the folder for what exceeds them.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
     pub rows: Option<Budget>,
@@ -105,7 +105,7 @@ pub fn build(
         None => GraphStore::new(GraphOptions::default()),
         Some(budget) => {
             let whole = || {
-                // What all of it takes is known when it was all there.
+                // The total is known once everything was in memory.
                 let graph = GraphStore::new(GraphOptions::default());
                 apply(columns, &graph)?;
                 let bytes = graph.stats().bytes;

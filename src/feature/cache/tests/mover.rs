@@ -1,4 +1,4 @@
-//! [`RowCache`]: rows in host memory, moved as [`CacheDirectory`] decides, so that what it decides can be held against
+//! [`RowCache`]: rows in host memory, moved as [`CacheDirectory`] decides, so that its decisions can be compared with
 //! the bytes of a source.
 
 use super::{CacheCounts, CacheDirectory, Found, Placed};
@@ -10,8 +10,8 @@ pub struct RowCache {
     values: Vec<f32>,
     found: Found,
     placed: Vec<Placed>,
-    /// Rows that are on their way from the source.
-    asked: Vec<u64>,
+    /// Rows that are being fetched from the source.
+    requested: Vec<u64>,
     fetched: Vec<f32>,
 }
 
@@ -24,12 +24,12 @@ impl RowCache {
             values: vec![0.0; slots as usize * dimension],
             found: Found::default(),
             placed: Vec::new(),
-            asked: Vec::new(),
+            requested: Vec::new(),
             fetched: Vec::new(),
         }
     }
 
-    /// What was done so far.
+    /// Counts so far.
     pub fn counts(&self) -> CacheCounts {
         self.directory.counts()
     }
@@ -39,7 +39,7 @@ impl RowCache {
         self.directory.room()
     }
 
-    /// Says which rows the round after all those announced needs, each once.
+    /// Announces the rows of the round after all those announced, each once.
     pub fn announce(&mut self, ids: &[u64]) {
         self.directory.announce(ids);
     }
@@ -49,13 +49,13 @@ impl RowCache {
         self.directory.ids()
     }
 
-    /// Brings in what the current round will miss, as far as there is room for it that no known round wants. `source`
+    /// Brings in what the current round will miss, as far as there is room beside rows that known rounds need. `source`
     /// copies the rows of ids into its second argument, shape `[ids, dimension]`. Returns how many.
     pub fn prepare<E>(
         &mut self,
         source: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
     ) -> Result<usize, E> {
-        self.directory.look(&mut self.found);
+        self.directory.look_up(&mut self.found);
         let rows = self.directory.restorable(&self.found);
         if rows == 0 {
             return Ok(0);
@@ -83,7 +83,7 @@ impl RowCache {
     ) -> Result<(), E> {
         let dimension = self.dimension;
         assert_eq!(out.len(), self.ids().len() * dimension, "length of the rows of the round");
-        self.directory.look(&mut self.found);
+        self.directory.look_up(&mut self.found);
         if dimension > 0 {
             let misses = self.found.misses().len();
             if misses > 0 {
@@ -117,12 +117,12 @@ impl RowCache {
         }
     }
 
-    /// The row of `id` has changed in its source: if it is in the cache, it is given up. Returns whether it was there.
+    /// The row of `id` has changed in its source: if it is in the cache, it is dropped. Returns whether it was there.
     pub fn invalidate(&mut self, id: u64) -> bool {
         self.directory.invalidate(id)
     }
 
-    /// Gives up every row. Known rounds stay known.
+    /// Drops every row. Known rounds stay known.
     pub fn clear(&mut self) {
         self.directory.clear();
     }
@@ -134,10 +134,10 @@ impl RowCache {
         source: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let ids = self.directory.ids();
-        self.asked.clear();
-        self.asked.extend(self.found.misses()[..rows].iter().map(|&row| ids[row as usize]));
+        self.requested.clear();
+        self.requested.extend(self.found.misses()[..rows].iter().map(|&row| ids[row as usize]));
         self.fetched.resize(rows * self.dimension, 0.0);
-        source(&self.asked, &mut self.fetched)
+        source(&self.requested, &mut self.fetched)
     }
 
     /// The row in `slot`.

@@ -1,12 +1,12 @@
-//! [`Cache`]: the units in memory, in slots of few large allocations, found through a table of slot numbers.
+//! [`UnitCache`]: the units in memory, in slots of few large allocations, found through a table of slot numbers.
 //!
-//! A slot is taken by a hand that goes round (CLOCK): it passes over what is pinned or not yet on disk, cools
-//! what is warm, and takes what is cold. What was set is warmest, what was found is warm, what was read and
-//! never found again is cold. A slot may hold only some rows of its unit, where the others are on disk: its
-//! mask says which. Such a slot always waits to be written, which makes it whole.
+//! A slot is taken by a clock hand (CLOCK): it passes over slots that are pinned or not yet on disk, cools warm ones,
+//! and takes a cold one. What was set is warmest, what was found is warm, what was read and never found again is cold.
+//! A slot may hold only some rows of its unit, where the others are on disk, as its mask says. Such a slot always waits
+//! to be written, which makes it whole.
 //!
-//! Everything here happens under the one lock around it and nothing waits for a disk. What the writer does to
-//! whole blocks is in `blocks.rs`.
+//! Everything here happens under the cache's one lock, and nothing waits for a disk. The writer's operations on whole
+//! blocks are in `blocks.rs`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use super::shape::{Plan, Shape};
 use super::sums::Sums;
 use crate::device::prefetch;
 
-/// How far the hand goes for a unit that was read, which need not be kept.
+/// How far the hand goes for a unit that was read, which need not be cached.
 const STEPS_TO_KEEP: usize = 1024;
 /// How far it goes for a row that was set, in one go.
 const STEPS_TO_SET: usize = 4096;
@@ -36,7 +36,7 @@ pub(super) fn bytes_beside_a_unit(shape: Shape) -> usize {
     size_of::<Slot>() + mask + 12 + size_of::<u64>() + size_of::<u32>()
 }
 
-/// What is known of the unit in a slot.
+/// State of the unit in a slot.
 pub(super) struct Slot {
     pub(super) unit: u64,
     /// By how many announcements it is held.
@@ -51,19 +51,19 @@ pub(super) struct Slot {
 pub(super) struct Segment {
     pub(super) slots: Box<[Slot]>,
     rows: Box<[f32]>,
-    /// Which rows of each unit are here; nothing where units are single rows.
+    /// Which rows of each unit are here; empty where units are single rows.
     masks: Box<[u128]>,
 }
 
 /// The units in memory.
-pub(super) struct Cache {
+pub(super) struct UnitCache {
     pub shape: Shape,
     pub plan: Plan,
     pub sums: Sums,
-    /// Blocks before this one were released: they are neither written nor looked for on disk.
+    /// Blocks before this one were released: they are neither written nor read from disk.
     pub(super) first: u64,
     pub(super) segments: Vec<Segment>,
-    /// How many segments the budget pays for.
+    /// How many segments the budget allows.
     pub(super) allowed: usize,
     table: HashTable<u32>,
     /// How many slots were ever taken.
@@ -77,12 +77,12 @@ pub(super) struct Cache {
     pub(super) queue: VecDeque<u64>,
 }
 
-/// What came of setting a row.
+/// The result of setting a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patched {
     /// It is in memory; the writer has enough to do if `true`.
     Done(bool),
-    /// The hand has to go on.
+    /// The hand has to go further.
     NotYet,
     /// Too much waits to be written.
     NoRoom,
@@ -93,7 +93,7 @@ fn hash(unit: u64) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-impl Cache {
+impl UnitCache {
     pub fn new(shape: Shape, plan: Plan) -> Self {
         let allowed = plan.segments(shape, 0);
         Self {
@@ -112,7 +112,7 @@ impl Cache {
         }
     }
 
-    /// Slots that the budget pays for.
+    /// Slots that the budget allows.
     pub fn capacity(&self) -> usize {
         self.allowed * self.plan.segment_slots
     }
@@ -168,18 +168,18 @@ impl Cache {
         self.mask(slot) == self.shape.all_rows()
     }
 
-    /// Says that the first of `rows` of the unit in `slot` will be read soon.
+    /// Prefetches the first of `rows` of the unit in `slot`.
     pub fn prefetch(&self, slot: u32, rows: u128) {
         let begin = rows.trailing_zeros() as usize * self.shape.dimension;
         let row = &self.values(slot)[begin..];
-        // The CPU sees by itself how a long row goes on.
+        // The CPU prefetches the rest of a long row by itself.
         row.iter()
             .step_by(LINE_VALUES)
             .take(self.shape.dimension.div_ceil(LINE_VALUES).min(4))
             .for_each(prefetch);
     }
 
-    /// Takes note that the unit in `slot` was asked for. Says whether it is pinned.
+    /// Marks the unit in `slot` as used. Returns whether it is pinned.
     pub fn touch(&self, slot: u32) -> bool {
         let slot = self.slot(slot);
         if slot.heat.load(Ordering::Relaxed) < FOUND {
@@ -188,18 +188,18 @@ impl Cache {
         slot.pins.load(Ordering::Relaxed) > 0
     }
 
-    /// How often the hand goes on before it has been everywhere and found nothing, however warm.
+    /// How many steps the hand takes until it has visited all slots, however warm, without success.
     pub fn tries(&self) -> usize {
         self.capacity() * (usize::from(SET) + 1) / STEPS_TO_SET + 1
     }
 
-    /// Sets row `row` of `unit`. With `beyond` it goes over the budget rather than find no room.
+    /// Sets row `row` of `unit`. With `beyond` it exceeds the budget rather than find no room.
     pub fn patch(&mut self, unit: u64, row: usize, values: &[f32], beyond: bool) -> Patched {
         let slot = match self.find(unit) {
             Some(slot) => slot,
             None if self.dirty >= self.capacity() / 2 && !beyond => return Patched::NoRoom,
             None => {
-                // With a disk that takes nothing there is little to be found.
+                // While writes fail there is little to be found.
                 let steps = if beyond { STEPS_TO_SET / 64 } else { STEPS_TO_SET };
                 let Some(slot) = self.take(steps, beyond) else { return Patched::NotYet };
                 let on_disk = self.sums.get(self.shape.block_of(unit)).is_some();
@@ -218,7 +218,7 @@ impl Cache {
         Patched::Done(self.is_behind())
     }
 
-    /// Takes in a unit as it stands on disk, if there is room; rows that were set meanwhile stay. Gives its slot.
+    /// Adds a unit as it is on disk, if there is room; rows that were set meanwhile stay. Returns its slot.
     pub fn admit(&mut self, unit: u64, values: &[f32]) -> Option<u32> {
         let slot = match self.find(unit) {
             Some(slot) => slot,
@@ -247,7 +247,7 @@ impl Cache {
         self.set_mask(slot, self.shape.all_rows());
     }
 
-    /// Takes in a whole unit that the disk has lost, whatever it costs.
+    /// Adds a whole unit that the disk has lost, beyond the budget if necessary.
     pub(super) fn rescue(&mut self, unit: u64, values: &[f32]) {
         let Some(slot) = self.take(STEPS_TO_KEEP, true) else { return };
         self.values_mut(slot).copy_from_slice(values);
@@ -272,7 +272,7 @@ impl Cache {
         }
     }
 
-    /// Whether enough waits to be written to make large writes of it.
+    /// Whether enough waits to be written for large writes.
     pub fn is_behind(&self) -> bool {
         self.dirty >= self.capacity() / 4
     }

@@ -1,17 +1,17 @@
-//! `evergraph-research questions`: questions that other temporal samplers can be asked too, our answers, and the time
-//! that we take. `benches/peers` puts the same questions to them.
+//! `evergraph-research requests`: sampling requests that other temporal samplers can run too, our results and times.
+//! `benches/peers` runs the same requests on them.
 //!
 //! A batch is 600 events in the order of the stream. Its seeds are their sources, their destinations and one random
-//! destination each. What is asked, and of which edges, is in [`Ask`].
+//! destination each. [`Ask`] lists the kinds of requests and the edges that each may return.
 //!
-//! `--write DIR` leaves columns without headers, little-endian, that end in their type:
+//! `--write DIR` writes columns without headers, little-endian; the extension is the type:
 //!
 //! | file | one value per | |
 //! |---|---|---|
 //! | `src.u32 dst.u32 time.i64` | event | node ids are dense, the row is the edge's id, times ascend |
-//! | `first.i64` | batch asked about | its first event; in stream order that is how many have arrived |
+//! | `first.i64` | batch | its first event; in stream order that is how many have arrived |
 //! | `seeds.L.i64` | batch and one more | where its seeds begin in the next two; L is the layer, from 1 |
-//! | `node.L.u32 at.L.i64` | seed | who is asked about, and only edges before which time count |
+//! | `node.L.u32 at.L.i64` | seed | the node, and the time before which edges count |
 //! | `answer.L.i64` | seed and slot | the edges found, newest first, then -1 |
 
 use std::fs::File;
@@ -33,24 +33,24 @@ use evergraph::graph::{GraphOptions, GraphStore};
 use evergraph::sampler::{Layers, SamplingPolicy, Seeds};
 use evergraph::train::stream::Stream;
 
-/// What to ask.
+/// What to request.
 #[derive(Debug, Args)]
-pub struct QuestionsArgs {
+pub struct RequestsArgs {
     #[command(flatten)]
     common: Common,
-    /// The question
+    /// The kind of request
     #[arg(long, value_enum)]
     ask: Ask,
     /// Layers of neighbors
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     layers: u32,
-    /// Batches to ask about: in stream order the first ones, else spread evenly over the stream; all if not given
+    /// Batches to request: in stream order the first ones, else evenly over the stream; all if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batches: Option<u32>,
     /// Threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// Folder for the events, the questions and the answers
+    /// Folder for the events, the requests and the results
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
 }
@@ -69,7 +69,7 @@ enum Ask {
 }
 
 impl Ask {
-    /// Whether events are applied between questions, and both are timed.
+    /// Whether events are applied between requests, and both are timed.
     fn in_stream_order(self) -> bool {
         matches!(self, Self::Newest | Self::Recent)
     }
@@ -98,10 +98,10 @@ struct Figures {
     batches_per_second: Spread,
 }
 
-/// Takes the answer about a batch.
-type Hearer<'a> = &'a mut (dyn FnMut(&Layers) -> anyhow::Result<()> + Send);
+/// Receives the result of a batch.
+type Sink<'a> = &'a mut (dyn FnMut(&Layers) -> anyhow::Result<()> + Send);
 
-/// Events to apply, and the seeds to ask about before they are.
+/// Events to apply, and the seeds to sample before that.
 struct Batch {
     events: EdgeBatch,
     nodes: Vec<NodeId>,
@@ -109,7 +109,7 @@ struct Batch {
 }
 
 /// Runs the benchmark.
-pub fn run(args: &QuestionsArgs) -> anyhow::Result<()> {
+pub fn run(args: &RequestsArgs) -> anyhow::Result<()> {
     let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
     let chosen = choose(args, stream.len() / BATCH_EVENTS);
     let batches: Vec<Batch> = chosen.iter().map(|&number| batch(&stream, args.ask, number)).collect();
@@ -119,16 +119,17 @@ pub fn run(args: &QuestionsArgs) -> anyhow::Result<()> {
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads as usize).build()?;
     let mut out = Layers::new();
-    let mut pass = |heard: Hearer<'_>| pool.install(|| answer(&whole, &batches, args, &mut out, heard));
-    // The first pass warms caches and buffers, and its answers are written.
+    let mut pass = |sink: Sink<'_>| pool.install(|| sample_all(&whole, &batches, args, &mut out, sink));
+    // The first pass warms up caches and buffers, and its results are written.
     let mut sampled = 0;
-    let mut answers = args.write.as_deref().map(|folder| Answers::create(folder, args.layers)).transpose()?;
+    let mut results =
+        args.write.as_deref().map(|folder| ResultFiles::create(folder, args.layers)).transpose()?;
     pass(&mut |found| {
         sampled += found.edges();
-        answers.as_mut().map_or(Ok(()), |answers| answers.add(found))
+        results.as_mut().map_or(Ok(()), |results| results.add(found))
     })?;
-    if let (Some(folder), Some(answers)) = (&args.write, answers) {
-        answers.finish()?;
+    if let (Some(folder), Some(results)) = (&args.write, results) {
+        results.finish()?;
         write_stream(folder, &stream, &chosen)?;
     }
     let passes: Vec<f64> =
@@ -153,14 +154,14 @@ pub fn run(args: &QuestionsArgs) -> anyhow::Result<()> {
         figures.seeds / figures.batches.max(1),
         figures.batches_per_second.median
     ));
-    deliver(args.common.json.as_deref(), "questions", args.threads as usize, figures)
+    deliver(args.common.json.as_deref(), "requests", args.threads as usize, figures)
 }
 
-/// Numbers of the whole batches to ask about, of `count`.
-fn choose(args: &QuestionsArgs, count: usize) -> Vec<usize> {
+/// Numbers of the whole batches to request, of `count`.
+fn choose(args: &RequestsArgs, count: usize) -> Vec<usize> {
     let wanted = args.batches.map_or(count, |batches| (batches as usize).min(count));
-    let spread = |i: usize| (2 * i + 1) * count / (2 * wanted);
-    (0..wanted).map(|i| if args.ask.in_stream_order() { i } else { spread(i) }).collect()
+    let evenly = |i: usize| (2 * i + 1) * count / (2 * wanted);
+    (0..wanted).map(|i| if args.ask.in_stream_order() { i } else { evenly(i) }).collect()
 }
 
 fn rows(number: usize) -> Range<usize> {
@@ -183,14 +184,14 @@ fn batch(stream: &Stream, ask: Ask, number: usize) -> Batch {
     Batch { events: stream.edge_batch(rows, |_| true), nodes, at }
 }
 
-/// Asks about every batch and returns the seconds that this took, applying events included. What `heard` does
-/// with an answer is not timed.
-fn answer(
+/// Samples every batch and returns the seconds that this took, including applying events. What `sink` does
+/// with a result is not timed.
+fn sample_all(
     whole: &GraphStore,
     batches: &[Batch],
-    args: &QuestionsArgs,
+    args: &RequestsArgs,
     out: &mut Layers,
-    heard: Hearer<'_>,
+    sink: Sink<'_>,
 ) -> anyhow::Result<f64> {
     let fresh = GraphStore::new(GraphOptions::default());
     let graph = if args.ask.in_stream_order() { &fresh } else { whole };
@@ -199,10 +200,10 @@ fn answer(
     for (number, batch) in batches.iter().enumerate() {
         request.batch = number as u64;
         let seeds = Seeds { nodes: &batch.nodes, times: &batch.at };
-        let (asking, sampled) = seconds(|| out.sample(graph.view(), seeds, &request, args.layers as usize));
+        let (sampling, sampled) = seconds(|| out.sample(graph.view(), seeds, &request, args.layers as usize));
         sampled?;
-        heard(out)?;
-        spent += asking;
+        sink(out)?;
+        spent += sampling;
         if args.ask.in_stream_order() {
             let (applying, applied) = seconds(|| graph.apply(&batch.events));
             applied?;
@@ -212,18 +213,18 @@ fn answer(
     Ok(spent)
 }
 
-/// Questions and answers of each layer, as they are written.
-struct Answers(Vec<LayerFiles>);
+/// The files of requests and results of each layer.
+struct ResultFiles(Vec<LayerFiles>);
 
 struct LayerFiles {
     begin: i64,
     seeds: BufWriter<File>,
     node: BufWriter<File>,
     at: BufWriter<File>,
-    answer: BufWriter<File>,
+    result: BufWriter<File>,
 }
 
-impl Answers {
+impl ResultFiles {
     fn create(folder: &Path, layers: u32) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("--write {}", folder.display()))?;
         let layer = |layer: u32| -> anyhow::Result<LayerFiles> {
@@ -232,7 +233,7 @@ impl Answers {
                 seeds: column(folder, &format!("seeds.{layer}.i64"))?,
                 node: column(folder, &format!("node.{layer}.u32"))?,
                 at: column(folder, &format!("at.{layer}.i64"))?,
-                answer: column(folder, &format!("answer.{layer}.i64"))?,
+                result: column(folder, &format!("answer.{layer}.i64"))?,
             })
         };
         Ok(Self((1..=layers).map(layer).collect::<Result<_, _>>()?))
@@ -246,7 +247,7 @@ impl Answers {
             put(&mut files.node, layer.nodes.iter().map(|node| node.0.to_le_bytes()))?;
             put(&mut files.at, layer.times.iter().map(|time| time.0.to_le_bytes()))?;
             // No edge is the largest id, which reads as -1.
-            put(&mut files.answer, layer.graph.edges.iter().map(|edge| edge.0.to_le_bytes()))?;
+            put(&mut files.result, layer.graph.edges.iter().map(|edge| edge.0.to_le_bytes()))?;
         }
         Ok(())
     }
@@ -254,7 +255,7 @@ impl Answers {
     fn finish(self) -> anyhow::Result<()> {
         for mut files in self.0 {
             files.seeds.write_all(&files.begin.to_le_bytes())?;
-            for mut file in [files.seeds, files.node, files.at, files.answer] {
+            for mut file in [files.seeds, files.node, files.at, files.result] {
                 file.flush()?;
             }
         }
