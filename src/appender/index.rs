@@ -225,7 +225,7 @@ impl Index {
         }
     }
 
-    /// Stores the row of edge `i` of the frame: its type, if types are told apart, and its features.
+    /// Stores the row of edge `i` of the frame: its type, if types are positions_seen apart, and its features.
     fn set_edge_row(&self, frame: &Frame, i: usize, row: &mut Vec<f32>) -> Result<(), FeatureError> {
         let (batch, types) = (&frame.batch, self.known_types);
         let (kind, features) = (batch.edge_type[i], batch.features.row(i));
@@ -258,12 +258,12 @@ mod tests {
     #[test]
     fn a_run_that_ends_before_it_begins_takes_a_partition_back() {
         let positions = Positions::default();
-        let mut told = Vec::new();
+        let mut positions_seen = Vec::new();
         for (from, to) in [(5, 5), (5, 9), (2, 4), (9, 3), (3, 6), (6, 20)] {
             positions.advance(&SourceRange { source: "kafka:t".into(), partition: 0, from, to });
-            told.extend(positions.position("kafka:t", 0));
+            positions_seen.extend(positions.position("kafka:t", 0));
         }
-        assert_eq!(told, [5, 9, 9, 3, 6, 20]);
+        assert_eq!(positions_seen, [5, 9, 9, 3, 6, 20]);
     }
 
     #[test]

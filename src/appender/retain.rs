@@ -93,10 +93,10 @@ fn release_part(index: &Index, part: usize, kept: Kept) -> Result<bool, SpillErr
 fn is_due(index: &Index, kept: Kept) -> bool {
     let (last, Some(retention)) = (index.released, index.stores.graph.retention()) else { return false };
     let gone_by = kept.since.0.saturating_sub(last.since.0);
-    let heard = kept.end.0.saturating_sub(last.end.0);
+    let new_edges = kept.end.0.saturating_sub(last.end.0);
     let grown_old = kept.first.0.saturating_sub(last.first.0);
     gone_by >= (retention.age / SHARE).max(1)
-        && heard.max(grown_old) >= index.stores.graph.stats().nodes / NODES_PER_EDGE
+        && new_edges.max(grown_old) >= index.stores.graph.stats().nodes / NODES_PER_EDGE
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the file is not there or is no database.
-    pub fn look(path: &Path) -> Result<Self, CatalogError> {
+    pub fn open_read_only(path: &Path) -> Result<Self, CatalogError> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
             .map_err(|source| CatalogError::Database { path: path.to_path_buf(), source })?;
         Ok(Self { connection, path: path.to_path_buf() })
@@ -197,7 +197,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`CatalogError::FixedSetting`] when it differs, or when the database refuses.
-    pub fn hold_setting(&self, name: &str, value: &str) -> Result<(), CatalogError> {
+    pub fn fix_setting(&self, name: &str, value: &str) -> Result<(), CatalogError> {
         if self.compare_setting(name, value)? {
             return Ok(());
         }
@@ -209,8 +209,8 @@ impl Catalog {
     ///
     /// # Errors
     /// When the database refuses.
-    pub fn remember(&self, name: &str, value: &str) -> Result<Option<String>, CatalogError> {
-        match self.hold_setting(name, value) {
+    pub fn fix_value(&self, name: &str, value: &str) -> Result<Option<String>, CatalogError> {
+        match self.fix_setting(name, value) {
             Ok(()) => Ok(None),
             Err(CatalogError::FixedSetting { fixed, .. }) => Ok(Some(fixed)),
             Err(error) => Err(error),
@@ -273,9 +273,9 @@ mod tests {
     fn a_fixed_setting_cannot_change() {
         let dir = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
-        catalog.hold_setting("stream.edge_feature_dimension", "4").unwrap();
-        catalog.hold_setting("stream.edge_feature_dimension", "4").unwrap();
-        let error = catalog.hold_setting("stream.edge_feature_dimension", "5").unwrap_err().to_string();
+        catalog.fix_setting("stream.edge_feature_dimension", "4").unwrap();
+        catalog.fix_setting("stream.edge_feature_dimension", "4").unwrap();
+        let error = catalog.fix_setting("stream.edge_feature_dimension", "5").unwrap_err().to_string();
         assert!(error.contains("was made with 4"), "{error}");
     }
 

@@ -219,8 +219,8 @@ fn hand_over(
     stop: &AtomicBool,
 ) -> Option<Receipt> {
     while !stop.load(Ordering::Acquire) {
-        let (told, hear) = crossbeam_channel::bounded(1);
-        let reply: Reply = Box::new(move |outcome| drop(told.send(outcome)));
+        let (sender, outcomes) = crossbeam_channel::bounded(1);
+        let reply: Reply = Box::new(move |outcome| drop(sender.send(outcome)));
         let mut submission = Submission { batch: batch(), reply: Some(reply) };
         while let Err(refused) = queue.send_timeout(submission, TICK) {
             if stop.load(Ordering::Acquire) || refused.is_disconnected() {
@@ -229,13 +229,13 @@ fn hand_over(
             submission = refused.into_inner();
         }
         // A log that hangs must not hold up the end; what became of the batch is in the log.
-        let heard = loop {
-            match hear.recv_timeout(TICK) {
+        let outcome = loop {
+            match outcomes.recv_timeout(TICK) {
                 Err(RecvTimeoutError::Timeout) if !stop.load(Ordering::Acquire) => {}
-                heard => break heard,
+                outcome => break outcome,
             }
         };
-        match heard {
+        match outcome {
             Ok(Ok(receipt)) => return Some(receipt),
             Ok(Err(refusal)) => {
                 tracing::debug!(%refusal, "the generated batch is handed in again");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_never_answers_does_not_hold_up_the_end() {
+    fn a_log_that_never_replies_does_not_hold_up_the_end() {
         struct Nothing;
         impl PositionLookup for Nothing {
             fn position(&self, _: &str, _: i32) -> Option<i64> {

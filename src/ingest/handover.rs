@@ -70,7 +70,7 @@ struct Once<T: Send> {
 }
 
 impl<T: Send> Once<T> {
-    fn tell(&mut self, result: Result<Receipt, SubmitError>) {
+    fn send(&mut self, result: Result<Receipt, SubmitError>) {
         if let Some((sender, tag)) = self.pending.take() {
             // A source that has ended no longer listens.
             let _ = sender.send(Outcome { tag, result });
@@ -80,14 +80,14 @@ impl<T: Send> Once<T> {
 
 impl<T: Send> Drop for Once<T> {
     fn drop(&mut self) {
-        self.tell(Err(SubmitError::ShuttingDown));
+        self.send(Err(SubmitError::ShuttingDown));
     }
 }
 
 /// A reply that sends the outcome into `sender`, which must have room (unbounded, or one slot per batch).
 pub(super) fn reply_into<T: Send + 'static>(sender: Sender<Outcome<T>>, tag: T) -> Reply {
     let mut once = Once { pending: Some((sender, tag)) };
-    Box::new(move |result| once.tell(result))
+    Box::new(move |result| once.send(result))
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unanswered_batch_is_heard_of_once() {
+    fn a_dropped_batch_sends_one_outcome() {
         let (sender, outcomes) = crossbeam_channel::unbounded();
         drop(reply_into(sender.clone(), 1));
         let receipt = Receipt {
@@ -105,7 +105,7 @@ mod tests {
             duplicates: 0,
         };
         reply_into(sender, 2)(Ok(receipt));
-        let heard: Vec<_> = outcomes.iter().map(|o| (o.tag, o.result)).collect();
-        assert_eq!(heard, [(1, Err(SubmitError::ShuttingDown)), (2, Ok(receipt))]);
+        let received: Vec<_> = outcomes.iter().map(|o| (o.tag, o.result)).collect();
+        assert_eq!(received, [(1, Err(SubmitError::ShuttingDown)), (2, Ok(receipt))]);
     }
 }

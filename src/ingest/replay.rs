@@ -22,7 +22,7 @@ use super::rejection::IngestStats;
 use crate::event::PositionLookup;
 
 /// How often a waiting replay looks whether it should stop.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Which file, and how fast.
 #[derive(Clone, Debug)]

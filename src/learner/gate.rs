@@ -170,7 +170,7 @@ impl Gate {
     }
 
     /// Adds a judged batch; a full window ends in a verdict, and the next one begins.
-    pub(super) fn hear(&mut self, figures: &Figures) -> Option<(Verdict, Figures)> {
+    pub(super) fn observe(&mut self, figures: &Figures) -> Option<(Verdict, Figures)> {
         let Figures { candidate, published, kept, edgebank } = *figures;
         let added = [candidate, published.unwrap_or(0.0), kept.unwrap_or(0.0), edgebank];
         self.window.sums.iter_mut().zip(added).for_each(|(sum, value)| *sum += value);
@@ -297,10 +297,10 @@ mod tests {
 
     fn verdicts(figures: &[(f64, Option<f64>, Option<f64>, f64)]) -> Vec<Verdict> {
         let mut gate = Gate::new(OPTIONS);
-        let hear = |&(candidate, published, kept, edgebank)| {
-            gate.hear(&Figures { candidate, published, kept, edgebank }).unwrap().0
+        let observe = |&(candidate, published, kept, edgebank)| {
+            gate.observe(&Figures { candidate, published, kept, edgebank }).unwrap().0
         };
-        figures.iter().map(hear).collect()
+        figures.iter().map(observe).collect()
     }
 
     #[test]
@@ -340,11 +340,11 @@ mod tests {
     fn a_window_is_judged_by_its_mean() {
         let mut gate = Gate::new(GateOptions { window_batches: 2, ..OPTIONS });
         let figures = |candidate| Figures { candidate, published: Some(0.8), kept: None, edgebank: 0.5 };
-        assert_eq!(gate.hear(&figures(0.7)), None);
-        let (verdict, mean) = gate.hear(&figures(0.9)).unwrap();
+        assert_eq!(gate.observe(&figures(0.7)), None);
+        let (verdict, mean) = gate.observe(&figures(0.9)).unwrap();
         assert_eq!((verdict, mean.kept), (Verdict::Promoted, None));
         assert!((mean.candidate - 0.8).abs() < 1e-9 && (mean.published.unwrap() - 0.8).abs() < 1e-9);
-        assert_eq!(gate.hear(&figures(0.1)), None, "the next window begins empty");
+        assert_eq!(gate.observe(&figures(0.1)), None, "the next window begins empty");
     }
 
     #[test]

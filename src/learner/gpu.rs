@@ -38,7 +38,7 @@ impl Learner {
 
     /// Reads the weights of a GPU: what training would go on from without it. One that was lost while nothing was
     /// learned is left.
-    pub(super) fn look_after_gpu(&mut self) {
+    pub(super) fn fetch_gpu_weights(&mut self) {
         if *self.trainer.device() != Device::Cpu {
             let _ = self.on_gpu(|learner| learner.trainer.weights().map(drop));
         }

@@ -13,8 +13,8 @@
 //! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
 
-mod asked;
 pub mod checkpoint;
+mod checkpoint_requests;
 mod feed;
 pub mod gate;
 mod gpu;
@@ -37,8 +37,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-pub use asked::{Answer, CheckpointRequests, Durable};
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
+pub use checkpoint_requests::{CheckpointRequests, CheckpointResult, Durable};
 pub use feed::{Feed, LearnBatch};
 pub use gate::{Decision, Gate, GateOptions, Verdict};
 pub use options::{
@@ -217,9 +217,9 @@ impl Learner {
             return;
         }
         let states = &self.shared.engine.states;
-        let told = self.trainer.forget(deleted);
+        let affected = self.trainer.forget(deleted);
         let memory = &self.trainer.state().memory;
-        for &node in deleted.iter().chain(&told) {
+        for &node in deleted.iter().chain(&affected) {
             match (memory.row(node), memory.updated(node)) {
                 (Some(row), time) if time != NodeMemory::NEVER => states.publish(node, row, time),
                 _ => states.forget(node),
@@ -235,7 +235,7 @@ impl Learner {
     /// When the log cannot be read or the trainer cannot go on.
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
-        let _closing = asked::Closing(self.shared.status.clone());
+        let _closing = checkpoint_requests::Closing(self.shared.status.clone());
         priority::stand_back(self.options.nice);
         self.helper = Some(Helper::new());
         while !stop.load(Ordering::Acquire) {
@@ -253,7 +253,7 @@ impl Learner {
                     done => done?,
                 }
             }
-            if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_asked() {
+            if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_waiting() {
                 self.checkpoint(&pulse);
             }
         }
@@ -340,7 +340,7 @@ impl Learner {
         self.bank.forget(&deleted);
         self.trainer.forget_pairs(&deleted);
         self.shared.engine.states.pairs.forget(&deleted);
-        self.look_after_gpu();
+        self.fetch_gpu_weights();
         let position = self.learned;
         let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
         self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.checkpointed);
@@ -348,10 +348,10 @@ impl Learner {
             let name = checkpoint::name(position);
             let learned = position > EdgeId(0);
             learned
-                .then_some(asked::Durable { name, position, model_version: self.version })
+                .then_some(checkpoint_requests::Durable { name, position, model_version: self.version })
                 .ok_or_else(|| "nothing was learned yet, so there is nothing to keep".to_owned())
         });
-        self.shared.status.requests.answer(&durable);
+        self.shared.status.requests.complete(&durable);
     }
 
     fn write_checkpoint(&mut self, pulse: &dyn Fn()) -> Result<(), CheckpointError> {

@@ -86,7 +86,7 @@ impl Learner {
             return if taken.mode == StepMode::Train { self.publish_weights() } else { Ok(()) };
         };
         let cold = gate.published().is_none();
-        let decision = judged(taken, edgebank).and_then(|figures| gate.hear(&figures));
+        let decision = judged(taken, edgebank).and_then(|figures| gate.observe(&figures));
         if let Some((verdict, figures)) = decision {
             self.carry_out(batch, verdict, figures)?;
         } else if cold && taken.mode == StepMode::Train {
@@ -123,12 +123,12 @@ impl Learner {
         if verdict != Verdict::Held || decision.published.is_none() {
             self.publish_weights()?;
         }
-        self.tell(&decision);
+        self.report(&decision);
         (self.record.decision)(&decision);
         Ok(())
     }
 
-    fn tell(&self, decision: &Decision) {
+    fn report(&self, decision: &Decision) {
         let Decision { verdict, figures, candidate, published, kept, position } = *decision;
         let metrics = &self.shared.metrics.gate;
         metrics.decisions.with_label_values(&[verdict.name()]).inc();

@@ -91,7 +91,7 @@ impl Learner {
         let known = behind >= options.batch_events as u64 && !ahead.filled;
         let Some(helper) = helper.as_ref().filter(|_| known) else { return Ok(step()?) };
         let (engine, progress) = (&shared.engine, &shared.progress);
-        let look_ahead = || {
+        let prepare_next = || {
             let none = Duration::ZERO;
             feed.fill(&mut ahead.batch, options.batch_events, none, none)?;
             let batch = &ahead.batch;
@@ -109,9 +109,9 @@ impl Learner {
             }
             Ok::<(), LogError>(())
         };
-        let (looked, stepped, _) = helper.beside(look_ahead, step);
+        let (prepared_next, stepped, _) = helper.beside(prepare_next, step);
         let stepped = stepped?;
-        looked?;
+        prepared_next?;
         Ok(stepped)
     }
 }

@@ -221,7 +221,7 @@ fn a_restart_publishes_what_was_published() {
 }
 
 #[test]
-fn a_model_without_memory_learns_answers_forgets_and_restarts() {
+fn a_model_without_memory_learns_serves_forgets_and_restarts() {
     let mixer =
         GraphMixerOptions { embedding_dim: 6, time_dim: 4, fanout: 3, ..GraphMixerOptions::default() };
     let options =
@@ -232,13 +232,13 @@ fn a_model_without_memory_learns_answers_forgets_and_restarts() {
     let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
     learner.drain();
     assert!(learner.trainer.steps() == 4 && learner.quality.mean().is_some());
-    let ask = |rig: &Rig| {
+    let embeddings = |rig: &Rig| {
         rig.shared.engine.embeddings(&[key(1), key(9), key(30)], None, UnknownKeys::Told).unwrap().embeddings
     };
-    let cold = |answer: &[NodeEmbedding]| -> Vec<bool> {
-        answer.iter().map(|one| matches!(one, NodeEmbedding::Found { cold: true, .. })).collect()
+    let cold = |found: &[NodeEmbedding]| -> Vec<bool> {
+        found.iter().map(|one| matches!(one, NodeEmbedding::Found { cold: true, .. })).collect()
     };
-    let before = ask(&rig);
+    let before = embeddings(&rig);
     assert_eq!(cold(&before), [false, false, true]);
     assert_ne!(before[0], before[1]);
 
@@ -247,13 +247,13 @@ fn a_model_without_memory_learns_answers_forgets_and_restarts() {
     rig.restart_for(0);
     let restored = Trainer::load(options, &Device::Cpu, &mut &bytes[..]).unwrap();
     let mut learner = rig.learner_at(restored, rig.log.end(), rig.options());
-    assert_eq!(ask(&rig), before);
+    assert_eq!(embeddings(&rig), before);
 
     let mut batch = EdgeBatch::default();
     record(&mut batch, Op::DeleteNode, 9);
     rig.append(batch, STARTED);
     learner.drain();
-    assert_eq!(cold(&ask(&rig)), [false, true, true]);
+    assert_eq!(cold(&embeddings(&rig)), [false, true, true]);
     assert_eq!(learner.trainer.state().last_event(NodeId(9)), None);
 }
 
@@ -412,8 +412,8 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
     assert_eq!(memory(1), [0.0; 6]);
     assert!(!learner.pool.nodes().contains(&NodeId(9)));
-    let answer = rig.shared.engine.embeddings(&[key(9), key(1)], None, UnknownKeys::Told).unwrap();
-    let cold = |i: usize| matches!(answer.embeddings[i], NodeEmbedding::Found { cold: true, .. });
+    let response = rig.shared.engine.embeddings(&[key(9), key(1)], None, UnknownKeys::Told).unwrap();
+    let cold = |i: usize| matches!(response.embeddings[i], NodeEmbedding::Found { cold: true, .. });
     assert_eq!((cold(0), cold(1)), (true, false));
     let mut row = [9.0; 6];
     rig.shared.engine.states.gather(&[NodeId(9)], &mut row);
@@ -568,7 +568,7 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
 }
 
 #[test]
-fn looking_ahead_changes_nothing() {
+fn preparing_the_next_batch_early_changes_nothing() {
     let learned = |helper: Option<Helper>| {
         let mut rig = Rig::new();
         for i in 0..160 {
@@ -594,8 +594,8 @@ fn looking_ahead_changes_nothing() {
         (ahead, (cuts, bytes, pool, rig.shared.status.report().quality))
     };
     let (none, plain) = learned(None);
-    let (some, looked) = learned(Some(Helper::new()));
-    assert!(plain == looked, "the same batches, trainer, destinations and quality");
+    let (some, ahead) = learned(Some(Helper::new()));
+    assert!(plain == ahead, "the same batches, trainer, destinations and quality");
     assert!(none == 0 && some >= 8, "{some} batches were sampled ahead");
 }
 
@@ -648,7 +648,7 @@ fn a_true_destination_is_not_its_own_rival() {
 }
 
 #[test]
-fn what_is_held_in_memory_is_told() {
+fn memory_use_is_reported() {
     let mut rig = Rig::new();
     let mut learner = rig.learner(rig.options());
     rig.append_edges(30, 0);

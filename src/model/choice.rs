@@ -18,7 +18,9 @@ use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
 use super::walk::{WalkNetwork, WalkOptions};
-use super::{EdgePlaces, EdgeTypes, GatheredRows, Interactions, MailRows, ModelState, Neighborhood, Touched};
+use super::{
+    EdgePlaces, EdgeTypes, FeatureRows, Interactions, MessageRows, ModelState, Neighborhood, Touched,
+};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::nn::{ParamId, Parameters, Tape, Var};
@@ -184,7 +186,7 @@ pub struct EmbeddingInput<'a> {
     /// Seeds and neighbors as slots of distinct nodes.
     pub neighborhood: &'a Neighborhood,
     /// Feature rows of its slots and nodes, of each kind that the model's options give a width.
-    pub rows: &'a GatheredRows,
+    pub rows: &'a FeatureRows,
     /// Where the edge rows are on the GPU that computes, if they are kept there.
     pub places: Option<&'a EdgePlaces>,
     /// When a node's memory row was last changed by an event, `None` if it never was. Models without memory do not ask.
@@ -278,20 +280,20 @@ impl Model {
     }
 
     /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, the edges of
-    /// which have the features `mails`, or the rows that are made of their walks. A model without memory has rows
+    /// which have the features `messages`, or the rows that are made of their walks. A model without memory has rows
     /// without values.
     ///
     /// # Panics
-    /// If `mails` were gathered for other messages.
+    /// If `messages` were gathered for other messages.
     pub fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
         state: &ModelState,
         nodes: &[NodeId],
-        mails: MailRows<'_>,
+        messages: MessageRows<'_>,
     ) -> Var {
         match &self.network {
-            Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, mails),
+            Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, messages),
             Network::Walk(_) => {
                 let mut rows = tape.take_zeroed(nodes.len(), self.needs().memory_dim);
                 if let Some(walks) = &state.walks {
@@ -312,14 +314,14 @@ impl Model {
     ///
     /// # Panics
     /// If messages are averaged and the rows are of other events.
-    pub fn remember<'r>(
+    pub fn update_state<'r>(
         &self,
         tape: &mut Tape<'_>,
         state: &mut ModelState,
         batch: &Interactions<'_>,
         touched: &Touched,
         fresh: impl Fn(usize) -> &'r [f32],
-        rows: MailRows<'_>,
+        rows: MessageRows<'_>,
     ) -> usize {
         match &self.network {
             Network::Tgn(tgn) if self.needs().averages() => {
@@ -327,7 +329,7 @@ impl Model {
                 tgn.leave_means(tape, state, batch, touched, rows);
                 refused
             }
-            _ => state.remember(batch, touched, fresh),
+            _ => state.update(batch, touched, fresh),
         }
     }
 

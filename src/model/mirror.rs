@@ -42,13 +42,13 @@ impl Inner {
 /// `[nodes, memory_dim]` each.
 struct Tables {
     memory: Tensor,
-    mails: Tensor,
+    messages: Tensor,
 }
 
 impl Tables {
     /// The rows with room for `rows`, where the GPU has that.
-    fn grown(memory: &Tensor, mails: &Tensor, rows: usize) -> Option<Self> {
-        Some(Self { memory: memory.with_rows(rows)?, mails: mails.with_rows(rows)? })
+    fn grown(memory: &Tensor, messages: &Tensor, rows: usize) -> Option<Self> {
+        Some(Self { memory: memory.with_rows(rows)?, messages: messages.with_rows(rows)? })
     }
 
     fn bytes(rows: usize, width: usize) -> usize {
@@ -114,8 +114,8 @@ impl NodeMirror {
             }
             let all = (0..nodes).map(|node| NodeId(u32::try_from(node).unwrap_or(u32::MAX)));
             let read = Read { memory, mailbox };
-            let [memory, mails] = read.rows(device, &all.collect::<Vec<_>>());
-            *tables = Tables::grown(&memory, &mails, rows);
+            let [memory, messages] = read.rows(device, &all.collect::<Vec<_>>());
+            *tables = Tables::grown(&memory, &messages, rows);
             *too_many = if tables.is_none() { Some(rows) } else { None };
             return;
         };
@@ -124,10 +124,10 @@ impl NodeMirror {
         }
         stale.sort_unstable();
         stale.dedup();
-        let [memory, mails] = Read { memory, mailbox }.rows(device, stale);
+        let [memory, messages] = Read { memory, mailbox }.rows(device, stale);
         let index = ids(stale.drain(..));
         tables.memory.put_rows_at(&index, &memory);
-        tables.mails.put_rows_at(&index, &mails);
+        tables.messages.put_rows_at(&index, &messages);
     }
 
     /// Memory rows of `nodes`, on `device`; none if that has no mirror, or one that is stale.
@@ -139,9 +139,9 @@ impl NodeMirror {
 
     /// Messages that wait for `nodes`: the rows of the other ends, on `device`; none likewise.
     #[must_use]
-    pub fn mails(&self, device: &Device, nodes: impl Iterator<Item = NodeId>) -> Option<Tensor> {
+    pub fn messages(&self, device: &Device, nodes: impl Iterator<Item = NodeId>) -> Option<Tensor> {
         let inner = self.0.lock();
-        Some(inner.current(device)?.mails.rows_at(&ids(nodes)))
+        Some(inner.current(device)?.messages.rows_at(&ids(nodes)))
     }
 
     /// Takes over what a step wrote, given by places in `touched`: the rows `fresh` of those that are `written`, and
@@ -158,7 +158,7 @@ impl NodeMirror {
         if known > tables.rows() {
             let rows = room_for(known);
             let fits = fits(fresh.device(), rows, fresh.cols());
-            let Some(grown) = fits.then(|| Tables::grown(&tables.memory, &tables.mails, rows)).flatten()
+            let Some(grown) = fits.then(|| Tables::grown(&tables.memory, &tables.messages, rows)).flatten()
             else {
                 *too_many = Some(rows);
                 inner.tables = None;
@@ -168,8 +168,8 @@ impl NodeMirror {
         }
         let written_nodes = ids(written.iter().map(|&place| nodes[place as usize]));
         tables.memory.put_rows_at(&written_nodes, &fresh.rows_at(written));
-        let mails = tables.memory.rows_at(&ids(others.iter().copied()));
-        tables.mails.put_rows_at(&ids(nodes.iter().copied()), &mails);
+        let messages = tables.memory.rows_at(&ids(others.iter().copied()));
+        tables.messages.put_rows_at(&ids(nodes.iter().copied()), &messages);
     }
 }
 
@@ -187,14 +187,14 @@ impl Read<'_> {
     /// Rows of memory and of messages of `nodes`, copied to `device`.
     fn rows(&self, device: &Device, nodes: &[NodeId]) -> [Tensor; 2] {
         let width = self.memory.dimension();
-        let [mut memory, mut mails] = [(); 2].map(|()| Tensor::zeros(&Device::Cpu, nodes.len(), width));
+        let [mut memory, mut messages] = [(); 2].map(|()| Tensor::zeros(&Device::Cpu, nodes.len(), width));
         for (i, &node) in nodes.iter().enumerate() {
             self.memory.row_into(node, memory.row_mut(i));
             if let Some(message) = self.mailbox.pending(node) {
-                mails.row_mut(i).copy_from_slice(message.mail);
+                messages.row_mut(i).copy_from_slice(message.values);
             }
         }
-        [memory, mails].map(|rows| rows.to(device))
+        [memory, messages].map(|rows| rows.to(device))
     }
 }
 

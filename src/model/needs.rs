@@ -26,7 +26,7 @@ pub struct Needs {
     pub memory_dim: usize,
     /// Values that wait with a message: the other end's memory row, and if messages are averaged all else of them that
     /// is not learned.
-    pub mail_dim: usize,
+    pub mailbox_dim: usize,
     /// Values of a node's feature row, 0 if the model reads none.
     pub node_feature_dim: usize,
     /// Values of an edge's stored row, 0 if the model reads none: its features, behind the number of its type if the
@@ -57,7 +57,7 @@ impl Needs {
             window: None,
             snapshots: 1,
             memory_dim: 0,
-            mail_dim: 0,
+            mailbox_dim: 0,
             node_feature_dim,
             edge_row_dim: types.row_dim(edge_feature_dim),
             edge_types: types.known,
@@ -81,7 +81,7 @@ impl Needs {
 
     /// Whether the rows of edges are read with the messages that these left.
     #[must_use]
-    pub fn reads_mails(&self) -> bool {
+    pub fn reads_messages(&self) -> bool {
         self.memory_dim > 0 && self.edge_row_dim > 0 && !self.averages()
     }
 
@@ -89,7 +89,7 @@ impl Needs {
     /// read.
     #[must_use]
     pub fn averages(&self) -> bool {
-        self.mail_dim > self.memory_dim
+        self.mailbox_dim > self.memory_dim
     }
 }
 

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_tell_nodes_apart_and_stay() {
+    fn signatures_distinguish_nodes_and_stay() {
         let row = |node| {
             let mut row = vec![0.0; 160];
             sign(NodeId(node), &mut row);

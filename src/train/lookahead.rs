@@ -149,7 +149,7 @@ impl Lookahead {
             else {
                 return Ok(());
             };
-            if !batch.is_gathered() {
+            if !batch.has_rows() {
                 let mailbox = &trainer.state().mailbox;
                 preparer.expect(|node| mailbox.pending_event(node), &mut batch);
                 preparer.gather(world, &mut batch)?;

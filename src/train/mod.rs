@@ -12,7 +12,7 @@ pub mod edgebank;
 pub mod evaluate;
 mod gpu;
 pub mod historical;
-mod look;
+mod inference;
 pub mod lookahead;
 mod negative;
 mod placed;

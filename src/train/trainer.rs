@@ -25,7 +25,7 @@ use crate::device::Device;
 use crate::device::cuda::CudaError;
 use crate::event::{EventTime, NodeId};
 use crate::model::{
-    GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, ModelState, Neighborhood,
+    FeatureRows, GatherError, Interactions, Model, ModelError, ModelOptions, ModelState, Neighborhood,
     TgnOptions, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool, Tensor};
@@ -201,7 +201,7 @@ pub struct Trainer {
 pub(super) struct Scratch {
     pub pool: TapePool,
     pub neighborhood: Neighborhood,
-    pub rows: GatheredRows,
+    pub rows: FeatureRows,
     /// Rows of edges on the GPU.
     pub edges: EdgeCache,
     /// Fresh memory rows of the touched nodes.

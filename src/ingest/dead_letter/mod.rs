@@ -211,7 +211,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_delivery_finds_the_topic_unreachable_and_the_others_hear_of_it() {
+    fn one_delivery_finds_the_topic_unreachable_and_the_others_learn_of_it() {
         let dir = tempfile::tempdir().unwrap();
         let file = DeadLetterFileOptions::new(dir.path().join("dead.jsonl"));
         let mut topic = DeadLetterTopicOptions::new("127.0.0.1:1", "dead");

@@ -23,9 +23,9 @@ use super::status::Shared;
 use crate::event::PositionLookup;
 
 /// The broker's answers about the ranges of all partitions must come within this time.
-const WATERMARK_TIMEOUT: Duration = Duration::from_secs(5);
+const RANGES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Those about how much waits, while nothing is fetched, within this.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+const WATERMARK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A change of ownership, for the source's thread.
 pub(super) enum Change {
@@ -40,7 +40,7 @@ pub(super) enum Change {
 /// Why it is not known where reading of a partition starts.
 pub(super) enum NoStart {
     /// The broker did not say which offsets it has.
-    NoAnswer(KafkaError),
+    NoResponse(KafkaError),
     /// The broker does not have what is needed.
     Fault(KafkaFault),
 }
@@ -75,7 +75,7 @@ impl SourceContext {
         let Some(stored) = self.positions.position(&self.source, partition) else { return Ok(None) };
         let topic = self.options.topic.clone();
         let left = deadline.saturating_duration_since(Instant::now());
-        let (low, high) = consumer.fetch_watermarks(&topic, partition, left).map_err(NoStart::NoAnswer)?;
+        let (low, high) = consumer.fetch_watermarks(&topic, partition, left).map_err(NoStart::NoResponse)?;
         self.shared.set_high(partition, high);
         if stored > high {
             return Err(KafkaFault::TopicRecreated { topic, partition, stored, high }.into());
@@ -98,12 +98,12 @@ impl SourceContext {
     }
 
     /// While nothing is fetched nobody tells how much waits at the broker, so it is asked for, within a bounded time.
-    pub fn ask_how_much_waits<'a>(
+    pub fn fetch_high_watermarks<'a>(
         &self,
         consumer: &BaseConsumer<Self>,
         partitions: impl Iterator<Item = &'a i32>,
     ) {
-        let deadline = Instant::now() + ASK_TIMEOUT;
+        let deadline = Instant::now() + WATERMARK_TIMEOUT;
         for &partition in partitions {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -121,10 +121,10 @@ impl SourceContext {
         if self.cluster_known.load(Relaxed) {
             return Ok(());
         }
-        let asked = Instant::now();
+        let started = Instant::now();
         let Some(found) = consumer.client().fetch_cluster_id(wait) else {
-            if asked.elapsed() >= wait {
-                return Err(NoStart::NoAnswer(KafkaError::Canceled));
+            if started.elapsed() >= wait {
+                return Err(NoStart::NoResponse(KafkaError::Canceled));
             }
             tracing::debug!("the brokers do not say of which cluster they are");
             return Ok(());
@@ -152,12 +152,12 @@ impl SourceContext {
         let start = |partition: i32| {
             let left = deadline.saturating_duration_since(Instant::now());
             let checked = match left.is_zero() {
-                true => Err(NoStart::NoAnswer(KafkaError::Canceled)),
+                true => Err(NoStart::NoResponse(KafkaError::Canceled)),
                 false => self.start_of(consumer, partition, left),
             };
             let next = match checked {
                 Ok(next) => next,
-                Err(NoStart::NoAnswer(error)) => {
+                Err(NoStart::NoResponse(error)) => {
                     tracing::warn!(partition, %error, "the partition's range could not be asked for");
                     self.positions.position(&self.source, partition)
                 }
@@ -176,7 +176,7 @@ impl SourceContext {
     fn assign(&self, consumer: &BaseConsumer<Self>, assigned: &TopicPartitionList) {
         let mut starts = TopicPartitionList::new();
         let mut changes = Vec::new();
-        for (topic, partition, offset, change) in self.starts_of(consumer, assigned, WATERMARK_TIMEOUT) {
+        for (topic, partition, offset, change) in self.starts_of(consumer, assigned, RANGES_TIMEOUT) {
             changes.push(change);
             if let Err(error) = starts.add_partition_offset(&topic, partition, offset) {
                 changes.push(Change::Fault(other(&error)));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn many_partitions_without_an_answer_are_waited_for_once() {
+    fn many_partitions_without_a_response_are_waited_for_once() {
         let options = KafkaSourceOptions::new("127.0.0.1:1", "t", "g");
         let context = SourceContext {
             source: "kafka:t".into(),

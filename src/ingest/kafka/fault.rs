@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transport_texts_are_told_apart() {
+    fn transport_texts_are_distinguished() {
         let fault = |text: &str| KafkaFault::from_code(Code::BrokerTransportFailure, text, "t", "g", None);
         let refused =
             "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)";
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_says_what_to_do() {
+    fn every_fault_states_what_to_do() {
         let lost = KafkaFault::DataLost { topic: "t".into(), partition: 3, stored: 10, low: 20 };
         assert!(lost.to_string().contains("10..20") && lost.to_string().contains("earliest"));
         let known = include_str!("../../../deploy/evergraph.toml");

@@ -75,7 +75,7 @@ pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<Pref
     let named = |code, text: &str| {
         KafkaFault::from_code(code, text, topic, &options.group, options.instance.as_deref())
     };
-    let metadata = ask(&consumer, deadline, |t| consumer.fetch_metadata(Some(topic), t))
+    let metadata = request(&consumer, deadline, |t| consumer.fetch_metadata(Some(topic), t))
         .map_err(|error| explain(&consumer, &error, named))?;
     let found = metadata.topics().iter().find(|t| t.name() == topic);
     if let Some(error) = found.and_then(|t| t.error()) {
@@ -147,7 +147,7 @@ pub fn offsets_at(
 }
 
 /// Asks in short turns, so that a cause that will not go away (bad credentials) ends the wait early.
-fn ask<T>(
+fn request<T>(
     consumer: &BaseConsumer<Causes>,
     deadline: Instant,
     request: impl Fn(Duration) -> Result<T, KafkaError>,
@@ -192,8 +192,8 @@ fn explain(
         };
         let is_transport = |(c, _): &&(Code, String)| *c == Code::BrokerTransportFailure;
         let newest = || causes.iter().rev();
-        let telling = newest().find(is_precise).or_else(|| newest().find(is_transport));
-        if let Some((code, text)) = telling {
+        let precise = newest().find(is_precise).or_else(|| newest().find(is_transport));
+        if let Some((code, text)) = precise {
             return match named(*code, text) {
                 // The port takes connections (that was tried) and hangs up on what we say.
                 KafkaFault::Unreachable { detail, .. } if is_hang_up(&detail) => {

@@ -34,7 +34,7 @@ const MESSAGES_PER_ROUND: usize = 512;
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
 const RANGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the broker is asked how much waits there while nothing is fetched.
-const ASK_INTERVAL: Duration = Duration::from_secs(5);
+const WATERMARK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Names the batch of an outcome: the partition and its epoch.
 type Tag = (i32, u64);
@@ -54,7 +54,7 @@ pub(super) struct Worker {
     blocked_since: Option<Instant>,
     holding: bool,
     /// When the broker was asked last how much waits there.
-    asked_at: Option<Instant>,
+    watermarks_fetched_at: Option<Instant>,
     uncommitted: BTreeMap<i32, i64>,
     committed_at: Instant,
     fault_shown: bool,
@@ -84,7 +84,7 @@ impl Worker {
             outcomes: crossbeam_channel::unbounded(),
             blocked_since: None,
             holding: false,
-            asked_at: None,
+            watermarks_fetched_at: None,
             uncommitted: BTreeMap::new(),
             committed_at: Instant::now(),
             fault_shown: true,
@@ -108,10 +108,10 @@ impl Worker {
             self.seek_back()?;
             let blocked = self.hand_over();
             self.commit(false);
-            if self.hold_or_go_on(blocked)? {
+            if self.update_pause(blocked)? {
                 self.poll_round()?;
             } else if let Ok(outcome) = self.outcomes.1.recv_timeout(Duration::from_millis(2)) {
-                self.hear(outcome)?;
+                self.handle_outcome(outcome)?;
             }
         }
         Ok(())
@@ -187,7 +187,7 @@ impl Worker {
                     self.shared.range_known(*id);
                 }
                 Err(NoStart::Fault(fault)) => return Err(fault),
-                Err(NoStart::NoAnswer(error)) => {
+                Err(NoStart::NoResponse(error)) => {
                     partition.range_check_at = Some(Instant::now() + self.options.retry_wait);
                     self.shared.range_unknown(*id, error.to_string());
                 }
@@ -227,12 +227,12 @@ impl Worker {
 
     fn take_outcomes(&mut self) -> Result<(), KafkaFault> {
         while let Ok(outcome) = self.outcomes.1.try_recv() {
-            self.hear(outcome)?;
+            self.handle_outcome(outcome)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, outcome: Outcome<Tag>) -> Result<(), KafkaFault> {
+    fn handle_outcome(&mut self, outcome: Outcome<Tag>) -> Result<(), KafkaFault> {
         let (id, epoch) = outcome.tag;
         if let Ok(receipt) = &outcome.result {
             self.stats.count_stored(receipt);
@@ -313,7 +313,7 @@ impl Worker {
     }
 
     /// Pauses or resumes as the log and the operator ask; says whether to poll now.
-    fn hold_or_go_on(&mut self, blocked: bool) -> Result<bool, KafkaFault> {
+    fn update_pause(&mut self, blocked: bool) -> Result<bool, KafkaFault> {
         if !blocked {
             self.blocked_since = None;
         }
@@ -336,9 +336,9 @@ impl Worker {
             self.holding = hold;
             self.shared.is_holding.store(hold, Relaxed);
         }
-        if self.holding && self.asked_at.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
-            self.consumer.context().ask_how_much_waits(&self.consumer, self.partitions.keys());
-            self.asked_at = Some(Instant::now());
+        if self.holding && self.watermarks_fetched_at.is_none_or(|at| at.elapsed() >= WATERMARK_INTERVAL) {
+            self.consumer.context().fetch_high_watermarks(&self.consumer, self.partitions.keys());
+            self.watermarks_fetched_at = Some(Instant::now());
         }
         self.shared.set_back_pressure(full);
         Ok(!blocked || hold)
@@ -383,7 +383,7 @@ impl Worker {
         }
         while self.partitions.values().any(|p| p.in_flight.is_some()) {
             let Ok(outcome) = self.outcomes.1.recv_deadline(deadline) else { break };
-            if self.hear(outcome).is_err() {
+            if self.handle_outcome(outcome).is_err() {
                 break;
             }
         }

@@ -158,7 +158,7 @@ pub fn produce(
         row: 0,
         report: ProduceReport::default(),
         started: Instant::now(),
-        told: Instant::now(),
+        reported_at: Instant::now(),
         progress,
     };
     match &options.target {
@@ -175,7 +175,7 @@ struct Rows<'p> {
     row: u64,
     report: ProduceReport,
     started: Instant,
-    told: Instant,
+    reported_at: Instant,
     progress: &'p mut dyn FnMut(&ProduceReport),
 }
 
@@ -227,10 +227,10 @@ impl Rows<'_> {
     }
 
     /// Tells how far it is, if the last time was long enough ago or this is the end.
-    fn tell(&mut self, end: bool) {
-        if end || self.told.elapsed() >= PROGRESS_INTERVAL {
+    fn report_progress(&mut self, end: bool) {
+        if end || self.reported_at.elapsed() >= PROGRESS_INTERVAL {
             self.report.seconds = self.started.elapsed().as_secs_f64();
-            self.told = Instant::now();
+            self.reported_at = Instant::now();
             (self.progress)(&self.report);
         }
     }

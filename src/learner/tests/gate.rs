@@ -48,7 +48,7 @@ impl Gated {
         let trainer = Trainer::new(able(), &Device::Cpu).unwrap();
         let from = Learned { trainer, gate: Some(Gate::new(options())), position: EdgeId(0) };
         let decisions = Arc::default();
-        let learner = rig.learner_from(from, rig.options(), told(&decisions));
+        let learner = rig.learner_from(from, rig.options(), recorder(&decisions));
         Self { rig, learner, decisions, time: 0 }
     }
 
@@ -69,7 +69,7 @@ impl Gated {
     fn restart(&mut self, learning_rate: f32) {
         let from = restored(&self.learner, TrainerOptions { learning_rate, ..able() });
         self.rig.restart();
-        self.learner = self.rig.learner_from(from, self.rig.options(), told(&self.decisions));
+        self.learner = self.rig.learner_from(from, self.rig.options(), recorder(&self.decisions));
     }
 
     fn last(&self) -> Decision {
@@ -85,7 +85,7 @@ impl Gated {
     }
 }
 
-fn told(decisions: &Arc<parking_lot::Mutex<Vec<Decision>>>) -> DecisionRecorder {
+fn recorder(decisions: &Arc<parking_lot::Mutex<Vec<Decision>>>) -> DecisionRecorder {
     let decisions = decisions.clone();
     Box::new(move |decision| decisions.lock().push(*decision))
 }

@@ -203,10 +203,10 @@ proptest! {
                 }
                 Step::Fail(operation, times) => disk.fail(operation, times, ErrorKind::Other),
                 Step::PowerLoss(bits) => {
-                    let mut asked = 0;
+                    let mut requested = 0;
                     disk = disk.after_power_loss(|| {
-                        asked += 1;
-                        bits >> (asked % 64) & 1 == 1
+                        requested += 1;
+                        bits >> (requested % 64) & 1 == 1
                     });
                     log = open(&disk, segment_bytes).unwrap().0;
                     let found = drain(&mut log.reader(EdgeId(0))).unwrap();
@@ -223,7 +223,7 @@ proptest! {
 }
 
 #[test]
-fn a_trial_write_tells_of_room_and_leaves_nothing() {
+fn a_trial_write_checks_for_space_and_leaves_nothing() {
     let disk = MemoryDisk::new();
     let options = || LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
     let (mut log, _) = Log::open_with(options(), disk.storage()).unwrap();

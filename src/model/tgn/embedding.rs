@@ -66,8 +66,8 @@ impl Gaps {
         let new_variance = gaps.iter().map(spread).sum::<f64>() / number;
         let all = f64::from(*seen) + number;
         let (share, apart) = (number / all, new_mean - f64::from(*mean));
-        let together = f64::from(*variance) * (1.0 - share) + new_variance * share;
-        *variance = (together + share * (1.0 - share) * apart * apart) as f32;
+        let pooled = f64::from(*variance) * (1.0 - share) + new_variance * share;
+        *variance = (pooled + share * (1.0 - share) * apart * apart) as f32;
         *mean = (f64::from(*mean) + share * apart) as f32;
         *seen = all.min(GAPS_MAX) as f32;
     }

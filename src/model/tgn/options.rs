@@ -117,7 +117,7 @@ impl TgnOptions {
             Aggregator::Last => 0,
             Aggregator::Mean => self.edge_feature_dim + self.time_dim,
         };
-        Needs { memory_dim: self.memory_dim, mail_dim: self.memory_dim + averaged, ..shown }
+        Needs { memory_dim: self.memory_dim, mailbox_dim: self.memory_dim + averaged, ..shown }
     }
 }
 

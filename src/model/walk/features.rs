@@ -160,7 +160,7 @@ mod tests {
     use crate::model::walk::options::STEPS_MAX;
 
     #[test]
-    fn the_row_of_a_pair_is_what_the_formulas_say() {
+    fn the_row_of_a_pair_follows_the_formulas() {
         for steps in 1..=STEPS_MAX {
             let (d, l) = (48, steps + 1);
             let value = |i: usize, k: usize| ((i * 37 + k * 101) % 23) as f32 / 11.0 - 0.9;

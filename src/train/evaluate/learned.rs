@@ -75,7 +75,7 @@ impl Learned {
         let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
         let (training, everything) =
             (GraphStore::new(GraphOptions::default()), GraphStore::new(GraphOptions::default()));
-        if looks(&trainer) {
+        if samples_neighbors(&trainer) {
             let rows = 0..populations.split.validation;
             training.apply(&stream.edge_batch(rows, |row| populations.is_train(row)))?;
             everything.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
@@ -148,7 +148,7 @@ impl Trainable for Learned {
 }
 
 /// Whether the model looks at neighbors.
-fn looks(trainer: &Trainer) -> bool {
+fn samples_neighbors(trainer: &Trainer) -> bool {
     trainer.model().needs().fanout > 0
 }
 
@@ -237,9 +237,12 @@ impl Contender for TestThenTrain<'_> {
         let (Some(&first), Some(&last)) = (batch.rows.first(), batch.rows.last()) else {
             return Ok(Scores::default());
         };
-        let looks = looks(&self.trainer);
-        let edges =
-            if looks { self.stream.edge_batch(first..last + 1, |_| true) } else { EdgeBatch::default() };
+        let samples_neighbors = samples_neighbors(&self.trainer);
+        let edges = if samples_neighbors {
+            self.stream.edge_batch(first..last + 1, |_| true)
+        } else {
+            EdgeBatch::default()
+        };
         if self.sight == Sight::WithinBatch {
             self.graph.apply(&edges)?;
         }
