@@ -1,10 +1,10 @@
 //! When the graph and the rows of its edges let go of what is too old.
 //!
-//! What may go is what the learner will not ask for any more: it says so as it goes ([`Kept`]), and at a start its
+//! What may go is what the learner no longer reads: it reports that as it proceeds ([`Kept`]), and at a start its
 //! checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of that work
 //! events are taken in. Rows go last, when no new view shows an edge of theirs.
 //!
-//! It begins when a part of the age has gone by since the last time, [`SHARE`], and besides as many edges were heard
+//! It begins when a part of the age has gone by since the last time, [`SHARE`], and besides as many edges were observed
 //! of, or have grown old, as pay for it, one for [`NODES_PER_EDGE`] nodes. However fast time goes by in a stream, its
 //! edges cost no more than twice that many visits each. In return what is too old may stay: what grew old within that
 //! part of the age or, if that is more, fewer edges than there are nodes by [`NODES_PER_EDGE`]; those whose block of
@@ -80,7 +80,7 @@ pub(super) fn release(index: &mut Index, kept: Kept) -> Result<(), SpillError> {
     Ok(())
 }
 
-/// Releases a part and says whether there are more.
+/// Releases a part and returns whether there are more.
 fn release_part(index: &Index, part: usize, kept: Kept) -> Result<bool, SpillError> {
     let more = index.stores.graph.release_part(part, kept.since)?;
     if !more {

@@ -1,4 +1,4 @@
-//! The loop on a disk in memory: what it replies, and what is in the log and the index after it.
+//! The loop on a disk in memory: its replies, and what is in the log and the index after it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -73,7 +73,7 @@ fn a_batch_that_no_log_could_hold_is_refused_alone_and_poisons_nothing() {
     let long = "x".repeat(2_000);
     let plain = |time| batch(vec![edge("a", "b", time)]);
     let replies = submit(&mut appender, [plain(1), batch(vec![edge(&long, "b", 2)]), plain(3)]);
-    // The refused one is answered first, because the others wait for the disk.
+    // The refused one gets its reply first, because the others wait for the disk.
     assert!(matches!(&replies[0], Err(SubmitError::Failed { detail }) if detail.contains("in parts")));
     assert_eq!(replies[1..], [stored(0, 1), stored(1, 1)]);
     assert_eq!(appender.status.state(), LogState::Writable);
@@ -135,7 +135,7 @@ fn a_deletion_of_what_never_was_is_not_called_accepted() {
     assert_eq!(replies, [stored(0, 2)], "a node of the same group is known");
 }
 
-/// All that an index says.
+/// Everything that an index holds.
 #[derive(Debug, PartialEq)]
 struct Content {
     /// By id, the key.
@@ -358,7 +358,7 @@ fn a_stop_ends_the_loop_while_batches_keep_coming_and_every_batch_gets_a_reply()
         }
         running.join().unwrap();
     });
-    // What was queued between the last answer and this line is answered when the queue goes.
+    // What was queued between the last reply and this line gets its reply when the queue is dropped.
     drop(RefuseTheRest(&waiting));
     drop(sender);
     let replies: Vec<Outcome> = replies.iter().collect();

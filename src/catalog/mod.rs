@@ -60,7 +60,7 @@ pub enum CatalogError {
         name: String,
         /// What the directory was made with.
         fixed: String,
-        /// What the settings say now.
+        /// The configured value.
         found: String,
     },
 }
@@ -68,7 +68,7 @@ pub enum CatalogError {
 /// One written checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckpointRow {
-    /// Log position up to which the learner had remembered the stream.
+    /// Log position up to which the learner had applied the stream.
     pub position: u64,
     /// Version of the weights.
     pub model_version: u64,
@@ -118,7 +118,7 @@ impl Catalog {
         Ok(Self { connection, path: path.to_path_buf() })
     }
 
-    /// Opens a catalog that is there, to look and to change nothing.
+    /// Opens an existing catalog read-only.
     ///
     /// # Errors
     /// When the file is not there or is no database.
@@ -193,7 +193,7 @@ impl Catalog {
         forget.map(drop).map_err(|error| self.fail(error))
     }
 
-    /// Holds a setting to the value that the data directory was made with.
+    /// Fixes a setting to the value that the data directory was made with.
     ///
     /// # Errors
     /// [`CatalogError::FixedSetting`] when it differs, or when the database refuses.
@@ -205,7 +205,7 @@ impl Catalog {
         self.connection.execute(insert, [name, value]).map(drop).map_err(|error| self.fail(error))
     }
 
-    /// Holds a name to `value` from the first time on; says to what else it is held, if so.
+    /// Fixes a name to `value` at the first call; returns the fixed value if it is another one.
     ///
     /// # Errors
     /// When the database refuses.

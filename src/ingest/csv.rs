@@ -6,7 +6,7 @@
 //! a row whose feature fields are all empty carries no features.
 //!
 //! A bad row is one [`CsvError`] and reading goes on after it; whether to stop is the caller's choice.
-//! Does not look at the order of times, at known nodes, or at anything beyond one row.
+//! Does not check the order of times, known nodes, or anything beyond one row.
 
 pub mod table;
 

@@ -4,10 +4,10 @@
 //! - A user has a taste for one genre at a time and drifts to another every so often, each user at a
 //!   time of its own. What was learned about a user goes stale.
 //! - Users come in waves: a few are active for a while, then others. User 1 is in every wave, and the first
-//!   event is between user 1 and item 1, so that there is someone to ask about from the start.
+//!   event is between user 1 and item 1, so that requests have a known pair from the start.
 //!
-//! - Where it is asked for, the whole catalogue re-forms at known points: in another era every item belongs to another
-//!   genre, and genres look different. Eras come back, so there is something to remember too.
+//! - Optionally, the whole catalog changes at known points: in another era every item belongs to another
+//!   genre, and genres have other features. Eras come back, so there is something to retain too.
 //!
 //! Event `i` is a pure function of (seed, i), so a restarted source goes on at the next event without
 //! having kept anything.
@@ -159,10 +159,10 @@ pub const SOURCE: &str = "generated:demo";
 const TICK: Duration = Duration::from_millis(50);
 /// Most events of one batch, however long the source was held up.
 const BATCH_MAX: u64 = 5_000;
-/// How long a refused batch waits before it is handed in again.
+/// How long a refused batch waits before it is submitted again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Hands in events of `world` at `events_per_second`, from where the log stands, until `stop` is set.
+/// Submits events of `world` at `events_per_second`, from where the log stands, until `stop` is set.
 /// A source that is held up by a full queue or an operator does not catch up in a burst: it goes on at its pace.
 pub fn run(
     world: GeneratedWorld,
@@ -212,7 +212,7 @@ fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> Ev
     }
 }
 
-/// Hands a batch in until it is durable; `None` if the daemon stops first.
+/// Submits a batch until it is durable; `None` if the daemon stops first.
 fn hand_over(
     queue: &Sender<Submission>,
     batch: impl Fn() -> EventBatch,
@@ -238,7 +238,7 @@ fn hand_over(
         match outcome {
             Ok(Ok(receipt)) => return Some(receipt),
             Ok(Err(refusal)) => {
-                tracing::debug!(%refusal, "the generated batch is handed in again");
+                tracing::debug!(%refusal, "the generated batch is submitted again");
                 std::thread::sleep(RETRY);
             }
             Err(_) => return None,
@@ -305,7 +305,7 @@ mod tests {
             assert_eq!(world.event(i), plain.event(i), "the first catalogue is that of a world without eras");
         }
         let kept = (100..200).filter(|&i| world.event(i).features == plain.event(i).features).count();
-        assert_eq!(kept, 0, "genres look different");
+        assert_eq!(kept, 0, "genres have other features");
         let item = |key: &NodeKey| key.to_string().trim_start_matches("item-").parse::<u64>().unwrap();
         let same =
             (100..300).filter(|&i| item(&world.event(i).dst) % GENRES == item(&plain.event(i).dst) % GENRES);

@@ -1,6 +1,5 @@
-//! What sources share: what they are connected to, and handing a batch to the log so that its sender always
-//! hears the outcome, also when the batch is dropped unanswered because the loop that stores events has
-//! ended.
+//! What sources share: what they are connected to, and submitting a batch to the log so that its sender always receives
+//! the outcome, also when the batch is dropped because the loop that stores events has ended.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,11 +22,11 @@ pub struct SourceWiring {
     pub admission: Arc<Admission>,
     /// Where refused events are kept.
     pub dead_letters: Arc<DeadLetters>,
-    /// Who is not to hand in anything.
+    /// Sources that are paused by an operator.
     pub holds: Arc<Holds>,
 }
 
-/// The sources that an operator holds, by name. A source looks before it reads on; what it has read it hands in.
+/// The sources that an operator holds, by name. A source checks before it reads on; what it has read it submits.
 #[derive(Debug, Default)]
 pub struct Holds(RwLock<BTreeSet<String>>);
 
@@ -64,7 +63,7 @@ pub(super) struct Outcome<T> {
     pub result: Result<Receipt, SubmitError>,
 }
 
-/// Sends the outcome once: when told, or when dropped untold.
+/// Sends the outcome once: when it is known, or when dropped before.
 struct Once<T: Send> {
     pending: Option<(Sender<Outcome<T>>, T)>,
 }

@@ -1,7 +1,7 @@
-//! Pushed events: bodies of JSON or JSON lines, answered when they are durable. Each event stands for
-//! itself: the bad ones are told one by one and kept as dead letters, the others are stored. A pushed event
-//! has no offset, so its letter is kept after the others are stored and before the response; a client that
-//! heard no response sends again, with idempotency keys if it minds duplicates.
+//! Pushed events: bodies of JSON or JSON lines; the response is sent when they are durable. Each event stands for
+//! itself: rejected ones are reported per item and kept as dead letters, the others are stored. A pushed event has no
+//! offset, so its letter is kept after the others are stored and before the response; a client that got no response
+//! sends again, with idempotency keys to avoid duplicates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub const PUSH_SOURCE: &str = "http";
 /// How pushed bodies are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushOptions {
-    /// So long a body waits for room in the queue to the log; then the client is told to try later.
+    /// Longest time a body waits for room in the queue to the log; then the client is asked to retry later.
     pub queue_wait: Duration,
     /// So long a stored body is waited for.
     pub durable_wait: Duration,
@@ -56,7 +56,7 @@ pub struct PushIntake {
     source: Arc<str>,
 }
 
-/// One body's refused events, in both forms in which they are told.
+/// One body's refused events, in both forms in which they are reported.
 #[derive(Default)]
 struct Refused {
     rejected: Vec<RejectedEvent>,
@@ -128,7 +128,7 @@ impl PushIntake {
         }
         match self.wiring.dead_letters.deliver(&refused.letters) {
             Ok(()) => self.stats.count_dead_letters(refused.letters.len() as u64),
-            Err(error) => tracing::error!(%error, "rejected events were told to the client but not kept"),
+            Err(error) => tracing::error!(%error, "rejected events were reported to the client but not kept"),
         }
     }
 

@@ -1,14 +1,14 @@
-//! Checkpoints that somebody waits for: asked for from any thread, written by the loop at its next turn.
+//! Checkpoints on request: any thread submits a request, and the loop writes the checkpoint at its next turn.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use crate::event::EdgeId;
 
-/// Most that wait at a time; one checkpoint answers all of them.
+/// Most requests that wait at a time; one checkpoint completes all of them.
 const WAITING_MAX: usize = 64;
 
-/// A checkpoint that holds everything that was learned when it was asked for.
+/// A checkpoint that holds everything that was learned when it was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durable {
     /// File name inside the checkpoint folder.
@@ -19,7 +19,7 @@ pub struct Durable {
     pub model_version: u64,
 }
 
-/// What becomes of a request: the checkpoint, or why there is none.
+/// The outcome of a request: the checkpoint, or why there is none.
 pub type CheckpointResult = Result<Durable, String>;
 
 /// The requests that wait for the loop's next turn.
@@ -33,7 +33,7 @@ struct Waiting {
 }
 
 impl CheckpointRequests {
-    /// Asks for a checkpoint. The answer comes once it is durable.
+    /// Requests a checkpoint. The result arrives once it is durable.
     ///
     /// # Errors
     /// When the loop has ended, or too many wait already.
@@ -50,20 +50,20 @@ impl CheckpointRequests {
         Ok(result)
     }
 
-    /// Whether anybody waits.
+    /// Whether a request is waiting.
     pub(super) fn is_waiting(&self) -> bool {
         !self.0.lock().replies.is_empty()
     }
 
-    /// Tells everybody who waits.
+    /// Sends `result` to every waiting request.
     pub(super) fn complete(&self, result: &CheckpointResult) {
         for reply in std::mem::take(&mut self.0.lock().replies) {
-            // Who has given up listening needs no answer.
+            // A requester that gave up has dropped its receiver.
             let _ = reply.try_send(result.clone());
         }
     }
 
-    /// Takes no more; who waits hears that there will be no answer.
+    /// Accepts no more requests; those that wait get an error.
     pub(super) fn close(&self) {
         self.0.lock().is_closed = true;
         self.complete(&Err("the learner has ended".to_owned()));

@@ -180,7 +180,7 @@ fn record(batch: &mut EdgeBatch, op: Op, node: u32) {
 }
 
 impl Learner {
-    /// Learns all that is indexed, and says what the batches were.
+    /// Learns all that is indexed, and returns the batches.
     fn drain(&mut self) -> Vec<LearnBatch> {
         let mut batches = Vec::new();
         let mut batch = LearnBatch::default();
@@ -342,13 +342,13 @@ fn history_is_trained_on_however_long_and_live_events_only_near_the_end() {
     let report = rig.shared.status.report();
     // The live batches that end 20 records before the end, 10 before it and at it.
     assert_eq!((report.trained, report.skipped, report.history), (100 + 30, 70, false));
-    assert_eq!(report.remembered, 200);
+    assert_eq!(report.applied, 200);
     // Without training, history is caught up with like anything else.
     rig.restart();
     let mut learner = rig.learner(LearnerOptions { train: false, ..options });
     learner.drain();
     assert_eq!(rig.shared.status.report().skipped, 170);
-    // How old the log was at the start says nothing of the daemon; what comes after does.
+    // The age of the log at the start is not measured; what comes after is.
     assert_eq!(rig.shared.status.freshness_seconds(), None);
     rig.append(some_edges(10, 2_000), STARTED);
     learner.drain();
@@ -374,7 +374,7 @@ fn what_has_waited_for_too_long_is_remembered_without_a_gradient_step() {
         learner.drain();
         let report = rig.shared.status.report();
         rig.restart();
-        (report.trained, report.skipped, report.remembered)
+        (report.trained, report.skipped, report.applied)
     };
     rig.append(some_edges(30, 0), STARTED - 1);
     rig.append(some_edges(50, 1_000), STARTED);
@@ -499,7 +499,7 @@ fn a_frame_that_is_not_in_the_graph_yet_does_not_hold_the_loop() {
         learner.feed.fill(&mut batch, 10, Duration::from_millis(20), Duration::ZERO).unwrap();
         batch.edges.len()
     };
-    // The position says that the frame's first records are in: the frame is read and must be kept.
+    // The position covers the frame's first records: the frame is read and must be kept.
     rig.shared.progress.set_indexed(EdgeId(2));
     let begun = Instant::now();
     assert_eq!((fill(&mut learner), fill(&mut learner)), (0, 0));
@@ -521,7 +521,7 @@ fn a_refused_step_is_counted_as_skipped_and_learning_goes_on() {
     rig.append_edges(10, 200);
     learner.drain();
     let (report, metrics) = (rig.shared.status.report(), &rig.shared.metrics.train);
-    assert_eq!((report.trained, report.skipped, report.remembered), (10, 10, 20));
+    assert_eq!((report.trained, report.skipped, report.applied), (10, 10, 20));
     assert_eq!((metrics.nonfinite.get(), metrics.skipped_events.get()), (1, 10));
     assert!(report.quality.is_some_and(|quality| quality.auc.is_finite()), "earlier scores are kept");
     // Once the node's bad message and neighbors are gone, so is the trouble.

@@ -20,7 +20,7 @@ use super::builder::{Builder, Fill, ModelError};
 use super::{EMPTY_SLOT, Hop};
 use crate::nn::{ParamId, Tape, Var};
 
-/// Which types of edges a model tells apart, and how wide a type's row is.
+/// Which types of edges a model distinguishes, and how wide a type's row is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeTypes {
     /// How many types have a row of their own; 0: the model knows no types.

@@ -2,13 +2,13 @@
 //!
 //! Which rows a pass reads follows from the sample and from the mailbox, never from the weights: the edge in
 //! each slot, the edge of each message that waits for one of the distinct nodes, the features of those nodes.
-//! They are numbered first and fetched at once, every distinct edge one time, so that whoever keeps them may
-//! keep them anywhere, and a failure to read them comes before anything was computed.
+//! They are numbered first and fetched at once, every distinct edge one time, so that any store can provide them, and a
+//! failure to read them comes before anything is computed.
 //!
 //! A message may wait for longer than its edge is kept. Whether the row of such an edge is there, was released or was
 //! cleared by a deletion is chance, so by rule it counts as zeros: the time of the message alone decides.
 //!
-//! Knows not where rows are kept: the caller fetches.
+//! Does not know where rows are stored: the caller fetches.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::feature::FeatureError;
 use crate::nn::{Tape, Tensor, Var};
 use crate::sampler::{MessageFlowGraph, SampleError};
 
-/// What a pass would read could not be read from where it is kept. The pass has not begun.
+/// The rows of a pass could not be read. The pass has not begun.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GatherError {
     /// Feature rows.
@@ -57,7 +57,7 @@ pub struct FeatureRows {
     stored: Vec<f32>,
     /// `[nodes, node_feature_dim]`, bounded.
     node_rows: Vec<f32>,
-    /// Of what content of their source the edge rows are.
+    /// Version of the source that the edge rows are from.
     version: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct MessageRows<'a> {
 
 impl<'a> MessageRows<'a> {
     /// Of the message that waits for the node at `place` the number of the edge's type, 0 if no types are known, and
-    /// its features, none if edges have none; `None` if nothing was gathered for it.
+    /// its features, none if edges have none; `None` if nothing was fetched for it.
     pub(super) fn of(&self, place: usize) -> Option<(u32, &'a [f32])> {
         if self.rows.is_none() && self.types.is_empty() {
             return Some((0, &[]));
@@ -106,7 +106,7 @@ impl<'a> MessageRows<'a> {
 }
 
 impl FeatureRows {
-    /// Forgets which rows are meant.
+    /// Clears the numbered edges.
     pub fn clear(&mut self) {
         self.edges.clear();
         self.numbers.clear();
@@ -125,8 +125,8 @@ impl FeatureRows {
         }
     }
 
-    /// Numbers the edges of the messages that wait for `nodes`; `pending` says which event left it. Messages of events
-    /// before `since` have no features.
+    /// Numbers the edges of the messages that wait for `nodes`; `pending` returns the event that left it. Messages of
+    /// events before `since` have no features.
     pub fn index_messages(
         &mut self,
         nodes: &[NodeId],
@@ -143,7 +143,7 @@ impl FeatureRows {
     }
 
     /// Numbers the edges of `events`, whose messages (or means of them) the batch will leave for its nodes, so that
-    /// their memory can be shown after the batch. Messages of events before `since` have no features.
+    /// their memory can be published after the batch. Messages of events before `since` have no features.
     pub fn index_next_messages(
         &mut self,
         since: EventTime,
@@ -247,12 +247,12 @@ impl FeatureRows {
         Ok(())
     }
 
-    /// Says of what content of their source the edge rows are: rows of the same version and edge are the same.
+    /// Sets the version of the source that the edge rows are from: rows of the same version and edge are the same.
     pub fn set_version(&mut self, version: u64) {
         self.version = version;
     }
 
-    /// What was said by [`set_version`](Self::set_version) last; 0 at first.
+    /// The version that [`set_version`](Self::set_version) set last; 0 at first.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version

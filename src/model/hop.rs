@@ -51,7 +51,7 @@ impl Neighborhood {
     /// What level `level` (1 and up) of a network with as many levels as the sample has layers reads.
     ///
     /// # Panics
-    /// If there are fewer layers, or the rows were gathered for another neighborhood.
+    /// If there are fewer layers, or the rows are of another neighborhood.
     #[must_use]
     pub fn hop(&self, level: usize, rows: &FeatureRows) -> Hop {
         let depth = self.layers().len() + 1 - level;

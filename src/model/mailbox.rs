@@ -44,9 +44,9 @@ pub struct Mailbox {
     messages: NodeRows,
     edges: Vec<EdgeId>,
     times: Vec<EventTime>,
-    /// The mail of a node whose other end had no memory, as it may come from a file.
+    /// The message of a node whose other end had no memory, as it may come from a file.
     zeros: Box<[f32]>,
-    /// Whose memory row the mail is; `NodeId::NONE` where that is not known or nothing waits.
+    /// Whose memory row the message holds; `NodeId::NONE` where that is not known or nothing waits.
     others: Vec<NodeId>,
     /// What the mean that waits for a node was made of; nothing where messages are not averaged.
     parts: HashMap<NodeId, Vec<Part>>,
@@ -116,7 +116,7 @@ impl Mailbox {
         self.others[node.index()] = other;
         self.edges[node.index()] = edge;
         self.times[node.index()] = time;
-        // Without means there is nothing to look for, message by message.
+        // Without means there are no parts to search for.
         if !self.parts.is_empty() {
             self.parts.remove(&node);
         }
@@ -151,7 +151,8 @@ impl Mailbox {
         }
     }
 
-    /// Forgets every message that holds the memory row of one of `gone`, ascending, and says for whom they waited.
+    /// Forgets every message that holds the memory row of one of `gone`, ascending, and returns the nodes for which
+    /// they waited.
     pub fn forget_from(&mut self, gone: &[NodeId]) -> Vec<NodeId> {
         let (Some(&low), Some(&high)) = (gone.first(), gone.last()) else { return Vec::new() };
         let is_gone = |other: NodeId| (low..=high).contains(&other) && gone.binary_search(&other).is_ok();

@@ -1,10 +1,9 @@
-//! [`NodeMirror`]: the rows of memory and of waiting messages once more, on the GPU that trains.
+//! [`NodeMirror`]: a copy of the rows of memory and pending messages, on the GPU that trains.
 //!
-//! The CPU's tables are the truth: they are saved, copied and read for answers. A step of a GPU needs the same
-//! rows, and has just made those that changed; so the mirror takes over from the GPU what a step wrote, and only
-//! numbers of nodes go up. Whatever else changes a row, a deletion or a state that was loaded, makes it stale; stale
-//! rows are copied before the next step. A mirror that a part of the GPU's budget does not hold is not kept: then each
-//! step's rows are copied.
+//! The CPU's tables are authoritative: they are saved, copied and served. A step on a GPU needs the same rows and has
+//! just computed those that changed, so the mirror is updated on the GPU, and only node ids are copied there. Whatever
+//! else changes a row, a deletion or a state that was loaded, makes it stale; stale rows are copied before the next
+//! step. A mirror that a part of the GPU's budget does not hold is not kept: then each step's rows are copied.
 //!
 //! A copy of a state has a mirror of its own, which is empty.
 
@@ -20,7 +19,7 @@ const BUDGET_PARTS: usize = 4;
 /// Rows that a mirror has room for at least.
 const ROWS_MIN: usize = 1024;
 
-/// The tables on a GPU, or nothing.
+/// The tables on a GPU, if any.
 #[derive(Default)]
 pub struct NodeMirror(Mutex<Inner>);
 
@@ -29,7 +28,7 @@ struct Inner {
     tables: Option<Tables>,
     /// Nodes whose rows changed on the CPU alone.
     stale: Vec<NodeId>,
-    /// So many rows found no room, or would not; fewer are tried.
+    /// So many rows did not fit; only fewer are tried.
     too_many: Option<usize>,
 }
 
@@ -92,7 +91,7 @@ impl NodeMirror {
         }
     }
 
-    /// Makes the mirror on `device` say what the CPU's tables say. Of messages only the rows of the other end are
+    /// Brings the mirror on `device` up to date with the CPU's tables. Of messages only the rows of the other end are
     /// mirrored, so they must have no more. May wait.
     pub fn bring_up_to_date(&self, device: &Device, memory: &NodeMemory, mailbox: &Mailbox) {
         let width = memory.dimension();
@@ -205,7 +204,7 @@ impl Clone for NodeMirror {
 }
 
 impl PartialEq for NodeMirror {
-    /// A mirror says nothing that the tables do not say.
+    /// A mirror holds nothing that the tables do not hold.
     fn eq(&self, _other: &Self) -> bool {
         true
     }

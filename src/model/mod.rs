@@ -1,22 +1,22 @@
 //! Floor 4: temporal graph networks in the papers' words.
 //!
-//! A [`Model`] is one of a list ([`ModelOptions`]): [`tgn`] with its memory, and models that remember nothing but the
+//! A [`Model`] is one of a list ([`ModelOptions`]): [`tgn`] with its memory, and models that keep nothing but the
 //! graph: [`graphmixer`] and [`tgat`], which know a node by what it did when, and [`graphsage`], [`gat`] and [`dysat`],
-//! which know it by whom it met. It says in plain numbers what it [`Needs`] of a batch: what is sampled, how wide its
-//! memory is (0: it has none), which rows are gathered. A batch's seeds and sample become a [`Neighborhood`] of
-//! distinct nodes, whose feature rows are gathered ([`FeatureRows`]) and which then passes three steps, each a method
+//! which know it by whom it met. It states in plain numbers what it [`Needs`] of a batch: what is sampled, how wide its
+//! memory is (0: it has none), which feature rows it reads. A batch's seeds and sample become a [`Neighborhood`] of
+//! distinct nodes, whose [`FeatureRows`] are fetched and which then passes three steps, each a method
 //! that records onto a tape: [`Model::fresh_memory`] applies pending messages, [`Model::embed`] makes a row of each
 //! seed, [`Model::logits`] scores pairs.
 //!
 //! Where types of edges are known ([`EdgeTypes`]), a learned row of each stands beside an edge's features.
 //!
-//! [`ModelState`] is what a model remembers of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
+//! [`ModelState`] is what a model keeps of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
 //! [`ModelState::update`] writes memory back and stores the batch's messages, which the *next* batch applies: no
 //! event ever sees itself. Of a model without memory it keeps the time of each node's last event.
 //!
 //! [`walk`] scores pairs, not embeddings: no sample, no messages, a few vectors per node and the times of pairs.
 //!
-//! Reads no storage: a pass computes on what was sampled and gathered before it, and cannot fail.
+//! Reads no storage: a pass computes on what was sampled and fetched before it, and cannot fail.
 //! Knows nothing of losses, optimizers, protocols or requests.
 
 pub(crate) mod attention;

@@ -1,4 +1,4 @@
-//! A batch of seeds and its sample, told in distinct nodes.
+//! A batch of seeds and its sample, in terms of distinct nodes.
 //!
 //! A node appears in a batch many times: as a source, a destination, and a neighbor of both. All of that
 //! refers to one row of its memory, so seeds and neighbors become slots of one list of distinct nodes, in
@@ -34,7 +34,7 @@ pub struct DistinctNodes {
 /// Ids from here on are never in a table of all ids, which so takes 16 MiB at most.
 const DIRECT_IDS_MAX: usize = 1 << 22;
 
-/// Entries that are sampled_seeds for before they are needed.
+/// Entries that are prefetched before they are needed.
 const AHEAD: usize = 24;
 
 /// A table of all ids is worth its memory for a list with one id in so many.
@@ -137,13 +137,13 @@ impl DistinctNodes {
 }
 
 /// Seeds, what was sampled for them in one or more layers, and all of it as slots of distinct nodes. The pairs of a
-/// layer are the (node, time) pairs that it was sampled_seeds about: the seeds in the first, and in each further one the
+/// layer are the (node, time) pairs that it was sampled for: the seeds in the first, and in each further one the
 /// distinct neighbors of the layer before, at the times of their edges.
 #[derive(Clone, Debug, Default)]
 pub struct Neighborhood {
     seed_nodes: Vec<NodeId>,
     seed_times: Vec<EventTime>,
-    /// What is sampled_seeds of the sampler where that is more than the seeds: every seed again for each further snapshot.
+    /// Seeds passed to the sampler where those are more: every seed again for each further snapshot.
     sampled_seeds: (Vec<NodeId>, Vec<EventTime>),
     layers: Layers,
     nodes: DistinctNodes,

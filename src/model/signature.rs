@@ -15,7 +15,7 @@ use crate::device::rng;
 use crate::event::NodeId;
 use crate::nn::{Tape, Var};
 
-/// Signs of a node if nothing is said: as many as one random number has bits. More are learned from more slowly
+/// Default number of signs of a node: as many as one random number has bits. More are learned from more slowly
 /// (GraphSAGE with 20 neighbors on Wikipedia edits, 4 epochs: average precision 0.961 with 64 signs, 0.954 with 256).
 pub(super) const SIGNATURE_DIM: usize = 64;
 

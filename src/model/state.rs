@@ -1,5 +1,5 @@
 //! Everything a model knows about a stream besides its weights: memory, pending messages, and the time
-//! the stream began. A model without memory has rows without values, which tell when each node had its last event, and
+//! the stream began. A model without memory has rows without values, which hold the time of each node's last event, and
 //! no messages. A model of walks has those as well ([`WalkState`]).
 //!
 //! All of it belongs together: memory without the pending messages forgets the last event of every node, so they are
@@ -60,7 +60,7 @@ pub enum StateError {
         /// Width this model has.
         expected: u64,
     },
-    /// Tables that belong together have different lengths.
+    /// Parallel tables have different lengths.
     #[error("the stored state's {table} tables have different lengths; the bytes are damaged")]
     Lengths {
         /// Which tables.
@@ -93,7 +93,7 @@ impl ModelState {
     }
 
     /// Forgets nodes, as if no event had named them, and the messages that wait for others and hold their rows.
-    /// Says who lost a message. What went into another node's memory before stays there.
+    /// Returns who lost a message. What went into another node's memory before stays there.
     pub fn forget(&mut self, nodes: &[NodeId]) -> Vec<NodeId> {
         for &node in nodes {
             self.memory.forget(node);
@@ -132,7 +132,7 @@ impl ModelState {
         time.since(updated)
     }
 
-    /// Time of the latest event of `node` that was remembered.
+    /// Time of the latest event of `node` that was applied.
     #[must_use]
     pub fn last_event(&self, node: NodeId) -> Option<EventTime> {
         let updated = Some(self.memory.updated(node)).filter(|&time| time != NodeMemory::NEVER);

@@ -49,7 +49,7 @@ impl EdgeCache {
             self.open = None;
             self.open = Open::new(work, self.budget, from.cols());
             if self.open.is_none() {
-                // The GPU has no room for it, and is not asked again.
+                // The GPU has no room for it; do not try again.
                 self.budget = 0;
             }
         }
@@ -122,7 +122,7 @@ impl Trainer {
         self.scratch.lock().edges.open.as_ref().map(|open| open.rows.counts())
     }
 
-    /// Says which batch comes after the one at hand, as far as it is known which edges it reads.
+    /// Announces the batch after the current one, if the edges that it reads are known.
     pub(super) fn foresee(&mut self, batch: &PreparedBatch) {
         let EdgeCache { open, next, .. } = &mut self.scratch.get_mut().edges;
         if open.is_some() {

@@ -1,4 +1,4 @@
-//! What [`Trainer`] computes without learning: embeddings, scores that leave no trace, and rows to publish.
+//! What [`Trainer`] computes without learning: embeddings, scores that change no state, and rows to publish.
 
 use super::prepare::{PreparedBatch, gather_message_rows};
 use super::step::{forward, score_pairs};
@@ -116,7 +116,7 @@ impl Trainer {
     /// The batch was prepared for another state.
     ///
     /// # Panics
-    /// If the batch was prepared to be remembered only.
+    /// If the batch was prepared for a state-only update.
     pub fn score_prepared(&self, batch: &PreparedBatch) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
         self.score_prepared_by(&self.model, batch)
     }
@@ -127,7 +127,7 @@ impl Trainer {
     /// The batch was prepared for another state.
     ///
     /// # Panics
-    /// If the batch was prepared to be remembered only, or the model has another shape.
+    /// If the batch was prepared for a state-only update, or the model has another shape.
     pub fn score_prepared_by(
         &self,
         model: &Model,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! None of it depends on weights or memory, so it may be done while earlier batches are trained on, as long as
-//! `expect` is told what those batches will leave in the mailbox. A step refuses a batch whose messages are not
+//! `expect` is given what those batches will leave in the mailbox. A step refuses a batch whose messages are not
 //! those that wait by then. Each stage may fail when storage does; it leaves the batch as it was before the stage,
 //! which may be tried again.
 
@@ -191,7 +191,7 @@ impl Preparer {
     }
 
     /// Notes which message will wait for each node of the batch when its step begins: the second stage.
-    /// `pending` says which event left it.
+    /// `pending` returns the event that left it.
     pub fn expect(&self, pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>, batch: &mut PreparedBatch) {
         if !self.needs.reads_messages() {
             return;
@@ -206,7 +206,7 @@ impl Preparer {
         batch.gather_seconds += lap(&mut clock);
     }
 
-    /// Tells the feature stores which rows of `batch` are known to be wanted soon.
+    /// Announces to the feature stores the rows of `batch` that will be read soon.
     pub fn announce(&self, world: &World<'_>, batch: &mut PreparedBatch) {
         if self.needs.edge_row_dim > 0 {
             batch.announced = world.edge_features.announce(batch.rows.edges());

@@ -12,7 +12,7 @@ use crate::model::walk::WalkState;
 use crate::model::{EdgePlaces, EmbeddingInput, FeatureRows, Model, ModelState, Neighborhood};
 use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor, Var};
 
-/// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
+/// Gradients of a larger norm are scaled down to it. The optimizer keeps the square of a gradient for
 /// thousands of steps; without a bound, one strange event would all but stop learning for that long. On the
 /// UCI messages half of all norms are below 0.8 and none reaches 5, so ordinary streams are not touched.
 pub(super) const GRADIENT_NORM_MAX: f32 = 5.0;
@@ -76,7 +76,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Columns or feature stores do not fit or storage failed (nothing was done), or the loss or a gradient is
-    /// not finite (the weights are untouched and the batch was remembered).
+    /// not finite (the weights are untouched and the state was updated).
     pub fn step(
         &mut self,
         world: &World<'_>,
@@ -95,7 +95,7 @@ impl Trainer {
     ///
     /// # Errors
     /// The batch was prepared for another state (nothing was done), or the loss or a gradient is not finite (the
-    /// weights are untouched and the batch was remembered).
+    /// weights are untouched and the state was updated).
     pub fn step_prepared(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
         let step = self.steps;
@@ -153,7 +153,7 @@ impl Trainer {
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
     /// fresh memory in the scratch buffer. `dropout` is the key of its masks. What was not finite is the inner error.
     ///
-    /// On a GPU everything is update for first and waited for once.
+    /// On a GPU all work is enqueued first and waited for once.
     pub(super) fn score(
         &mut self,
         batch: &PreparedBatch,
@@ -189,7 +189,7 @@ impl Trainer {
         Ok(learned)
     }
 
-    /// Asks for scores and, to learn, for gradients and new weights.
+    /// Computes scores and, to learn, gradients and new weights; on a GPU, enqueues that.
     fn compute(
         &mut self,
         batch: &PreparedBatch,
@@ -226,7 +226,8 @@ impl Trainer {
         StepOutput { loss, logits, fresh, update }
     }
 
-    /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. A GPU is update to.
+    /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. On a GPU, enqueues
+    /// that.
     fn update_weights(&mut self, loss: &Tensor) -> WeightUpdate {
         self.adam.options.learning_rate = self.learning_rate();
         if *self.device() != Device::Cpu {
@@ -251,7 +252,7 @@ impl Trainer {
         WeightUpdate::Nothing
     }
 
-    /// What came of learning; the error says what was not finite.
+    /// The outcome of the weight update; the error names what was not finite.
     fn check_update(&mut self, update: WeightUpdate, loss: f32) -> Result<(), String> {
         let refused = match update {
             WeightUpdate::Nothing => None,
@@ -313,7 +314,7 @@ fn written<'r>(
     Some((written, touched.iter().zip(batch.touched.last_events()).map(other).collect()))
 }
 
-/// What a step is update for, where the model computes.
+/// Tensors of a step, on the device that computes.
 struct StepOutput {
     /// `[1, 1]`.
     loss: Tensor,
@@ -324,18 +325,18 @@ struct StepOutput {
     update: WeightUpdate,
 }
 
-/// What was update of the optimizer.
+/// The optimizer's update.
 enum WeightUpdate {
-    /// Nothing, or it is done.
+    /// None, or done.
     Nothing,
-    /// Something that it cannot do, for this reason.
+    /// Refused, for this reason.
     Refused(String),
-    /// A step on a GPU, which will say how it went.
+    /// Enqueued on a GPU.
     Gpu(Bound),
 }
 
 impl WeightUpdate {
-    /// Asks a GPU how it went.
+    /// Starts copying a GPU's outcome to the host.
     fn fetch(self) -> Self {
         match self {
             Self::Gpu(bound) => Self::Gpu(bound.fetch()),

@@ -22,9 +22,9 @@ use super::options::{DataLossPolicy, KafkaSourceOptions};
 use super::status::Shared;
 use crate::event::PositionLookup;
 
-/// The broker's answers about the ranges of all partitions must come within this time.
+/// Timeout for the broker's responses about the ranges of all partitions.
 const RANGES_TIMEOUT: Duration = Duration::from_secs(5);
-/// Those about how much waits, while nothing is fetched, within this.
+/// Timeout for the high watermarks while reading is paused.
 const WATERMARK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A change of ownership, for the source's thread.
@@ -39,7 +39,7 @@ pub(super) enum Change {
 
 /// Why it is not known where reading of a partition starts.
 pub(super) enum NoStart {
-    /// The broker did not say which offsets it has.
+    /// The broker did not report which offsets it has.
     NoResponse(KafkaError),
     /// The broker does not have what is needed.
     Fault(KafkaFault),
@@ -97,7 +97,7 @@ impl SourceContext {
         }
     }
 
-    /// While nothing is fetched nobody tells how much waits at the broker, so it is asked for, within a bounded time.
+    /// Fetches the high watermarks, which nothing else updates while reading is paused, within a bounded time.
     pub fn fetch_high_watermarks<'a>(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -126,7 +126,7 @@ impl SourceContext {
             if started.elapsed() >= wait {
                 return Err(NoStart::NoResponse(KafkaError::Canceled));
             }
-            tracing::debug!("the brokers do not say of which cluster they are");
+            tracing::debug!("the brokers do not report their cluster id");
             return Ok(());
         };
         let topic = self.options.topic.clone();
@@ -139,7 +139,7 @@ impl SourceContext {
         }
     }
 
-    /// Where reading of newly assigned partitions starts. All answers of the broker together must come
+    /// Where reading of newly assigned partitions starts. All responses of the broker must come
     /// within `wait`: the group waits for this. A partition that was not checked starts at the log's position,
     /// and if the broker does not have that, fetching it is an error that leads to another check.
     fn starts_of(
@@ -158,7 +158,7 @@ impl SourceContext {
             let next = match checked {
                 Ok(next) => next,
                 Err(NoStart::NoResponse(error)) => {
-                    tracing::warn!(partition, %error, "the partition's range could not be asked for");
+                    tracing::warn!(partition, %error, "the partition's range could not be fetched");
                     self.positions.position(&self.source, partition)
                 }
                 // The source ends before it would read from here.

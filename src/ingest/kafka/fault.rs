@@ -1,5 +1,5 @@
 //! What can be wrong between us and a Kafka cluster, each named with what to do about it. librdkafka
-//! says much of this only in its texts, so the texts are read here and nowhere else.
+//! reports much of this only in its texts, so the texts are parsed here and nowhere else.
 
 use rdkafka::error::RDKafkaErrorCode as Code;
 use thiserror::Error;
@@ -29,9 +29,9 @@ pub enum KafkaFault {
         /// `host:port` as configured.
         address: String,
     },
-    /// No answer.
+    /// No response.
     #[error(
-        "no answer from {address} ({detail}); check routes, firewalls and the brokers' advertised.listeners"
+        "no response from {address} ({detail}); check routes, firewalls and the brokers' advertised.listeners"
     )]
     Unreachable {
         /// `host:port` or the bootstrap list.
@@ -133,7 +133,7 @@ pub enum KafkaFault {
         topic: String,
         /// Id of the cluster whose offsets the log holds.
         remembered: String,
-        /// Id of the cluster that answers.
+        /// Id of the cluster that responds.
         found: String,
     },
     /// Anything else, in librdkafka's words.

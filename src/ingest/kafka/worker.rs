@@ -1,4 +1,4 @@
-//! The source's thread: polls, gathers per partition, delivers dead letters, hands batches over, hears
+//! The source's thread: polls, gathers per partition, delivers dead letters, submits batches, receives
 //! outcomes. It never stops polling for long, or the group would take it for dead: when the queue to the
 //! log is full it waits a moment, then pauses every partition and polls on.
 
@@ -29,11 +29,11 @@ use crate::ingest::rejection::IngestStats;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How often offsets are committed to Kafka, for outside tools.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
-/// Messages between two looks at everything else.
+/// Messages between two turns of everything else.
 const MESSAGES_PER_ROUND: usize = 512;
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
 const RANGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the broker is asked how much waits there while nothing is fetched.
+/// How often the high watermarks are fetched while nothing else is.
 const WATERMARK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Names the batch of an outcome: the partition and its epoch.
@@ -53,7 +53,7 @@ pub(super) struct Worker {
     outcomes: (Sender<Outcome<Tag>>, Receiver<Outcome<Tag>>),
     blocked_since: Option<Instant>,
     holding: bool,
-    /// When the broker was asked last how much waits there.
+    /// When the high watermarks were fetched last.
     watermarks_fetched_at: Option<Instant>,
     uncommitted: BTreeMap<i32, i64>,
     committed_at: Instant,
@@ -91,7 +91,7 @@ impl Worker {
         }
     }
 
-    /// Reads until told to stop. The consumer is closed when this returns.
+    /// Reads until stopped. The consumer is closed when this returns.
     pub fn run(mut self) {
         match self.read() {
             Ok(()) => {}
@@ -172,8 +172,8 @@ impl Worker {
     }
 
     /// Finds out where reading goes on in partitions whose position may be out of the broker's range.
-    /// librdkafka names that once, does not say which partition it was, and fetches no more of it until it is
-    /// sought; so a check stays due until the broker has answered and nothing is on its way to the log.
+    /// librdkafka reports that once, does not name the partition, and fetches no more of it until it is
+    /// sought; so a check stays due until the broker has responded and nothing is on its way to the log.
     fn check_ranges(&mut self) -> Result<(), KafkaFault> {
         let now = Instant::now();
         for (id, partition) in &mut self.partitions {
@@ -284,7 +284,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Hands over every batch that is due; says whether reading must wait for the log.
+    /// Submits every batch that is due; returns whether reading must wait for the log.
     fn hand_over(&mut self) -> bool {
         let mut blocked = false;
         for (id, partition) in &mut self.partitions {
@@ -303,7 +303,7 @@ impl Worker {
                         partition.ready = Some(submission);
                         blocked = true;
                     }
-                    // The submission is dropped, and its outcome says that the daemon is stopping.
+                    // The submission is dropped, and its outcome is that the daemon is stopping.
                     Err(TrySendError::Disconnected(_)) => {}
                 }
             }
@@ -312,7 +312,7 @@ impl Worker {
         blocked
     }
 
-    /// Pauses or resumes as the log and the operator ask; says whether to poll now.
+    /// Pauses or resumes as the log and the operator require; returns whether to poll now.
     fn update_pause(&mut self, blocked: bool) -> Result<bool, KafkaFault> {
         if !blocked {
             self.blocked_since = None;
@@ -356,7 +356,7 @@ impl Worker {
         list
     }
 
-    /// Commits durable offsets to Kafka, where outside tools look for the lag. Nothing here reads them.
+    /// Commits durable offsets to Kafka, where outside tools read the lag. Nothing here reads them.
     fn commit(&mut self, last: bool) {
         if self.uncommitted.is_empty() || !(last || self.committed_at.elapsed() >= COMMIT_INTERVAL) {
             return;
@@ -373,7 +373,7 @@ impl Worker {
         }
     }
 
-    /// Hears of the batches in flight, commits, and leaves the group.
+    /// Awaits the outcomes of the batches in flight, commits, and leaves the group.
     fn finish(mut self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         for partition in self.partitions.values_mut() {

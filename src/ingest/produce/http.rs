@@ -18,7 +18,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct HttpTarget {
     /// Base address, for example `http://127.0.0.1:8080`.
     pub url: String,
-    /// Bearer token, if the daemon asks for one.
+    /// Bearer token, if the daemon requires one.
     pub token: Option<String>,
     /// Whom to believe about who the daemon is, for https.
     pub roots: RootCerts,
@@ -49,7 +49,7 @@ impl std::fmt::Debug for HttpTarget {
     }
 }
 
-/// What the daemon says about a body, as far as it is counted here.
+/// The daemon's response to a body, as far as it is counted here.
 #[derive(Default, Deserialize)]
 struct PushResponse {
     #[serde(default)]
@@ -140,7 +140,7 @@ impl HttpTarget {
             };
             if started.elapsed() >= self.give_up_after {
                 let seconds = started.elapsed().as_secs();
-                return Err(ProduceError::NoAnswer { url, seconds, detail, from_row });
+                return Err(ProduceError::NoResponse { url, seconds, detail, from_row });
             }
             rows.report.retries += 1;
             rows.report_progress(false);
@@ -181,7 +181,7 @@ impl HttpTarget {
     }
 }
 
-/// What a request that got no response came to: a connection may come back, a certificate that is not trusted stays one.
+/// The outcome of a request without a response: a connection may come back, an untrusted certificate is final.
 fn after(error: &ureq::Error) -> Attempt {
     let detail = error.to_string();
     if matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)) {
@@ -329,6 +329,6 @@ mod tests {
         target.token = Some("s3cret".into());
         assert!(!format!("{nobody:?}").contains("s3cret"));
         let error = produce(&nobody, &mut |_| {}).unwrap_err();
-        assert!(matches!(&error, ProduceError::NoAnswer { .. }), "{error}");
+        assert!(matches!(&error, ProduceError::NoResponse { .. }), "{error}");
     }
 }

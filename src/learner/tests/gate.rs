@@ -52,7 +52,7 @@ impl Gated {
         Self { rig, learner, decisions, time: 0 }
     }
 
-    /// Learns whole windows of a stream in which everybody meets two of many destinations, and says what was decided.
+    /// Learns whole windows of a stream in which everybody meets two of many destinations, and returns the decisions.
     fn windows(&mut self, count: u32) -> Vec<Verdict> {
         let before = self.decisions.lock().len();
         for _ in 0..count * 4 {
@@ -156,7 +156,7 @@ fn a_candidate_that_blows_up_is_held_back() {
 }
 
 #[test]
-fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_the_kept_one() {
+fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_the_previous_one() {
     let mut gated = learned();
     gated.restart(1e-9);
     let good = gated.served();

@@ -30,7 +30,7 @@ fn saved(learner: &Learner) -> Vec<u8> {
     bytes
 }
 
-/// What readers are answered about all nodes and some pairs.
+/// What readers get about all nodes and some pairs.
 fn responses(rig: &Rig) -> (Vec<NodeEmbedding>, Vec<PairScore>) {
     let (keys, at) = ((0..32).map(key).collect::<Vec<_>>(), Some(EventTime(10_000)));
     let pairs: Vec<_> = (0..8).flat_map(|u| (8..20).map(move |v| (key(u), key(v)))).collect();
@@ -64,7 +64,7 @@ fn readers_see_what_the_trainer_knows_as_soon_as_it_has_learned() {
     for round in 0..6 {
         rig.append(edges((round * 30..round * 30 + 30).map(event)), STARTED);
         learner.drain();
-        // The gate promotes after windows of four batches; what is asked here is asked of the weights that are served.
+        // The gate promotes after windows of four batches; the requests below read the served weights.
         let served = rig.shared.engine.model().unwrap();
         learner.trainer.set_weights(&served).unwrap();
         let (embeddings, scores) = responses(&rig);
@@ -197,7 +197,7 @@ fn what_waits_is_remembered_without_being_trained_on() {
     let mut behind = rig.learner_at(trainer, EdgeId(0), options);
     behind.drain();
     let report = rig.shared.status.report();
-    assert_eq!((report.trained, report.skipped, report.remembered), (30, 70, 100));
+    assert_eq!((report.trained, report.skipped, report.applied), (30, 70, 100));
     let mut prompt = {
         rig.restart();
         rig.learner_at(Trainer::new(walk(), &Device::Cpu).unwrap(), EdgeId(0), rig.options())

@@ -13,7 +13,7 @@ fn contents(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
     disk.names().into_iter().map(|name| (name.clone(), disk.content(&name))).collect()
 }
 
-/// Appends and commits; on an error, checks that the log is as before and answers the error.
+/// Appends and commits; on an error, checks that the log is as before and returns the error.
 fn try_commit(log: &mut Log, frames: &[Frame]) -> Result<(), LogError> {
     let (end, bytes) = (log.durable_end(), log.bytes());
     frames.iter().for_each(|frame| log.append(frame).unwrap());
@@ -156,7 +156,7 @@ enum Step {
     Commit(usize),
     /// Makes the next operations of a kind fail.
     Fail(Operation, usize),
-    /// Loses power; the bits say which sectors survive, over and over.
+    /// Loses power; the bits select the sectors that survive, repeated.
     PowerLoss(u64),
 }
 

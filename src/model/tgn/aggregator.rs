@@ -5,10 +5,10 @@
 //! last      m = m_i of the greatest (t_i, i)
 //! mean      m = sum_i m_i / n                            n: number of them; an event of u with itself is one
 //! ```
-//! Either counts as of the time of the last; both are in the paper. The last one can be told by its event (see
+//! Either counts as of the time of the last; both are in the paper. The last one is identified by its event (see
 //! [`Mailbox`](crate::model::Mailbox)); of a mean the mailbox keeps all that is not learned, `[s_v ; e ; phi]`, as it
-//! is when the batch is remembered: s_u and tau_u stay what they are until the message is applied. What is learned, the
-//! rows of types, is read when it is applied, so the table learns as it does from the last message; for this the
+//! is at the state update of the batch: s_u and tau_u stay what they are until the message is applied. What is learned,
+//! the rows of types, is read when it is applied, so the table learns as it does from the last message; for this the
 //! mailbox keeps whom each message was from and the type of its edge.
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Tgn {
         let mut other_row = vec![0.0; memory];
         for (i, end) in ends.iter().enumerate() {
             let Some((kind, edge_row)) = rows.of(end.event) else {
-                panic!("the rows that were gathered lack the edge of event {} of the batch", end.event)
+                panic!("the feature rows lack the edge of event {} of the batch", end.event)
             };
             state.memory.row_into(end.other, &mut other_row);
             let values = state.mailbox.join(end.node, Part { other: end.other, kind });

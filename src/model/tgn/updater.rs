@@ -4,7 +4,7 @@
 //! message itself is a constant, stored one batch earlier. Only nodes with a pending message go through
 //! the cell; the others keep their row. Writing `S*` back is the state's business, not done here.
 //!
-//! The features of a message's edge are not in the message: the caller has gathered them. A mean of messages holds them
+//! The features of a message's edge are not in the message: the caller provides them. A mean of messages holds them
 //! (see `aggregator`).
 
 use super::{Aggregator, Cell, Tgn};
@@ -13,8 +13,8 @@ use crate::model::{MessageRows, ModelState};
 use crate::nn::{Tape, Var};
 
 impl Tgn {
-    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, the edges of
-    /// which have the features `messages`.
+    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, whose edge features are
+    /// in `messages`.
     pub(crate) fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
@@ -69,7 +69,7 @@ impl Tgn {
             let node = nodes[*slot as usize];
             let Some(message) = state.mailbox.pending(node) else { continue };
             let Some((kind, values)) = messages.of(*slot as usize) else {
-                panic!("the rows that were gathered lack the pending message of node {}", node.0)
+                panic!("the feature rows lack the pending message of node {}", node.0)
             };
             if mirrored.is_none() {
                 others.row_mut(i).copy_from_slice(message.values);

@@ -27,7 +27,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// The number that says how fast.
+    /// The rate.
     #[must_use]
     pub fn strength(self) -> f64 {
         match self {

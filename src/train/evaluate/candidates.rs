@@ -12,7 +12,7 @@ use crate::train::protocol::{Batch, Draw, ProtocolError};
 use crate::train::ranking::{RankMeter, rank};
 use crate::train::stream::Stream;
 
-/// Nodes that a contender is candidates about at once, at most, unless one event has more candidates.
+/// Most nodes that a contender scores at once, unless one event has more candidates.
 const ROWS_PER_PASS: usize = 2048;
 
 /// Keeps the draw among a source's own destinations apart from that among all.

@@ -2,8 +2,8 @@
 //! batch is tested and then trained on.
 //!
 //! While training, the model's neighbors come from an index of the masked training edges; while
-//! evaluating, from an index of all edges; always strictly earlier than the event that asks. For a model that looks at
-//! no neighbors there is no index.
+//! evaluating, from an index of all edges; always strictly earlier than the event that is scored. For a model that
+//! samples no neighbors there is no index.
 
 use super::node_label::Encoder;
 use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
@@ -24,7 +24,7 @@ pub struct StreamFeatures {
 }
 
 impl StreamFeatures {
-    /// The rows of all events, for a model that tells these types apart. Events without features have zeros.
+    /// The rows of all events, for a model that distinguishes these types. Events without features have zeros.
     ///
     /// # Errors
     /// When rows have different lengths.
@@ -147,14 +147,14 @@ impl Trainable for Learned {
     }
 }
 
-/// Whether the model looks at neighbors.
+/// Whether the model samples neighbors.
 fn samples_neighbors(trainer: &Trainer) -> bool {
     trainer.model().needs().fanout > 0
 }
 
 impl Encoder for Learned {
     /// The embedding of the source, or where pairs are scored by their walks the row of the event's pair: where a
-    /// source goes says as much about it as what it did before.
+    /// source goes describes it as much as what it did before.
     fn encode(&self, batch: &Batch, rows: &mut Vec<f32>) -> Result<(), EvaluationError> {
         if let Some(walks) = &self.trainer.state().walks {
             let from = rows.len();
