@@ -50,7 +50,7 @@ impl Holds {
 
 impl SourceWiring {
     /// A cursor to judge the events of one partition with, which goes on where the log stands. Sources
-    /// without offsets have one partition and are named so in the log together.
+    /// without offsets share one partition in the log.
     pub(super) fn cursor(&self, source: &Arc<str>, partition: i32, has_offsets: bool) -> AdmitCursor {
         let logged = if has_offsets { source } else { "" };
         self.admission.cursor(source, partition, self.positions.latest_time(logged, partition))

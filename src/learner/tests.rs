@@ -367,7 +367,7 @@ fn the_first_checkpoint_comes_soon_and_the_others_at_the_interval() {
 }
 
 #[test]
-fn what_has_waited_for_too_long_is_remembered_without_a_gradient_step() {
+fn what_has_waited_for_too_long_gets_a_state_only_update() {
     let mut rig = Rig::new();
     let trained = |rig: &mut Rig, lag_max| {
         let mut learner = rig.learner(LearnerOptions { lag_max, ..rig.options() });

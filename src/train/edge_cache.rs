@@ -39,8 +39,8 @@ struct Open {
 }
 
 impl EdgeCache {
-    /// Where the edge rows of a batch are on `device`, where they are brought; until another batch is placed. `None`
-    /// where they are to be read from where they were gathered.
+    /// Copies the edge rows of a batch to `device` and returns where they are, valid until the next batch is placed.
+    /// `None` if they are to be read from `rows`.
     pub fn place(&mut self, device: &Device, rows: &FeatureRows) -> Option<EdgePlaces> {
         let next = std::mem::take(&mut self.next);
         let (Device::Cuda(work), true) = (device, self.budget > 0 && rows.version() > 0) else { return None };

@@ -434,7 +434,7 @@ fn page(figures: &Value) -> String {
         "# An hour under load, with restarts and kills\n\n\
          <!-- Made by `make soak`: change tests/it/soak.rs, not this. -->\n\n\
          {} minutes at {} events per second from Apache Kafka ({} partitions), learning, and serving {} requests a\n\
-         second. The broker was restarted {} times and the daemon killed {} times; the graph keeps {} s of it.\n\
+         second. The broker was restarted {} times and the daemon killed {} times; the graph keeps {} s of events.\n\
          {}, {} cores, {:.1} GiB of memory; broker, producer and clients ran on the same machine.\n\n\
          | events | |\n|---|--:|\n\
          | acknowledged by Kafka | {} |\n| in the log | {} |\n| different ones in the log | {} |\n\

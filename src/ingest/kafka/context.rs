@@ -116,7 +116,7 @@ impl SourceContext {
         }
     }
 
-    /// Holds the cluster against the one that was read before. One that has no name is believed.
+    /// Compares the cluster with the one that was read before. One without an id is accepted.
     fn know_cluster(&self, consumer: &BaseConsumer<Self>, wait: Duration) -> Result<(), NoStart> {
         if self.cluster_known.load(Relaxed) {
             return Ok(());

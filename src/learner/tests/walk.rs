@@ -189,7 +189,7 @@ fn its_baseline_sees_as_little_of_the_batch_as_it_does() {
 }
 
 #[test]
-fn what_waits_is_remembered_without_being_trained_on() {
+fn a_backlog_updates_state_without_being_trained_on() {
     let mut rig = rig();
     rig.append(edges((0..100).map(event)), STARTED);
     let options = LearnerOptions { lag_events_max: 20, ..rig.options() };
