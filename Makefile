@@ -1,4 +1,4 @@
-# One verb per habit. `make` alone lists them.
+# One target per task. `make` alone lists them.
 
 # Tools that scripts/setup.sh puts in place come first: rustup's cargo, then promtool, helm and the like.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -35,7 +35,7 @@ fuzz: ## feed every decoder much more damaged input; FUZZ_CASES=cases for each, 
 	EVERGRAPH_FUZZ_CASES="$${FUZZ_CASES:-20000}" EVERGRAPH_FUZZ_SEED="$${FUZZ_SEED:-$$(date +%s)}" \
 		cargo test --locked --test it hostile:: -- --nocapture
 
-schemathesis: ## test a running daemon's answers against its own OpenAPI document, with schemathesis
+schemathesis: ## test a running daemon's responses against its own OpenAPI document, with schemathesis
 	@scripts/setup.sh
 	@scripts/schemathesis.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # For other scripts to source: environment FOLDER PINS makes FOLDER a virtual environment with the packages from PyPI
-# that the file PINS names, unless it is one already. It fails where that does; what was said is in FOLDER.log.
+# that the file PINS names, unless it is one already. It fails where that does; the output is in FOLDER.log.
 environment() {
     local folder=$1 pins=$2
     ! cmp -s "$pins" "$folder/installed.txt" || return 0

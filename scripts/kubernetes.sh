@@ -17,19 +17,19 @@ readonly OLDEST=1.30 NEWEST=1.37
 
 die() { printf 'kubernetes: error: %s\n' "$*" >&2; exit 1; }
 
-# helm tells on standard error of every link that it follows; that is shown only where it fails.
+# helm prints every link that it follows on standard error; that is shown only if it fails.
 quietly() {
-    local said
-    said=$(mktemp)
-    "$@" 2>"$said" || { cat "$said" >&2; rm -f "$said"; return 1; }
-    rm -f "$said"
+    local errors
+    errors=$(mktemp)
+    "$@" 2>"$errors" || { cat "$errors" >&2; rm -f "$errors"; return 1; }
+    rm -f "$errors"
 }
 
 rendered() {
     quietly helm template evergraph "$CHART" --namespace evergraph "$@"
 }
 
-# Without what only Helm looks at.
+# Without what only Helm reads.
 manifests() {
     cat <<'HEAD'
 # Rendered from deploy/helm/evergraph with its defaults by scripts/kubernetes.sh; change the chart, not this file.

@@ -4,13 +4,13 @@
 #   scripts/package.sh                       build, strip and pack
 #   scripts/package.sh --binary FILE --out FOLDER      pack a binary that is there; both by absolute paths
 #
-# In it: the daemon, its settings, its systemd unit, completions of shells, and for those who watch it the dashboards,
-# the alerts and their pages. It needs dpkg-dev, which says what libraries the binary needs.
+# In it: the daemon, its settings, its systemd unit, completions of shells, and for monitoring the dashboards,
+# the alerts and their pages. It needs dpkg-dev, which finds the libraries that the binary needs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-say() { printf 'package: %s\n' "$*" >&2; }
-die() { say "error: $*"; exit 1; }
+log() { printf 'package: %s\n' "$*" >&2; }
+die() { log "error: $*"; exit 1; }
 
 binary='' out=target/package
 while [ "$#" -gt 0 ]; do
@@ -72,5 +72,5 @@ find "$root" -type d -exec chmod 755 {} +
 mkdir -p "$out"
 package="$out/evergraph_${version}_$architecture.deb"
 dpkg-deb --root-owner-group --build "$root" "$package" >&2
-say "$package has $(($(stat -c %s "$package") / 1024)) KiB"
+log "$package has $(($(stat -c %s "$package") / 1024)) KiB"
 echo "$package"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests the answers of a daemon against the OpenAPI document that it serves itself, with schemathesis: requests that the
-# document allows and requests that it forbids, in order and in sequences. The daemon is one of its own, on a free port
-# with a folder that is removed.
+# Tests the responses of a daemon against the OpenAPI document that it serves itself, with schemathesis: requests that
+# the document allows and requests that it forbids, in order and in sequences. The daemon is one of its own, on a free
+# port with a folder that is removed.
 #
 #   scripts/schemathesis.sh [ARGUMENTS]    further arguments go to `schemathesis run`, for example --max-examples=1000
 #
@@ -38,7 +38,7 @@ for _ in $(seq 600); do
 done
 [ -n "$address" ] || { echo "schemathesis.sh: the daemon did not get ready" >&2; exit 1; }
 
-# Nodes to ask about.
+# Nodes to request.
 for i in 1 2 3 4 5; do
     printf '{"src":"alice","dst":%d,"ts":%d}\n' "$i" "$i"
 done | curl -sSf -o /dev/null -H 'content-type: application/x-ndjson' --data-binary @- "http://$address/v1/events"

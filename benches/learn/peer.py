@@ -1,4 +1,4 @@
-"""A peer as a process: it learns when it is told to, and answers with its figures, a line of JSON each.
+"""A peer as a process: it learns on request, and responds with its figures, a line of JSON each.
 
     python peer_NAME.py --data DIR --events NAME --batch 200 --threads 2 --learning-rate 1e-3 [--turns 3]
     python peer_NAME.py --file EVENTS.csv --features 172 --device cuda …
@@ -8,8 +8,8 @@ it, timed as ours is: sampling, forward, backward, optimizer and memory count; t
 a batch's rows do not. `test`, after an epoch, scores the validation part and then the test part, batch by batch, each
 from the state before it. With `--file` all events of it are trained on, and there is nothing to test.
 
-On a GPU everything lies in its memory before the clock starts, which starts and stops when the GPU has done all it
-was asked to do. Phases are not told apart there, since that would take a wait after each.
+On a GPU everything lies in its memory before the clock starts, which starts and stops when the GPU has done all its
+work. Phases are not separated there, since that would take a wait after each.
 """
 
 import argparse
@@ -131,7 +131,7 @@ class Peer:
 
 
 def main(kind):
-    parser = argparse.ArgumentParser(description="Learns when it is told to on standard input.")
+    parser = argparse.ArgumentParser(description="Learns on request on standard input.")
     parser.add_argument("--data", type=Path, help="folder of the event files")
     parser.add_argument("--events", help="name of the event file")
     parser.add_argument("--file", type=Path, help="instead of these an event file that is trained on whole")

@@ -1,4 +1,4 @@
-"""PyG's TGN: its memory, messages, aggregator and neighbor table put together as its TGN example does, with the
+"""PyG's TGN: its memory, messages, aggregator and neighbor table combined as its TGN example does, with the
 dimensions of ours.
 
 What its modules do not allow is left as it is: they have no way to leave out features of events, so where none are

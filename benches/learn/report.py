@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks/learn.md and its plot from docs/benchmarks/learn.json; `--check` only tells whether they are
+"""Writes docs/benchmarks/learn.md and its plot from docs/benchmarks/learn.json; `--check` only checks that they are
 up to date, and a folder as argument stands in for docs/benchmarks.
 
 Every number comes from the JSON file. Needs the standard library only.
@@ -19,16 +19,16 @@ PEERS = {"pyg_tgn": "PyG", "torch_graphmixer": "torch"}
 TARGETS = {"tgn": {"events": 50_000, "times": 5}, "graphmixer": {"times": 4}}
 PHASES = ("sample", "gather", "wait", "forward", "backward", "optimizer", "memory")
 
-PAGE = """# Learning beside PyG and torch
+PAGE = """# Training compared with PyG and torch
 
 <!-- Made by benches/learn/report.py from learn.json: change those, not this. -->
 
-Training on the CPU, events a second and what accuracy comes of it: Evergraph's TGN beside PyG's, and its GraphMixer
-beside one in plain torch, with the same dimensions, the same events, the same negatives, {threads} threads each and
+Throughput of training on the CPU and the accuracy it reaches: Evergraph's TGN compared with PyG's, and its GraphMixer
+compared with one in plain torch, with the same dimensions, the same events, the same negatives, {threads} threads each, and
 Adam with a step size of {learning_rate:g}. Nothing here was measured on a GPU.
 
-`make learn-peers DATA=folder` measures anew, with the event file and its protocol in `folder`;
-`python3 benches/learn/report.py` writes this page and its plot anew from [learn.json](learn.json).
+`make learn-peers DATA=folder` measures again, with the event file and its protocol in `folder`;
+`python3 benches/learn/report.py` writes this page and its plot again from [learn.json](learn.json).
 
 {cpu}, {cores} cores, {gibibytes:.0f} GiB memory, load average {load} before; {measured}. Evergraph {version};
 {versions}.
@@ -49,9 +49,9 @@ Adam with a step size of {learning_rate:g}. Nothing here was measured on a GPU.
 
 {verdict}
 
-## Microseconds an event
+## Microseconds per event
 
-Of the middle round. Evergraph samples and gathers beside a step; what of it a step had to wait for is a column.
+The median round. Evergraph samples and gathers in parallel with a step; the time that a step waited for it is a column.
 
 | model | batch | | in all | {phases} |
 |---|--:|---|--:|{rules}|
@@ -69,7 +69,7 @@ Of the middle round. Evergraph samples and gathers beside a step; what of it a s
   opposite order; a peer is stopped while others are measured. A round is an epoch, {parts}. {warm}
 - **Accuracy.** Average precision (AP) of the test part after the epoch with the best validation of as many as the
   peer trained ({epochs}), each batch scored from the state before it: over all scores, and as the mean of the batches.
-- **Memory of the process.** torch and PyG run with glibc told to keep large blocks, which is to their advantage.
+- **Memory of the process.** torch and PyG run with glibc set to keep large blocks, which is to their advantage.
 
 ## What differs
 
@@ -159,8 +159,8 @@ def verdict(rows):
     missed = [target for target in targets(rows) if not target[-1]]
     if not missed:
         return "All targets are met."
-    told = "; ".join(f"{model} in batches of {batch}, {wanted}: {found}" for model, batch, wanted, found, _ in missed)
-    return f"{len(missed)} of {len(list(targets(rows)))} targets are missed: {told}."
+    names = "; ".join(f"{model} in batches of {batch}, {wanted}: {found}" for model, batch, wanted, found, _ in missed)
+    return f"{len(missed)} of {len(list(targets(rows)))} targets are missed: {names}."
 
 
 def seconds(row):
@@ -173,17 +173,17 @@ def seconds(row):
 def parts(rows):
     """Where a round is less than an epoch."""
     cut = [row for row in rows if row["turns"] > 1]
-    told = [f"of {PEERS[row['peer']]}'s {title(row)} one of {row['turns']} parts of it" for row in cut]
-    return ", ".join(told) or "of everybody"
+    rounds = [f"of {PEERS[row['peer']]}'s {title(row)} one of {row['turns']} parts of it" for row in cut]
+    return ", ".join(rounds) or "of everybody"
 
 
 def warm(rows):
     """Which epochs are timed."""
     after = [row for row in rows if row["warm"]]
     cold = [row for row in rows if not row["warm"]]
-    told = [f"{names(after)}: the epoch before those that are timed is not counted."] if after else []
-    told += [f"{names(cold)}: timed from the first batch on."] if cold else []
-    return " ".join(told)
+    notes = [f"{names(after)}: the epoch before those that are timed is not counted."] if after else []
+    notes += [f"{names(cold)}: timed from the first batch on."] if cold else []
+    return " ".join(notes)
 
 
 def names(rows):

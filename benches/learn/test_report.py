@@ -11,14 +11,14 @@ import report
 
 
 def side(speeds, precision, **more):
-    """What one side told of as many rounds as there are speeds, made a row's half as `measure.py` does."""
+    """What one side measured in as many rounds as there are speeds, as the half of a row that `measure.py` makes."""
     phases = ("sample", "forward", "backward", "optimizer", "memory")
-    told = [
+    rounds = [
         {"events": 80_000, "seconds": 8e4 / speed, "phase_seconds": dict.fromkeys(phases, 1e4 / speed)}
         for speed in speeds
     ]
     facts = {"parameters": 341_601, "average_precision": precision, "pooled_average_precision": precision - 0.001}
-    return measure.rates(told) | facts | {"val_average_precision_by_epoch": [precision], "best_epoch": 1} | more
+    return measure.rates(rounds) | facts | {"val_average_precision_by_epoch": [precision], "best_epoch": 1} | more
 
 
 def row(name, ours, theirs):

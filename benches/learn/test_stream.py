@@ -19,7 +19,7 @@ def write(folder, name, header, rows):
 
 class Draws(unittest.TestCase):
     def test_numbers_are_those_of_the_rust_side(self):
-        # The known answers of src/device/rng.rs.
+        # The known values of src/device/rng.rs.
         self.assertEqual(int(stream.random(1, 2, 3, np.array([4]))[0]), 0x9490_76E1_E3EF_A0D0)
         self.assertEqual(int(stream.random(0, 0, 0, np.zeros(1))[0]), 0x4534_183A_9817_A9A3)
         largest = np.array([2**64 - 1, 2**63, 0], np.uint64)

@@ -77,7 +77,7 @@ class Point:
         return np.fromfile(self.cases.folder / facts["file"], TYPES[facts["kind"]]).reshape(shape)
 
     def differentiable(self):
-        """Names of inputs whose gradient ours told."""
+        """Names of inputs whose gradient ours wrote."""
         return [name.removeprefix("grad_") for name in self.outputs if name.startswith("grad_")]
 
     def error(self, name, found, except_for=None):

@@ -3,7 +3,7 @@ of it; a trial is written to .cache/ops/trial.
 
 For every operation come rounds: evergraph times all points of the operation, then each peer does, and in the next
 round the other way around, so that a slow minute of the machine meets both. A figure is the median of the rounds.
-Peers check their results against evergraph's before they time anything; a point on which they differ is told and left
+Peers check their results against evergraph's before they time anything; a point on which they differ is reported and left
 out. Needs the standard library.
 """
 
@@ -42,8 +42,8 @@ def main():
     load = os.getloadavg()[0]
     names = write_cases(arguments)
     with ExitStack() as stack:
-        told = measure(names, Players(arguments, stack), arguments.rounds)
-    document = merge(told) | {
+        reports = measure(names, Programs(arguments, stack), arguments.rounds)
+    document = merge(reports) | {
         "measured": datetime.date.today().isoformat(),
         "trial": trial,
         "load_average_before": round(load, 2),
@@ -52,22 +52,22 @@ def main():
     }
     (target / "ops.json").write_text(json.dumps(document, indent=1) + "\n")
     report.write(target)
-    tell(f"wrote {target.relative_to(ROOT)}/ops.json and ops.md")
+    log(f"wrote {target.relative_to(ROOT)}/ops.json and ops.md")
     if document["disagreements"]:
         sys.exit("ops: results differ: " + "; ".join(each["reason"] for each in document["disagreements"]))
 
 
-def measure(names, players, rounds):
-    told, begun = [], time.monotonic()
+def measure(names, programs, rounds):
+    reports, begun = [], time.monotonic()
     for number, name in enumerate(names):
         spent = (time.monotonic() - begun) / 60
         left = f", about {spent / number * (len(names) - number):.0f} min left" if number else ""
-        tell(f"{name} ({number + 1} of {len(names)}{left})")
+        log(f"{name} ({number + 1} of {len(names)}{left})")
         for turn in range(rounds):
-            playing = players.of(name)
-            for player in playing if turn % 2 == 0 else reversed(playing):
-                told += player(name)
-    return told
+            order = programs.of(name)
+            for program in order if turn % 2 == 0 else reversed(order):
+                reports += program(name)
+    return reports
 
 
 def parse():
@@ -106,51 +106,51 @@ def evergraph(arguments, names, *more):
     return json.loads(out.read_text()) if out.exists() else None
 
 
-class Players:
-    """Those who time operations: `of(name)` lists functions from its name to what was told of a round."""
+class Programs:
+    """The programs that time operations: `of(name)` lists functions from its name to the reports of a round."""
 
     def __init__(self, arguments, stack):
         self.arguments = arguments
         self.torch, self.pyg = (self.peer(name, stack) for name in ("torch", "pyg"))
 
     def of(self, name):
-        players = [self.ours, self.torch]
-        players += [self.pyg] if name in PYG_OPERATIONS else []
-        players += [self.burn] if name == "reference_step" else []
-        return players
+        programs = [self.ours, self.torch]
+        programs += [self.pyg] if name in PYG_OPERATIONS else []
+        programs += [self.burn] if name == "reference_step" else []
+        return programs
 
     def peer(self, peer, stack):
-        """A process of `peer_torch.py`, which is asked for the rounds of an operation."""
+        """A process of `peer_torch.py`, which times rounds of an operation on request."""
         arguments = self.arguments
         command = [CACHE / "peers" / "bin" / "python", "-B", HERE / "peer_torch.py", CACHE / "cases", "--peer", peer]
         command += ["--threads", arguments.threads, "--device", arguments.device]
         command += ["--compile"] if arguments.compile else []
         command += ["--runs", arguments.runs] if arguments.runs else []
         process = stack.enter_context(PeerProcess(peer, command, arguments.threads, CACHE / f"{peer}.log"))
-        return lambda name: [process.ask(name) | {"peer": peer}]
+        return lambda name: [process.request(name) | {"peer": peer}]
 
     def ours(self, name):
         return [evergraph(self.arguments, [name]) | {"peer": None}]
 
     def burn(self, name):
         """A step of burn for each point: with other threads only, it has one size."""
-        told = []
+        reports = []
         for point in points():
             if point["op"] == name:
                 threads = point["params"].get("threads", self.arguments.threads)
                 command = [CACHE / "burn" / "release" / "ops-burn", threads, self.arguments.runs or BURN_RUNS]
                 document = json.loads(run(command))
                 document["rows"][0]["id"] = point["id"]
-                told.append(document)
-        return told
+                reports.append(document)
+        return reports
 
 
-def merge(told):
-    """One document from what everybody told in all rounds."""
-    own = [each for each in told if each["peer"] is None]
+def merge(reports):
+    """One document from the reports of all programs and rounds."""
+    own = [each for each in reports if each["peer"] is None]
     ours = collect(each["rows"] for each in own)
     peers = {}
-    for each in told:
+    for each in reports:
         if each["peer"]:
             peers.setdefault(each["peer"], []).append(each)
     rows = []
@@ -171,7 +171,7 @@ def merge(told):
             fastest = min(found, key=lambda each: each["seconds"])
             figures = summary(found) | checked | {"way": fastest["way"]}
             by_key[key]["peers"][peer] = figures | ({"notes": notes} if notes else {})
-    every = lambda name: {each["id"]: each for d in told for each in d.get(name, [])}.values()
+    every = lambda name: {each["id"]: each for d in reports for each in d.get(name, [])}.values()
     ceilings = {name: median(d["ceilings"][name] for d in own) for name in own[0]["ceilings"]}
     return {
         "machine": own[0]["machine"],
@@ -199,7 +199,7 @@ def summary(found):
     return figures | {"seconds_of_rounds": seconds, "runs": sum(each["runs"] for each in found)}
 
 
-def tell(text):
+def log(text):
     print(f"ops: {text}", file=sys.stderr, flush=True)
 
 

@@ -3,14 +3,14 @@
     evergraph bench ops --cases DIR
     python peer_torch.py DIR --threads N [--peer torch|pyg] [--device cpu|cuda] [--compile]
 
-Names of operations are read from standard input, one a line; each is answered with one line of JSON: a round of times
+Names of operations are read from standard input, one a line; the response to each is one line of JSON: a round of times
 of all its points. What the first round of an operation prepares, checks and finds out is kept until another name
 comes: later rounds time the fastest way only.
 
 Every way to compute an operation is first compared with what came out of ours, output and gradients: no sampled
 element may differ by more than 1e-5 of the largest magnitude of its output, and no sum over all elements by more than
-1e-5 of the sum of magnitudes. Where 32-bit sums of torch and of ours are further apart, the same way in 64 bits tells
-whose fault it is: ours must be that near to it. A point that differs is not timed; its id is told with the reason.
+1e-5 of the sum of magnitudes. Where 32-bit sums of torch and of ours are further apart, the same way in 64 bits
+decides: ours must be that near to it. A point that differs is not timed; its id is reported with the reason.
 
 A time is the median of at least ten runs after a warm-up (four where a run takes over 100 ms), in every round: forward
 alone in inference mode; backward alone by autograd.grad with a given output gradient, the graph retained. Of all ways
@@ -108,7 +108,7 @@ class Peer:
                 measurement.check()
                 self.measurements.append(measurement)
             except Disagreement as disagreement:
-                tell(f"DIFFERS: {disagreement}")
+                log(f"DIFFERS: {disagreement}")
                 self.failed.append({"id": point.id, "reason": str(disagreement)})
 
 
@@ -134,7 +134,7 @@ class Measurement:
         """Compares every way with ours, and keeps those that work."""
         ways = [way for way in self.ways() if self.right(way)]
         for each in self.dropped:
-            tell(f"{self.point.id}: {each['way']} does not work here: {each['reason']}")
+            log(f"{self.point.id}: {each['way']} does not work here: {each['reason']}")
         if not ways:
             raise Disagreement(f"{self.point.id}: no way works: {self.dropped}")
         self.contenders["forward"] = self.promising(ways, "forward")
@@ -206,7 +206,7 @@ class Measurement:
         return True
 
     def results(self, way, prepared):
-        """Outputs and gradients as arrays, by name, of what ours told."""
+        """Outputs and gradients as arrays, by name, that ours wrote."""
         function = way.make()
         started = time.perf_counter()
         with torch.inference_mode():
@@ -309,7 +309,7 @@ class Clock:
         return time.perf_counter() - started
 
 
-def tell(text):
+def log(text):
     print(f"peer_torch: {text}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks/ops.md and its plots from docs/benchmarks/ops.json; `--check` only tells whether they are up
+"""Writes docs/benchmarks/ops.md and its plots from docs/benchmarks/ops.json; `--check` only checks that they are up
 to date, and a folder as argument stands in for docs/benchmarks.
 
 Every number comes from the JSON file, every reason from reasons.json. Needs the standard library only.
@@ -18,7 +18,7 @@ from pages import digits
 
 DIRECTIONS = ("forward", "backward")
 PEERS = {"torch": "torch", "pyg": "PyG", "burn": "burn"}
-# What to know of an operation beside its figures.
+# Notes on operations.
 NOTES = {
     "gather_rows": "The gradient is that of the whole table, rows that were not read included.",
     "gather_concat_time": "Edge rows are data and have no gradient. Torch has no such operation in one; its parts "
@@ -33,16 +33,16 @@ NOTES = {
     "sample_recent": "Not in torch; [other temporal samplers](peers.md) are measured apart.",
 }
 
-PAGE = """# Operations beside torch and the machine's ceilings
+PAGE = """# Operations compared with torch and the machine's ceilings
 
 <!-- Made by benches/ops/report.py from ops.json and benches/ops/reasons.json: change those, not this. -->
 
-The operations of a temporal GNN on {device}, forward and backward, as Evergraph's training runs them: beside {peers},
-and as a share of what this machine can do at all.{gpu}
+The operations of a temporal GNN on {device}, forward and backward, as Evergraph's training runs them: compared with {peers},
+and as a share of what this machine can do at most.{gpu}
 
 Both sides compute on the same inputs with {threads} threads, in 32-bit floats. Torch is timed in every way it has for
 an operation, and the fastest counts; types of indices, masks and row pointers are prepared for it outside of the time.
-Torch and PyG are installed as PyPI has them, and run with glibc told by its environment to keep large blocks of memory
+Torch and PyG are installed as PyPI has them, and run with glibc set by its environment to keep large blocks of memory
 instead of giving them back after each use, which is to their advantage (`benches/ops/measure.py` has the settings):
 Evergraph keeps its buffers from step to step too.
 
@@ -51,12 +51,12 @@ element may differ by more than 1e-5 of the largest magnitude of its output, and
 1e-5 of the sum of magnitudes. {agreement}
 
 A time is the median of {rounds} rounds, in each of which Evergraph and then its peers time all points of an
-operation (every other round the other way around), each the median of ten runs or more, fewer where a run takes over
+operation (every other round in the opposite order), each the median of ten runs or more, fewer where a run takes over
 100 ms. Forward is timed alone, by torch in inference mode; backward alone, by `autograd.grad` with the output's
 gradient given. For a cold cache 128 MiB are read and written between runs. A ratio is the peer's time by Evergraph's:
 above 1, Evergraph is faster. {steady}
 
-`make ops-peers` measures anew; `python3 benches/ops/report.py` writes this page and its plots anew from
+`make ops-peers` measures again; `python3 benches/ops/report.py` writes this page and its plots again from
 [ops.json](ops.json), where smallest and largest times, p95 and bytes moved are too.
 
 {cpu}, {cores} cores, {gibibytes:.0f} GiB memory, load average {load} before; {measured}. Evergraph {version};
@@ -226,7 +226,7 @@ def by_operation(rows):
 
 
 def reason(row, peer, reasons):
-    """Why a peer is faster: what reasons.json says of the operation, or that the rounds do not tell the two apart."""
+    """Why a peer is faster: the operation's reason in reasons.json, or that the rounds show no difference."""
     known = reasons.get(f"{row['op']} {row['direction']}") or reasons.get(row["op"])
     if known:
         return known
@@ -281,9 +281,9 @@ def table(op, rows):
 
 
 def point(row):
-    """What tells a point from the others of its operation."""
-    _, _, told = row["id"].partition("/")
-    return told.replace(",", ", ") or row["op"]
+    """What distinguishes a point from the others of its operation."""
+    _, _, parameters = row["id"].partition("/")
+    return parameters.replace(",", ", ") or row["op"]
 
 
 def skipped(document):

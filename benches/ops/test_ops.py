@@ -38,16 +38,16 @@ class Writer:
         return {"kind": kind, "shape": list(array.shape), "file": name}, array
 
     def point(self, op, params, inputs, outputs, stride=3):
-        told = {}
+        outputs = {}
         for name, array in outputs.items():
             flat = np.asarray(array, np.float64).reshape(-1)
             sample = flat[::stride].astype("<f4")
             sample.tofile(self.folder / f"{len(self.points)}.{name}.f32.bin")
-            told[name] = {"shape": list(np.shape(array)), "stride": stride, "count": len(sample)}
-            told[name] |= {"file": f"{len(self.points)}.{name}.f32.bin", "sum": float(flat.sum())}
+            outputs[name] = {"shape": list(np.shape(array)), "stride": stride, "count": len(sample)}
+            outputs[name] |= {"file": f"{len(self.points)}.{name}.f32.bin", "sum": float(flat.sum())}
         facts = {name: each[0] for name, each in inputs.items()}
         self.points.append({"id": f"{op}/{len(self.points)}", "op": op, "params": params, "cache": "warm"})
-        self.points[-1] |= {"inputs": facts, "outputs": told}
+        self.points[-1] |= {"inputs": facts, "outputs": outputs}
 
     def end(self):
         (self.folder / "cases.json").write_text(json.dumps({"seed": SEED, "points": self.points}))

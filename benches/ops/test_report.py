@@ -10,8 +10,8 @@ import measure
 import report
 
 
-def told(peer, seconds, **more):
-    """What one program tells of one round: a point of each direction, the backward of twice the seconds."""
+def report_of(peer, seconds, **more):
+    """What one program reports of one round: a point of each direction, the backward of twice the seconds."""
     rows = []
     for direction, scale in (("forward", 1), ("backward", 2)):
         row = {"id": "gather_rows/rows=1,cache=warm", "op": "gather_rows", "direction": direction, "runs": 30}
@@ -34,8 +34,8 @@ def document(rounds):
 
 class Page(unittest.TestCase):
     def test_rounds_become_medians_and_slow_points_are_listed(self):
-        ours = [told(None, seconds) for seconds in (1e-3, 9e-3, 2e-3)]
-        torch = [told("torch", seconds) for seconds in (1e-3, 1e-3, 5e-3)]
+        ours = [report_of(None, seconds) for seconds in (1e-3, 9e-3, 2e-3)]
+        torch = [report_of("torch", seconds) for seconds in (1e-3, 1e-3, 5e-3)]
         made = document(ours + torch)
         forward = made["rows"][0]
         self.assertEqual((forward["ours"]["seconds"], forward["peers"]["torch"]["seconds"]), (2e-3, 1e-3))
@@ -46,33 +46,33 @@ class Page(unittest.TestCase):
         self.assertIn("The largest difference found is 2e-07.", page)
 
     def test_a_slow_point_has_a_reason_where_one_is_known_or_seen(self):
-        apart = [told(None, seconds) for seconds in (2e-3, 3e-3)] + [told("torch", 1e-3), told("torch", 1e-3)]
+        apart = [report_of(None, seconds) for seconds in (2e-3, 3e-3)] + [report_of("torch", 1e-3), report_of("torch", 1e-3)]
         self.assertIn("| 0.4 | index_select | not known |", report.page(document(apart)))
-        mixed = [told(None, seconds) for seconds in (2e-3, 4e-3)] + [told("torch", s) for s in (1e-3, 3e-3)]
-        said = "no difference seen: rounds from 2 ms to 4 ms, the peer's from 1 ms to 3 ms |"
-        self.assertIn(said, report.page(document(mixed)))
+        mixed = [report_of(None, seconds) for seconds in (2e-3, 4e-3)] + [report_of("torch", s) for s in (1e-3, 3e-3)]
+        expected = "no difference seen: rounds from 2 ms to 4 ms, the peer's from 1 ms to 3 ms |"
+        self.assertIn(expected, report.page(document(mixed)))
 
     def test_where_nothing_is_slower_the_page_says_so(self):
-        page = report.page(document([told(None, 1e-3), told("torch", 4e-3), told("pyg", 8e-3)]))
+        page = report.page(document([report_of(None, 1e-3), report_of("torch", 4e-3), report_of("pyg", 8e-3)]))
         self.assertIn("## Slower than a peer\n\nNone.", page)
         self.assertIn("| torch | backward | 1 | **100 %** | **4** | 4 | 4 |", page)
         self.assertIn("| PyG | forward | 1 | **100 %** | **8** | 8 | 8 |", page)
 
-    def test_points_that_differ_are_told_first(self):
-        differing = told("torch", 1e-3, disagreements=[{"id": "linear/m=1", "reason": "linear/m=1: out differs"}])
-        page = report.page(document([told(None, 1e-3), differing]))
+    def test_points_that_differ_are_reported_first(self):
+        differing = report_of("torch", 1e-3, disagreements=[{"id": "linear/m=1", "reason": "linear/m=1: out differs"}])
+        page = report.page(document([report_of(None, 1e-3), differing]))
         self.assertIn("**1 points differ and were not timed:**\n\n- linear/m=1: out differs", page)
 
     def test_a_row_that_evergraph_did_not_time_is_an_error(self):
-        stray = told("torch", 1e-3)
+        stray = report_of("torch", 1e-3)
         stray["rows"][0]["id"] = "gather_rows/other"
         with self.assertRaisesRegex(SystemExit, "gather_rows/other"):
-            measure.merge([told(None, 1e-3), stray])
+            measure.merge([report_of(None, 1e-3), stray])
 
     def test_files_are_written_and_plots_are_well_formed(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            (folder / "ops.json").write_text(json.dumps(document([told(None, 1e-3), told("torch", 4e-3)])))
+            (folder / "ops.json").write_text(json.dumps(document([report_of(None, 1e-3), report_of("torch", 4e-3)])))
             report.write(folder)
             for plot in ("ops-ratio.svg", "ops-ceiling.svg"):
                 marks = xml.fromstring((folder / plot).read_text()).iter("{http://www.w3.org/2000/svg}circle")

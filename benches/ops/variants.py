@@ -101,7 +101,7 @@ class Prepared:
     @cached_property
     def empty(self):
         """Which segments have no element, as a column; none if all have one."""
-        # First asked for inside of a way, perhaps in inference mode, whose tensors serve no gradient.
+        # First called inside of a way, perhaps in inference mode, whose tensors serve no gradient.
         with torch.inference_mode(False):
             empty = (self.lengths == 0)[:, None]
             return empty if bool(empty.any()) else None

@@ -1,7 +1,7 @@
-"""Asks evergraph and its peers the same questions in turn and writes docs/benchmarks/peers.json.
+"""Runs the same queries on evergraph and its peers in turn and writes docs/benchmarks/peers.json.
 
-Every peer is a process of its own that first checks all answers, evergraph's and its own (ask.py). Then come rounds:
-evergraph answers everything, then each peer does. A figure is the median of the rounds. Needs the standard library.
+Every peer is a process of its own that first checks all results, evergraph's and its own (run_peer.py). Then come
+rounds: evergraph runs every query, then each peer does. A figure is the median of the rounds. Needs the standard library.
 """
 
 import argparse
@@ -20,8 +20,8 @@ OUT = ROOT / "docs" / "benchmarks" / "peers.json"
 STREAMS = ["wikipedia", "oss-commits"]
 ENVIRONMENTS = {"pyg": "pyg-tgm", "tgm": "pyg-tgm", "graphbolt": "graphbolt"}
 PACKAGES = {"pyg": ["torch-geometric", "torch"], "tgm": ["tgm-lib", "torch"], "graphbolt": ["dgl", "torch"]}
-# What is asked, in how many layers, about how many batches (none: all), and whom.
-QUESTIONS = [
+# The query, its layers, how many batches (none: all), and the peers that run it.
+QUERIES = [
     ("newest", 1, None, ["pyg", "pyg-repaired"]),
     ("recent", 1, None, ["tgm", "tgm-repaired"]),
     ("uniform", 1, 60, ["graphbolt"]),
@@ -31,7 +31,7 @@ QUESTIONS = [
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Asks evergraph and its peers the same questions.")
+    parser = argparse.ArgumentParser(description="Runs the same queries on evergraph and its peers.")
     parser.add_argument("--data", type=Path, required=True, help="folder of the event files")
     parser.add_argument("--threads", default="1", help="threads of everybody; several: 1,2")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of which the median counts")
@@ -39,8 +39,8 @@ def main():
     rows, streams, load = [], {}, os.getloadavg()[0]
     for threads in map(int, args.threads.split(",")):
         for stream in STREAMS:
-            for question in QUESTIONS:
-                ours, found = compare(args, stream, threads, *question)
+            for query in QUERIES:
+                ours, found = compare(args, stream, threads, *query)
                 rows += found
                 streams[stream] = {"events": ours["events"], "nodes": ours["nodes"]}
     machine = {key: value for key, value in ours["machine"].items() if key != "threads"}
@@ -57,13 +57,13 @@ def main():
     }
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(document, indent=1) + "\n")
-    tell(f"wrote {OUT.relative_to(ROOT)}")
+    log(f"wrote {OUT.relative_to(ROOT)}")
 
 
 def compare(args, stream, threads, ask, layers, batches, names):
-    """Evergraph's figures, and a row for every peer of one question."""
+    """Evergraph's figures, and a row for every peer of one query."""
     ours = lambda *more: evergraph(args.data / f"{stream}.csv.gz", threads, ask, layers, batches, *more)
-    folder = CACHE / "questions"
+    folder = CACHE / "queries"
     folder.mkdir(parents=True, exist_ok=True)
     figures = ours("--runs", "1", "--write", folder)
     (folder / "figures.json").write_text(json.dumps(figures))
@@ -72,7 +72,7 @@ def compare(args, stream, threads, ask, layers, batches, names):
     for _ in range(args.rounds if peers else 0):
         seconds.append(ours("--runs", "3")["pass_seconds"]["median"])
         for peer in peers:
-            peer.answer()
+            peer.run()
     rate = lambda passes: {
         key: figures["batches"] / of(passes) for key, of in [("median", median), ("min", max), ("max", min)]
     }
@@ -84,7 +84,7 @@ def compare(args, stream, threads, ask, layers, batches, names):
         row |= {"ours_batches_per_second": rate(seconds), "peer_batches_per_second": rate(peer.seconds)}
         row |= {"ratio": median(peer.seconds) / median(seconds), "peer_answers": peer.checked}
         rows.append(row)
-        tell(f"{stream}, {ask} (layers: {layers}, threads: {threads}): {row['ratio']:.1f} times {peer.name}")
+        log(f"{stream}, {ask} (layers: {layers}, threads: {threads}): {row['ratio']:.1f} times {peer.name}")
     return figures, rows
 
 
@@ -96,27 +96,27 @@ def evergraph(events, threads, ask, layers, batches, *more):
 
 
 class Peer:
-    """A process of ask.py."""
+    """A process of run_peer.py."""
 
     def __init__(self, name, folder, threads):
         self.name, self.seconds = name, []
-        command = [python_of(name), "-W", "ignore", HERE / "ask.py", name, folder, str(threads)]
+        command = [python_of(name), "-W", "ignore", HERE / "run_peer.py", name, folder, str(threads)]
         settings = os.environ | {"OMP_NUM_THREADS": str(threads), "DGLBACKEND": "pytorch"}
         self.process = subprocess.Popen(
             command, env=settings, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self.checked = json.loads(self.hear())
+        self.checked = json.loads(self.read_line())
 
-    def hear(self):
+    def read_line(self):
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"peers: {self.name} ended; what it said stands above")
+            sys.exit(f"peers: {self.name} ended; its output stands above")
         return line
 
-    def answer(self):
+    def run(self):
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        self.seconds.append(float(self.hear()))
+        self.seconds.append(float(self.read_line()))
 
     def end(self):
         self.process.stdin.close()
@@ -132,16 +132,16 @@ def versions(name):
     peer = name.split("-")[0]
     environment = CACHE / ENVIRONMENTS[peer]
     if not (environment / "installed.txt").exists():
-        log = environment.with_name(environment.name + ".log")
-        lines = [line for line in log.read_text().splitlines() if line.strip()] if log.exists() else []
+        output = environment.with_name(environment.name + ".log")
+        lines = [line for line in output.read_text().splitlines() if line.strip()] if output.exists() else []
         errors = [line for line in lines if line.startswith("ERROR")] or lines
         return {"missing": errors[-1] if errors else "not installed"}
     code = "import sys, importlib.metadata as m; print(*[m.version(p) for p in sys.argv[1:]], sys.version.split()[0])"
-    told = subprocess.run([python_of(name), "-c", code, *PACKAGES[peer]], check=True, stdout=subprocess.PIPE, text=True)
-    return dict(zip([*PACKAGES[peer], "python"], told.stdout.split()))
+    done = subprocess.run([python_of(name), "-c", code, *PACKAGES[peer]], check=True, stdout=subprocess.PIPE, text=True)
+    return dict(zip([*PACKAGES[peer], "python"], done.stdout.split()))
 
 
-def tell(text):
+def log(text):
     print(f"peers: {text}", file=sys.stderr, flush=True)
 
 

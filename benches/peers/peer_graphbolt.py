@@ -3,34 +3,34 @@
 import dgl.graphbolt as gb
 import numpy as np
 import torch
-from questions import NO_EDGE
+from queries import NO_EDGE
 
 
 class Peer:
-    def __init__(self, questions, repaired=False):
-        assert questions.ask == "uniform"
-        self.questions, history = questions, questions.history
+    def __init__(self, queries, repaired=False):
+        assert queries.ask == "uniform"
+        self.queries, history = queries, queries.history
         node, edge = history.key >> 32, torch.from_numpy(history.edge)
-        begin = np.searchsorted(node, np.arange(questions.nodes + 1))
-        neighbor = questions.src[history.edge] + questions.dst[history.edge] - node
-        self.time = torch.from_numpy(questions.time)
+        begin = np.searchsorted(node, np.arange(queries.nodes + 1))
+        neighbor = queries.src[history.edge] + queries.dst[history.edge] - node
+        self.time = torch.from_numpy(queries.time)
         self.graph = gb.fused_csc_sampling_graph(
             torch.from_numpy(begin),
             torch.from_numpy(neighbor),
             edge_attributes={"time": self.time[edge], gb.ORIGINAL_EDGE_ID: edge},
         )
-        self.fanout = torch.tensor([questions.fanout])
-        self.seeds = [(torch.from_numpy(batch.node), torch.from_numpy(batch.at)) for batch in questions.batches]
+        self.fanout = torch.tensor([queries.fanout])
+        self.seeds = [(torch.from_numpy(batch.node), torch.from_numpy(batch.at)) for batch in queries.batches]
 
     def reset(self):
         pass
 
-    def answer(self, number, batch):
-        """Per layer the seeds, their times and the edges found. GraphBolt's own two-layer sampler would ask about
-        neighbors at the time of the first seed; the same question as ours is two calls and `unique` between."""
+    def sample(self, number, batch):
+        """Per layer the seeds, their times and the edges found. GraphBolt's own two-layer sampler samples
+        neighbors at the time of the first seed; the same query as ours is two calls and `unique` between."""
         node, at = self.seeds[number]
         found = []
-        for layer in range(self.questions.layers):
+        for layer in range(self.queries.layers):
             if layer > 0:
                 node, at = self.next_seeds(found[-1][2])
             edges = self.graph.temporal_sample_neighbors(node, at, self.fanout, edge_timestamp_attr_name="time")
@@ -48,11 +48,11 @@ class Peer:
         for layer, (node, at, sampled) in enumerate(found):
             node, at = node.numpy(), at.numpy()
             count = np.diff(sampled.sampled_csc.indptr.numpy())
-            answer = np.full((len(node), self.questions.fanout), NO_EDGE)
-            answer[np.arange(self.questions.fanout) < count[:, None]] = sampled.original_edge_ids.numpy()
-            self.questions.history.check_uniform(node, at, batch.arrived, answer, "GraphBolt")
+            edges_found = np.full((len(node), self.queries.fanout), NO_EDGE)
+            edges_found[np.arange(self.queries.fanout) < count[:, None]] = sampled.original_edge_ids.numpy()
+            self.queries.history.check_uniform(node, at, batch.arrived, edges_found, "GraphBolt")
             if layer > 0:
                 assert np.array_equal(expected, np.stack([node, at])), "GraphBolt: next seeds"
-            expected = self.questions.history.next_seeds(node, answer)
+            expected = self.queries.history.next_seeds(node, edges_found)
             edges += len(sampled.original_edge_ids)
         return {"edges": edges}

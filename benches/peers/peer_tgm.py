@@ -8,57 +8,57 @@ of some nodes. Repaired, node ids have 64 bits and nothing else is different.
 
 import numpy as np
 import torch
-from questions import NO_EDGE
+from queries import NO_EDGE
 from tgm import DGBatch, DGraph
 from tgm.data import DGData
 from tgm.hooks import NeighborSamplerHook, RecencyNeighborHook
 
-SEEDS = {"seed_nodes_keys": ["asked"], "seed_times_keys": ["asked_at"]}
+SEEDS = {"seed_nodes_keys": ["query_nodes"], "seed_times_keys": ["query_times"]}
 
 
 class Peer:
-    def __init__(self, questions, repaired):
-        self.questions, fanout = questions, questions.fanout
+    def __init__(self, queries, repaired):
+        self.queries, fanout = queries, queries.fanout
         self.id_type = torch.int64 if repaired else torch.int32
-        assert len(questions.time) < 1 << 24, "an edge id must fit a 32-bit float"
-        self.edge = torch.arange(len(questions.time), dtype=torch.float32)[:, None]
-        self.ends = torch.from_numpy(np.stack([questions.src, questions.dst], axis=1)).int()
-        self.time = torch.from_numpy(questions.time)
+        assert len(queries.time) < 1 << 24, "an edge id must fit a 32-bit float"
+        self.edge = torch.arange(len(queries.time), dtype=torch.float32)[:, None]
+        self.ends = torch.from_numpy(np.stack([queries.src, queries.dst], axis=1)).int()
+        self.time = torch.from_numpy(queries.time)
         self.graph = DGraph(DGData.from_raw(self.time, self.ends, self.edge))
-        if questions.ask == "recent":
-            self.hook = RecencyNeighborHook(questions.nodes, [fanout], **SEEDS)
+        if queries.ask == "recent":
+            self.hook = RecencyNeighborHook(queries.nodes, [fanout], **SEEDS)
             self.hook._nbr_ids = self.hook._nbr_ids.to(self.id_type)
             self.hook._write_pos = self.hook._write_pos.to(self.id_type)
         else:
-            assert questions.ask == "uniform-batch"
+            assert queries.ask == "uniform-batch"
             self.hook = NeighborSamplerHook([fanout], **SEEDS)
 
     def reset(self):
-        if self.questions.ask == "recent":
+        if self.queries.ask == "recent":
             self.hook.reset_state()
-        self.batches = [self.batch(batch) for batch in self.questions.batches]
+        self.batches = [self.batch(batch) for batch in self.queries.batches]
 
     def batch(self, batch):
         ends, time = self.ends[batch.events].to(self.id_type), self.time[batch.events]
         made = DGBatch(ends[:, 0], ends[:, 1], time, edge_x=self.edge[batch.events])
-        made.asked, made.asked_at = torch.from_numpy(batch.node).to(self.id_type), torch.from_numpy(batch.at)
+        made.query_nodes, made.query_times = torch.from_numpy(batch.node).to(self.id_type), torch.from_numpy(batch.at)
         return made
 
-    def answer(self, number, batch):
+    def sample(self, number, batch):
         return self.hook(self.graph, self.batches[number])
 
     def check(self, number, batch, found):
         node, edge = found.nbr_nids[0].numpy(), found.nbr_edge_x[0][:, :, 0].numpy().astype(np.int64)
-        answer = -np.sort(-np.where(node < 0, NO_EDGE, edge), axis=1)
-        history, fanout = self.questions.history, self.questions.fanout
-        facts = {"edges": int((answer != NO_EDGE).sum())}
-        if self.questions.ask == "uniform-batch":
-            history.check_uniform(batch.node, batch.at, batch.arrived, answer, "NeighborSamplerHook")
+        edges_found = -np.sort(-np.where(node < 0, NO_EDGE, edge), axis=1)
+        history, fanout = self.queries.history, self.queries.fanout
+        facts = {"edges": int((edges_found != NO_EDGE).sum())}
+        if self.queries.ask == "uniform-batch":
+            history.check_uniform(batch.node, batch.at, batch.arrived, edges_found, "NeighborSamplerHook")
             return facts
         # The ring holds the last K that arrived, and of them those before the seed's time are returned.
         last = history.newest(batch.node, np.full_like(batch.at, np.iinfo(np.int64).max), batch.arrived, fanout)
-        expected = np.where((last != NO_EDGE) & (self.questions.time[last] < batch.at[:, None]), last, NO_EDGE)
+        expected = np.where((last != NO_EDGE) & (self.queries.time[last] < batch.at[:, None]), last, NO_EDGE)
         expected = -np.sort(-expected, axis=1)
-        facts["wrong_seeds"] = int((answer != expected).any(axis=1).sum())
-        facts["short_seeds"] = int((expected != self.questions.ours[number][0][2]).any(axis=1).sum())
+        facts["wrong_seeds"] = int((edges_found != expected).any(axis=1).sum())
+        facts["short_seeds"] = int((expected != self.queries.ours[number][0][2]).any(axis=1).sum())
         return facts

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Puts the same questions to evergraph and to other temporal samplers, and writes docs/benchmarks/peers.json and
+# Runs the same queries on evergraph and on other temporal samplers, and writes docs/benchmarks/peers.json and
 # docs/benchmarks/peers.md.
 #
 #   benches/peers/run.sh --data DIR [--threads 1,2] [--rounds 5]
 #
 # DIR holds wikipedia.csv.gz and oss-commits.csv.gz, columns src, dst, ts. The peers are installed from PyPI to
 # .cache/peers (12 GB, once); PYTHON names the CPython 3.11 to use. One that cannot be installed is left out, and the
-# table says why.
+# table gives the reason.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cd "$here/../.."

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks/peers.md from docs/benchmarks/peers.json; `--check` only tells whether it is up to date.
+"""Writes docs/benchmarks/peers.md from docs/benchmarks/peers.json; `--check` only checks that it is up to date.
 
 Every number comes from the JSON file. Needs the standard library only.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "docs" / "benchmarks"
 
-QUESTIONS = {
+QUERIES = {
     ("newest", 1): (
         "newest",
         "In stream order, for every batch: the {fanout} newest edges that have arrived, of each distinct node among "
@@ -32,7 +32,7 @@ QUESTIONS = {
     ),
     ("uniform-batch", 1): (
         "uniform, one time",
-        "As uniform 1x{fanout}, for {batches} batches, but every seed of a batch is asked about at the time of the "
+        "As uniform 1x{fanout}, for {batches} batches, but every seed of a batch is sampled at the time of the "
         "batch's first event.",
     ),
 }
@@ -41,62 +41,62 @@ PEERS = {
     "pyg": (
         "PyG LastNeighborLoader",
         "A table of each node's last K edges, as in its TGN example. No time filter, no past beyond the last K, no "
-        "uniform sampling, one layer a call: so it is asked in stream order, about distinct nodes as in that example. "
-        "It answers with edge ids and relabeled neighbors; ours also with times and time differences. Its `insert` "
+        "uniform sampling, one layer a call: so it runs in stream order, on distinct nodes as in that example. "
+        "It returns edge ids and relabeled neighbors; ours also with times and time differences. Its `insert` "
         "relies on a sort that is not stable: of a node with more than K events in one batch it keeps any K, not the "
         "last. *Repaired* makes this sort stable and changes nothing else.",
     ),
     "tgm": (
         "tgm hooks",
-        "`RecencyNeighborHook` is a ring of each node's last K edges, filtered by time when it is asked: where some "
-        "of those K are not before the seed's time the answer is short, although the node has more edges. "
+        "`RecencyNeighborHook` is a ring of each node's last K edges, filtered by time at the query: where some "
+        "of those K are not before the seed's time the result is short, although the node has more edges. "
         "As shipped it sorts a batch by node id times time in 32 bits, which overflows, and so mixes up the edges of "
         "some nodes; *repaired* gives it 64-bit node ids and changes nothing else. `NeighborSamplerHook` samples "
         "uniformly without replacement, strictly before the batch's first event, by a pass over all earlier events "
-        "in Python; equal seeds share one draw. Both answer with neighbors, times and edge features; an edge's only "
-        "feature here is its id, so that answers can be compared.",
+        "in Python; equal seeds share one draw. Both return neighbors, times and edge features; an edge's only "
+        "feature here is its id, so that results can be compared.",
     ),
     "graphbolt": (
         "DGL GraphBolt",
         "`temporal_sample_neighbors`, uniform without replacement, strictly before each seed's time, on a graph that "
-        "never changes: no insertion, no recent policy. It answers with neighbors and edge ids. Its own sampler of "
-        "several layers asks about neighbors at the first seed's time; for the same question as ours it is called "
+        "never changes: no insertion, no recent policy. It returns neighbors and edge ids. Its own sampler of "
+        "several layers samples neighbors at the first seed's time; for the same query as ours it is called "
         "once a layer, with `unique` over (neighbor, time) pairs between.",
     ),
 }
 
-PAGE = """# Beside other temporal samplers
+PAGE = """# Comparison with other temporal samplers
 
 <!-- Made by benches/peers/table.py from peers.json: change those, not this. -->
 
-Evergraph and samplers of Python packages that install from PyPI and run on a CPU, on the same streams and the same
-questions. A batch is {batch_events} events; its seeds are their sources, their destinations and one random
-destination each, at the events' times. A peer is asked what its interface can be asked, and Evergraph exactly that,
-applying a batch of events after each question where the peer does. Files are read and batches are made before the
+Evergraph and samplers of Python packages that install from PyPI and run on a CPU, on the same streams and with the same
+queries. A batch is {batch_events} events; its seeds are their sources, their destinations and one random
+destination each, at the events' times. A peer runs the queries that its interface supports, and Evergraph exactly those,
+applying a batch of events after each query where the peer does. Files are read and batches are made before the
 clock starts; no peer copies to a device, trains or gathers features.
 
-Before anything is timed, every answer of both sides is compared with a third program's (`benches/peers/questions.py`):
+Before anything is timed, every result of both sides is compared with a third program's (`benches/peers/queries.py`):
 *same edges* means identical edge ids for every seed, equal times included; *same candidates* means for every seed
 as many edges as there are, at most {fanout}, all of them from the seed's past and none twice. The figures are medians
-of {rounds} rounds, in each of which Evergraph and then each peer answer everything; smallest and largest are in
+of {rounds} rounds, in each of which Evergraph and then each peer run every query; smallest and largest are in
 [peers.json](peers.json).
 
-`make peers DATA=folder` measures anew, with the event files in `folder`.
+`make peers DATA=folder` measures again, with the event files in `folder`.
 
 ## Figures
 
 {cpu}, {cores} cores, {gibibytes:.0f} GiB memory, load average {load} before; {measured}. Evergraph {version};
 {versions}.
 
-| stream | question | threads | peer | its batches/s | Evergraph's batches/s | ratio | its answers |
+| stream | query | threads | peer | its batches/s | Evergraph's batches/s | ratio | its results |
 |---|---|--:|---|--:|--:|--:|---|
 {rows}
 
 {streams}
 
-## Questions
+## Queries
 
-{questions}
+{queries}
 
 ## Peers
 
@@ -106,20 +106,20 @@ of {rounds} rounds, in each of which Evergraph and then each peer answer everyth
 
 def page(document):
     fanout, rows = document["fanout"], document["rows"]
-    name = lambda row: QUESTIONS[row["ask"], row["layers"]][0].format(fanout=fanout)
+    name = lambda row: QUERIES[row["ask"], row["layers"]][0].format(fanout=fanout)
     lines = []
     for row in rows:
         peer, _, repaired = row["peer"].partition("-")
         cells = [row["stream"], name(row), row["threads"], PEERS[peer][0] + (", repaired" if repaired else "")]
         rates = [row[side]["median"] for side in ("peer_batches_per_second", "ours_batches_per_second")]
-        cells += [digits(rate) for rate in rates] + [f"**{digits(row['ratio'])}**", answers(row)]
+        cells += [digits(rate) for rate in rates] + [f"**{digits(row['ratio'])}**", results(row)]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     for peer, facts in document["peers"].items():
         if "missing" in facts:
             lines.append(f"| | | | {PEERS[peer][0]} | not measured: {facts['missing']} | | | |")
-    asked = {}
+    batches = {}
     for row in rows:
-        asked[row["ask"], row["layers"]] = row["batches"]
+        batches[row["ask"], row["layers"]] = row["batches"]
     machine = document["machine"]
     return PAGE.format(
         batch_events=document["batch_events"],
@@ -138,10 +138,10 @@ def page(document):
             for stream, facts in document["streams"].items()
         )
         + ".",
-        questions="\n".join(
-            f"- **{title.format(fanout=fanout)}** {text.format(fanout=fanout, batches=asked[key])}"
-            for key, (title, text) in QUESTIONS.items()
-            if key in asked
+        queries="\n".join(
+            f"- **{title.format(fanout=fanout)}** {text.format(fanout=fanout, batches=batches[key])}"
+            for key, (title, text) in QUERIES.items()
+            if key in batches
         ),
         peers="\n".join(f"- **{title}.** {text}" for title, text in PEERS.values()),
     )
@@ -151,14 +151,14 @@ def versions(facts):
     return ", ".join(f"{package} {version}" for package, version in facts.items())
 
 
-def answers(row):
-    found, told = row["peer_answers"], []
+def results(row):
+    found, notes = row["peer_answers"], []
     if row["ask"].startswith("uniform"):
         return "same candidates"
     for key, word in [("wrong_seeds", "wrong edges"), ("short_seeds", "short")]:
         if found.get(key):
-            told.append(f"{word} for {100 * found[key] / found['seeds']:.2g} % of seeds")
-    return ", ".join(told) or "same edges"
+            notes.append(f"{word} for {100 * found[key] / found['seeds']:.2g} % of seeds")
+    return ", ".join(notes) or "same edges"
 
 
 def digits(number):

@@ -26,7 +26,7 @@ impl IdempotencyWindow {
         self.known.contains(&key)
     }
 
-    /// Remembers a key; the oldest one leaves when the window is full.
+    /// Records a key; the oldest one leaves when the window is full.
     pub fn insert(&mut self, key: u128) {
         if self.capacity == 0 || !self.known.insert(key) {
             return;

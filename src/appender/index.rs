@@ -115,7 +115,7 @@ pub struct Index {
     /// Source positions.
     pub positions: Arc<Positions>,
     pub(super) types: TypeNames,
-    /// Types of edges that the model tells apart.
+    /// Types of edges that the model distinguishes.
     known_types: EdgeTypes,
     /// Edges of other types, which it takes for edges without a type.
     pub unknown_type_edges: Arc<AtomicU64>,
@@ -150,7 +150,7 @@ impl Index {
         }
     }
 
-    /// The same for a model that tells these types of edges apart: `edge_features` has rows as that model reads them.
+    /// The same for a model that distinguishes these types of edges: `edge_features` has rows as that model reads them.
     #[must_use]
     pub fn with_edge_types(self, known_types: EdgeTypes) -> Self {
         Self { known_types, ..self }
@@ -225,7 +225,7 @@ impl Index {
         }
     }
 
-    /// Stores the row of edge `i` of the frame: its type, if types are told apart, and its features.
+    /// Stores the row of edge `i` of the frame: its type, if types are distinguished, and its features.
     fn set_edge_row(&self, frame: &Frame, i: usize, row: &mut Vec<f32>) -> Result<(), FeatureError> {
         let (batch, types) = (&frame.batch, self.known_types);
         let (kind, features) = (batch.edge_type[i], batch.features.row(i));
@@ -258,12 +258,12 @@ mod tests {
     #[test]
     fn a_run_that_ends_before_it_begins_takes_a_partition_back() {
         let positions = Positions::default();
-        let mut told = Vec::new();
+        let mut positions_seen = Vec::new();
         for (from, to) in [(5, 5), (5, 9), (2, 4), (9, 3), (3, 6), (6, 20)] {
             positions.advance(&SourceRange { source: "kafka:t".into(), partition: 0, from, to });
-            told.extend(positions.position("kafka:t", 0));
+            positions_seen.extend(positions.position("kafka:t", 0));
         }
-        assert_eq!(told, [5, 9, 9, 3, 6, 20]);
+        assert_eq!(positions_seen, [5, 9, 9, 3, 6, 20]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::log::{Frame, Log, LogError};
 use crate::metrics::Metrics;
 use crate::serving::Progress;
 
-/// How long the loop waits for a submission before it looks at its surroundings.
+/// How long the loop waits for a submission before it checks for a stop and for other work.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// How often, and with which pauses, the index tries to follow the log when its disk cannot be read.
@@ -126,7 +126,7 @@ pub struct Appender {
     options: AppenderOptions,
     /// Size of the last group that could not be written.
     refused_bytes: usize,
-    /// Whether it was said that edge types ran out.
+    /// Whether it was logged that edge types ran out.
     out_of_types: bool,
     /// Whether the log holds what the index could not take in: only a replay helps.
     behind: bool,
@@ -296,7 +296,7 @@ impl Appender {
             tracing::error!(
                 name,
                 types = self.index.types.len(),
-                "no more edge types can be told apart: edges of further types are stored without a type"
+                "no more edge types can be distinguished: edges of further types are stored without a type"
             );
         }
         Ok(outcomes)
@@ -387,7 +387,7 @@ impl Drop for Appender {
     }
 }
 
-/// Answers what still waits when the loop ends, however it ends: nobody else would, for the queue keeps its
+/// Replies to what still waits when the loop ends, however it ends: nothing else would, for the queue keeps its
 /// submissions while a sender lives.
 struct RefuseTheRest<'a>(&'a Receiver<Submission>);
 

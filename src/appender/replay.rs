@@ -22,8 +22,8 @@ pub enum ReplayError {
 }
 
 /// Rebuilds the index from the log. What is too old for whoever has learned the records below `learned` is released
-/// on the way, so that memory is not needed for all there ever was. `proceed` hears the position reached after every
-/// frame and may end the work, which is then unfinished.
+/// on the way, so that memory is not needed for all there ever was. `proceed` is called with the position reached after
+/// every frame and may end the work, which is then unfinished.
 ///
 /// # Errors
 /// When the log cannot be read or is damaged, or what the graph keeps on disk cannot be read back.

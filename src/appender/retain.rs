@@ -1,10 +1,10 @@
 //! When the graph and the rows of its edges let go of what is too old.
 //!
-//! What may go is what the learner will not ask for any more: it says so as it goes ([`RetentionBounds`]), and at a
-//! start its checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of that work
+//! What may go is what the learner no longer reads: it reports that as it proceeds ([`RetentionBounds`]), and at a start its
+//! checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of that work
 //! events are taken in. Rows go last, when no new view shows an edge of theirs.
 //!
-//! It begins when a part of the age has gone by since the last time, [`SHARE`], and besides as many edges were heard
+//! It begins when a part of the age has gone by since the last time, [`SHARE`], and besides as many edges were observed
 //! of, or have grown old, as pay for it, one for [`NODES_PER_EDGE`] nodes. However fast time goes by in a stream, its
 //! edges cost no more than twice that many visits each. In return what is too old may stay: what grew old within that
 //! part of the age or, if that is more, fewer edges than there are nodes by [`NODES_PER_EDGE`]; those whose block of
@@ -80,7 +80,7 @@ pub(super) fn release(index: &mut Index, kept: RetentionBounds) -> Result<(), Sp
     Ok(())
 }
 
-/// Releases a part and says whether there are more.
+/// Releases a part and returns whether there are more.
 fn release_part(index: &Index, part: usize, kept: RetentionBounds) -> Result<bool, SpillError> {
     let more = index.stores.graph.release_part(part, kept.since)?;
     if !more {
@@ -93,10 +93,10 @@ fn release_part(index: &Index, part: usize, kept: RetentionBounds) -> Result<boo
 fn is_due(index: &Index, kept: RetentionBounds) -> bool {
     let (last, Some(retention)) = (index.released, index.stores.graph.retention()) else { return false };
     let gone_by = kept.since.0.saturating_sub(last.since.0);
-    let heard = kept.end.0.saturating_sub(last.end.0);
+    let new_edges = kept.end.0.saturating_sub(last.end.0);
     let grown_old = kept.first.0.saturating_sub(last.first.0);
     gone_by >= (retention.age / SHARE).max(1)
-        && heard.max(grown_old) >= index.stores.graph.stats().nodes / NODES_PER_EDGE
+        && new_edges.max(grown_old) >= index.stores.graph.stats().nodes / NODES_PER_EDGE
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! When the graph overwrites what deletions left behind in its memory and on its disk.
 //!
 //! That moves the whole graph, so it is done once for many deletions, not again before [`PAUSE`] has passed, and in
-//! parts: between two of them events are taken in. Questions go on meanwhile.
+//! parts: between two of them events are taken in. Requests are served meanwhile.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The loop on a disk in memory: what it answers, and what is in the log and the index after it.
+//! The loop on a disk in memory: its replies, and what is in the log and the index after it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use crate::graph::{GraphOptions, GraphStore};
 use crate::log::LogOptions;
 use crate::log::tests::faulty::MemoryDisk;
 
-type Answer = Result<Receipt, SubmitError>;
+type Outcome = Result<Receipt, SubmitError>;
 
 fn appender(disk: &MemoryDisk) -> Appender {
     let options = LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
@@ -47,20 +47,20 @@ fn batch(events: Vec<Incoming>) -> EventBatch {
     EventBatch { events, ..EventBatch::default() }
 }
 
-fn submission(batch: EventBatch, answers: &Sender<Answer>) -> Submission {
-    let answers = answers.clone();
-    Submission { batch, reply: Some(Box::new(move |answer| drop(answers.send(answer)))) }
+fn submission(batch: EventBatch, replies: &Sender<Outcome>) -> Submission {
+    let replies = replies.clone();
+    Submission { batch, reply: Some(Box::new(move |reply| drop(replies.send(reply)))) }
 }
 
-fn submit(appender: &mut Appender, batches: impl IntoIterator<Item = EventBatch>) -> Vec<Answer> {
-    let (sender, answers) = unbounded();
+fn submit(appender: &mut Appender, batches: impl IntoIterator<Item = EventBatch>) -> Vec<Outcome> {
+    let (sender, replies) = unbounded();
     let group = batches.into_iter().map(|batch| submission(batch, &sender)).collect();
     appender.write(group);
     drop(sender);
-    answers.iter().collect()
+    replies.iter().collect()
 }
 
-fn stored(first: u64, accepted: u64) -> Answer {
+fn stored(first: u64, accepted: u64) -> Outcome {
     let (first, end) = (EdgeId(first), EdgeId(first + accepted));
     Ok(Receipt { first, end, accepted, duplicates: 0 })
 }
@@ -72,10 +72,10 @@ fn a_batch_that_no_log_could_hold_is_refused_alone_and_poisons_nothing() {
     appender.log.limit_payloads(1_000);
     let long = "x".repeat(2_000);
     let plain = |time| batch(vec![edge("a", "b", time)]);
-    let answers = submit(&mut appender, [plain(1), batch(vec![edge(&long, "b", 2)]), plain(3)]);
-    // The refused one is answered first, because the others wait for the disk.
-    assert!(matches!(&answers[0], Err(SubmitError::Failed { detail }) if detail.contains("in parts")));
-    assert_eq!(answers[1..], [stored(0, 1), stored(1, 1)]);
+    let replies = submit(&mut appender, [plain(1), batch(vec![edge(&long, "b", 2)]), plain(3)]);
+    // The refused one gets its reply first, because the others wait for the disk.
+    assert!(matches!(&replies[0], Err(SubmitError::Failed { detail }) if detail.contains("in parts")));
+    assert_eq!(replies[1..], [stored(0, 1), stored(1, 1)]);
     assert_eq!(appender.status.state(), LogState::Writable);
     assert_eq!(submit(&mut appender, [plain(4)]), [stored(2, 1)]);
     let times: Vec<i64> = std::iter::from_fn({
@@ -101,13 +101,13 @@ fn a_refused_group_leaves_no_names_and_the_next_one_gets_the_same_ids() {
     submit(&mut appender, [batch(vec![typed(0, 0)])]);
     disk.set_capacity(Some(0));
     for round in 1..50 {
-        let answers = submit(&mut appender, (1..4).map(|i| batch(vec![typed(round, i)])));
-        assert!(answers.iter().all(|answer| matches!(answer, Err(SubmitError::DiskFull { .. }))));
+        let replies = submit(&mut appender, (1..4).map(|i| batch(vec![typed(round, i)])));
+        assert!(replies.iter().all(|reply| matches!(reply, Err(SubmitError::DiskFull { .. }))));
     }
     assert_eq!((appender.index.stores.keys.len(), appender.index.types.len()), (2, 1));
     disk.set_capacity(None);
-    let answers = submit(&mut appender, [batch(vec![typed(99, 1), typed(99, 0)]), batch(vec![typed(99, 2)])]);
-    assert_eq!(answers, [stored(1, 2), stored(3, 1)]);
+    let replies = submit(&mut appender, [batch(vec![typed(99, 1), typed(99, 0)]), batch(vec![typed(99, 2)])]);
+    assert_eq!(replies, [stored(1, 2), stored(3, 1)]);
     let names = |appender: &Appender| {
         (0..appender.index.stores.keys.len() as u32)
             .map(|id| appender.index.stores.keys.key(crate::event::NodeId(id)).unwrap().to_string())
@@ -131,11 +131,11 @@ fn a_deletion_of_what_never_was_is_not_called_accepted() {
     let disk = MemoryDisk::new();
     let mut appender = appender(&disk);
     let delete = |key: &str| Incoming::new(Event::DeleteNode { key: NodeKey::from_text(key) });
-    let answers = submit(&mut appender, [batch(vec![edge("a", "b", 1), delete("a"), delete("nobody")])]);
-    assert_eq!(answers, [stored(0, 2)], "a node of the same group is known");
+    let replies = submit(&mut appender, [batch(vec![edge("a", "b", 1), delete("a"), delete("nobody")])]);
+    assert_eq!(replies, [stored(0, 2)], "a node of the same group is known");
 }
 
-/// All that an index says.
+/// Everything that an index holds.
 #[derive(Debug, PartialEq)]
 struct Content {
     /// By id, the key.
@@ -265,7 +265,7 @@ fn what_was_deleted_is_overwritten_part_by_part_and_not_at_every_deletion() {
 }
 
 #[test]
-fn edge_types_past_the_last_number_are_none_and_said() {
+fn edge_types_past_the_last_number_are_none_and_reported() {
     let disk = MemoryDisk::new();
     let mut appender = appender(&disk);
     let events = (0..65_540_i64).map(|i| {
@@ -291,13 +291,13 @@ fn a_batch_behind_a_gap_is_refused_unless_the_source_may_leave_one() {
         ranges: vec![SourceRange { source: "kafka:t".into(), partition: 3, from, to }],
         ..EventBatch::default()
     };
-    let answers = submit(&mut appender, [run(5, 7), run(9, 10)]);
-    let told = "offsets 7..9 of kafka:t, partition 3, are missing";
+    let replies = submit(&mut appender, [run(5, 7), run(9, 10)]);
+    let detail_expected = "offsets 7..9 of kafka:t, partition 3, are missing";
     assert!(
-        matches!(&answers[0], Err(SubmitError::Failed { detail }) if detail.contains(told)),
-        "{answers:?}"
+        matches!(&replies[0], Err(SubmitError::Failed { detail }) if detail.contains(detail_expected)),
+        "{replies:?}"
     );
-    assert_eq!(answers[1], stored(0, 2), "a source that is not known begins anywhere");
+    assert_eq!(replies[1], stored(0, 2), "a source that is not known begins anywhere");
     assert!(submit(&mut appender, [run(8, 9)])[0].is_err());
     let overlap = submit(&mut appender, [run(6, 9)]);
     assert_eq!(overlap[0].as_ref().map(|receipt| (receipt.accepted, receipt.duplicates)), Ok((2, 1)));
@@ -310,34 +310,34 @@ fn a_commit_ends_at_its_bytes_and_the_rest_of_the_group_follows() {
     let disk = MemoryDisk::new();
     let mut appender = appender(&disk);
     let long = |i: i64| batch(vec![edge(&format!("{i}{}", "x".repeat(2_000)), "b", i)]);
-    let answers = submit(&mut appender, (0..7).map(long));
-    assert_eq!(answers, (0..7).map(|i| stored(i, 1)).collect::<Vec<_>>());
+    let replies = submit(&mut appender, (0..7).map(long));
+    assert_eq!(replies, (0..7).map(|i| stored(i, 1)).collect::<Vec<_>>());
     assert_eq!(appender.metrics.log.commit_duration.get_sample_count(), 3, "three batches a commit");
     let end = appender.index.end();
     disk.set_capacity(Some(0));
-    let answers = submit(&mut appender, (7..14).map(long));
-    assert!(answers.iter().all(|answer| matches!(answer, Err(SubmitError::DiskFull { .. }))), "{answers:?}");
-    assert_eq!((answers.len(), appender.index.end()), (7, end));
+    let replies = submit(&mut appender, (7..14).map(long));
+    assert!(replies.iter().all(|reply| matches!(reply, Err(SubmitError::DiskFull { .. }))), "{replies:?}");
+    assert_eq!((replies.len(), appender.index.end()), (7, end));
 }
 
 #[test]
-fn a_panic_leaves_no_batch_unanswered_and_no_log_that_looks_writable() {
+fn a_panic_leaves_no_batch_without_a_reply_and_no_log_marked_writable() {
     let (queue, waiting) = bounded(8);
-    let (sender, answers) = unbounded();
+    let (sender, replies) = unbounded();
     (0..3).for_each(|i| queue.send(submission(batch(vec![edge("a", "b", i)]), &sender)).unwrap());
     let (appender, stop) = (appender(&MemoryDisk::new()), AtomicBool::new(false));
     let status = appender.status.clone();
     let run = std::panic::AssertUnwindSafe(|| appender.run(&waiting, &stop, || panic!("on purpose")));
     assert!(std::panic::catch_unwind(run).is_err());
     drop(sender);
-    assert_eq!(answers.iter().collect::<Vec<_>>(), vec![Err(SubmitError::ShuttingDown); 3]);
+    assert_eq!(replies.iter().collect::<Vec<_>>(), vec![Err(SubmitError::ShuttingDown); 3]);
     assert!(status.state().fault().unwrap().contains("panicked"));
 }
 
 #[test]
-fn a_stop_ends_the_loop_while_batches_keep_coming_and_every_batch_is_answered() {
+fn a_stop_ends_the_loop_while_batches_keep_coming_and_every_batch_gets_a_reply() {
     let (queue, waiting): (_, Receiver<Submission>) = bounded(8);
-    let (sender, answers) = unbounded();
+    let (sender, replies) = unbounded();
     let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
     let disk = MemoryDisk::new();
     let mut sent = 0;
@@ -358,14 +358,14 @@ fn a_stop_ends_the_loop_while_batches_keep_coming_and_every_batch_is_answered() 
         }
         running.join().unwrap();
     });
-    // What was queued between the last answer and this line is answered when the queue goes.
+    // What was queued between the last reply and this line gets its reply when the queue is dropped.
     drop(RefuseTheRest(&waiting));
     drop(sender);
-    let answers: Vec<Answer> = answers.iter().collect();
-    assert_eq!(answers.len() as i64, sent);
-    let stored = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
+    let replies: Vec<Outcome> = replies.iter().collect();
+    assert_eq!(replies.len() as i64, sent);
+    let stored = replies.iter().filter(|reply| reply.is_ok()).count() as u64;
     assert!(stored > 0);
-    let refused = answers.iter().filter(|answer| **answer == Err(SubmitError::ShuttingDown)).count() as u64;
+    let refused = replies.iter().filter(|reply| **reply == Err(SubmitError::ShuttingDown)).count() as u64;
     assert_eq!(stored + refused, sent.cast_unsigned());
     assert_eq!(appender(&disk).log.end(), EdgeId(stored), "what was acknowledged is in the log");
 }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_survive_reopening_and_say_what_was_served() {
+    fn decisions_survive_reopening_and_record_what_was_served() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("catalog.sqlite");
         let catalog = Catalog::open(&path).unwrap();

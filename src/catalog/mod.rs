@@ -60,7 +60,7 @@ pub enum CatalogError {
         name: String,
         /// What the directory was made with.
         fixed: String,
-        /// What the settings say now.
+        /// The configured value.
         found: String,
     },
 }
@@ -68,7 +68,7 @@ pub enum CatalogError {
 /// One written checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckpointRow {
-    /// Log position up to which the learner had remembered the stream.
+    /// Log position up to which the learner had applied the stream.
     pub position: u64,
     /// Version of the weights.
     pub model_version: u64,
@@ -118,11 +118,11 @@ impl Catalog {
         Ok(Self { connection, path: path.to_path_buf() })
     }
 
-    /// Opens a catalog that is there, to look and to change nothing.
+    /// Opens an existing catalog read-only.
     ///
     /// # Errors
     /// When the file is not there or is no database.
-    pub fn look(path: &Path) -> Result<Self, CatalogError> {
+    pub fn open_read_only(path: &Path) -> Result<Self, CatalogError> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
             .map_err(|source| CatalogError::Database { path: path.to_path_buf(), source })?;
         Ok(Self { connection, path: path.to_path_buf() })
@@ -193,11 +193,11 @@ impl Catalog {
         forget.map(drop).map_err(|error| self.fail(error))
     }
 
-    /// Holds a setting to the value that the data directory was made with.
+    /// Fixes a setting to the value that the data directory was made with.
     ///
     /// # Errors
     /// [`CatalogError::FixedSetting`] when it differs, or when the database refuses.
-    pub fn hold_setting(&self, name: &str, value: &str) -> Result<(), CatalogError> {
+    pub fn fix_setting(&self, name: &str, value: &str) -> Result<(), CatalogError> {
         if self.compare_setting(name, value)? {
             return Ok(());
         }
@@ -205,12 +205,12 @@ impl Catalog {
         self.connection.execute(insert, [name, value]).map(drop).map_err(|error| self.fail(error))
     }
 
-    /// Holds a name to `value` from the first time on; says to what else it is held, if so.
+    /// Fixes a name to `value` at the first call; returns the fixed value if it is another one.
     ///
     /// # Errors
     /// When the database refuses.
-    pub fn remember(&self, name: &str, value: &str) -> Result<Option<String>, CatalogError> {
-        match self.hold_setting(name, value) {
+    pub fn fix_value(&self, name: &str, value: &str) -> Result<Option<String>, CatalogError> {
+        match self.fix_setting(name, value) {
             Ok(()) => Ok(None),
             Err(CatalogError::FixedSetting { fixed, .. }) => Ok(Some(fixed)),
             Err(error) => Err(error),
@@ -273,9 +273,9 @@ mod tests {
     fn a_fixed_setting_cannot_change() {
         let dir = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
-        catalog.hold_setting("stream.edge_feature_dimension", "4").unwrap();
-        catalog.hold_setting("stream.edge_feature_dimension", "4").unwrap();
-        let error = catalog.hold_setting("stream.edge_feature_dimension", "5").unwrap_err().to_string();
+        catalog.fix_setting("stream.edge_feature_dimension", "4").unwrap();
+        catalog.fix_setting("stream.edge_feature_dimension", "4").unwrap();
+        let error = catalog.fix_setting("stream.edge_feature_dimension", "5").unwrap_err().to_string();
         assert!(error.contains("was made with 4"), "{error}");
     }
 

@@ -156,7 +156,7 @@ fn open_catalog(config: &Config) -> Result<Option<Catalog>, String> {
     if !path.exists() {
         return Ok(None);
     }
-    Catalog::look(&path).map(Some).map_err(|error| error.to_string())
+    Catalog::open_read_only(&path).map(Some).map_err(|error| error.to_string())
 }
 
 /// Whether the event file can be opened and its rows are as long as the stream's.

@@ -122,7 +122,7 @@ mod tests {
         let ModelOptions::Walk(walk) = with(&walk).unwrap().model_options() else { panic!("another model") };
         assert_eq!((walk.steps, walk.decay, walk.dimension), (2, Decay::Rate(1e-6), 128));
         let needs = with(&[("model.aggregator", "mean")]).unwrap().model_options().needs();
-        assert!(needs.averages() && needs.mail_dim == 200);
+        assert!(needs.averages() && needs.mailbox_dim == 200);
         let types = [("model.edge_types", "4"), ("stream.edge_feature_dimension", "2")];
         let options = with(&types).unwrap().model_options();
         assert_eq!((options.edge_types(), options.needs().edge_row_dim), (EdgeTypes::new(4, 16), 3));

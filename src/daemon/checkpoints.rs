@@ -264,7 +264,7 @@ impl Checkpoints {
     pub fn clusters(&self) -> ClusterMemory {
         let catalog = self.catalog.clone();
         ClusterMemory(Arc::new(move |topic, cluster| {
-            catalog.lock().remember(&cluster_of(topic), cluster).unwrap_or_else(|error| {
+            catalog.lock().fix_value(&cluster_of(topic), cluster).unwrap_or_else(|error| {
                 tracing::error!(%error, topic, cluster, "it is not remembered of which cluster the topic is");
                 None
             })

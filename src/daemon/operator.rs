@@ -32,7 +32,7 @@ impl Operating {
 impl Operator for Operating {
     fn checkpoint(&self, limit: Duration) -> Result<CheckpointAnswer, OperatorError> {
         self.is_running()?;
-        let answer = self.learner.requests.ask().map_err(OperatorError::Failed)?;
+        let answer = self.learner.requests.submit().map_err(OperatorError::Failed)?;
         let late = |_| {
             let seconds = limit.as_secs();
             OperatorError::Failed(format!("no checkpoint within {seconds} s; it may still be written"))

@@ -82,7 +82,7 @@ impl Store {
 
 fn hold_dimensions(catalog: &Catalog, config: &Config) -> Result<()> {
     for (name, value) in fixed_settings(config) {
-        catalog.hold_setting(name, &value)?;
+        catalog.fix_setting(name, &value)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Floor 0: the words of the stream. An [`Event`] is what a producer says, an [`EventBatch`] is many
+//! Floor 0: the words of the stream. An [`Event`] is what a producer sends, an [`EventBatch`] is many
 //! of them with the [`SourceRange`]s they were read from, and an [`EdgeBatch`] is the same with dense
 //! ids, column by column: the shape in which the log stores them and the graph indexes them.
 //!

@@ -42,11 +42,11 @@ pub struct EventBatch {
     /// What the batch accounts for; empty for sources without offsets.
     pub ranges: Vec<SourceRange>,
     /// Whether the ranges may begin behind the position that the log has of their partition: the offsets
-    /// between are lost at their origin, and the source was told to go on without them. Offsets that never
+    /// between are lost at their origin, and the source is configured to continue without them. Offsets that never
     /// held an event (compacted, transaction markers) need no permission: they belong to a range.
     pub gap_allowed: bool,
     /// When the oldest event of the batch was produced (broker timestamp, last change of a file) or received
-    /// (HTTP), milliseconds since the Unix epoch. Freshness is measured from here, and it tells history from
+    /// (HTTP), milliseconds since the Unix epoch. Freshness is measured from here, and it separates history from
     /// what happened since the learning began.
     pub origin_unix_ms: i64,
 }

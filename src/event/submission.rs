@@ -1,4 +1,4 @@
-//! How sources hand events in and hear what became of them. These types stand on the lowest floor
+//! How sources submit events and receive the outcome. These types stand on the lowest floor
 //! because the edges that use them (sources, the HTTP interface) must not know one another, nor the
 //! loop that stores the events.
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::{EdgeId, EventBatch, EventTime};
 
-/// A batch on its way to the log, with the callback that hears the outcome.
+/// A batch on its way to the log, with the callback that receives the outcome.
 pub struct Submission {
     /// What to store.
     pub batch: EventBatch,
@@ -14,7 +14,7 @@ pub struct Submission {
     pub reply: Option<Reply>,
 }
 
-/// Hears the outcome of a submission.
+/// Receives the outcome of a submission.
 pub type Reply = Box<dyn FnOnce(Result<Receipt, SubmitError>) + Send>;
 
 /// What became of a batch: its accepted events are durable and indexed.
@@ -70,7 +70,7 @@ pub trait Intake: Send + Sync {
     /// Decodes `body`, stores what is acceptable and returns when it is durable and indexed. Blocks.
     ///
     /// # Errors
-    /// When nothing of the body was stored; the variant says why.
+    /// When nothing of the body was stored; the variant is the reason.
     fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError>;
 }
 
@@ -122,7 +122,7 @@ pub trait PositionLookup: Send + Sync {
     fn position(&self, source: &str, partition: i32) -> Option<i64>;
 
     /// The latest event time of an edge of this partition in the log. The empty name stands for all
-    /// sources without offsets together.
+    /// sources without offsets share one.
     fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
         let _ = (source, partition);
         None

@@ -1,4 +1,4 @@
-//! What every source asks of an event before it is stored: feature rows of the stream's length, and an
+//! What every source requires of an event before it is stored: feature rows of the stream's length, and an
 //! event time that is neither too late nor too far ahead.
 //!
 //! **Clocks.** Partitions of a source, and sources, do not advance together: a broker hands out a day of
@@ -33,7 +33,7 @@ use crate::event::{Event, EventTime};
 
 /// A partition without events for so long is not waited for.
 pub const IDLE: Duration = Duration::from_secs(30);
-/// Edges that are judged between two looks at the other clocks.
+/// Edges that are checked between two reads of the other clocks.
 const LOOK_EVERY: u32 = 1024;
 
 /// What happens to an edge that is later than the allowed lateness.
@@ -48,7 +48,7 @@ pub enum LatePolicy {
     DeadLetter,
 }
 
-/// What the stream asks of its events.
+/// What the stream requires of its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmitOptions {
     /// Length of edge feature rows; 0 means that edges carry none.
@@ -162,11 +162,11 @@ pub struct AdmitCursor {
     key: (Arc<str>, i32),
     /// The partition's clock with what was accepted, durable or not.
     ahead: Option<Clock>,
-    /// The same up to the end of the batch that was handed in last.
+    /// The same up to the end of the batch that was submitted last.
     sealed: Option<Clock>,
-    /// The earliest clock of the other active partitions, as of the last look.
+    /// The earliest clock of the other active partitions, as of the last read.
     others: Option<EventTime>,
-    /// Edges until the next look.
+    /// Edges until the next read.
     until_look: u32,
 }
 
@@ -191,7 +191,7 @@ impl AdmitCursor {
         }
     }
 
-    /// What was judged so far is a batch that is being handed in.
+    /// What was checked so far is a batch that is being submitted.
     pub fn seal(&mut self) {
         self.sealed = self.ahead;
         self.until_look = 0;
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(
             store(&mut ahead, [600, 495, 480]),
             [480],
-            "the partition behind says where the stream stands"
+            "the partition that lags determines the stream's time"
         );
 
         // A partition without events holds nobody back.
@@ -424,7 +424,7 @@ mod tests {
         let admission = Admission::new(options);
         let mut now = cursor(&admission, 0, None);
         assert_eq!(store(&mut now, [100, 101, wild, 102, 103]), [wild]);
-        // The first one of all cannot be told, but does no harm to the others.
+        // The very first one cannot be detected, but does no harm to the others.
         let mut first = cursor(&admission, 1, None);
         assert_eq!(store(&mut first, [wild, 100, 101, 80, 102]), [80]);
         // One that went in while there was no limit is forgotten after a restart with one.

@@ -12,7 +12,7 @@ use super::decode::{Decoder, first_byte};
 use super::rejection::Rejection;
 use crate::event::{BodyFormat, Incoming};
 
-/// One event of a body: its bytes and what they say.
+/// One event of a body: its bytes and their decoded content.
 #[derive(Debug)]
 pub struct BodyEvent<'a> {
     /// The event's own bytes, for the dead letter.
@@ -24,7 +24,7 @@ pub struct BodyEvent<'a> {
 /// Why a body as a whole cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyError {
-    /// It cannot be read; the text says where.
+    /// It cannot be read; the text names the place.
     Malformed(String),
     /// It has more events than the limit.
     TooMany,
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_body_of_very_many_events_is_refused_before_it_is_read() {
-        // Only what stands before the event above the limit is looked at: what follows is no JSON.
+        // Only what stands before the event above the limit is checked: what follows is no JSON.
         let tail = "\u{1}".repeat(1 << 20);
         for (body, format) in [
             (format!("1\n1\n\n1\n1\n1\n{tail}"), BodyFormat::JsonLines),

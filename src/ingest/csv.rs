@@ -6,7 +6,7 @@
 //! a row whose feature fields are all empty carries no features.
 //!
 //! A bad row is one [`CsvError`] and reading goes on after it; whether to stop is the caller's choice.
-//! Does not look at the order of times, at known nodes, or at anything beyond one row.
+//! Does not check the order of times, known nodes, or anything beyond one row.
 
 pub mod table;
 
@@ -58,12 +58,6 @@ impl CsvReader {
     #[must_use]
     pub fn feature_dimension(&self) -> usize {
         self.features.len()
-    }
-
-    /// Columns that are not read.
-    #[must_use]
-    pub fn unknown_columns(&self) -> &[String] {
-        &self.unknown
     }
 
     /// One sentence about the columns that are not read, if there are any.
@@ -211,7 +205,7 @@ mod tests {
         );
         let mut reader = CsvReader::open(file.path()).unwrap();
         assert_eq!(reader.feature_dimension(), 2);
-        assert_eq!(reader.unknown_columns(), ["colour"]);
+        assert_eq!(reader.unknown, ["colour"]);
         assert!(reader.warning().unwrap().contains("colour"));
         let first = reader.next().unwrap().unwrap();
         let second = reader.next().unwrap().unwrap();

@@ -10,7 +10,7 @@
 //!
 //! Ids are texts or integers; `ts` is an integer, never a float; a null field is an absent one; a field
 //! of another name is ignored. Each event is read in one pass over borrowed bytes into [`Wire`], whose
-//! fields take a value of any kind, so that the judgement afterwards can say precisely what is wrong.
+//! fields take a value of any kind, so that the validation afterwards can report precisely what is wrong.
 //! Hostile input is a [`Rejection`], never a panic. Feature dimensions, lateness and everything else that
 //! depends on the stream is `admit`'s business.
 
@@ -86,7 +86,7 @@ impl Decoder {
         Ok(Incoming { event: self.judge(wire)?, idempotency })
     }
 
-    /// Reads a Kafka message without a value: its key says what to delete. A key `{"src", "dst"}` deletes
+    /// Reads a Kafka message without a value: its key names what to delete. A key `{"src", "dst"}` deletes
     /// edges, `{"node"}` or any other text (or JSON text) deletes a node.
     ///
     /// # Errors
@@ -273,7 +273,7 @@ fn idempotency_hash(value: &Scalar<'_>) -> Result<Option<u128>, Rejection> {
     Ok(Some(hash_idempotency_key(&text)))
 }
 
-/// The hash under which an idempotency key is remembered; never 0, which stands for "none".
+/// The hash under which an idempotency key is stored; never 0, which stands for "none".
 #[must_use]
 pub fn hash_idempotency_key(key: &str) -> u128 {
     xxh3_128(key.as_bytes()).max(1)

@@ -1,4 +1,4 @@
-//! Tells files of one name apart by how they begin, so that a position kept for one is never taken for a
+//! Identifies files of one name by how they begin, so that a position kept for one is never taken for a
 //! position in another.
 //!
 //! A [`Fingerprint`] holds a hash of the first 1, 2, 4, 8, … data lines, each with the header before them,
@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::csv::CsvError;
 use super::csv::table::open_text;
 
-/// So much of a file's text is looked at.
+/// Bytes of a file's text that are read.
 const BEGINNING_BYTES: u64 = 64 << 10;
 
 /// How a file begins; see the module.
@@ -38,7 +38,7 @@ impl Fingerprint {
         let failed = |source| CsvError::Read { path: path.to_path_buf(), line: 0, source };
         let mut text = Vec::new();
         let (_, input) = open_text(path)?;
-        // One byte more tells whether the last line ends here.
+        // One byte more shows whether the last line ends here.
         input.take(BEGINNING_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
         let is_whole = text.len() as u64 <= BEGINNING_BYTES;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -77,7 +77,7 @@ fn hashes(text: &[u8], is_whole: bool) -> Vec<(u64, u64)> {
             hashes.push((number, hash));
         }
     }
-    // A header alone says nothing about the rows to come.
+    // A header alone does not identify the rows to come.
     if hashes.len() > 1 {
         hashes.remove(0);
     }
@@ -118,7 +118,7 @@ mod tests {
             names("src,dst,ts\na,b,0\n"),
             "ends of lines do not matter"
         );
-        // Neither does a first line that is longer than what is looked at.
+        // Neither does a first line that is longer than what is read.
         let long = format!("src,dst,ts\n{}", "x".repeat(100_000));
         assert_eq!(names(&long), names(&(long.clone() + "y\na,b,0\n")));
     }

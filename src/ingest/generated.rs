@@ -4,10 +4,10 @@
 //! - A user has a taste for one genre at a time and drifts to another every so often, each user at a
 //!   time of its own. What was learned about a user goes stale.
 //! - Users come in waves: a few are active for a while, then others. User 1 is in every wave, and the first
-//!   event is between user 1 and item 1, so that there is someone to ask about from the start.
+//!   event is between user 1 and item 1, so that requests have a known pair from the start.
 //!
-//! - Where it is asked for, the whole catalogue re-forms at known points: in another era every item belongs to another
-//!   genre, and genres look different. Eras come back, so there is something to remember too.
+//! - Optionally, the whole catalog changes at known points: in another era every item belongs to another
+//!   genre, and genres have other features. Eras come back, so there is something to retain too.
 //!
 //! Event `i` is a pure function of (seed, i), so a restarted source goes on at the next event without
 //! having kept anything.
@@ -159,10 +159,10 @@ pub const SOURCE: &str = "generated:demo";
 const TICK: Duration = Duration::from_millis(50);
 /// Most events of one batch, however long the source was held up.
 const BATCH_MAX: u64 = 5_000;
-/// How long a refused batch waits before it is handed in again.
+/// How long a refused batch waits before it is submitted again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Hands in events of `world` at `events_per_second`, from where the log stands, until `stop` is set.
+/// Submits events of `world` at `events_per_second`, from where the log stands, until `stop` is set.
 /// A source that is held up by a full queue or an operator does not catch up in a burst: it goes on at its pace.
 pub fn run(
     world: GeneratedWorld,
@@ -212,15 +212,15 @@ fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> Ev
     }
 }
 
-/// Hands a batch in until it is durable; `None` if the daemon stops first.
+/// Submits a batch until it is durable; `None` if the daemon stops first.
 fn hand_over(
     queue: &Sender<Submission>,
     batch: impl Fn() -> EventBatch,
     stop: &AtomicBool,
 ) -> Option<Receipt> {
     while !stop.load(Ordering::Acquire) {
-        let (told, hear) = crossbeam_channel::bounded(1);
-        let reply: Reply = Box::new(move |outcome| drop(told.send(outcome)));
+        let (sender, outcomes) = crossbeam_channel::bounded(1);
+        let reply: Reply = Box::new(move |outcome| drop(sender.send(outcome)));
         let mut submission = Submission { batch: batch(), reply: Some(reply) };
         while let Err(refused) = queue.send_timeout(submission, TICK) {
             if stop.load(Ordering::Acquire) || refused.is_disconnected() {
@@ -229,16 +229,16 @@ fn hand_over(
             submission = refused.into_inner();
         }
         // A log that hangs must not hold up the end; what became of the batch is in the log.
-        let heard = loop {
-            match hear.recv_timeout(TICK) {
+        let outcome = loop {
+            match outcomes.recv_timeout(TICK) {
                 Err(RecvTimeoutError::Timeout) if !stop.load(Ordering::Acquire) => {}
-                heard => break heard,
+                outcome => break outcome,
             }
         };
-        match heard {
+        match outcome {
             Ok(Ok(receipt)) => return Some(receipt),
             Ok(Err(refusal)) => {
-                tracing::debug!(%refusal, "the generated batch is handed in again");
+                tracing::debug!(%refusal, "the generated batch is submitted again");
                 std::thread::sleep(RETRY);
             }
             Err(_) => return None,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_never_answers_does_not_hold_up_the_end() {
+    fn a_log_that_never_replies_does_not_hold_up_the_end() {
         struct Nothing;
         impl PositionLookup for Nothing {
             fn position(&self, _: &str, _: i32) -> Option<i64> {
@@ -305,7 +305,7 @@ mod tests {
             assert_eq!(world.event(i), plain.event(i), "the first catalogue is that of a world without eras");
         }
         let kept = (100..200).filter(|&i| world.event(i).features == plain.event(i).features).count();
-        assert_eq!(kept, 0, "genres look different");
+        assert_eq!(kept, 0, "genres have other features");
         let item = |key: &NodeKey| key.to_string().trim_start_matches("item-").parse::<u64>().unwrap();
         let same =
             (100..300).filter(|&i| item(&world.event(i).dst) % GENRES == item(&plain.event(i).dst) % GENRES);

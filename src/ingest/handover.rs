@@ -1,6 +1,5 @@
-//! What sources share: what they are connected to, and handing a batch to the log so that its sender always
-//! hears the outcome, also when the batch is dropped unanswered because the loop that stores events has
-//! ended.
+//! What sources share: what they are connected to, and submitting a batch to the log so that its sender always receives
+//! the outcome, also when the batch is dropped because the loop that stores events has ended.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,11 +22,11 @@ pub struct SourceWiring {
     pub admission: Arc<Admission>,
     /// Where refused events are kept.
     pub dead_letters: Arc<DeadLetters>,
-    /// Who is not to hand in anything.
+    /// Sources that are paused by an operator.
     pub holds: Arc<Holds>,
 }
 
-/// The sources that an operator holds, by name. A source looks before it reads on; what it has read it hands in.
+/// The sources that an operator holds, by name. A source checks before it reads on; what it has read it submits.
 #[derive(Debug, Default)]
 pub struct Holds(RwLock<BTreeSet<String>>);
 
@@ -51,7 +50,7 @@ impl Holds {
 
 impl SourceWiring {
     /// A cursor to judge the events of one partition with, which goes on where the log stands. Sources
-    /// without offsets have one partition and are named so in the log together.
+    /// without offsets share one partition in the log.
     pub(super) fn cursor(&self, source: &Arc<str>, partition: i32, has_offsets: bool) -> AdmitCursor {
         let logged = if has_offsets { source } else { "" };
         self.admission.cursor(source, partition, self.positions.latest_time(logged, partition))
@@ -64,13 +63,13 @@ pub(super) struct Outcome<T> {
     pub result: Result<Receipt, SubmitError>,
 }
 
-/// Sends the outcome once: when told, or when dropped untold.
+/// Sends the outcome once: when it is known, or when dropped before.
 struct Once<T: Send> {
     pending: Option<(Sender<Outcome<T>>, T)>,
 }
 
 impl<T: Send> Once<T> {
-    fn tell(&mut self, result: Result<Receipt, SubmitError>) {
+    fn send(&mut self, result: Result<Receipt, SubmitError>) {
         if let Some((sender, tag)) = self.pending.take() {
             // A source that has ended no longer listens.
             let _ = sender.send(Outcome { tag, result });
@@ -80,14 +79,14 @@ impl<T: Send> Once<T> {
 
 impl<T: Send> Drop for Once<T> {
     fn drop(&mut self) {
-        self.tell(Err(SubmitError::ShuttingDown));
+        self.send(Err(SubmitError::ShuttingDown));
     }
 }
 
 /// A reply that sends the outcome into `sender`, which must have room (unbounded, or one slot per batch).
 pub(super) fn reply_into<T: Send + 'static>(sender: Sender<Outcome<T>>, tag: T) -> Reply {
     let mut once = Once { pending: Some((sender, tag)) };
-    Box::new(move |result| once.tell(result))
+    Box::new(move |result| once.send(result))
 }
 
 #[cfg(test)]
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unanswered_batch_is_heard_of_once() {
+    fn a_dropped_batch_sends_one_outcome() {
         let (sender, outcomes) = crossbeam_channel::unbounded();
         drop(reply_into(sender.clone(), 1));
         let receipt = Receipt {
@@ -105,7 +104,7 @@ mod tests {
             duplicates: 0,
         };
         reply_into(sender, 2)(Ok(receipt));
-        let heard: Vec<_> = outcomes.iter().map(|o| (o.tag, o.result)).collect();
-        assert_eq!(heard, [(1, Err(SubmitError::ShuttingDown)), (2, Ok(receipt))]);
+        let received: Vec<_> = outcomes.iter().map(|o| (o.tag, o.result)).collect();
+        assert_eq!(received, [(1, Err(SubmitError::ShuttingDown)), (2, Ok(receipt))]);
     }
 }

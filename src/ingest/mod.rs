@@ -1,6 +1,6 @@
 //! Edge: events in. Sources read events where they are (a Kafka topic, a file, an HTTP body), decode them,
 //! admit them and hand batches to the log through one bounded queue. A refused event is counted, named
-//! and kept as a dead letter before the batch that accounts for it is handed in.
+//! and kept as a dead letter before the batch that accounts for it is submitted.
 //!
 //! Reading order: `decode` (bytes to events), `body` (many of them), `admit` (the stream's rules),
 //! `dead_letter`, `handover`, then the sources `kafka`, `replay` (files, read by `csv`) and `push`; `produce`

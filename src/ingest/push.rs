@@ -1,7 +1,7 @@
-//! Pushed events: bodies of JSON or JSON lines, answered when they are durable. Each event stands for
-//! itself: the bad ones are told one by one and kept as dead letters, the others are stored. A pushed event
-//! has no offset, so its letter is kept after the others are stored and before the answer; a client that
-//! heard no answer sends again, with idempotency keys if it minds duplicates.
+//! Pushed events: bodies of JSON or JSON lines; the response is sent when they are durable. Each event stands for
+//! itself: rejected ones are reported per item and kept as dead letters, the others are stored. A pushed event has no
+//! offset, so its letter is kept after the others are stored and before the response; a client that got no response
+//! sends again, with idempotency keys to avoid duplicates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub const PUSH_SOURCE: &str = "http";
 /// How pushed bodies are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushOptions {
-    /// So long a body waits for room in the queue to the log; then the client is told to try later.
+    /// Longest time a body waits for room in the queue to the log; then the client is asked to retry later.
     pub queue_wait: Duration,
     /// So long a stored body is waited for.
     pub durable_wait: Duration,
@@ -56,7 +56,7 @@ pub struct PushIntake {
     source: Arc<str>,
 }
 
-/// One body's refused events, in both forms in which they are told.
+/// One body's refused events, in both forms in which they are reported.
 #[derive(Default)]
 struct Refused {
     rejected: Vec<RejectedEvent>,
@@ -106,7 +106,7 @@ impl PushIntake {
             Err(_) => {
                 let waited = self.options.durable_wait.as_secs();
                 let detail = format!(
-                    "no answer within {waited} s; the events may still be stored, so send them again only with \
+                    "no response within {waited} s; the events may still be stored, so send them again only with \
                      idempotency keys"
                 );
                 Err(SubmitError::Failed { detail }.into())
@@ -115,7 +115,7 @@ impl PushIntake {
     }
 
     /// Counts and keeps the refused events. The accepted ones are stored by now, so a dead letter that
-    /// cannot be kept must not make the client send everything again: the answer still names each.
+    /// cannot be kept must not make the client send everything again: the response still names each.
     fn keep(&self, refused: &Refused) {
         for letter in &refused.letters {
             self.stats.count_rejected(letter.rejection.reason);
@@ -128,7 +128,7 @@ impl PushIntake {
         }
         match self.wiring.dead_letters.deliver(&refused.letters) {
             Ok(()) => self.stats.count_dead_letters(refused.letters.len() as u64),
-            Err(error) => tracing::error!(%error, "rejected events were told to the client but not kept"),
+            Err(error) => tracing::error!(%error, "rejected events were reported to the client but not kept"),
         }
     }
 
@@ -209,21 +209,21 @@ mod tests {
     const BODY: &[u8] = br#"[{"src":1,"dst":2,"ts":0},{"src":1},{"src":1,"dst":3,"ts":1}]"#;
 
     #[test]
-    fn the_bad_ones_are_told_and_kept_and_the_others_stored() {
+    fn bad_events_are_reported_and_kept_and_the_others_stored() {
         let folder = tempfile::tempdir().unwrap();
         let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
         let push = PushIntake::new(PushOptions::default(), wiring);
-        let answer = push.submit(BODY, BodyFormat::Json).unwrap();
-        assert_eq!(answer.receipt.accepted, 2);
-        let rejected: Vec<_> = answer.rejected.iter().map(|r| (r.index, r.reason)).collect();
+        let response = push.submit(BODY, BodyFormat::Json).unwrap();
+        assert_eq!(response.receipt.accepted, 2);
+        let rejected: Vec<_> = response.rejected.iter().map(|r| (r.index, r.reason)).collect();
         assert_eq!(rejected, [(1, "missing_field")]);
         assert_eq!(log.count(), 2);
         assert!(log.batches.lock()[0].ranges.is_empty(), "a push has no offsets");
         let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
         assert!(letters.contains(r#""source":"http""#) && letters.contains(r#""payload":"{\"src\":1}""#));
 
-        let answer = push.submit(b"{\"src\":1}\n5\n", BodyFormat::JsonLines).unwrap();
-        assert_eq!((answer.receipt.accepted, answer.rejected.len()), (0, 2));
+        let response = push.submit(b"{\"src\":1}\n5\n", BodyFormat::JsonLines).unwrap();
+        assert_eq!((response.receipt.accepted, response.rejected.len()), (0, 2));
         let malformed = push.submit(b"[", BodyFormat::Json);
         assert!(matches!(malformed, Err(IntakeError::Malformed(_))), "{malformed:?}");
         let small =
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_a_full_queue_are_told_and_leave_no_letters() {
+    fn a_refusal_and_a_full_queue_are_reported_and_leave_no_letters() {
         let folder = tempfile::tempdir().unwrap();
         let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
         log.refuse.store(1, SeqCst);

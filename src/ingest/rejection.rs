@@ -1,6 +1,6 @@
 //! Why an event is not stored, in a fixed list of words, and the counters that go with it.
 //!
-//! The words are labels of a metric and values of a field in dead letters and answers, so the list is
+//! The words are labels of a metric and values of a field in dead letters and responses, so the list is
 //! short and only grows. Knows nothing of formats or transports.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,7 +37,7 @@ pub enum Reason {
     TooFarAhead,
     /// An `op` that is not known.
     UnknownOp,
-    /// A null value without a key that says what to delete.
+    /// A null value without a key that names what to delete.
     MissingKey,
 }
 
@@ -60,7 +60,7 @@ impl Reason {
         Self::MissingKey,
     ];
 
-    /// The word used in labels, dead letters and answers.
+    /// The word used in labels, dead letters and responses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

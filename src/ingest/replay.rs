@@ -2,7 +2,7 @@
 //! a row is its place in the file counted from 0, bad rows included, so that a restart goes on exactly
 //! where the log stands. The log knows the file by its name and by how it begins ([`Fingerprint`]), so that
 //! another file of the same name is read from its start. One batch is on its way to the log while the next
-//! one is read; a batch that the log refuses is handed in again until it is taken.
+//! one is read; a batch that the log refuses is submitted again until it is accepted.
 
 mod run;
 
@@ -21,8 +21,8 @@ use super::fingerprint::Fingerprint;
 use super::rejection::IngestStats;
 use crate::event::PositionLookup;
 
-/// How often a waiting replay looks whether it should stop.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often a waiting replay checks for a stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Which file, and how fast.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ struct Shared {
     state: Mutex<ReplayState>,
 }
 
-/// A running replay. Dropping it asks it to stop and does not wait.
+/// A running replay. Dropping it requests a stop and does not wait.
 pub struct Replay {
     shared: Arc<Shared>,
     stats: Arc<IngestStats>,
@@ -162,7 +162,7 @@ impl Replay {
     }
 }
 
-/// When the file was written last, in milliseconds since the Unix epoch, where the file system says so.
+/// When the file was written last, in milliseconds since the Unix epoch, where the file system reports it.
 fn written_unix_ms(path: &Path) -> Option<i64> {
     let written = std::fs::metadata(path).and_then(|file| file.modified()).ok()?;
     let since = written.duration_since(UNIX_EPOCH).ok()?;

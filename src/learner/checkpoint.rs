@@ -32,12 +32,12 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Why a checkpoint cannot be written or read.
 #[derive(Debug, Error)]
 pub enum CheckpointError {
-    /// The file system refused.
+    /// A file system error.
     #[error("checkpoint {path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// The operating system's words.
+        /// The operating system's message.
         source: io::Error,
     },
     /// The file is not what was written.
@@ -50,7 +50,7 @@ pub enum CheckpointError {
     },
 }
 
-/// What a checkpoint says of itself.
+/// The header of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointHead {
     /// The learner's position in the log.
@@ -68,7 +68,7 @@ pub struct CheckpointHead {
 pub struct CheckpointFile {
     /// File name inside the checkpoint folder.
     pub name: String,
-    /// What it says of itself.
+    /// Its header.
     pub head: CheckpointHead,
     /// Size in bytes.
     pub bytes: u64,
@@ -122,7 +122,7 @@ pub fn name(position: EdgeId) -> String {
 /// Writes what `save` writes as a checkpoint into `dir`. Calls `pulse` every so often.
 ///
 /// # Errors
-/// When the file system or `save` refuses; nothing with a final name is left then.
+/// When the file system or `save` fails; then no file has the final name.
 pub fn write(
     dir: &Path,
     head: CheckpointHead,
@@ -163,10 +163,10 @@ pub fn write(
     }
 }
 
-/// A checkpoint that was read through and is whole.
+/// A checkpoint whose checksum was verified.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// What the file is and says of itself.
+    /// The file and its header.
     pub file: CheckpointFile,
     /// What was saved, from its beginning.
     pub payload: Take<BufReader<File>>,

@@ -1,9 +1,9 @@
 //! The learner's one cursor over the log: cuts the stream of edge records into batches.
 //!
-//! A batch is full at its maximum, or taken as it is when the stream is quiet, so that a lonely event
-//! is learned soon. It also ends at the deletion of a node, so that what came before is learned before
-//! the node is forgotten, and what comes after is learned after. Records are handed out only when the
-//! graph holds them. Each batch says what is kept for it, which follows from the log before it.
+//! A batch is full at its maximum, or taken as it is when the stream is quiet, so that a single event is learned soon.
+//! It also ends at the deletion of a node, so that what came before is learned before the node is forgotten, and what
+//! comes after is learned after. Records are handed out only when the graph holds them. Each batch states what
+//! retention keeps for it, a function of the log before it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub struct LearnBatch {
     pub first: EdgeId,
     /// One past the last record of the run, records that are no edges included.
     pub end: EdgeId,
-    /// What the batch may ask for, by the edges before the run alone.
+    /// What retention keeps for the batch, by the edges before the run alone.
     pub kept: RetentionBounds,
     /// When the oldest event of each frame of the run was produced, Unix milliseconds.
     pub origins_unix_ms: Vec<i64>,
@@ -55,8 +55,8 @@ impl LearnBatch {
         self.kept = kept;
     }
 
-    /// Takes records from `from` on, below position `end`, until the batch is full or must end; says how
-    /// far it came.
+    /// Takes records from `from` on, below position `end`, until the batch is full or must end; returns the position
+    /// reached.
     fn take(&mut self, records: &EdgeBatch, from: usize, edges_max: usize, end: EdgeId) -> usize {
         let mut i = from;
         while i < records.len() && records.id(i) < end {
@@ -93,12 +93,12 @@ pub struct Feed {
     next_record: usize,
     position: EdgeId,
     end: EdgeId,
-    /// Has heard of every edge that was handed out.
+    /// Has observed every edge that was handed out.
     clock: RetentionClock,
 }
 
 impl Feed {
-    /// A feed whose first record is the one at `from`; `clock` has heard of the edges before.
+    /// A feed whose first record is the one at `from`; `clock` has observed the edges before.
     #[must_use]
     pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId, clock: RetentionClock) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Feed {
         self.position
     }
 
-    /// The clock that has heard of every edge that was handed out.
+    /// The clock that has observed every edge that was handed out.
     pub fn clock(&mut self) -> &mut RetentionClock {
         &mut self.clock
     }

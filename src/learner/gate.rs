@@ -1,28 +1,28 @@
-//! The promotion gate: which version of the weights answers questions.
+//! The promotion gate: which version of the weights serves requests.
 //!
 //! What the learner trains is a candidate. One of so many batches is scored, before it is learned, by the candidate,
-//! by the published version and by the one that was published before it, which is kept: the same node states, the same
+//! by the published version and by the previous version, which was published before it: the same node states, the same
 //! negatives, and EdgeBank beside. A window of such batches ends in a [`Verdict`]:
 //!
 //! ```text
-//! promoted     the candidate is not behind the better of published and kept, nor behind EdgeBank, by more than a
+//! promoted     the candidate is not behind the better of published and previous, nor behind EdgeBank, by more than a
 //!              tolerance each; or it is ahead of both versions by more than that, wherever EdgeBank is
-//! rolled back  else, when for several windows in a row published was behind kept, or behind EdgeBank while kept was
-//!              not
+//! rolled back  else, when for several windows in a row published was behind previous, or behind EdgeBank while
+//!              previous was not
 //! held         else
 //! ```
 //!
-//! Promotion makes the published version the kept one. A roll-back publishes the kept version again, under its own
-//! number, and the candidate goes on from it with an optimizer that starts afresh, its schedule of learning rates
-//! included: moments of other weights would lead it back. No version is kept after that until the next promotion.
-//! Before the first promotion there is no published version: the candidate is served step by step.
+//! Promotion makes the published version the previous one. A rollback publishes the previous version again, under its
+//! own number, and the candidate goes on from it with an optimizer that starts afresh, its schedule of learning rates
+//! included: moments of other weights would lead it back. After that there is no previous version until the next
+//! promotion. Before the first promotion there is no published version: the candidate is served step by step.
 //!
 //! There is one set of node states, and the candidate writes it. A version's memory updater applies the message that
 //! waits for a node to a memory row that the candidates of the past wrote, when it is judged and when it is served. So
-//! what is measured is what is served, and a promotion or a roll-back changes no memory and no message. A row shown to
+//! what is measured is what is served, and a promotion or a rollback changes no memory and no message. A row shown to
 //! readers is of the version that was served when its node had its last event.
 //!
-//! Knows neither log nor readers: what a verdict leads to is in [`publish`](super::publish).
+//! Depends on neither log nor readers: what a verdict causes is in [`publish`](super::publish).
 
 use std::io::{Error, ErrorKind, Read, Write};
 
@@ -35,22 +35,22 @@ use crate::train::{LoadError, PreparedBatch, TrainError, Trainer};
 /// First bytes of a saved gate.
 const MAGIC: u64 = u64::from_le_bytes(*b"EVGGATE1");
 
-/// When the gate judges, and what it lets pass.
+/// How often the gate evaluates, and with what tolerances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GateOptions {
-    /// One of so many batches is judged; at least 1.
+    /// One of so many batches is evaluated; at least 1.
     pub every_batches: u64,
-    /// Judged batches that a verdict is about; at least 1.
+    /// Evaluated batches per verdict; at least 1.
     pub window_batches: u64,
-    /// How much average precision the candidate may lack to a published version; in [0, 1].
+    /// How far the candidate's average precision may be below a published version's; in [0, 1].
     pub tolerance: f64,
-    /// How much average precision a version may lack to EdgeBank; in [0, 1].
+    /// How far a version's average precision may be below EdgeBank's; in [0, 1].
     pub edgebank_tolerance: f64,
-    /// Windows in a row that must speak against the published version before it is rolled back; at least 1.
+    /// Consecutive windows that must favor the previous version before a rollback; at least 1.
     pub rollback_windows: u64,
 }
 
-/// Average precision of each on the same batches; none for a version that there is not.
+/// Average precision of each on the same batches; `None` for a version that does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
     /// The weights that are trained; 0 in a batch where their numbers were not finite.
@@ -63,14 +63,14 @@ pub struct Figures {
     pub edgebank: f64,
 }
 
-/// What a window ends in.
+/// The outcome of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The candidate is served from here on.
     Promoted,
-    /// What is served stays.
+    /// The published version stays.
     Held,
-    /// The kept version is served again, and the candidate goes on from it.
+    /// The previous version is served again, and the candidate goes on from it.
     RolledBack,
 }
 
@@ -97,28 +97,28 @@ pub struct Decision {
     pub candidate: u64,
     /// Version that was served until then; `None` before the first promotion.
     pub published: Option<u64>,
-    /// Version that was kept.
+    /// The previous version.
     pub kept: Option<u64>,
     /// One past the last log record that was learned.
     pub position: u64,
 }
 
-/// Sums over the judged batches since the last verdict.
+/// Sums over the evaluated batches since the last verdict.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     batches: u64,
-    /// Candidate, published, kept, EdgeBank.
+    /// Candidate, published, previous, EdgeBank.
     sums: [f64; 4],
 }
 
-/// The versions that are served or may be again, and what speaks for them.
+/// The published and the previous version, and the evidence since the last verdict.
 #[derive(Clone, Debug)]
 pub struct Gate {
     options: GateOptions,
     published: Option<Weights>,
     kept: Option<Weights>,
     window: Window,
-    /// Windows in a row that spoke for the kept version.
+    /// Consecutive windows that favored the previous version.
     doubts: u64,
 }
 
@@ -135,20 +135,20 @@ impl Gate {
         self.published.as_ref()
     }
 
-    /// The weights that were served before them, unless they were taken back.
+    /// The previous version, unless it was rolled back.
     #[must_use]
     pub fn kept(&self) -> Option<&Weights> {
         self.kept.as_ref()
     }
 
-    /// What published and kept version make of a batch that is prepared for the trainer's next step; `None` if it is
-    /// not judged.
+    /// Average precision of the published and the previous version on a batch that is prepared for the trainer's next
+    /// step; `None` if it is not evaluated.
     ///
     /// # Errors
     /// The batch was prepared for another state.
     ///
     /// # Panics
-    /// If the batch was prepared to be remembered only.
+    /// If the batch was prepared for a state-only update.
     pub fn rivals(
         &self,
         trainer: &Trainer,
@@ -163,14 +163,14 @@ impl Gate {
             let (positive, negative) = trainer.score_prepared_by(&trainer.place(weights), batch)?;
             *figure = finite_precision(&positive, &negative);
             if figure.is_none() {
-                return Ok(None); // A batch that spoils every score says nothing of a version.
+                return Ok(None); // A batch without a finite score does not compare versions.
             }
         }
         Ok(Some(figures))
     }
 
-    /// Adds a judged batch; a full window ends in a verdict, and the next one begins.
-    pub(super) fn hear(&mut self, figures: &Figures) -> Option<(Verdict, Figures)> {
+    /// Adds an evaluated batch; a full window ends in a verdict, and the next one begins.
+    pub(super) fn observe(&mut self, figures: &Figures) -> Option<(Verdict, Figures)> {
         let Figures { candidate, published, kept, edgebank } = *figures;
         let added = [candidate, published.unwrap_or(0.0), kept.unwrap_or(0.0), edgebank];
         self.window.sums.iter_mut().zip(added).for_each(|(sum, value)| *sum += value);
@@ -210,14 +210,14 @@ impl Gate {
         if self.doubts > 0 && self.doubts >= rollback_windows { Verdict::RolledBack } else { Verdict::Held }
     }
 
-    /// Makes `candidate` the published version and keeps the one that was. A new window begins: what is in this one is
-    /// about others.
+    /// Makes `candidate` the published version and keeps the one that was. A new window begins, since the current one
+    /// compared other versions.
     pub fn promote(&mut self, candidate: Weights) {
         (self.window, self.doubts) = (Window::default(), 0);
         self.kept = self.published.replace(candidate);
     }
 
-    /// Makes the kept version the published one, if there is one, and begins a new window; says which that is.
+    /// Publishes the previous version again, if there is one, begins a new window, and returns the published version.
     pub fn roll_back(&mut self) -> Option<&Weights> {
         (self.window, self.doubts) = (Window::default(), 0);
         self.published = self.kept.take().or(self.published.take());
@@ -297,10 +297,10 @@ mod tests {
 
     fn verdicts(figures: &[(f64, Option<f64>, Option<f64>, f64)]) -> Vec<Verdict> {
         let mut gate = Gate::new(OPTIONS);
-        let hear = |&(candidate, published, kept, edgebank)| {
-            gate.hear(&Figures { candidate, published, kept, edgebank }).unwrap().0
+        let observe = |&(candidate, published, kept, edgebank)| {
+            gate.observe(&Figures { candidate, published, kept, edgebank }).unwrap().0
         };
-        figures.iter().map(hear).collect()
+        figures.iter().map(observe).collect()
     }
 
     #[test]
@@ -326,12 +326,12 @@ mod tests {
         let bad = (0.5, Some(0.6), Some(0.8), 0.4);
         let unsure = (0.5, Some(0.8), Some(0.8), 0.4);
         assert_eq!(verdicts(&[bad, bad, unsure, bad, bad, bad]), [Held, Held, Held, Held, Held, RolledBack]);
-        // Both behind EdgeBank: the kept one is no better. Only one of them: it is.
+        // Both behind EdgeBank: the previous one is no better. Only one of them: it is.
         let both = (0.5, Some(0.70), Some(0.705), 0.8);
         assert_eq!(verdicts(&[both; 4]), [Held; 4]);
         let one = (0.5, Some(0.775), Some(0.784), 0.8);
         assert_eq!(verdicts(&[one; 3]), [Held, Held, RolledBack]);
-        // A candidate that is as good as the kept version is the cure.
+        // A candidate as good as the previous version is promoted.
         let cured = (0.8, Some(0.6), Some(0.8), 0.4);
         assert_eq!(verdicts(&[bad, bad, cured, bad]), [Held, Held, Promoted, Held]);
     }
@@ -340,11 +340,11 @@ mod tests {
     fn a_window_is_judged_by_its_mean() {
         let mut gate = Gate::new(GateOptions { window_batches: 2, ..OPTIONS });
         let figures = |candidate| Figures { candidate, published: Some(0.8), kept: None, edgebank: 0.5 };
-        assert_eq!(gate.hear(&figures(0.7)), None);
-        let (verdict, mean) = gate.hear(&figures(0.9)).unwrap();
+        assert_eq!(gate.observe(&figures(0.7)), None);
+        let (verdict, mean) = gate.observe(&figures(0.9)).unwrap();
         assert_eq!((verdict, mean.kept), (Verdict::Promoted, None));
         assert!((mean.candidate - 0.8).abs() < 1e-9 && (mean.published.unwrap() - 0.8).abs() < 1e-9);
-        assert_eq!(gate.hear(&figures(0.1)), None, "the next window begins empty");
+        assert_eq!(gate.observe(&figures(0.1)), None, "the next window begins empty");
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! What becomes of the loop when the GPU that trains fails. Memory and messages are the CPU's all along, and
-//! the served weights too, so nothing that was acknowledged or shown is lost: training goes on from the weights that
-//! the GPU handed out last, which are the candidate's at its last promotion, checkpoint or start, with an optimizer
-//! without history. What it learned since is lost.
+//! Failover to the CPU when the GPU that trains fails. Memory, messages and the served weights are on the CPU at all
+//! times, so nothing that was acknowledged or published is lost: training continues from the weights last read from the
+//! GPU (at the last promotion, checkpoint or start) with a fresh optimizer. What was learned since is lost.
 
 use super::{LearnBatch, Learner, LearnerError};
 use crate::device::Device;
 use crate::train::TrainError;
 
 impl Learner {
-    /// Learns `batch`; where a GPU fails before its step, again on the CPU.
+    /// Learns `batch`; if a GPU fails before its step, learns it on the CPU.
     ///
     /// # Errors
     /// When the log or what the batch needs cannot be read, or the trainer cannot go on.
@@ -23,10 +22,10 @@ impl Learner {
         }
     }
 
-    /// Does `work`, and does it again on the CPU if a GPU fails at it.
+    /// Does `work`, and retries it on the CPU if a GPU fails.
     ///
     /// # Errors
-    /// What `work` fails with for another reason.
+    /// Any other error of `work`.
     pub(super) fn on_gpu(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<(), TrainError>,
@@ -36,15 +35,15 @@ impl Learner {
         work(self)
     }
 
-    /// Reads the weights of a GPU: what training would go on from without it. One that was lost while nothing was
-    /// learned is left.
-    pub(super) fn look_after_gpu(&mut self) {
+    /// Reads the weights from the GPU, for training to continue from after a failure. If the GPU was lost while the
+    /// loop was idle, training moves to the CPU.
+    pub(super) fn fetch_gpu_weights(&mut self) {
         if *self.trainer.device() != Device::Cpu {
             let _ = self.on_gpu(|learner| learner.trainer.weights().map(drop));
         }
     }
 
-    /// Goes on on the CPU after a GPU's `error`.
+    /// Continues on the CPU after a GPU's `error`.
     ///
     /// # Errors
     /// The error itself, if it is not a GPU's or the trainer cannot go on.

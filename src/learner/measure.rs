@@ -1,5 +1,5 @@
-//! What the loop finds out about itself: quality on the batch before it is learned, the time of each
-//! phase, how fresh answers are. Changes neither weights nor memory.
+//! What the loop measures: quality on a batch before it is learned, the time of each phase, end-to-end freshness.
+//! Changes neither weights nor memory.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ impl Learner {
     pub(super) fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Result<Option<f64>, TrainError> {
         let queries = self.options.rank_queries.min(batch.edges.len());
         let stride = batch.edges.len() / queries.max(1);
-        let mut asked: Vec<(usize, Vec<NodeId>)> = Vec::new();
+        let mut ranked: Vec<(usize, Vec<NodeId>)> = Vec::new();
         for i in (0..queries).map(|query| query * stride) {
             let mut candidates = Vec::new();
             let key = self.options.seed ^ 0x7261_6e6b;
@@ -24,10 +24,10 @@ impl Learner {
             candidates.retain(|&rival| rival != batch.dst[i]);
             if !candidates.is_empty() {
                 candidates.push(batch.dst[i]);
-                asked.push((i, candidates));
+                ranked.push((i, candidates));
             }
         }
-        let queries: Vec<RankQuery<'_>> = asked
+        let queries: Vec<RankQuery<'_>> = ranked
             .iter()
             .map(|(i, candidates)| RankQuery { src: batch.src[*i], time: batch.times[*i], candidates })
             .collect();
@@ -41,7 +41,7 @@ impl Learner {
     }
 
     /// Average precision of EdgeBank on the batch. It sees what the model sees: earlier batches, and of this one the
-    /// events strictly before the one that is scored, if the model looks at neighbors. Then it has seen the batch.
+    /// events strictly before the one that is scored, if the model samples neighbors. Afterwards it has seen the batch.
     pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
         let LearnBatch { src, dst, times, kept, .. } = batch;
         self.bank.keep_since(kept.since);
@@ -72,7 +72,7 @@ impl Learner {
             metrics.train.skipped_events.inc_by(events);
             self.shared.status.update(|report| {
                 report.skipped += events;
-                report.remembered += events;
+                report.applied += events;
             });
             return;
         }
@@ -98,13 +98,13 @@ impl Learner {
         }
         self.shared.status.update(|status| {
             status.trained += if mode == StepMode::Train { events } else { 0 };
-            status.remembered += events;
+            status.applied += events;
             status.loss = Some(report.loss);
             status.quality = quality;
         });
     }
 
-    /// Tells what was done with edge rows on a GPU, if any are kept there.
+    /// Reports the cache of edge rows on a GPU, if there is one.
     fn count_cached_rows(&self) {
         let Some(counts) = self.trainer.cached_rows() else { return };
         let GpuRowCounts { hits, misses, bypassed } = counts;
@@ -137,9 +137,8 @@ impl Learner {
         }
     }
 
-    /// Notes how long the batch's live events took from their origin until now, when answers reflect them.
-    /// The age of history says nothing of the daemon, nor does that of what was in the log at the start: much of it was
-    /// visible before.
+    /// Notes how long the batch's live events took from their origin until now, when responses reflect them. History is
+    /// left out, and so is what was in the log at the start: its age does not measure the daemon.
     pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
         if batch.first < self.found {
             return;

@@ -1,20 +1,19 @@
 //! Floor 7: the loop that learns. For each batch of the log, in this order: score it (so that quality is
-//! measured on events the model has not seen), train on it, update node memory, publish. It never
-//! stops for readers, and they never wait for it. Readers see node memory after every batch, and weights that have
-//! passed the [`gate`].
+//! measured on events the model has not seen), train on it, update node memory, publish. Readers and the loop never
+//! wait for each other. Readers see node memory after every batch, and weights that have passed the [`gate`].
 //!
 //! Events from before the learning began, with nothing learned, are history, and history is always trained on,
 //! however long it takes: a model is to learn from the past it is given. All later events are live, also those that a
 //! restart or an outage left behind. When the learner lags behind live events by more than a set number or time, it
-//! skips their gradient steps, never memory updates, and says how many events it skipped; replays of old events go
-//! before that. A step whose loss is not finite is skipped the same way. A batch
-//! whose rows cannot be read waits until they can.
+//! skips their gradient steps, never memory updates, and reports how many events it skipped; replays of old events are
+//! skipped first. A step whose loss is not finite is skipped the same way. A batch whose rows cannot be read waits
+//! until they can.
 //!
 //! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
 
-mod asked;
 pub mod checkpoint;
+mod checkpoint_requests;
 mod feed;
 pub mod gate;
 mod gpu;
@@ -37,8 +36,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-pub use asked::{Answer, CheckpointRequests, Durable};
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
+pub use checkpoint_requests::{CheckpointRequests, CheckpointResult, Durable};
 pub use feed::{Feed, LearnBatch};
 pub use gate::{Decision, Gate, GateOptions, Verdict};
 pub use options::{
@@ -58,13 +57,13 @@ use crate::train::edgebank::{BankRule, EdgeBank};
 use crate::train::lookahead::Helper;
 use crate::train::{DestinationPool, PreparedBatch, StepMode, TrainError, Trainer};
 
-/// How long the loop waits for events before it looks at its surroundings.
+/// How long the loop waits for events before it checks for checkpoints, GPU failures and a stop.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The first checkpoint comes so soon after the first events: it also keeps since when events are live.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(10);
 
-/// How long a batch waits that could not be read from storage.
+/// How long the loop waits before it retries a batch that could not be read from storage.
 const STORAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Why the loop ended.
@@ -73,7 +72,7 @@ pub enum LearnerError {
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The trainer refused for a reason that no later batch will cure.
+    /// A trainer error that a later batch would not clear.
     #[error(transparent)]
     Train(#[from] TrainError),
     /// The threads of the steps cannot be started.
@@ -121,8 +120,8 @@ pub struct Learner {
 
 impl Learner {
     /// A loop that goes on from what was learned. Reads the log up to there for what is rebuilt from it, and
-    /// publishes the states of all nodes. `proceed` hears how far the reading is and may end it; then there is no
-    /// loop.
+    /// publishes the states of all nodes. `proceed` is called with the position reached and may stop the reading; then
+    /// there is no loop.
     ///
     /// # Errors
     /// When the log cannot be read or threads cannot be started.
@@ -136,7 +135,7 @@ impl Learner {
     ) -> Result<Option<Self>, LearnerError> {
         let retention = shared.engine.stores.graph.retention();
         let clock = RetentionClock::new(retention);
-        // The baseline remembers what the model's graph does, so that it does not grow for ever either.
+        // The baseline keeps the pairs that the graph keeps, so that it is bounded too.
         let rule = if retention.is_some() { BankRule::Retained } else { BankRule::Unlimited };
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, clock);
         let mut learner = Self {
@@ -210,16 +209,16 @@ impl Learner {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Makes deleted nodes strangers to the model and to its readers. Who loses a message of theirs is shown with
-    /// the memory from before it.
+    /// Removes deleted nodes from the model and from what readers see. Nodes that lose a message from one are published
+    /// with their memory from before it.
     fn forget(&mut self, deleted: &[NodeId]) {
         if deleted.is_empty() {
             return;
         }
         let states = &self.shared.engine.states;
-        let told = self.trainer.forget(deleted);
+        let affected = self.trainer.forget(deleted);
         let memory = &self.trainer.state().memory;
-        for &node in deleted.iter().chain(&told) {
+        for &node in deleted.iter().chain(&affected) {
             match (memory.row(node), memory.updated(node)) {
                 (Some(row), time) if time != NodeMemory::NEVER => states.publish(node, row, time),
                 _ => states.forget(node),
@@ -235,7 +234,7 @@ impl Learner {
     /// When the log cannot be read or the trainer cannot go on.
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
-        let _closing = asked::Closing(self.shared.status.clone());
+        let _closing = checkpoint_requests::Closing(self.shared.status.clone());
         priority::stand_back(self.options.nice);
         self.helper = Some(Helper::new());
         while !stop.load(Ordering::Acquire) {
@@ -253,7 +252,7 @@ impl Learner {
                     done => done?,
                 }
             }
-            if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_asked() {
+            if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_waiting() {
                 self.checkpoint(&pulse);
             }
         }
@@ -261,7 +260,7 @@ impl Learner {
         Ok(())
     }
 
-    /// Score, train, remember, publish: one batch. A storage failure leaves everything as it was.
+    /// Score, train, update state, publish: one batch. A storage failure leaves everything as it was.
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
         if !batch.edges.is_empty() {
@@ -270,11 +269,11 @@ impl Learner {
             self.prepare(batch, &negatives, mode)?;
             let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch)? };
             let baseline = self.baseline(batch, &negatives);
-            // What the next batch draws from, which may be drawn beside this one's step.
+            // The next batch draws from these, possibly during this batch's step.
             self.pool.extend(&batch.dst);
             self.pool.remove(&batch.deleted);
             let taken = match self.step(batch.first, behind) {
-                // Scored against what came before it, so only the step is taken again.
+                // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
                     self.leave_gpu(error)?;
                     self.prepare(batch, &negatives, mode)?;
@@ -285,14 +284,14 @@ impl Learner {
             self.measure(batch, baseline, &taken.report, taken.mode, rank);
             let clock = Instant::now();
             if let Err(error) = self.promote(batch, &taken, baseline) {
-                // The verdict was about weights that are lost.
+                // The verdict concerns weights that are lost.
                 self.leave_gpu(error)?;
             }
             self.publish_batch()?;
             self.observe_phases(&taken, clock.elapsed().as_secs_f64());
             if taken.mode == StepMode::Train {
                 match self.replay(batch, behind) {
-                    // The batch is learned; its replay is not worth another try.
+                    // The batch is learned; its replay is not retried.
                     Err(LearnerError::Train(error @ TrainError::Gpu(_))) => self.leave_gpu(error)?,
                     done => done?,
                 }
@@ -332,15 +331,15 @@ impl Learner {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.save(out))
     }
 
-    /// Writes a checkpoint if anything was learned since the last one, and tells whoever asked for one. A failure is
-    /// counted and said, and tried again at the next interval: the log still has everything.
+    /// Writes a checkpoint if anything was learned since the last one, and completes the requests for one. A failure is
+    /// counted and logged, and retried at the next interval: the log still has everything.
     fn checkpoint(&mut self, pulse: &dyn Fn()) {
         // A deleted node occurs in no later event, so it is the same to every score when its pairs go.
         let deleted = std::mem::take(&mut self.deleted);
         self.bank.forget(&deleted);
         self.trainer.forget_pairs(&deleted);
         self.shared.engine.states.pairs.forget(&deleted);
-        self.look_after_gpu();
+        self.fetch_gpu_weights();
         let position = self.learned;
         let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
         self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.checkpointed);
@@ -348,10 +347,10 @@ impl Learner {
             let name = checkpoint::name(position);
             let learned = position > EdgeId(0);
             learned
-                .then_some(asked::Durable { name, position, model_version: self.version })
+                .then_some(checkpoint_requests::Durable { name, position, model_version: self.version })
                 .ok_or_else(|| "nothing was learned yet, so there is nothing to keep".to_owned())
         });
-        self.shared.status.requests.answer(&durable);
+        self.shared.status.requests.complete(&durable);
     }
 
     fn write_checkpoint(&mut self, pulse: &dyn Fn()) -> Result<(), CheckpointError> {
@@ -382,7 +381,7 @@ impl Learner {
     }
 }
 
-/// How long it is to the next checkpoint, where the last one is of position `last`.
+/// Time to the next checkpoint, given the position of the last one.
 fn next_checkpoint(options: &LearnerOptions, last: EdgeId) -> Duration {
     let soon = if last == EdgeId(0) { FIRST_CHECKPOINT } else { Duration::MAX };
     options.checkpoint_interval.min(soon)

@@ -1,4 +1,4 @@
-//! What the loop is given: settings, what it goes on from, what it shares with readers, and who hears of it.
+//! What the loop is given: settings, where it resumes, what it shares with readers, and callbacks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::train::replay::ReplayOptions;
 /// The loop's settings.
 #[derive(Clone, Debug)]
 pub struct LearnerOptions {
-    /// Whether weights are trained at all.
+    /// Whether weights are trained.
     pub train: bool,
     /// Most edges of one batch.
     pub batch_events: usize,
@@ -22,7 +22,7 @@ pub struct LearnerOptions {
     pub batch_wait: Duration,
     /// Records behind the log's end past which the gradient steps of live events are skipped.
     pub lag_events_max: u64,
-    /// Time in the graph past which they are skipped too; zero is any time.
+    /// Waiting time past which they are skipped too; zero means no limit.
     pub lag_max: Duration,
     /// When the learning began, with nothing learned, Unix milliseconds: what was produced earlier is history.
     pub began_unix_ms: i64,
@@ -32,13 +32,13 @@ pub struct LearnerOptions {
     pub rank_queries: usize,
     /// Candidates per ranked positive.
     pub rank_candidates: usize,
-    /// What is trained on again.
+    /// Replays of old events.
     pub replay: ReplayOptions,
-    /// Picks the negatives.
+    /// Seed of the negatives.
     pub seed: u64,
     /// Threads that compute steps, apart from those of queries; 0 is half of the cores, two at least.
     pub threads: usize,
-    /// How far these stand back behind other threads: a nice value, 0 to 19.
+    /// Nice value of these threads, 0 to 19.
     pub nice: u8,
     /// Folder of the checkpoints.
     pub checkpoint_dir: PathBuf,
@@ -53,28 +53,28 @@ pub struct Shared {
     pub engine: Arc<QueryEngine>,
     /// Positions of the loops.
     pub progress: Arc<Progress>,
-    /// What the loop says of itself.
+    /// Status of the loop.
     pub status: Arc<LearnerStatus>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
 }
 
-/// Hears of every written checkpoint, with the quality at that moment.
+/// Called for every written checkpoint, with the current quality.
 pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, Option<BatchQuality>) + Send>;
 
-/// Hears of every decision of the gate.
+/// Called for every decision of the gate.
 pub type DecisionRecorder = Box<dyn FnMut(&Decision) + Send>;
 
-/// Hears why the GPU that trained cannot go on.
+/// Called with the error when the GPU that trains fails.
 pub type DeviceLost = Box<dyn FnMut(&str) + Send>;
 
-/// Who hears of what is worth keeping or telling beside the log.
+/// Callbacks for what is recorded besides the log.
 pub struct Recorders {
-    /// Of checkpoints.
+    /// For checkpoints.
     pub checkpoint: CheckpointRecorder,
-    /// Of decisions.
+    /// For decisions.
     pub decision: DecisionRecorder,
-    /// Of a GPU that failed.
+    /// For a failed GPU.
     pub device_lost: DeviceLost,
 }
 

@@ -1,8 +1,8 @@
-//! Answers go before learning: on a busy machine the threads that learn stand back behind those that answer.
+//! Serving has priority over learning: on a busy machine the learner's threads yield to those that serve requests.
 //!
 //! The scheduler of Linux knows a nice value for each thread, which its children inherit. With 10 a thread gets about a
-//! tenth of what one with 0 gets where both want all of a core, and all that nobody else wants. Questions are short, so
-//! that learning loses little; where it does, it skips gradient steps and answers stay fresh.
+//! tenth of what one with 0 gets where both want all of a core, and all that nobody else wants. Requests are short, so
+//! learning loses little; where it falls behind, it skips gradient steps, and responses stay fresh.
 
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;

@@ -18,7 +18,7 @@ impl Learner {
         published.map_or_else(|| self.trainer.weights(), |published| Ok(published.clone()))
     }
 
-    /// Shows readers the memory of `nodes`; messages of events before `since` have no features.
+    /// Publishes the memory of `nodes`; messages of events before `since` have no features.
     pub(super) fn publish_rows(&self, since: EventTime, nodes: &[NodeId]) -> Result<(), TrainError> {
         let engine = &self.shared.engine;
         let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
@@ -27,7 +27,7 @@ impl Learner {
         self.trainer.publish_rows_by(model, since, &engine.stores.edge_features, nodes, publish)
     }
 
-    /// Shows readers all that is known of pairs, in a model that knows pairs.
+    /// Publishes the times of all pairs, in a model that has them.
     pub(super) fn publish_pairs(&self) {
         let states = &self.shared.engine.states;
         let Some(walks) = &self.trainer.state().walks else { return };
@@ -40,9 +40,9 @@ impl Learner {
         self.gate.as_ref().and_then(Gate::published).map(|published| self.trainer.place(published))
     }
 
-    /// Shows readers the memory of the nodes of the batch that was just learned, and when its pairs were seen.
+    /// Publishes the memory of the nodes of the batch that was just learned, and the times of its pairs.
     pub(super) fn publish_batch(&mut self) -> Result<(), TrainError> {
-        // The batch is learned, so only what is shown of it is computed again where a GPU fails.
+        // The batch is learned: if a GPU fails, only the published rows are computed again.
         self.on_gpu(|learner| learner.publish_memory())?;
         let states = &self.shared.engine.states;
         let Some(walks) = &self.trainer.state().walks else { return Ok(()) };
@@ -62,7 +62,7 @@ impl Learner {
         self.trainer.publish_prepared(model, &self.prepared, publish)
     }
 
-    /// Makes the weights that are to be served answer questions.
+    /// Publishes the weights that serve requests.
     pub(super) fn publish_weights(&mut self) -> Result<(), TrainError> {
         let weights = self.served()?;
         self.version = weights.version;
@@ -86,7 +86,7 @@ impl Learner {
             return if taken.mode == StepMode::Train { self.publish_weights() } else { Ok(()) };
         };
         let cold = gate.published().is_none();
-        let decision = judged(taken, edgebank).and_then(|figures| gate.hear(&figures));
+        let decision = judged(taken, edgebank).and_then(|figures| gate.observe(&figures));
         if let Some((verdict, figures)) = decision {
             self.carry_out(batch, verdict, figures)?;
         } else if cold && taken.mode == StepMode::Train {
@@ -116,32 +116,32 @@ impl Learner {
             Verdict::Held => {}
             Verdict::RolledBack => {
                 if let Some(Err(error)) = gate.roll_back().map(|kept| self.trainer.set_weights(kept)) {
-                    tracing::error!(%error, "the candidate could not go back to the kept weights");
+                    tracing::error!(%error, "the candidate could not go back to the previous weights");
                 }
             }
         }
         if verdict != Verdict::Held || decision.published.is_none() {
             self.publish_weights()?;
         }
-        self.tell(&decision);
+        self.report(&decision);
         (self.record.decision)(&decision);
         Ok(())
     }
 
-    fn tell(&self, decision: &Decision) {
+    fn report(&self, decision: &Decision) {
         let Decision { verdict, figures, candidate, published, kept, position } = *decision;
         let metrics = &self.shared.metrics.gate;
         metrics.decisions.with_label_values(&[verdict.name()]).inc();
         let known = [
             ("candidate", Some(figures.candidate)),
             ("published", figures.published),
-            ("kept", figures.kept),
+            ("previous", figures.kept),
             ("edgebank", Some(figures.edgebank)),
         ];
         for (of, value) in known {
             match value {
                 Some(value) => metrics.average_precision.with_label_values(&[of]).set(value),
-                // One that never had a value has none to lose.
+                // A label that was never set cannot be removed.
                 None => drop(metrics.average_precision.remove_label_values(&[of])),
             }
         }
@@ -161,11 +161,11 @@ impl Learner {
     }
 }
 
-/// What a judged batch says of everybody; `None` for a batch that is not judged or says nothing.
+/// Figures of an evaluated batch; `None` if it was not evaluated or has no finite score.
 fn judged(taken: &Taken, edgebank: Option<f64>) -> Option<Figures> {
     let [published, kept] = taken.rivals?;
     let own = finite_precision(&taken.report.positive, &taken.report.negative);
-    // Where others have finite scores and the candidate has none, that is its fault.
+    // If only the candidate has no finite score, it gets 0.
     let candidate = own.or(published.map(|_| 0.0))?;
     Some(Figures { candidate, published, kept, edgebank: edgebank? })
 }

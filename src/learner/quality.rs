@@ -1,9 +1,8 @@
-//! Quality over the last batches, measured before the model learned from them, beside the baseline
-//! that only remembers which pairs it has seen.
+//! Quality over the last batches, measured before the model learned from them, beside EdgeBank.
 
 use std::collections::VecDeque;
 
-/// What one batch says about the model. Values are in [0, 1]; a batch-wise mean is reported, as the
+/// Quality on one batch. Values are in [0, 1]; a batch-wise mean is reported, as the
 /// papers do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchQuality {
@@ -13,7 +12,7 @@ pub struct BatchQuality {
     pub auc: f64,
     /// Mean reciprocal rank of true destinations among random candidates, if any were ranked.
     pub mrr: Option<f64>,
-    /// Average precision of EdgeBank, which remembers what the graph keeps, on the same positives and negatives.
+    /// Average precision of EdgeBank, which has the pairs that the graph keeps, on the same positives and negatives.
     pub baseline: f64,
 }
 

@@ -3,7 +3,7 @@
 //! A range is read from the log, and of its edges those are taken that the graph still holds: none that was deleted,
 //! none of a deleted node, none that was released for its age. Its negatives are drawn from the destinations of today.
 //! A step on new events has precedence: while a full batch of live events waits, replays are skipped, and counted. So
-//! is one that storage or numbers forbid.
+//! is one that fails because of storage or non-finite numbers.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sam
 use crate::train::replay::STREAM;
 use crate::train::{Negatives, Positives, StepMode, TrainError};
 
-/// Edges of one node at one time among which a replayed one is looked for.
+/// Most edges of one node at one time that are searched for a replayed one.
 const TIES_MAX: usize = 32;
 
 impl Learner {
@@ -73,7 +73,7 @@ impl Learner {
     }
 }
 
-/// Leaves of `batch` what the view holds.
+/// Keeps only the edges of `batch` that the view holds.
 fn keep_live(view: GraphView<'_>, batch: &mut LearnBatch) -> Result<(), crate::sampler::SampleError> {
     let after: Vec<EventTime> = batch.times.iter().map(|time| EventTime(time.0.saturating_add(1))).collect();
     let policy = SamplingPolicy::Recent;

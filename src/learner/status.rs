@@ -1,4 +1,4 @@
-//! What the learner says of itself while it runs: for the status document and the terminal.
+//! Status of the running learner, for the status document and the terminal.
 
 use std::collections::VecDeque;
 
@@ -30,11 +30,11 @@ pub struct GateReport {
     pub promoted: u64,
     /// Windows after which the published version stayed.
     pub held: u64,
-    /// Times that the kept version was published again.
+    /// Rollbacks to the previous version.
     pub rolled_back: u64,
     /// The latest decision.
     pub last: Option<Decision>,
-    /// Version that can be published again.
+    /// The previous version, which a rollback would publish.
     pub kept: Option<u64>,
 }
 
@@ -48,12 +48,12 @@ impl GateReport {
     }
 }
 
-/// One look at the learner.
+/// Snapshot of the learner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnerReport {
-    /// One past the last record it has remembered.
+    /// One past the last record it has applied.
     pub position: EdgeId,
-    /// Indexed records it has not seen yet.
+    /// Learner lag: records indexed and not yet learned.
     pub behind: u64,
     /// Whether the latest batch was history: produced before the learning began.
     pub history: bool,
@@ -62,7 +62,7 @@ pub struct LearnerReport {
     /// Events it trained on since start.
     pub trained: u64,
     /// Events that updated node memory since start.
-    pub remembered: u64,
+    pub applied: u64,
     /// Events whose gradient step was skipped since start, because it lagged or numbers were not finite.
     pub skipped: u64,
     /// What it holds in memory.
@@ -75,12 +75,12 @@ pub struct LearnerReport {
     pub gate: GateReport,
 }
 
-/// The latest report, and what others ask of the loop; shared.
+/// The latest report, and requests to the loop; shared.
 #[derive(Debug, Default)]
 pub struct LearnerStatus {
     report: Mutex<LearnerReport>,
     freshness: Mutex<VecDeque<f64>>,
-    /// Who waits for a checkpoint.
+    /// Requests for a checkpoint.
     pub requests: CheckpointRequests,
 }
 
@@ -103,8 +103,8 @@ impl LearnerStatus {
         window.push_back(seconds);
     }
 
-    /// Median and 99th percentile, in seconds, of the time from a live event's production until answers
-    /// reflected it, over the latest observations.
+    /// Median and 99th percentile, in seconds, of the time from a live event's production until responses reflected it,
+    /// over the latest observations.
     #[must_use]
     pub fn freshness_seconds(&self) -> Option<(f64, f64)> {
         let mut sorted: Vec<f64> = self.freshness.lock().iter().copied().collect();

@@ -1,9 +1,9 @@
 //! One batch of the loop: how much of a step it gets, its negatives, what it reads, and the step itself.
 //!
-//! All that can fail because storage does comes first and changes nothing, so such a batch is simply tried again.
+//! Everything that storage can fail comes first and changes nothing, so such a batch is simply retried.
 //!
 //! While the loop is behind, the next batch is known: it is sampled beside the step, and its rows are announced, so
-//! that the disk reads them meanwhile. It sees what it would have seen at its turn.
+//! that the disk reads them meanwhile. It sees the same graph as it would at its turn.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::train::{
     Trainer, World,
 };
 
-/// The batch after the one at hand.
+/// The batch after the current one.
 #[derive(Default)]
 pub(super) struct Ahead {
     pub batch: LearnBatch,
@@ -33,9 +33,9 @@ pub(super) struct Taken {
     pub report: StepReport,
     /// How much of it was done.
     pub mode: StepMode,
-    /// What published and kept version made of the batch before it was learned, if it is judged.
+    /// Average precision of the published and the previous version on the batch before it was learned, if evaluated.
     pub rivals: Option<[Option<f64>; 2]>,
-    /// Seconds that judging took.
+    /// Seconds that the evaluation took.
     pub gate_seconds: f64,
 }
 
@@ -91,7 +91,7 @@ impl Learner {
         let known = behind >= options.batch_events as u64 && !ahead.filled;
         let Some(helper) = helper.as_ref().filter(|_| known) else { return Ok(step()?) };
         let (engine, progress) = (&shared.engine, &shared.progress);
-        let look_ahead = || {
+        let prepare_next = || {
             let none = Duration::ZERO;
             feed.fill(&mut ahead.batch, options.batch_events, none, none)?;
             let batch = &ahead.batch;
@@ -102,22 +102,22 @@ impl Learner {
             let behind = progress.indexed().0.saturating_sub(batch.end.0);
             let mode = mode(options, batch, behind, progress.waited(batch.first));
             let (world, against) = (world(engine, batch), negatives(options, pool, batch));
-            // What fails here is tried again at the batch's turn, and told then.
+            // A failure here is retried, and reported, at the batch's turn.
             ahead.sampled = sample(&preparer, &world, batch, &against, mode, &mut ahead.prepared).is_ok();
             if ahead.sampled {
                 preparer.announce(&world, &mut ahead.prepared);
             }
             Ok::<(), LogError>(())
         };
-        let (looked, stepped, _) = helper.beside(look_ahead, step);
+        let (prepared_next, stepped, _) = helper.beside(prepare_next, step);
         let stepped = stepped?;
-        looked?;
+        prepared_next?;
         Ok(stepped)
     }
 }
 
-/// How much of a step a batch gets that ends `behind` records before what is indexed and has `waited` for so long. A
-/// batch that nothing waits behind is no faster seen without its gradient step.
+/// How much of a step a batch gets that ends `behind` records before what is indexed and has `waited` for so long.
+/// Skipping the gradient step of a batch that nothing waits behind would gain nothing.
 fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64, waited: Duration) -> StepMode {
     let history = batch.is_history(options.began_unix_ms);
     let kept_waiting = behind >= options.batch_events as u64;
@@ -152,8 +152,8 @@ fn sample(
     preparer.sample(world, &positives, &negatives, mode, into)
 }
 
-/// The trainer's step: one whose numbers are not finite only remembers. Its scores are those of the model that readers
-/// have: without dropout.
+/// The trainer's step; one whose numbers are not finite becomes a state-only update. Scores are computed without
+/// dropout, as for readers.
 fn take_step(
     trainer: &mut Trainer,
     gate: Option<&Gate>,
@@ -191,7 +191,7 @@ fn take_step(
     }
 }
 
-/// What a step or a score of `batch` may see: everything before its end, as far as it is kept.
+/// What a step or a score of `batch` may see: everything before its end that retention keeps.
 pub(super) fn world<'a>(engine: &'a QueryEngine, batch: &LearnBatch) -> World<'a> {
     engine.stores.world(engine.stores.graph.view_at(batch.end).keeping(batch.kept.since))
 }

@@ -180,7 +180,7 @@ fn record(batch: &mut EdgeBatch, op: Op, node: u32) {
 }
 
 impl Learner {
-    /// Learns all that is indexed, and says what the batches were.
+    /// Learns all that is indexed, and returns the batches.
     fn drain(&mut self) -> Vec<LearnBatch> {
         let mut batches = Vec::new();
         let mut batch = LearnBatch::default();
@@ -221,7 +221,7 @@ fn a_restart_publishes_what_was_published() {
 }
 
 #[test]
-fn a_model_without_memory_learns_answers_forgets_and_restarts() {
+fn a_model_without_memory_learns_serves_forgets_and_restarts() {
     let mixer =
         GraphMixerOptions { embedding_dim: 6, time_dim: 4, fanout: 3, ..GraphMixerOptions::default() };
     let options =
@@ -232,13 +232,13 @@ fn a_model_without_memory_learns_answers_forgets_and_restarts() {
     let mut learner = rig.learner_at(Trainer::new(options, &Device::Cpu).unwrap(), EdgeId(0), rig.options());
     learner.drain();
     assert!(learner.trainer.steps() == 4 && learner.quality.mean().is_some());
-    let ask = |rig: &Rig| {
+    let embeddings = |rig: &Rig| {
         rig.shared.engine.embeddings(&[key(1), key(9), key(30)], None, UnknownKeys::Told).unwrap().embeddings
     };
-    let cold = |answer: &[NodeEmbedding]| -> Vec<bool> {
-        answer.iter().map(|one| matches!(one, NodeEmbedding::Found { cold: true, .. })).collect()
+    let cold = |found: &[NodeEmbedding]| -> Vec<bool> {
+        found.iter().map(|one| matches!(one, NodeEmbedding::Found { cold: true, .. })).collect()
     };
-    let before = ask(&rig);
+    let before = embeddings(&rig);
     assert_eq!(cold(&before), [false, false, true]);
     assert_ne!(before[0], before[1]);
 
@@ -247,13 +247,13 @@ fn a_model_without_memory_learns_answers_forgets_and_restarts() {
     rig.restart_for(0);
     let restored = Trainer::load(options, &Device::Cpu, &mut &bytes[..]).unwrap();
     let mut learner = rig.learner_at(restored, rig.log.end(), rig.options());
-    assert_eq!(ask(&rig), before);
+    assert_eq!(embeddings(&rig), before);
 
     let mut batch = EdgeBatch::default();
     record(&mut batch, Op::DeleteNode, 9);
     rig.append(batch, STARTED);
     learner.drain();
-    assert_eq!(cold(&ask(&rig)), [false, true, true]);
+    assert_eq!(cold(&embeddings(&rig)), [false, true, true]);
     assert_eq!(learner.trainer.state().last_event(NodeId(9)), None);
 }
 
@@ -342,13 +342,13 @@ fn history_is_trained_on_however_long_and_live_events_only_near_the_end() {
     let report = rig.shared.status.report();
     // The live batches that end 20 records before the end, 10 before it and at it.
     assert_eq!((report.trained, report.skipped, report.history), (100 + 30, 70, false));
-    assert_eq!(report.remembered, 200);
+    assert_eq!(report.applied, 200);
     // Without training, history is caught up with like anything else.
     rig.restart();
     let mut learner = rig.learner(LearnerOptions { train: false, ..options });
     learner.drain();
     assert_eq!(rig.shared.status.report().skipped, 170);
-    // How old the log was at the start says nothing of the daemon; what comes after does.
+    // The age of the log at the start is not measured; what comes after is.
     assert_eq!(rig.shared.status.freshness_seconds(), None);
     rig.append(some_edges(10, 2_000), STARTED);
     learner.drain();
@@ -367,14 +367,14 @@ fn the_first_checkpoint_comes_soon_and_the_others_at_the_interval() {
 }
 
 #[test]
-fn what_has_waited_for_too_long_is_remembered_without_a_gradient_step() {
+fn what_has_waited_for_too_long_gets_a_state_only_update() {
     let mut rig = Rig::new();
     let trained = |rig: &mut Rig, lag_max| {
         let mut learner = rig.learner(LearnerOptions { lag_max, ..rig.options() });
         learner.drain();
         let report = rig.shared.status.report();
         rig.restart();
-        (report.trained, report.skipped, report.remembered)
+        (report.trained, report.skipped, report.applied)
     };
     rig.append(some_edges(30, 0), STARTED - 1);
     rig.append(some_edges(50, 1_000), STARTED);
@@ -412,8 +412,8 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
     assert_eq!(memory(1), [0.0; 6]);
     assert!(!learner.pool.nodes().contains(&NodeId(9)));
-    let answer = rig.shared.engine.embeddings(&[key(9), key(1)], None, UnknownKeys::Told).unwrap();
-    let cold = |i: usize| matches!(answer.embeddings[i], NodeEmbedding::Found { cold: true, .. });
+    let response = rig.shared.engine.embeddings(&[key(9), key(1)], None, UnknownKeys::Told).unwrap();
+    let cold = |i: usize| matches!(response.embeddings[i], NodeEmbedding::Found { cold: true, .. });
     assert_eq!((cold(0), cold(1)), (true, false));
     let mut row = [9.0; 6];
     rig.shared.engine.states.gather(&[NodeId(9)], &mut row);
@@ -499,7 +499,7 @@ fn a_frame_that_is_not_in_the_graph_yet_does_not_hold_the_loop() {
         learner.feed.fill(&mut batch, 10, Duration::from_millis(20), Duration::ZERO).unwrap();
         batch.edges.len()
     };
-    // The position says that the frame's first records are in: the frame is read and must be kept.
+    // The position covers the frame's first records: the frame is read and must be kept.
     rig.shared.progress.set_indexed(EdgeId(2));
     let begun = Instant::now();
     assert_eq!((fill(&mut learner), fill(&mut learner)), (0, 0));
@@ -521,7 +521,7 @@ fn a_refused_step_is_counted_as_skipped_and_learning_goes_on() {
     rig.append_edges(10, 200);
     learner.drain();
     let (report, metrics) = (rig.shared.status.report(), &rig.shared.metrics.train);
-    assert_eq!((report.trained, report.skipped, report.remembered), (10, 10, 20));
+    assert_eq!((report.trained, report.skipped, report.applied), (10, 10, 20));
     assert_eq!((metrics.nonfinite.get(), metrics.skipped_events.get()), (1, 10));
     assert!(report.quality.is_some_and(|quality| quality.auc.is_finite()), "earlier scores are kept");
     // Once the node's bad message and neighbors are gone, so is the trouble.
@@ -568,7 +568,7 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
 }
 
 #[test]
-fn looking_ahead_changes_nothing() {
+fn preparing_the_next_batch_early_changes_nothing() {
     let learned = |helper: Option<Helper>| {
         let mut rig = Rig::new();
         for i in 0..160 {
@@ -594,8 +594,8 @@ fn looking_ahead_changes_nothing() {
         (ahead, (cuts, bytes, pool, rig.shared.status.report().quality))
     };
     let (none, plain) = learned(None);
-    let (some, looked) = learned(Some(Helper::new()));
-    assert!(plain == looked, "the same batches, trainer, destinations and quality");
+    let (some, ahead) = learned(Some(Helper::new()));
+    assert!(plain == ahead, "the same batches, trainer, destinations and quality");
     assert!(none == 0 && some >= 8, "{some} batches were sampled ahead");
 }
 
@@ -648,7 +648,7 @@ fn a_true_destination_is_not_its_own_rival() {
 }
 
 #[test]
-fn what_is_held_in_memory_is_told() {
+fn memory_use_is_reported() {
     let mut rig = Rig::new();
     let mut learner = rig.learner(rig.options());
     rig.append_edges(30, 0);

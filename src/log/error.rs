@@ -89,7 +89,7 @@ pub enum LogError {
         what: &'static str,
         /// What would have been consistent.
         expected: u64,
-        /// What the frame says.
+        /// What the frame holds.
         found: u64,
     },
     /// Positions do not follow one another: a segment is missing, renamed or cut short.

@@ -1,5 +1,5 @@
 //! The 48 bytes before every frame's payload: what is needed to check the payload, to skip it, and to
-//! tell a torn write from damage. Knows nothing of columns.
+//! distinguish a torn write from damage. Knows nothing of columns.
 
 use crate::event::EdgeId;
 
@@ -7,13 +7,13 @@ use crate::event::EdgeId;
 pub(super) const HEADER_BYTES: usize = 48;
 
 /// The first bytes of every frame. Magic, version and the header's checksum keep their places in every
-/// version, so that a newer frame is told from a damaged one.
+/// version, so that a newer frame is distinguished from a damaged one.
 pub(super) const MAGIC: [u8; 4] = *b"EVGF";
 
 /// The format this module writes and reads.
 pub(super) const VERSION: u16 = 1;
 
-/// What a frame says of itself. The layout is drawn in the module doc of `log`.
+/// A frame's header. The layout is drawn in the module doc of `log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Which optional columns the payload holds.

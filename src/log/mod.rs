@@ -61,11 +61,11 @@
 //! one has reached its size, and its name is made durable before anything is written to it.
 //!
 //! After a crash the end of the last segment may hold any mixture of the pages of the last commit. What
-//! tells this from damage is the commit's offset in every header: a commit begins only when the one
+//! distinguishes this from damage is the commit's offset in every header: a commit begins only when the one
 //! before is durable, so a broken frame with a *later commit* behind it was durable once, and its log is
 //! refused; a broken frame with at most its own commit behind it was never confirmed, and is cut off
-//! with what follows. (The last commit is the exception that cannot be told: there, damage looks like a
-//! crash. [`Recovery::truncated_bytes`] says that something was cut.)
+//! with what follows. (The last commit is the exception that cannot be detected: there, damage looks like a
+//! crash. [`Recovery::truncated_bytes`] reports that something was cut.)
 
 mod error;
 mod frame;

@@ -39,8 +39,8 @@ impl LogReaders {
         LogReader { log: self.clone(), position: from, place: None, checksums: 0 }
     }
 
-    /// Tells which history of the log ends at `position`: the checksums of the frame that holds the record
-    /// before it, 0 at position 0. A log that was cut and went on with other records answers something else
+    /// Identifies the history of the log that ends at `position`: the checksums of the frame that holds the record
+    /// before it, 0 at position 0. A log that was cut and went on with other records returns another value
     /// from the cut on, and the same before it.
     ///
     /// # Errors
@@ -78,14 +78,14 @@ struct Place {
     /// Index of the segment among the durable ones.
     index: usize,
     offset: u64,
-    /// Durable length of the segment when last asked, bytes.
+    /// Durable length of the segment at the last check, bytes.
     limit: u64,
     /// The position that stands at `offset`.
     next: EdgeId,
 }
 
 impl LogReader {
-    /// The next frame, or `None` at the durable end: ask again later. The first frame is the one that
+    /// The next frame, or `None` at the durable end: call again later. The first frame is the one that
     /// holds the position the reader was made for, whole; frames without records that stand at that
     /// position come too, so their source ranges are not missed.
     ///
@@ -123,7 +123,7 @@ impl LogReader {
         self.log.durable_end()
     }
 
-    /// Stands before a durable frame, or answers `false` at the durable end.
+    /// Stands before a durable frame, or returns `false` at the durable end.
     fn settle(&mut self) -> Result<bool, LogError> {
         if self.place.as_ref().is_some_and(|place| place.offset < place.limit) {
             return Ok(true);

@@ -17,7 +17,7 @@ pub enum Access {
 
 /// A directory of segments.
 pub trait LogStorage: Send + Sync {
-    /// Takes the one writer's lock until the answer is dropped; `None` if another holds it.
+    /// Takes the one writer's lock until the returned value is dropped; `None` if another holds it.
     ///
     /// # Errors
     /// When the lock file cannot be made.
@@ -53,7 +53,7 @@ pub trait LogFile: Send + Sync {
     /// Length in bytes.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When it cannot be determined.
     fn length(&self) -> io::Result<u64>;
 
     /// Reads into `bytes` from `offset` and returns how many were read; 0 at the end.

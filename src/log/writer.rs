@@ -223,7 +223,7 @@ impl Log {
     }
 
     /// Cuts what a failed commit may have left. It is made durable at once, so that frames which the
-    /// caller was told are not in the log do not come back after a crash.
+    /// caller was notified are not in the log do not come back after a crash.
     fn clean_tail(&mut self) -> Result<(), LogError> {
         if let Some(current) = self.current.as_ref().filter(|_| self.tail_unclean) {
             current.cut()?;

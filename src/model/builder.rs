@@ -1,7 +1,7 @@
 //! [`Builder`]: how a model gets its parameters, one after another by name: fresh ones, or given ones that fit.
 //!
-//! A fresh parameter follows from the seed and its place in the order in which the model asks, so a model must not
-//! change that order. Knows nothing of what a parameter is for.
+//! A fresh parameter follows from the seed and its place in the order in which the model adds parameters, so a model
+//! must not change that order. Knows nothing of what a parameter is for.
 
 use thiserror::Error;
 
@@ -185,10 +185,10 @@ impl<'a> Builder<'a> {
         Ok(LinkPredictor { merge: self.merge("link", 3 * dimension, dimension, 1)?, products: true })
     }
 
-    /// All that was asked for.
+    /// All parameters that were added.
     ///
     /// # Errors
-    /// More was given than that, or a value is not finite.
+    /// More were given than that, or a value is not finite.
     pub fn finish(self) -> Result<Parameters, ModelError> {
         if let Source::Given(given) = self.source
             && given.len() != self.parameters.len()

@@ -5,8 +5,8 @@
 //! a [`Shape`]) and a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of
 //! its link predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
 //!
-//! [`walk`](super::walk) is the one that reads no features, drops nothing and scores pairs by what is known of both
-//! ends together ([`Model::walk_logits`]), not by their embeddings: it stands beside the list.
+//! [`walk`](super::walk) is the one that reads no features, drops nothing and scores pairs by joint features of both
+//! ends ([`Model::walk_logits`]), not by their embeddings: it is separate from the list.
 
 use super::builder::{Builder, ModelError};
 use super::dysat::{Dysat, DysatOptions};
@@ -18,7 +18,9 @@ use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
 use super::walk::{WalkNetwork, WalkOptions};
-use super::{EdgePlaces, EdgeTypes, GatheredRows, Interactions, MailRows, ModelState, Neighborhood, Touched};
+use super::{
+    EdgePlaces, EdgeTypes, FeatureRows, Interactions, MessageRows, ModelState, Neighborhood, Touched,
+};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::nn::{ParamId, Parameters, Tape, Var};
@@ -112,7 +114,7 @@ macro_rules! models {
                 self
             }
 
-            /// Types of edges that are told apart.
+            /// Types of edges that are distinguished.
             #[must_use]
             pub fn edge_types(&self) -> EdgeTypes {
                 match self {
@@ -121,7 +123,7 @@ macro_rules! models {
                 }
             }
 
-            /// The same with these types of edges told apart, if types are seen.
+            /// The same with these types of edges distinguished, if types are seen.
             #[must_use]
             pub fn with_edge_types(mut self, types: EdgeTypes) -> Self {
                 match &mut self { $(Self::$kind(options) => options.edge_types = types,)+ Self::Walk(_) => {} }
@@ -184,12 +186,13 @@ pub struct EmbeddingInput<'a> {
     /// Seeds and neighbors as slots of distinct nodes.
     pub neighborhood: &'a Neighborhood,
     /// Feature rows of its slots and nodes, of each kind that the model's options give a width.
-    pub rows: &'a GatheredRows,
+    pub rows: &'a FeatureRows,
     /// Where the edge rows are on the GPU that computes, if they are kept there.
     pub places: Option<&'a EdgePlaces>,
-    /// When a node's memory row was last changed by an event, `None` if it never was. Models without memory do not ask.
+    /// When a node's memory row was last changed by an event, `None` if it never was. Models without memory do not call
+    /// it.
     pub last_event: &'a dyn Fn(NodeId) -> Option<EventTime>,
-    /// Time of the first event that walks were counted from. Other models do not ask.
+    /// Time of the first event that walks were counted from. Other models do not read it.
     pub origin: Option<EventTime>,
     /// Names this step's dropout masks: seed and step number.
     pub dropout: [u64; 2],
@@ -277,21 +280,20 @@ impl Model {
         self.options.needs()
     }
 
-    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, the edges of
-    /// which have the features `mails`, or the rows that are made of their walks. A model without memory has rows
-    /// without values.
+    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, whose edge features are
+    /// in `messages`, or the rows that are made of their walks. A model without memory has rows without values.
     ///
     /// # Panics
-    /// If `mails` were gathered for other messages.
+    /// If `messages` are rows of other messages.
     pub fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
         state: &ModelState,
         nodes: &[NodeId],
-        mails: MailRows<'_>,
+        messages: MessageRows<'_>,
     ) -> Var {
         match &self.network {
-            Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, mails),
+            Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, messages),
             Network::Walk(_) => {
                 let mut rows = tape.take_zeroed(nodes.len(), self.needs().memory_dim);
                 if let Some(walks) = &state.walks {
@@ -306,20 +308,20 @@ impl Model {
         }
     }
 
-    /// Lets `state` remember a batch: fresh memory rows are written back, then the batch's messages wait. `fresh(i)` is
+    /// Updates `state` with a batch: writes fresh memory rows back, then stores the batch's messages. `fresh(i)` is
     /// the row of `touched.nodes()[i]` after its pending message; `rows` are those of the edges of the batch's events,
     /// where messages are averaged. Returns how many rows of memory were refused because they were not finite.
     ///
     /// # Panics
     /// If messages are averaged and the rows are of other events.
-    pub fn remember<'r>(
+    pub fn update_state<'r>(
         &self,
         tape: &mut Tape<'_>,
         state: &mut ModelState,
         batch: &Interactions<'_>,
         touched: &Touched,
         fresh: impl Fn(usize) -> &'r [f32],
-        rows: MailRows<'_>,
+        rows: MessageRows<'_>,
     ) -> usize {
         match &self.network {
             Network::Tgn(tgn) if self.needs().averages() => {
@@ -327,7 +329,7 @@ impl Model {
                 tgn.leave_means(tape, state, batch, touched, rows);
                 refused
             }
-            _ => state.remember(batch, touched, fresh),
+            _ => state.update(batch, touched, fresh),
         }
     }
 
@@ -343,7 +345,7 @@ impl Model {
     /// neighborhood's distinct nodes.
     ///
     /// # Panics
-    /// If the rows were gathered for another neighborhood.
+    /// If the rows are of another neighborhood.
     pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
         self.network.embed(tape, memory, input)
     }

@@ -1,5 +1,4 @@
-//! DySAT: whom a node met in each of the last few windows of time, and attention over the windows. It remembers
-//! nothing.
+//! DySAT: whom a node met in each of the last few windows of time, and attention over the windows. It has no memory.
 //!
 //! The model is that of Sankar et al., "DySAT: Deep Neural Representation Learning on Dynamic Graphs via Self-Attention
 //! Networks" (2020):
@@ -11,12 +10,11 @@
 //! z_i             = h_i0 + attention(h_i0 W_Q ; [h_is ; phi(s)] W_K, [h_is ; phi(s)] W_V)
 //!                                                  time: over the snapshots in which the node met anybody
 //! ```
-//! The layer of the structure is that of `graph_attention`, phi says which snapshot it is. Snapshots are counted back
-//! from the moment that is asked about, not along a calendar, so that a question never falls into a half-filled one;
-//! and only the row of the newest is asked for, so nothing has to be masked. The sum with `h_i0` keeps what the
-//! structure said: with a linear layer over both instead, Wikipedia edits came to an average precision of 0.911 in
-//! place of 0.947 (8 snapshots of 3 days, 3 epochs). Pairs are scored with the products of their rows, for the reason
-//! that GraphSAGE has.
+//! The layer of the structure is that of `graph_attention`, phi encodes which snapshot it is. Snapshots are counted
+//! back from the seed's time, not along a calendar, so that a seed never falls into a half-filled one; and only the row
+//! of the newest is computed, so nothing has to be masked. The sum with `h_i0` keeps the structure's row: with a
+//! linear layer over both instead, Wikipedia edits came to an average precision of 0.911 in place of 0.947 (8 snapshots
+//! of 3 days, 3 epochs). Pairs are scored with the products of their rows, for the reason that GraphSAGE has.
 
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
@@ -37,7 +35,7 @@ pub struct DysatOptions {
     pub time_dim: usize,
     /// Attention heads; divides `embedding_dim`.
     pub heads: usize,
-    /// Most recent neighbors K looked at in each snapshot; at least 1.
+    /// Most recent neighbors K sampled in each snapshot; at least 1.
     pub fanout: usize,
     /// Snapshots S; at least 1.
     pub snapshots: usize,
@@ -47,7 +45,7 @@ pub struct DysatOptions {
     pub node_feature_dim: usize,
     /// Width of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
-    /// Types of edges that are told apart.
+    /// Types of edges that are distinguished.
     pub edge_types: EdgeTypes,
     /// Share of values dropped while training.
     pub dropout: f32,

@@ -1,8 +1,8 @@
 //! [`EdgePlaces`]: where the edge rows of a pass are on a GPU, if they are there. Then slots and messages name rows of
 //! a table that stays on the GPU from pass to pass, and nothing but those numbers is copied there.
 //!
-//! The rows are those that were gathered, value by value; the gathered ones stay beside them for what the CPU
-//! reads. Knows not who keeps the table.
+//! The rows equal those of [`FeatureRows`](super::FeatureRows), which stay for what the CPU reads. Does not know who
+//! owns the table.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct EdgePlaces {
 }
 
 impl EdgePlaces {
-    /// The row of edge i, as gathered rows number edges, is row `places[i]` of `table`.
+    /// The row of edge i, as [`FeatureRows`](super::FeatureRows) numbers edges, is row `places[i]` of `table`.
     #[must_use]
     pub fn new(table: Arc<Tensor>, places: Arc<Vec<u32>>) -> Self {
         Self { table, places }

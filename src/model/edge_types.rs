@@ -20,7 +20,7 @@ use super::builder::{Builder, Fill, ModelError};
 use super::{EMPTY_SLOT, Hop};
 use crate::nn::{ParamId, Tape, Var};
 
-/// Which types of edges a model tells apart, and how wide a type's row is.
+/// Which types of edges a model distinguishes, and how wide a type's row is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeTypes {
     /// How many types have a row of their own; 0: the model knows no types.
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stored_row_says_the_type_and_what_is_not_known_is_none() {
+    fn a_stored_row_holds_the_type_and_an_unknown_one_is_none() {
         let (types, mut row) = (EdgeTypes::new(2, 4), vec![9.0; 7]);
         for (kind, features, expected) in
             [(2, &[0.5, 1.5][..], [2.0, 0.5, 1.5]), (0, &[], [0.0; 3]), (65_535, &[], [65_535.0, 0.0, 0.0])]

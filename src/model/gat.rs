@@ -1,4 +1,4 @@
-//! GAT: a node is what it is and whom it met last, weighed by attention. It has no time and remembers nothing.
+//! GAT: a node is what it is and whom it met last, weighed by attention. It has neither time nor memory.
 //!
 //! The model is that of Velickovic et al., "Graph Attention Networks" (2018), of layers as `graph_attention` has them:
 //!
@@ -26,7 +26,7 @@ pub struct GatOptions {
     pub signature_dim: usize,
     /// Attention heads; divides `embedding_dim`.
     pub heads: usize,
-    /// Most recent neighbors K looked at in each layer; at least 1.
+    /// Most recent neighbors K sampled in each layer; at least 1.
     pub fanout: usize,
     /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
     pub layers: usize,
@@ -34,7 +34,7 @@ pub struct GatOptions {
     pub node_feature_dim: usize,
     /// Width of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
-    /// Types of edges that are told apart.
+    /// Types of edges that are distinguished.
     pub edge_types: EdgeTypes,
     /// Share of values dropped while training, behind each layer.
     pub dropout: f32,

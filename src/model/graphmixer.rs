@@ -1,4 +1,4 @@
-//! GraphMixer: what a node did last, read by an MLP-Mixer. It has no attention and remembers nothing.
+//! GraphMixer: what a node did last, read by an MLP-Mixer. It has neither attention nor memory.
 //!
 //! The model is that of Cong et al., "Do We Really Need Complicated Model Architectures For Temporal Networks?"
 //! (2023):
@@ -12,7 +12,7 @@
 //! z_i     = W_o [mean_k X_ik ; n_i] + b_o
 //! ```
 //! The time encoding phi is fixed, as the paper has it. Its node encoder has a window of its own, of the last
-//! thousands of edges; ours looks at the edges that were sampled anyway.
+//! thousands of edges; ours reads the edges that were sampled anyway.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct GraphMixerOptions {
     pub embedding_dim: usize,
     /// Width d_T of the time encoding; at least 1.
     pub time_dim: usize,
-    /// Most recent edges K looked at per seed; at least 2.
+    /// Most recent edges K sampled per seed; at least 2.
     pub fanout: usize,
     /// Mixer blocks; at least 1.
     pub blocks: usize,
@@ -41,7 +41,7 @@ pub struct GraphMixerOptions {
     pub node_feature_dim: usize,
     /// Width d_e of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
-    /// Types of edges that are told apart.
+    /// Types of edges that are distinguished.
     pub edge_types: EdgeTypes,
     /// Share of values dropped while training, behind each layer of a block.
     pub dropout: f32,
@@ -170,7 +170,7 @@ impl GraphMixer {
         tape.linear(shown, self.output[0], Some(self.output[1]))
     }
 
-    /// Tokens `[seeds * K, embedding_dim]`. They do not say who the neighbor is: `none` has no columns.
+    /// Tokens `[seeds * K, embedding_dim]`. They do not identify the neighbor: `none` has no columns.
     fn tokens(&self, tape: &mut Tape<'_>, none: Var, mut hop: Hop) -> Var {
         let rows = hop.typed(tape, none, self.types);
         let rows = hop.slot_rows(tape, rows, &self.time);

@@ -1,4 +1,4 @@
-//! GraphSAGE: a node is what it is and the mean of whom it met last. It has no time and remembers nothing.
+//! GraphSAGE: a node is what it is and the mean of whom it met last. It has neither time nor memory.
 //!
 //! The model is that of Hamilton et al., "Inductive Representation Learning on Large Graphs" (2017), with the mean for
 //! an aggregator:
@@ -9,7 +9,7 @@
 //! z_i   = hL_i
 //! ```
 //! Neighbors are the most recent ones, where the paper draws any; rows are not normalized. One level is the default,
-//! where the paper has two: with nothing but signatures to see, neighbors of neighbors blur more than they tell
+//! where the paper has two: with nothing but signatures to see, neighbors of neighbors blur more than they add
 //! (average precision of two levels against one, 5 epochs: Wikipedia edits 0.961 and 0.964, UCI messages 0.706 and
 //! 0.864). Pairs are scored with the products of their rows (see `link`), as who met whom shows in these: with 20
 //! neighbors and 128 signs Wikipedia came to 0.912 without them in 4 epochs, and to 0.936 with them in one.
@@ -30,7 +30,7 @@ pub struct GraphSageOptions {
     pub embedding_dim: usize,
     /// Width d_r of a signature; at least 1.
     pub signature_dim: usize,
-    /// Most recent neighbors K looked at in each layer; at least 1.
+    /// Most recent neighbors K sampled in each layer; at least 1.
     pub fanout: usize,
     /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
     pub layers: usize,
@@ -38,7 +38,7 @@ pub struct GraphSageOptions {
     pub node_feature_dim: usize,
     /// Width of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
-    /// Types of edges that are told apart.
+    /// Types of edges that are distinguished.
     pub edge_types: EdgeTypes,
     /// Share of values dropped while training, behind each level.
     pub dropout: f32,

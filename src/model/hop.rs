@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{GatheredRows, Neighborhood};
+use super::{FeatureRows, Neighborhood};
 use crate::nn::{SlotRows, Tape, Tensor, TimeEncoder, Var};
 use crate::sampler::MessageFlowGraph;
 
@@ -51,9 +51,9 @@ impl Neighborhood {
     /// What level `level` (1 and up) of a network with as many levels as the sample has layers reads.
     ///
     /// # Panics
-    /// If there are fewer layers, or the rows were gathered for another neighborhood.
+    /// If there are fewer layers, or the rows are of another neighborhood.
     #[must_use]
-    pub fn hop(&self, level: usize, rows: &GatheredRows) -> Hop {
+    pub fn hop(&self, level: usize, rows: &FeatureRows) -> Hop {
         let depth = self.layers().len() + 1 - level;
         let graphs = || self.layers()[..depth].iter().map(|layer| &layer.graph);
         let pairs = self.pairs_in(depth);

@@ -4,7 +4,7 @@
 //! logit(u, v) = W_b relu(W_a x_uv + b_a) + b_b        the order of a pair matters
 //! x_uv        = [z_u ; z_v]                           of models that know a node by what it did
 //!               [z_u ; z_v ; z_u * z_v]               of models that know it by whom it met: the sum of the
-//!                                                     products says how far two nodes met the same ones
+//!                                                     products measures how far two nodes met the same ones
 //! ```
 
 use crate::nn::{Columns, ParamId, Tape, Var};

@@ -22,7 +22,7 @@ use crate::event::{EdgeId, EventTime, NodeId};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PendingMessage<'a> {
     /// The other end's memory row.
-    pub mail: &'a [f32],
+    pub values: &'a [f32],
     /// The edge that sent it.
     pub edge: EdgeId,
     /// Its event time t.
@@ -41,12 +41,12 @@ pub struct Part {
 /// At most one pending raw message per node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mailbox {
-    mails: NodeRows,
+    messages: NodeRows,
     edges: Vec<EdgeId>,
     times: Vec<EventTime>,
-    /// The mail of a node whose other end had no memory, as it may come from a file.
+    /// The message of a node whose other end had no memory, as it may come from a file.
     zeros: Box<[f32]>,
-    /// Whose memory row the mail is; `NodeId::NONE` where that is not known or nothing waits.
+    /// Whose memory row the message holds; `NodeId::NONE` where that is not known or nothing waits.
     others: Vec<NodeId>,
     /// What the mean that waits for a node was made of; nothing where messages are not averaged.
     parts: HashMap<NodeId, Vec<Part>>,
@@ -62,15 +62,15 @@ impl Mailbox {
         Self::over(NodeRows::new(dimension), Vec::new(), Vec::new(), Vec::new())
     }
 
-    fn over(mails: NodeRows, edges: Vec<EdgeId>, times: Vec<EventTime>, others: Vec<NodeId>) -> Self {
-        let zeros = vec![0.0; mails.dimension()].into();
-        Self { mails, edges, times, zeros, others, parts: HashMap::new() }
+    fn over(messages: NodeRows, edges: Vec<EdgeId>, times: Vec<EventTime>, others: Vec<NodeId>) -> Self {
+        let zeros = vec![0.0; messages.dimension()].into();
+        Self { messages, edges, times, zeros, others, parts: HashMap::new() }
     }
 
     /// Values kept per message.
     #[must_use]
     pub fn dimension(&self) -> usize {
-        self.mails.dimension()
+        self.messages.dimension()
     }
 
     /// Number of nodes that have room in the table; for every node beyond, nothing waits.
@@ -89,7 +89,7 @@ impl Mailbox {
     #[must_use]
     pub fn pending(&self, node: NodeId) -> Option<PendingMessage<'_>> {
         let (edge, time) = self.pending_event(node)?;
-        Some(PendingMessage { mail: self.mails.get(node).unwrap_or(&self.zeros), edge, time })
+        Some(PendingMessage { values: self.messages.get(node).unwrap_or(&self.zeros), edge, time })
     }
 
     /// The event whose message waits for `node`, if any: its edge and its time.
@@ -116,22 +116,22 @@ impl Mailbox {
         self.others[node.index()] = other;
         self.edges[node.index()] = edge;
         self.times[node.index()] = time;
-        // Without means there is nothing to look for, message by message.
+        // Without means there are no parts to search for.
         if !self.parts.is_empty() {
             self.parts.remove(&node);
         }
-        self.mails.get_mut(node)
+        self.messages.get_mut(node)
     }
 
     /// The values of the message that waits for `node`.
-    pub fn mail_mut(&mut self, node: NodeId) -> &mut [f32] {
-        self.mails.get_mut(node)
+    pub fn values_mut(&mut self, node: NodeId) -> &mut [f32] {
+        self.messages.get_mut(node)
     }
 
     /// Notes that `part` goes into the message that waits for `node`, and returns its values.
     pub fn join(&mut self, node: NodeId, part: Part) -> &mut [f32] {
         self.parts.entry(node).or_default().push(part);
-        self.mails.get_mut(node)
+        self.messages.get_mut(node)
     }
 
     /// What the mean that waits for `node` was made of.
@@ -147,11 +147,12 @@ impl Mailbox {
             self.times[node.index()] = EventTime(0);
             self.others[node.index()] = NodeId::NONE;
             self.parts.remove(&node);
-            self.mails.clear(node);
+            self.messages.clear(node);
         }
     }
 
-    /// Forgets every message that holds the memory row of one of `gone`, ascending, and says for whom they waited.
+    /// Forgets every message that holds the memory row of one of `gone`, ascending, and returns the nodes for which
+    /// they waited.
     pub fn forget_from(&mut self, gone: &[NodeId]) -> Vec<NodeId> {
         let (Some(&low), Some(&high)) = (gone.first(), gone.last()) else { return Vec::new() };
         let is_gone = |other: NodeId| (low..=high).contains(&other) && gone.binary_search(&other).is_ok();
@@ -159,14 +160,14 @@ impl Mailbox {
             is_gone(*other) || self.parts(node).iter().any(|part| is_gone(part.other))
         };
         let nodes = (0..).map(NodeId).zip(&self.others);
-        let told: Vec<NodeId> = nodes.filter(holds).map(|(node, _)| node).collect();
-        told.iter().for_each(|&node| self.forget(node));
-        told
+        let affected: Vec<NodeId> = nodes.filter(holds).map(|(node, _)| node).collect();
+        affected.iter().for_each(|&node| self.forget(node));
+        affected
     }
 
     /// Forgets every message.
     pub fn reset(&mut self) {
-        self.mails.reset();
+        self.messages.reset();
         self.edges.clear();
         self.times.clear();
         self.others.clear();
@@ -176,7 +177,7 @@ impl Mailbox {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.mails.bytes()
+        self.messages.bytes()
             + self.edges.capacity() * size_of::<EdgeId>()
             + self.times.capacity() * size_of::<EventTime>()
             + self.others.capacity() * size_of::<NodeId>()
@@ -213,20 +214,20 @@ impl Mailbox {
         Some(self)
     }
 
-    /// The tables as they are: all mails, all edges, all times, all other ends.
+    /// The tables as they are: all messages, all edges, all times, all other ends.
     pub(super) fn tables(&self) -> (&NodeRows, &[EdgeId], &[EventTime], &[NodeId]) {
-        (&self.mails, &self.edges, &self.times, &self.others)
+        (&self.messages, &self.edges, &self.times, &self.others)
     }
 
     /// A mailbox from tables of matching lengths; `None` if they do not match.
     pub(super) fn from_tables(
-        mails: NodeRows,
+        messages: NodeRows,
         edges: Vec<EdgeId>,
         times: Vec<EventTime>,
         others: Vec<NodeId>,
     ) -> Option<Self> {
-        let matches = [times.len(), others.len(), mails.len()].iter().all(|&len| len == edges.len());
-        matches.then(|| Self::over(mails, edges, times, others))
+        let matches = [times.len(), others.len(), messages.len()].iter().all(|&len| len == edges.len());
+        matches.then(|| Self::over(messages, edges, times, others))
     }
 }
 
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(mailbox.pending(NodeId(4)), None);
         mailbox.post(NodeId(4), NodeId(3), EdgeId(1), EventTime(10)).copy_from_slice(&[1.0, 2.0]);
         mailbox.post(NodeId(4), NodeId(3), EdgeId(2), EventTime(11)).copy_from_slice(&[3.0, 4.0]);
-        let expected = PendingMessage { mail: &[3.0, 4.0], edge: EdgeId(2), time: EventTime(11) };
+        let expected = PendingMessage { values: &[3.0, 4.0], edge: EdgeId(2), time: EventTime(11) };
         assert_eq!(mailbox.pending(NodeId(4)), Some(expected));
         assert!(!mailbox.is_pending(NodeId(3)) && mailbox.is_pending(NodeId(4)));
     }

@@ -1,4 +1,4 @@
-//! What a TGN remembers of each node: one row of numbers and the time it was last updated.
+//! Node memory of a TGN: one row per node and the time it was last updated.
 //!
 //! Rows live in one growing table indexed by [`NodeId`]; a node beyond its end has the zero row and was
 //! never updated, so new nodes need no registration. Knows nothing of messages or weights.
@@ -101,7 +101,7 @@ impl NodeMemory {
 
     /// Memory from tables of matching lengths; `None` if they do not match.
     pub(super) fn from_tables(rows: NodeRows, updated: Vec<EventTime>) -> Option<Self> {
-        // Rows without values are not told apart.
+        // Rows without values are all equal.
         (rows.dimension() == 0 || rows.len() == updated.len()).then_some(Self { rows, updated })
     }
 }

@@ -1,10 +1,9 @@
-//! [`NodeMirror`]: the rows of memory and of waiting messages once more, on the GPU that trains.
+//! [`NodeMirror`]: a copy of the rows of memory and pending messages, on the GPU that trains.
 //!
-//! The CPU's tables are the truth: they are saved, copied and read for answers. A step of a GPU needs the same
-//! rows, and has just made those that changed; so the mirror takes over from the GPU what a step wrote, and only
-//! numbers of nodes go up. Whatever else changes a row, a deletion or a state that was loaded, makes it stale; stale
-//! rows are copied before the next step. A mirror that a part of the GPU's budget does not hold is not kept: then each
-//! step's rows are copied.
+//! The CPU's tables are authoritative: they are saved, copied and served. A step on a GPU needs the same rows and has
+//! just computed those that changed, so the mirror is updated on the GPU, and only node ids are copied there. Whatever
+//! else changes a row, a deletion or a state that was loaded, makes it stale; stale rows are copied before the next
+//! step. A mirror that a part of the GPU's budget does not hold is not kept: then each step's rows are copied.
 //!
 //! A copy of a state has a mirror of its own, which is empty.
 
@@ -20,7 +19,7 @@ const BUDGET_PARTS: usize = 4;
 /// Rows that a mirror has room for at least.
 const ROWS_MIN: usize = 1024;
 
-/// The tables on a GPU, or nothing.
+/// The tables on a GPU, if any.
 #[derive(Default)]
 pub struct NodeMirror(Mutex<Inner>);
 
@@ -29,7 +28,7 @@ struct Inner {
     tables: Option<Tables>,
     /// Nodes whose rows changed on the CPU alone.
     stale: Vec<NodeId>,
-    /// So many rows found no room, or would not; fewer are tried.
+    /// So many rows did not fit; only fewer are tried.
     too_many: Option<usize>,
 }
 
@@ -42,13 +41,13 @@ impl Inner {
 /// `[nodes, memory_dim]` each.
 struct Tables {
     memory: Tensor,
-    mails: Tensor,
+    messages: Tensor,
 }
 
 impl Tables {
     /// The rows with room for `rows`, where the GPU has that.
-    fn grown(memory: &Tensor, mails: &Tensor, rows: usize) -> Option<Self> {
-        Some(Self { memory: memory.with_rows(rows)?, mails: mails.with_rows(rows)? })
+    fn grown(memory: &Tensor, messages: &Tensor, rows: usize) -> Option<Self> {
+        Some(Self { memory: memory.with_rows(rows)?, messages: messages.with_rows(rows)? })
     }
 
     fn bytes(rows: usize, width: usize) -> usize {
@@ -92,7 +91,7 @@ impl NodeMirror {
         }
     }
 
-    /// Makes the mirror on `device` say what the CPU's tables say. Of messages only the rows of the other end are
+    /// Brings the mirror on `device` up to date with the CPU's tables. Of messages only the rows of the other end are
     /// mirrored, so they must have no more. May wait.
     pub fn bring_up_to_date(&self, device: &Device, memory: &NodeMemory, mailbox: &Mailbox) {
         let width = memory.dimension();
@@ -114,8 +113,8 @@ impl NodeMirror {
             }
             let all = (0..nodes).map(|node| NodeId(u32::try_from(node).unwrap_or(u32::MAX)));
             let read = Read { memory, mailbox };
-            let [memory, mails] = read.rows(device, &all.collect::<Vec<_>>());
-            *tables = Tables::grown(&memory, &mails, rows);
+            let [memory, messages] = read.rows(device, &all.collect::<Vec<_>>());
+            *tables = Tables::grown(&memory, &messages, rows);
             *too_many = if tables.is_none() { Some(rows) } else { None };
             return;
         };
@@ -124,10 +123,10 @@ impl NodeMirror {
         }
         stale.sort_unstable();
         stale.dedup();
-        let [memory, mails] = Read { memory, mailbox }.rows(device, stale);
+        let [memory, messages] = Read { memory, mailbox }.rows(device, stale);
         let index = ids(stale.drain(..));
         tables.memory.put_rows_at(&index, &memory);
-        tables.mails.put_rows_at(&index, &mails);
+        tables.messages.put_rows_at(&index, &messages);
     }
 
     /// Memory rows of `nodes`, on `device`; none if that has no mirror, or one that is stale.
@@ -139,9 +138,9 @@ impl NodeMirror {
 
     /// Messages that wait for `nodes`: the rows of the other ends, on `device`; none likewise.
     #[must_use]
-    pub fn mails(&self, device: &Device, nodes: impl Iterator<Item = NodeId>) -> Option<Tensor> {
+    pub fn messages(&self, device: &Device, nodes: impl Iterator<Item = NodeId>) -> Option<Tensor> {
         let inner = self.0.lock();
-        Some(inner.current(device)?.mails.rows_at(&ids(nodes)))
+        Some(inner.current(device)?.messages.rows_at(&ids(nodes)))
     }
 
     /// Takes over what a step wrote, given by places in `touched`: the rows `fresh` of those that are `written`, and
@@ -158,7 +157,7 @@ impl NodeMirror {
         if known > tables.rows() {
             let rows = room_for(known);
             let fits = fits(fresh.device(), rows, fresh.cols());
-            let Some(grown) = fits.then(|| Tables::grown(&tables.memory, &tables.mails, rows)).flatten()
+            let Some(grown) = fits.then(|| Tables::grown(&tables.memory, &tables.messages, rows)).flatten()
             else {
                 *too_many = Some(rows);
                 inner.tables = None;
@@ -168,8 +167,8 @@ impl NodeMirror {
         }
         let written_nodes = ids(written.iter().map(|&place| nodes[place as usize]));
         tables.memory.put_rows_at(&written_nodes, &fresh.rows_at(written));
-        let mails = tables.memory.rows_at(&ids(others.iter().copied()));
-        tables.mails.put_rows_at(&ids(nodes.iter().copied()), &mails);
+        let messages = tables.memory.rows_at(&ids(others.iter().copied()));
+        tables.messages.put_rows_at(&ids(nodes.iter().copied()), &messages);
     }
 }
 
@@ -187,14 +186,14 @@ impl Read<'_> {
     /// Rows of memory and of messages of `nodes`, copied to `device`.
     fn rows(&self, device: &Device, nodes: &[NodeId]) -> [Tensor; 2] {
         let width = self.memory.dimension();
-        let [mut memory, mut mails] = [(); 2].map(|()| Tensor::zeros(&Device::Cpu, nodes.len(), width));
+        let [mut memory, mut messages] = [(); 2].map(|()| Tensor::zeros(&Device::Cpu, nodes.len(), width));
         for (i, &node) in nodes.iter().enumerate() {
             self.memory.row_into(node, memory.row_mut(i));
             if let Some(message) = self.mailbox.pending(node) {
-                mails.row_mut(i).copy_from_slice(message.mail);
+                messages.row_mut(i).copy_from_slice(message.values);
             }
         }
-        [memory, mails].map(|rows| rows.to(device))
+        [memory, messages].map(|rows| rows.to(device))
     }
 }
 
@@ -205,7 +204,7 @@ impl Clone for NodeMirror {
 }
 
 impl PartialEq for NodeMirror {
-    /// A mirror says nothing that the tables do not say.
+    /// A mirror holds nothing that the tables do not hold.
     fn eq(&self, _other: &Self) -> bool {
         true
     }

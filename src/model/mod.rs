@@ -1,22 +1,22 @@
 //! Floor 4: temporal graph networks in the papers' words.
 //!
-//! A [`Model`] is one of a list ([`ModelOptions`]): [`tgn`] with its memory, and models that remember nothing but the
+//! A [`Model`] is one of a list ([`ModelOptions`]): [`tgn`] with its memory, and models that keep nothing but the
 //! graph: [`graphmixer`] and [`tgat`], which know a node by what it did when, and [`graphsage`], [`gat`] and [`dysat`],
-//! which know it by whom it met. It says in plain numbers what it [`Needs`] of a batch: what is sampled, how wide its
-//! memory is (0: it has none), which rows are gathered. A batch's seeds and sample become a [`Neighborhood`] of
-//! distinct nodes, whose feature rows are gathered ([`GatheredRows`]) and which then passes three steps, each a method
+//! which know it by whom it met. It states in plain numbers what it [`Needs`] of a batch: what is sampled, how wide its
+//! memory is (0: it has none), which feature rows it reads. A batch's seeds and sample become a [`Neighborhood`] of
+//! distinct nodes, whose [`FeatureRows`] are fetched and which then passes three steps, each a method
 //! that records onto a tape: [`Model::fresh_memory`] applies pending messages, [`Model::embed`] makes a row of each
 //! seed, [`Model::logits`] scores pairs.
 //!
 //! Where types of edges are known ([`EdgeTypes`]), a learned row of each stands beside an edge's features.
 //!
-//! [`ModelState`] is what a model remembers of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
-//! [`ModelState::remember`] writes memory back and stores the batch's messages, which the *next* batch applies: no
+//! [`ModelState`] is what a model keeps of the stream: [`NodeMemory`] and the [`Mailbox`] of raw messages.
+//! [`ModelState::update`] writes memory back and stores the batch's messages, which the *next* batch applies: no
 //! event ever sees itself. Of a model without memory it keeps the time of each node's last event.
 //!
 //! [`walk`] scores pairs, not embeddings: no sample, no messages, a few vectors per node and the times of pairs.
 //!
-//! Reads no storage: a pass computes on what was sampled and gathered before it, and cannot fail.
+//! Reads no storage: a pass computes on what was sampled and fetched before it, and cannot fail.
 //! Knows nothing of losses, optimizers, protocols or requests.
 
 pub(crate) mod attention;
@@ -25,8 +25,8 @@ mod choice;
 pub mod dysat;
 mod edge_places;
 mod edge_types;
+mod feature_rows;
 pub mod gat;
-mod gathered;
 mod graph_attention;
 pub mod graphmixer;
 pub mod graphsage;
@@ -39,10 +39,10 @@ mod mirror;
 mod needs;
 mod neighborhood;
 mod on_gpu;
-mod remember;
 mod rows;
 mod signature;
 mod state;
+mod state_update;
 pub(crate) mod tables;
 pub mod tgat;
 pub mod tgn;
@@ -54,8 +54,8 @@ pub use choice::{EmbeddingInput, Model, ModelOptions};
 pub use dysat::DysatOptions;
 pub use edge_places::EdgePlaces;
 pub use edge_types::EdgeTypes;
+pub use feature_rows::{FeatureRows, GatherError, MessageRows};
 pub use gat::GatOptions;
-pub use gathered::{GatherError, GatheredRows, MailRows};
 pub use graphmixer::GraphMixerOptions;
 pub use graphsage::GraphSageOptions;
 pub use hop::Hop;
@@ -64,8 +64,8 @@ pub use mailbox::{Mailbox, PendingMessage};
 pub use memory::NodeMemory;
 pub use needs::{Needs, OptionsError};
 pub use neighborhood::{DistinctNodes, EMPTY_SLOT, Neighborhood};
-pub use remember::{Interactions, Touched};
 pub use state::{ModelState, StateError};
+pub use state_update::{Interactions, Touched};
 pub use tgat::TgatOptions;
 pub use tgn::TgnOptions;
 pub use weights::Weights;

@@ -19,20 +19,20 @@ pub struct Needs {
     /// Only edges of this age at most count, in the stream's unit.
     pub window: Option<i64>,
     /// Windows one behind the other that are sampled for each seed, each with its own K edges; 1 unless there is a
-    /// `window` that says how long each is.
+    /// `window`, the length of each.
     pub snapshots: usize,
-    /// Values of a node's memory row, or of the row that is made of its walks. With 0 the model remembers nothing of a
-    /// node and leaves no messages.
+    /// Values of a node's memory row, or of the row that is made of its walks. With 0 the model has no memory and
+    /// leaves no messages.
     pub memory_dim: usize,
     /// Values that wait with a message: the other end's memory row, and if messages are averaged all else of them that
     /// is not learned.
-    pub mail_dim: usize,
+    pub mailbox_dim: usize,
     /// Values of a node's feature row, 0 if the model reads none.
     pub node_feature_dim: usize,
     /// Values of an edge's stored row, 0 if the model reads none: its features, behind the number of its type if the
     /// model knows types.
     pub edge_row_dim: usize,
-    /// Types of edges that the model tells apart, 0 if it knows none.
+    /// Types of edges that the model distinguishes, 0 if none.
     pub edge_types: usize,
     /// Values of an embedding.
     pub embedding_dim: usize,
@@ -57,7 +57,7 @@ impl Needs {
             window: None,
             snapshots: 1,
             memory_dim: 0,
-            mail_dim: 0,
+            mailbox_dim: 0,
             node_feature_dim,
             edge_row_dim: types.row_dim(edge_feature_dim),
             edge_types: types.known,
@@ -81,7 +81,7 @@ impl Needs {
 
     /// Whether the rows of edges are read with the messages that these left.
     #[must_use]
-    pub fn reads_mails(&self) -> bool {
+    pub fn reads_messages(&self) -> bool {
         self.memory_dim > 0 && self.edge_row_dim > 0 && !self.averages()
     }
 
@@ -89,7 +89,7 @@ impl Needs {
     /// read.
     #[must_use]
     pub fn averages(&self) -> bool {
-        self.mail_dim > self.memory_dim
+        self.mailbox_dim > self.memory_dim
     }
 }
 

@@ -1,4 +1,4 @@
-//! A batch of seeds and its sample, told in distinct nodes.
+//! A batch of seeds and its sample, in terms of distinct nodes.
 //!
 //! A node appears in a batch many times: as a source, a destination, and a neighbor of both. All of that
 //! refers to one row of its memory, so seeds and neighbors become slots of one list of distinct nodes, in
@@ -34,7 +34,7 @@ pub struct DistinctNodes {
 /// Ids from here on are never in a table of all ids, which so takes 16 MiB at most.
 const DIRECT_IDS_MAX: usize = 1 << 22;
 
-/// Entries that are asked for before they are needed.
+/// Entries that are prefetched before they are needed.
 const AHEAD: usize = 24;
 
 /// A table of all ids is worth its memory for a list with one id in so many.
@@ -137,14 +137,14 @@ impl DistinctNodes {
 }
 
 /// Seeds, what was sampled for them in one or more layers, and all of it as slots of distinct nodes. The pairs of a
-/// layer are the (node, time) pairs that it was asked about: the seeds in the first, and in each further one the
+/// layer are the (node, time) pairs that it was sampled for: the seeds in the first, and in each further one the
 /// distinct neighbors of the layer before, at the times of their edges.
 #[derive(Clone, Debug, Default)]
 pub struct Neighborhood {
     seed_nodes: Vec<NodeId>,
     seed_times: Vec<EventTime>,
-    /// What is asked of the sampler where that is more than the seeds: every seed again for each further snapshot.
-    asked: (Vec<NodeId>, Vec<EventTime>),
+    /// Seeds passed to the sampler where those are more: every seed again for each further snapshot.
+    sampled_seeds: (Vec<NodeId>, Vec<EventTime>),
     layers: Layers,
     nodes: DistinctNodes,
     pairs: Vec<u32>,
@@ -178,7 +178,7 @@ impl Neighborhood {
         needs: &Needs,
         draw: impl FnOnce(Seeds<'_>, &mut Layers) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Self { seed_nodes, seed_times, asked: (nodes, times), layers, .. } = self;
+        let Self { seed_nodes, seed_times, sampled_seeds: (nodes, times), layers, .. } = self;
         let (2.., Some(width)) = (needs.snapshots, needs.window) else {
             return draw(Seeds { nodes: seed_nodes, times: seed_times }, layers);
         };
@@ -257,8 +257,8 @@ impl Neighborhood {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let words = self.seed_nodes.capacity() + self.pairs.capacity() + self.neighbors.capacity();
-        let words = words + self.asked.0.capacity();
-        let times = self.seed_times.capacity() + self.asked.1.capacity();
+        let words = words + self.sampled_seeds.0.capacity();
+        let times = self.seed_times.capacity() + self.sampled_seeds.1.capacity();
         words * 4 + times * 8 + self.layers.bytes() + self.nodes.bytes()
     }
 }

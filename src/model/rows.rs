@@ -50,7 +50,7 @@ impl NodeRows {
         chunk.as_slice().get(place % CHUNK_ROWS * self.dimension..)?.get(..self.dimension)
     }
 
-    /// Asks the CPU for the row of `node`, which will be read soon. Changes nothing but time.
+    /// Prefetches the row of `node`. Changes nothing but time.
     pub fn expect(&self, node: NodeId) {
         if let Some(row) = self.get(node) {
             row.chunks(LINE_VALUES).for_each(prefetch);

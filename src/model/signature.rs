@@ -15,7 +15,7 @@ use crate::device::rng;
 use crate::event::NodeId;
 use crate::nn::{Tape, Var};
 
-/// Signs of a node if nothing is said: as many as one random number has bits. More are learned from more slowly
+/// Default number of signs of a node: as many as one random number has bits. More are learned from more slowly
 /// (GraphSAGE with 20 neighbors on Wikipedia edits, 4 epochs: average precision 0.961 with 64 signs, 0.954 with 256).
 pub(super) const SIGNATURE_DIM: usize = 64;
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_tell_nodes_apart_and_stay() {
+    fn signatures_distinguish_nodes_and_stay() {
         let row = |node| {
             let mut row = vec![0.0; 160];
             sign(NodeId(node), &mut row);

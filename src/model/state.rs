@@ -1,5 +1,5 @@
 //! Everything a model knows about a stream besides its weights: memory, pending messages, and the time
-//! the stream began. A model without memory has rows without values, which tell when each node had its last event, and
+//! the stream began. A model without memory has rows without values, which hold the time of each node's last event, and
 //! no messages. A model of walks has those as well ([`WalkState`]).
 //!
 //! All of it belongs together: memory without the pending messages forgets the last event of every node, so they are
@@ -60,7 +60,7 @@ pub enum StateError {
         /// Width this model has.
         expected: u64,
     },
-    /// Tables that belong together have different lengths.
+    /// Parallel tables have different lengths.
     #[error("the stored state's {table} tables have different lengths; the bytes are damaged")]
     Lengths {
         /// Which tables.
@@ -74,7 +74,7 @@ impl ModelState {
     pub fn new(needs: &Needs) -> Self {
         Self {
             memory: NodeMemory::new(kept_dim(needs)),
-            mailbox: Mailbox::new(needs.mail_dim),
+            mailbox: Mailbox::new(needs.mailbox_dim),
             origin: None,
             walks: needs.walks.as_ref().map(WalkState::new),
             mirror: NodeMirror::default(),
@@ -93,7 +93,7 @@ impl ModelState {
     }
 
     /// Forgets nodes, as if no event had named them, and the messages that wait for others and hold their rows.
-    /// Says who lost a message. What went into another node's memory before stays there.
+    /// Returns who lost a message. What went into another node's memory before stays there.
     pub fn forget(&mut self, nodes: &[NodeId]) -> Vec<NodeId> {
         for &node in nodes {
             self.memory.forget(node);
@@ -132,7 +132,7 @@ impl ModelState {
         time.since(updated)
     }
 
-    /// Time of the latest event of `node` that was remembered.
+    /// Time of the latest event of `node` that was applied.
     #[must_use]
     pub fn last_event(&self, node: NodeId) -> Option<EventTime> {
         let updated = Some(self.memory.updated(node)).filter(|&time| time != NodeMemory::NEVER);
@@ -157,8 +157,8 @@ impl ModelState {
         let (rows, updated) = self.memory.tables();
         rows.write(updated.len(), out)?;
         tables::write_table(out, updated)?;
-        let (mails, edges, times, others) = self.mailbox.tables();
-        mails.write(edges.len(), out)?;
+        let (messages, edges, times, others) = self.mailbox.tables();
+        messages.write(edges.len(), out)?;
         tables::write_table(out, edges)?;
         tables::write_table(out, times)?;
         tables::write_table(out, others)?;
@@ -176,7 +176,7 @@ impl ModelState {
             return Err(StateError::Magic { found, expected: MAGIC });
         }
         let width = kept_dim(needs);
-        let widths = [("memory", width), ("mailbox", needs.mail_dim)];
+        let widths = [("memory", width), ("mailbox", needs.mailbox_dim)];
         for (table, expected) in widths {
             let found = tables::read_u64(input)?;
             if found != expected as u64 {
@@ -186,14 +186,14 @@ impl ModelState {
         let origin: Vec<EventTime> = tables::read_table(input)?;
         let (rows, updated) = (NodeRows::read(width, input)?, tables::read_table(input)?);
         let memory = NodeMemory::from_tables(rows, updated).ok_or(StateError::Lengths { table: "memory" })?;
-        let mails = NodeRows::read(needs.mail_dim, input)?;
+        let messages = NodeRows::read(needs.mailbox_dim, input)?;
         let (edges, times) = (tables::read_table(input)?, tables::read_table(input)?);
         let others = tables::read_table(input)?;
         let mut parts = <[Vec<u32>; 4]>::default();
         for table in &mut parts {
             *table = tables::read_table(input)?;
         }
-        let mailbox = Mailbox::from_tables(mails, edges, times, others)
+        let mailbox = Mailbox::from_tables(messages, edges, times, others)
             .and_then(|mailbox| mailbox.with_parts(parts))
             .ok_or(StateError::Lengths { table: "mailbox" })?;
         let walks = needs.walks.map(|options| WalkState::read(&options, input)).transpose()?;
@@ -253,7 +253,7 @@ mod tests {
             ModelState::read(&mut &bytes[..], &other),
             Err(StateError::Shape { table: "memory", found: 3, expected: 4 })
         ));
-        let means = Needs { mail_dim: 4, ..needs() };
+        let means = Needs { mailbox_dim: 4, ..needs() };
         assert!(matches!(
             ModelState::read(&mut &bytes[..], &means),
             Err(StateError::Shape { table: "mailbox", found: 3, expected: 4 })

@@ -1,4 +1,4 @@
-//! TGAT: attention over neighbors and their neighbors, with time as the position. It remembers nothing.
+//! TGAT: attention over neighbors and their neighbors, with time as the position. It has no memory.
 //!
 //! The model is that of Xu et al., "Inductive Representation Learning on Temporal Graphs" (2020), with the attention
 //! block of [`super::attention`]:
@@ -27,7 +27,7 @@ pub struct TgatOptions {
     pub time_dim: usize,
     /// Attention heads; divides `time_dim` and `embedding_dim`.
     pub heads: usize,
-    /// Most recent neighbors K looked at in each layer; at least 1.
+    /// Most recent neighbors K sampled in each layer; at least 1.
     pub fanout: usize,
     /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
     pub layers: usize,
@@ -35,7 +35,7 @@ pub struct TgatOptions {
     pub node_feature_dim: usize,
     /// Width of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
-    /// Types of edges that are told apart.
+    /// Types of edges that are distinguished.
     pub edge_types: EdgeTypes,
     /// Share of values dropped while training, on attention weights and on the attention output.
     pub dropout: f32,

@@ -8,7 +8,7 @@ use crate::nn::Parameters;
 /// Immutable parameters of a model of known shape. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Weights {
-    /// Number of steps that led to them, so it grows with training; 0 is "never published". A roll-back serves an
+    /// Number of steps that led to them, so it grows with training; 0 is "never published". A rollback serves an
     /// earlier one again.
     pub version: u64,
     model: Arc<Model>,

@@ -24,7 +24,7 @@ use crate::event::{EventTime, NodeId, NodeKey};
 use crate::feature::FeatureError;
 use crate::graph::SpillError;
 use crate::model::{
-    DistinctNodes, EmbeddingInput, GatherError, GatheredRows, Needs, Neighborhood, Weights, probability,
+    DistinctNodes, EmbeddingInput, FeatureRows, GatherError, Needs, Neighborhood, Weights, probability,
 };
 use crate::nn::{Mode, Tape, TapePool};
 use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
@@ -52,7 +52,7 @@ pub struct QueryEngine {
 pub(super) struct Scratch {
     pub pool: TapePool,
     neighborhood: Neighborhood,
-    rows: GatheredRows,
+    rows: FeatureRows,
 }
 
 impl QueryEngine {
@@ -274,7 +274,7 @@ impl QueryEngine {
         &self,
         needs: &Needs,
         neighborhood: &mut Neighborhood,
-        rows: &mut GatheredRows,
+        rows: &mut FeatureRows,
     ) -> Result<(), GatherError> {
         loop {
             let world = self.stores.world(self.stores.graph.view());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, GraphView, NodeDictionary};
-use crate::model::{GatherError, GatheredRows, Needs, Neighborhood};
+use crate::model::{FeatureRows, GatherError, Needs, Neighborhood};
 
 /// The graph, the names of its nodes and the feature rows. Clones share them; the appender alone writes.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ impl World<'_> {
     ///
     /// # Errors
     /// Rows cannot be read.
-    pub fn fetch(&self, needs: &Needs, nodes: &[NodeId], rows: &mut GatheredRows) -> Result<(), GatherError> {
+    pub fn fetch(&self, needs: &Needs, nodes: &[NodeId], rows: &mut FeatureRows) -> Result<(), GatherError> {
         rows.set_version(self.edge_features.version());
         rows.fetch_edge_rows(needs, |ids, out| self.edge_features.gather(ids, out))?;
         rows.fetch_nodes(nodes, needs.node_feature_dim, |ids, out| self.node_features.gather(ids, out))?;
@@ -83,7 +83,7 @@ impl World<'_> {
         &self,
         needs: &Needs,
         neighborhood: &mut Neighborhood,
-        rows: &mut GatheredRows,
+        rows: &mut FeatureRows,
         pending: Option<&dyn Fn(NodeId) -> Option<(EdgeId, EventTime)>>,
     ) -> Result<(), GatherError> {
         self.sample(needs, neighborhood)?;
@@ -93,7 +93,7 @@ impl World<'_> {
         if needs.edge_row_dim > 0 {
             rows.number_slots(neighborhood.graphs());
         }
-        if let Some(pending) = pending.filter(|_| needs.reads_mails()) {
+        if let Some(pending) = pending.filter(|_| needs.reads_messages()) {
             rows.index_messages(nodes, self.view.since(), pending);
         }
         self.fetch(needs, nodes, rows)

@@ -14,7 +14,7 @@ use super::trainer::Trainer;
 use crate::device::Device;
 use crate::device::cuda::CudaWork;
 use crate::feature::cache::{GpuRowCounts, GpuRows};
-use crate::model::{EdgePlaces, GatheredRows};
+use crate::model::{EdgePlaces, FeatureRows};
 use crate::nn::Tensor;
 
 /// Edge rows on a GPU, if a budget is given and a GPU computes.
@@ -39,21 +39,21 @@ struct Open {
 }
 
 impl EdgeCache {
-    /// Where the edge rows of a batch are on `device`, where they are brought; until another batch is placed. `None`
-    /// where they are to be read from where they were gathered.
-    pub fn place(&mut self, device: &Device, rows: &GatheredRows) -> Option<EdgePlaces> {
+    /// Copies the edge rows of a batch to `device` and returns where they are, valid until the next batch is placed.
+    /// `None` if they are to be read from `rows`.
+    pub fn place(&mut self, device: &Device, rows: &FeatureRows) -> Option<EdgePlaces> {
         let next = std::mem::take(&mut self.next);
         let (Device::Cuda(work), true) = (device, self.budget > 0 && rows.version() > 0) else { return None };
-        let gathered = rows.edge_rows().filter(|gathered| gathered.rows() == rows.edges().len())?;
-        if self.open.as_ref().is_none_or(|open| !open.fits(device, gathered.cols())) {
+        let from = rows.edge_rows().filter(|from| from.rows() == rows.edges().len())?;
+        if self.open.as_ref().is_none_or(|open| !open.fits(device, from.cols())) {
             self.open = None;
-            self.open = Open::new(work, self.budget, gathered.cols());
+            self.open = Open::new(work, self.budget, from.cols());
             if self.open.is_none() {
-                // The GPU has no room for it, and is not asked again.
+                // The GPU has no room for it; do not try again.
                 self.budget = 0;
             }
         }
-        self.open.as_mut()?.place(work, rows, &gathered, &next)
+        self.open.as_mut()?.place(work, rows, &from, &next)
     }
 
     /// Bytes of host memory.
@@ -87,8 +87,8 @@ impl Open {
     fn place(
         &mut self,
         work: &Arc<CudaWork>,
-        rows: &GatheredRows,
-        gathered: &Tensor,
+        rows: &FeatureRows,
+        from: &Tensor,
         next: &[u64],
     ) -> Option<EdgePlaces> {
         if self.version != rows.version() {
@@ -101,7 +101,7 @@ impl Open {
             self.places = None;
             // A tape that is still alive reads the rows of its own batch.
             let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
-            let places = self.rows.round(work, table, (rows.edges(), gathered.data()), next);
+            let places = self.rows.round(work, table, (rows.edges(), from.data()), next);
             self.edges.extend_from_slice(rows.edges());
             self.places = places.map(Arc::new);
         }
@@ -122,7 +122,7 @@ impl Trainer {
         self.scratch.lock().edges.open.as_ref().map(|open| open.rows.counts())
     }
 
-    /// Says which batch comes after the one at hand, as far as it is known which edges it reads.
+    /// Announces the batch after the current one, if the edges that it reads are known.
     pub(super) fn foresee(&mut self, batch: &PreparedBatch) {
         let EdgeCache { open, next, .. } = &mut self.scratch.get_mut().edges;
         if open.is_some() {

@@ -54,7 +54,7 @@ impl Pair {
     }
 }
 
-/// The pairs seen so far and the rule that says which of them count.
+/// The pairs seen so far and the rule that selects which of them count.
 #[derive(Clone)]
 pub struct EdgeBank {
     rule: BankRule,

@@ -33,13 +33,13 @@ use crate::model::ModelError;
 /// Why a run ended without figures.
 #[derive(Debug, Error)]
 pub enum EvaluationError {
-    /// The stream and the protocol do not go together.
+    /// The stream and the protocol do not match.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// A training step failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// The model and its weights do not go together.
+    /// The model and its weights do not match.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The stream's feature rows have different lengths.
@@ -88,7 +88,7 @@ pub struct Progress {
     pub average_precision: Option<f64>,
 }
 
-/// Hears after every batch where the run stands.
+/// Called after every batch with the progress of the run.
 pub type Watch<'a> = dyn FnMut(&Progress) + 'a;
 
 #[cfg(test)]

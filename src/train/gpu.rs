@@ -29,8 +29,8 @@ impl Trainer {
     }
 
     /// Goes on computing on the CPU: what is left when a GPU fails. Memory and messages are as they were; the
-    /// weights are those that the GPU handed out last, or was given, and the optimizer has no history. Says which
-    /// step they are of.
+    /// weights are those that were last read from or written to the GPU, and the optimizer has no history. Returns
+    /// which step they are of.
     ///
     /// # Errors
     /// None in practice: the weights are of another shape.

@@ -40,7 +40,7 @@ impl Helper {
         Self { thread: None }
     }
 
-    /// Runs `prepare` on the thread and `step` on this one, and says how many seconds this one waited for the
+    /// Runs `prepare` on the thread and `step` on this one, and returns how many seconds this one waited for the
     /// other at the end.
     pub fn beside<A: Send, B>(
         &self,
@@ -112,7 +112,7 @@ impl Lookahead {
         Self { publishes: true, ..self }
     }
 
-    /// Takes a step with every batch of `source`, in order, and lets `each` hear of it. `world` is where rows are
+    /// Takes a step with every batch of `source`, in order, and calls `each` after it. `world` is where rows are
     /// read from; `source` may sample each batch in a view of its own.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Lookahead {
             else {
                 return Ok(());
             };
-            if !batch.is_gathered() {
+            if !batch.has_rows() {
                 let mailbox = &trainer.state().mailbox;
                 preparer.expect(|node| mailbox.pending_event(node), &mut batch);
                 preparer.gather(world, &mut batch)?;
@@ -188,7 +188,7 @@ impl Lookahead {
     }
 }
 
-/// Samples as many batches as belong into `queue`, says which rows they will want, and gathers the first.
+/// Samples as many batches as belong into `queue`, announces their rows, and gathers the first.
 fn ahead(
     preparer: &Preparer,
     world: &World<'_>,

@@ -1,6 +1,6 @@
 //! Floor 6: one step of training, and its evaluation.
 //!
-//! [`Trainer`] scores, learns from and remembers one batch at a time, which was prepared before
+//! [`Trainer`] scores, learns from and applies one batch at a time, which was prepared before
 //! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`DestinationPool`] is where its
 //! random negatives come from.
 //! [`schedule`] is the course of its step size, [`replay`] what it trains on again.
@@ -12,7 +12,7 @@ pub mod edgebank;
 pub mod evaluate;
 mod gpu;
 pub mod historical;
-mod look;
+mod inference;
 pub mod lookahead;
 mod negative;
 mod placed;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! None of it depends on weights or memory, so it may be done while earlier batches are trained on, as long as
-//! `expect` is told what those batches will leave in the mailbox. A step refuses a batch whose messages are not
+//! `expect` is given what those batches will leave in the mailbox. A step refuses a batch whose messages are not
 //! those that wait by then. Each stage may fail when storage does; it leaves the batch as it was before the stage,
 //! which may be tried again.
 
@@ -16,7 +16,7 @@ use std::time::Instant;
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
-use crate::model::{GatherError, GatheredRows, Interactions, ModelState, Needs, Neighborhood, Touched};
+use crate::model::{FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Touched};
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub struct PreparedBatch {
     pub(super) pairs: Pairs,
     pub(super) touched: Touched,
     pub(super) neighborhood: Neighborhood,
-    pub(super) rows: GatheredRows,
-    gathered: bool,
+    pub(super) rows: FeatureRows,
+    has_rows: bool,
     /// Holds the rows that were announced until they are gathered.
     announced: Option<Announced>,
     pub(super) sample_seconds: f64,
@@ -51,8 +51,8 @@ impl Default for PreparedBatch {
             pairs: Pairs::default(),
             touched: Touched::default(),
             neighborhood: Neighborhood::default(),
-            rows: GatheredRows::default(),
-            gathered: false,
+            rows: FeatureRows::default(),
+            has_rows: false,
             announced: None,
             sample_seconds: 0.0,
             gather_seconds: 0.0,
@@ -81,7 +81,7 @@ impl PreparedBatch {
 
     /// The sample, empty in [`StepMode::Remember`], and the rows.
     #[must_use]
-    pub fn gathered(&self) -> (&Neighborhood, &GatheredRows) {
+    pub fn sample_and_rows(&self) -> (&Neighborhood, &FeatureRows) {
         (&self.neighborhood, &self.rows)
     }
 
@@ -93,8 +93,8 @@ impl PreparedBatch {
 
     /// Whether all stages are done.
     #[must_use]
-    pub fn is_gathered(&self) -> bool {
-        self.gathered
+    pub fn has_rows(&self) -> bool {
+        self.has_rows
     }
 
     /// Bytes held.
@@ -132,7 +132,7 @@ impl PreparedBatch {
         self.touched.build(positives);
         self.neighborhood.clear();
         self.rows.clear();
-        self.gathered = false;
+        self.has_rows = false;
         self.announced = None;
         (self.sample_seconds, self.gather_seconds) = (0.0, 0.0);
     }
@@ -178,25 +178,25 @@ impl Preparer {
                 batch.rows.number_slots(batch.neighborhood.graphs());
             }
         }
-        if self.needs.reads_mails() && self.publishes {
+        if self.needs.reads_messages() && self.publishes {
             let last = batch.touched.nodes().iter().filter_map(|&node| batch.touched.last(node));
             let events = last.map(|event| (positives.edges[event], positives.times[event]));
-            batch.rows.number_next_mails(batch.since, events);
+            batch.rows.index_next_messages(batch.since, events);
         } else if self.needs.averages() && self.needs.edge_row_dim > 0 {
             let events = positives.edges.iter().copied().zip(positives.times.iter().copied());
-            batch.rows.number_next_mails(batch.since, events);
+            batch.rows.index_next_messages(batch.since, events);
         }
         batch.gather_seconds = lap(&mut clock);
         Ok(())
     }
 
     /// Notes which message will wait for each node of the batch when its step begins: the second stage.
-    /// `pending` says which event left it.
+    /// `pending` returns the event that left it.
     pub fn expect(&self, pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>, batch: &mut PreparedBatch) {
-        if !self.needs.reads_mails() {
+        if !self.needs.reads_messages() {
             return;
         }
-        batch.gathered = false;
+        batch.has_rows = false;
         let mut clock = Instant::now();
         let nodes = match batch.mode {
             StepMode::Remember => batch.touched.nodes(),
@@ -206,7 +206,7 @@ impl Preparer {
         batch.gather_seconds += lap(&mut clock);
     }
 
-    /// Tells the feature stores which rows of `batch` are known to be wanted soon.
+    /// Announces to the feature stores the rows of `batch` that will be read soon.
     pub fn announce(&self, world: &World<'_>, batch: &mut PreparedBatch) {
         if self.needs.edge_row_dim > 0 {
             batch.announced = world.edge_features.announce(batch.rows.edges());
@@ -222,7 +222,7 @@ impl Preparer {
         let PreparedBatch { neighborhood, rows, mode, .. } = batch;
         let nodes = if *mode == StepMode::Remember { &[] } else { neighborhood.nodes().nodes() };
         world.fetch(&self.needs, nodes, rows)?;
-        batch.gathered = true;
+        batch.has_rows = true;
         batch.announced = None;
         batch.gather_seconds += lap(&mut clock);
         Ok(())
@@ -256,15 +256,15 @@ impl Trainer {
 }
 
 /// Gathers what computing the memory of `nodes` by `state` reads; messages of events before `since` have no features.
-pub(super) fn gather_mails(
+pub(super) fn gather_message_rows(
     needs: &Needs,
     (edge_features, since): (&FeatureStore, EventTime),
     state: &ModelState,
     nodes: &[NodeId],
-    rows: &mut GatheredRows,
+    rows: &mut FeatureRows,
 ) -> Result<(), GatherError> {
     rows.clear();
-    if !needs.reads_mails() {
+    if !needs.reads_messages() {
         return Ok(());
     }
     rows.index_messages(nodes, since, |node| state.mailbox.pending_event(node));

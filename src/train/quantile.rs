@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn rounding_of_the_place_does_not_move_a_whole_quantile() {
-        // 0.7 * 10 is 7 in numbers and just below it in floats on some shares; the answer is a member.
+        // 0.7 * 10 is 7 in numbers and just below it in floats on some shares; the result is a member.
         for n in 2..400_i64 {
             let times: Vec<i64> = (0..=n * 20).map(|i| i * 1000).collect();
             assert_eq!(of(&times, 0.85), (n * 17_000, n * 17_000), "{n}");

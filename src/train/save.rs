@@ -1,4 +1,4 @@
-//! A trainer as bytes: weights, optimizer, memory, pending messages and the step's number together, so
+//! A trainer as bytes: weights, optimizer, memory, pending messages and the step's number, so
 //! that a restored trainer goes on bit for bit as if it had never stopped.
 //!
 //! Layout, little-endian: magic; the model's name; its options as 64-bit floats; seed; number of steps; weights and
@@ -17,7 +17,7 @@ use crate::nn::{Parameters, StorageError};
 /// First bytes of a saved trainer.
 const MAGIC: u64 = u64::from_le_bytes(*b"EVGTRNR2");
 
-/// Most of a foreign model's name that is told, in characters.
+/// Most characters of a foreign model's name that are reported.
 const NAME_CHARS_MAX: usize = 40;
 
 /// A saved trainer that cannot be used.

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_rises_and_then_does_what_it_was_told() {
+    fn the_rate_warms_up_and_then_follows_its_schedule() {
         let schedule = |decay| Schedule { warmup_steps: 4, decay, decay_steps: 100, floor: 0.2 };
         let near = |a: f32, b: f32| assert!((a - b).abs() < 1e-6, "{a} {b}");
         for decay in [Decay::Constant, Decay::InverseSquareRoot, Decay::Cosine] {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn without_being_told_it_changes_nothing() {
+    fn by_default_the_rate_stays_constant() {
         assert!((0..100).all(|step| Schedule::default().factor(step) == 1.0));
     }
 }

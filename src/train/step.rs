@@ -9,10 +9,10 @@ use super::trainer::{
 use crate::device::Device;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
-use crate::model::{EdgePlaces, EmbeddingInput, GatheredRows, Model, ModelState, Neighborhood};
+use crate::model::{EdgePlaces, EmbeddingInput, FeatureRows, Model, ModelState, Neighborhood};
 use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor, Var};
 
-/// Gradients of a larger norm are scaled down to it. The optimizer remembers the square of a gradient for
+/// Gradients of a larger norm are scaled down to it. The optimizer keeps the square of a gradient for
 /// thousands of steps; without a bound, one strange event would all but stop learning for that long. On the
 /// UCI messages half of all norms are below 0.8 and none reaches 5, so ordinary streams are not touched.
 pub(super) const GRADIENT_NORM_MAX: f32 = 5.0;
@@ -37,11 +37,11 @@ pub(super) fn forward(
     model: &Model,
     tape: &mut Tape<'_>,
     state: &ModelState,
-    (neighborhood, rows, places): (&Neighborhood, &GatheredRows, Option<&EdgePlaces>),
+    (neighborhood, rows, places): (&Neighborhood, &FeatureRows, Option<&EdgePlaces>),
     dropout: [u64; 2],
 ) -> Forward {
-    let mails = rows.mails().at(places);
-    let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), mails);
+    let messages = rows.messages().at(places);
+    let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), messages);
     let last_event = &|node| state.last_event(node);
     let origin = state.walks.as_ref().and_then(WalkState::origin);
     let input = EmbeddingInput { neighborhood, rows, places, last_event, origin, dropout };
@@ -63,7 +63,7 @@ pub(super) fn score_pairs(
             return Scored { logits, fresh: None };
         }
     }
-    let (neighborhood, rows) = batch.gathered();
+    let (neighborhood, rows) = batch.sample_and_rows();
     let done = forward(model, tape, state, (neighborhood, rows, places), dropout);
     let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
     Scored { logits: model.logits(tape, done.embeddings, src, dst), fresh: Some(done.fresh) }
@@ -76,7 +76,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Columns or feature stores do not fit or storage failed (nothing was done), or the loss or a gradient is
-    /// not finite (the weights are untouched and the batch was remembered).
+    /// not finite (the weights are untouched and the state was updated).
     pub fn step(
         &mut self,
         world: &World<'_>,
@@ -95,7 +95,7 @@ impl Trainer {
     ///
     /// # Errors
     /// The batch was prepared for another state (nothing was done), or the loss or a gradient is not finite (the
-    /// weights are untouched and the batch was remembered).
+    /// weights are untouched and the state was updated).
     pub fn step_prepared(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
         let step = self.steps;
@@ -124,10 +124,11 @@ impl Trainer {
         let memory_dim = self.state.memory.dimension();
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let row = |i: usize| &fresh[i * memory_dim..][..memory_dim];
-        let (events, touched, rows) = (batch.positives(), &batch.touched, batch.rows.next_mails());
+        let (events, touched, rows) = (batch.positives(), &batch.touched, batch.rows.next_messages());
         let written = written(&self.device, &self.state, batch, row);
         let mut tape = Tape::pooled(&Device::Cpu, &self.model.parameters, Mode::Inference, pool);
-        report.refused_rows = self.model.remember(&mut tape, &mut self.state, &events, touched, row, rows);
+        report.refused_rows =
+            self.model.update_state(&mut tape, &mut self.state, &events, touched, row, rows);
         drop(tape);
         if let Some((written, others)) = written {
             self.state.mirror.follow(touched, &written, self.fresh_on_gpu.as_ref(), &others);
@@ -142,8 +143,8 @@ impl Trainer {
 
     /// Whether `batch` holds the rows of just those messages that a step would apply now.
     pub(super) fn check_order(&self, batch: &PreparedBatch) -> Result<(), TrainError> {
-        let reads_rows = self.model.needs().reads_mails();
-        if reads_rows && !batch.rows.has_mails_of(&self.state.mailbox, batch.nodes()) {
+        let reads_rows = self.model.needs().reads_messages();
+        if reads_rows && !batch.rows.has_messages_of(&self.state.mailbox, batch.nodes()) {
             return Err(TrainError::OutOfOrder { step: self.steps });
         }
         Ok(())
@@ -152,7 +153,7 @@ impl Trainer {
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
     /// fresh memory in the scratch buffer. `dropout` is the key of its masks. What was not finite is the inner error.
     ///
-    /// On a GPU everything is asked for first and waited for once.
+    /// On a GPU all work is enqueued first and waited for once.
     pub(super) fn score(
         &mut self,
         batch: &PreparedBatch,
@@ -164,18 +165,19 @@ impl Trainer {
         self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
         // What is kept on the GPU for later batches is not part of the graph of this one.
         let places = self.scratch.get_mut().edges.place(&device, &batch.rows);
-        let mut ask = || self.ask(batch, places.as_ref(), phases, dropout);
+        let mut compute = || self.compute(batch, places.as_ref(), phases, dropout);
         // Steps that learn are all of one shape.
-        let Wanted { loss, logits, fresh, asked } = if learn { device.record(ask) } else { ask() };
+        let StepOutput { loss, logits, fresh, update } =
+            if learn { device.record(compute) } else { compute() };
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
-        let (fresh, asked) = (fresh.map(Tensor::fetch), asked.fetch());
+        let (fresh, update) = (fresh.map(Tensor::fetch), update.fetch());
         let mut clock = Instant::now();
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
         let n = batch.positives().src.len();
         report.loss = loss.data().first().copied().unwrap_or_default();
         report.positive.extend_from_slice(&logits.data()[..n]);
         report.negative.extend_from_slice(&logits.data()[n..]);
-        let learned = self.learned(asked, report.loss);
+        let learned = self.check_update(update, report.loss);
         let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
         kept.clear();
         let (rows, on_gpu) = fresh.map(Fetched::wait).unzip();
@@ -187,14 +189,14 @@ impl Trainer {
         Ok(learned)
     }
 
-    /// Asks for scores and, to learn, for gradients and new weights.
-    fn ask(
+    /// Computes scores and, to learn, gradients and new weights; on a GPU, enqueues that.
+    fn compute(
         &mut self,
         batch: &PreparedBatch,
         places: Option<&EdgePlaces>,
         phases: &mut PhaseSeconds,
         dropout: [u64; 2],
-    ) -> Wanted {
+    ) -> StepOutput {
         let Scratch { pool, .. } = self.scratch.get_mut();
         let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
@@ -219,38 +221,43 @@ impl Trainer {
         let [loss, logits] = [loss, scored.logits].map(|var| tape.take_value(var));
         let fresh = fresh.map(|var| tape.take_value(var));
         drop(tape);
-        let asked = if learn { self.ask_to_learn(&loss) } else { Asked::Nothing };
+        let update = if learn { self.update_weights(&loss) } else { WeightUpdate::Nothing };
         phases.optimizer = lap(&mut clock);
-        Wanted { loss, logits, fresh, asked }
+        StepOutput { loss, logits, fresh, update }
     }
 
-    /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. A GPU is asked to.
-    fn ask_to_learn(&mut self, loss: &Tensor) -> Asked {
+    /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. On a GPU, enqueues
+    /// that.
+    fn update_weights(&mut self, loss: &Tensor) -> WeightUpdate {
         self.adam.options.learning_rate = self.learning_rate();
         if *self.device() != Device::Cpu {
             let (parameters, gradients) = (&mut self.model.parameters, &self.gradients);
-            return Asked::Gpu(self.adam.step_bounded(parameters, gradients, (GRADIENT_NORM_MAX, loss)));
+            return WeightUpdate::Gpu(self.adam.step_bounded(
+                parameters,
+                gradients,
+                (GRADIENT_NORM_MAX, loss),
+            ));
         }
         if !loss.data().iter().all(|loss| loss.is_finite()) {
-            return Asked::Nothing;
+            return WeightUpdate::Nothing;
         }
         let norm = self.gradients.norm();
         if !norm.is_finite() {
-            return Asked::Refused(out_of_range(&self.model, &self.gradients));
+            return WeightUpdate::Refused(out_of_range(&self.model, &self.gradients));
         }
         if norm > GRADIENT_NORM_MAX {
             self.gradients.scale(GRADIENT_NORM_MAX / norm);
         }
         self.adam.step(&mut self.model.parameters, &self.gradients);
-        Asked::Nothing
+        WeightUpdate::Nothing
     }
 
-    /// What came of learning; the error says what was not finite.
-    fn learned(&mut self, asked: Asked, loss: f32) -> Result<(), String> {
-        let refused = match asked {
-            Asked::Nothing => None,
-            Asked::Refused(what) => Some(what),
-            Asked::Gpu(bound) => {
+    /// The outcome of the weight update; the error names what was not finite.
+    fn check_update(&mut self, update: WeightUpdate, loss: f32) -> Result<(), String> {
+        let refused = match update {
+            WeightUpdate::Nothing => None,
+            WeightUpdate::Refused(what) => Some(what),
+            WeightUpdate::Gpu(bound) => {
                 self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})"))
             }
         };
@@ -269,8 +276,8 @@ impl Trainer {
         let Scratch { pool, edges, fresh, .. } = self.scratch.get_mut();
         let places = edges.place(&self.device, &batch.rows);
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let mails = batch.rows.mails().at(places.as_ref());
-        let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), mails);
+        let messages = batch.rows.messages().at(places.as_ref());
+        let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), messages);
         let rows = tape.take_value(rows).fetch();
         drop(tape);
         let (rows, on_gpu) = rows.wait();
@@ -307,29 +314,29 @@ fn written<'r>(
     Some((written, touched.iter().zip(batch.touched.last_events()).map(other).collect()))
 }
 
-/// What a step is asked for, where the model computes.
-struct Wanted {
+/// Tensors of a step, on the device that computes.
+struct StepOutput {
     /// `[1, 1]`.
     loss: Tensor,
     /// `[pairs, 1]`, positives first.
     logits: Tensor,
     /// `[touched nodes, memory_dim]`; none where no memory was read.
     fresh: Option<Tensor>,
-    asked: Asked,
+    update: WeightUpdate,
 }
 
-/// What was asked of the optimizer.
-enum Asked {
-    /// Nothing, or it is done.
+/// The optimizer's update.
+enum WeightUpdate {
+    /// None, or done.
     Nothing,
-    /// Something that it cannot do, for this reason.
+    /// Refused, for this reason.
     Refused(String),
-    /// A step on a GPU, which will say how it went.
+    /// Enqueued on a GPU.
     Gpu(Bound),
 }
 
-impl Asked {
-    /// Asks a GPU how it went.
+impl WeightUpdate {
+    /// Starts copying a GPU's outcome to the host.
     fn fetch(self) -> Self {
         match self {
             Self::Gpu(bound) => Self::Gpu(bound.fetch()),

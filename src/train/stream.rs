@@ -1,7 +1,7 @@
 //! A whole event stream in memory, column by column and in order of time, for evaluation.
 //!
 //! Row numbers serve as edge ids. Events with equal times keep the order of the file; a file that is
-//! not in order is sorted, and how many events had to move is told. Types of
+//! not in order is sorted, and how many events had to move is reported. Types of
 //! edges are numbered as a log numbers them, from 1 on in the order in which they were pushed. Reads no files; the
 //! caller pushes events.
 

@@ -1,7 +1,7 @@
 //! [`Trainer`]: one step of continuous training, and everything that must survive a restart.
 //!
 //! A step scores its batch with the memory and messages of *earlier* batches, learns from the scores, and
-//! only then remembers the batch:
+//! only then updates the state:
 //!
 //! ```text
 //! prepare   sample -> number -> gather rows                                                  (may fail)
@@ -11,7 +11,7 @@
 //!
 //! Everything that reads the graph or a feature store is in the first half ([`PreparedBatch`]), which changes
 //! nothing of the trainer and may run ahead of it; the second half computes on what was prepared.
-//! Negatives are scored and never remembered. What a step computes depends on the trainer's saved content
+//! Negatives are scored and never update the state. What a step computes depends on the trainer's saved content
 //! and on its arguments alone: randomness is keyed by the seed and the step's number, which are saved.
 
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ use crate::device::Device;
 use crate::device::cuda::CudaError;
 use crate::event::{EventTime, NodeId};
 use crate::model::{
-    GatherError, GatheredRows, Interactions, Model, ModelError, ModelOptions, ModelState, Neighborhood,
+    FeatureRows, GatherError, Interactions, Model, ModelError, ModelOptions, ModelState, Neighborhood,
     TgnOptions, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool, Tensor};
@@ -43,7 +43,7 @@ pub struct Negatives<'a> {
     pub dst: &'a [NodeId],
 }
 
-/// A question for a ranking: who of `candidates` will `src` meet at `time`?
+/// A ranking request: scores of events from `src` to each of `candidates` at `time`.
 #[derive(Clone, Copy, Debug)]
 pub struct RankQuery<'a> {
     /// Source node.
@@ -57,11 +57,11 @@ pub struct RankQuery<'a> {
 /// How much of a step is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepMode {
-    /// Score, learn, remember.
+    /// Score, learn, update state.
     Train,
-    /// Score and remember: no gradient, no dropout.
+    /// Score and update state: no gradient, no dropout.
     Score,
-    /// Remember only: no sampling, no scores. What a trainer that lags behind still does.
+    /// State-only update: no sampling, no scores. What a lagging trainer still does.
     Remember,
 }
 
@@ -128,17 +128,15 @@ impl Default for TrainerOptions {
 #[derive(Debug, Error)]
 pub enum TrainError {
     /// The loss or a gradient went out of range. The weights are as before, the optimizer included; the
-    /// batch is remembered all the same.
-    #[error(
-        "step {step}: {what} is not finite; the weights were left as they are and the batch was remembered"
-    )]
+    /// batch updates the state all the same.
+    #[error("step {step}: {what} is not finite; the weights were left as they are and the state was updated")]
     NonFinite {
         /// What it was.
         what: String,
         /// Number of the step.
         step: u64,
     },
-    /// Columns that belong together have different lengths. Nothing was done.
+    /// Parallel columns have different lengths. Nothing was done.
     #[error("{column} has {found} entries for {expected} positives")]
     Length {
         /// Which column.
@@ -162,7 +160,7 @@ pub enum TrainError {
     /// again.
     #[error("a batch could not be prepared, and may be tried again: {0}")]
     Storage(#[from] GatherError),
-    /// The GPU on which the model computes failed. Nothing was remembered; the weights on the GPU mean nothing.
+    /// The GPU on which the model computes failed. The state is unchanged; the weights on the GPU are undefined.
     #[error("the GPU that trains: {0}")]
     Gpu(#[from] CudaError),
     /// The batch was prepared for other messages than those that wait now: another batch came between. Nothing
@@ -186,7 +184,7 @@ pub struct Trainer {
     pub(super) gradients: Gradients,
     /// For steps that prepare their batch themselves.
     pub(super) batch: PreparedBatch,
-    /// Fresh memory of the touched nodes where the GPU left it, between a step's scores and what it remembers.
+    /// Fresh memory of the touched nodes where the GPU left it, between a step's scores and its state update.
     pub(super) fresh_on_gpu: Option<Tensor>,
     /// The last weights that the CPU saw, if a GPU computes.
     pub(super) known: Mutex<Option<Weights>>,
@@ -201,7 +199,7 @@ pub struct Trainer {
 pub(super) struct Scratch {
     pub pool: TapePool,
     pub neighborhood: Neighborhood,
-    pub rows: GatheredRows,
+    pub rows: FeatureRows,
     /// Rows of edges on the GPU.
     pub edges: EdgeCache,
     /// Fresh memory rows of the touched nodes.
@@ -309,7 +307,7 @@ impl Trainer {
     }
 
     /// Forgets the memory and pending messages of nodes, and the messages that wait for others and hold their
-    /// memory; says who those others are.
+    /// memory; returns those others.
     pub fn forget(&mut self, nodes: &[NodeId]) -> Vec<NodeId> {
         self.state.forget(nodes)
     }

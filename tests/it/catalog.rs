@@ -52,7 +52,7 @@ fn the_catalog_of_every_older_version_is_brought_up_to_date_with_all_that_is_in_
         let kept: Vec<_> = checkpoints.iter().map(|row| (row.position, row.average_precision)).collect();
         assert_eq!(kept, [(120_000, None), (115_200, Some(0.9768))], "version {version}");
         assert_eq!((checkpoints[0].crc32c, checkpoints[1].model_version), (u32::MAX, 569));
-        let error = catalog.hold_setting("stream.edge_feature_dimension", "100").unwrap_err();
+        let error = catalog.fix_setting("stream.edge_feature_dimension", "100").unwrap_err();
         assert!(error.to_string().contains("made with 172"), "{error}");
         let mut decisions = catalog.decisions(10).unwrap();
         decisions.sort_by_key(|row| row.position);

@@ -1,8 +1,8 @@
-//! `make soak`: the daemon for an hour at 20,000 events a second from Kafka, learning, with questions beside; the
-//! broker is restarted every five minutes and the daemon killed twice. At the end every event that Kafka acknowledged
-//! is in the log once, and learned. What was measured becomes `docs/benchmarks/soak.json` and its page.
+//! `make soak`: the daemon for an hour at 20,000 events a second from Kafka, learning and serving requests; the broker
+//! is restarted every five minutes and the daemon killed twice. At the end every event that Kafka acknowledged is in
+//! the log once, and learned. What was measured becomes `docs/benchmarks/soak.json` and its page.
 //!
-//! `SOAK_MINUTES` says for how long; without it nothing runs. `SOAK_RATE` is another number of events a second,
+//! `SOAK_MINUTES` is the duration; without it nothing runs. `SOAK_RATE` is another number of events per second,
 //! `SOAK_OUT` another folder for the results.
 
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ const PARTITIONS: u64 = 4;
 const NODES: u32 = 100_000;
 /// Seconds of the stream that the graph keeps.
 const RETENTION_SECONDS: u64 = 300;
-/// Questions a second of each of the threads that ask.
-const ASKING: [u64; 2] = [100, 100];
+/// Requests per second of each client thread.
+const REQUEST_RATES: [u64; 2] = [100, 100];
 /// How long everything may take to be learned when no more comes.
 const CATCH_UP: Duration = Duration::from_secs(1_800);
 
@@ -65,7 +65,7 @@ struct Run {
     /// Events a second.
     rate: u64,
     started: Instant,
-    /// Where the daemon answers; empty while it is down.
+    /// Address of the daemon; empty while it is down.
     url: Mutex<String>,
     pid: AtomicU32,
     /// How often the daemon was started.
@@ -75,7 +75,7 @@ struct Run {
     over: AtomicBool,
 }
 
-/// How things stood at a moment.
+/// One observation.
 struct Sample {
     /// Seconds after the start.
     at: f64,
@@ -83,7 +83,7 @@ struct Sample {
     calm: f64,
     life: u32,
     resident: u64,
-    /// Events acknowledged by Kafka that answers do not reflect.
+    /// Events acknowledged by Kafka that responses do not reflect.
     behind: u64,
 }
 
@@ -139,8 +139,8 @@ impl Run {
         sent
     }
 
-    /// Asks at a pace until the run is over; seconds of each answer, and how often there was none, by what was said.
-    fn ask(&self, thread: u64, a_second: u64) -> (Vec<f32>, BTreeMap<String, u64>) {
+    /// Sends requests at a rate until the run is over; returns the latency of each response, and failures by reason.
+    fn request(&self, thread: u64, a_second: u64) -> (Vec<f32>, BTreeMap<String, u64>) {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_secs(30)))
@@ -163,13 +163,13 @@ impl Run {
                 _ => json!({"pairs": [{"src": format!("u{node}"), "dst": format!("i{}", node / 10)}]}),
             };
             let route = ["/v1/embeddings", "/v1/links/score"][number as usize % 2];
-            let asked = Instant::now();
-            let answer =
+            let sent = Instant::now();
+            let response =
                 agent.post(format!("{url}{route}")).content_type("application/json").send(body.to_string());
-            match answer
-                .map(|mut answer| (answer.status().as_u16(), answer.body_mut().read_to_string().is_ok()))
-            {
-                Ok((200, true)) => taken.push(asked.elapsed().as_secs_f32()),
+            match response.map(|mut response| {
+                (response.status().as_u16(), response.body_mut().read_to_string().is_ok())
+            }) {
+                Ok((200, true)) => taken.push(sent.elapsed().as_secs_f32()),
                 Ok((status, _)) => *failed.entry(format!("status {status}")).or_default() += 1,
                 Err(_) => *failed.entry("no connection".to_owned()).or_default() += 1,
             }
@@ -177,7 +177,7 @@ impl Run {
         (taken, failed)
     }
 
-    /// Looks once a second until the run is over.
+    /// Samples once a second until the run is over.
     fn watch(&self) -> Vec<Sample> {
         let mut samples = Vec::new();
         while !self.over.load(SeqCst) {
@@ -198,15 +198,15 @@ impl Run {
     }
 }
 
-/// Up to where the daemon has learned; `None` if it does not answer.
+/// The position up to which the daemon has learned; `None` if it does not respond.
 fn applied(url: &str) -> Option<u64> {
     let text = ureq::get(format!("{url}/v1/status")).call().ok()?.body_mut().read_to_string().ok()?;
     serde_json::from_str::<Value>(&text).ok()?["learner"]["applied_position"].as_u64()
 }
 
 fn resident_bytes(pid: u32) -> u64 {
-    let told = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = told.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) << 10
 }
 
@@ -352,17 +352,17 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
         over: AtomicBool::default(),
     };
     run.lives(&process);
-    let (sent, asked, samples, (restarts, kills)) = std::thread::scope(|scope| {
+    let (sent, results, samples, (restarts, kills)) = std::thread::scope(|scope| {
         let producing = scope.spawn(|| run.produce(&broker.bootstrap()));
         let asking = [0, 1].map(|thread| {
             let run = &run;
-            scope.spawn(move || run.ask(thread as u64, ASKING[thread]))
+            scope.spawn(move || run.request(thread as u64, REQUEST_RATES[thread]))
         });
         let watching = scope.spawn(|| run.watch());
         let broken = plan.carry_out(&run, &broker, &start, &mut process);
         run.over.store(true, SeqCst);
-        let asked = asking.map(|thread| thread.join().unwrap());
-        (producing.join().unwrap(), asked, watching.join().unwrap(), broken)
+        let results = asking.map(|thread| thread.join().unwrap());
+        (producing.join().unwrap(), results, watching.join().unwrap(), broken)
     });
     let failed = run.deliveries.failed.load(SeqCst);
     assert_eq!((run.deliveries.acknowledged.load(SeqCst), failed), (sent, 0), "what Kafka acknowledged");
@@ -378,8 +378,8 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
     assert_eq!(health["status"], "ok", "{health}");
 
     let reads: Vec<f64> =
-        asked.iter().flat_map(|(taken, _)| taken.iter().map(|&seconds| f64::from(seconds))).collect();
-    let refused: Vec<&BTreeMap<String, u64>> = asked.iter().map(|(_, failed)| failed).collect();
+        results.iter().flat_map(|(taken, _)| taken.iter().map(|&seconds| f64::from(seconds))).collect();
+    let refused: Vec<&BTreeMap<String, u64>> = results.iter().map(|(_, failed)| failed).collect();
     let stale = |calm: f64| {
         let samples = samples.iter().filter(|sample| sample.calm >= calm);
         percentiles(samples.map(|sample| sample.behind as f64 / rate as f64).collect())
@@ -433,23 +433,23 @@ fn page(figures: &Value) -> String {
     format!(
         "# An hour under load, with restarts and kills\n\n\
          <!-- Made by `make soak`: change tests/it/soak.rs, not this. -->\n\n\
-         {} minutes at {} events a second from Apache Kafka ({} partitions), learning, with {} questions a second\n\
-         beside. The broker was restarted {} times and the daemon killed {} times; the graph keeps {} s of the stream.\n\
-         {}, {} cores, {:.1} GiB of memory; broker, producer and questions ran on the same machine.\n\n\
+         {} minutes at {} events per second from Apache Kafka ({} partitions), learning, and serving {} requests a\n\
+         second. The broker was restarted {} times and the daemon killed {} times; the graph keeps {} s of events.\n\
+         {}, {} cores, {:.1} GiB of memory; broker, producer and clients ran on the same machine.\n\n\
          | events | |\n|---|--:|\n\
          | acknowledged by Kafka | {} |\n| in the log | {} |\n| different ones in the log | {} |\n\
          | learned: node memory and graph reflect them | {} |\n\
          | in the last life of the daemon: trained on | {} |\n\
          | in the last life of the daemon: too late for a gradient step | {} |\n\n\
          | | p50 | p99 | p99.9 | longest |\n|---|--:|--:|--:|--:|\n{}{}{}\n\
-         Staleness is how many acknowledged events answers do not reflect, over the rate, once a second. It stays near\n\
-         `learner.lag_ms_max`, which was a second here: events that waited for longer got no gradient step. From a kill\n\
+         Staleness is the number of acknowledged events that responses do not reflect, over the rate, sampled once a\n\
+         second. It stays near `learner.lag_ms_max`, here one second: later events got no gradient step. From a kill\n\
          to ready: {}. Resident memory: at most {:.0} MiB; in the second half of the\n\
-         daemon's longest life it grew by {:.1} MiB an hour. All figures are in [soak.json](soak.json).\n",
+         daemon's longest life it grew by {:.1} MiB per hour. All figures are in [soak.json](soak.json).\n",
         figures["minutes"],
         whole("events_per_second"),
         PARTITIONS,
-        ASKING.iter().sum::<u64>(),
+        REQUEST_RATES.iter().sum::<u64>(),
         whole("broker_restarts"),
         whole("kills"),
         whole("retention_seconds"),
@@ -462,7 +462,7 @@ fn page(figures: &Value) -> String {
         whole("events_applied"),
         whole("events_trained_in_last_life"),
         whole("events_skipped_in_last_life"),
-        row("answer", "reads", &ms),
+        row("response", "reads", &ms),
         row("staleness", "staleness", &seconds),
         row(
             &format!("staleness, {calm:.0} s and more after a restart or kill"),

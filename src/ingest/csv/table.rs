@@ -116,7 +116,7 @@ pub enum CsvError {
     },
     /// A row is longer than [`ROW_BYTES_MAX`].
     #[error(
-        "{}: the row after line {line} is longer than {ROW_BYTES_MAX} bytes; look for a quote that is not \
+        "{}: the row after line {line} is longer than {ROW_BYTES_MAX} bytes; check for a quote that is not \
          closed",
         path.display()
     )]
@@ -147,7 +147,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens `path`, plain or gzip (told by its first bytes), and reads its header. `expected` names
+    /// Opens `path`, plain or gzip (by its first bytes), and reads its header. `expected` names
     /// the columns that are needed, for the error about an empty file.
     ///
     /// # Errors
@@ -287,7 +287,7 @@ impl Table {
     }
 }
 
-/// Opens `path`, plain or gzip (told by its first bytes), as text; says whether it is gzip.
+/// Opens `path`, plain or gzip (by its first bytes), as text; returns whether it is gzip.
 pub(in crate::ingest) fn open_text(path: &Path) -> Result<(bool, Box<dyn Read + Send>), CsvError> {
     let open_error = |source| CsvError::Open { path: path.to_path_buf(), source };
     let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(open_error)?);
@@ -322,7 +322,7 @@ impl<R: Read> Read for RowBound<R> {
     }
 }
 
-/// Reads the columns `wanted` of every row of a file as texts, in the order asked for.
+/// Reads the columns `wanted` of every row of a file as texts, in the order of `wanted`.
 ///
 /// # Errors
 /// As [`Table::open`] and [`Table::advance`]; also when a wanted column is missing or a wanted field

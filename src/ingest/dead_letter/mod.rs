@@ -1,7 +1,7 @@
 //! Where refused events are kept: a file, or a Kafka topic with the file behind it. A dead letter is
 //! delivered (flushed to disk or acknowledged by the broker) *before* the batch that accounts for its
-//! offset is handed in, so no refused event is ever lost; when it can be delivered nowhere, for example
-//! because the disk is full, the source keeps the batch, says so and tries again. After a crash between
+//! offset is submitted, so no refused event is ever lost; when it can be delivered nowhere, for example
+//! because the disk is full, the source keeps the batch, reports it and retries. After a crash between
 //! the two it is delivered again: at least once.
 
 mod file;
@@ -66,7 +66,7 @@ pub enum DeadLetterError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's message.
         source: std::io::Error,
     },
     /// The topic did not take them.
@@ -74,7 +74,7 @@ pub enum DeadLetterError {
     Topic {
         /// The topic.
         topic: String,
-        /// What the broker or the client said.
+        /// The broker's or the client's message.
         detail: String,
     },
     /// Neither did.
@@ -211,7 +211,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_delivery_finds_the_topic_unreachable_and_the_others_hear_of_it() {
+    fn one_delivery_finds_the_topic_unreachable_and_the_others_learn_of_it() {
         let dir = tempfile::tempdir().unwrap();
         let file = DeadLetterFileOptions::new(dir.path().join("dead.jsonl"));
         let mut topic = DeadLetterTopicOptions::new("127.0.0.1:1", "dead");

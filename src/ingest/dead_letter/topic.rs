@@ -1,5 +1,5 @@
 //! Dead letters as Kafka messages: the original key and bytes, the original headers, and headers
-//! `evergraph.*` that say why and where from. Which letters a message cannot hold is told, so that they
+//! `evergraph.*` with the reason and the origin. Letters that a message cannot hold are returned, so that they
 //! can be kept elsewhere; that is no fault of the topic.
 
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(super) struct Turn<'a> {
 /// What became of the messages of one delivery.
 #[derive(Default)]
 struct Delivery {
-    /// Messages of an earlier delivery that are heard of late carry another number.
+    /// Late reports of an earlier delivery carry another number.
     number: u32,
     acknowledged: usize,
     too_large: Vec<usize>,
@@ -112,7 +112,7 @@ impl TopicSink {
 }
 
 impl Turn<'_> {
-    /// Sends the letters and waits until the broker has answered for every one; returns the indices of
+    /// Sends the letters and waits until the broker has acknowledged every one; returns the indices of
     /// those that are too large for a message.
     pub(super) fn deliver(&self, letters: &[DeadLetter]) -> Result<Vec<usize>, DeadLetterError> {
         let fail = |detail| DeadLetterError::Topic { topic: self.options.topic.clone(), detail };

@@ -22,10 +22,10 @@ use super::options::{DataLossPolicy, KafkaSourceOptions};
 use super::status::Shared;
 use crate::event::PositionLookup;
 
-/// The broker's answers about the ranges of all partitions must come within this time.
-const WATERMARK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Those about how much waits, while nothing is fetched, within this.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Timeout for the broker's responses about the ranges of all partitions.
+const RANGES_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for the high watermarks while reading is paused.
+const WATERMARK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A change of ownership, for the source's thread.
 pub(super) enum Change {
@@ -39,8 +39,8 @@ pub(super) enum Change {
 
 /// Why it is not known where reading of a partition starts.
 pub(super) enum NoStart {
-    /// The broker did not say which offsets it has.
-    NoAnswer(KafkaError),
+    /// The broker did not report which offsets it has.
+    NoResponse(KafkaError),
     /// The broker does not have what is needed.
     Fault(KafkaFault),
 }
@@ -75,7 +75,7 @@ impl SourceContext {
         let Some(stored) = self.positions.position(&self.source, partition) else { return Ok(None) };
         let topic = self.options.topic.clone();
         let left = deadline.saturating_duration_since(Instant::now());
-        let (low, high) = consumer.fetch_watermarks(&topic, partition, left).map_err(NoStart::NoAnswer)?;
+        let (low, high) = consumer.fetch_watermarks(&topic, partition, left).map_err(NoStart::NoResponse)?;
         self.shared.set_high(partition, high);
         if stored > high {
             return Err(KafkaFault::TopicRecreated { topic, partition, stored, high }.into());
@@ -97,13 +97,13 @@ impl SourceContext {
         }
     }
 
-    /// While nothing is fetched nobody tells how much waits at the broker, so it is asked for, within a bounded time.
-    pub fn ask_how_much_waits<'a>(
+    /// Fetches the high watermarks, which nothing else updates while reading is paused, within a bounded time.
+    pub fn fetch_high_watermarks<'a>(
         &self,
         consumer: &BaseConsumer<Self>,
         partitions: impl Iterator<Item = &'a i32>,
     ) {
-        let deadline = Instant::now() + ASK_TIMEOUT;
+        let deadline = Instant::now() + WATERMARK_TIMEOUT;
         for &partition in partitions {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -116,17 +116,17 @@ impl SourceContext {
         }
     }
 
-    /// Holds the cluster against the one that was read before. One that has no name is believed.
+    /// Compares the cluster with the one that was read before. One without an id is accepted.
     fn know_cluster(&self, consumer: &BaseConsumer<Self>, wait: Duration) -> Result<(), NoStart> {
         if self.cluster_known.load(Relaxed) {
             return Ok(());
         }
-        let asked = Instant::now();
+        let started = Instant::now();
         let Some(found) = consumer.client().fetch_cluster_id(wait) else {
-            if asked.elapsed() >= wait {
-                return Err(NoStart::NoAnswer(KafkaError::Canceled));
+            if started.elapsed() >= wait {
+                return Err(NoStart::NoResponse(KafkaError::Canceled));
             }
-            tracing::debug!("the brokers do not say of which cluster they are");
+            tracing::debug!("the brokers do not report their cluster id");
             return Ok(());
         };
         let topic = self.options.topic.clone();
@@ -139,7 +139,7 @@ impl SourceContext {
         }
     }
 
-    /// Where reading of newly assigned partitions starts. All answers of the broker together must come
+    /// Where reading of newly assigned partitions starts. All responses of the broker must come
     /// within `wait`: the group waits for this. A partition that was not checked starts at the log's position,
     /// and if the broker does not have that, fetching it is an error that leads to another check.
     fn starts_of(
@@ -152,13 +152,13 @@ impl SourceContext {
         let start = |partition: i32| {
             let left = deadline.saturating_duration_since(Instant::now());
             let checked = match left.is_zero() {
-                true => Err(NoStart::NoAnswer(KafkaError::Canceled)),
+                true => Err(NoStart::NoResponse(KafkaError::Canceled)),
                 false => self.start_of(consumer, partition, left),
             };
             let next = match checked {
                 Ok(next) => next,
-                Err(NoStart::NoAnswer(error)) => {
-                    tracing::warn!(partition, %error, "the partition's range could not be asked for");
+                Err(NoStart::NoResponse(error)) => {
+                    tracing::warn!(partition, %error, "the partition's range could not be fetched");
                     self.positions.position(&self.source, partition)
                 }
                 // The source ends before it would read from here.
@@ -176,7 +176,7 @@ impl SourceContext {
     fn assign(&self, consumer: &BaseConsumer<Self>, assigned: &TopicPartitionList) {
         let mut starts = TopicPartitionList::new();
         let mut changes = Vec::new();
-        for (topic, partition, offset, change) in self.starts_of(consumer, assigned, WATERMARK_TIMEOUT) {
+        for (topic, partition, offset, change) in self.starts_of(consumer, assigned, RANGES_TIMEOUT) {
             changes.push(change);
             if let Err(error) = starts.add_partition_offset(&topic, partition, offset) {
                 changes.push(Change::Fault(other(&error)));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn many_partitions_without_an_answer_are_waited_for_once() {
+    fn many_partitions_without_a_response_are_waited_for_once() {
         let options = KafkaSourceOptions::new("127.0.0.1:1", "t", "g");
         let context = SourceContext {
             source: "kafka:t".into(),

@@ -1,5 +1,5 @@
 //! What can be wrong between us and a Kafka cluster, each named with what to do about it. librdkafka
-//! says much of this only in its texts, so the texts are read here and nowhere else.
+//! reports much of this only in its texts, so the texts are parsed here and nowhere else.
 
 use rdkafka::error::RDKafkaErrorCode as Code;
 use thiserror::Error;
@@ -29,9 +29,9 @@ pub enum KafkaFault {
         /// `host:port` as configured.
         address: String,
     },
-    /// No answer.
+    /// No response.
     #[error(
-        "no answer from {address} ({detail}); check routes, firewalls and the brokers' advertised.listeners"
+        "no response from {address} ({detail}); check routes, firewalls and the brokers' advertised.listeners"
     )]
     Unreachable {
         /// `host:port` or the bootstrap list.
@@ -133,7 +133,7 @@ pub enum KafkaFault {
         topic: String,
         /// Id of the cluster whose offsets the log holds.
         remembered: String,
-        /// Id of the cluster that answers.
+        /// Id of the cluster that responds.
         found: String,
     },
     /// Anything else, in librdkafka's words.
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transport_texts_are_told_apart() {
+    fn transport_texts_are_distinguished() {
         let fault = |text: &str| KafkaFault::from_code(Code::BrokerTransportFailure, text, "t", "g", None);
         let refused =
             "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)";
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_says_what_to_do() {
+    fn every_fault_states_what_to_do() {
         let lost = KafkaFault::DataLost { topic: "t".into(), partition: 3, stored: 10, low: 20 };
         assert!(lost.to_string().contains("10..20") && lost.to_string().contains("earliest"));
         let known = include_str!("../../../deploy/evergraph.toml");

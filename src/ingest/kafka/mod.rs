@@ -1,6 +1,6 @@
 //! Events from a Kafka topic, exactly once by effect.
 //!
-//! The log's frames hold the offsets of the events they hold, so the log alone says where to go on: on
+//! The log's frames hold the offsets of the events they hold, so the log alone determines where to resume: on
 //! assignment every partition is sought to its position by
 //! [`PositionLookup`](crate::event::PositionLookup). Offsets committed to Kafka are for outside tools only.
 //! Every submission states the run of offsets it accounts for, refused events included, and a refused event
@@ -37,7 +37,7 @@ pub use status::{KafkaState, KafkaStatus, PartitionStatus};
 use super::rejection::IngestStats;
 use super::{Holds, SourceWiring};
 
-/// A running Kafka source. Dropping it asks it to stop and does not wait.
+/// A running Kafka source. Dropping it requests a stop and does not wait.
 pub struct KafkaSource {
     shared: Arc<status::Shared>,
     stats: Arc<IngestStats>,
@@ -100,7 +100,7 @@ impl KafkaSource {
         &self.stats
     }
 
-    /// Stops: hears of the batches in flight, commits, leaves the group and closes the consumer. Waits at
+    /// Stops: awaits the outcomes of the batches in flight, commits, leaves the group and closes the consumer. Waits at
     /// most `timeout`; returns whether the thread has ended. Closing can hang inside librdkafka, and then
     /// the thread is left behind.
     pub fn stop(&self, timeout: Duration) -> bool {

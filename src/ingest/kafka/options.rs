@@ -99,20 +99,20 @@ pub enum DataLossPolicy {
     /// The source fails and names the offsets.
     #[default]
     Fail,
-    /// The source goes on with the oldest message there is, and says so.
+    /// The source continues with the oldest message there is, and logs it.
     Earliest,
 }
 
-/// Topic and cluster id to the id that was told first.
-type Remember = dyn Fn(&str, &str) -> Option<String> + Send + Sync;
+/// From topic and cluster id to the recorded id, if that differs.
+type RecordCluster = dyn Fn(&str, &str) -> Option<String> + Send + Sync;
 
-/// Remembers of which cluster a topic is: told topic and cluster id before the first message is read, it answers with
-/// the id that it was told at first, if that was another one. The offsets of one cluster mean nothing in another.
+/// Records the cluster of each topic: called with topic and cluster id before the first message is read, it returns the
+/// id that was recorded first, if that is another one. The offsets of one cluster mean nothing in another.
 #[derive(Clone)]
-pub struct ClusterMemory(pub Arc<Remember>);
+pub struct ClusterMemory(pub Arc<RecordCluster>);
 
 impl Default for ClusterMemory {
-    /// Remembers nothing.
+    /// Records nothing.
     fn default() -> Self {
         Self(Arc::new(|_, _| None))
     }

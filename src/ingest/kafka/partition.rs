@@ -38,12 +38,12 @@ pub(super) struct InFlight {
 }
 
 pub(super) struct Partition {
-    /// Tells outcomes of this ownership from those of an earlier one.
+    /// Separates outcomes of this ownership from those of an earlier one.
     pub epoch: u64,
     pub in_flight: Option<InFlight>,
     /// A batch that found the queue to the log full.
     pub ready: Option<Submission>,
-    /// After a refusal nothing is handed in before this moment.
+    /// After a refusal nothing is submitted before this moment.
     pub wait_until: Option<Instant>,
     /// A refusal takes reading back to this offset; until the seek has succeeded messages are ignored.
     pub seek_to: Option<Offset>,
@@ -213,7 +213,7 @@ impl Partition {
         }
     }
 
-    /// The batch in flight is durable; says where the partition stands now.
+    /// The batch in flight is durable; returns the partition's new position.
     pub fn stored(&mut self) -> Option<i64> {
         let in_flight = self.in_flight.take()?;
         self.cursor.commit();

@@ -1,5 +1,5 @@
-//! A look at the cluster before reading from it: names, connections, credentials, the topic, the group.
-//! Each finding is a [`KafkaFault`] that says what to do.
+//! Checks a cluster before reading from it: names, connections, credentials, the topic, the group.
+//! Each finding is a [`KafkaFault`] that states what to do.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub struct PartitionRange {
     pub high: i64,
 }
 
-/// What a cluster looks like from here.
+/// What the check found in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreflightReport {
     /// The cluster's id, if the brokers give one.
@@ -36,7 +36,7 @@ pub struct PreflightReport {
     pub partitions: Vec<PartitionRange>,
 }
 
-/// Collects the errors that explain why a request had no answer.
+/// Collects the errors that explain why a request had no response.
 #[derive(Default)]
 struct Causes(Mutex<Vec<(Code, String)>>);
 
@@ -58,7 +58,7 @@ impl ClientContext for Causes {
 
 impl ConsumerContext for Causes {}
 
-/// Looks at the cluster within about `timeout`, without joining the group or reading anything.
+/// Checks the cluster within about `timeout`, without joining the group or reading anything.
 ///
 /// # Errors
 /// The first fault found, from the outside in: option, name, connection, TLS, credentials, topic, group.
@@ -75,7 +75,7 @@ pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<Pref
     let named = |code, text: &str| {
         KafkaFault::from_code(code, text, topic, &options.group, options.instance.as_deref())
     };
-    let metadata = ask(&consumer, deadline, |t| consumer.fetch_metadata(Some(topic), t))
+    let metadata = request(&consumer, deadline, |t| consumer.fetch_metadata(Some(topic), t))
         .map_err(|error| explain(&consumer, &error, named))?;
     let found = metadata.topics().iter().find(|t| t.name() == topic);
     if let Some(error) = found.and_then(|t| t.error()) {
@@ -114,7 +114,7 @@ pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<Pref
 /// offset where there is none.
 ///
 /// # Errors
-/// When the brokers do not answer within `timeout`, or refuse.
+/// When the brokers do not respond within `timeout`, or refuse.
 pub fn offsets_at(
     options: &KafkaSourceOptions,
     partitions: &[PartitionRange],
@@ -146,8 +146,8 @@ pub fn offsets_at(
     Ok(partitions.iter().map(offset_of).collect())
 }
 
-/// Asks in short turns, so that a cause that will not go away (bad credentials) ends the wait early.
-fn ask<T>(
+/// Requests in short turns, so that a cause that will not go away (bad credentials) ends the wait early.
+fn request<T>(
     consumer: &BaseConsumer<Causes>,
     deadline: Instant,
     request: impl Fn(Duration) -> Result<T, KafkaError>,
@@ -168,7 +168,7 @@ fn ask<T>(
     }
 }
 
-/// The fault behind a failed request: what the client reported while it waited says more than its code.
+/// The fault behind a failed request: what the client reported while it waited is more precise than its code.
 fn explain(
     consumer: &BaseConsumer<Causes>,
     error: &KafkaError,
@@ -176,7 +176,7 @@ fn explain(
 ) -> KafkaFault {
     while consumer.poll(Duration::ZERO).is_some() {}
     let code = error.rdkafka_error_code();
-    let unanswered = matches!(
+    let timed_out = matches!(
         code,
         Some(
             Code::BrokerTransportFailure
@@ -185,17 +185,17 @@ fn explain(
                 | Code::Authentication
         )
     );
-    if unanswered {
+    if timed_out {
         let causes = consumer.context().0.lock();
         let is_precise = |(c, _): &&(Code, String)| {
             !matches!(c, Code::AllBrokersDown | Code::OperationTimedOut | Code::BrokerTransportFailure)
         };
         let is_transport = |(c, _): &&(Code, String)| *c == Code::BrokerTransportFailure;
         let newest = || causes.iter().rev();
-        let telling = newest().find(is_precise).or_else(|| newest().find(is_transport));
-        if let Some((code, text)) = telling {
+        let precise = newest().find(is_precise).or_else(|| newest().find(is_transport));
+        if let Some((code, text)) = precise {
             return match named(*code, text) {
-                // The port takes connections (that was tried) and hangs up on what we say.
+                // The port accepts connections (that was tried) and hangs up on the handshake.
                 KafkaFault::Unreachable { detail, .. } if is_hang_up(&detail) => {
                     KafkaFault::ProtocolMismatch { detail }
                 }

@@ -145,12 +145,12 @@ impl Shared {
         inner.undelivered = undelivered;
     }
 
-    /// The broker did not say which offsets a partition has, and reading of it waits for that.
+    /// The broker did not report which offsets a partition has, and reading of it waits for that.
     pub fn range_unknown(&self, partition: i32, detail: String) {
         self.inner.lock().unknown_ranges.insert(partition, detail);
     }
 
-    /// The broker has said which offsets a partition has.
+    /// The broker has reported which offsets a partition has.
     pub fn range_known(&self, partition: i32) {
         self.inner.lock().unknown_ranges.remove(&partition);
     }
@@ -230,7 +230,7 @@ fn state(inner: &Inner, is_held: bool) -> KafkaState {
         KafkaState::Degraded { reason: reason.clone(), word: "dead_letters" }
     } else if let Some((partition, detail)) = inner.unknown_ranges.first_key_value() {
         let reason = format!(
-            "reading of partition {partition} waits until the broker says which offsets it has ({detail}); check the \
+            "reading of partition {partition} waits until the broker reports its offsets ({detail}); check the \
              broker's log"
         );
         KafkaState::Degraded { reason, word: "range_unknown" }

@@ -1,4 +1,4 @@
-//! The source's thread: polls, gathers per partition, delivers dead letters, hands batches over, hears
+//! The source's thread: polls, gathers per partition, delivers dead letters, submits batches, receives
 //! outcomes. It never stops polling for long, or the group would take it for dead: when the queue to the
 //! log is full it waits a moment, then pauses every partition and polls on.
 
@@ -29,12 +29,12 @@ use crate::ingest::rejection::IngestStats;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How often offsets are committed to Kafka, for outside tools.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
-/// Messages between two looks at everything else.
+/// Messages between two turns of everything else.
 const MESSAGES_PER_ROUND: usize = 512;
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
 const RANGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the broker is asked how much waits there while nothing is fetched.
-const ASK_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the high watermarks are fetched while nothing else is.
+const WATERMARK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Names the batch of an outcome: the partition and its epoch.
 type Tag = (i32, u64);
@@ -53,8 +53,8 @@ pub(super) struct Worker {
     outcomes: (Sender<Outcome<Tag>>, Receiver<Outcome<Tag>>),
     blocked_since: Option<Instant>,
     holding: bool,
-    /// When the broker was asked last how much waits there.
-    asked_at: Option<Instant>,
+    /// When the high watermarks were fetched last.
+    watermarks_fetched_at: Option<Instant>,
     uncommitted: BTreeMap<i32, i64>,
     committed_at: Instant,
     fault_shown: bool,
@@ -84,14 +84,14 @@ impl Worker {
             outcomes: crossbeam_channel::unbounded(),
             blocked_since: None,
             holding: false,
-            asked_at: None,
+            watermarks_fetched_at: None,
             uncommitted: BTreeMap::new(),
             committed_at: Instant::now(),
             fault_shown: true,
         }
     }
 
-    /// Reads until told to stop. The consumer is closed when this returns.
+    /// Reads until stopped. The consumer is closed when this returns.
     pub fn run(mut self) {
         match self.read() {
             Ok(()) => {}
@@ -108,10 +108,10 @@ impl Worker {
             self.seek_back()?;
             let blocked = self.hand_over();
             self.commit(false);
-            if self.hold_or_go_on(blocked)? {
+            if self.update_pause(blocked)? {
                 self.poll_round()?;
             } else if let Ok(outcome) = self.outcomes.1.recv_timeout(Duration::from_millis(2)) {
-                self.hear(outcome)?;
+                self.handle_outcome(outcome)?;
             }
         }
         Ok(())
@@ -172,8 +172,8 @@ impl Worker {
     }
 
     /// Finds out where reading goes on in partitions whose position may be out of the broker's range.
-    /// librdkafka names that once, does not say which partition it was, and fetches no more of it until it is
-    /// sought; so a check stays due until the broker has answered and nothing is on its way to the log.
+    /// librdkafka reports that once, does not name the partition, and fetches no more of it until it is
+    /// sought; so a check stays due until the broker has responded and nothing is on its way to the log.
     fn check_ranges(&mut self) -> Result<(), KafkaFault> {
         let now = Instant::now();
         for (id, partition) in &mut self.partitions {
@@ -187,7 +187,7 @@ impl Worker {
                     self.shared.range_known(*id);
                 }
                 Err(NoStart::Fault(fault)) => return Err(fault),
-                Err(NoStart::NoAnswer(error)) => {
+                Err(NoStart::NoResponse(error)) => {
                     partition.range_check_at = Some(Instant::now() + self.options.retry_wait);
                     self.shared.range_unknown(*id, error.to_string());
                 }
@@ -227,12 +227,12 @@ impl Worker {
 
     fn take_outcomes(&mut self) -> Result<(), KafkaFault> {
         while let Ok(outcome) = self.outcomes.1.try_recv() {
-            self.hear(outcome)?;
+            self.handle_outcome(outcome)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, outcome: Outcome<Tag>) -> Result<(), KafkaFault> {
+    fn handle_outcome(&mut self, outcome: Outcome<Tag>) -> Result<(), KafkaFault> {
         let (id, epoch) = outcome.tag;
         if let Ok(receipt) = &outcome.result {
             self.stats.count_stored(receipt);
@@ -284,7 +284,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Hands over every batch that is due; says whether reading must wait for the log.
+    /// Submits every batch that is due; returns whether reading must wait for the log.
     fn hand_over(&mut self) -> bool {
         let mut blocked = false;
         for (id, partition) in &mut self.partitions {
@@ -303,7 +303,7 @@ impl Worker {
                         partition.ready = Some(submission);
                         blocked = true;
                     }
-                    // The submission is dropped, and its outcome says that the daemon is stopping.
+                    // The submission is dropped, and its outcome is that the daemon is stopping.
                     Err(TrySendError::Disconnected(_)) => {}
                 }
             }
@@ -312,8 +312,8 @@ impl Worker {
         blocked
     }
 
-    /// Pauses or resumes as the log and the operator ask; says whether to poll now.
-    fn hold_or_go_on(&mut self, blocked: bool) -> Result<bool, KafkaFault> {
+    /// Pauses or resumes as the log and the operator require; returns whether to poll now.
+    fn update_pause(&mut self, blocked: bool) -> Result<bool, KafkaFault> {
         if !blocked {
             self.blocked_since = None;
         }
@@ -336,9 +336,9 @@ impl Worker {
             self.holding = hold;
             self.shared.is_holding.store(hold, Relaxed);
         }
-        if self.holding && self.asked_at.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
-            self.consumer.context().ask_how_much_waits(&self.consumer, self.partitions.keys());
-            self.asked_at = Some(Instant::now());
+        if self.holding && self.watermarks_fetched_at.is_none_or(|at| at.elapsed() >= WATERMARK_INTERVAL) {
+            self.consumer.context().fetch_high_watermarks(&self.consumer, self.partitions.keys());
+            self.watermarks_fetched_at = Some(Instant::now());
         }
         self.shared.set_back_pressure(full);
         Ok(!blocked || hold)
@@ -356,7 +356,7 @@ impl Worker {
         list
     }
 
-    /// Commits durable offsets to Kafka, where outside tools look for the lag. Nothing here reads them.
+    /// Commits durable offsets to Kafka, where outside tools read the lag. Nothing here reads them.
     fn commit(&mut self, last: bool) {
         if self.uncommitted.is_empty() || !(last || self.committed_at.elapsed() >= COMMIT_INTERVAL) {
             return;
@@ -373,7 +373,7 @@ impl Worker {
         }
     }
 
-    /// Hears of the batches in flight, commits, and leaves the group.
+    /// Awaits the outcomes of the batches in flight, commits, and leaves the group.
     fn finish(mut self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         for partition in self.partitions.values_mut() {
@@ -383,7 +383,7 @@ impl Worker {
         }
         while self.partitions.values().any(|p| p.in_flight.is_some()) {
             let Ok(outcome) = self.outcomes.1.recv_deadline(deadline) else { break };
-            if self.hear(outcome).is_err() {
+            if self.handle_outcome(outcome).is_err() {
                 break;
             }
         }

@@ -18,7 +18,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct HttpTarget {
     /// Base address, for example `http://127.0.0.1:8080`.
     pub url: String,
-    /// Bearer token, if the daemon asks for one.
+    /// Bearer token, if the daemon requires one.
     pub token: Option<String>,
     /// Whom to believe about who the daemon is, for https.
     pub roots: RootCerts,
@@ -49,14 +49,14 @@ impl std::fmt::Debug for HttpTarget {
     }
 }
 
-/// What the daemon says about a body, as far as it is counted here.
+/// The daemon's response to a body, as far as it is counted here.
 #[derive(Default, Deserialize)]
-struct Answer {
+struct PushResponse {
     #[serde(default)]
     duplicates: u64,
     #[serde(default)]
     rejected: Vec<serde::de::IgnoredAny>,
-    /// Where an error answer lists the rejected events.
+    /// Where an error response lists the rejected events.
     #[serde(default)]
     details: Option<Details>,
 }
@@ -69,7 +69,7 @@ struct Details {
 
 /// What one attempt came to.
 enum Attempt {
-    Taken(Answer),
+    Taken(PushResponse),
     Refused { status: u16, detail: String },
     NotTrusted { detail: String },
     Again { detail: String, wait: Option<Duration> },
@@ -106,14 +106,14 @@ impl HttpTarget {
             if count == 0 {
                 break;
             }
-            let answer = self.send(&agent, &body, first, &mut rows)?;
+            let response = self.send(&agent, &body, first, &mut rows)?;
             rows.report.sent += count;
-            rows.report.duplicates += answer.duplicates;
-            let rejected = answer.rejected.len() + answer.details.map_or(0, |d| d.rejected.len());
+            rows.report.duplicates += response.duplicates;
+            let rejected = response.rejected.len() + response.details.map_or(0, |d| d.rejected.len());
             rows.report.rejected += rejected as u64;
-            rows.tell(false);
+            rows.report_progress(false);
         }
-        rows.tell(true);
+        rows.report_progress(true);
         Ok(rows.report)
     }
 
@@ -123,13 +123,13 @@ impl HttpTarget {
         body: &[u8],
         from_row: u64,
         rows: &mut Rows<'_>,
-    ) -> Result<Answer, ProduceError> {
+    ) -> Result<PushResponse, ProduceError> {
         let url = format!("{}/v1/events", self.url);
         let started = Instant::now();
         let mut wait = FIRST_WAIT;
         loop {
-            let (detail, asked) = match self.attempt(agent, &url, body) {
-                Attempt::Taken(answer) => return Ok(answer),
+            let (detail, retry_after) = match self.attempt(agent, &url, body) {
+                Attempt::Taken(response) => return Ok(response),
                 Attempt::Refused { status, detail } => {
                     return Err(ProduceError::Refused { url, status, detail, from_row });
                 }
@@ -140,12 +140,12 @@ impl HttpTarget {
             };
             if started.elapsed() >= self.give_up_after {
                 let seconds = started.elapsed().as_secs();
-                return Err(ProduceError::NoAnswer { url, seconds, detail, from_row });
+                return Err(ProduceError::NoResponse { url, seconds, detail, from_row });
             }
             rows.report.retries += 1;
-            rows.tell(false);
+            rows.report_progress(false);
             tracing::debug!(%detail, "sending the body again");
-            std::thread::sleep(asked.unwrap_or(wait).min(LONGEST_WAIT));
+            std::thread::sleep(retry_after.unwrap_or(wait).min(LONGEST_WAIT));
             wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
@@ -172,7 +172,7 @@ impl HttpTarget {
         match status {
             // 422: every event was rejected, and is kept as a dead letter.
             200..=299 | 422 => match serde_json::from_str(&text) {
-                Ok(answer) => Attempt::Taken(answer),
+                Ok(response) => Attempt::Taken(response),
                 Err(_) => Attempt::Refused { status, detail: beginning(&text) },
             },
             429 | 500..=599 => Attempt::Again { detail: format!("{status}: {}", beginning(&text)), wait },
@@ -181,7 +181,7 @@ impl HttpTarget {
     }
 }
 
-/// What a request that got no answer came to: a connection may come back, a certificate that is not trusted stays one.
+/// The outcome of a request without a response: a connection may come back, an untrusted certificate is final.
 fn after(error: &ureq::Error) -> Attempt {
     let detail = error.to_string();
     if matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)) {
@@ -234,15 +234,15 @@ mod tests {
         String::from_utf8(body).unwrap()
     }
 
-    /// A daemon that gives these answers in turn (`""` hangs up) and returns the bodies it was sent.
-    fn daemon(answers: &'static [&'static str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    /// A daemon that gives these responses in turn (`""` hangs up) and returns the bodies it was sent.
+    fn daemon(responses: &'static [&'static str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let bodies = std::thread::spawn(move || {
-            let take = |answer: &&str| {
+            let take = |response: &&str| {
                 let (mut stream, _) = listener.accept().unwrap();
                 let body = request(&stream);
-                if let Some((status, text)) = answer.split_once('|') {
+                if let Some((status, text)) = response.split_once('|') {
                     let length = text.len();
                     let head =
                         format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
@@ -250,7 +250,7 @@ mod tests {
                 }
                 body
             };
-            answers.iter().map(take).collect()
+            responses.iter().map(take).collect()
         });
         (url, bodies)
     }
@@ -298,8 +298,8 @@ mod tests {
             r#"200 OK|{"accepted":1,"duplicates":1,"rejected":[],"more":{}}"#,
             r#"422 Unprocessable|{"error":"x","details":{"rejected":[{"index":0}]}}"#,
         ]);
-        let mut told = 0;
-        let report = produce(&options(folder.path(), &url), &mut |_| told += 1).unwrap();
+        let mut reports = 0;
+        let report = produce(&options(folder.path(), &url), &mut |_| reports += 1).unwrap();
         let bodies = bodies.join().unwrap();
         let keys = keys(&bodies[0]);
         assert!(keys[0].starts_with("three.csv#1-") && keys[0].contains(":0:"), "{keys:?}");
@@ -313,7 +313,7 @@ mod tests {
         let found =
             (report.rows, report.bad_rows, report.sent, report.duplicates, report.rejected, report.retries);
         assert_eq!(found, (4, 1, 3, 1, 1, 3));
-        assert!(told > 0);
+        assert!(reports > 0);
     }
 
     #[test]
@@ -329,6 +329,6 @@ mod tests {
         target.token = Some("s3cret".into());
         assert!(!format!("{nobody:?}").contains("s3cret"));
         let error = produce(&nobody, &mut |_| {}).unwrap_err();
-        assert!(matches!(&error, ProduceError::NoAnswer { .. }), "{error}");
+        assert!(matches!(&error, ProduceError::NoResponse { .. }), "{error}");
     }
 }

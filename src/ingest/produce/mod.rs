@@ -1,6 +1,6 @@
 //! The other side of the sources: pushes a file as a producer would, to a Kafka topic or to a daemon's
 //! HTTP interface. Rows become JSON events as `decode` reads them. To Kafka an idempotent producer is
-//! used; over HTTP every event has an idempotency key, so that a body that is sent again after a lost answer is
+//! used; over HTTP every event has an idempotency key, so that a body that is sent again after a lost response is
 //! applied once, also by another run. The key holds the file's name, how it begins ([`Fingerprint`]), the row's
 //! number and a hash of the row, so that another file of the same name is not taken for a repetition. Either
 //! may be run again from a row.
@@ -24,7 +24,7 @@ use super::fingerprint::Fingerprint;
 use super::kafka::KafkaFault;
 use crate::event::{EdgeEvent, NodeKey};
 
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What to push where.
@@ -101,12 +101,12 @@ pub enum ProduceError {
         /// A row from which nothing is left out.
         from_row: u64,
     },
-    /// The daemon did not answer.
+    /// The daemon did not respond.
     #[error(
-        "no answer from {url} for {seconds} s ({detail}); is the daemon running? go on with --from-row {from_row}"
+        "no response from {url} for {seconds} s ({detail}); is the daemon running? go on with --from-row {from_row}"
     )]
-    NoAnswer {
-        /// The address asked.
+    NoResponse {
+        /// The address of the request.
         url: String,
         /// How long.
         seconds: u64,
@@ -118,7 +118,7 @@ pub enum ProduceError {
     /// There is nobody to talk to, and there would be nobody the next time.
     #[error("cannot talk to {url}: {detail}; nothing was sent from row {from_row} on")]
     NotTrusted {
-        /// The address asked.
+        /// The address of the request.
         url: String,
         /// What is wrong, and what to do.
         detail: String,
@@ -126,9 +126,9 @@ pub enum ProduceError {
         from_row: u64,
     },
     /// The daemon refused a body, and would refuse it again.
-    #[error("{url} answered {status}: {detail}; go on with --from-row {from_row}")]
+    #[error("{url} returned {status}: {detail}; go on with --from-row {from_row}")]
     Refused {
-        /// The address asked.
+        /// The address of the request.
         url: String,
         /// HTTP status.
         status: u16,
@@ -158,7 +158,7 @@ pub fn produce(
         row: 0,
         report: ProduceReport::default(),
         started: Instant::now(),
-        told: Instant::now(),
+        reported_at: Instant::now(),
         progress,
     };
     match &options.target {
@@ -175,7 +175,7 @@ struct Rows<'p> {
     row: u64,
     report: ProduceReport,
     started: Instant,
-    told: Instant,
+    reported_at: Instant,
     progress: &'p mut dyn FnMut(&ProduceReport),
 }
 
@@ -226,11 +226,11 @@ impl Rows<'_> {
         }
     }
 
-    /// Tells how far it is, if the last time was long enough ago or this is the end.
-    fn tell(&mut self, end: bool) {
-        if end || self.told.elapsed() >= PROGRESS_INTERVAL {
+    /// Reports progress, if the last report was long enough ago or this is the end.
+    fn report_progress(&mut self, end: bool) {
+        if end || self.reported_at.elapsed() >= PROGRESS_INTERVAL {
             self.report.seconds = self.started.elapsed().as_secs_f64();
-            self.told = Instant::now();
+            self.reported_at = Instant::now();
             (self.progress)(&self.report);
         }
     }

@@ -132,7 +132,7 @@ impl TopicTarget {
                         record = back;
                         producer.poll(Duration::from_millis(10));
                         rows.report.sent = producer.context().count.load(SeqCst);
-                        rows.tell(false);
+                        rows.report_progress(false);
                     }
                     Err((error, _)) => return Err(not_acknowledged(&rows, error.to_string())),
                 }
@@ -140,7 +140,7 @@ impl TopicTarget {
             if rows.report.rows.is_multiple_of(256) {
                 producer.poll(Duration::ZERO);
                 rows.report.sent = producer.context().count.load(SeqCst);
-                rows.tell(false);
+                rows.report_progress(false);
             }
             if let Some(failure) = producer.context().failure.lock().take() {
                 return Err(not_acknowledged(&rows, failure));
@@ -148,7 +148,7 @@ impl TopicTarget {
         }
         let flushed = producer.flush(FLUSH_TIMEOUT);
         rows.report.sent = producer.context().count.load(SeqCst);
-        rows.tell(true);
+        rows.report_progress(true);
         if let Some(failure) = producer.context().failure.lock().take() {
             return Err(not_acknowledged(&rows, failure));
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender};
 
-use super::{LOOK, ReplayOptions, ReplayState, Shared};
+use super::{POLL_INTERVAL, ReplayOptions, ReplayState, Shared};
 use crate::event::{EdgeEvent, Event, EventBatch, Incoming, NodeKey, SourceRange, Submission, SubmitError};
 use crate::ingest::SourceWiring;
 use crate::ingest::admit::{AdmitCursor, Verdict};
@@ -91,7 +91,7 @@ impl Run {
             if self.shared.stop.load(Relaxed) {
                 return Err(End::Stopped);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         (self.started, self.paced_from) = (Instant::now(), self.row);
         Ok(())
@@ -182,7 +182,9 @@ impl Run {
             if self.shared.stop.load(Relaxed) {
                 return Err(End::Stopped);
             }
-            std::thread::sleep(Duration::from_secs_f64((1.0 / rate).clamp(0.001, LOOK.as_secs_f64())));
+            std::thread::sleep(Duration::from_secs_f64(
+                (1.0 / rate).clamp(0.001, POLL_INTERVAL.as_secs_f64()),
+            ));
         }
     }
 
@@ -192,7 +194,7 @@ impl Run {
         let mut submission = Submission { batch: batch.events.clone(), reply: Some(reply) };
         let mut waited = false;
         loop {
-            match self.wiring.submissions.send_timeout(submission, LOOK) {
+            match self.wiring.submissions.send_timeout(submission, POLL_INTERVAL) {
                 Ok(()) => return Ok(()),
                 Err(SendTimeoutError::Disconnected(_)) => return Err(End::Stopped),
                 Err(SendTimeoutError::Timeout(back)) => {
@@ -212,7 +214,7 @@ impl Run {
     /// Waits until the batch is durable, handing it in again as often as it is refused.
     fn finish(&mut self, batch: &Batch) -> Result<(), End> {
         loop {
-            let outcome = match self.outcomes.1.recv_timeout(LOOK) {
+            let outcome = match self.outcomes.1.recv_timeout(POLL_INTERVAL) {
                 Ok(outcome) => outcome,
                 Err(_) if self.shared.stop.load(Relaxed) => return Err(End::Stopped),
                 Err(_) => continue,
@@ -254,7 +256,7 @@ impl Run {
             if self.shared.stop.load(Relaxed) {
                 return Err(End::Stopped);
             }
-            std::thread::sleep(LOOK.min(time));
+            std::thread::sleep(POLL_INTERVAL.min(time));
         }
         Ok(())
     }

@@ -54,7 +54,7 @@ fn a_replay_goes_on_exactly_where_the_log_stands() {
     assert_eq!(offsets(&log), (0..31).filter(|i| i % 10 != 9).collect::<Vec<_>>());
     assert_eq!(replay.stats().snapshot().received, 6);
 
-    // A file that has lost rows which the log has read is told.
+    // A file that has lost rows which the log has read is reported.
     write_rows(&path, 20);
     let replay = Replay::start(options, wiring).unwrap();
     assert!(replay.wait(LONG));

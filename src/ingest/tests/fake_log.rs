@@ -1,5 +1,5 @@
 //! A stand-in for the log, for tests of sources: takes batches from the queue, leaves out what it has, and
-//! can be told to refuse some.
+//! can be set to refuse some.
 
 use std::collections::HashMap;
 use std::path::Path;

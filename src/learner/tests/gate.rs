@@ -48,11 +48,11 @@ impl Gated {
         let trainer = Trainer::new(able(), &Device::Cpu).unwrap();
         let from = Learned { trainer, gate: Some(Gate::new(options())), position: EdgeId(0) };
         let decisions = Arc::default();
-        let learner = rig.learner_from(from, rig.options(), told(&decisions));
+        let learner = rig.learner_from(from, rig.options(), recorder(&decisions));
         Self { rig, learner, decisions, time: 0 }
     }
 
-    /// Learns whole windows of a stream in which everybody meets two of many destinations, and says what was decided.
+    /// Learns whole windows of a stream in which everybody meets two of many destinations, and returns the decisions.
     fn windows(&mut self, count: u32) -> Vec<Verdict> {
         let before = self.decisions.lock().len();
         for _ in 0..count * 4 {
@@ -69,7 +69,7 @@ impl Gated {
     fn restart(&mut self, learning_rate: f32) {
         let from = restored(&self.learner, TrainerOptions { learning_rate, ..able() });
         self.rig.restart();
-        self.learner = self.rig.learner_from(from, self.rig.options(), told(&self.decisions));
+        self.learner = self.rig.learner_from(from, self.rig.options(), recorder(&self.decisions));
     }
 
     fn last(&self) -> Decision {
@@ -85,7 +85,7 @@ impl Gated {
     }
 }
 
-fn told(decisions: &Arc<parking_lot::Mutex<Vec<Decision>>>) -> DecisionRecorder {
+fn recorder(decisions: &Arc<parking_lot::Mutex<Vec<Decision>>>) -> DecisionRecorder {
     let decisions = decisions.clone();
     Box::new(move |decision| decisions.lock().push(*decision))
 }
@@ -156,7 +156,7 @@ fn a_candidate_that_blows_up_is_held_back() {
 }
 
 #[test]
-fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_the_kept_one() {
+fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_the_previous_one() {
     let mut gated = learned();
     gated.restart(1e-9);
     let good = gated.served();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::device::cuda::{Cuda, CudaWork, Simulator};
 
-/// A GPU that does what it is asked, badly, for so many calls, and nothing after them.
+/// A GPU that computes wrong results for so many calls and then fails.
 struct Failing(AtomicUsize);
 
 impl Failing {
@@ -83,16 +83,16 @@ fn shown(trainer: Trainer) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
     let mut rows = vec![0.0; nodes.len() * states.dimension()];
     states.gather(&nodes, &mut rows);
     let times = nodes.iter().map(|&node| states.updated(node)).collect();
-    let remembered = rig.shared.status.report().remembered;
-    (rows, times, remembered, rig.shared.metrics.device.degraded.get())
+    let applied = rig.shared.status.report().applied;
+    (rows, times, applied, rig.shared.metrics.device.degraded.get())
 }
 
 #[test]
 fn a_gpu_that_is_lost_from_the_start_changes_nothing_that_readers_see() {
-    let (rows, times, remembered, degraded) = shown(trainer());
-    assert_eq!((remembered, degraded), (60, 0));
+    let (rows, times, applied, degraded) = shown(trainer());
+    assert_eq!((applied, degraded), (60, 0));
     let there = shown(on_failing(0));
-    assert_eq!((there.2, there.3), (60, 1), "every event is remembered once, and the loss is told");
+    assert_eq!((there.2, there.3), (60, 1), "every event is applied once, and the loss is reported");
     assert_eq!(there.1, times);
     assert!(there.0 == rows, "the CPU went on from the same weights");
 }

@@ -30,8 +30,8 @@ fn saved(learner: &Learner) -> Vec<u8> {
     bytes
 }
 
-/// What readers are answered about all nodes and some pairs.
-fn answers(rig: &Rig) -> (Vec<NodeEmbedding>, Vec<PairScore>) {
+/// What readers get about all nodes and some pairs.
+fn responses(rig: &Rig) -> (Vec<NodeEmbedding>, Vec<PairScore>) {
     let (keys, at) = ((0..32).map(key).collect::<Vec<_>>(), Some(EventTime(10_000)));
     let pairs: Vec<_> = (0..8).flat_map(|u| (8..20).map(move |v| (key(u), key(v)))).collect();
     let engine = &rig.shared.engine;
@@ -64,10 +64,10 @@ fn readers_see_what_the_trainer_knows_as_soon_as_it_has_learned() {
     for round in 0..6 {
         rig.append(edges((round * 30..round * 30 + 30).map(event)), STARTED);
         learner.drain();
-        // The gate promotes after windows of four batches; what is asked here is asked of the weights that are served.
+        // The gate promotes after windows of four batches; the requests below read the served weights.
         let served = rig.shared.engine.model().unwrap();
         learner.trainer.set_weights(&served).unwrap();
-        let (embeddings, scores) = answers(&rig);
+        let (embeddings, scores) = responses(&rig);
         let own = own_scores(&learner, &rig);
         assert!(own.len() == scores.len() && own.iter().any(|score| *score != own[0]));
         for (found, own) in scores.iter().zip(&own) {
@@ -109,7 +109,7 @@ fn wherever_it_is_restarted_it_goes_on_bit_for_bit() {
         let mut learner = learner(&rig);
         let round = |round: u64| {
             learn_round(&mut rig, &mut learner, round);
-            (saved(&learner), answers(&rig))
+            (saved(&learner), responses(&rig))
         };
         (0..12).map(round).collect()
     };
@@ -123,10 +123,10 @@ fn wherever_it_is_restarted_it_goes_on_bit_for_bit() {
                 rig.restart();
                 learner = rig.learner_from(from, rig.options(), Box::new(|_| ()));
             }
-            let (bytes, answers) = (saved(&learner), answers(&rig));
+            let (bytes, responses) = (saved(&learner), responses(&rig));
             let expected = &unbroken[round as usize];
             assert!(bytes == expected.0, "cut {cut}, round {round}: another state");
-            assert!(answers == expected.1, "cut {cut}, round {round}: other answers");
+            assert!(responses == expected.1, "cut {cut}, round {round}: other responses");
         }
     }
 }
@@ -157,7 +157,7 @@ fn a_deleted_node_leaves_no_row_no_pair_and_no_byte_of_its_own() {
     record(&mut batch, Op::DeleteNode, 9);
     rig.append(batch, STARTED);
     learner.drain();
-    let before = answers(&rig);
+    let before = responses(&rig);
     learner.checkpoint(&|| ());
     assert_eq!(traces(&learner), [false; 3]);
     assert!(row(&learner).iter().all(|value| *value == 0.0));
@@ -168,7 +168,7 @@ fn a_deleted_node_leaves_no_row_no_pair_and_no_byte_of_its_own() {
     engine.states.gather(&[NodeId(9)], &mut published);
     assert!(published.iter().all(|value| *value == 0.0));
     // To the model it is a node that it never saw.
-    let (embeddings, scores) = answers(&rig);
+    let (embeddings, scores) = responses(&rig);
     assert!((&embeddings, &scores) == (&before.0, &before.1), "already before its pairs went");
     assert_eq!(embeddings[9], embeddings[30]);
     assert_eq!(
@@ -189,7 +189,7 @@ fn its_baseline_sees_as_little_of_the_batch_as_it_does() {
 }
 
 #[test]
-fn what_waits_is_remembered_without_being_trained_on() {
+fn a_backlog_updates_state_without_being_trained_on() {
     let mut rig = rig();
     rig.append(edges((0..100).map(event)), STARTED);
     let options = LearnerOptions { lag_events_max: 20, ..rig.options() };
@@ -197,7 +197,7 @@ fn what_waits_is_remembered_without_being_trained_on() {
     let mut behind = rig.learner_at(trainer, EdgeId(0), options);
     behind.drain();
     let report = rig.shared.status.report();
-    assert_eq!((report.trained, report.skipped, report.remembered), (30, 70, 100));
+    assert_eq!((report.trained, report.skipped, report.applied), (30, 70, 100));
     let mut prompt = {
         rig.restart();
         rig.learner_at(Trainer::new(walk(), &Device::Cpu).unwrap(), EdgeId(0), rig.options())

@@ -13,7 +13,7 @@ fn contents(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
     disk.names().into_iter().map(|name| (name.clone(), disk.content(&name))).collect()
 }
 
-/// Appends and commits; on an error, checks that the log is as before and answers the error.
+/// Appends and commits; on an error, checks that the log is as before and returns the error.
 fn try_commit(log: &mut Log, frames: &[Frame]) -> Result<(), LogError> {
     let (end, bytes) = (log.durable_end(), log.bytes());
     frames.iter().for_each(|frame| log.append(frame).unwrap());
@@ -156,7 +156,7 @@ enum Step {
     Commit(usize),
     /// Makes the next operations of a kind fail.
     Fail(Operation, usize),
-    /// Loses power; the bits say which sectors survive, over and over.
+    /// Loses power; the bits select the sectors that survive, repeated.
     PowerLoss(u64),
 }
 
@@ -203,10 +203,10 @@ proptest! {
                 }
                 Step::Fail(operation, times) => disk.fail(operation, times, ErrorKind::Other),
                 Step::PowerLoss(bits) => {
-                    let mut asked = 0;
+                    let mut requested = 0;
                     disk = disk.after_power_loss(|| {
-                        asked += 1;
-                        bits >> (asked % 64) & 1 == 1
+                        requested += 1;
+                        bits >> (requested % 64) & 1 == 1
                     });
                     log = open(&disk, segment_bytes).unwrap().0;
                     let found = drain(&mut log.reader(EdgeId(0))).unwrap();
@@ -223,7 +223,7 @@ proptest! {
 }
 
 #[test]
-fn a_trial_write_tells_of_room_and_leaves_nothing() {
+fn a_trial_write_checks_for_space_and_leaves_nothing() {
     let disk = MemoryDisk::new();
     let options = || LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
     let (mut log, _) = Log::open_with(options(), disk.storage()).unwrap();

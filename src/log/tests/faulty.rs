@@ -114,7 +114,7 @@ impl MemoryDisk {
         self.state.lock().files.insert(name.to_owned(), file);
     }
 
-    /// The disk as power loss leaves it now. `keep` is asked for every sector, length and name that was
+    /// The disk as power loss leaves it now. `keep` is called for every sector, length and name that was
     /// not synced.
     #[must_use]
     pub fn after_power_loss(&self, mut keep: impl FnMut() -> bool) -> Self {

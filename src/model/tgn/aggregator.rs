@@ -5,10 +5,10 @@
 //! last      m = m_i of the greatest (t_i, i)
 //! mean      m = sum_i m_i / n                            n: number of them; an event of u with itself is one
 //! ```
-//! Either counts as of the time of the last; both are in the paper. The last one can be told by its event (see
+//! Either counts as of the time of the last; both are in the paper. The last one is identified by its event (see
 //! [`Mailbox`](crate::model::Mailbox)); of a mean the mailbox keeps all that is not learned, `[s_v ; e ; phi]`, as it
-//! is when the batch is remembered: s_u and tau_u stay what they are until the message is applied. What is learned, the
-//! rows of types, is read when it is applied, so the table learns as it does from the last message; for this the
+//! is at the state update of the batch: s_u and tau_u stay what they are until the message is applied. What is learned,
+//! the rows of types, is read when it is applied, so the table learns as it does from the last message; for this the
 //! mailbox keeps whom each message was from and the type of its edge.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::Tgn;
 use crate::event::NodeId;
 use crate::model::mailbox::Part;
-use crate::model::{Interactions, MailRows, ModelState, Touched};
+use crate::model::{Interactions, MessageRows, ModelState, Touched};
 use crate::nn::{Groups, ParamId, Reduce, Tape, Var};
 
 /// Which of a batch's raw messages for one node waits for it.
@@ -37,7 +37,7 @@ impl Tgn {
         state: &mut ModelState,
         batch: &Interactions<'_>,
         touched: &Touched,
-        rows: MailRows<'_>,
+        rows: MessageRows<'_>,
     ) {
         let (memory, features) = (self.options.memory_dim, self.options.edge_feature_dim);
         let ends: Vec<End> = (0..batch.src.len()).flat_map(|event| End::of(batch, event)).collect();
@@ -49,11 +49,11 @@ impl Tgn {
         let mut other_row = vec![0.0; memory];
         for (i, end) in ends.iter().enumerate() {
             let Some((kind, edge_row)) = rows.of(end.event) else {
-                panic!("the rows that were gathered lack the edge of event {} of the batch", end.event)
+                panic!("the feature rows lack the edge of event {} of the batch", end.event)
             };
             state.memory.row_into(end.other, &mut other_row);
-            let mail = state.mailbox.join(end.node, Part { other: end.other, kind });
-            let (others, rest) = mail.split_at_mut(memory);
+            let values = state.mailbox.join(end.node, Part { other: end.other, kind });
+            let (others, rest) = values.split_at_mut(memory);
             let (edges, times) = rest.split_at_mut(features);
             add(others, &other_row);
             add(edges, edge_row);
@@ -64,7 +64,7 @@ impl Tgn {
         }
         for (&node, count) in touched.nodes().iter().zip(counts) {
             let share = 1.0 / count.max(1) as f32;
-            state.mailbox.mail_mut(node).iter_mut().for_each(|value| *value *= share);
+            state.mailbox.values_mut(node).iter_mut().for_each(|value| *value *= share);
         }
     }
 
@@ -132,7 +132,8 @@ mod tests {
         let mut touched = Touched::default();
         touched.build(&batch);
         let mut tape = Tape::new(&Device::Cpu, &model.parameters, Mode::Inference);
-        let refused = model.remember(&mut tape, &mut state, &batch, &touched, |_| &[], MailRows::default());
+        let refused =
+            model.update_state(&mut tape, &mut state, &batch, &touched, |_| &[], MessageRows::default());
         assert_eq!(refused, 0);
         let message = state.mailbox.pending(node(1)).unwrap();
         assert_eq!((message.edge, message.time), (EdgeId(2), EventTime(104)));
@@ -142,8 +143,8 @@ mod tests {
         let close = |found: &[f32], expected: &[f32]| {
             found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5)
         };
-        assert!(close(message.mail, &expected), "{:?} {expected:?}", message.mail);
-        let alone = state.mailbox.pending(node(2)).unwrap().mail;
+        assert!(close(message.values, &expected), "{:?} {expected:?}", message.values);
+        let alone = state.mailbox.pending(node(2)).unwrap().values;
         assert!(close(alone, &[2.0, 3.5, slow(&[0.0, 1.0]), 1.0]), "with itself once: {alone:?}");
         let from = |id| state.mailbox.parts(node(id)).iter().map(|part| part.other.0).collect::<Vec<_>>();
         assert_eq!((from(1), from(2), from(3)), (vec![2, 3, 3], vec![1, 2], vec![1, 1]));

@@ -10,7 +10,7 @@
 //! tau_i is the time of the node's last event, mean and deviation are those of such gaps in what was trained on so far,
 //! never of what is to come. Gaps are counted in logarithms: most last seconds and some last months, and beside the
 //! months the seconds would all be one (UCI messages, 3 epochs: average precision 0.896, without logarithms 0.823).
-//! Features are those that were gathered for the pass, bounded (see `limit`).
+//! Features are the rows of the pass, bounded (see `limit`).
 //! Where memory rows come from (the updater in training, published rows in serving) is the caller's
 //! choice; this is the one place that turns them into embeddings.
 
@@ -54,7 +54,7 @@ impl Gaps {
         tape.add(h, moved)
     }
 
-    /// Takes `gaps` into the statistics: the moments of both together, as if all had been seen at once.
+    /// Takes `gaps` into the statistics: the pooled moments, as if all had been seen at once.
     pub(super) fn follow(&self, parameters: &mut Parameters, gaps: &[f32]) {
         let [mean, variance, seen] = parameters.get_mut(self.statistics).data_mut() else { return };
         let number = gaps.len() as f64;
@@ -66,8 +66,8 @@ impl Gaps {
         let new_variance = gaps.iter().map(spread).sum::<f64>() / number;
         let all = f64::from(*seen) + number;
         let (share, apart) = (number / all, new_mean - f64::from(*mean));
-        let together = f64::from(*variance) * (1.0 - share) + new_variance * share;
-        *variance = (together + share * (1.0 - share) * apart * apart) as f32;
+        let pooled = f64::from(*variance) * (1.0 - share) + new_variance * share;
+        *variance = (pooled + share * (1.0 - share) * apart * apart) as f32;
         *mean = (f64::from(*mean) + share * apart) as f32;
         *seen = all.min(GAPS_MAX) as f32;
     }
@@ -119,7 +119,7 @@ impl Tgn {
     }
 }
 
-/// The logarithm of the time from a node's last event to a question; a question about the past finds none gone by.
+/// The logarithm of the time from a node's last event to the scored time, 0 if that is earlier.
 fn gap(last: EventTime, time: EventTime) -> f32 {
     time.since(last).max(0.0).ln_1p()
 }

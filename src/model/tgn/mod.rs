@@ -1,4 +1,4 @@
-//! TGN: a node remembers, and is seen together with its recent neighbors.
+//! TGN: node memory, and attention over the node and its recent neighbors.
 //!
 //! The model is that of Rossi et al., "Temporal Graph Networks for Deep Learning on Dynamic Graphs" (2020), with the
 //! attention block in common use since: recurrent memory, identity messages, the last of them or their mean, one layer

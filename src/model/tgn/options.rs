@@ -36,14 +36,14 @@ pub struct TgnOptions {
     pub embedding_dim: usize,
     /// Attention heads; divides `memory_dim + time_dim` where there is attention.
     pub heads: usize,
-    /// Most recent neighbors K looked at per seed; at least 1. Without attention none are.
+    /// Most recent neighbors K sampled per seed; at least 1. Without attention none are.
     pub fanout: usize,
     /// Width of a node's feature row; 0 means nodes have none. When it differs from `memory_dim`, a
     /// learned projection maps features onto memory rows before the two are added.
     pub node_feature_dim: usize,
     /// Width d_e of an edge's feature row; 0 means edges have none.
     pub edge_feature_dim: usize,
-    /// Types of edges that are told apart.
+    /// Types of edges that are distinguished.
     pub edge_types: EdgeTypes,
     /// Share of values dropped while training, on attention weights and on the attention output, or on the
     /// embedding where there is no attention; in `0.0..1.0`.
@@ -77,7 +77,7 @@ impl Default for TgnOptions {
 
 impl TgnOptions {
     /// JODIE (Kumar et al., 2019) as TGN states it: a plain recurrent cell and an embedding that drifts with time. It
-    /// looks at no neighbors.
+    /// samples no neighbors.
     #[must_use]
     pub fn jodie() -> Self {
         Self { updater: Updater::Rnn, embedding: Embedding::Time, ..Self::default() }
@@ -117,7 +117,7 @@ impl TgnOptions {
             Aggregator::Last => 0,
             Aggregator::Mean => self.edge_feature_dim + self.time_dim,
         };
-        Needs { memory_dim: self.memory_dim, mail_dim: self.memory_dim + averaged, ..shown }
+        Needs { memory_dim: self.memory_dim, mailbox_dim: self.memory_dim + averaged, ..shown }
     }
 }
 

@@ -4,23 +4,23 @@
 //! message itself is a constant, stored one batch earlier. Only nodes with a pending message go through
 //! the cell; the others keep their row. Writing `S*` back is the state's business, not done here.
 //!
-//! The features of a message's edge are not in the message: the caller has gathered them. A mean of messages holds them
+//! The features of a message's edge are not in the message: the caller provides them. A mean of messages holds them
 //! (see `aggregator`).
 
 use super::{Aggregator, Cell, Tgn};
 use crate::event::NodeId;
-use crate::model::{MailRows, ModelState};
+use crate::model::{MessageRows, ModelState};
 use crate::nn::{Tape, Var};
 
 impl Tgn {
-    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, the edges of
-    /// which have the features `mails`.
+    /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, whose edge features are
+    /// in `messages`.
     pub(crate) fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
         state: &ModelState,
         nodes: &[NodeId],
-        mails: MailRows<'_>,
+        messages: MessageRows<'_>,
     ) -> Var {
         let rows = state.mirror.memory(tape.device(), nodes.iter().copied()).unwrap_or_else(|| {
             let mut rows = tape.take(nodes.len(), self.options.memory_dim);
@@ -37,7 +37,7 @@ impl Tgn {
             return rows;
         }
         let own = tape.gather(rows, pending.clone());
-        let message = self.messages(tape, own, state, (nodes, mails), &pending);
+        let message = self.messages(tape, own, state, (nodes, messages), &pending);
         let updated = match &self.updater {
             Cell::Gru(weights) => tape.gru_cell(message, own, weights),
             Cell::Rnn(weights) => tape.rnn_cell(message, own, weights),
@@ -52,27 +52,27 @@ impl Tgn {
         tape: &mut Tape<'_>,
         own: Var,
         state: &ModelState,
-        (nodes, mails): (&[NodeId], MailRows<'_>),
+        (nodes, messages): (&[NodeId], MessageRows<'_>),
         pending: &[u32],
     ) -> Var {
         if self.options.aggregator == Aggregator::Mean {
             return self.mean_messages(tape, own, state, nodes, pending);
         }
         let waiting = pending.iter().map(|&slot| nodes[slot as usize]);
-        let mirrored = state.mirror.mails(tape.device(), waiting);
+        let mirrored = state.mirror.messages(tape.device(), waiting);
         let host_rows = if mirrored.is_none() { pending.len() } else { 0 };
         let (mut others, mut deltas) = (tape.take(host_rows, self.options.memory_dim), Vec::new());
-        let on_gpu = mails.on_gpu(tape, pending);
+        let on_gpu = messages.on_gpu(tape, pending);
         let copied = if on_gpu.is_some() { 0 } else { self.options.edge_feature_dim };
         let (mut features, mut kinds) = (tape.take(pending.len(), copied), Vec::new());
         for (i, slot) in pending.iter().enumerate() {
             let node = nodes[*slot as usize];
             let Some(message) = state.mailbox.pending(node) else { continue };
-            let Some((kind, values)) = mails.of(*slot as usize) else {
-                panic!("the rows that were gathered lack the pending message of node {}", node.0)
+            let Some((kind, values)) = messages.of(*slot as usize) else {
+                panic!("the feature rows lack the pending message of node {}", node.0)
             };
             if mirrored.is_none() {
-                others.row_mut(i).copy_from_slice(message.mail);
+                others.row_mut(i).copy_from_slice(message.values);
             }
             if on_gpu.is_none() {
                 features.row_mut(i).copy_from_slice(values);
@@ -103,7 +103,7 @@ impl Tgn {
             (tape.take(pending.len(), memory_dim), tape.take(pending.len(), width - memory_dim));
         let waiting = || pending.iter().map(|&slot| nodes[slot as usize]);
         for (i, message) in waiting().filter_map(|node| state.mailbox.pending(node)).enumerate() {
-            let (other, edge_and_time) = message.mail.split_at(memory_dim);
+            let (other, edge_and_time) = message.values.split_at(memory_dim);
             others.row_mut(i).copy_from_slice(other);
             rest.row_mut(i).copy_from_slice(edge_and_time);
         }

@@ -27,7 +27,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// The number that says how fast.
+    /// The rate.
     #[must_use]
     pub fn strength(self) -> f64 {
         match self {
@@ -46,13 +46,13 @@ impl FromStr for Decay {
             None => (Self::Rate, text),
         };
         let number = number.trim().parse::<f64>().ok().filter(|number| (0.0..=STRENGTH_MAX).contains(number));
-        let told = || {
+        let invalid = || {
             format!(
                 "`{text}` is no decay: write a rate per unit of time such as 1e-6, or span: and a power such as \
                  span:10; neither may be below 0 or above 1e9"
             )
         };
-        number.map(kind).ok_or_else(told)
+        number.map(kind).ok_or_else(invalid)
     }
 }
 

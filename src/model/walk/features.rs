@@ -8,7 +8,7 @@
 //! 1 if seen, for u, v, u to v, v to u             4
 //! ```
 //! The paper feeds all `4 (k + 1)^2` inner products; the matrix is symmetric, so the others are these again
-//! and tell a linear layer nothing. With them, and what is said of recency, it would be 74 numbers for
+//! and give a linear layer nothing. With them, and the recency features, it would be 74 numbers for
 //! `k = 3`; the distinct ones are 46.
 
 use super::options::LANES;
@@ -160,7 +160,7 @@ mod tests {
     use crate::model::walk::options::STEPS_MAX;
 
     #[test]
-    fn the_row_of_a_pair_is_what_the_formulas_say() {
+    fn the_row_of_a_pair_follows_the_formulas() {
         for steps in 1..=STEPS_MAX {
             let (d, l) = (48, steps + 1);
             let value = |i: usize, k: usize| ((i * 37 + k * 101) % 23) as f32 / 11.0 - 0.9;

@@ -7,7 +7,7 @@
 //!
 //! The state stays with who trains. Readers get a row of each node ([`published`]) and the times of pairs.
 //!
-//! An event costs `2 k` additions of a vector and two look-ups, whatever the number of nodes: a row is
+//! An event costs `2 k` additions of a vector and two lookups, whatever the number of nodes: a row is
 //! decayed when it is touched, not when time passes. Reading changes nothing. What a batch leaves behind is
 //! what its events leave one after another.
 //!
@@ -46,7 +46,7 @@ const PIECE: usize = 50;
 /// Rows are at random places: those of the pair so many further on are asked for ahead.
 const AHEAD: usize = 2;
 
-/// What walk projections remember of a stream.
+/// The state of walk projections over a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WalkState {
     projection: WalkProjection,
@@ -122,7 +122,7 @@ impl WalkState {
         self.projection.origin()
     }
 
-    /// Writes the row that readers have of `node` into `out`, which has as many values as the model's needs say.
+    /// Writes the row that readers have of `node` into `out`, which has as many values as the model's needs state.
     pub fn write_row(&self, node: NodeId, out: &mut [f32]) {
         published::write_row(self, node, out);
     }

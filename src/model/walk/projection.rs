@@ -94,7 +94,7 @@ impl WalkProjection {
         self.clock.origin()
     }
 
-    /// Asks the CPU for the rows of an event or question that comes soon.
+    /// Prefetches the rows of an event or request that comes soon.
     pub(super) fn expect(&self, u: NodeId, v: NodeId) {
         self.rows.expect(u);
         self.rows.expect(v);

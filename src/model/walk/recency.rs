@@ -76,7 +76,7 @@ impl Seen {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Recency {
     nodes: Vec<Node>,
-    /// By the two ids, the smaller one first: one look-up tells both directions.
+    /// By the two ids, the smaller one first: one lookup covers both directions.
     pairs: HashMap<u64, PairTimes>,
 }
 
@@ -93,7 +93,7 @@ impl Recency {
     /// What stands at `time`.
     pub fn of(&self, u: NodeId, v: NodeId, time: EventTime) -> Seen {
         let nodes = [u, v].map(|node| self.nodes.get(node.index()).copied().unwrap_or(Node::UNSEEN));
-        // A look-up less for nodes that are new.
+        // Saves a lookup for nodes that are new.
         let pair = if nodes.iter().all(|node| node.events > 0) { self.pair(u, v) } else { None };
         let (last, events) = (nodes.map(|node| Some(node.last)), nodes.map(|node| node.events as f32));
         Seen::at(time, [u, v], last, events, pair)

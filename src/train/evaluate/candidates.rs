@@ -12,8 +12,8 @@ use crate::train::protocol::{Batch, Draw, ProtocolError};
 use crate::train::ranking::{RankMeter, rank};
 use crate::train::stream::Stream;
 
-/// Nodes that a contender is asked about at once, at most, unless one event has more candidates.
-const ASKED_TOGETHER: usize = 2048;
+/// Most nodes that a contender scores at once, unless one event has more candidates.
+const ROWS_PER_PASS: usize = 2048;
 
 /// Keeps the draw among a source's own destinations apart from that among all.
 const HISTORICAL: u64 = 0x6869_7374_6f72_6963;
@@ -151,20 +151,21 @@ impl Candidates {
         ranks: &mut RankMeter,
     ) -> Result<(), EvaluationError> {
         let mut others = Vec::new();
-        let together = (ASKED_TOGETHER / (self.count() + 2)).max(1);
+        let events_per_pass = (ROWS_PER_PASS / (self.count() + 2)).max(1);
         let events: Vec<usize> = (0..batch.rows.len()).collect();
-        for events in events.chunks(together) {
-            let mut asked: Vec<Vec<NodeId>> = Vec::with_capacity(events.len());
+        for events in events.chunks(events_per_pass) {
+            let mut candidates: Vec<Vec<NodeId>> = Vec::with_capacity(events.len());
             for &event in events {
                 let dst = batch.dst[event];
                 self.of(batch.rows[event], batch.src[event], dst, &mut others);
-                asked.push(std::iter::once(dst).chain(others.iter().copied()).collect());
+                candidates.push(std::iter::once(dst).chain(others.iter().copied()).collect());
             }
             let query = |(&event, candidates)| {
                 let (src, time) = (batch.src[event], batch.times[event]);
                 RankQuery { src, time, candidates }
             };
-            let queries: Vec<_> = events.iter().zip(asked.iter().map(Vec::as_slice)).map(query).collect();
+            let queries: Vec<_> =
+                events.iter().zip(candidates.iter().map(Vec::as_slice)).map(query).collect();
             for scores in contender.score_queries(&queries)? {
                 if let Some((&positive, others)) = scores.split_first() {
                     ranks.push(rank(positive, others));

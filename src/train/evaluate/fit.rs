@@ -29,11 +29,11 @@ pub struct Fitted<V> {
     pub best_epoch: usize,
     /// The validation figure of each epoch.
     pub curve: Vec<f64>,
-    /// Events trained on per second of training time, all epochs together.
+    /// Events trained on per second of training time, over all epochs.
     pub train_events_per_second: Option<f64>,
 }
 
-/// Trains `contender`, validates each epoch, and says what the best one found and left. `validate` is told the
+/// Trains `contender`, validates each epoch, and returns what the best one found and left. `validate` is given the
 /// number of the epoch, 0 if the contender does not learn, and returns the figure to choose by.
 pub(super) fn fit<T: Trainable, V>(
     stream: &Stream,

@@ -2,8 +2,8 @@
 //! batch is tested and then trained on.
 //!
 //! While training, the model's neighbors come from an index of the masked training edges; while
-//! evaluating, from an index of all edges; always strictly earlier than the event that asks. For a model that looks at
-//! no neighbors there is no index.
+//! evaluating, from an index of all edges; always strictly earlier than the event that is scored. For a model that
+//! samples no neighbors there is no index.
 
 use super::node_label::Encoder;
 use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
@@ -24,7 +24,7 @@ pub struct StreamFeatures {
 }
 
 impl StreamFeatures {
-    /// The rows of all events, for a model that tells these types apart. Events without features have zeros.
+    /// The rows of all events, for a model that distinguishes these types. Events without features have zeros.
     ///
     /// # Errors
     /// When rows have different lengths.
@@ -75,7 +75,7 @@ impl Learned {
         let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
         let (training, everything) =
             (GraphStore::new(GraphOptions::default()), GraphStore::new(GraphOptions::default()));
-        if looks(&trainer) {
+        if samples_neighbors(&trainer) {
             let rows = 0..populations.split.validation;
             training.apply(&stream.edge_batch(rows, |row| populations.is_train(row)))?;
             everything.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
@@ -147,14 +147,14 @@ impl Trainable for Learned {
     }
 }
 
-/// Whether the model looks at neighbors.
-fn looks(trainer: &Trainer) -> bool {
+/// Whether the model samples neighbors.
+fn samples_neighbors(trainer: &Trainer) -> bool {
     trainer.model().needs().fanout > 0
 }
 
 impl Encoder for Learned {
     /// The embedding of the source, or where pairs are scored by their walks the row of the event's pair: where a
-    /// source goes says as much about it as what it did before.
+    /// source goes describes it as much as what it did before.
     fn encode(&self, batch: &Batch, rows: &mut Vec<f32>) -> Result<(), EvaluationError> {
         if let Some(walks) = &self.trainer.state().walks {
             let from = rows.len();
@@ -237,9 +237,12 @@ impl Contender for TestThenTrain<'_> {
         let (Some(&first), Some(&last)) = (batch.rows.first(), batch.rows.last()) else {
             return Ok(Scores::default());
         };
-        let looks = looks(&self.trainer);
-        let edges =
-            if looks { self.stream.edge_batch(first..last + 1, |_| true) } else { EdgeBatch::default() };
+        let samples_neighbors = samples_neighbors(&self.trainer);
+        let edges = if samples_neighbors {
+            self.stream.edge_batch(first..last + 1, |_| true)
+        } else {
+            EdgeBatch::default()
+        };
         if self.sight == Sight::WithinBatch {
             self.graph.apply(&edges)?;
         }

@@ -1,8 +1,8 @@
-//! Dynamic node classification: what the label of an event says about its source, told before the event is
+//! Dynamic node classification: the label of an event describes its source, and is predicted before the event is
 //! known (the protocol of TGN and DyGLib).
 //!
 //! The contender is trained on links as under the other protocols, without masked nodes, and frozen at its
-//! best epoch. It then follows the whole stream from an empty state, batch by batch, and says of every
+//! best epoch. It then follows the whole stream from an empty state, batch by batch, and predicts for every
 //! labelled event, from the state before the batch, what it knows of the event's source. A network of three
 //! layers learns the labels of the training part from these rows; its epoch is chosen by the validation part.
 //!
@@ -31,7 +31,7 @@ const DROPOUT: f32 = 0.1;
 /// Widths of the network's hidden layers.
 const HIDDEN: [usize; 2] = [80, 10];
 
-/// A contender that can say what it knows of the source of an event.
+/// A contender that provides features of the source of an event.
 pub trait Encoder: Trainable {
     /// Adds a row for each event of `batch`, equally long every time, from the state before the batch.
     ///
@@ -53,8 +53,8 @@ pub struct NodeLabelReport {
     pub positives: [usize; 3],
 }
 
-/// Trains `contender` on links and a network on what it then says of the sources of labelled events. A label
-/// above one half is positive; events without a label are passed over.
+/// Trains `contender` on links and a network on the features it then provides of the sources of labelled events. A
+/// label above one half is positive; events without a label are passed over.
 ///
 /// # Errors
 /// When the contender fails, or a part has not both kinds of labels.
@@ -109,7 +109,7 @@ fn freeze<T: Encoder>(
     Ok(fitted)
 }
 
-/// What was said of labelled events, by row of the stream.
+/// Features of labelled events, by row of the stream.
 struct Examples {
     rows: Vec<usize>,
     labels: Vec<f32>,

@@ -59,7 +59,7 @@ impl Pass<'_> {
     }
 
     /// Lets `contender` rank every event of the part among its candidates, batch by batch, each from the
-    /// state before it, and take it in. The negatives beside the events are not looked at.
+    /// state before it, and take it in. The negatives beside the events are ignored.
     ///
     /// # Errors
     /// When the contender fails or there is nothing to rank.

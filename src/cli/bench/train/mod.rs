@@ -132,7 +132,7 @@ struct Digests {
 
 impl Digests {
     fn take(&mut self, batch: &PreparedBatch) {
-        let (neighborhood, gathered) = batch.gathered();
+        let (neighborhood, gathered) = batch.sample_and_rows();
         for graph in neighborhood.graphs() {
             self.samples.update(bytemuck::cast_slice(&graph.edges));
         }
@@ -293,7 +293,7 @@ fn train(
         epoch.seconds += turn.seconds;
         epoch.phases.add(&turn.report.phases, turn.waited_seconds);
         epoch.loss += f64::from(turn.report.loss);
-        epoch.rows += turn.batch.gathered().1.edges().len() as u64;
+        epoch.rows += turn.batch.sample_and_rows().1.edges().len() as u64;
         batches += 1;
         if let Some(digests) = &mut digests {
             digests.take(turn.batch);

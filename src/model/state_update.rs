@@ -101,7 +101,7 @@ impl ModelState {
     ///
     /// A row with a value that is not finite is not written, and the node keeps the one it has. Returns
     /// how many rows were refused. Without memory there are only the times of the events to write, and walks to count.
-    pub fn remember<'r>(
+    pub fn update<'r>(
         &mut self,
         batch: &Interactions<'_>,
         touched: &Touched,
@@ -114,14 +114,14 @@ impl ModelState {
         if self.memory.dimension() > 0 {
             for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
                 let (other, edge, time) = batch.of(node, last as usize);
-                let mail = self.mailbox.post(node, other, edge, time);
-                self.memory.row_into(other, mail);
+                let values = self.mailbox.post(node, other, edge, time);
+                self.memory.row_into(other, values);
             }
         }
         refused
     }
 
-    /// The first half of [`remember`](Self::remember): no message is left, and the next one's are not built yet.
+    /// The first half of [`update`](Self::update): no message is left, and the next one's are not built yet.
     pub(super) fn write_back<'r>(
         &mut self,
         batch: &Interactions<'_>,
@@ -167,11 +167,11 @@ mod tests {
         let batch = Interactions { src: &src, dst: &dst, times: &times, edges: &edges };
         let mut touched = Touched::default();
         touched.build(&batch);
-        let refused = state.remember(&batch, &touched, |_| &[7.0]);
+        let refused = state.update(&batch, &touched, |_| &[7.0]);
         assert_eq!((refused, state.origin), (0, Some(EventTime(10))));
         let last = |node| state.mailbox.pending(NodeId(node)).map(|message| message.edge.0);
         assert_eq!([1, 2, 3, 4, 5, 0].map(last), [Some(2), Some(1), Some(1), Some(2), Some(3), None]);
-        assert_eq!(state.mailbox.pending(NodeId(4)).unwrap().mail, [0.0]);
+        assert_eq!(state.mailbox.pending(NodeId(4)).unwrap().values, [0.0]);
         assert_eq!([1, 4, 9].map(|node| touched.last(NodeId(node))), [Some(2), Some(2), None]);
         assert!(state.memory.is_empty(), "nothing was pending, so nothing is written");
 
@@ -179,7 +179,7 @@ mod tests {
         let later = [40, 41, 42, 43].map(EventTime);
         let batch = Interactions { times: &later, edges: &next, ..batch };
         let row = |i: usize| if i == 0 { &[f32::NAN][..] } else { &[7.0] };
-        assert_eq!(state.remember(&batch, &touched, row), 1);
+        assert_eq!(state.update(&batch, &touched, row), 1);
         assert_eq!(state.memory.row(NodeId(1)), None, "a row that is not finite is refused");
         assert_eq!(state.memory.row(NodeId(4)), Some(&[7.0][..]));
         assert_eq!(state.memory.updated(NodeId(2)), EventTime(30));

@@ -1,14 +1,14 @@
-//! [`GatheredRows`]: the feature rows that one pass of the model reads, found and copied before it begins.
+//! [`FeatureRows`]: the feature rows that one pass of the model reads, found and copied before it begins.
 //!
 //! Which rows a pass reads follows from the sample and from the mailbox, never from the weights: the edge in
 //! each slot, the edge of each message that waits for one of the distinct nodes, the features of those nodes.
-//! They are numbered first and fetched at once, every distinct edge one time, so that whoever keeps them may
-//! keep them anywhere, and a failure to read them comes before anything was computed.
+//! They are numbered first and fetched at once, every distinct edge one time, so that any store can provide them, and a
+//! failure to read them comes before anything is computed.
 //!
 //! A message may wait for longer than its edge is kept. Whether the row of such an edge is there, was released or was
 //! cleared by a deletion is chance, so by rule it counts as zeros: the time of the message alone decides.
 //!
-//! Knows not where rows are kept: the caller fetches.
+//! Does not know where rows are stored: the caller fetches.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::feature::FeatureError;
 use crate::nn::{Tape, Tensor, Var};
 use crate::sampler::{MessageFlowGraph, SampleError};
 
-/// What a pass would read could not be read from where it is kept. The pass has not begun.
+/// The rows of a pass could not be read. The pass has not begun.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GatherError {
     /// Feature rows.
@@ -37,18 +37,18 @@ pub enum GatherError {
 /// Edge rows of a pass, every distinct edge once, and the rows of its distinct nodes. Kept between passes; grows
 /// to what they need.
 #[derive(Debug, Default)]
-pub struct GatheredRows {
+pub struct FeatureRows {
     /// The distinct edges, by number; [`MessageFlowGraph::NO_EDGE`] stands for those that count as zeros.
     edges: Vec<u64>,
     numbers: HashMap<u64, u32>,
     /// Number of the edge in each slot, layer by layer.
     slots: Vec<u32>,
     /// Number of the edge of each node's pending message.
-    mails: Vec<u32>,
+    messages: Vec<u32>,
     /// Those edges themselves; [`MessageFlowGraph::NO_EDGE`] where nothing waits.
-    mail_edges: Vec<EdgeId>,
+    message_edges: Vec<EdgeId>,
     /// Number of the edge of each message that the batch itself will leave, or of which it will leave means.
-    next_mails: Vec<u32>,
+    next_messages: Vec<u32>,
     /// `[distinct edges, edge_feature_dim]`, bounded; `None` if edges have no features.
     edge_rows: Option<Arc<Tensor>>,
     /// Number of the type of each distinct edge; empty if no types are known.
@@ -57,22 +57,22 @@ pub struct GatheredRows {
     stored: Vec<f32>,
     /// `[nodes, node_feature_dim]`, bounded.
     node_rows: Vec<f32>,
-    /// Of what content of their source the edge rows are.
+    /// Version of the source that the edge rows are from.
     version: u64,
 }
 
 /// The edge rows of some nodes' pending messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MailRows<'a> {
+pub struct MessageRows<'a> {
     rows: Option<&'a Tensor>,
     types: &'a [u32],
     numbers: &'a [u32],
     places: Option<&'a EdgePlaces>,
 }
 
-impl<'a> MailRows<'a> {
+impl<'a> MessageRows<'a> {
     /// Of the message that waits for the node at `place` the number of the edge's type, 0 if no types are known, and
-    /// its features, none if edges have none; `None` if nothing was gathered for it.
+    /// its features, none if edges have none; `None` if nothing was fetched for it.
     pub(super) fn of(&self, place: usize) -> Option<(u32, &'a [f32])> {
         if self.rows.is_none() && self.types.is_empty() {
             return Some((0, &[]));
@@ -105,15 +105,15 @@ impl<'a> MailRows<'a> {
     }
 }
 
-impl GatheredRows {
-    /// Forgets which rows are meant.
+impl FeatureRows {
+    /// Clears the numbered edges.
     pub fn clear(&mut self) {
         self.edges.clear();
         self.numbers.clear();
         self.slots.clear();
-        self.mails.clear();
-        self.mail_edges.clear();
-        self.next_mails.clear();
+        self.messages.clear();
+        self.message_edges.clear();
+        self.next_messages.clear();
     }
 
     /// Numbers the edges in the slots of a sample, layer by layer.
@@ -125,39 +125,43 @@ impl GatheredRows {
         }
     }
 
-    /// Numbers the edges of the messages that wait for `nodes`; `pending` says which event left it. Messages of events
-    /// before `since` have no features.
+    /// Numbers the edges of the messages that wait for `nodes`; `pending` returns the event that left it. Messages of
+    /// events before `since` have no features.
     pub fn index_messages(
         &mut self,
         nodes: &[NodeId],
         since: EventTime,
         pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>,
     ) {
-        self.mails.clear();
-        self.mail_edges.clear();
+        self.messages.clear();
+        self.message_edges.clear();
         for event in nodes.iter().map(|&node| pending(node)) {
-            let number = event.map_or(EMPTY_SLOT, |event| self.number_mail(event, since));
-            self.mails.push(number);
-            self.mail_edges.push(event.map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge));
+            let number = event.map_or(EMPTY_SLOT, |event| self.index_message(event, since));
+            self.messages.push(number);
+            self.message_edges.push(event.map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge));
         }
     }
 
     /// Numbers the edges of `events`, whose messages (or means of them) the batch will leave for its nodes, so that
-    /// their memory can be shown after the batch. Messages of events before `since` have no features.
-    pub fn number_next_mails(&mut self, since: EventTime, events: impl Iterator<Item = (EdgeId, EventTime)>) {
-        self.next_mails.clear();
+    /// their memory can be published after the batch. Messages of events before `since` have no features.
+    pub fn index_next_messages(
+        &mut self,
+        since: EventTime,
+        events: impl Iterator<Item = (EdgeId, EventTime)>,
+    ) {
+        self.next_messages.clear();
         for event in events {
-            let number = self.number_mail(event, since);
-            self.next_mails.push(number);
+            let number = self.index_message(event, since);
+            self.next_messages.push(number);
         }
     }
 
     /// Whether the messages that were numbered for `nodes` are those that wait in `mailbox`.
     #[must_use]
-    pub fn has_mails_of(&self, mailbox: &Mailbox, nodes: &[NodeId]) -> bool {
+    pub fn has_messages_of(&self, mailbox: &Mailbox, nodes: &[NodeId]) -> bool {
         let waits = |node| mailbox.pending_event(node).map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge);
-        self.mail_edges.len() == nodes.len()
-            && self.mail_edges.iter().zip(nodes).all(|(&edge, &node)| edge == waits(node))
+        self.message_edges.len() == nodes.len()
+            && self.message_edges.iter().zip(nodes).all(|(&edge, &node)| edge == waits(node))
     }
 
     /// The distinct edges that were numbered; [`MessageFlowGraph::NO_EDGE`] among them if one counts as zeros.
@@ -243,12 +247,12 @@ impl GatheredRows {
         Ok(())
     }
 
-    /// Says of what content of their source the edge rows are: rows of the same version and edge are the same.
+    /// Sets the version of the source that the edge rows are from: rows of the same version and edge are the same.
     pub fn set_version(&mut self, version: u64) {
         self.version = version;
     }
 
-    /// What was said by [`set_version`](Self::set_version) last; 0 at first.
+    /// The version that [`set_version`](Self::set_version) set last; 0 at first.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -278,15 +282,20 @@ impl GatheredRows {
 
     /// The rows of the pending messages, in the order of the nodes they were numbered for.
     #[must_use]
-    pub fn mails(&self) -> MailRows<'_> {
-        MailRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers: &self.mails, places: None }
+    pub fn messages(&self) -> MessageRows<'_> {
+        MessageRows {
+            rows: self.edge_rows.as_deref(),
+            types: &self.types,
+            numbers: &self.messages,
+            places: None,
+        }
     }
 
     /// The rows of the messages that the batch will leave, in the order they were numbered.
     #[must_use]
-    pub fn next_mails(&self) -> MailRows<'_> {
-        let numbers = &self.next_mails;
-        MailRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers, places: None }
+    pub fn next_messages(&self) -> MessageRows<'_> {
+        let numbers = &self.next_messages;
+        MessageRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers, places: None }
     }
 
     /// The rows of the nodes, one after another.
@@ -298,16 +307,16 @@ impl GatheredRows {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let mails = self.mails.capacity() + self.next_mails.capacity();
-        let numbers = self.slots.capacity() + mails + self.node_rows.capacity();
+        let messages = self.messages.capacity() + self.next_messages.capacity();
+        let numbers = self.slots.capacity() + messages + self.node_rows.capacity();
         let numbers = numbers + self.types.capacity() + self.stored.capacity();
         let rows = self.edge_rows.as_ref().map_or(0, |rows| rows.capacity());
         (numbers + rows) * size_of::<f32>()
-            + (self.edges.capacity() + self.mail_edges.capacity()) * size_of::<u64>()
+            + (self.edges.capacity() + self.message_edges.capacity()) * size_of::<u64>()
             + self.numbers.allocation_size()
     }
 
-    fn number_mail(&mut self, (edge, time): (EdgeId, EventTime), since: EventTime) -> u32 {
+    fn index_message(&mut self, (edge, time): (EdgeId, EventTime), since: EventTime) -> u32 {
         self.number(if time < since { MessageFlowGraph::NO_EDGE } else { edge })
     }
 
@@ -339,7 +348,7 @@ mod tests {
             edges: [5, 7, 5, u64::MAX].map(EdgeId).to_vec(),
             ..MessageFlowGraph::default()
         };
-        let mut rows = GatheredRows::default();
+        let mut rows = FeatureRows::default();
         for _ in 0..2 {
             rows.clear();
             rows.number_slots([&sample].into_iter());
@@ -350,17 +359,17 @@ mod tests {
             rows.fetch_edges(2, fetch).unwrap();
             let found = rows.edge_rows().unwrap();
             assert!(found.row(0)[0] > 100.0 && found.row(0)[0] < 500.0, "{:?}", found.row(0));
-            let mails = rows.mails();
+            let messages = rows.messages();
             assert_eq!(
-                (mails.of(0), mails.of(1), mails.of(2)),
+                (messages.of(0), messages.of(1), messages.of(2)),
                 (Some((0, found.row(0))), None, Some((0, found.row(1))))
             );
         }
         let mut mailbox = Mailbox::new(1);
         mailbox.post(NodeId(1), NodeId(3), EdgeId(5), EventTime(0));
-        assert!(!rows.has_mails_of(&mailbox, &[1, 2, 3].map(NodeId)));
+        assert!(!rows.has_messages_of(&mailbox, &[1, 2, 3].map(NodeId)));
         mailbox.post(NodeId(3), NodeId(1), EdgeId(7), EventTime(0));
-        assert!(rows.has_mails_of(&mailbox, &[1, 2, 3].map(NodeId)));
+        assert!(rows.has_messages_of(&mailbox, &[1, 2, 3].map(NodeId)));
     }
 
     #[test]
@@ -370,9 +379,9 @@ mod tests {
             mailbox.post(NodeId(node), NodeId(0), EdgeId(u64::from(node)), EventTime(time));
         }
         let (nodes, since) = ([1, 2, 3, 4].map(NodeId), EventTime(50));
-        let mut rows = GatheredRows::default();
+        let mut rows = FeatureRows::default();
         rows.index_messages(&nodes, since, |node| mailbox.pending_event(node));
-        rows.number_next_mails(since, [(EdgeId(9), EventTime(50)), (EdgeId(8), EventTime(49))].into_iter());
+        rows.index_next_messages(since, [(EdgeId(9), EventTime(50)), (EdgeId(8), EventTime(49))].into_iter());
         assert_eq!(rows.edges(), [u64::MAX, 2, 9], "what has no features is not asked for");
         rows.fetch_edges(1, |edges, out| {
             out.copy_from_slice(
@@ -381,15 +390,15 @@ mod tests {
             Ok::<_, ()>(())
         })
         .unwrap();
-        let (mails, next) = (rows.mails(), rows.next_mails());
-        assert_eq!([0, 1, 3].map(|place| mails.of(place).unwrap().1[0] > 0.0), [false, true, false]);
+        let (messages, next) = (rows.messages(), rows.next_messages());
+        assert_eq!([0, 1, 3].map(|place| messages.of(place).unwrap().1[0] > 0.0), [false, true, false]);
         assert_eq!(
-            (mails.of(2), [0, 1].map(|place| next.of(place).unwrap().1[0] > 0.0)),
+            (messages.of(2), [0, 1].map(|place| next.of(place).unwrap().1[0] > 0.0)),
             (None, [true, false])
         );
-        assert!(rows.has_mails_of(&mailbox, &nodes), "they are the messages that wait all the same");
+        assert!(rows.has_messages_of(&mailbox, &nodes), "they are the messages that wait all the same");
         mailbox.post(NodeId(1), NodeId(0), EdgeId(7), EventTime(49));
-        assert!(!rows.has_mails_of(&mailbox, &nodes));
+        assert!(!rows.has_messages_of(&mailbox, &nodes));
     }
 
     #[test]
@@ -403,7 +412,7 @@ mod tests {
                 edges: [5, 2, 5, u64::MAX].map(EdgeId).to_vec(),
                 ..MessageFlowGraph::default()
             };
-            let mut rows = GatheredRows::default();
+            let mut rows = FeatureRows::default();
             rows.number_slots([&sample].into_iter());
             rows.index_messages(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(2), EventTime(0))));
             let stored = |edges: &[u64], out: &mut [f32]| {
@@ -416,7 +425,7 @@ mod tests {
             rows.fetch_edge_rows(&needs, stored).unwrap();
             assert_eq!(rows.slot_types(4), [0, 2, 0, 0], "5 is beyond what is known");
             assert_eq!(rows.edge_rows().map(|rows| rows.shape()), (features > 0).then_some((2, features)));
-            assert_eq!(rows.mails().of(0), Some((2, &[0.5, 0.5][..features])));
+            assert_eq!(rows.messages().of(0), Some((2, &[0.5, 0.5][..features])));
             assert_eq!(rows.fetch_edge_rows(&needs, |_, _| Err("disk")), Err("disk"));
             assert_eq!((rows.edge_rows().is_none(), rows.slot_types(4)), (true, vec![]));
         }
@@ -424,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_failed_fetch_leaves_no_rows() {
-        let mut rows = GatheredRows::default();
+        let mut rows = FeatureRows::default();
         rows.index_messages(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(3), EventTime(0))));
         rows.fetch_edges(2, fetch).unwrap();
         assert_eq!(rows.fetch_edges(2, |_, _| Err("disk")), Err("disk"));

@@ -1,14 +1,14 @@
-//! Checkpoints that somebody waits for: asked for from any thread, written by the loop at its next turn.
+//! Checkpoints on request: any thread submits a request, and the loop writes the checkpoint at its next turn.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use crate::event::EdgeId;
 
-/// Most that wait at a time; one checkpoint answers all of them.
+/// Most requests that wait at a time; one checkpoint completes all of them.
 const WAITING_MAX: usize = 64;
 
-/// A checkpoint that holds everything that was learned when it was asked for.
+/// A checkpoint that holds everything that was learned when it was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durable {
     /// File name inside the checkpoint folder.
@@ -19,8 +19,8 @@ pub struct Durable {
     pub model_version: u64,
 }
 
-/// What becomes of a request: the checkpoint, or why there is none.
-pub type Answer = Result<Durable, String>;
+/// The outcome of a request: the checkpoint, or why there is none.
+pub type CheckpointResult = Result<Durable, String>;
 
 /// The requests that wait for the loop's next turn.
 #[derive(Debug, Default)]
@@ -28,16 +28,16 @@ pub struct CheckpointRequests(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    replies: Vec<Sender<Answer>>,
+    replies: Vec<Sender<CheckpointResult>>,
     is_closed: bool,
 }
 
 impl CheckpointRequests {
-    /// Asks for a checkpoint. The answer comes once it is durable.
+    /// Requests a checkpoint. The result arrives once it is durable.
     ///
     /// # Errors
     /// When the loop has ended, or too many wait already.
-    pub fn ask(&self) -> Result<Receiver<Answer>, String> {
+    pub fn submit(&self) -> Result<Receiver<CheckpointResult>, String> {
         let mut waiting = self.0.lock();
         if waiting.is_closed {
             return Err("the learner has ended".to_owned());
@@ -45,28 +45,28 @@ impl CheckpointRequests {
         if waiting.replies.len() >= WAITING_MAX {
             return Err(format!("{WAITING_MAX} requests for a checkpoint wait already"));
         }
-        let (reply, answer) = bounded(1);
+        let (reply, result) = bounded(1);
         waiting.replies.push(reply);
-        Ok(answer)
+        Ok(result)
     }
 
-    /// Whether anybody waits.
-    pub(super) fn is_asked(&self) -> bool {
+    /// Whether a request is waiting.
+    pub(super) fn is_waiting(&self) -> bool {
         !self.0.lock().replies.is_empty()
     }
 
-    /// Tells everybody who waits.
-    pub(super) fn answer(&self, answer: &Answer) {
+    /// Sends `result` to every waiting request.
+    pub(super) fn complete(&self, result: &CheckpointResult) {
         for reply in std::mem::take(&mut self.0.lock().replies) {
-            // Who has given up listening needs no answer.
-            let _ = reply.try_send(answer.clone());
+            // A requester that gave up has dropped its receiver.
+            let _ = reply.try_send(result.clone());
         }
     }
 
-    /// Takes no more; who waits hears that there will be no answer.
+    /// Accepts no more requests; those that wait get an error.
     pub(super) fn close(&self) {
         self.0.lock().is_closed = true;
-        self.answer(&Err("the learner has ended".to_owned()));
+        self.complete(&Err("the learner has ended".to_owned()));
     }
 }
 
@@ -84,19 +84,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_who_asked_is_answered_once_and_nobody_after_the_end() {
+    fn every_request_gets_one_response_and_none_is_accepted_after_the_end() {
         let requests = CheckpointRequests::default();
-        let (first, second) = (requests.ask().unwrap(), requests.ask().unwrap());
-        assert!(requests.is_asked());
+        let (first, second) = (requests.submit().unwrap(), requests.submit().unwrap());
+        assert!(requests.is_waiting());
         let made = Ok(Durable { name: "a".to_owned(), position: EdgeId(3), model_version: 1 });
-        requests.answer(&made);
+        requests.complete(&made);
         assert_eq!((first.recv().unwrap(), second.recv().unwrap()), (made.clone(), made));
-        assert!(!requests.is_asked() && first.recv().is_err());
-        let late = requests.ask().unwrap();
+        assert!(!requests.is_waiting() && first.recv().is_err());
+        let late = requests.submit().unwrap();
         requests.close();
-        assert!(late.recv().unwrap().is_err() && requests.ask().is_err());
+        assert!(late.recv().unwrap().is_err() && requests.submit().is_err());
         let many = CheckpointRequests::default();
-        let waiting: Vec<_> = (0..WAITING_MAX).map(|_| many.ask().unwrap()).collect();
-        assert!(many.ask().unwrap_err().contains("64") && waiting.len() == WAITING_MAX);
+        let waiting: Vec<_> = (0..WAITING_MAX).map(|_| many.submit().unwrap()).collect();
+        assert!(many.submit().unwrap_err().contains("64") && waiting.len() == WAITING_MAX);
     }
 }

@@ -1,11 +1,11 @@
-//! What [`Trainer`] computes without learning: embeddings, scores that leave no trace, and rows to publish.
+//! What [`Trainer`] computes without learning: embeddings, scores that change no state, and rows to publish.
 
-use super::prepare::{PreparedBatch, gather_mails};
+use super::prepare::{PreparedBatch, gather_message_rows};
 use super::step::{forward, score_pairs};
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
-use crate::model::{MailRows, Model};
+use crate::model::{MessageRows, Model};
 use crate::nn::{Mode, Tape, TapePool, Var};
 
 /// Rows computed at a time where a request has no natural batch.
@@ -32,7 +32,7 @@ impl Trainer {
         for (nodes, times) in nodes.chunks(CHUNK_ROWS).zip(times.chunks(CHUNK_ROWS)) {
             scratch.neighborhood.clear();
             scratch.neighborhood.add_seeds(nodes, times);
-            self.look(world, &mut scratch, |tape, rows| {
+            self.with_embeddings(world, &mut scratch, |tape, rows| {
                 embeddings.extend_from_slice(&tape.read(rows));
             })?;
         }
@@ -53,8 +53,8 @@ impl Trainer {
     ) -> Result<Vec<f32>, TrainError> {
         let mut scores = Vec::with_capacity(candidates.len());
         for candidates in candidates.chunks(CHUNK_ROWS) {
-            let answers = self.score_queries(world, &[RankQuery { src, time, candidates }])?;
-            scores.extend(answers.into_iter().flatten());
+            let logits = self.score_queries(world, &[RankQuery { src, time, candidates }])?;
+            scores.extend(logits.into_iter().flatten());
         }
         Ok(scores)
     }
@@ -86,7 +86,7 @@ impl Trainer {
             return Ok(vec![Vec::new(); queries.len()]);
         }
         let mut logits = Vec::new();
-        self.look(world, &mut scratch, |tape, embeddings| {
+        self.with_embeddings(world, &mut scratch, |tape, embeddings| {
             let scores = self.model.logits(tape, embeddings, src, dst);
             logits.extend_from_slice(&tape.read(scores));
         })?;
@@ -116,7 +116,7 @@ impl Trainer {
     /// The batch was prepared for another state.
     ///
     /// # Panics
-    /// If the batch was prepared to be remembered only.
+    /// If the batch was prepared for a state-only update.
     pub fn score_prepared(&self, batch: &PreparedBatch) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
         self.score_prepared_by(&self.model, batch)
     }
@@ -127,7 +127,7 @@ impl Trainer {
     /// The batch was prepared for another state.
     ///
     /// # Panics
-    /// If the batch was prepared to be remembered only, or the model has another shape.
+    /// If the batch was prepared for a state-only update, or the model has another shape.
     pub fn score_prepared_by(
         &self,
         model: &Model,
@@ -164,7 +164,7 @@ impl Trainer {
     }
 
     /// Embeds the seeds in `scratch` without gradient and hands the tape and the embeddings to `then`.
-    fn look(
+    fn with_embeddings(
         &self,
         world: &World<'_>,
         scratch: &mut Scratch,
@@ -211,9 +211,9 @@ impl Trainer {
     ) -> Result<(), TrainError> {
         let Scratch { pool, rows, .. } = &mut *self.scratch.lock();
         for nodes in nodes.chunks(CHUNK_ROWS) {
-            let kept = (edge_features, since);
-            gather_mails(&self.model.needs(), kept, &self.state, nodes, rows)?;
-            self.publish_chunk(model, pool, nodes, rows.mails(), &mut f)?;
+            let source = (edge_features, since);
+            gather_message_rows(&self.model.needs(), source, &self.state, nodes, rows)?;
+            self.publish_chunk(model, pool, nodes, rows.messages(), &mut f)?;
         }
         Ok(())
     }
@@ -235,8 +235,8 @@ impl Trainer {
         let Scratch { pool, edges, .. } = &mut *self.scratch.lock();
         let places = edges.place(model.device(), &batch.rows);
         for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
-            let mails = batch.rows.next_mails().at(places.as_ref()).from(chunk * CHUNK_ROWS);
-            self.publish_chunk(model, pool, nodes, mails, &mut f)?;
+            let messages = batch.rows.next_messages().at(places.as_ref()).from(chunk * CHUNK_ROWS);
+            self.publish_chunk(model, pool, nodes, messages, &mut f)?;
         }
         Ok(())
     }
@@ -246,11 +246,11 @@ impl Trainer {
         model: &Model,
         pool: &mut TapePool,
         nodes: &[NodeId],
-        mails: MailRows<'_>,
+        messages: MessageRows<'_>,
         f: &mut impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
         let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
-        let rows = model.fresh_memory(&mut tape, &self.state, nodes, mails);
+        let rows = model.fresh_memory(&mut tape, &self.state, nodes, messages);
         let (values, width) = (tape.read(rows), tape.value(rows).cols());
         model.device().check()?;
         for (i, &node) in nodes.iter().enumerate() {
