@@ -143,7 +143,7 @@ group! {
     SpillMetrics, SPILL;
     budget: IntGaugeVec ["store"] = "spill_budget_bytes"
         "Memory that a store with a bound may take, in bytes; store is graph or rows.";
-    bytes: IntGaugeVec ["store", "place"] = "spill_bytes" "Bytes of a store with a bound, in memory and on disk.";
+    bytes: IntGaugeVec ["store", "tier"] = "spill_bytes" "Bytes of a store with a bound, in memory and on disk.";
     reads: IntCounterVec ["store"] = "spill_reads_total" "Chunks of edges and blocks of rows read from disk.";
     failures: IntCounterVec ["store"] = "spill_failures_total" "Reads and writes of spilled data that failed.";
     degraded: IntGaugeVec ["store"] = "spill_degraded" "1 while the disk of a store with a bound fails, else 0.";
@@ -153,7 +153,7 @@ group! {
     /// The learning loop.
     TrainMetrics, TRAIN;
     steps: IntCounterVec ["mode"] = "train_steps_total"
-        "Steps of the learner; mode is train (with a gradient) or remember (memory only, while it lags).";
+        "Steps of the learner; mode is train (with a gradient) or state_only (a state-only update, while the learner lags).";
     events: IntCounter = "train_events_total" "Events the model was trained on.";
     skipped_events: IntCounter = "train_skipped_events_total"
         "Events that updated node memory without a gradient step: the learner lagged, or a step was refused.";
@@ -163,7 +163,7 @@ group! {
         "Gradient steps on old events; result is trained or skipped (the learner lagged, or the step was refused).";
     learning_rate: Gauge = "train_learning_rate" "Learning rate of the next gradient step.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
-    learner_lag_events: IntGauge = "learner_lag_events" "Durable records that the learner has not seen yet.";
+    lag_events: IntGauge = "learner_lag_events" "Events indexed and not yet learned.";
     storage_failures: IntCounter = "train_storage_failures_total"
         "Batches that had to wait because what they read could not be read from the disk.";
     nonfinite: IntCounter = "train_nonfinite_total"
@@ -187,7 +187,7 @@ group! {
     decisions: IntCounterVec ["verdict"] = "gate_decisions_total"
         "Decisions of the promotion gate; verdict is promoted, held or rolled_back.";
     average_precision: GaugeVec ["of"] = "gate_average_precision"
-        "Average precision over the gate's last window, of candidate, published, kept (if any) and edgebank.";
+        "Average precision over the gate's last window, of candidate, published, previous (if any) and edgebank.";
 }
 
 group! {
@@ -336,7 +336,7 @@ impl Metrics {
     /// Series whose labels are known beforehand start at 0, so that their first increase is a rate and
     /// not a gap.
     fn start_closed_lists(&self) {
-        for mode in ["train", "remember"] {
+        for mode in ["train", "state_only"] {
             self.train.steps.with_label_values(&[mode]);
         }
         for result in ["trained", "skipped"] {

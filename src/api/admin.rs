@@ -21,7 +21,7 @@ use super::App;
 use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
-use super::keys::Who;
+use super::keys::Caller;
 
 /// Target of the log's lines about what operators do.
 pub const AUDIT: &str = "evergraph::audit";
@@ -35,32 +35,32 @@ pub trait Operator: Send + Sync {
     ///
     /// # Errors
     /// When it could not be written, or not within `limit`.
-    fn checkpoint(&self, limit: Duration) -> Result<CheckpointAnswer, OperatorError>;
+    fn checkpoint(&self, limit: Duration) -> Result<CheckpointResponse, OperatorError>;
 
     /// Holds a source, or lets it go on, until somebody says otherwise, also through restarts.
     ///
     /// # Errors
     /// When there is no such source, or the decision cannot be kept.
-    fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceAnswer, OperatorError>;
+    fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceResponse, OperatorError>;
 
     /// How much the log says.
-    fn log_level(&self) -> LogLevelAnswer;
+    fn log_level(&self) -> LogLevelResponse;
 
     /// Changes how much the log says, until the next start.
     ///
     /// # Errors
     /// When it is no level and no filter.
-    fn set_log_level(&self, level: &str) -> Result<LogLevelAnswer, OperatorError>;
+    fn set_log_level(&self, level: &str) -> Result<LogLevelResponse, OperatorError>;
 }
 
 /// Why something was not done.
 #[derive(Clone, Debug, Error)]
 pub enum OperatorError {
     /// No source is called so.
-    #[error("no source is called {asked}; there are {}", .known.join(", "))]
+    #[error("no source is called {requested}; there are {}", .known.join(", "))]
     UnknownSource {
         /// What was asked for.
-        asked: String,
+        requested: String,
         /// What there is.
         known: Vec<String>,
     },
@@ -74,7 +74,7 @@ pub enum OperatorError {
 
 /// A checkpoint that is durable.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct CheckpointAnswer {
+pub struct CheckpointResponse {
     /// Its name, as `evergraph checkpoint restore` takes it.
     #[schema(example = "00000000000000012800.checkpoint")]
     pub name: String,
@@ -94,7 +94,7 @@ pub struct SourceRequest {
 
 /// A source and whether an operator holds it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct SourceAnswer {
+pub struct SourceResponse {
     /// Its name.
     #[schema(example = "kafka:evergraph-events")]
     pub source: String,
@@ -117,7 +117,7 @@ pub struct LogLevelRequest {
 
 /// How much the log says.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct LogLevelAnswer {
+pub struct LogLevelResponse {
     /// The level or filter in effect.
     #[schema(example = "debug")]
     pub level: String,
@@ -130,8 +130,8 @@ pub struct LogLevelAnswer {
 #[derive(Clone)]
 struct Done(String);
 
-fn done<T: Serialize>(what: String, answer: T) -> Response {
-    let mut response = Json(answer).into_response();
+fn done<T: Serialize>(what: String, response: T) -> Response {
+    let mut response = Json(response).into_response();
     response.extensions_mut().insert(Done(what));
     response
 }
@@ -140,7 +140,7 @@ fn done<T: Serialize>(what: String, answer: T) -> Response {
 #[utoipa::path(
     post, path = "/v1/admin/checkpoints", tag = "admin",
     responses(
-        (status = 200, description = "It is durable", body = CheckpointAnswer),
+        (status = 200, description = "It is durable", body = CheckpointResponse),
         (status = 503, description = "It could not be written, or not in time", body = ErrorBody),
     )
 )]
@@ -162,7 +162,7 @@ pub(super) async fn checkpoint(
     ),
     request_body = SourceRequest,
     responses(
-        (status = 200, description = "How it stands", body = SourceAnswer),
+        (status = 200, description = "How it stands", body = SourceResponse),
         (status = 400, description = "The body cannot be read", body = ErrorBody),
         (status = 404, description = "No source is called so", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
@@ -175,12 +175,12 @@ pub(super) async fn checkpoint(
 pub(super) async fn source(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
-    Extension(who): Extension<Who>,
+    Extension(caller): Extension<Caller>,
     Path(source): Path<String>,
     JsonBody(request): JsonBody<SourceRequest>,
 ) -> Result<Response, ApiError> {
     let operator = app.state.operator.clone();
-    let change = move || operator.set_paused(&source, request.paused, &who.0);
+    let change = move || operator.set_paused(&source, request.paused, &caller.0);
     let stands = blocking(Some(permit), app.state.limits.request_timeout, change).await??;
     let what = if stands.paused { "is held" } else { "goes on" };
     Ok(done(format!("{} {what}", stands.source), stands))
@@ -189,9 +189,9 @@ pub(super) async fn source(
 /// How much the log says.
 #[utoipa::path(
     get, path = "/v1/admin/log-level", tag = "admin",
-    responses((status = 200, description = "The level in effect", body = LogLevelAnswer))
+    responses((status = 200, description = "The level in effect", body = LogLevelResponse))
 )]
-pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevelAnswer> {
+pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevelResponse> {
     Json(app.state.operator.log_level())
 }
 
@@ -200,7 +200,7 @@ pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevelAnswer> {
     put, path = "/v1/admin/log-level", tag = "admin",
     request_body = LogLevelRequest,
     responses(
-        (status = 200, description = "The level in effect", body = LogLevelAnswer),
+        (status = 200, description = "The level in effect", body = LogLevelResponse),
         (status = 400, description = "The body cannot be read", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
         (status = 413, description = "Too many bytes", body = ErrorBody),
@@ -231,8 +231,8 @@ pub(super) async fn audit(State(app): State<App>, request: Request, next: Next) 
     let response = next.run(request).await;
 
     let error = response.extensions().get::<ApiError>();
-    let who = match (response.extensions().get::<Who>(), error) {
-        (Some(who), _) => who.0.as_str(),
+    let who = match (response.extensions().get::<Caller>(), error) {
+        (Some(caller), _) => caller.0.as_str(),
         (None, Some(ApiError::Forbidden { name, .. })) => name.as_str(),
         _ => "unknown",
     };

@@ -14,7 +14,7 @@ use super::{admin, ops, push, query};
         title = "Evergraph",
         description = "Fresh node embeddings and link scores of a temporal graph that keeps learning.\n\n\
             Every `/v1` answer carries `freshness`. Push events, take `end_position` from the answer and pass it \
-            as `after` to read your own write. Errors have one shape, `ErrorBody`; programs look at `error_type`."
+            as `min_position` to read your own write. Errors have one shape, `ErrorBody`; programs look at `error_type`."
     ),
     modifiers(&Guarded),
     paths(

@@ -77,7 +77,7 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     if let Some(reason) = error.and_then(ApiError::rejection) {
         metrics.rejected.with_label_values(&[reason]).inc();
     }
-    if let Some(reason) = error.and_then(ApiError::refused_key) {
+    if let Some(reason) = error.and_then(ApiError::authentication_failure) {
         metrics.authentication_failures.with_label_values(&[reason]).inc();
     }
     let status = response.status();
@@ -105,8 +105,8 @@ pub(super) async fn admit_operation(State(app): State<App>, request: Request, ne
 }
 
 /// Lets an operator in while there is room.
-pub(super) async fn admit_deed(State(app): State<App>, request: Request, next: Next) -> Response {
-    admit(&app.deeds, request, next).await
+pub(super) async fn admit_admin(State(app): State<App>, request: Request, next: Next) -> Response {
+    admit(&app.admin_requests, request, next).await
 }
 
 async fn admit(room: &Arc<Semaphore>, mut request: Request, next: Next) -> Response {

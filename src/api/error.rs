@@ -106,10 +106,10 @@ pub enum ApiError {
         freshness: Freshness,
     },
     /// The answer does not reflect the position asked for yet.
-    #[error("position {after} is not reflected in answers yet; ask again or raise wait_ms")]
+    #[error("position {min_position} is not reflected in answers yet; ask again or raise wait_ms")]
     NotYetVisible {
         /// The position asked for.
-        after: u64,
+        min_position: u64,
         /// Where the answers stand.
         freshness: Freshness,
     },
@@ -248,7 +248,7 @@ impl ApiError {
     }
 
     /// The label under which a request without the right key is counted; `None` for other failures.
-    pub(super) fn refused_key(&self) -> Option<&'static str> {
+    pub(super) fn authentication_failure(&self) -> Option<&'static str> {
         match self {
             Self::Unauthenticated { sent: false } => Some("missing"),
             Self::Unauthenticated { sent: true } => Some("unknown"),
@@ -266,7 +266,9 @@ impl ApiError {
                 json!({ "limit_seconds": seconds })
             }
             Self::UnknownNode { key, freshness } => json!({ "node": key, "freshness": freshness }),
-            Self::NotYetVisible { after, freshness } => json!({ "after": after, "freshness": freshness }),
+            Self::NotYetVisible { min_position, freshness } => {
+                json!({ "min_position": min_position, "freshness": freshness })
+            }
             Self::UnknownSource { known, .. } => json!({ "known": known }),
             Self::Forbidden { role, needed, .. } => json!({ "role": role, "needed": needed }),
             Self::TooFast { per_second, .. } => json!({ "limit_per_second": per_second }),

@@ -1,6 +1,6 @@
 //! Who may ask for what: bearer keys, each with a name and a [`Role`], read from a file.
 //!
-//! One key a line, `role name key`, and if its holder is to keep to a [`Pace`] how many requests a second, as `50/s`;
+//! One key a line, `role name key`, and if its holder is to keep to a [`RateLimit`] how many requests a second, as `50/s`;
 //! empty lines and those that begin with `#` do not count:
 //!
 //! ```text
@@ -26,14 +26,14 @@ use thiserror::Error;
 
 use super::admin::Peer;
 use super::error::ApiError;
-use super::pace::Pace;
+use super::rate_limit::RateLimit;
 use super::reload::Reloaded;
 
 /// Shortest key that is accepted, in bytes.
 const KEY_BYTES_MIN: usize = 16;
 
 /// Most requests a second that a line can allow.
-const PACE_MAX: u32 = 1_000_000;
+const RATE_LIMIT_MAX: u32 = 1_000_000;
 
 /// What a key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ struct Key {
     role: Role,
     name: String,
     secret: String,
-    pace: Option<Pace>,
+    rate_limit: Option<RateLimit>,
 }
 
 /// The keys of a file, which may change while requests are answered.
@@ -130,7 +130,7 @@ impl Keys {
     }
 
     /// Whose key was sent, if it may be used for `needed` now.
-    fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<Who, ApiError> {
+    fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<Caller, ApiError> {
         let Some(sent) = sent else { return Err(ApiError::Unauthenticated { sent: false }) };
         let (keys, mut known) = (self.0.get(), None);
         for key in keys.iter() {
@@ -138,17 +138,18 @@ impl Keys {
                 known = Some(key);
             }
         }
-        let Some(Key { role, name, pace, .. }) = known else {
+        let Some(Key { role, name, rate_limit, .. }) = known else {
             return Err(ApiError::Unauthenticated { sent: true });
         };
-        if let Some(pace) = pace.as_ref().filter(|pace| !pace.allows(Instant::now())) {
-            return Err(ApiError::TooFast { name: name.clone(), per_second: pace.per_second() });
+        if let Some(rate_limit) = rate_limit.as_ref().filter(|rate_limit| !rate_limit.allows(Instant::now()))
+        {
+            return Err(ApiError::TooFast { name: name.clone(), per_second: rate_limit.per_second() });
         }
         if !role.covers(needed) {
             let (role, needed) = (role.name(), needed.name());
             return Err(ApiError::Forbidden { name: name.clone(), role, needed });
         }
-        Ok(Who(name.clone()))
+        Ok(Caller(name.clone()))
     }
 }
 
@@ -176,9 +177,9 @@ fn read([path]: &[PathBuf; 1]) -> Result<Vec<Key>, KeysError> {
 
 fn parse(line: &str) -> Result<Key, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let (role, name, secret, pace) = match words[..] {
+    let (role, name, secret, rate_limit) = match words[..] {
         [role, name, secret] => (role, name, secret, None),
-        [role, name, secret, pace] => (role, name, secret, Some(pace)),
+        [role, name, secret, rate_limit] => (role, name, secret, Some(rate_limit)),
         _ => return Err(format!("{} words, there must be 3 or 4", words.len())),
     };
     let role = Role::of_name(role).ok_or("the role must be read, write or admin")?;
@@ -188,15 +189,17 @@ fn parse(line: &str) -> Result<Key, String> {
     if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("a key is of printable ASCII characters".to_owned());
     }
-    let pace = pace.map(parse_pace).transpose()?;
-    Ok(Key { role, name: name.to_owned(), secret: secret.to_owned(), pace })
+    let rate_limit = rate_limit.map(parse_rate_limit).transpose()?;
+    Ok(Key { role, name: name.to_owned(), secret: secret.to_owned(), rate_limit })
 }
 
 /// Requests a second, as in `50/s`. What stands there may be a key in the wrong place, so it is not repeated.
-fn parse_pace(word: &str) -> Result<Pace, String> {
+fn parse_rate_limit(word: &str) -> Result<RateLimit, String> {
     let number = word.strip_suffix("/s").and_then(|number| number.parse::<NonZeroU32>().ok());
-    let number = number.filter(|number| number.get() <= PACE_MAX);
-    number.map(Pace::new).ok_or_else(|| format!("the fourth word must be a pace from 1/s to {PACE_MAX}/s"))
+    let number = number.filter(|number| number.get() <= RATE_LIMIT_MAX);
+    number
+        .map(RateLimit::new)
+        .ok_or_else(|| format!("the fourth word must be a rate limit from 1/s to {RATE_LIMIT_MAX}/s"))
 }
 
 /// What stands behind `Bearer` in the request.
@@ -208,7 +211,7 @@ fn bearer(request: &Request) -> Option<&[u8]> {
 
 /// Who asks: the name of a key, or `local` for somebody on this machine where there are no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Who(pub String);
+pub(super) struct Caller(pub String);
 
 /// Lets a request pass whose key has the role. Where there are no keys everybody may do everything but what operators
 /// do: that is for people on this machine then, and not for pages that their browsers show.
@@ -220,15 +223,15 @@ pub(super) async fn authorize(
     let admitted = match keys {
         Some(keys) => keys.admit(bearer(&request), needed),
         None if needed == Role::Admin && !is_local(&request) => Err(ApiError::LocalOnly),
-        None => Ok(Who("local".to_owned())),
+        None => Ok(Caller("local".to_owned())),
     };
     match admitted {
         Err(refused) => refused.into_response(),
         Ok(_) if needed != Role::Admin => next.run(request).await,
-        Ok(who) => {
-            request.extensions_mut().insert(who.clone());
+        Ok(caller) => {
+            request.extensions_mut().insert(caller.clone());
             let mut response = next.run(request).await;
-            response.extensions_mut().insert(who);
+            response.extensions_mut().insert(caller);
             response
         }
     }
@@ -285,19 +288,19 @@ mod tests {
     fn a_key_with_a_pace_keeps_to_it_and_others_do_not() {
         let (_folder, path) = file("read slow aaaaaaaaaaaaaaaa 3/s\nread other bbbbbbbbbbbbbbbb\n");
         let keys = Keys::open(&path).unwrap();
-        let asked = |secret: &str, role| keys.admit(Some(secret.as_bytes()), role);
-        assert!(matches!(asked("aaaaaaaaaaaaaaaa", Role::Write), Err(ApiError::Forbidden { .. })));
-        let answers: Vec<_> = (0..20).map(|_| asked("aaaaaaaaaaaaaaaa", Role::Read)).collect();
-        let passed = answers.iter().filter(|answer| answer.is_ok()).count();
+        let admit = |secret: &str, role| keys.admit(Some(secret.as_bytes()), role);
+        assert!(matches!(admit("aaaaaaaaaaaaaaaa", Role::Write), Err(ApiError::Forbidden { .. })));
+        let responses: Vec<_> = (0..20).map(|_| admit("aaaaaaaaaaaaaaaa", Role::Read)).collect();
+        let passed = responses.iter().filter(|response| response.is_ok()).count();
         assert!((2..=4).contains(&passed), "a try with the wrong role counts, too: {passed}");
-        let refused = answers.into_iter().find_map(Result::err).unwrap();
+        let refused = responses.into_iter().find_map(Result::err).unwrap();
         assert!(matches!(&refused, ApiError::TooFast { name, per_second: 3 } if name == "slow"), "{refused}");
-        assert!((0..100).all(|_| asked("bbbbbbbbbbbbbbbb", Role::Read).is_ok()));
+        assert!((0..100).all(|_| admit("bbbbbbbbbbbbbbbb", Role::Read).is_ok()));
     }
 
     #[test]
     fn a_file_that_cannot_be_used_names_its_line_and_no_key() {
-        for (text, said) in [
+        for (text, expected) in [
             ("root me aaaaaaaaaaaaaaaa\n", "line 1: the role must be read, write or admin"),
             ("\nread aaaaaaaaaaaaaaaa\n", "line 2: 2 words"),
             ("read me short-aaaa\n", "line 1: the key has 10 bytes"),
@@ -306,15 +309,15 @@ mod tests {
                 "read a aaaaaaaaaaaaaaaa\nwrite b aaaaaaaaaaaaaaaa\n",
                 "line 2: the key stands in an earlier line",
             ),
-            ("read me bbbbbbbbbbbbbbbb aaaaaaaaaaaaaaaa\n", "line 1: the fourth word must be a pace"),
+            ("read me bbbbbbbbbbbbbbbb aaaaaaaaaaaaaaaa\n", "line 1: the fourth word must be a rate limit"),
             ("read me aaaaaaaaaaaaaaaa 0/s\n", "from 1/s to 1000000/s"),
             ("read me aaaaaaaaaaaaaaaa 1000001/s\n", "from 1/s to 1000000/s"),
             ("read me aaaaaaaaaaaaaaaa 5/s 6/s\n", "line 1: 5 words, there must be 3 or 4"),
             ("# nobody\n", "holds no key"),
         ] {
             let (_folder, path) = file(text);
-            let said_so = Keys::open(&path).err().unwrap().to_string();
-            assert!(said_so.contains(said) && !said_so.contains("aaaa"), "{said_so}");
+            let message = Keys::open(&path).err().unwrap().to_string();
+            assert!(message.contains(expected) && !message.contains("aaaa"), "{message}");
         }
         let gone = Keys::open(Path::new("/nowhere/keys")).err().unwrap().to_string();
         assert!(gone.contains("/nowhere/keys") && gone.contains("api.keys_file"), "{gone}");

@@ -10,7 +10,7 @@ use super::App;
 use super::body::RawBody;
 use super::envelope::{Permit, blocking, media_type};
 use super::error::{ApiError, ErrorBody};
-use super::wire::{EventsAnswer, EventsDocument};
+use super::wire::{EventsDocument, EventsResponse};
 use crate::event::BodyFormat;
 
 /// What the route reads.
@@ -27,7 +27,7 @@ const MEDIA_TYPES: &str =
         content((EventsDocument = "application/json"), (String = "application/x-ndjson")),
     ),
     responses(
-        (status = 200, description = "What became of the events", body = EventsAnswer),
+        (status = 200, description = "What became of the events", body = EventsResponse),
         (status = 400, description = "The body cannot be read", body = ErrorBody),
         (status = 404, description = "The push source is off", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
@@ -43,7 +43,7 @@ pub(super) async fn events(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
     request: Request,
-) -> Result<Json<EventsAnswer>, ApiError> {
+) -> Result<Json<EventsResponse>, ApiError> {
     let intake = app.state.intake.clone().ok_or(ApiError::PushDisabled)?;
     let format = match media_type(request.headers()).as_deref() {
         Some("application/json") => BodyFormat::Json,
@@ -51,15 +51,15 @@ pub(super) async fn events(
         _ => return Err(ApiError::ContentType { expected: MEDIA_TYPES }),
     };
     let RawBody(body) = RawBody::from_request(request, &app).await?;
-    let answer =
+    let response =
         blocking(Some(permit), app.state.limits.request_timeout, move || intake.submit(&body, format))
             .await??;
-    let receipt = answer.receipt;
-    let rejected: Vec<_> = answer.rejected.into_iter().map(Into::into).collect();
+    let receipt = response.receipt;
+    let rejected: Vec<_> = response.rejected.into_iter().map(Into::into).collect();
     if receipt.accepted == 0 && receipt.duplicates == 0 && !rejected.is_empty() {
         return Err(ApiError::AllRejected(rejected));
     }
-    Ok(Json(EventsAnswer {
+    Ok(Json(EventsResponse {
         first_position: receipt.first.0,
         end_position: receipt.end.0,
         accepted: receipt.accepted,

@@ -99,7 +99,7 @@ impl From<serving::Freshness> for Freshness {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait {
     /// Answer only once `applied_position` is at least this.
-    pub after: Option<u64>,
+    pub min_position: Option<u64>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: Option<u64>,
 }
@@ -118,7 +118,7 @@ pub enum UnknownNodes {
 impl From<UnknownNodes> for serving::UnknownKeys {
     fn from(from: UnknownNodes) -> Self {
         match from {
-            UnknownNodes::Error => Self::Told,
+            UnknownNodes::Error => Self::Error,
             UnknownNodes::Prior => Self::Prior,
         }
     }
@@ -139,7 +139,7 @@ pub struct EmbeddingsRequest {
     #[allow(missing_docs)] // words beside a reference would be a second schema
     pub unknown: UnknownNodes,
     /// Answer only once `applied_position` is at least this.
-    pub after: Option<u64>,
+    pub min_position: Option<u64>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: Option<u64>,
 }
@@ -172,7 +172,7 @@ pub enum NodeEmbedding {
 
 /// Embeddings, one entry for each node asked about.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct EmbeddingsAnswer {
+pub struct EmbeddingsResponse {
     /// Event time that the embeddings are for: only events before it count.
     pub at: i64,
     /// In the order of the request.
@@ -206,7 +206,7 @@ pub struct ScoresRequest {
     #[allow(missing_docs)] // words beside a reference would be a second schema
     pub unknown: UnknownNodes,
     /// Answer only once `applied_position` is at least this.
-    pub after: Option<u64>,
+    pub min_position: Option<u64>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: Option<u64>,
 }
@@ -243,7 +243,7 @@ pub enum PairScore {
 
 /// Scores, one entry for each pair asked about.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ScoresAnswer {
+pub struct ScoresResponse {
     /// Event time that the scores are for: only events before it count.
     pub at: i64,
     /// In the order of the request.
@@ -260,7 +260,7 @@ pub struct NodeQuery {
     /// How many of the newest neighbors to list; default 10.
     pub neighbors: Option<usize>,
     /// Answer only once `applied_position` is at least this.
-    pub after: Option<u64>,
+    pub min_position: Option<u64>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: Option<u64>,
 }
@@ -278,7 +278,7 @@ pub struct Neighbor {
 
 /// What the graph knows of a node.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct NodeAnswer {
+pub struct NodeResponse {
     /// The node.
     pub node: Key,
     /// Number of its live edges, both directions. With `graph.retention` also of those that are too old to be seen
@@ -352,10 +352,10 @@ impl From<RejectedEvent> for Rejected {
 
 /// What became of pushed events. What is counted in `accepted` is durable and in the graph.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct EventsAnswer {
+pub struct EventsResponse {
     /// Log position of the first event stored.
     pub first_position: u64,
-    /// One past the log position of the last event stored. Pass it as `after` to read your own write.
+    /// One past the log position of the last event stored. Pass it as `min_position` to read your own write.
     pub end_position: u64,
     /// Number of events stored.
     pub accepted: u64,

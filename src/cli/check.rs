@@ -24,7 +24,7 @@ const BROKER_PATIENCE: Duration = Duration::from_secs(10);
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
     let mut faults = 0;
-    let mut tell = |part: &str, outcome: Result<String, String>| match outcome {
+    let mut report = |part: &str, outcome: Result<String, String>| match outcome {
         Ok(found) => output::print(&format!("ok    {part}: {found}")),
         Err(fault) => {
             faults += 1;
@@ -35,37 +35,40 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         output::print(&format!("warn  settings: {warning}"))?;
     }
     let placement = DeviceSelection::of(&config, None);
-    tell("settings", Ok("valid".to_owned()))?;
-    tell("device", placement.shortfall.clone().map_or_else(|| Ok(placement.reason.clone()), Err))?;
+    report("settings", Ok("valid".to_owned()))?;
+    report("device", placement.shortfall.clone().map_or_else(|| Ok(placement.reason.clone()), Err))?;
     if let Some(details) = placement.details() {
-        tell("gpu", Ok(details))?;
+        report("gpu", Ok(details))?;
     }
     if let Some(found) = &placement.found {
-        tell("cuda", Ok(cuda(found)))?;
+        report("cuda", Ok(cuda(found)))?;
     }
-    tell("data", data(&config))?;
-    tell("log", event_log(&config))?;
-    tell("catalog", catalog(&config))?;
-    tell("checkpoint", newest_checkpoint(&config, &placement.device))?;
-    tell("api", listen(&config))?;
+    report("data", data(&config))?;
+    report("log", event_log(&config))?;
+    report("catalog", catalog(&config))?;
+    report("checkpoint", newest_checkpoint(&config, &placement.device))?;
+    report("api", listen(&config))?;
     if config.api.keys_file != Path::new("") {
         let keys = Keys::open(&config.api.keys_file).map_err(|error| error.to_string());
-        tell("keys", keys.map(|keys| format!("{} keys may ask", keys.count())))?;
+        report("keys", keys.map(|keys| format!("{} keys may ask", keys.count())))?;
     }
     if config.api.tls_certificate != Path::new("") {
         let tls = Tls::open(&config.api.tls_certificate, &config.api.tls_key);
-        tell("certificate", tls.map(|_| "goes with its key".to_owned()).map_err(|error| error.to_string()))?;
+        report(
+            "certificate",
+            tls.map(|_| "goes with its key".to_owned()).map_err(|error| error.to_string()),
+        )?;
     }
     if config.ingest.file.path != Path::new("") {
-        tell("file", event_file(&config))?;
+        report("file", event_file(&config))?;
     }
     let source = &config.ingest.kafka;
     if source.brokers.is_empty() {
-        tell("kafka", Ok("not configured".to_owned()))?;
+        report("kafka", Ok("not configured".to_owned()))?;
     } else {
-        tell("kafka", topic(&config, &source.topic))?;
+        report("kafka", topic(&config, &source.topic))?;
         if !source.dead_letter_topic.is_empty() {
-            tell("dead letters", topic(&config, &source.dead_letter_topic))?;
+            report("dead letters", topic(&config, &source.dead_letter_topic))?;
         }
     }
     ensure!(faults == 0, "{faults} part(s) would not work; see the lines that begin with FAULT");

@@ -87,11 +87,14 @@ fn verify(data: &Path) -> Result<()> {
             Ok(found) => {
                 damaged += 1;
                 let position = found.file.head.position;
-                output::tell(&format!("{}: holds position {position}, not {}", row.file, row.position));
+                output::print_status(&format!(
+                    "{}: holds position {position}, not {}",
+                    row.file, row.position
+                ));
             }
             Err(error) => {
                 damaged += 1;
-                output::tell(&error.to_string());
+                output::print_status(&error.to_string());
             }
         }
     }
@@ -104,7 +107,7 @@ fn create(daemon: &DaemonArgs, json: bool) -> Result<()> {
     if json {
         return output::print(&format!("{made:#}"));
     }
-    output::tell(&format!(
+    output::print_status(&format!(
         "durable: everything that was learned up to position {}; version {} is served",
         made["position"], made["model_version"]
     ));
@@ -130,7 +133,7 @@ fn restore(name: &str, config: &ConfigArgs, json: bool) -> Result<()> {
         restored.name, restored.head.model_version
     ))?;
     for file in &restored.superseded {
-        output::tell(&format!(
+        output::print_status(&format!(
             "{file} is farther: kept as *.superseded until somebody removes or restores it"
         ));
     }

@@ -118,10 +118,10 @@ impl Client<'_> {
             }
             None => self.agent.run(request.body(()).with_context(|| format!("--url {url}"))?),
         };
-        let mut answer = sent.map_err(|error| unanswered(&url, error))?;
+        let mut response = sent.map_err(|error| describe_failure(&url, error))?;
         let text =
-            answer.body_mut().read_to_string().with_context(|| format!("{url}: the answer broke off"))?;
-        Ok((answer.status(), text))
+            response.body_mut().read_to_string().with_context(|| format!("{url}: the answer broke off"))?;
+        Ok((response.status(), text))
     }
 
     /// The document of a route that a key may be needed for.
@@ -142,8 +142,8 @@ impl Client<'_> {
             }
             _ => "",
         };
-        let said = document["error"].as_str().unwrap_or(&text);
-        bail!("{url} answered {status}: {said}{hint}")
+        let message = document["error"].as_str().unwrap_or(&text);
+        bail!("{url} answered {status}: {message}{hint}")
     }
 }
 
@@ -153,15 +153,15 @@ impl Client<'_> {
 /// It is none: something else than a daemon answers.
 pub(super) fn json_of(url: &str, status: StatusCode, text: &str) -> Result<Value> {
     let Ok(document) = serde_json::from_str(text) else {
-        let said: String = text.chars().take(200).collect();
-        bail!("{url} answered {status} and not in JSON, as a daemon does; what answers there? {said}")
+        let message: String = text.chars().take(200).collect();
+        bail!("{url} answered {status} and not in JSON, as a daemon does; what answers there? {message}")
     };
     Ok(document)
 }
 
 /// What a request that got no answer came to.
-fn unanswered(url: &str, error: ureq::Error) -> anyhow::Error {
-    let said = match &error {
+fn describe_failure(url: &str, error: ureq::Error) -> anyhow::Error {
+    let message = match &error {
         error if is_about_trust(error) => {
             format!("{url}: no trust; is it HTTPS, and is --ca-file the certificate that vouches for it?")
         }
@@ -171,7 +171,7 @@ fn unanswered(url: &str, error: ureq::Error) -> anyhow::Error {
         }
         _ => format!("no daemon answers at {url}; is it running, and is --url right?"),
     };
-    anyhow::Error::new(error).context(said)
+    anyhow::Error::new(error).context(message)
 }
 
 #[cfg(test)]
@@ -189,22 +189,22 @@ mod tests {
         daemon: DaemonArgs,
     }
 
-    /// What the client says of a server that answers with `answer`, or never.
-    fn said(scheme: &str, answer: Option<&'static str>) -> String {
+    /// What the client says of a server that answers with `response`, or never.
+    fn error_of(scheme: &str, response: Option<&'static str>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut head = [0; 4096];
             let _ = stream.read(&mut head);
-            match answer {
-                Some(answer) => drop(stream.write_all(answer.as_bytes())),
+            match response {
+                Some(response) => drop(stream.write_all(response.as_bytes())),
                 // Until the client has gone.
                 None => while stream.read(&mut head).is_ok_and(|count| count > 0) {},
             }
         });
         let line = Line::parse_from(["it", "--url", &url]);
-        let patience = answer.map_or(Duration::from_millis(300), |_| Duration::from_secs(30));
+        let patience = response.map_or(Duration::from_millis(300), |_| Duration::from_secs(30));
         let client = line.daemon.client(patience).unwrap();
         let error = client.document(Method::GET, "/v1/status", None).unwrap_err();
         server.join().unwrap();
@@ -215,14 +215,14 @@ mod tests {
     fn what_is_wrong_between_here_and_the_daemon_is_told_apart() {
         let proxy =
             "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 15\r\nconnection: close\r\n\r\n<h1>Sorry.</h1>";
-        let told = said("http", Some(proxy));
+        let message = error_of("http", Some(proxy));
         assert!(
-            told.contains("502") && told.contains("<h1>Sorry") && told.contains("what answers"),
-            "{told}"
+            message.contains("502") && message.contains("<h1>Sorry") && message.contains("what answers"),
+            "{message}"
         );
-        let told = said("http", None);
-        assert!(told.contains("did not answer in time"), "{told}");
-        let told = said("https", Some("HTTP/1.1 400 Bad Request\r\n\r\n"));
-        assert!(told.contains("no trust") && told.contains("--ca-file"), "{told}");
+        let message = error_of("http", None);
+        assert!(message.contains("did not answer in time"), "{message}");
+        let message = error_of("https", Some("HTTP/1.1 400 Bad Request\r\n\r\n"));
+        assert!(message.contains("no trust") && message.contains("--ca-file"), "{message}");
     }
 }

@@ -63,20 +63,20 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     .load()?;
     log_level::start(&config.output)?;
     let signals = Signals::listen()?;
-    output::tell(&format!("Evergraph demo: opening {} …", args.data.display()));
+    output::print_status(&format!("Evergraph demo: opening {} …", args.data.display()));
     let generated = GeneratedOptions { seed: args.seed, events_per_second: args.rate };
-    let daemon = match Daemon::start(&config, Some(generated), &signals.asked) {
+    let daemon = match Daemon::start(&config, Some(generated), &signals.stop_requested) {
         Err(error) if error.is::<Interrupted>() => return Ok(()),
         started => started?,
     };
     if wait_for_the_first_event(&daemon, &signals) {
-        output::tell(&introduction(&daemon));
+        output::print_status(&introduction(&daemon));
         watch(&daemon, &signals, args.seconds);
     }
-    output::tell("stopping: draining the queue and writing a checkpoint …");
+    output::print_status("stopping: draining the queue and writing a checkpoint …");
     let end = daemon.status().log.durable_position;
     daemon.stop()?;
-    output::tell(&format!(
+    output::print_status(&format!(
         "stopped after event {end}. Run it again to go on from there; remove {} to start over.",
         args.data.display()
     ));
@@ -127,13 +127,13 @@ fn watch(daemon: &Daemon, signals: &Signals, seconds: Option<u64>) {
         if live {
             block.set_message(draw(&status, per_second));
         } else if turn % LINES_PER_DRAW == 0 {
-            output::tell(&line(&status, per_second));
+            output::print_status(&line(&status, per_second));
         }
         turn += 1;
         let over = seconds.is_some_and(|limit| u64::from(turn) * 500 >= limit * 1000);
         if over || daemon.fault().is_some() || signals.wait_timeout(DRAW) {
             block.finish_and_clear();
-            output::tell(&line(&daemon.status(), per_second));
+            output::print_status(&line(&daemon.status(), per_second));
             return;
         }
     }
@@ -176,14 +176,14 @@ fn draw(status: &StatusDocument, per_second: f64) -> String {
  freshness p50 {}   p99 {}
  graph     {} nodes   {} edges   memory {}",
         learner.applied_position,
-        learner.learner_lag_events,
+        learner.lag_events,
         score(learner.average_precision),
         score(learner.edgebank_average_precision),
         score(learner.mrr),
         learner.loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.4}")),
         learner.model_version,
-        milliseconds(learner.event_to_visible_p50_seconds),
-        milliseconds(learner.event_to_visible_p99_seconds),
+        milliseconds(learner.end_to_end_freshness_p50_seconds),
+        milliseconds(learner.end_to_end_freshness_p99_seconds),
         status.graph.nodes,
         status.graph.edges,
         mebibytes(status.resident_bytes),
@@ -196,11 +196,11 @@ fn line(status: &StatusDocument, per_second: f64) -> String {
     format!(
         "events {} ({per_second:.0}/s, {} behind)  AP {}  EdgeBank {}  loss {}  fresh p99 {}  memory {}",
         learner.applied_position,
-        learner.learner_lag_events,
+        learner.lag_events,
         score(learner.average_precision),
         score(learner.edgebank_average_precision),
         score(learner.loss.map(f64::from)),
-        milliseconds(learner.event_to_visible_p99_seconds),
+        milliseconds(learner.end_to_end_freshness_p99_seconds),
         mebibytes(status.resident_bytes),
     )
 }

@@ -95,8 +95,8 @@ impl DeviceArgs {
         let (kernel_dir, kernel_sources) = (self.kernel_dir.clone(), self.kernel_sources.clone());
         let options = CudaOptions { kernel_dir, kernel_sources, ..CudaOptions::default() };
         let cuda = Cuda::open(0, &options).context("--device cuda")?;
-        output::tell(&format!("{}, {}", cuda.describe(), cuda.details()));
-        cuda.complaints().iter().for_each(|warning| output::tell(&format!("warning: {warning}")));
+        output::print_status(&format!("{}, {}", cuda.describe(), cuda.details()));
+        cuda.complaints().iter().for_each(|warning| output::print_status(&format!("warning: {warning}")));
         let gpu = cuda.gpu();
         let facts = GpuFacts {
             name: gpu.name.clone(),

@@ -68,7 +68,7 @@ pub(super) fn run(args: &IngestArgs) -> Result<()> {
     bar.enable_steady_tick(Duration::from_millis(200));
     let report = produce(&options, &mut |report| bar.set_message(describe(report)))?;
     bar.finish_and_clear();
-    output::tell(&describe(&report));
+    output::print_status(&describe(&report));
     match &args.json {
         None => Ok(()),
         Some(path) if path.as_os_str() == "-" => output::print(&serde_json::to_string(&report)?),

@@ -36,7 +36,7 @@ pub(super) fn run(args: &LogLevelArgs) -> Result<()> {
     }
     if stands["level"] != stands["configured"] {
         let configured = stands["configured"].as_str().unwrap_or_default();
-        output::tell(&format!("until the next start; output.level of the settings is {configured}"));
+        output::print_status(&format!("until the next start; output.level of the settings is {configured}"));
     }
     output::print(stands["level"].as_str().unwrap_or_default())
 }

@@ -72,8 +72,8 @@ mod tests {
             assert_eq!(pci_link(folder.path(), "0000:65:00.0"), None);
             fs::write(device.join(name), text).unwrap();
         }
-        let told = pci_link(folder.path(), "0000:65:00.0").unwrap();
-        assert_eq!(told, "link 2.5 GT/s PCIe x16, at most 32.0 GT/s PCIe x16");
+        let link = pci_link(folder.path(), "0000:65:00.0").unwrap();
+        assert_eq!(link, "link 2.5 GT/s PCIe x16, at most 32.0 GT/s PCIe x16");
     }
 
     #[test]

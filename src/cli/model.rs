@@ -57,9 +57,9 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
     let (data, last, json) = match &args.command {
         ModelCommand::List { data, last, json } => (data, last, json),
         ModelCommand::Promote { number, config } => {
-            return told(&promotion::promote(&config.load()?, *number)?);
+            return print_decision(&promotion::promote(&config.load()?, *number)?);
         }
-        ModelCommand::Rollback { config } => return told(&promotion::roll_back(&config.load()?)?),
+        ModelCommand::Rollback { config } => return print_decision(&promotion::roll_back(&config.load()?)?),
     };
     let rows = inspect::open_catalog(data)?.decisions(*last)?;
     if *json {
@@ -67,14 +67,14 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
         return output::print(&format!("{:#}", json!(rows)));
     }
     if rows.is_empty() {
-        output::tell("no decision yet: the weights are served as they are trained");
+        output::print_status("no decision yet: the weights are served as they are trained");
         return Ok(());
     }
     output::print(table(&rows).trim_end())
 }
 
 /// Says what was decided by hand.
-fn told(row: &DecisionRow) -> Result<()> {
+fn print_decision(row: &DecisionRow) -> Result<()> {
     let before =
         row.published.map_or("the weights as they were trained".to_owned(), |was| format!("version {was}"));
     output::print(&format!("version {} is served from the next start on, in place of {before}", row.served()))
@@ -88,10 +88,10 @@ fn document(row: &DecisionRow) -> serde_json::Value {
         "served_version": row.served(),
         "candidate_version": row.candidate,
         "published_version": row.published,
-        "kept_version": row.kept,
+        "previous_version": row.kept,
         "candidate_average_precision": row.candidate_ap,
         "published_average_precision": row.published_ap,
-        "kept_average_precision": row.kept_ap,
+        "previous_average_precision": row.kept_ap,
         "edgebank_average_precision": row.edgebank_ap,
         "created_unix_ms": row.created_unix_ms,
     })
@@ -101,7 +101,7 @@ fn document(row: &DecisionRow) -> serde_json::Value {
 fn table(rows: &[DecisionRow]) -> String {
     let mut out = format!(
         "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9}\n",
-        "verdict", "position", "serves", "candidate", "published", "kept", "edgebank"
+        "verdict", "position", "serves", "candidate", "published", "previous", "edgebank"
     );
     for row in rows {
         let of = |version: Option<u64>, ap: Option<f64>| match (version, ap) {

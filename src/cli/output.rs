@@ -15,10 +15,10 @@ pub(super) fn print(text: &str) -> Result<()> {
 
 /// Says to a person what went wrong, with its causes.
 pub(super) fn complain(error: &anyhow::Error) {
-    tell(&format!("error: {error:#}"));
+    print_status(&format!("error: {error:#}"));
 }
 
 /// Says something to a person. When standard error is closed nobody listens.
-pub fn tell(text: &str) {
+pub fn print_status(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

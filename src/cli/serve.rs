@@ -11,7 +11,7 @@ use super::ConfigArgs;
 use crate::daemon::{Daemon, Interrupted, log_level, service};
 
 /// How often the daemon is asked whether it still has all its parts.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_PERIOD: Duration = Duration::from_millis(250);
 
 /// Runs the daemon.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
@@ -19,7 +19,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     log_level::start(&config.output)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let signals = Signals::listen()?;
-    let daemon = match Daemon::start(&config, None, &signals.asked) {
+    let daemon = match Daemon::start(&config, None, &signals.stop_requested) {
         Err(error) if error.is::<Interrupted>() => {
             tracing::info!("{error}");
             return Ok(());
@@ -27,7 +27,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         started => started?,
     };
     service::ready();
-    while daemon.fault().is_none() && !signals.wait_timeout(LOOK) {}
+    while daemon.fault().is_none() && !signals.wait_timeout(POLL_PERIOD) {}
     service::stopping();
     match daemon.fault() {
         None => tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once"),
@@ -42,7 +42,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
 /// on: the log is safe at every moment.
 pub(super) struct Signals {
     /// Set by the first signal.
-    pub(super) asked: Arc<AtomicBool>,
+    pub(super) stop_requested: Arc<AtomicBool>,
     received: mpsc::Receiver<()>,
 }
 
@@ -50,8 +50,8 @@ impl Signals {
     /// Listens from now on, on a thread of its own.
     pub(super) fn listen() -> Result<Self> {
         let (sender, received) = mpsc::sync_channel(1);
-        let asked = Arc::new(AtomicBool::new(false));
-        let flag = asked.clone();
+        let stop_requested = Arc::new(AtomicBool::new(false));
+        let flag = stop_requested.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut terminate = {
             let _inside = runtime.enter();
@@ -75,7 +75,7 @@ impl Signals {
                 });
             })
             .context("cannot start the thread that waits for signals")?;
-        Ok(Self { asked, received })
+        Ok(Self { stop_requested, received })
     }
 
     /// Waits for a signal until `timeout` passes; says whether one came.

@@ -103,8 +103,8 @@ fn literal(value: &Value) -> String {
 fn validate(args: &ConfigArgs, json: bool) -> Result<()> {
     let (faults, warnings) = Config::examine(args.config.as_deref(), &args.flags()?);
     if json {
-        let told: Vec<Value> = faults.iter().map(crate::config::Fault::document).collect();
-        let document = json!({ "valid": faults.is_empty(), "faults": told, "warnings": warnings });
+        let documents: Vec<Value> = faults.iter().map(crate::config::Fault::document).collect();
+        let document = json!({ "valid": faults.is_empty(), "faults": documents, "warnings": warnings });
         output::print(&format!("{document:#}"))?;
     } else {
         for fault in &faults {

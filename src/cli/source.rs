@@ -116,11 +116,11 @@ fn describe(wanted: Option<&str>, daemon: &DaemonArgs, json: bool) -> Result<()>
         return output::print(&format!("{:#}", json!(sources)));
     }
     if sources.is_empty() {
-        output::tell("no source runs: the daemon starts or stops, or its settings name none");
+        output::print_status("no source runs: the daemon starts or stops, or its settings name none");
         return Ok(());
     }
-    let told: Vec<String> = sources.iter().map(describe_one).collect();
-    output::print(told.join("\n").trim_end())
+    let text: Vec<String> = sources.iter().map(describe_one).collect();
+    output::print(text.join("\n").trim_end())
 }
 
 /// Each source with where its partitions stand.
@@ -217,7 +217,7 @@ fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json
     }
     let goes_back = steps.iter().any(|step| step.read_again() > 0);
     if goes_back && config.stream.allowed_lateness >= 0 {
-        output::tell(
+        output::print_status(
             "what is read again is as late as it is old: stream.allowed_lateness and stream.late_policy decide",
         );
     }
@@ -295,20 +295,20 @@ mod tests {
             ],
         });
         let sources = with_positions(&ingest);
-        let told = describe_one(&sources[0]);
+        let text = describe_one(&sources[0]);
         for part in [
             "kafka:t: paused, held by ann",
             "7 received, 5 accepted, 0 duplicate, 2 rejected (2 dead letters)",
             "partition  0 at offset 3, lag -",
             "partition  1 at offset 4, lag 4",
         ] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(!told.contains('9'));
+        assert!(!text.contains('9'));
         let range = PartitionRange { partition: 2, low: 0, high: 50 };
-        let told = |from, to| sentence(&Step { range, from, to });
-        assert!(told(Some(10), 50).contains("40 offsets are skipped"));
-        assert!(told(Some(50), 0).contains("50 offsets are read again"));
-        assert!(told(Some(90), 0).contains("made anew"));
+        let text = |from, to| sentence(&Step { range, from, to });
+        assert!(text(Some(10), 50).contains("40 offsets are skipped"));
+        assert!(text(Some(50), 0).contains("50 offsets are read again"));
+        assert!(text(Some(90), 0).contains("made anew"));
     }
 }

@@ -64,9 +64,9 @@ struct Faults(Vec<ConfigError>);
 impl Faults {
     fn require(&mut self, holds: bool, key: &'static str, value: impl ToString, expected: &'static str) {
         // One number may break several rules; the first says enough.
-        let is_told =
-            |told: &ConfigError| matches!(told, ConfigError::OutOfRange { key: of, .. } if *of == key);
-        if !holds && !self.0.iter().any(is_told) {
+        let is_reported =
+            |error: &ConfigError| matches!(error, ConfigError::OutOfRange { key: of, .. } if *of == key);
+        if !holds && !self.0.iter().any(is_reported) {
             self.0.push(ConfigError::OutOfRange { key, value: value.to_string(), expected });
         }
     }

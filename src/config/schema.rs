@@ -189,8 +189,8 @@ mod tests {
             path.split('.').fold(schema.clone(), |schema, name| schema["properties"][name].clone())
         };
         let seed = json!({ "type": "integer", "minimum": 0, "default": 0 });
-        let said = of("learner.seed");
-        assert!(seed.as_object().unwrap().iter().all(|(word, rule)| said[word] == *rule), "{said}");
+        let message = of("learner.seed");
+        assert!(seed.as_object().unwrap().iter().all(|(word, rule)| message[word] == *rule), "{message}");
         assert_eq!(of("model.heads")["minimum"], 1);
         assert_eq!(of("graph.retention")["minimum"], Value::Null);
         assert_eq!(

@@ -503,8 +503,8 @@ mod tests {
         }
         drop((checkpoints, record));
         let rows = data.checkpoints().catalog.lock().decisions(9).unwrap();
-        let told: Vec<_> = rows.iter().map(|row| (row.verdict.as_str(), row.served())).collect();
-        assert_eq!(told, [("rolled_back", 10), ("held", 20), ("promoted", 30)]);
+        let decisions: Vec<_> = rows.iter().map(|row| (row.verdict.as_str(), row.served())).collect();
+        assert_eq!(decisions, [("rolled_back", 10), ("held", 20), ("promoted", 30)]);
         let row = &rows[0];
         assert_eq!((row.position, row.candidate, row.published, row.kept), (4, 30, published, kept));
         assert_eq!((row.candidate_ap, row.published_ap), (Some(0.5), Some(0.6)));

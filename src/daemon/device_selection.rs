@@ -12,10 +12,10 @@ use crate::device::{CudaFound, Device, DeviceSpec, probe};
 use crate::metrics::{Metrics, set_count};
 
 /// Tells health and metrics that the GPU that trained cannot go on.
-pub(super) fn tell_loss(health: &Health, metrics: &Metrics, why: &str) {
+pub(super) fn report_loss(health: &Health, metrics: &Metrics, why: &str) {
     metrics.device.degraded.set(1);
-    let told = format!("the GPU failed and training goes on on the CPU: {why}; restart to use it again");
-    health.set("device", State::Degraded, told);
+    let message = format!("the GPU failed and training goes on on the CPU: {why}; restart to use it again");
+    health.set("device", State::Degraded, message);
 }
 
 /// The device that was chosen.
@@ -77,7 +77,7 @@ impl DeviceSelection {
     }
 
     /// Tells the log and, where a GPU was asked for, health and metrics.
-    pub(super) fn tell(&self, health: &Health, metrics: &Metrics) {
+    pub(super) fn report(&self, health: &Health, metrics: &Metrics) {
         tracing::info!(device = %self.reason, "device chosen");
         for complaint in self.gpu.iter().flat_map(|gpu| gpu.complaints()) {
             tracing::warn!("{complaint}");

@@ -33,7 +33,7 @@ const FILES_FOR_OTHERS: u64 = 512;
 pub(super) struct Server {
     runtime: Runtime,
     address: SocketAddr,
-    doors: Vec<Door>,
+    endpoints: Vec<Endpoint>,
 }
 
 /// What the interface reads from files that may change.
@@ -44,9 +44,9 @@ struct Secrets {
     /// Its certificate, if it speaks HTTPS.
     tls: Option<Arc<Tls>>,
     /// What is wrong with each of them, as it was said last.
-    said: BTreeMap<&'static str, String>,
+    last_reported: BTreeMap<&'static str, String>,
     /// Why a file that was changed is not used.
-    spoiled: BTreeMap<&'static str, String>,
+    unusable: BTreeMap<&'static str, String>,
 }
 
 impl Secrets {
@@ -64,20 +64,20 @@ impl Secrets {
         loop {
             let (health, metrics) = (Arc::clone(&health), Arc::clone(&metrics));
             // A disk that hangs holds this thread and nothing else.
-            let looked = tokio::task::spawn_blocking(move || {
-                self.look(&health, &metrics);
+            let refreshed = tokio::task::spawn_blocking(move || {
+                self.refresh(&health, &metrics);
                 self
             });
-            let Ok(secrets) = looked.await else { return };
+            let Ok(secrets) = refreshed.await else { return };
             self = secrets;
             tokio::time::sleep(SECRETS_PERIOD).await;
         }
     }
 
-    fn look(&mut self, health: &Health, metrics: &Metrics) {
+    fn refresh(&mut self, health: &Health, metrics: &Metrics) {
         if let Some(keys) = &self.keys {
             let outcome = keys.refresh().map_err(|error| error.to_string());
-            self.judge("keys", outcome, None, health);
+            self.update("keys", outcome, None, health);
         }
         if let Some(tls) = self.tls.clone() {
             let outcome = tls.refresh().map_err(|error| error.to_string());
@@ -85,7 +85,7 @@ impl Secrets {
             if let Some(seconds) = not_after {
                 metrics.http.certificate_expiry.with_label_values::<&str>(&[]).set(seconds);
             }
-            self.judge(
+            self.update(
                 "certificate",
                 outcome,
                 not_after.and_then(|end| expired(end, unix_ms() / 1000)),
@@ -95,7 +95,7 @@ impl Secrets {
     }
 
     /// Takes in how reading a file again went, and tells what is wrong when that changes.
-    fn judge(
+    fn update(
         &mut self,
         what: &'static str,
         outcome: Result<bool, String>,
@@ -106,27 +106,27 @@ impl Secrets {
             Ok(false) => {}
             Ok(true) => {
                 tracing::info!(what, "a file of the HTTP interface was read again");
-                self.spoiled.remove(what);
+                self.unusable.remove(what);
             }
             Err(error) => {
                 tracing::error!(what, error, "what the HTTP interface uses stays as it was");
-                self.spoiled.insert(what, error);
+                self.unusable.insert(what, error);
             }
         }
-        let wrong = self.spoiled.get(what).cloned().or(expired).unwrap_or_default();
-        if self.said.get(what) == Some(&wrong) {
+        let wrong = self.unusable.get(what).cloned().or(expired).unwrap_or_default();
+        if self.last_reported.get(what) == Some(&wrong) {
             return;
         }
         match wrong.as_str() {
             "" => health.set(what, State::Ok, "as in the file"),
             wrong => {
-                if !self.spoiled.contains_key(what) {
+                if !self.unusable.contains_key(what) {
                     tracing::warn!(what, "{wrong}");
                 }
                 health.set(what, State::Degraded, wrong);
             }
         }
-        self.said.insert(what, wrong);
+        self.last_reported.insert(what, wrong);
     }
 }
 
@@ -141,13 +141,13 @@ fn expired(end: i64, now: i64) -> Option<String> {
 }
 
 /// One address that is served.
-struct Door {
+struct Endpoint {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
 
-impl Door {
+impl Endpoint {
     fn open(
         runtime: &Runtime,
         key: &str,
@@ -202,21 +202,21 @@ impl Server {
         let routes = Routes::new(state);
         let service = |routes| (routes, limits, parts.metrics.clone());
         let data = |routes| {
-            Door::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), service(routes))
+            Endpoint::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), service(routes))
         };
-        let doors = match config.api.operations_listen {
-            None => vec![data(routes.together())?],
+        let endpoints = match config.api.operations_listen {
+            None => vec![data(routes.merged())?],
             Some(apart) => {
-                let (routes, operations) = routes.apart();
+                let (routes, operations) = routes.separate();
                 let data = data(routes)?;
                 let operations =
-                    Door::open(&runtime, "api.operations_listen", apart, None, service(operations))?;
+                    Endpoint::open(&runtime, "api.operations_listen", apart, None, service(operations))?;
                 tracing::info!(address = %operations.address, "health checks and metrics have an address of their own");
                 vec![data, operations]
             }
         };
         runtime.spawn(secrets.watch(parts.health.clone(), parts.metrics.clone()));
-        Ok(Self { runtime, address: doors[0].address, doors })
+        Ok(Self { runtime, address: endpoints[0].address, endpoints })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -226,17 +226,17 @@ impl Server {
     /// Takes no new connections, finishes the requests of open ones as far as they end in time, and ends.
     pub(super) fn stop(self) {
         let served: Vec<_> = self
-            .doors
+            .endpoints
             .into_iter()
-            .map(|door| {
+            .map(|endpoint| {
                 // The receiver is gone only if the server has ended already.
-                let _ = door.stop.send(());
-                door.served
+                let _ = endpoint.stop.send(());
+                endpoint.served
             })
             .collect();
         let all_served = async {
-            for door in served {
-                if let Err(error) = door.await {
+            for endpoint in served {
+                if let Err(error) = endpoint.await {
                     tracing::error!(%error, "the HTTP interface panicked");
                 }
             }

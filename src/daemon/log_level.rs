@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
-use crate::api::{AUDIT, LogLevelAnswer, OperatorError};
+use crate::api::{AUDIT, LogLevelResponse, OperatorError};
 use crate::config::{Output, OutputFormat, level_filter};
 
 static LOG: OnceLock<Log> = OnceLock::new();
@@ -64,18 +64,18 @@ fn with_audit(filter: EnvFilter) -> EnvFilter {
 }
 
 /// The level in effect; empty where this process did not start a log.
-pub(super) fn get() -> LogLevelAnswer {
-    let answer =
-        |log: &Log| LogLevelAnswer { level: log.level.lock().clone(), configured: log.configured.clone() };
-    let none = || LogLevelAnswer { level: String::new(), configured: String::new() };
-    LOG.get().map_or_else(none, answer)
+pub(super) fn get() -> LogLevelResponse {
+    let response =
+        |log: &Log| LogLevelResponse { level: log.level.lock().clone(), configured: log.configured.clone() };
+    let none = || LogLevelResponse { level: String::new(), configured: String::new() };
+    LOG.get().map_or_else(none, response)
 }
 
 /// Puts another level in the place of the one in effect, until the process ends.
 ///
 /// # Errors
 /// When it is no filter, or this process did not start the log.
-pub(super) fn set(level: &str) -> Result<LogLevelAnswer, OperatorError> {
+pub(super) fn set(level: &str) -> Result<LogLevelResponse, OperatorError> {
     let filter = level_filter(level).map_err(|error| {
         OperatorError::Invalid(error.to_string().replacen("output.level = ", "the level ", 1))
     })?;
@@ -85,5 +85,5 @@ pub(super) fn set(level: &str) -> Result<LogLevelAnswer, OperatorError> {
     let mut current = log.level.lock();
     (log.reload)(with_audit(filter)).map_err(OperatorError::Failed)?;
     level.clone_into(&mut current);
-    Ok(LogLevelAnswer { level: current.clone(), configured: log.configured.clone() })
+    Ok(LogLevelResponse { level: current.clone(), configured: log.configured.clone() })
 }

@@ -98,7 +98,7 @@ impl Daemon {
         let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
-        placement.tell(&parts.health, &parts.metrics);
+        placement.report(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
         let catalog = store.checkpoints.catalog();
         let sources = sources::Sources::prepare(config, sender, generated, catalog)?;
@@ -279,7 +279,7 @@ fn open_learner(
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
     let (health, metrics) = (parts.health.clone(), parts.metrics.clone());
-    let device_lost = Box::new(move |why: &str| device_selection::tell_loss(&health, &metrics, why));
+    let device_lost = Box::new(move |why: &str| device_selection::report_loss(&health, &metrics, why));
     let recorders = Recorders { device_lost, ..store.checkpoints.recorders(config.checkpoint.keep) };
     let proceed = starting.proceed("reading the log up to the checkpoint", learned.position);
     let log = store.log.readers();

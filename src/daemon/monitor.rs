@@ -34,7 +34,7 @@ pub(super) fn watch(
     let (stopped, mut watchdog) = (stop.monitor.clone(), Watchdog::new());
     supervisor.start("monitor", "monitor", &stop.monitor, move || {
         while !stopped.load(Ordering::Acquire) {
-            watcher.look(&mut watchdog);
+            watcher.check(&mut watchdog);
             std::thread::sleep(PERIOD);
         }
         Ok(())
@@ -52,7 +52,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn look(&self, watchdog: &mut Watchdog) {
+    fn check(&self, watchdog: &mut Watchdog) {
         let alive = self.health.liveness();
         if alive.passes() {
             watchdog.feed();
@@ -78,7 +78,7 @@ impl Watcher {
             Some(fault) => self.health.set("learner", State::Failed, fault),
             None => self.health.set("learner", State::Ok, format!("{behind} events behind")),
         }
-        self.look_at_disk();
+        self.check_disk();
         let troubled: Vec<String> = self
             .sources
             .reports()
@@ -94,7 +94,7 @@ impl Watcher {
     }
 
     /// Whether what has no room in memory can be written and read.
-    fn look_at_disk(&self) {
+    fn check_disk(&self) {
         let stores = tiers::stores(&self.engine.stores.graph, &self.engine.stores.edge_features);
         if stores.is_empty() {
             return;

@@ -19,7 +19,7 @@ pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
         ingest(metrics, &document.ingest);
         set_count(&metrics.log.bytes, document.log.bytes);
         set_count(&metrics.log.end_position, document.log.durable_position);
-        set_count(&metrics.train.learner_lag_events, document.learner.learner_lag_events);
+        set_count(&metrics.train.lag_events, document.learner.lag_events);
     }));
 }
 

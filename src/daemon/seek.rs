@@ -221,9 +221,10 @@ mod tests {
     fn an_offset_that_the_broker_does_not_have_is_refused_with_those_that_it_has() {
         let range = PartitionRange { partition: 3, low: 10, high: 100 };
         assert_eq!(offset_of(Target::Offset(100), &range, "kafka:t").unwrap(), 100);
-        let said = offset_of(Target::Offset(101), &range, "kafka:t").unwrap_err().to_string();
-        assert!(said.contains("partition 3") && said.contains("10 to 100"), "{said}");
-        let told = [Target::Earliest, Target::Latest].map(|target| offset_of(target, &range, "t").unwrap());
-        assert_eq!(told, [10, 100]);
+        let message = offset_of(Target::Offset(101), &range, "kafka:t").unwrap_err().to_string();
+        assert!(message.contains("partition 3") && message.contains("10 to 100"), "{message}");
+        let offsets =
+            [Target::Earliest, Target::Latest].map(|target| offset_of(target, &range, "t").unwrap());
+        assert_eq!(offsets, [10, 100]);
     }
 }

@@ -18,7 +18,7 @@ use crate::api::OperatorError;
 use crate::appender::Index;
 use crate::catalog::{Catalog, CatalogError, PausedSource};
 use crate::config::{Config, LatePolicy};
-use crate::event::{BodyFormat, Intake, IntakeAnswer, IntakeError, Submission, SubmitError};
+use crate::event::{BodyFormat, Intake, IntakeError, IntakeResponse, Submission, SubmitError};
 use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
 use crate::ingest::dead_letter::DeadLetters;
 use crate::ingest::generated::{self, GeneratedWorld};
@@ -95,7 +95,7 @@ struct Gate {
 }
 
 impl Intake for Gate {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
         match self.intake.get() {
             _ if self.closed.load(Ordering::Acquire) => Err(IntakeError::Refused(SubmitError::ShuttingDown)),
             Some(intake) => intake.submit(body, format),
@@ -141,7 +141,7 @@ impl Sources {
         let names = self.0.running.lock().iter().map(|running| running.name().to_owned()).collect::<Vec<_>>();
         let catalog = self.0.catalog.lock();
         if !names.iter().any(|name| name == source) && !self.0.held.lock().contains_key(source) {
-            return Err(OperatorError::UnknownSource { asked: source.to_owned(), known: names });
+            return Err(OperatorError::UnknownSource { requested: source.to_owned(), known: names });
         }
         let kept = |error: CatalogError| OperatorError::Failed(format!("nothing was changed: {error}"));
         let row = paused.then(|| PausedSource {

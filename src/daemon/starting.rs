@@ -29,13 +29,13 @@ impl Starting<'_> {
     pub fn proceed(&self, what: &'static str, end: EdgeId) -> impl FnMut(EdgeId) -> ControlFlow<()> {
         // The service manager's clock has been running since the process began.
         service::busy();
-        let mut told = Instant::now();
+        let mut last_report = Instant::now();
         move |at| {
             if self.interrupt.load(Ordering::Acquire) {
                 return ControlFlow::Break(());
             }
-            if told.elapsed() >= PERIOD {
-                told = Instant::now();
+            if last_report.elapsed() >= PERIOD {
+                last_report = Instant::now();
                 service::busy();
                 tracing::info!(position = at.0, end = end.0, "{what}");
             }

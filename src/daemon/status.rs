@@ -89,7 +89,7 @@ pub struct LearnerDocument {
     pub model: &'static str,
     pub model_version: u64,
     pub applied_position: u64,
-    pub learner_lag_events: u64,
+    pub lag_events: u64,
     pub trained_events: u64,
     pub skipped_events: u64,
     /// Whether the learner is at events from before it first began, which are always trained on.
@@ -99,8 +99,8 @@ pub struct LearnerDocument {
     pub auc: Option<f64>,
     pub mrr: Option<f64>,
     pub edgebank_average_precision: Option<f64>,
-    pub event_to_visible_p50_seconds: Option<f64>,
-    pub event_to_visible_p99_seconds: Option<f64>,
+    pub end_to_end_freshness_p50_seconds: Option<f64>,
+    pub end_to_end_freshness_p99_seconds: Option<f64>,
     /// The gate between the weights that are trained and those that are served; `None` where there is none.
     pub gate: Option<GateDocument>,
     pub node_state_bytes: u64,
@@ -116,7 +116,7 @@ pub struct GateDocument {
     pub held: u64,
     pub rolled_back: u64,
     /// Version that a roll-back would serve.
-    pub kept_version: Option<u64>,
+    pub previous_version: Option<u64>,
     pub last: Option<DecisionDocument>,
 }
 
@@ -128,17 +128,17 @@ pub struct DecisionDocument {
     pub position: u64,
     pub candidate_version: u64,
     pub published_version: Option<u64>,
-    pub kept_version: Option<u64>,
+    pub previous_version: Option<u64>,
     pub candidate_average_precision: f64,
     pub published_average_precision: Option<f64>,
-    pub kept_average_precision: Option<f64>,
+    pub previous_average_precision: Option<f64>,
     pub edgebank_average_precision: f64,
 }
 
 impl From<GateReport> for GateDocument {
     fn from(report: GateReport) -> Self {
         let GateReport { promoted, held, rolled_back, last, kept } = report;
-        Self { promoted, held, rolled_back, kept_version: kept, last: last.map(DecisionDocument::from) }
+        Self { promoted, held, rolled_back, previous_version: kept, last: last.map(DecisionDocument::from) }
     }
 }
 
@@ -150,10 +150,10 @@ impl From<Decision> for DecisionDocument {
             position: decision.position,
             candidate_version: decision.candidate,
             published_version: decision.published,
-            kept_version: decision.kept,
+            previous_version: decision.kept,
             candidate_average_precision: figures.candidate,
             published_average_precision: figures.published,
-            kept_average_precision: figures.kept,
+            previous_average_precision: figures.kept,
             edgebank_average_precision: figures.edgebank,
         }
     }
@@ -282,7 +282,7 @@ impl Inputs {
             model: self.model,
             model_version: report.model_version,
             applied_position: report.position.0,
-            learner_lag_events: self.progress.behind(),
+            lag_events: self.progress.behind(),
             trained_events: report.trained,
             skipped_events: report.skipped,
             training_on_history: report.history,
@@ -291,8 +291,8 @@ impl Inputs {
             auc: report.quality.map(|quality| quality.auc),
             mrr: report.quality.and_then(|quality| quality.mrr),
             edgebank_average_precision: report.quality.map(|quality| quality.baseline),
-            event_to_visible_p50_seconds: freshness.map(|(p50, _)| p50),
-            event_to_visible_p99_seconds: freshness.map(|(_, p99)| p99),
+            end_to_end_freshness_p50_seconds: freshness.map(|(p50, _)| p50),
+            end_to_end_freshness_p99_seconds: freshness.map(|(_, p99)| p99),
             gate: self.gated.then(|| report.gate.into()),
             node_state_bytes: self.states.bytes() as u64,
             bytes: BTreeMap::from([

@@ -268,7 +268,7 @@ impl Learner {
             let mode = self.mode(batch, behind);
             let negatives = self.negatives(batch);
             self.prepare(batch, &negatives, mode)?;
-            let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch)? };
+            let rank = if mode == StepMode::StateOnly { None } else { self.mean_reciprocal_rank(batch)? };
             let baseline = self.baseline(batch, &negatives);
             // What the next batch draws from, which may be drawn beside this one's step.
             self.pool.extend(&batch.dst);
@@ -304,7 +304,7 @@ impl Learner {
         self.shared.progress.set_learned(batch.end);
         self.shared.progress.set_kept(batch.kept);
         self.observe_freshness(batch);
-        self.shared.metrics.train.learner_lag_events.set(behind.cast_signed());
+        self.shared.metrics.train.lag_events.set(behind.cast_signed());
         let bytes = self.bytes();
         self.shared.status.update(|report| {
             report.bytes = bytes;

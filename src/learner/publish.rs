@@ -135,7 +135,7 @@ impl Learner {
         let known = [
             ("candidate", Some(figures.candidate)),
             ("published", figures.published),
-            ("kept", figures.kept),
+            ("previous", figures.kept),
             ("edgebank", Some(figures.edgebank)),
         ];
         for (of, value) in known {

@@ -16,8 +16,8 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::{
-    EmbeddingAnswer, Freshness, NodeAnswer, NodeEmbedding, NodeNeighbor, NodeStates, PairScore, Progress,
-    QueryError, ScoreAnswer, Stores, UnknownKeys,
+    EmbeddingResponse, Freshness, NodeEmbedding, NodeNeighbor, NodeResponse, NodeStates, PairScore, Progress,
+    QueryError, ScoreResponse, Stores, UnknownKeys,
 };
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
@@ -104,8 +104,8 @@ impl QueryEngine {
         keys: &[NodeKey],
         at: Option<EventTime>,
         unknown: UnknownKeys,
-    ) -> Result<EmbeddingAnswer, QueryError> {
-        only(self.embeddings_of(&[(keys, unknown)], at)?)
+    ) -> Result<EmbeddingResponse, QueryError> {
+        single(self.embeddings_of(&[(keys, unknown)], at)?)
     }
 
     /// As [`embeddings`](Self::embeddings), for several questions in one pass: one answer each, in order. Every node is
@@ -115,34 +115,34 @@ impl QueryEngine {
     /// As [`embeddings`](Self::embeddings), for all of them.
     pub fn embeddings_of(
         &self,
-        questions: &[(&[NodeKey], UnknownKeys)],
+        queries: &[(&[NodeKey], UnknownKeys)],
         at: Option<EventTime>,
-    ) -> Result<Vec<EmbeddingAnswer>, QueryError> {
+    ) -> Result<Vec<EmbeddingResponse>, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
         let at = self.time_or_now(at);
         let ids = |&(keys, unknown): &(&[NodeKey], UnknownKeys)| -> Vec<Option<NodeId>> {
             keys.iter().map(|key| self.lookup(key, unknown)).collect()
         };
-        let ids: Vec<_> = questions.iter().map(ids).collect();
-        let asked = distinct(ids.iter().flatten().flatten().copied());
+        let ids: Vec<_> = queries.iter().map(ids).collect();
+        let unique = distinct(ids.iter().flatten().flatten().copied());
         let dimension = weights.model().needs().embedding_dim;
-        let cold = self.cold(&asked);
-        let vectors = self.embed(&weights, asked.nodes(), at)?;
+        let cold = self.cold(&unique);
+        let vectors = self.embed(&weights, unique.nodes(), at)?;
         let found = |id: NodeId| {
-            let vector = embedding_of(id, &asked, &vectors, dimension);
+            let vector = embedding_of(id, &unique, &vectors, dimension);
             if !vector.iter().all(|value| value.is_finite()) {
                 return Ok(NodeEmbedding::NotFinite);
             }
-            let (last_event, cold) = (self.stores.graph.last_event(id)?, is_cold(id, &asked, &cold));
+            let (last_event, cold) = (self.stores.graph.last_event(id)?, is_cold(id, &unique, &cold));
             Ok::<_, SpillError>(NodeEmbedding::Found { vector: vector.to_vec(), last_event, cold })
         };
-        let answer = |ids: Vec<Option<NodeId>>| {
+        let response = |ids: Vec<Option<NodeId>>| {
             let embeddings = ids.into_iter().map(|id| id.map_or(Ok(NodeEmbedding::Unknown), found));
             let embeddings = embeddings.collect::<Result<_, _>>().map_err(GatherError::from)?;
-            Ok(EmbeddingAnswer { at, dimension, embeddings, freshness })
+            Ok(EmbeddingResponse { at, dimension, embeddings, freshness })
         };
-        ids.into_iter().map(answer).collect()
+        ids.into_iter().map(response).collect()
     }
 
     /// How likely an event from the first to the second node of each pair is at time `at`; without a time,
@@ -155,8 +155,8 @@ impl QueryEngine {
         pairs: &[(NodeKey, NodeKey)],
         at: Option<EventTime>,
         unknown: UnknownKeys,
-    ) -> Result<ScoreAnswer, QueryError> {
-        only(self.link_scores_of(&[(pairs, unknown)], at)?)
+    ) -> Result<ScoreResponse, QueryError> {
+        single(self.link_scores_of(&[(pairs, unknown)], at)?)
     }
 
     /// As [`link_scores`](Self::link_scores), for several questions in one pass: one answer each, in order.
@@ -165,46 +165,46 @@ impl QueryEngine {
     /// As [`link_scores`](Self::link_scores), for all of them.
     pub fn link_scores_of(
         &self,
-        questions: &[(&[(NodeKey, NodeKey)], UnknownKeys)],
+        queries: &[(&[(NodeKey, NodeKey)], UnknownKeys)],
         at: Option<EventTime>,
-    ) -> Result<Vec<ScoreAnswer>, QueryError> {
+    ) -> Result<Vec<ScoreResponse>, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
         let at = self.time_or_now(at);
         let ids = |&(pairs, unknown): &(&[(NodeKey, NodeKey)], UnknownKeys)| -> Vec<_> {
             pairs.iter().map(|(src, dst)| (self.lookup(src, unknown), self.lookup(dst, unknown))).collect()
         };
-        let ids: Vec<_> = questions.iter().map(ids).collect();
+        let ids: Vec<_> = queries.iter().map(ids).collect();
         let known: Vec<_> = ids.iter().flatten().filter_map(|&(src, dst)| src.zip(dst)).collect();
-        let asked = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
-        let cold_ones = self.cold(&asked);
+        let unique = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
+        let cold_ones = self.cold(&unique);
         let probabilities = match weights.model().walk() {
             Some(network) => self.score_walks(&weights, network, &known, at),
-            None => self.score(&weights, &asked, &self.embed(&weights, asked.nodes(), at)?, &known),
+            None => self.score(&weights, &unique, &self.embed(&weights, unique.nodes(), at)?, &known),
         };
         let mut probabilities = probabilities.into_iter();
         let mut score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
             Some((src, dst)) => match probabilities.next().filter(|probability| probability.is_finite()) {
                 Some(probability) => {
-                    let cold = [src, dst].iter().any(|&end| is_cold(end, &asked, &cold_ones));
+                    let cold = [src, dst].iter().any(|&end| is_cold(end, &unique, &cold_ones));
                     PairScore::Found { probability, cold }
                 }
                 None => PairScore::NotFinite,
             },
             None => PairScore::Unknown { src: src.is_none(), dst: dst.is_none() },
         };
-        let mut answer = |ids: Vec<_>| {
+        let mut response = |ids: Vec<_>| {
             let scores = ids.into_iter().map(&mut score).collect();
-            ScoreAnswer { at, scores, freshness }
+            ScoreResponse { at, scores, freshness }
         };
-        Ok(ids.into_iter().map(&mut answer).collect())
+        Ok(ids.into_iter().map(&mut response).collect())
     }
 
     /// What is known of a node, with its `neighbors` newest neighbors; `None` if no event ever named it.
     ///
     /// # Errors
     /// Storage failed.
-    pub fn node(&self, key: &NodeKey, neighbors: usize) -> Result<Option<NodeAnswer>, QueryError> {
+    pub fn node(&self, key: &NodeKey, neighbors: usize) -> Result<Option<NodeResponse>, QueryError> {
         let freshness = self.freshness();
         let Some(id) = self.stores.keys.lookup(key) else { return Ok(None) };
         let (policy, mut found) = (SamplingPolicy::Recent, MessageFlowGraph::new());
@@ -217,7 +217,7 @@ impl QueryEngine {
             let key = self.stores.keys.key(found.neighbors[slot])?;
             Some(NodeNeighbor { key, time: found.times[slot], edge: found.edges[slot] })
         };
-        Ok(Some(NodeAnswer {
+        Ok(Some(NodeResponse {
             id,
             degree,
             last_event: self.stores.graph.last_event(id).map_err(GatherError::from)?,
@@ -229,8 +229,8 @@ impl QueryEngine {
 
     /// Which of the asked nodes the model has learned nothing about, by slot; asked before they are embedded, so that
     /// no answer counts as warm that was made from zeros.
-    fn cold(&self, asked: &DistinctNodes) -> Vec<bool> {
-        asked.nodes().iter().map(|&id| !self.states.has(id)).collect()
+    fn cold(&self, unique: &DistinctNodes) -> Vec<bool> {
+        unique.nodes().iter().map(|&id| !self.states.has(id)).collect()
     }
 
     /// The node of a key. The model sees a node without an id as one that has neither events nor features.
@@ -289,7 +289,7 @@ impl QueryEngine {
     fn score(
         &self,
         weights: &Weights,
-        asked: &DistinctNodes,
+        unique: &DistinctNodes,
         vectors: &[f32],
         pairs: &[(NodeId, NodeId)],
     ) -> Vec<f32> {
@@ -302,7 +302,7 @@ impl QueryEngine {
             let mut ends = tape.take(2 * pairs.len(), dimension);
             let nodes = pairs.iter().flat_map(|&(src, dst)| [src, dst]);
             for (node, row) in nodes.zip(ends.data_mut().chunks_exact_mut(dimension)) {
-                row.copy_from_slice(embedding_of(node, asked, vectors, dimension));
+                row.copy_from_slice(embedding_of(node, unique, vectors, dimension));
             }
             let ends = tape.constant(ends);
             let count = 2 * pairs.len() as u32;
@@ -327,8 +327,8 @@ impl QueryEngine {
 }
 
 /// The answer to the one question that was asked.
-fn only<A>(answers: Vec<A>) -> Result<A, QueryError> {
-    answers.into_iter().next().ok_or(QueryError::NotReady)
+fn single<A>(responses: Vec<A>) -> Result<A, QueryError> {
+    responses.into_iter().next().ok_or(QueryError::NotReady)
 }
 
 /// The distinct nodes a query asks about; a node's slot is the row of its embedding.
@@ -341,12 +341,12 @@ fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
 }
 
 /// Whether an asked node is cold.
-fn is_cold(node: NodeId, asked: &DistinctNodes, cold: &[bool]) -> bool {
-    asked.slot(node).and_then(|slot| cold.get(slot as usize).copied()).unwrap_or(true)
+fn is_cold(node: NodeId, unique: &DistinctNodes, cold: &[bool]) -> bool {
+    unique.slot(node).and_then(|slot| cold.get(slot as usize).copied()).unwrap_or(true)
 }
 
 /// The embedding of an asked node among those of all asked nodes.
-fn embedding_of<'v>(node: NodeId, asked: &DistinctNodes, vectors: &'v [f32], dimension: usize) -> &'v [f32] {
-    let row = asked.slot(node).unwrap_or_default() as usize;
+fn embedding_of<'v>(node: NodeId, unique: &DistinctNodes, vectors: &'v [f32], dimension: usize) -> &'v [f32] {
+    let row = unique.slot(node).unwrap_or_default() as usize;
     &vectors[row * dimension..][..dimension]
 }

@@ -4,19 +4,20 @@
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
 
-mod answer;
 mod engine;
 mod pairs;
 mod progress;
+mod response;
 mod states;
 mod stores;
 mod walks;
 
-pub use answer::{
-    EmbeddingAnswer, NodeAnswer, NodeEmbedding, NodeNeighbor, PairScore, QueryError, ScoreAnswer, UnknownKeys,
-};
 pub use engine::QueryEngine;
 pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};
+pub use response::{
+    EmbeddingResponse, NodeEmbedding, NodeNeighbor, NodeResponse, PairScore, QueryError, ScoreResponse,
+    UnknownKeys,
+};
 pub use states::NodeStates;
 pub use stores::{Stores, World};

@@ -273,13 +273,13 @@ mod tests {
     fn a_hook_hears_where_things_stand_and_every_step_after() {
         let progress = Progress::new();
         progress.set_learned(EdgeId(3));
-        let heard = std::sync::Arc::new(Mutex::new(Vec::new()));
-        let told = heard.clone();
-        progress.on_learned(move |end| told.lock().push(end.0));
+        let received = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let sink = received.clone();
+        progress.on_learned(move |end| sink.lock().push(end.0));
         progress.set_learned(EdgeId(5));
         progress.set_learned(EdgeId(4));
         progress.set_durable(EdgeId(9));
-        assert_eq!(*heard.lock(), [3, 5, 5]);
+        assert_eq!(*received.lock(), [3, 5, 5]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::Value;
 use ureq::http::Method;
 
-use self::figures::{Look, Requests};
+use self::figures::{Requests, Sample};
 use super::client::{Client, DaemonArgs, PATIENCE};
 use super::output;
 use super::serve::Signals;
@@ -48,17 +48,17 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
         Some(url) => client.elsewhere(url),
         None => client.elsewhere(&args.daemon.url),
     };
-    let mut before = look(&client, &operations)?;
+    let mut before = sample(&client, &operations)?;
     if args.once || args.json {
         std::thread::sleep(interval);
-        let figures = figures::figures(&before, &look(&client, &operations)?);
+        let figures = figures::figures(&before, &sample(&client, &operations)?);
         let text = if args.json { format!("{figures:#}") } else { frame::draw(&args.daemon.url, &figures) };
         return output::print(text.trim_end());
     }
     let signals = Signals::listen()?;
     let live = std::io::stdout().is_terminal();
     while !signals.wait_timeout(interval) {
-        let text = match look(&client, &operations) {
+        let text = match sample(&client, &operations) {
             Ok(after) => {
                 let figures = figures::figures(&before, &after);
                 before = after;
@@ -72,11 +72,11 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
 }
 
 /// One look at everything. Metrics may be at an address that nobody named.
-fn look(client: &Client<'_>, operations: &Client<'_>) -> Result<Look> {
+fn sample(client: &Client<'_>, operations: &Client<'_>) -> Result<Sample> {
     let status = client.document(Method::GET, "/v1/status", None)?;
     let text_of = |path| operations.text(Method::GET, path, None, false).ok();
     let metrics = text_of("/metrics").filter(|(code, _)| code.is_success());
     let health = text_of("/readyz").and_then(|(_, text)| serde_json::from_str::<Value>(&text).ok());
     let requests = metrics.map(|(_, text)| Requests::of(&text));
-    Ok(Look { at: Instant::now(), status, health, requests })
+    Ok(Sample { at: Instant::now(), status, health, requests })
 }

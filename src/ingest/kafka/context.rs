@@ -40,7 +40,7 @@ pub(super) enum Change {
 /// Why it is not known where reading of a partition starts.
 pub(super) enum NoStart {
     /// The broker did not say which offsets it has.
-    NoAnswer(KafkaError),
+    NoResponse(KafkaError),
     /// The broker does not have what is needed.
     Fault(KafkaFault),
 }
@@ -75,7 +75,7 @@ impl SourceContext {
         let Some(stored) = self.positions.position(&self.source, partition) else { return Ok(None) };
         let topic = self.options.topic.clone();
         let left = deadline.saturating_duration_since(Instant::now());
-        let (low, high) = consumer.fetch_watermarks(&topic, partition, left).map_err(NoStart::NoAnswer)?;
+        let (low, high) = consumer.fetch_watermarks(&topic, partition, left).map_err(NoStart::NoResponse)?;
         self.shared.set_high(partition, high);
         if stored > high {
             return Err(KafkaFault::TopicRecreated { topic, partition, stored, high }.into());
@@ -124,7 +124,7 @@ impl SourceContext {
         let asked = Instant::now();
         let Some(found) = consumer.client().fetch_cluster_id(wait) else {
             if asked.elapsed() >= wait {
-                return Err(NoStart::NoAnswer(KafkaError::Canceled));
+                return Err(NoStart::NoResponse(KafkaError::Canceled));
             }
             tracing::debug!("the brokers do not say of which cluster they are");
             return Ok(());
@@ -152,12 +152,12 @@ impl SourceContext {
         let start = |partition: i32| {
             let left = deadline.saturating_duration_since(Instant::now());
             let checked = match left.is_zero() {
-                true => Err(NoStart::NoAnswer(KafkaError::Canceled)),
+                true => Err(NoStart::NoResponse(KafkaError::Canceled)),
                 false => self.start_of(consumer, partition, left),
             };
             let next = match checked {
                 Ok(next) => next,
-                Err(NoStart::NoAnswer(error)) => {
+                Err(NoStart::NoResponse(error)) => {
                     tracing::warn!(partition, %error, "the partition's range could not be asked for");
                     self.positions.position(&self.source, partition)
                 }

@@ -187,7 +187,7 @@ impl Worker {
                     self.shared.range_known(*id);
                 }
                 Err(NoStart::Fault(fault)) => return Err(fault),
-                Err(NoStart::NoAnswer(error)) => {
+                Err(NoStart::NoResponse(error)) => {
                     partition.range_check_at = Some(Instant::now() + self.options.retry_wait);
                     self.shared.range_unknown(*id, error.to_string());
                 }

@@ -140,7 +140,7 @@ impl HttpTarget {
             };
             if started.elapsed() >= self.give_up_after {
                 let seconds = started.elapsed().as_secs();
-                return Err(ProduceError::NoAnswer { url, seconds, detail, from_row });
+                return Err(ProduceError::NoResponse { url, seconds, detail, from_row });
             }
             rows.report.retries += 1;
             rows.tell(false);
@@ -329,6 +329,6 @@ mod tests {
         target.token = Some("s3cret".into());
         assert!(!format!("{nobody:?}").contains("s3cret"));
         let error = produce(&nobody, &mut |_| {}).unwrap_err();
-        assert!(matches!(&error, ProduceError::NoAnswer { .. }), "{error}");
+        assert!(matches!(&error, ProduceError::NoResponse { .. }), "{error}");
     }
 }

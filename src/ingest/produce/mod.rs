@@ -105,7 +105,7 @@ pub enum ProduceError {
     #[error(
         "no answer from {url} for {seconds} s ({detail}); is the daemon running? go on with --from-row {from_row}"
     )]
-    NoAnswer {
+    NoResponse {
         /// The address asked.
         url: String,
         /// How long.

@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 const BURST: Duration = Duration::from_secs(1);
 
 /// A number of requests a second that somebody keeps to.
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     per_second: NonZeroU32,
     due: Mutex<Option<Instant>>,
 }
 
-impl Pace {
+impl RateLimit {
     pub(super) fn new(per_second: NonZeroU32) -> Self {
         Self { per_second, due: Mutex::new(None) }
     }
@@ -43,31 +43,31 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn allowed(pace: &Pace, at: Instant, asked: usize) -> usize {
-        (0..asked).filter(|_| pace.allows(at)).count()
+    fn allowed(rate_limit: &RateLimit, at: Instant, requests: usize) -> usize {
+        (0..requests).filter(|_| rate_limit.allows(at)).count()
     }
 
     #[test]
     fn a_second_of_requests_may_come_at_once_and_no_more_than_the_pace_after() {
-        let (pace, start) = (Pace::new(NonZeroU32::new(10).unwrap()), Instant::now());
+        let (rate_limit, start) = (RateLimit::new(NonZeroU32::new(10).unwrap()), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(allowed(&pace, at(0), 50), 10);
-        assert_eq!(allowed(&pace, at(99), 50), 0);
-        assert_eq!(allowed(&pace, at(100), 50), 1);
-        assert_eq!(allowed(&pace, at(600), 50), 5);
-        assert_eq!(allowed(&pace, at(60_000), 50), 10, "what was not asked is not saved up");
-        let every_ten_ms = (60_100..70_100).step_by(10).filter(|&ms| pace.allows(at(ms))).count();
+        assert_eq!(allowed(&rate_limit, at(0), 50), 10);
+        assert_eq!(allowed(&rate_limit, at(99), 50), 0);
+        assert_eq!(allowed(&rate_limit, at(100), 50), 1);
+        assert_eq!(allowed(&rate_limit, at(600), 50), 5);
+        assert_eq!(allowed(&rate_limit, at(60_000), 50), 10, "what was not asked is not saved up");
+        let every_ten_ms = (60_100..70_100).step_by(10).filter(|&ms| rate_limit.allows(at(ms))).count();
         assert!((99..=101).contains(&every_ten_ms), "{every_ten_ms}");
     }
 
     #[test]
     fn the_slowest_and_the_fastest_pace_are_kept() {
         let start = Instant::now();
-        let slow = Pace::new(NonZeroU32::MIN);
+        let slow = RateLimit::new(NonZeroU32::MIN);
         assert_eq!(allowed(&slow, start, 9), 1);
         assert_eq!(allowed(&slow, start + Duration::from_millis(999), 9), 0);
         assert_eq!(allowed(&slow, start + Duration::from_secs(1), 9), 1);
-        let fast = Pace::new(NonZeroU32::new(1_000_000).unwrap());
+        let fast = RateLimit::new(NonZeroU32::new(1_000_000).unwrap());
         assert_eq!(allowed(&fast, start, 2_000_000), 1_000_000);
     }
 }

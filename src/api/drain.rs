@@ -24,19 +24,19 @@ const BYTES_MAX: usize = 64 << 20;
 
 /// Lets nothing drop the body of a request half read. A client that waits to be asked for its body sends none
 /// after the answer.
-pub(super) async fn linger(request: Request, next: Next) -> Response {
+pub(super) async fn drain_unread_body(request: Request, next: Next) -> Response {
     if request.headers().contains_key(EXPECT) {
         return next.run(request).await;
     }
-    next.run(request.map(|body| Body::new(Lingering { body }))).await
+    next.run(request.map(|body| Body::new(DrainOnDrop { body }))).await
 }
 
 /// A body that is read to its end when it is dropped.
-struct Lingering {
+struct DrainOnDrop {
     body: Body,
 }
 
-impl HttpBody for Lingering {
+impl HttpBody for DrainOnDrop {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -56,7 +56,7 @@ impl HttpBody for Lingering {
     }
 }
 
-impl Drop for Lingering {
+impl Drop for DrainOnDrop {
     fn drop(&mut self) {
         if self.body.is_end_stream() {
             return;

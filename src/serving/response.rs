@@ -8,7 +8,7 @@ use crate::model::GatherError;
 
 /// Embeddings of the nodes asked about, in the order asked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EmbeddingAnswer {
+pub struct EmbeddingResponse {
     /// The time the embeddings are for: only events strictly before it count as neighbors.
     pub at: EventTime,
     /// Values per embedding.
@@ -24,7 +24,7 @@ pub struct EmbeddingAnswer {
 pub enum UnknownKeys {
     /// That it is unknown.
     #[default]
-    Told,
+    Error,
     /// What the model makes of a node that has no event, no neighbor and no features: its prior. It has learned from
     /// the first events of many nodes what such a node is likely to do.
     Prior,
@@ -50,7 +50,7 @@ pub enum NodeEmbedding {
 
 /// Scores of the pairs asked about, in the order asked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ScoreAnswer {
+pub struct ScoreResponse {
     /// The time the scores are for.
     pub at: EventTime,
     /// One for each pair asked about.
@@ -83,7 +83,7 @@ pub enum PairScore {
 
 /// What is known of a node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NodeAnswer {
+pub struct NodeResponse {
     /// Its dense index.
     pub id: NodeId,
     /// Number of its edges, in both directions.
