@@ -1,15 +1,13 @@
-//! Edge: answers out, over HTTP. Also the door for pushed events, which it hands to an
-//! [`Intake`] without looking inside.
+//! Edge: the HTTP API. Serves requests and passes pushed events to an [`Intake`] unparsed.
 //!
-//! A request passes, from the outside in: its id is taken or made; [`envelope`] measures it and
-//! writes errors; a panic becomes a 500; where there are [`Keys`], its key must have the route's role;
-//! for `/v1` data routes a permit is taken or the request is refused
-//! at once, so that the work waiting here is bounded; a wait for `min_position` is a task and holds no thread; the
-//! handler runs what blocks or computes on the blocking pool, where it keeps its permit even if the client
-//! goes away.
+//! The layers of a request, from the outside in: its id is taken or generated; [`envelope`] measures it and renders
+//! errors; a panic becomes a 500; with [`Keys`], its key must have the route's role; on `/v1` data routes it takes a
+//! permit or is refused at once, which bounds the queued work; a wait for `min_position` is a task and holds no
+//! thread; the handler runs blocking and computing work on the blocking pool, which keeps the permit even if the
+//! client disconnects.
 //!
-//! Reads only what `serving` publishes. Refuses to know ingest, the learner and the log: the daemon hands
-//! those in as an [`Intake`], a status closure and the checks of [`Health`].
+//! Reads only what `serving` publishes. Knows nothing of ingest, the learner and the log: the daemon passes
+//! them as an [`Intake`], a status closure and the checks of [`Health`].
 
 mod admin;
 mod batcher;
@@ -62,19 +60,19 @@ pub type StatusSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 /// What the interface is made of.
 #[derive(Clone)]
 pub struct ApiState {
-    /// Answers questions about nodes and links.
+    /// Computes embeddings and link scores.
     pub engine: Arc<QueryEngine>,
     /// Takes pushed events; `None` where the push source is off.
     pub intake: Option<Arc<dyn Intake>>,
-    /// Does what operators ask for.
+    /// Carries out operators' requests.
     pub operator: Arc<dyn Operator>,
     /// The daemon's metrics.
     pub metrics: Arc<Metrics>,
     /// The daemon's health.
     pub health: Arc<Health>,
-    /// Who may ask; without it everybody may.
+    /// Keys that clients must have; without them, the API is open.
     pub keys: Option<Arc<Keys>>,
-    /// How much is answered at a time.
+    /// Limits on requests and connections.
     pub limits: ApiLimits,
     /// What runs.
     pub info: Info,
@@ -82,20 +80,19 @@ pub struct ApiState {
     pub status: StatusSource,
 }
 
-/// How much is answered at a time.
+/// Limits on requests and connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ApiLimits {
     /// Connections at a time, for each address; more wait to be accepted.
     pub connections: usize,
-    /// Longest time for the head of a request to arrive, counted from when the connection is ready for it.
+    /// Longest time for the header of a request to arrive, counted from when the connection is ready for it.
     pub head: Duration,
-    /// Longest time that the other side of a connection may take nothing of an answer.
+    /// Longest time that a client may read nothing of a response.
     pub stall: Duration,
-    /// Queries answered at a time, waiting ones included; more are refused with 503. Waiting ones hold no
-    /// thread.
+    /// Concurrent queries, waiting ones included; more are refused with 503. Waiting ones hold no thread.
     pub concurrent_queries: usize,
-    /// Pushes taken at a time; more are refused with 503. Apart from queries, so that readers who wait for
-    /// an event cannot keep the event out.
+    /// Concurrent pushes; more are refused with 503. Separate from queries, so that readers who wait for an event
+    /// cannot block its push.
     pub concurrent_pushes: usize,
     /// Largest body in bytes.
     pub body_bytes: usize,
@@ -119,10 +116,10 @@ impl ApiLimits {
     }
 }
 
-/// What operators ask for at a time; a checkpoint takes as long as the disk does.
+/// Concurrent admin requests; a checkpoint takes as long as the disk.
 const ADMIN_REQUESTS_MAX: usize = 4;
 
-/// Status documents and scrapes that are made at a time; each has a thread set aside.
+/// Concurrent status requests and scrapes; each has a reserved thread.
 const OPERATIONS_MAX: usize = 32;
 
 impl Default for ApiLimits {
@@ -141,7 +138,7 @@ impl Default for ApiLimits {
     }
 }
 
-/// What runs; the answer of `GET /info`.
+/// What runs; the response of `GET /info`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Info {
     /// Name of the program.
@@ -171,12 +168,12 @@ struct Shared {
     admin_requests: Arc<Semaphore>,
     embeddings: Arc<Batcher<NodeKey, EmbeddingResponse>>,
     scores: Arc<Batcher<(NodeKey, NodeKey), ScoreResponse>>,
-    /// One past the last record that answers reflect.
+    /// One past the last record that responses reflect.
     learned: watch::Receiver<EdgeId>,
 }
 
 impl Shared {
-    /// Waits until answers reflect every record below `position`; `false` if `limit` passes first.
+    /// Waits until responses reflect every record below `position`; `false` if `limit` passes first.
     async fn learned(&self, position: EdgeId, limit: Duration) -> bool {
         let mut learned = self.learned.clone();
         let passed = learned.wait_for(|passed| *passed >= position);
@@ -184,9 +181,9 @@ impl Shared {
     }
 }
 
-/// The interface, in two parts that may be served apart.
+/// The routes, in two groups that can have separate addresses.
 ///
-/// Needs a running tokio runtime to answer, not to be built.
+/// Needs a running tokio runtime to serve, not to be built.
 pub struct Routes {
     app: App,
     data: Router<App>,
@@ -214,7 +211,7 @@ impl Routes {
             admin_requests: Arc::new(Semaphore::new(ADMIN_REQUESTS_MAX)),
             state,
         });
-        // A request without a key takes nobody's place: it is asked for its key first.
+        // Authentication comes before admission: a request without a key takes no permit.
         let may = |role| from_fn_with_state((app.state.keys.clone(), role), keys::authorize);
         let queries = Router::new()
             .route("/v1/embeddings", post(query::embeddings))
@@ -249,20 +246,20 @@ impl Routes {
         Self { app, data, operations }
     }
 
-    /// All routes behind one address.
+    /// All routes, for one address.
     pub fn merged(self) -> Router {
         let data = self.data.merge(docs::swagger_ui(docs::document()));
         with_layers(&self.app, data.merge(self.operations))
     }
 
-    /// The routes for users, and those for health checks and scrapers, which ask for no key.
+    /// The routes for users, and those for health checks and scrapers, which need no key.
     pub fn separate(self) -> (Router, Router) {
         let data = self.data.merge(docs::swagger_ui(docs::document_without_operations()));
         (with_layers(&self.app, data), with_layers(&self.app, self.operations))
     }
 }
 
-/// What every route has around it.
+/// Adds the layers that all routes share.
 fn with_layers(app: &App, routes: Router<App>) -> Router {
     routes
         .fallback(envelope::unknown_route)

@@ -1,4 +1,4 @@
-//! Questions about nodes and links.
+//! Handlers of embedding, link score and node requests.
 
 use std::time::Duration;
 
@@ -17,22 +17,21 @@ use super::{ApiLimits, App};
 use crate::event::{EdgeId, EventTime, NodeKey};
 use crate::serving;
 
-/// How long a request with `min_position` waits if it does not say.
+/// How long a request with `min_position` waits without `wait_ms`.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
-/// Neighbors listed if a request does not say.
+/// Neighbors listed without `neighbors`.
 const DEFAULT_NEIGHBORS: usize = 10;
 
-/// The word for a node that the graph does not know.
+/// Error of a node that the graph does not know.
 const UNKNOWN: &str = "unknown_node";
 
-/// The word for a node or pair whose numbers are of no use.
+/// Error of a node or pair with output that is not finite.
 const NOT_FINITE: &str = "not_finite";
 
 /// Embeddings of nodes as of now, or of a time in the past.
 ///
-/// Nodes that the graph does not know are told one by one, or answered by the model's prior; they do not fail the
-/// request.
+/// Nodes that the graph does not know are reported per item, or get the model's prior; they do not fail the request.
 #[utoipa::path(
     post, path = "/v1/embeddings", tag = "query",
     request_body = EmbeddingsRequest,
@@ -40,7 +39,7 @@ const NOT_FINITE: &str = "not_finite";
         (status = 200, description = "One entry for each node, in order", body = EmbeddingsResponse),
         (status = 400, description = "The body is not JSON", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
-        (status = 412, description = "`min_position` is not visible yet", body = ErrorBody),
+        (status = 412, description = "`min_position` is not reflected yet", body = ErrorBody),
         (status = 413, description = "Too many nodes or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
@@ -77,8 +76,8 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
 
 /// How likely links between pairs of nodes are, now or at a time in the past.
 ///
-/// Pairs with a node that the graph does not know are told one by one, or scored by the model's prior; they do not fail
-/// the request.
+/// Pairs with a node that the graph does not know are reported per item, or scored by the model's prior; they do not
+/// fail the request.
 #[utoipa::path(
     post, path = "/v1/links/score", tag = "query",
     request_body = ScoresRequest,
@@ -86,7 +85,7 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
         (status = 200, description = "One entry for each pair, in order", body = ScoresResponse),
         (status = 400, description = "The body is not JSON", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
-        (status = 412, description = "`min_position` is not visible yet", body = ErrorBody),
+        (status = 412, description = "`min_position` is not reflected yet", body = ErrorBody),
         (status = 413, description = "Too many pairs or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
@@ -126,14 +125,14 @@ fn pair_score(((src, dst), found): ((NodeKey, NodeKey), serving::PairScore)) -> 
     }
 }
 
-/// What the graph knows of one node: degree, latest event, newest neighbors.
+/// A node's degree, latest event and newest neighbors.
 #[utoipa::path(
     get, path = "/v1/nodes/{key}", tag = "query",
     params(("key" = String, Path, description = "Node key, percent-encoded"), NodeQuery),
     responses(
         (status = 200, description = "The node", body = NodeResponse),
         (status = 404, description = "The graph does not know the node", body = ErrorBody),
-        (status = 412, description = "`min_position` is not visible yet", body = ErrorBody),
+        (status = 412, description = "`min_position` is not reflected yet", body = ErrorBody),
         (status = 413, description = "Too many neighbors", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
         (status = 503, description = "Too many requests at a time, or the \
@@ -177,7 +176,7 @@ pub(super) async fn node(
 
 fn check_count(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
     if found == 0 {
-        return Err(ApiError::Invalid(format!("{what} is empty; name at least one")));
+        return Err(ApiError::Invalid(format!("{what} is empty; list at least one")));
     }
     check_limit(what, found, limits)
 }
@@ -187,13 +186,13 @@ fn check_limit(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(
     if found > limit { Err(ApiError::BatchTooLarge { what, found, limit }) } else { Ok(()) }
 }
 
-/// How long this request waits, at most.
+/// The longest wait of this request.
 fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
     let Some(milliseconds) = wait.wait_ms else { return Ok(DEFAULT_WAIT.min(limits.wait)) };
     let requested = Duration::from_millis(milliseconds);
     if wait.min_position.is_none() {
         return Err(ApiError::Invalid(
-            "wait_ms says how long to wait for `min_position`; give both".to_owned(),
+            "wait_ms is how long to wait for `min_position`; give both".to_owned(),
         ));
     }
     if requested > limits.wait {
@@ -203,7 +202,7 @@ fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
     Ok(requested)
 }
 
-/// Waits, without a thread, until answers reflect the position asked for.
+/// Waits, without a thread, until responses reflect `min_position`.
 async fn wait_until_visible(app: &App, wait: Wait) -> Result<(), ApiError> {
     let limit = wait_limit(wait, &app.state.limits)?;
     match wait.min_position {

@@ -1,17 +1,17 @@
-//! How fast somebody may ask: so many requests a second, with the requests of one second at once.
+//! Rate limit of a key: requests per second, with a burst of one second's worth.
 //!
-//! This is the generic cell rate algorithm (ITU-T I.371), which keeps one moment: when the next request would be due if
-//! requests came evenly. One that comes before it by more than a second's worth is refused.
+//! This is the generic cell rate algorithm (ITU-T I.371), whose only state is the time at which the next request is due
+//! if requests came evenly. A request is refused when it comes before that time by more than the burst.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The requests of so long may come at once.
+/// Length of a burst.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A number of requests a second that somebody keeps to.
+/// A limit of requests per second.
 pub(super) struct RateLimit {
     per_second: NonZeroU32,
     due: Mutex<Option<Instant>>,
@@ -26,7 +26,7 @@ impl RateLimit {
         self.per_second.get()
     }
 
-    /// Takes a request that comes at `now`; whether it may. One that may not does not count.
+    /// Whether a request at `now` is allowed. A refused one does not count.
     pub(super) fn allows(&self, now: Instant) -> bool {
         let interval = BURST / self.per_second.get();
         let mut due = self.due.lock();
@@ -48,20 +48,20 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_requests_may_come_at_once_and_no_more_than_the_pace_after() {
+    fn a_burst_of_one_second_is_allowed_and_then_the_rate() {
         let (rate_limit, start) = (RateLimit::new(NonZeroU32::new(10).unwrap()), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         assert_eq!(allowed(&rate_limit, at(0), 50), 10);
         assert_eq!(allowed(&rate_limit, at(99), 50), 0);
         assert_eq!(allowed(&rate_limit, at(100), 50), 1);
         assert_eq!(allowed(&rate_limit, at(600), 50), 5);
-        assert_eq!(allowed(&rate_limit, at(60_000), 50), 10, "what was not asked is not saved up");
+        assert_eq!(allowed(&rate_limit, at(60_000), 50), 10, "unused requests do not accumulate");
         let every_ten_ms = (60_100..70_100).step_by(10).filter(|&ms| rate_limit.allows(at(ms))).count();
         assert!((99..=101).contains(&every_ten_ms), "{every_ten_ms}");
     }
 
     #[test]
-    fn the_slowest_and_the_fastest_pace_are_kept() {
+    fn the_lowest_and_the_highest_rate_limit_hold() {
         let start = Instant::now();
         let slow = RateLimit::new(NonZeroU32::MIN);
         assert_eq!(allowed(&slow, start, 9), 1);

@@ -110,7 +110,7 @@ fn describe(wanted: Option<&str>, daemon: &DaemonArgs, json: bool) -> Result<()>
     if let Some(wanted) = wanted {
         let known: Vec<String> = sources.iter().map(|source| word(&source["name"]).to_owned()).collect();
         sources.retain(|source| source["name"] == wanted);
-        ensure!(!sources.is_empty(), "no source is called {wanted}; there are {}", known.join(", "));
+        ensure!(!sources.is_empty(), "no source has the name {wanted}; there are {}", known.join(", "));
     }
     if json {
         return output::print(&format!("{:#}", json!(sources)));

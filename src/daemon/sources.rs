@@ -130,7 +130,7 @@ impl Sources {
     /// Holds a source, or lets it go on, until somebody says otherwise. Says who holds it then.
     ///
     /// # Errors
-    /// When no source is called so, or the catalog does not keep the decision; nothing is changed then.
+    /// When no source has the name so, or the catalog does not keep the decision; nothing is changed then.
     pub(super) fn set_paused(
         &self,
         source: &str,

@@ -136,7 +136,7 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
         assert_eq!(line["detail"], format!("{source} is held"));
     }
     let (done, _, stderr) = order("pause", "kafka:x", &url);
-    assert!(!done && stderr.contains("no source is called kafka:x; there are http, file:"), "{stderr}");
+    assert!(!done && stderr.contains("no source has the name kafka:x; there are http, file:"), "{stderr}");
 
     let rejected = push(&process, 0, 1);
     assert_eq!((rejected.0, &rejected.1["error_type"]), (503, &json!("source_paused")));
@@ -247,8 +247,8 @@ fn with_keys_only_an_admin_does_and_every_try_has_a_name() {
         .map(|(name, key)| key_file(folder.path(), name, key));
     for (key, expected, caller) in [
         (None, "see --key-file", "unknown"),
-        (Some(guessed.as_str()), "none of this daemon's", "unknown"),
-        (Some(reader.as_str()), "may read and not admin", "dashboard"),
+        (Some(guessed.as_str()), "unknown to this daemon", "unknown"),
+        (Some(reader.as_str()), "has the role read, not admin", "dashboard"),
     ] {
         let (done, _, stderr) = level(key);
         assert!(!done && stderr.contains(expected), "{stderr}");
