@@ -1,14 +1,13 @@
-//! [`QueryEngine`]: answers from published weights, published node states and the graph.
+//! [`QueryEngine`]: responses from published weights, published node states and the graph.
 //!
 //! A query loads the weights once and keeps them to its end. It takes the freshness before it reads
-//! anything, so what it reports is a lower bound of what the answer knows. Memory rows and edges may be of
-//! different moments: the graph may already hold an event that the node states have not learned of; such
+//! anything, so the reported freshness is a lower bound. Memory rows and edges may be of different moments: the graph may already hold an event that the node states have not learned of; such
 //! an event then counts as a neighbor, and its end points keep their rows for a moment longer. A query
-//! for a past time sees the neighbors of that time and the memory of today; where edges are released by age, it sees
-//! those of its neighbors that are left.
+//! for a past time sees the neighbors of that time and the memory of today; with a retention, it sees
+//! the neighbors that are not released yet.
 //!
-//! Many threads may ask at once. Each takes a set of buffers from a shelf and puts it back; nothing waits
-//! for a training step.
+//! Queries run on many threads. Each takes a set of buffers from a pool and returns it; nothing waits for a training
+//! step.
 
 use std::sync::Arc;
 
@@ -32,10 +31,10 @@ use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sam
 /// Nodes or pairs computed at a time; bounds the memory of a query.
 pub(super) const CHUNK_ROWS: usize = 512;
 
-/// Sets of buffers kept for the next queries.
-const SHELF_MAX: usize = 64;
+/// Most sets of buffers in the pool.
+const POOL_MAX: usize = 64;
 
-/// Answers queries; shared by all request threads.
+/// Computes queries; shared by all request threads.
 pub struct QueryEngine {
     /// The graph, names and feature rows.
     pub stores: Stores,
@@ -44,7 +43,7 @@ pub struct QueryEngine {
     /// How far the loops have come.
     pub progress: Arc<Progress>,
     model: ArcSwapOption<Weights>,
-    shelf: Mutex<Vec<Scratch>>,
+    buffers: Mutex<Vec<Scratch>>,
 }
 
 /// Buffers of one query.
@@ -59,10 +58,10 @@ impl QueryEngine {
     /// An engine without weights yet.
     #[must_use]
     pub fn new(stores: Stores, states: Arc<NodeStates>, progress: Arc<Progress>) -> Self {
-        Self { stores, states, progress, model: ArcSwapOption::empty(), shelf: Mutex::default() }
+        Self { stores, states, progress, model: ArcSwapOption::empty(), buffers: Mutex::default() }
     }
 
-    /// Makes `weights` answer every query that starts from now on.
+    /// Publishes `weights` for every query that starts from now on.
     ///
     /// # Errors
     /// The model does not fit the rows that are served; the weights in use stay.
@@ -89,7 +88,7 @@ impl QueryEngine {
         self.model.load_full()
     }
 
-    /// How fresh an answer would be now.
+    /// How fresh a response would be now.
     #[must_use]
     pub fn freshness(&self) -> Freshness {
         self.progress.freshness(self.model.load().as_ref().map_or(0, |weights| weights.version))
@@ -108,8 +107,8 @@ impl QueryEngine {
         single(self.embeddings_of(&[(keys, unknown)], at)?)
     }
 
-    /// As [`embeddings`](Self::embeddings), for several questions in one pass: one answer each, in order. Every node is
-    /// embedded once, however many questions name it.
+    /// As [`embeddings`](Self::embeddings), for several queries in one pass: one response each, in order. Every node is
+    /// embedded once, however many queries name it.
     ///
     /// # Errors
     /// As [`embeddings`](Self::embeddings), for all of them.
@@ -159,7 +158,7 @@ impl QueryEngine {
         single(self.link_scores_of(&[(pairs, unknown)], at)?)
     }
 
-    /// As [`link_scores`](Self::link_scores), for several questions in one pass: one answer each, in order.
+    /// As [`link_scores`](Self::link_scores), for several queries in one pass: one response each, in order.
     ///
     /// # Errors
     /// As [`link_scores`](Self::link_scores), for all of them.
@@ -200,7 +199,7 @@ impl QueryEngine {
         Ok(ids.into_iter().map(&mut response).collect())
     }
 
-    /// What is known of a node, with its `neighbors` newest neighbors; `None` if no event ever named it.
+    /// A node's record, with its `neighbors` newest neighbors; `None` if no event has named it.
     ///
     /// # Errors
     /// Storage failed.
@@ -227,8 +226,8 @@ impl QueryEngine {
         }))
     }
 
-    /// Which of the asked nodes the model has learned nothing about, by slot; asked before they are embedded, so that
-    /// no answer counts as warm that was made from zeros.
+    /// Which of the requested nodes the model has learned nothing about, by slot; checked before they are embedded, so
+    /// that no response computed from zeros counts as warm.
     fn cold(&self, unique: &DistinctNodes) -> Vec<bool> {
         unique.nodes().iter().map(|&id| !self.states.has(id)).collect()
     }
@@ -269,7 +268,7 @@ impl QueryEngine {
         Ok(vectors)
     }
 
-    /// Samples and gathers until no row was released in between: by then the view shows what is kept.
+    /// Samples and gathers, again if rows were released in between: then the next view excludes them.
     fn gather(
         &self,
         needs: &Needs,
@@ -285,7 +284,7 @@ impl QueryEngine {
         }
     }
 
-    /// Probabilities of `pairs` of asked nodes, given the asked nodes' embeddings.
+    /// Probabilities of `pairs` of requested nodes, given the nodes' embeddings.
     fn score(
         &self,
         weights: &Weights,
@@ -315,23 +314,23 @@ impl QueryEngine {
     }
 
     pub(super) fn take_scratch(&self) -> Scratch {
-        self.shelf.lock().pop().unwrap_or_default()
+        self.buffers.lock().pop().unwrap_or_default()
     }
 
     pub(super) fn put_back(&self, scratch: Scratch) {
-        let mut shelf = self.shelf.lock();
-        if shelf.len() < SHELF_MAX {
-            shelf.push(scratch);
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < POOL_MAX {
+            buffers.push(scratch);
         }
     }
 }
 
-/// The answer to the one question that was asked.
+/// The response to a single query.
 fn single<A>(responses: Vec<A>) -> Result<A, QueryError> {
     responses.into_iter().next().ok_or(QueryError::NotReady)
 }
 
-/// The distinct nodes a query asks about; a node's slot is the row of its embedding.
+/// The distinct nodes of a query; a node's slot is the row of its embedding.
 fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
     let mut nodes = DistinctNodes::default();
     for id in ids {
@@ -340,12 +339,12 @@ fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
     nodes
 }
 
-/// Whether an asked node is cold.
+/// Whether a requested node is cold.
 fn is_cold(node: NodeId, unique: &DistinctNodes, cold: &[bool]) -> bool {
     unique.slot(node).and_then(|slot| cold.get(slot as usize).copied()).unwrap_or(true)
 }
 
-/// The embedding of an asked node among those of all asked nodes.
+/// The embedding of one of the requested nodes.
 fn embedding_of<'v>(node: NodeId, unique: &DistinctNodes, vectors: &'v [f32], dimension: usize) -> &'v [f32] {
     let row = unique.slot(node).unwrap_or_default() as usize;
     &vectors[row * dimension..][..dimension]

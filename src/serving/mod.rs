@@ -1,5 +1,5 @@
 //! Floor 5: what readers see. [`QueryEngine`] turns published [`Weights`](crate::model::Weights),
-//! [`NodeStates`] and the graph into answers; [`Progress`] says how fresh they are.
+//! [`NodeStates`] and the graph into responses; [`Progress`] tracks how fresh they are.
 //!
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
