@@ -285,7 +285,7 @@ mod tests {
     fn a_source_is_told_with_its_partitions_and_a_step_with_what_it_costs() {
         let ingest = json!({
             "sources": [{
-                "name": "kafka:t", "state": "paused", "detail": "held by ann for 3 s", "received_events": 7,
+                "name": "kafka:t", "state": "paused", "detail": "paused by ann for 3 s", "received_events": 7,
                 "accepted_events": 5, "rejected_events": 2, "dead_letters": 2, "lag_records": { "1": 4 },
             }],
             "positions": [
@@ -297,7 +297,7 @@ mod tests {
         let sources = with_positions(&ingest);
         let text = describe_one(&sources[0]);
         for part in [
-            "kafka:t: paused, held by ann",
+            "kafka:t: paused, paused by ann",
             "7 received, 5 accepted, 0 duplicate, 2 rejected (2 dead letters)",
             "partition  0 at offset 3, lag -",
             "partition  1 at offset 4, lag 4",

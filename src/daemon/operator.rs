@@ -1,5 +1,4 @@
-//! Does what operators ask of a running daemon: tells each part that it concerns, and waits for it where that takes
-//! time.
+//! Carries out admin requests on a running daemon: passes each to the part concerned, and waits for it where needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use crate::api::{
 };
 use crate::learner::LearnerStatus;
 
-/// The parts that operators reach.
+/// The parts that admin requests reach.
 pub(super) struct Operating {
     pub learner: Arc<LearnerStatus>,
     pub sources: Sources,
@@ -19,12 +18,12 @@ pub(super) struct Operating {
 }
 
 impl Operating {
-    /// Refuses while the daemon starts or stops: nobody would hear, or what is said would not be kept.
+    /// Refuses while the daemon starts or stops: the request would not be handled, or its effect would be lost.
     fn is_running(&self) -> Result<(), OperatorError> {
         let checks = self.health.readiness().checks;
         match checks.get(Health::DAEMON) {
             Some(check) if check.state != State::Ok => {
-                Err(OperatorError::Failed(format!("the daemon is {}; ask again later", check.detail)))
+                Err(OperatorError::Failed(format!("the daemon is {}; retry later", check.detail)))
             }
             _ => Ok(()),
         }

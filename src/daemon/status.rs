@@ -1,5 +1,5 @@
-//! The status document: every part of the daemon with its numbers, for `GET /v1/status`, the terminal
-//! and `evergraph status`. Key names carry their units.
+//! The status document: the figures of every part of the daemon, for `GET /v1/status`, the terminal and
+//! `evergraph status`. Key names contain their units.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::event::SourcePosition;
 use crate::learner::{Decision, GateReport, LearnerStatus};
 use crate::serving::{NodeStates, Progress, Stores};
 
-/// What the daemon is doing.
+/// The state of the daemon.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the names say it; units are in them
+#[allow(missing_docs)] // the names explain themselves and contain units
 pub struct StatusDocument {
     pub version: &'static str,
     pub uptime_seconds: f64,
@@ -28,7 +28,7 @@ pub struct StatusDocument {
     pub ingest: IngestStatus,
     pub log: LogStatus,
     pub graph: GraphStatus,
-    /// What is on disk because memory is bounded, by store: `graph`, `rows`; empty without bounds.
+    /// Stores with a memory budget: `graph`, `rows`; empty without budgets.
     pub memory: BTreeMap<&'static str, TierStatus>,
     pub learner: LearnerDocument,
 }
@@ -72,9 +72,9 @@ pub struct GraphStatus {
     pub nodes: u64,
     pub edges: u64,
     pub late_edges: u64,
-    /// Released because of their age.
+    /// Released by the retention.
     pub expired_edges: u64,
-    /// Of types beyond those that the model tells apart.
+    /// Edges with a type beyond `model.edge_types`.
     pub unknown_type_edges: u64,
     pub blocks: u64,
     pub bytes: BTreeMap<&'static str, u64>,
@@ -92,7 +92,7 @@ pub struct LearnerDocument {
     pub lag_events: u64,
     pub trained_events: u64,
     pub skipped_events: u64,
-    /// Whether the learner is at events from before it first began, which are always trained on.
+    /// Whether the learner is at history: events from before it first began, which are always trained on.
     pub training_on_history: bool,
     pub loss: Option<f32>,
     pub average_precision: Option<f64>,
@@ -101,21 +101,21 @@ pub struct LearnerDocument {
     pub edgebank_average_precision: Option<f64>,
     pub end_to_end_freshness_p50_seconds: Option<f64>,
     pub end_to_end_freshness_p99_seconds: Option<f64>,
-    /// The gate between the weights that are trained and those that are served; `None` where there is none.
+    /// The promotion gate; `None` where it is disabled.
     pub gate: Option<GateDocument>,
     pub node_state_bytes: u64,
     /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives.
     pub bytes: BTreeMap<&'static str, u64>,
 }
 
-/// The promotion gate: what it decided since the start, and its latest decision.
+/// The promotion gate: counts of decisions since the start, and the latest decision.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct GateDocument {
     pub promoted: u64,
     pub held: u64,
     pub rolled_back: u64,
-    /// Version that a roll-back would serve.
+    /// Version that a rollback would publish.
     pub previous_version: Option<u64>,
     pub last: Option<DecisionDocument>,
 }
@@ -159,7 +159,7 @@ impl From<Decision> for DecisionDocument {
     }
 }
 
-/// Makes the document whenever it is asked for.
+/// Builds the document on request.
 #[derive(Clone)]
 pub struct StatusSource(Arc<Inputs>);
 
@@ -204,7 +204,7 @@ impl StatusSource {
         }))
     }
 
-    /// The document as it is now.
+    /// The current document.
     #[must_use]
     pub fn document(&self) -> StatusDocument {
         StatusDocument {
@@ -252,7 +252,7 @@ impl Inputs {
     fn graph(&self) -> GraphStatus {
         let stats = self.stores.graph.stats();
         let bytes = BTreeMap::from([
-            // What is on disk is told under `memory`.
+            // Spilled bytes are listed under `memory`.
             ("entries", stats.bytes.entries.saturating_sub(stats.bytes.on_disk)),
             ("slack", stats.bytes.slack),
             ("headers", stats.bytes.headers),
@@ -311,7 +311,7 @@ impl From<SourcePosition> for PositionDocument {
     }
 }
 
-/// Memory of this process that is in RAM; 0 where the system does not say.
+/// Resident memory of this process; 0 where unknown.
 #[must_use]
 pub fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

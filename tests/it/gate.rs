@@ -78,7 +78,7 @@ fn an_operator_promotes_and_rolls_back_what_a_stopped_daemon_has_learned() {
     assert!(process.terminate().success());
 
     model(data.path(), &["rollback"]).unwrap();
-    assert!(model(data.path(), &["rollback"]).unwrap_err().contains("no version is kept"));
+    assert!(model(data.path(), &["rollback"]).unwrap_err().contains("there is no previous version"));
     let process = start().ready();
     assert_eq!(process.status()["learner"]["model_version"], *served, "what was served before");
     assert_ne!(embeddings(&process), of_old);

@@ -126,7 +126,7 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
     let order = |verb: &str, source: &str, url: &str| evergraph(&["source", verb, source, "--url", url]);
     for source in ["http", &file] {
         let (done, stdout, stderr) = order("pause", source, &url);
-        assert!(done && stdout.contains("held by local"), "{stdout}{stderr}");
+        assert!(done && stdout.contains("paused by local"), "{stdout}{stderr}");
         let line = audited(&mut process);
         assert_eq!(
             (&line["who"], &line["action"], &line["outcome"]),
@@ -169,7 +169,7 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
     assert_eq!(process.status()["log"]["durable_position"], stands);
     assert_eq!(held(&process, "file:")["received_events"], 0);
     assert!(
-        described.contains(": paused, held by local for ")
+        described.contains(": paused, paused by local for ")
             && described.contains(&format!("at offset {stands}"))
     );
     for source in ["http", &file] {
