@@ -1,5 +1,5 @@
-//! Admin routes of a running daemon: write a checkpoint, pause or resume a source, change the log level. They need a key
-//! whose role is admin; without keys they are open to the local machine only.
+//! Admin routes of a running daemon: write a checkpoint, pause or resume a source, change the log level. They need a
+//! key whose role is admin; without keys they are open to the local machine only.
 //!
 //! Every attempt is audited, refused ones too: a log line with the target [`AUDIT`], and a metric. The daemon provides
 //! the implementation as an [`Operator`].
@@ -169,7 +169,7 @@ pub(super) async fn checkpoint(
         (status = 413, description = "Too many bytes", body = ErrorBody),
         (status = 415, description = "No JSON", body = ErrorBody),
         (status = 422, description = "The body has another shape", body = ErrorBody),
-        (status = 503, description = "The daemon starts or stops, or the decision could not be stored", body = ErrorBody),
+        (status = 503, description = "Starting, stopping, or the decision could not be stored", body = ErrorBody),
     )
 )]
 pub(super) async fn source(

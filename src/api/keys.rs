@@ -1,7 +1,7 @@
 //! Authentication: bearer keys, each with a name and a [`Role`], read from a file.
 //!
-//! One key per line, `role name key`, with an optional [`RateLimit`] in requests per second, such as `50/s`. Empty lines
-//! and those that begin with `#` are ignored:
+//! One key per line, `role name key`, with an optional [`RateLimit`] in requests per second, such as `50/s`. Empty
+//! lines and those that begin with `#` are ignored:
 //!
 //! ```text
 //! read   dashboard  GqTUVFbPpfCPRqQN0zY1JJQ7  50/s

@@ -1,7 +1,8 @@
 //! HTTPS: a certificate and its key from files, and the listener that does the handshakes.
 //!
-//! Each handshake runs in its own task, for at most [`HANDSHAKE_MAX`], so that a silent client does not block accepting.
-//! There are at most as many concurrent handshakes as connections. A renewed certificate applies to new connections.
+//! Each handshake runs in its own task, for at most [`HANDSHAKE_MAX`], so that a silent client does not block
+//! accepting. There are at most as many concurrent handshakes as connections. A renewed certificate applies to new
+//! connections.
 
 use std::io;
 use std::net::SocketAddr;

@@ -20,7 +20,7 @@ use crate::train::Trainer;
 
 const BROKER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Probes one part after another and says what each found.
+/// Probes one part after another and prints the outcome of each.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
     let mut faults = 0;
@@ -50,14 +50,11 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     report("api", listen(&config))?;
     if config.api.keys_file != Path::new("") {
         let keys = Keys::open(&config.api.keys_file).map_err(|error| error.to_string());
-        report("keys", keys.map(|keys| format!("{} keys may ask", keys.count())))?;
+        report("keys", keys.map(|keys| format!("{} keys", keys.count())))?;
     }
     if config.api.tls_certificate != Path::new("") {
         let tls = Tls::open(&config.api.tls_certificate, &config.api.tls_key);
-        report(
-            "certificate",
-            tls.map(|_| "goes with its key".to_owned()).map_err(|error| error.to_string()),
-        )?;
+        report("certificate", tls.map(|_| "matches its key".to_owned()).map_err(|error| error.to_string()))?;
     }
     if config.ingest.file.path != Path::new("") {
         report("file", event_file(&config))?;
@@ -75,7 +72,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     Ok(())
 }
 
-/// What there is of CUDA, and how each GPU is connected.
+/// The CUDA devices, and how each GPU is connected.
 fn cuda(found: &CudaFound) -> String {
     let links = found.devices.iter().enumerate().filter_map(|(number, gpu)| {
         let link = machine::pci_link(Path::new("/sys/bus/pci/devices"), &gpu.bus)?;
@@ -115,7 +112,7 @@ fn listen(config: &Config) -> Result<String, String> {
     let apart = config.api.operations_listen.map(|address| ("api.operations_listen", address));
     let mut free = Vec::new();
     for (key, address) in [("api.listen", config.api.listen)].into_iter().chain(apart) {
-        // Kept until all are tried, so that two of one address do not pass.
+        // Held until all are tried, so that using one address twice is a fault.
         let bound = std::net::TcpListener::bind(address)
             .map_err(|error| format!("{address}: {error}; set {key}, or stop what listens there"))?;
         free.push((address, bound));
@@ -139,7 +136,7 @@ fn newest_checkpoint(config: &Config, device: &Device) -> Result<String, String>
     let mut rows = catalog.checkpoints().map_err(|error| error.to_string())?;
     rows.sort_by_key(|row| std::cmp::Reverse(row.position));
     for row in rows {
-        // A start passes over one that is damaged, too.
+        // A start skips a damaged one, too.
         let path = config.data.dir.join("checkpoints").join(&row.file);
         let Ok(mut found) = checkpoint::open(&path) else { continue };
         let options = trainer_options(config);

@@ -1,4 +1,4 @@
-//! `evergraph demo`: the daemon on a generated stream, with one calm status block on the terminal.
+//! `evergraph demo`: the daemon on a generated stream, with a status block on the terminal.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -13,19 +13,19 @@ use super::{ConfigArgs, output};
 use crate::daemon::{Daemon, GeneratedOptions, Interrupted, StatusDocument, log_level};
 use crate::ingest::generated::FEATURE_DIMENSION;
 
-/// What the demo can be told.
+/// Options of the demo.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Address of the HTTP interface
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// Folder to keep the demo's data in; run it again to go on
+    /// Folder for the demo's data; run it again to continue
     #[arg(long, value_name = "DIR", default_value = "evergraph-demo")]
     data: PathBuf,
     /// Events per second of the generated stream
     #[arg(long, value_name = "RATE", default_value_t = 1000.0)]
     rate: f64,
-    /// Picks one generated world of many
+    /// Seed of the generated stream
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Stop by itself after this many seconds
@@ -37,7 +37,7 @@ pub(crate) struct DemoArgs {
 const DRAW: Duration = Duration::from_millis(500);
 const LINES_PER_DRAW: u32 = 20;
 
-/// How long the introduction waits for something to ask about; a slow stream is introduced without.
+/// How long the introduction waits for the nodes of its example requests.
 const FIRST_EVENT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the demo.
@@ -77,13 +77,13 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     let end = daemon.status().log.durable_position;
     daemon.stop()?;
     output::print_status(&format!(
-        "stopped after event {end}. Run it again to go on from there; remove {} to start over.",
+        "stopped after event {end}. Run it again to continue; remove {} to start over.",
         args.data.display()
     ));
     Ok(())
 }
 
-/// Waits until the questions of the introduction have an answer; `false` if a signal comes first.
+/// Waits until the example requests would succeed; `false` if a signal comes first.
 fn wait_for_the_first_event(daemon: &Daemon, signals: &Signals) -> bool {
     let begun = Instant::now();
     while daemon.status().learner.applied_position == 0 && begun.elapsed() < FIRST_EVENT_PATIENCE {
@@ -94,7 +94,7 @@ fn wait_for_the_first_event(daemon: &Daemon, signals: &Signals) -> bool {
     true
 }
 
-/// The address and three questions to ask.
+/// The address and three example requests.
 fn introduction(daemon: &Daemon) -> String {
     let at = format!("http://{}", daemon.address());
     let json = "-H 'content-type: application/json' -d";

@@ -1,4 +1,4 @@
-//! Where a command computes: on the CPU, or on a GPU, which is opened, or an error says what is missing.
+//! Where a command computes: on the CPU, or on a GPU that is opened, else an error names what is missing.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -44,7 +44,7 @@ pub(crate) struct IngestArgs {
     /// Events per HTTP request
     #[arg(long, default_value_t = 1000)]
     batch_size: usize,
-    /// Go on at this row, counted from 0
+    /// Continue at this row, counted from 0
     #[arg(long, default_value_t = 0)]
     from_row: u64,
     /// Write the report as JSON to a file, or to standard output with -
@@ -103,7 +103,7 @@ fn target(args: &IngestArgs) -> Result<ProduceTarget> {
 fn describe(report: &ProduceReport) -> String {
     let rate = report.sent as f64 / report.seconds.max(1e-9);
     format!(
-        "{} events sent, {rate:.0}/s; {} duplicates, {} rejected, {} rows passed over, {} sent again",
+        "{} events sent, {rate:.0}/s; {} duplicates, {} rejected, {} rows skipped, {} sent again",
         HumanCount(report.sent),
         report.duplicates,
         report.rejected,

@@ -1,4 +1,4 @@
-//! `evergraph model`: which versions of the weights were served, and why; and which is to be served.
+//! `evergraph model`: the served versions of the weights and the decisions about them; promotes and rolls back by hand.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -33,18 +33,19 @@ enum ModelCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Serve a version of the weights from the next start on; the daemon must be stopped. What was served is kept. The
-    /// gate goes on: a candidate that is not behind is promoted at the end of its next window
+    /// Publish a version of the weights from the next start on; the daemon must be stopped. The version it replaces
+    /// becomes the previous one. The gate continues: a candidate that is not behind is promoted at the end of its next
+    /// window
     Promote {
-        /// Version of the weights, as `model list` names it; those that the checkpoints hold can be had
+        /// Version of the weights, as listed by `model list`; it must be in a checkpoint
         #[arg(value_name = "VERSION")]
         number: u64,
         /// The daemon's settings
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Serve the version from before the one that is served again, from the next start on, and train on from it; the
-    /// daemon must be stopped
+    /// Publish the previous version again, from the next start on, and continue training from it; the daemon must be
+    /// stopped
     Rollback {
         /// The daemon's settings
         #[command(flatten)]
@@ -73,7 +74,7 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
     output::print(table(&rows).trim_end())
 }
 
-/// Says what was decided by hand.
+/// Prints a decision that was made by hand.
 fn print_decision(row: &DecisionRow) -> Result<()> {
     let before =
         row.published.map_or("the weights as they were trained".to_owned(), |was| format!("version {was}"));

@@ -1,4 +1,4 @@
-//! `evergraph serve`: the daemon until a signal; told to systemd where there is one.
+//! `evergraph serve`: runs the daemon until a signal, and notifies systemd if present.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::ConfigArgs;
 use crate::daemon::{Daemon, Interrupted, log_level, service};
 
-/// How often the daemon is asked whether it still has all its parts.
+/// Interval of checks whether a part of the daemon has ended.
 const POLL_PERIOD: Duration = Duration::from_millis(250);
 
 /// Runs the daemon.
@@ -32,14 +32,14 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     match daemon.fault() {
         None => tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once"),
         Some(fault) => {
-            tracing::error!(fault, "stopping, to be started again: a part of the daemon has ended")
+            tracing::error!(fault, "stopping for a restart: a part of the daemon has ended")
         }
     }
     daemon.stop()
 }
 
-/// SIGTERM and SIGINT. The first one asks for an orderly end; the second ends the process, whatever is going
-/// on: the log is safe at every moment.
+/// SIGTERM and SIGINT. The first one starts an orderly stop; the second ends the process at once:
+/// the log is safe at any moment.
 pub(super) struct Signals {
     /// Set by the first signal.
     pub(super) stop_requested: Arc<AtomicBool>,
@@ -69,7 +69,7 @@ impl Signals {
                         if flag.swap(true, Ordering::AcqRel) {
                             std::process::exit(130);
                         }
-                        // Nobody waits while the daemon starts or stops; there is room for one.
+                        // Nothing receives while the daemon starts or stops; the channel has room for one.
                         let _ = sender.try_send(());
                     }
                 });
@@ -78,7 +78,7 @@ impl Signals {
         Ok(Self { stop_requested, received })
     }
 
-    /// Waits for a signal until `timeout` passes; says whether one came.
+    /// Waits for a signal until `timeout` passes; returns whether one came.
     pub(super) fn wait_timeout(&self, timeout: Duration) -> bool {
         !matches!(self.received.recv_timeout(timeout), Err(mpsc::RecvTimeoutError::Timeout))
     }

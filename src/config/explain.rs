@@ -1,4 +1,4 @@
-//! The settings in effect, each with where it comes from.
+//! The settings in effect, each with its origin.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::layers::{Layer, PROPERTIES, environment};
 use super::{Config, ConfigError, document};
 use crate::ingest::kafka::KafkaClientOptions;
 
-/// Who may set a value, the weakest first.
+/// Origins of a value, in order of precedence, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The default file.

@@ -1,5 +1,5 @@
-//! `[model]`: the names in it, and what it says as the model's options. The same keys shape every model; one that has
-//! no use for a key leaves it.
+//! `[model]`: its enums, and its conversion into the model's options. The same keys shape every model; a model ignores
+//! the keys it does not use.
 
 use clap::ValueEnum;
 use serde::Deserialize;

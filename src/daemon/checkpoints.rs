@@ -132,7 +132,8 @@ impl Checkpoints {
         Ok(self.catalog.lock().add_checkpoint(&row)?)
     }
 
-    /// Makes the next start continue from a checkpoint. Later ones are renamed, and can be restored by their names, too.
+    /// Makes the next start continue from a checkpoint. Later ones are renamed, and can be restored by their names,
+    /// too.
     /// `usable` checks whether its content fits the settings.
     ///
     /// # Errors

@@ -5,10 +5,10 @@
 //!  1 thread each      1 thread                 1 thread                     tokio
 //! ```
 //!
-//! Start: open the data directory, serve HTTP as "not ready", find the newest checkpoint, rebuild the graph from
-//! the log as far back as learning on from there needs it, restore the checkpoint, start the loops, then the
-//! sources. Stop, in the other direction: readiness goes false, sources end, the appender empties the queue, the
-//! learner writes a checkpoint, HTTP drains. Operators' decisions about the weights of a stopped daemon are in [`promotion`].
+//! Start: open the data directory, serve HTTP as "not ready", find the newest checkpoint, rebuild the graph from the
+//! log as far back as learning on from there needs it, restore the checkpoint, start the loops, then the sources. Stop,
+//! in the other direction: readiness goes false, sources end, the appender empties the queue, the learner writes a
+//! checkpoint, HTTP drains. Operators' decisions about the weights of a stopped daemon are in [`promotion`].
 
 mod checkpoints;
 mod device_selection;

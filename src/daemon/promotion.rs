@@ -72,8 +72,8 @@ pub fn roll_back(config: &Config) -> Result<DecisionRow> {
     })
 }
 
-/// Makes the next start continue from a checkpoint and learn the log after it again. Returns the checkpoint and how many
-/// records of the log follow it.
+/// Makes the next start continue from a checkpoint and learn the log after it again. Returns the checkpoint and how
+/// many records of the log follow it.
 ///
 /// # Errors
 /// When a daemon runs on the data directory, there is no such checkpoint, it is damaged, was learned from another log
@@ -92,8 +92,8 @@ pub fn restore_checkpoint(config: &Config, name: &str) -> Result<(Restored, u64)
 
 const NO_GATE: &str = "learner.gate.enabled is false: the weights are served as they are trained";
 
-/// Applies `change` to the newest checkpoint, writes it back and records the decision. `change` can load the versions in
-/// the other checkpoints.
+/// Applies `change` to the newest checkpoint, writes it back and records the decision. `change` can load the versions
+/// in the other checkpoints.
 fn decide(
     config: &Config,
     verdict: Verdict,

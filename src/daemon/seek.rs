@@ -2,9 +2,9 @@
 //!
 //! Positions are stored in the frames of the log, so a seek is a frame without events: a run of offsets per partition,
 //! from the current position to the target. Forward, the run accounts for the skipped offsets; backward, it ends before
-//! it begins, and the offsets between are read and stored again. Like any frame it is durable, applies to all partitions
-//! or none, and has its place in the order of the log. Repeating a seek finds the partitions at the target and writes
-//! nothing.
+//! it begins, and the offsets between are read and stored again. Like any frame it is durable, applies to all
+//! partitions or none, and has its place in the order of the log. Repeating a seek finds the partitions at the target
+//! and writes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! [`QueryEngine`]: responses from published weights, published node states and the graph.
 //!
-//! A query loads the weights once and keeps them to its end. It takes the freshness before it reads
-//! anything, so the reported freshness is a lower bound. Memory rows and edges may be of different moments: the graph may already hold an event that the node states have not learned of; such
-//! an event then counts as a neighbor, and its end points keep their rows for a moment longer. A query
-//! for a past time sees the neighbors of that time and the memory of today; with a retention, it sees
-//! the neighbors that are not released yet.
+//! A query loads the weights once and keeps them to its end. It takes the freshness before it reads anything, so the
+//! reported freshness is a lower bound. Memory rows and edges may be of different moments: the graph may already hold
+//! an event that the node states have not learned of; such an event then counts as a neighbor, and its end points keep
+//! their rows for a moment longer. A query for a past time sees the neighbors of that time and the memory of today;
+//! with a retention, it sees the neighbors that are not released yet.
 //!
 //! Queries run on many threads. Each takes a set of buffers from a pool and returns it; nothing waits for a training
 //! step.

@@ -133,7 +133,7 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
             (&json!("local"), &json!("source"), &json!("done"))
         );
         assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
-        assert_eq!(line["detail"], format!("{source} is held"));
+        assert_eq!(line["detail"], format!("{source} is paused"));
     }
     let (done, _, stderr) = order("pause", "kafka:x", &url);
     assert!(!done && stderr.contains("no source has the name kafka:x; there are http, file:"), "{stderr}");
@@ -174,8 +174,8 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
     );
     for source in ["http", &file] {
         let (done, stdout, stderr) = order("resume", source, &url);
-        assert!(done && stdout.contains("goes on"), "{stdout}{stderr}");
-        assert_eq!(audited(&mut process)["detail"], format!("{source} goes on"));
+        assert!(done && stdout.contains("is resumed"), "{stdout}{stderr}");
+        assert_eq!(audited(&mut process)["detail"], format!("{source} is resumed"));
     }
     process.wait_until("it goes on", |status| status["log"]["durable_position"].as_u64() > Some(stands));
     assert_eq!(push(&process, 0, 1).0, 200);
@@ -303,6 +303,6 @@ fn one_screen_tells_what_a_daemon_does() {
     }
     assert!(!screen.contains('\u{1b}'), "nothing for terminals in a pipe");
     let (done, _, stderr) = evergraph(&["top", "--once", "--url", "http://127.0.0.1:1"]);
-    assert!(!done && stderr.contains("no daemon answers"), "{stderr}");
+    assert!(!done && stderr.contains("no daemon responds"), "{stderr}");
     assert!(!evergraph(&["top", "--once", "--interval", "0"]).0);
 }

@@ -1,32 +1,32 @@
-//! What two looks at a daemon say: levels of the later one, rates between both.
+//! The figures of two samples of a daemon: levels from the later one, rates between both.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// Routes that questions are asked at.
+/// Routes of queries.
 const QUERY_ROUTES: [&str; 3] = ["/v1/embeddings", "/v1/links/score", "/v1/nodes/{key}"];
 
-/// What was seen at one moment.
+/// The state at one moment.
 pub(super) struct Sample {
     pub at: Instant,
     /// The status document.
     pub status: Value,
-    /// The readiness report, if it could be had.
+    /// The readiness report, if available.
     pub health: Option<Value>,
     /// Counters of requests, if they could be had.
     pub requests: Option<Requests>,
 }
 
-/// Counters of questions since the daemon's start.
+/// Counters of queries since the daemon's start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Requests {
     pub total: f64,
-    /// Of them, those that failed by the daemon.
+    /// Those that failed with a status of 500 and above.
     pub failed: f64,
-    /// Answers by the bound of their time in seconds, as Prometheus writes it: those within it.
-    within: BTreeMap<String, f64>,
+    /// Cumulative histogram of latency: counts by the upper bound in seconds, as Prometheus writes it.
+    latency: BTreeMap<String, f64>,
 }
 
 impl Requests {
@@ -49,7 +49,7 @@ impl Requests {
                     }
                 }
                 "evergraph_http_request_duration_seconds_bucket" => {
-                    *found.within.entry(label("le").unwrap_or_default().to_owned()).or_default() += value;
+                    *found.latency.entry(label("le").unwrap_or_default().to_owned()).or_default() += value;
                 }
                 _ => {}
             }
@@ -57,11 +57,11 @@ impl Requests {
         found
     }
 
-    /// The bound that `share` of the answers since `before` were within, in seconds; `None` without answers, and where
-    /// they took longer than any bound.
+    /// The `share` quantile of latency since `before` in seconds, as a bound of the histogram; `None` without requests,
+    /// and beyond the last bound.
     fn quantile(&self, before: &Self, share: f64) -> Option<f64> {
-        let bounds = self.within.iter().filter_map(|(bound, count)| {
-            let earlier = before.within.get(bound).copied().unwrap_or(0.0);
+        let bounds = self.latency.iter().filter_map(|(bound, count)| {
+            let earlier = before.latency.get(bound).copied().unwrap_or(0.0);
             Some((bound.parse::<f64>().ok()?, count - earlier))
         });
         let mut bounds: Vec<(f64, f64)> = bounds.collect();
@@ -72,10 +72,10 @@ impl Requests {
     }
 }
 
-/// The figures of one screen. Keys carry their units; what is not known is null.
+/// The figures of one screen. Keys contain their units; unknown values are null.
 pub(super) fn figures(before: &Sample, after: &Sample) -> Value {
     let seconds = after.at.duration_since(before.at).as_secs_f64().max(1e-3);
-    // A daemon that was started meanwhile counts from 0.
+    // A daemon that restarted in between counts from 0.
     let rate = |pointer: &str| {
         let of = |sample: &Sample| sample.status.pointer(pointer).and_then(Value::as_f64);
         of(after).zip(of(before)).map(|(now, then)| (now - then).max(0.0) / seconds)
@@ -174,17 +174,17 @@ mod tests {
         evergraph_graph_nodes 7\n";
 
     #[test]
-    fn questions_are_counted_and_timed_out_of_a_scrape() {
+    fn requests_and_latency_are_read_from_a_scrape() {
         let (none, seen) = (Requests::default(), Requests::of(SCRAPE));
         assert_eq!((seen.total, seen.failed), (100.0, 10.0));
         assert_eq!(seen.quantile(&none, 0.5), Some(0.001));
         assert_eq!(seen.quantile(&none, 0.99), Some(0.01));
         assert_eq!(seen.quantile(&none, 1.0), None, "beyond every bound");
-        assert_eq!(seen.quantile(&seen, 0.5), None, "nothing was asked between");
+        assert_eq!(seen.quantile(&seen, 0.5), None, "no request in between");
     }
 
     #[test]
-    fn rates_are_taken_between_two_looks() {
+    fn rates_are_taken_between_two_samples() {
         let at = Instant::now();
         let sample = |seconds: u64, accepted: u64, received: u64| Sample {
             at: at + Duration::from_secs(seconds),

@@ -45,7 +45,7 @@ fn learned(figures: &Value) -> String {
     let whole = |key: &str| grouped(figures[key].as_u64());
     let (all, behind, skipped) =
         (whole("learned_events"), whole("learner_lag_events"), whole("skipped_events"));
-    format!("{} /s   {all} in all, {behind} behind, {skipped} skipped", rate(&figures["learned_per_second"]))
+    format!("{} /s   {all} total, lag {behind}, {skipped} skipped", rate(&figures["learned_per_second"]))
 }
 
 fn quality(figures: &Value) -> String {

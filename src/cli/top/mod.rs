@@ -1,6 +1,6 @@
-//! `evergraph top`: a running daemon on one screen, drawn again and again, or once.
+//! `evergraph top`: a running daemon on one screen, redrawn periodically, or printed once.
 //!
-//! Reads what everybody may read: `/v1/status` and `/metrics`. Rates are the differences of two looks.
+//! Reads `/v1/status` and `/metrics`. Rates are the differences of two samples.
 
 mod figures;
 mod frame;
@@ -27,10 +27,10 @@ pub(crate) struct TopArgs {
     /// there
     #[arg(long, value_name = "URL")]
     operations_url: Option<String>,
-    /// Seconds between two looks; rates are taken over them
+    /// Seconds between two samples; rates are taken over them
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     interval: f64,
-    /// Look twice, print one screen, and end
+    /// Take two samples, print one screen, and exit
     #[arg(long)]
     once: bool,
     /// The figures of one screen as JSON, with rates per second; implies --once
@@ -71,7 +71,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     Ok(())
 }
 
-/// One look at everything. Metrics may be at an address that nobody named.
+/// Takes one sample. Metrics may be at another address, and are then missing.
 fn sample(client: &Client<'_>, operations: &Client<'_>) -> Result<Sample> {
     let status = client.document(Method::GET, "/v1/status", None)?;
     let text_of = |path| operations.text(Method::GET, path, None, false).ok();
