@@ -110,7 +110,7 @@ group! {
     latest_event_time: IntGaugeVec = "stream_latest_event_time"
         "Latest event time in the graph, in the unit of the stream; absent before the first event.";
     watermark: IntGaugeVec = "stream_watermark"
-        "Event time below which no further event is expected, in the unit of the stream; absent without a bound on lateness.";
+        "Event time below which no further event is expected, in the stream's unit; absent without a bound on lateness.";
 }
 
 group! {
@@ -143,8 +143,10 @@ group! {
     SpillMetrics, SPILL;
     budget: IntGaugeVec ["store"] = "spill_budget_bytes"
         "Memory budget of a store in bytes; store is graph or rows.";
-    bytes: IntGaugeVec ["store", "tier"] = "spill_bytes" "Bytes of a store with a memory budget; tier is memory or disk.";
-    reads: IntCounterVec ["store"] = "spill_reads_total" "Reads of spilled chunks of edges and blocks of rows from disk.";
+    bytes: IntGaugeVec ["store", "tier"] = "spill_bytes"
+        "Bytes of a store with a memory budget; tier is memory or disk.";
+    reads: IntCounterVec ["store"] = "spill_reads_total"
+        "Reads of spilled chunks of edges and blocks of rows from disk.";
     failures: IntCounterVec ["store"] = "spill_failures_total" "Reads and writes of spilled data that failed.";
     degraded: IntGaugeVec ["store"] = "spill_degraded" "1 while the spill disk of a store fails, else 0.";
 }
@@ -160,7 +162,7 @@ group! {
     step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
         "Duration of one step by phase: sample, gather, forward, backward, optimizer, memory, gate, publish.";
     replay_steps: IntCounterVec ["result"] = "train_replay_steps_total"
-        "Gradient steps on replayed events; result is trained or skipped (the learner lagged, or the step was rejected).";
+        "Gradient steps on replayed events; result is trained or skipped (learner lag, or a rejected step).";
     learning_rate: Gauge = "train_learning_rate" "Learning rate of the next gradient step.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
     lag_events: IntGauge = "learner_lag_events" "Events indexed and not yet learned.";
@@ -237,7 +239,7 @@ group! {
     memory: IntGaugeVec ["kind"] = "device_memory_bytes"
         "GPU memory in bytes; kind is used, peak or budget; absent without a GPU.";
     row_cache_rows: IntCounterVec ["result"] = "device_row_cache_rows_total"
-        "Edge rows read by training on a GPU; result is hit (cached), miss (copied and cached) or bypassed (copied only).";
+        "Edge rows read by training on a GPU; result is hit, miss (copied and cached) or bypassed (copied only).";
 }
 
 group! {

@@ -272,7 +272,7 @@ mod tests {
         let late =
             batcher.submit(vec![1], UnknownKeys::Error, None, (permit, Duration::from_millis(5))).await;
         assert!(matches!(late, Err(ApiError::WorkTimeout { .. })));
-        assert_eq!(room.available_permits(), 0, "the work is going on");
+        assert_eq!(room.available_permits(), 0, "the work continues");
         drop(shut);
         let _room = tokio::time::timeout(LONG, room.acquire()).await.unwrap().unwrap();
         assert_eq!(*passes.lock(), [1]);

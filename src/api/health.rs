@@ -169,7 +169,7 @@ mod tests {
         assert!(!health.readiness().passes(), "a daemon that starts is not ready");
         health.set(Health::DAEMON, State::Ok, "running");
         assert!(health.readiness().passes());
-        health.set("kafka", State::Degraded, "no broker answers");
+        health.set("kafka", State::Degraded, "no broker responds");
         assert_eq!(health.readiness().status, State::Degraded);
         assert!(health.readiness().passes(), "degraded is not dead");
         health.clear("kafka");

@@ -44,7 +44,7 @@ pub struct GeneratedOptions {
 
 /// Report of one source.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names explain themselves
 pub struct SourceReport {
     pub name: String,
     pub state: &'static str,

@@ -1,4 +1,4 @@
-//! When pairs of nodes were last seen, published pair by pair while training goes on; only models of walks publish any.
+//! When pairs of nodes were last seen, published pair by pair during training; only models of walks publish any.
 //!
 //! Pairs are sharded by key over [`SHARDS`] maps, each behind its own lock, so a map that grows or forgets blocks only
 //! the queries about its own pairs.

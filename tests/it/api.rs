@@ -22,7 +22,7 @@ fn assert_fresh(response: &Value) {
 }
 
 #[test]
-fn embeddings_are_answered_node_by_node() {
+fn embeddings_are_returned_per_node() {
     let live = Live::start();
     let response = live.post("/v1/embeddings", &json!({ "nodes": ["alice", "7", 7, "nobody"] }));
     assert_eq!(response.status, 200, "{}", response.text());
@@ -86,7 +86,7 @@ fn links_are_scored_pair_by_pair() {
 }
 
 #[test]
-fn a_node_tells_its_newest_neighbors() {
+fn a_node_lists_its_newest_neighbors() {
     let live = Live::start();
     let body = live.get("/v1/nodes/alice?neighbors=1").json();
     assert_fresh(&body);
@@ -105,7 +105,7 @@ fn a_node_tells_its_newest_neighbors() {
 }
 
 #[test]
-fn pushed_events_are_stored_and_told() {
+fn pushed_events_are_stored_and_reported() {
     let live = Live::start();
     let lines = "[\"new\",\"bob\",30]\n[\"new\",\"7\",30]\nnonsense\n";
     let response = live.send_lines("/v1/events", lines);
@@ -116,7 +116,7 @@ fn pushed_events_are_stored_and_told() {
     assert_eq!((&body["accepted"], &body["duplicates"]), (&json!(2), &json!(0)));
     assert_eq!(body["rejected"][0]["index"], 2);
     assert_eq!(body["rejected"][0]["reason"], "malformed");
-    assert_eq!(live.get("/v1/nodes/new").json()["degree"], 2, "an answered push is in the graph");
+    assert_eq!(live.get("/v1/nodes/new").json()["degree"], 2, "an acknowledged push is in the graph");
 
     let empty = live.send_lines("/v1/events", "");
     assert_eq!((empty.status, &empty.json()["accepted"]), (200, &json!(0)), "nothing to do is no error");
@@ -163,7 +163,7 @@ fn a_push_that_is_not_stored_says_why() {
 }
 
 #[test]
-fn operators_are_answered() {
+fn operations_routes_respond() {
     let live = Live::start();
     let status = live.get("/v1/status").json();
     assert_fresh(&status);
@@ -173,7 +173,7 @@ fn operators_are_answered() {
         let response = live.get(path);
         assert_eq!((response.status, &response.json()["status"]), (200, &json!("ok")), "{path}");
     }
-    live.state.health.set("kafka", State::Degraded, "no broker answers");
+    live.state.health.set("kafka", State::Degraded, "no broker responds");
     let degraded = live.get("/readyz");
     assert_eq!((degraded.status, &degraded.json()["status"]), (200, &json!("degraded")));
     live.state.health.set(Health::DAEMON, State::Failed, "draining");
@@ -265,7 +265,7 @@ fn every_error_has_its_status_and_one_shape() {
         assert_eq!(response.header("allow").is_some(), status == 405, "{method} {path}");
     }
     let message = live.send_json(embed, b"{\"nodes\": [1, true]}").json()["error"].clone();
-    assert!(message.as_str().unwrap().contains("a node key"), "the error says what was expected: {message}");
+    assert!(message.as_str().unwrap().contains("a node key"), "the error names what was expected: {message}");
     for (path, headers) in [(embed, &[][..]), (embed, &[("content-type", "text/csv")]), ("/v1/events", &[])] {
         let response = live.request("POST", path, headers, b"{\"nodes\": [7]}");
         assert_eq!(
@@ -300,7 +300,7 @@ fn bodies_are_bounded_in_bytes_and_time() {
 }
 
 #[test]
-fn a_client_that_sends_far_too_much_still_gets_its_answer() {
+fn a_client_that_sends_far_too_much_still_gets_its_response() {
     let live = Live::with(|state| state.limits.body_bytes = 1000);
     // Much more than the buffers of a connection hold, on a connection that stays open, and on one that does not.
     let long = json!({ "nodes": ["x".repeat(20 << 20)] });
@@ -315,7 +315,7 @@ fn a_client_that_sends_far_too_much_still_gets_its_answer() {
 }
 
 #[test]
-fn work_that_hangs_is_told_and_keeps_its_place() {
+fn work_that_hangs_times_out_and_keeps_its_permit() {
     let live = Live::with(|state| {
         state.limits.request_timeout = Duration::from_millis(50);
         state.limits.concurrent_pushes = 1;
@@ -378,7 +378,7 @@ fn too_many_requests_are_refused_at_once_and_pushes_still_enter() {
         let refused = live.get("/v1/nodes/7");
         assert_eq!((refused.status, refused.error_type().as_str()), (503, "overloaded"));
         assert_eq!(refused.header("retry-after"), Some("1"));
-        assert_eq!(live.get("/readyz").status, 200, "probes are answered under load");
+        assert_eq!(live.get("/readyz").status, 200, "probes succeed under load");
         let pushed = live.send_lines("/v1/events", "[\"7\",\"8\",30]");
         assert_eq!(pushed.status, 200, "who waits for an event does not keep it out");
         live.state.engine.progress.set_learned(EdgeId(4));
@@ -397,7 +397,7 @@ fn waiting_readers_hold_no_thread() {
     std::thread::scope(|scope| {
         let ask = || live.get("/v1/nodes/7?min_position=4&wait_ms=10000");
         let waiting: Vec<_> = (0..readers).map(|_| scope.spawn(ask)).collect();
-        // While readers hold all threads, not even the metrics are answered.
+        // While readers hold all threads, not even the metrics respond.
         let begun = Instant::now();
         #[allow(clippy::cast_precision_loss)]
         let all = (readers + 1) as f64;
@@ -406,7 +406,7 @@ fn waiting_readers_hold_no_thread() {
         }
         let pushed = live.send_lines("/v1/events", "[\"7\",\"8\",30]");
         assert_eq!(pushed.status, 200, "{}", pushed.text());
-        assert!(begun.elapsed() < Duration::from_secs(5), "answered after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5), "responded after {:?}", begun.elapsed());
         live.state.engine.progress.set_learned(EdgeId(4));
         for reader in waiting {
             assert_eq!(reader.join().unwrap().status, 200);
@@ -415,7 +415,7 @@ fn waiting_readers_hold_no_thread() {
 }
 
 #[test]
-fn operators_hear_of_a_status_or_a_scrape_that_takes_too_long() {
+fn a_slow_status_or_scrape_times_out() {
     let slow = Duration::from_millis(200);
     let live = Live::with(|state| {
         state.limits.request_timeout = Duration::from_millis(20);
@@ -442,7 +442,7 @@ fn a_defect_is_a_500_with_its_request_id_and_the_server_goes_on() {
 }
 
 #[test]
-fn every_answer_has_a_request_id() {
+fn every_response_has_a_request_id() {
     let live = Live::start();
     let made = live.get("/livez").header("x-request-id").unwrap().to_owned();
     assert_ne!(made, live.get("/livez").header("x-request-id").unwrap());
@@ -486,11 +486,11 @@ fn without_a_model_queries_say_so() {
         assert_eq!((response.status, response.error_type().as_str()), (503, "no_model"), "{path}");
         assert!(response.header("retry-after").is_some());
     }
-    assert_eq!(live.get("/v1/nodes/7").status, 200, "the graph answers without a model");
+    assert_eq!(live.get("/v1/nodes/7").status, 200, "the graph is served without a model");
 }
 
 #[test]
-fn a_disk_that_fails_is_told_and_counted() {
+fn a_disk_that_fails_is_reported_and_counted() {
     let fault = Arc::new(AtomicBool::new(true));
     let live = Live::with(|state| state.engine = Arc::new(crate::live::engine_on_disk(fault.clone())));
     let queries = [
@@ -559,7 +559,7 @@ fn the_docs_page_needs_no_internet() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a client posts: a documented answer, never a defect, and errors of one shape.
+    /// Whatever a client posts: a documented response, never a bug, and errors of one shape.
     #[test]
     fn no_body_makes_a_500(
         route in prop::sample::select(vec!["/v1/embeddings", "/v1/links/score", "/v1/events"]),
@@ -656,7 +656,7 @@ fn connections_beyond_their_number_wait_for_one_that_ends() {
 }
 
 #[test]
-fn who_takes_nothing_of_an_answer_is_cut_off_and_makes_room() {
+fn a_client_that_reads_nothing_is_disconnected() {
     let live = Live::with(|state| {
         state.limits.connections = 2;
         state.limits.stall = Duration::from_millis(500);

@@ -30,7 +30,7 @@ fn a_fresh_directory_passes_and_stays_untouched() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_found_and_all_that_is_there_is_told() {
+fn a_missing_gpu_is_a_fault_and_available_ones_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let (content, output) = check(&data, &["device.use=cuda:99"]);

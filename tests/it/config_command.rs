@@ -45,7 +45,7 @@ fn what_is_in_effect_is_shown_with_its_origin_and_can_be_read_again() {
     }
     assert!(!shown.contains("hunter2"), "{shown}");
 
-    // Without the secret, what is printed says the same once more.
+    // Without the secret, the output is the same.
     let again = file(&tempfile::tempdir().unwrap().keep(), &shown.replace("\"sasl.password\"", "# "));
     let args = ["show", "--config", again.to_str().unwrap(), "--json"];
     let (code, second, stderr) = config(&args, &[]);
@@ -75,7 +75,7 @@ fn what_is_in_effect_is_shown_with_its_origin_and_can_be_read_again() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_faults_are_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[learner]\nbatch_event = 64\nthreads = \"many\"\n[graph]\nshards = 3\n";
     let path = file(folder.path(), text);

@@ -106,14 +106,14 @@ fn it_goes_on_where_it_stopped() {
     let (_, again) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
     assert_eq!(
         first["embeddings"], again["embeddings"],
-        "the same weights, states and graph answer the same"
+        "the same weights, states and graph give the same responses"
     );
     push(&process, &visits(1000, 1000));
     process.wait_until("learned on", |status| status["learner"]["applied_position"] == 2000);
 }
 
 #[test]
-fn types_of_edges_are_told_apart_as_far_as_they_are_known_and_the_others_are_counted() {
+fn known_edge_types_are_distinguished_and_others_are_counted() {
     let data = tempfile::tempdir().unwrap();
     let start = Start::in_dir(data.path()).set("model.edge_types=2").set("model.edge_type_dimension=3");
     let process = start.ready();
@@ -194,7 +194,7 @@ fn a_damaged_checkpoint_is_passed_over_and_the_log_teaches_again() {
         std::fs::write(&path, content).unwrap();
     }
     let mut process = start.spawn();
-    let message = process.wait_for_line("is damaged").expect("the damage is said");
+    let message = process.wait_for_line("is damaged").expect("the damage is logged");
     assert!(message.contains("checksum"), "{message}");
     process.wait_for_line("\"ready\"").unwrap();
     process.kill();
@@ -236,13 +236,13 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
     let acknowledged = acknowledged.into_inner();
     let log = log_of(data.path());
     assert!(acknowledged > 100, "{acknowledged}");
-    assert_eq!(log["records"], acknowledged, "what was answered 503 is not there");
+    assert_eq!(log["records"], acknowledged, "what got 503 is not there");
     let checkpoints = std::fs::read_dir(data.path().join("checkpoints")).unwrap();
     assert!(checkpoints.count() >= 1, "what was learned is kept");
 }
 
 #[test]
-fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
+fn a_learner_that_dies_is_reported_and_ends_the_daemon_in_order() {
     let data = tempfile::tempdir().unwrap();
     let mut process = Start::in_dir(data.path()).set("learner.lag_events_max=1000000").ready();
     for part in 0..60 {
@@ -257,7 +257,7 @@ fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
     let at = content.len() * (learned + 32_000) / 60_000;
     content[at] ^= 1;
     std::fs::write(&segment, content).unwrap();
-    process.wait_for_line("the learner has ended").expect("it is said");
+    process.wait_for_line("the learner has ended").expect("it is logged");
     let status = process.ended();
     assert_eq!(status.code(), Some(1), "{status}");
     let message = process.wait_for_line("payload checksum").expect("the reason is the last word");
@@ -265,7 +265,7 @@ fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
 }
 
 #[test]
-fn the_service_manager_hears_of_readiness_life_and_end() {
+fn the_service_manager_gets_readiness_watchdog_and_stop() {
     let data = tempfile::tempdir().unwrap();
     let socket = data.path().join("notify");
     let listener = UnixDatagram::bind(&socket).unwrap();
@@ -312,7 +312,7 @@ fn a_signal_ends_a_start_that_is_still_reading_the_log() {
     listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let start = Start::in_dir(data.path()).env("NOTIFY_SOCKET", socket.to_str().unwrap());
     let mut process = start.spawn();
-    // The first word is that it needs more time; it is said before the log is read.
+    // The first message asks for more time; it is sent before the log is read.
     let mut bytes = [0; 200];
     let length = listener.recv(&mut bytes).unwrap();
     assert!(bytes[..length].starts_with(b"EXTEND_TIMEOUT_USEC="));
@@ -373,7 +373,7 @@ fn a_full_disk_stops_ingest_with_words_and_loses_nothing() {
     assert!(process.status()["log"]["state"].as_str().unwrap().contains("disk is full"));
     let deadline = Instant::now() + Duration::from_secs(10);
     while process.get("/readyz").unwrap().0 != 503 {
-        assert!(Instant::now() < deadline, "not ready is not said");
+        assert!(Instant::now() < deadline, "not ready is not reported");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(process.get("/livez").unwrap().0, 200);

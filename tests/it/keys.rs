@@ -57,7 +57,7 @@ fn every_route_asks_for_its_role() {
             if expected == 403 {
                 assert_eq!(response.json()["details"], json!({ "role": role, "needed": needed }));
             }
-            assert!(!response.text().contains(key), "an answer repeats a key");
+            assert!(!response.text().contains(key), "a response repeats a key");
         }
     }
     for open in ["/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"] {
@@ -70,7 +70,7 @@ fn every_route_asks_for_its_role() {
 }
 
 #[test]
-fn a_key_with_a_pace_is_told_when_to_ask_again() {
+fn a_rate_limited_key_gets_retry_after() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys");
     std::fs::write(&path, format!("read slow {READER} 2/s\nread other {ADMIN}\n")).unwrap();

@@ -36,7 +36,7 @@ pub struct Live {
     thread: Option<JoinHandle<()>>,
 }
 
-/// An answer of the server.
+/// A response of the server.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -130,7 +130,7 @@ pub struct ScriptedIntake {
     engine: Arc<QueryEngine>,
     pub next: Mutex<Option<Result<IntakeResponse, IntakeError>>>,
     pub formats: Mutex<Vec<BodyFormat>>,
-    /// While a test holds this, no push is answered.
+    /// While a test holds this, no push gets a response.
     pub hang: Mutex<()>,
 }
 
@@ -192,7 +192,7 @@ impl Operator for ScriptedOperator {
     }
 }
 
-/// What the intake answers when the log refuses.
+/// The intake's result when the log refuses.
 pub fn refused(error: SubmitError) -> Result<IntakeResponse, IntakeError> {
     Err(IntakeError::Refused(error))
 }
@@ -284,7 +284,7 @@ impl Live {
         self.request("POST", path, &[("content-type", "application/x-ndjson")], body.as_bytes())
     }
 
-    /// Sends a request; every answer is held against the OpenAPI document.
+    /// Sends a request; every response is checked against the OpenAPI document.
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -307,7 +307,7 @@ impl Live {
         body.into_reader().read_to_end(&mut bytes).unwrap();
         let status = parts.status.as_u16();
         if let Err(why) = contract::check(method, path, status, &bytes) {
-            panic!("the answer is not the documented one: {why}");
+            panic!("the response is not as documented: {why}");
         }
         Response { status, headers: parts.headers, body: bytes }
     }

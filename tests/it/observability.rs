@@ -23,7 +23,7 @@ use crate::skip::skipped;
 
 /// Metrics that no dashboard shows, each with the reason.
 const ON_NO_DASHBOARD: &[(&str, &str)] =
-    &[("process_virtual_memory_bytes", "address space says nothing about memory in use")];
+    &[("process_virtual_memory_bytes", "address space does not show memory in use")];
 
 pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -250,7 +250,7 @@ const ABSENT: &[(&str, &str)] = &[
 ];
 const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
-    ("evergraph_graph_unknown_type_edges_total", "types are not told apart"),
+    ("evergraph_graph_unknown_type_edges_total", "the model has no edge types"),
     ("evergraph_ingest_paused", "nothing holds the sources up"),
     ("evergraph_log_commit_failures_total", "the disk works"),
     ("evergraph_log_disk_full", "the disk has room"),

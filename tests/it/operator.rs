@@ -148,7 +148,7 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
     assert!(scrape.contains("evergraph_ingest_paused 0\n"), "nothing holds up all sources");
     let deadline = Instant::now() + PATIENCE;
     while process.get("/readyz").unwrap().1["checks"]["sources"]["state"] != "degraded" {
-        assert!(Instant::now() < deadline, "health does not say that sources are held");
+        assert!(Instant::now() < deadline, "health does not report that sources are paused");
         std::thread::sleep(Duration::from_millis(50));
     }
     // Once what was read is stored nothing more comes, however long it takes to look, to stop and to start: a source
@@ -268,7 +268,7 @@ fn with_keys_only_an_admin_does_and_every_try_has_a_name() {
 }
 
 #[test]
-fn one_screen_tells_what_a_daemon_does() {
+fn one_screen_shows_what_a_daemon_does() {
     let folder = tempfile::tempdir().unwrap();
     let process = Start::in_dir(folder.path()).set("learner.batch_events=20").ready();
     let url = process.url("");

@@ -69,13 +69,13 @@ fn trained_from(stream: &Stream, mut trainer: Trainer) -> Trainer {
 }
 
 #[test]
-fn answers_are_the_trainers_own_numbers() {
+fn responses_equal_the_trainers_output() {
     for options in models() {
-        answers_are_those_of(options);
+        responses_equal_those_of(options);
     }
 }
 
-fn answers_are_those_of(options: TrainerOptions) {
+fn responses_equal_those_of(options: TrainerOptions) {
     let stream = Stream::new(6);
     let mut trainer = trained_from(&stream, Trainer::new(options, &Device::Cpu).unwrap());
     let engine = engine_for(&stream, options.model);
@@ -140,7 +140,7 @@ fn unknown_keys_stand_for_themselves() {
 }
 
 #[test]
-fn unknown_keys_are_answered_as_a_node_that_never_had_an_event() {
+fn unknown_keys_get_the_prior_of_a_node_without_events() {
     for options in models() {
         prior_of(options);
     }
@@ -169,7 +169,7 @@ fn prior_of(options: TrainerOptions) {
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_told_node_by_node() {
+fn output_that_is_not_finite_is_reported_per_node() {
     let stream = Stream::new(3);
     let (engine, mut trainer) = (engine(&stream), trained(&stream));
     publish(&mut trainer, &engine);
@@ -277,7 +277,7 @@ fn queries_go_on_while_the_learner_publishes() {
 }
 
 #[test]
-fn a_question_whose_rows_are_released_meanwhile_is_asked_again() {
+fn a_query_whose_rows_are_released_meanwhile_is_retried() {
     let (mut stream, armed) = (Stream::new(6), Arc::new(AtomicBool::new(false)));
     let end = stream.src.len() as u64;
     let rows = Arc::new(OnceLock::<Weak<FeatureStore>>::new());
