@@ -1,4 +1,4 @@
-//! The settings: one typed [`Config`], read once at start and handed on in parts.
+//! The settings: one typed [`Config`], read once at start and passed on in parts.
 //!
 //! Layers, later ones win: the default file (compiled in from `deploy/evergraph.toml`, so the
 //! documented default cannot drift) < a file < `EVERGRAPH__SECTION__KEY` < flags. Every key of every
@@ -63,9 +63,9 @@ pub enum ConfigError {
         /// What it must be.
         expected: &'static str,
     },
-    /// Faults that have been told one by one.
+    /// Faults that have been reported one by one.
     #[error(
-        "{count} fault(s) in the settings; `evergraph config schema` and the default file say what is allowed"
+        "{count} fault(s) in the settings; `evergraph config schema` and the default file list what is allowed"
     )]
     Faults {
         /// How many.
@@ -212,9 +212,9 @@ impl From<SpillEngine> for EngineChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LatePolicy {
-    /// It is inserted in time order all the same.
+    /// It is inserted in time order.
     Accept,
-    /// It is counted and not kept.
+    /// It is counted and dropped.
     Drop,
     /// It is counted and kept as a dead letter.
     DeadLetter,
@@ -224,9 +224,9 @@ pub enum LatePolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LostDataPolicy {
-    /// The source stops and says so.
+    /// The source fails with an error.
     Fail,
-    /// The source goes on from the earliest message that is left.
+    /// The source continues from the earliest message that is left.
     Earliest,
 }
 

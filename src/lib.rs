@@ -1,5 +1,5 @@
-//! Evergraph: a daemon that keeps a temporal graph from an event stream, trains a temporal graph
-//! network on it without stopping, and serves fresh node embeddings and link scores.
+//! Evergraph: a daemon that keeps a temporal graph from an event stream, continuously trains a
+//! temporal graph network on it, and serves fresh node embeddings and link scores.
 //!
 //! The modules in reading order, lowest floor first. Imports go down only; `tests/tidy.rs` holds it.
 //! `ARCHITECTURE.md` walks an event, a query and a training step through them.
@@ -24,7 +24,7 @@ pub mod train;
 // Floor 7: the two loops that change state.
 pub mod appender;
 pub mod learner;
-// Edges: events in, answers out, records kept.
+// Edges: ingest, HTTP API, catalog.
 pub mod api;
 pub mod catalog;
 pub mod ingest;

@@ -27,7 +27,7 @@ pub use set::{mirror, set_count, set_if_known, set_state};
 /// Content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// What a metric is called and what it means.
+/// Name, type, labels and help of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricInfo {
     /// Full name.
@@ -79,16 +79,16 @@ macro_rules! group {
     };
 }
 
-/// Bounds for work that takes microseconds to seconds.
+/// Buckets for work that takes microseconds to seconds.
 const SHORT_SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
-/// Bounds for answers to requests.
+/// Buckets for request latency.
 const REQUEST_SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0];
-/// Bounds for the way of an event through the daemon, which grows to hours while it catches up.
+/// Buckets for end-to-end freshness, which grows to hours while the learner catches up.
 const FRESHNESS_SECONDS: [f64; 16] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0];
-/// Bounds for checkpoints.
+/// Buckets for checkpoints.
 const LONG_SECONDS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 group! {
@@ -97,20 +97,20 @@ group! {
     events: IntCounterVec ["source", "result"] = "ingest_events_total"
         "Events read from a source; result is accepted, duplicate or rejected.";
     rejected_events: IntCounterVec ["reason"] = "ingest_rejected_events_total"
-        "Events refused by the rules of the stream, by reason.";
+        "Events rejected by the rules of the stream, by reason.";
     dead_letters: IntCounterVec ["source"] = "ingest_dead_letters_total"
-        "Refused events kept with their bytes, in the dead-letter topic or file.";
+        "Rejected events written to the dead-letter topic or file.";
     late_events: IntCounterVec ["action"] = "ingest_late_events_total"
-        "Events older than the allowed lateness, by what the policy did: accept, drop or dead_letter.";
+        "Events older than the allowed lateness, by the action of the policy: accept, drop or dead_letter.";
     lag_records: IntGaugeVec ["source", "partition"] = "ingest_lag_records"
-        "Records of a Kafka partition, as far as it is read here, that are not in the log yet.";
-    paused: IntGauge = "ingest_paused" "1 while no source may hand in events, else 0.";
+        "Kafka consumer lag: records of a partition that this daemon reads and that are not in the log yet.";
+    paused: IntGauge = "ingest_paused" "1 while all sources are paused, else 0.";
     source_state: IntGaugeVec ["source", "state"] = "ingest_source_state"
-        "1 for the state a source is in, 0 for the states it is not in.";
+        "State of a source: 1 for its current state, 0 for the others.";
     latest_event_time: IntGaugeVec = "stream_latest_event_time"
         "Latest event time in the graph, in the unit of the stream; absent before the first event.";
     watermark: IntGaugeVec = "stream_watermark"
-        "Event time below which no further event is expected, in the unit of the stream; absent while any may come.";
+        "Event time below which no further event is expected, in the stream's unit; absent without a bound on lateness.";
 }
 
 group! {
@@ -119,85 +119,87 @@ group! {
     bytes: IntGauge = "log_bytes" "Size of the event log on disk in bytes.";
     end_position: IntGauge = "log_end_position" "Position after the last durable record of the log.";
     commit_duration: Histogram (SHORT_SECONDS) = "log_commit_duration_seconds"
-        "Time to make one group of frames durable, fdatasync included.";
-    commit_failures: IntCounter = "log_commit_failures_total" "Groups of frames that could not be made durable.";
-    disk_full: IntGauge = "log_disk_full" "1 while the disk of the log has no room, else 0.";
+        "Latency of one log commit, fdatasync included.";
+    commit_failures: IntCounter = "log_commit_failures_total" "Log commits that failed.";
+    disk_full: IntGauge = "log_disk_full" "1 while the disk of the log is full, else 0.";
 }
 
 group! {
     /// The temporal graph in memory.
     GraphMetrics, GRAPH;
-    nodes: IntGauge = "graph_nodes" "Nodes that the graph knows.";
-    edges: IntGauge = "graph_edges" "Live edges of the graph.";
-    expired_edges: IntCounter = "graph_expired_edges_total" "Edges released because of their age.";
+    nodes: IntGauge = "graph_nodes" "Nodes in the graph.";
+    edges: IntGauge = "graph_edges" "Live edges in the graph.";
+    expired_edges: IntCounter = "graph_expired_edges_total" "Edges released by the retention.";
     unknown_type_edges: IntCounter = "graph_unknown_type_edges_total"
-        "Edges in the log of types beyond model.edge_types, which the model takes for edges without a type.";
+        "Edges in the log with a type beyond model.edge_types; the model treats them as untyped.";
     blocks: IntGauge = "graph_blocks" "Temporal blocks that hold the adjacency lists.";
-    bytes: IntGaugeVec ["part"] = "graph_bytes" "Memory held by the graph in bytes, by what it is used for.";
+    bytes: IntGaugeVec ["part"] = "graph_bytes" "Memory of the graph in bytes, by part.";
     apply_duration: Histogram (SHORT_SECONDS) = "graph_apply_duration_seconds"
-        "Time to index one batch of records.";
+        "Latency of indexing one batch of records.";
 }
 
 group! {
-    /// Stores that keep on disk what memory has no room for; nothing without bounds on memory.
+    /// Stores that spill to disk beyond a memory budget; absent without a budget.
     SpillMetrics, SPILL;
     budget: IntGaugeVec ["store"] = "spill_budget_bytes"
-        "Memory that a store with a bound may take, in bytes; store is graph or rows.";
-    bytes: IntGaugeVec ["store", "place"] = "spill_bytes" "Bytes of a store with a bound, in memory and on disk.";
-    reads: IntCounterVec ["store"] = "spill_reads_total" "Chunks of edges and blocks of rows read from disk.";
+        "Memory budget of a store in bytes; store is graph or rows.";
+    bytes: IntGaugeVec ["store", "tier"] = "spill_bytes"
+        "Bytes of a store with a memory budget; tier is memory or disk.";
+    reads: IntCounterVec ["store"] = "spill_reads_total"
+        "Reads of spilled chunks of edges and blocks of rows from disk.";
     failures: IntCounterVec ["store"] = "spill_failures_total" "Reads and writes of spilled data that failed.";
-    degraded: IntGaugeVec ["store"] = "spill_degraded" "1 while the disk of a store with a bound fails, else 0.";
+    degraded: IntGaugeVec ["store"] = "spill_degraded" "1 while the spill disk of a store fails, else 0.";
 }
 
 group! {
     /// The learning loop.
     TrainMetrics, TRAIN;
     steps: IntCounterVec ["mode"] = "train_steps_total"
-        "Steps of the learner; mode is train (with a gradient) or remember (memory only, while it lags).";
+        "Steps of the learner; mode is train (a gradient step) or state_only (a state-only update).";
     events: IntCounter = "train_events_total" "Events the model was trained on.";
     skipped_events: IntCounter = "train_skipped_events_total"
-        "Events that updated node memory without a gradient step: the learner lagged, or a step was refused.";
+        "Events with a state-only update: the learner lagged, or a gradient step was rejected.";
     step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
-        "Time of one step by phase: sample, gather, forward, backward, optimizer, memory, gate, publish.";
+        "Duration of one step by phase: sample, gather, forward, backward, optimizer, memory, gate, publish.";
     replay_steps: IntCounterVec ["result"] = "train_replay_steps_total"
-        "Gradient steps on old events; result is trained or skipped (the learner lagged, or the step was refused).";
+        "Gradient steps on replayed events; result is trained or skipped (learner lag, or a rejected step).";
     learning_rate: Gauge = "train_learning_rate" "Learning rate of the next gradient step.";
     loss: Gauge = "train_loss" "Loss of the latest training step.";
-    learner_lag_events: IntGauge = "learner_lag_events" "Durable records that the learner has not seen yet.";
+    lag_events: IntGauge = "learner_lag_events" "Events indexed and not yet learned.";
     storage_failures: IntCounter = "train_storage_failures_total"
-        "Batches that had to wait because what they read could not be read from the disk.";
+        "Batches delayed because their data could not be read from the disk.";
     nonfinite: IntCounter = "train_nonfinite_total"
-        "Steps in which a loss, a gradient or a memory row was not finite and was refused.";
+        "Steps rejected because a loss, a gradient or a memory row was not finite.";
 }
 
 group! {
     /// Quality, measured on events before the model is trained on them.
     EvalMetrics, EVAL;
     average_precision: Gauge = "eval_average_precision"
-        "Average precision of the model on events it has not seen, over a sliding window.";
-    auc: Gauge = "eval_auc" "Area under the ROC curve on events it has not seen, over a sliding window.";
-    mrr: Gauge = "eval_mrr" "Mean reciprocal rank of the true destination, over a sliding window.";
+        "Prequential average precision of the model over a sliding window.";
+    auc: Gauge = "eval_auc" "Prequential area under the ROC curve over a sliding window.";
+    mrr: Gauge = "eval_mrr" "Prequential mean reciprocal rank of the true destination over a sliding window.";
     baseline_average_precision: GaugeVec ["baseline"] = "eval_baseline_average_precision"
         "Average precision of a baseline on the same window; baseline is edgebank.";
 }
 
 group! {
-    /// The gate between the weights that are trained and those that are served.
+    /// The promotion gate between the candidate and the published version.
     GateMetrics, GATE;
     decisions: IntCounterVec ["verdict"] = "gate_decisions_total"
         "Decisions of the promotion gate; verdict is promoted, held or rolled_back.";
     average_precision: GaugeVec ["of"] = "gate_average_precision"
-        "Average precision over the gate's last window, of candidate, published, previous (if any) and edgebank.";
+        "Average precision over the gate's last window; of is candidate, published, previous or edgebank.";
 }
 
 group! {
-    /// What readers get: the published model and how fresh it is.
+    /// The published model and end-to-end freshness.
     ModelMetrics, MODEL;
-    version: IntGauge = "model_version" "Version of the weights that answer requests.";
+    version: IntGauge = "model_version" "Version of the published weights.";
     published_timestamp: Gauge = "model_published_timestamp_seconds"
-        "When those weights were published, seconds since the Unix epoch.";
+        "When the published weights were published, seconds since the Unix epoch.";
     end_to_end_freshness: Histogram (FRESHNESS_SECONDS) = "end_to_end_freshness_seconds"
-        "Time from the production of a live event (broker timestamp or receipt) until answers reflect it.";
+        "Time from the production of a live event (broker timestamp or receipt) until responses reflect it.";
 }
 
 group! {
@@ -214,44 +216,44 @@ group! {
     /// The HTTP interface.
     HttpMetrics, HTTP;
     requests: IntCounterVec ["route", "code"] = "http_requests_total"
-        "Answered requests by route template and status code.";
+        "HTTP requests by route template and status code.";
     request_duration: HistogramVec ["route"] (REQUEST_SECONDS) = "http_request_duration_seconds"
-        "Time from the head of a request to the head of its answer.";
-    inflight_requests: IntGauge = "http_inflight_requests" "Requests being answered now.";
+        "Request latency, from the header of the request to the header of the response.";
+    inflight_requests: IntGauge = "http_inflight_requests" "Requests in flight.";
     admin_actions: IntCounterVec ["action", "outcome"] = "admin_actions_total"
-        "What operators tried; action is checkpoint, source or log_level, outcome is done, refused or failed.";
+        "Admin requests; action is checkpoint, source or log_level, outcome is done, refused or failed.";
     rejected: IntCounterVec ["reason"] = "http_rejected_total"
-        "Requests refused by a limit: overloaded, queue_full, rate_limited, body_too_large, batch_too_large, timeout.";
+        "Requests rejected by a limit: overloaded, queue_full, rate_limited, body_too_large, batch_too_large, timeout.";
     authentication_failures: IntCounterVec ["reason"] = "http_authentication_failures_total"
-        "Requests refused for want of a key: missing, unknown, or of another role.";
+        "Requests without a valid key; reason is missing, unknown or role.";
     refused_connections: IntCounterVec ["reason"] = "http_refused_connections_total"
-        "Connections ended before a request: handshake, handshake_timeout, header_timeout, malformed.";
+        "Connections closed before a request: handshake, handshake_timeout, header_timeout, malformed.";
     certificate_expiry: IntGaugeVec = "http_certificate_expiry_timestamp_seconds"
-        "When the certificate of the interface expires, seconds since the Unix epoch; absent without one.";
+        "When the TLS certificate expires, seconds since the Unix epoch; absent without one.";
 }
 
 group! {
-    /// The GPU that was asked for.
+    /// The requested GPU.
     DeviceMetrics, DEVICE;
-    degraded: IntGauge = "device_degraded" "1 while a GPU is asked for and cannot be used, else 0.";
+    degraded: IntGauge = "device_degraded" "1 while a requested GPU cannot be used, else 0.";
     memory: IntGaugeVec ["kind"] = "device_memory_bytes"
-        "Memory of the open GPU in bytes: used, peak (the most that was used) and budget; absent without one.";
+        "GPU memory in bytes; kind is used, peak or budget; absent without a GPU.";
     row_cache_rows: IntCounterVec ["result"] = "device_row_cache_rows_total"
-        "Edge rows that training read on a GPU: hit was there, miss was copied there and kept, bypassed was not kept.";
+        "Edge rows read by training on a GPU; result is hit, miss (copied and cached) or bypassed (copied only).";
 }
 
 group! {
     /// What runs.
     BuildMetrics, BUILD;
     info: IntGaugeVec ["version", "device"] = "build_info"
-        "Always 1; the labels say which version runs and on which device it computes.";
+        "Always 1; the labels are the version and the device.";
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
 pub const INVENTORY: [&[MetricInfo]; 12] =
     [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, HTTP, DEVICE, BUILD];
 
-/// What operators can try, as the label of [`HttpMetrics::admin_actions`].
+/// Admin actions, the label of [`HttpMetrics::admin_actions`].
 pub const ADMIN_ACTIONS: [&str; 3] = ["checkpoint", "source", "log_level"];
 
 /// Names of the process collector's metrics.
@@ -265,7 +267,7 @@ pub const PROCESS_METRICS: [&str; 7] = [
     "process_virtual_memory_bytes",
 ];
 
-/// Copies numbers that are kept elsewhere into the metrics before they are read.
+/// Copies counts that are kept elsewhere into the metrics before a scrape.
 type ScrapeHook = Box<dyn Fn(&Metrics) + Send + Sync>;
 
 /// All handles, on a registry of their own.
@@ -276,13 +278,13 @@ pub struct Metrics {
     pub log: LogMetrics,
     /// The temporal graph in memory.
     pub graph: GraphMetrics,
-    /// Stores with a bound on their memory.
+    /// Stores with a memory budget.
     pub spill: SpillMetrics,
     /// The learning loop.
     pub train: TrainMetrics,
-    /// Quality on events not seen yet.
+    /// Prequential quality.
     pub eval: EvalMetrics,
-    /// The gate before the published model.
+    /// The promotion gate.
     pub gate: GateMetrics,
     /// The published model.
     pub model: ModelMetrics,
@@ -290,7 +292,7 @@ pub struct Metrics {
     pub checkpoint: CheckpointMetrics,
     /// The HTTP interface.
     pub http: HttpMetrics,
-    /// The GPU that was asked for.
+    /// The requested GPU.
     pub device: DeviceMetrics,
     /// What runs.
     pub build: BuildMetrics,
@@ -336,7 +338,7 @@ impl Metrics {
     /// Series whose labels are known beforehand start at 0, so that their first increase is a rate and
     /// not a gap.
     fn start_closed_lists(&self) {
-        for mode in ["train", "remember"] {
+        for mode in ["train", "state_only"] {
             self.train.steps.with_label_values(&[mode]);
         }
         for result in ["trained", "skipped"] {
@@ -403,12 +405,12 @@ mod tests {
             if info.handle.starts_with("Histogram") {
                 assert!(name.ends_with("_seconds"), "{name}: a histogram here measures time");
             }
-            assert!(info.help.ends_with('.') && info.help.len() > 20, "{name}: help says what it means");
+            assert!(info.help.ends_with('.') && info.help.len() > 20, "{name}: help is a sentence");
         }
     }
 
     #[test]
-    fn a_hook_copies_numbers_at_every_scrape_and_counters_never_fall() {
+    fn a_hook_copies_counts_at_every_scrape_and_counters_never_decrease() {
         let metrics = Metrics::new();
         let outside = Arc::new(Mutex::new(7_u64));
         let seen = Arc::clone(&outside);

@@ -129,7 +129,7 @@ pub fn run(args: &DriftArgs) -> anyhow::Result<()> {
     let ratio = args.replay_ratio;
     ensure!((0.0..=100.0).contains(&ratio), "--replay-ratio {ratio} is not in 0..=100");
     let (name, stream, era) = match &args.events {
-        Some(path) => (path.display().to_string(), read_stream(path, &mut output::tell)?, None),
+        Some(path) => (path.display().to_string(), read_stream(path, &mut output::print_status)?, None),
         None => ("generated".to_owned(), generated(args), Some(args.era_events as usize)),
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads.map_or(0, |n| n as usize)).build();
@@ -138,7 +138,7 @@ pub fn run(args: &DriftArgs) -> anyhow::Result<()> {
     let figures = pool.install(|| measure(args, name, &stream, era))?;
     for one in &figures.contenders {
         let ap = one.average_precision_after_freezing.map_or("-".to_owned(), |ap| format!("{ap:.4}"));
-        output::tell(&format!("{:<24} AP {ap}   {:.0} events/s", one.name, one.events_per_second));
+        output::print_status(&format!("{:<24} AP {ap}   {:.0} events/s", one.name, one.events_per_second));
     }
     let marks: Vec<usize> = match era {
         Some(era) => (1..).map(|i| i * era).take_while(|&row| row < figures.events_count).collect(),

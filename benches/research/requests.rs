@@ -110,7 +110,7 @@ struct Batch {
 
 /// Runs the benchmark.
 pub fn run(args: &RequestsArgs) -> anyhow::Result<()> {
-    let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
+    let stream = read_stream(&args.common.events, &mut |note| output::print_status(note))?;
     let chosen = choose(args, stream.len() / BATCH_EVENTS);
     let batches: Vec<Batch> = chosen.iter().map(|&number| batch(&stream, args.ask, number)).collect();
     let whole = GraphStore::new(GraphOptions::default());
@@ -148,7 +148,7 @@ pub fn run(args: &RequestsArgs) -> anyhow::Result<()> {
         batches_per_second: Spread::of(passes.iter().map(|&spent| per_second(batches.len(), spent))),
         pass_seconds: Spread::of(passes),
     };
-    output::tell(&format!(
+    output::print_status(&format!(
         "{} batches of {} seeds: {:.0} batches/s",
         figures.batches,
         figures.seeds / figures.batches.max(1),

@@ -1,8 +1,8 @@
-//! What operators do to a running daemon: have a checkpoint written, hold a source and let it go on, change how much
-//! the log says. Asks for a key whose role is admin; a daemon without keys does it for its own machine alone.
+//! Admin routes of a running daemon: write a checkpoint, pause or resume a source, change the log level. They need a
+//! key whose role is admin; without keys they are open to the local machine only.
 //!
-//! Every try is audited, refused ones too: a line of the log with the target [`AUDIT`], and a metric. Knows nothing of
-//! how things are done: the daemon hands in an [`Operator`].
+//! Every attempt is audited, refused ones too: a log line with the target [`AUDIT`], and a metric. The daemon provides
+//! the implementation as an [`Operator`].
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,50 +21,50 @@ use super::App;
 use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
-use super::keys::Who;
+use super::keys::Caller;
 
-/// Target of the log's lines about what operators do.
+/// Target of the audit log lines.
 pub const AUDIT: &str = "evergraph::audit";
 
-/// Longest time that a checkpoint is waited for.
+/// Longest wait for a checkpoint.
 const CHECKPOINT_LIMIT: Duration = Duration::from_secs(600);
 
-/// Does what operators ask for. Every call may block.
+/// Carries out admin requests. Every call may block.
 pub trait Operator: Send + Sync {
-    /// Has everything written down that was learned so far, and waits until it is durable.
+    /// Writes a checkpoint of everything learned so far, and waits until it is durable.
     ///
     /// # Errors
     /// When it could not be written, or not within `limit`.
-    fn checkpoint(&self, limit: Duration) -> Result<CheckpointAnswer, OperatorError>;
+    fn checkpoint(&self, limit: Duration) -> Result<CheckpointResponse, OperatorError>;
 
-    /// Holds a source, or lets it go on, until somebody says otherwise, also through restarts.
+    /// Pauses or resumes a source until the next such request, also across restarts.
     ///
     /// # Errors
-    /// When there is no such source, or the decision cannot be kept.
-    fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceAnswer, OperatorError>;
+    /// When there is no such source, or the decision cannot be stored.
+    fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceResponse, OperatorError>;
 
-    /// How much the log says.
-    fn log_level(&self) -> LogLevelAnswer;
+    /// The log level.
+    fn log_level(&self) -> LogLevelResponse;
 
-    /// Changes how much the log says, until the next start.
+    /// Changes the log level until the next start.
     ///
     /// # Errors
     /// When it is no level and no filter.
-    fn set_log_level(&self, level: &str) -> Result<LogLevelAnswer, OperatorError>;
+    fn set_log_level(&self, level: &str) -> Result<LogLevelResponse, OperatorError>;
 }
 
-/// Why something was not done.
+/// Why an admin request failed.
 #[derive(Clone, Debug, Error)]
 pub enum OperatorError {
-    /// No source is called so.
-    #[error("no source is called {asked}; there are {}", .known.join(", "))]
+    /// No source has this name.
+    #[error("no source has the name {requested}; there are {}", .known.join(", "))]
     UnknownSource {
-        /// What was asked for.
-        asked: String,
-        /// What there is.
+        /// The requested name.
+        requested: String,
+        /// The existing names.
         known: Vec<String>,
     },
-    /// What is asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
     /// It cannot be done at this moment.
@@ -74,39 +74,39 @@ pub enum OperatorError {
 
 /// A checkpoint that is durable.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct CheckpointAnswer {
+pub struct CheckpointResponse {
     /// Its name, as `evergraph checkpoint restore` takes it.
     #[schema(example = "00000000000000012800.checkpoint")]
     pub name: String,
-    /// It holds what was learned of every log position below.
+    /// It reflects every log position below.
     pub position: u64,
-    /// Version of the weights that are served.
+    /// Version of the served weights.
     pub model_version: u64,
 }
 
-/// What a source is to do.
+/// The requested state of a source.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceRequest {
-    /// Whether it is held: it hands in nothing new until it is let go, also through restarts.
+    /// Whether it is paused: it submits no events until it is resumed, also across restarts.
     pub paused: bool,
 }
 
-/// A source and whether an operator holds it.
+/// A source and whether it is paused.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct SourceAnswer {
+pub struct SourceResponse {
     /// Its name.
     #[schema(example = "kafka:evergraph-events")]
     pub source: String,
-    /// Whether an operator holds it.
+    /// Whether an operator paused it.
     pub paused: bool,
-    /// Name of the key that held it; null while it is not held.
+    /// Name of the key that paused it; null while it is not paused.
     pub by: Option<String>,
-    /// Since when, milliseconds since the Unix epoch; null while it is not held.
+    /// Since when, milliseconds since the Unix epoch; null while it is not paused.
     pub since_unix_ms: Option<i64>,
 }
 
-/// How much the log is to say.
+/// The requested log level.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogLevelRequest {
@@ -115,32 +115,32 @@ pub struct LogLevelRequest {
     pub level: String,
 }
 
-/// How much the log says.
+/// The log level.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct LogLevelAnswer {
+pub struct LogLevelResponse {
     /// The level or filter in effect.
     #[schema(example = "debug")]
     pub level: String,
-    /// The one of the settings, which is in effect again after a restart.
+    /// The level in the settings, which is in effect again after a restart.
     #[schema(example = "info")]
     pub configured: String,
 }
 
-/// What was done, in words, for the audit.
+/// Description of a completed action, for the audit.
 #[derive(Clone)]
 struct Done(String);
 
-fn done<T: Serialize>(what: String, answer: T) -> Response {
-    let mut response = Json(answer).into_response();
+fn done<T: Serialize>(what: String, response: T) -> Response {
+    let mut response = Json(response).into_response();
     response.extensions_mut().insert(Done(what));
     response
 }
 
-/// Writes a checkpoint of everything that was learned so far. Answered once it is durable.
+/// Writes a checkpoint of everything learned so far. Responds once it is durable.
 #[utoipa::path(
     post, path = "/v1/admin/checkpoints", tag = "admin",
     responses(
-        (status = 200, description = "It is durable", body = CheckpointAnswer),
+        (status = 200, description = "It is durable", body = CheckpointResponse),
         (status = 503, description = "It could not be written, or not in time", body = ErrorBody),
     )
 )]
@@ -154,59 +154,59 @@ pub(super) async fn checkpoint(
     Ok(done(made.name.clone(), made))
 }
 
-/// Holds a source, or lets it go on.
+/// Pauses or resumes a source.
 #[utoipa::path(
     put, path = "/v1/admin/sources/{source}", tag = "admin",
     params(
-        ("source" = String, Path, description = "Name of the source, as `/v1/status` tells it", example = "http"),
+        ("source" = String, Path, description = "Name of the source, as in `/v1/status`", example = "http"),
     ),
     request_body = SourceRequest,
     responses(
-        (status = 200, description = "How it stands", body = SourceAnswer),
+        (status = 200, description = "Its state", body = SourceResponse),
         (status = 400, description = "The body cannot be read", body = ErrorBody),
-        (status = 404, description = "No source is called so", body = ErrorBody),
+        (status = 404, description = "No source has this name", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
         (status = 413, description = "Too many bytes", body = ErrorBody),
         (status = 415, description = "No JSON", body = ErrorBody),
-        (status = 422, description = "The body says something else", body = ErrorBody),
-        (status = 503, description = "The daemon starts or stops, or the decision could not be kept", body = ErrorBody),
+        (status = 422, description = "The body has another shape", body = ErrorBody),
+        (status = 503, description = "Starting, stopping, or the decision could not be stored", body = ErrorBody),
     )
 )]
 pub(super) async fn source(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
-    Extension(who): Extension<Who>,
+    Extension(caller): Extension<Caller>,
     Path(source): Path<String>,
     JsonBody(request): JsonBody<SourceRequest>,
 ) -> Result<Response, ApiError> {
     let operator = app.state.operator.clone();
-    let change = move || operator.set_paused(&source, request.paused, &who.0);
+    let change = move || operator.set_paused(&source, request.paused, &caller.0);
     let stands = blocking(Some(permit), app.state.limits.request_timeout, change).await??;
-    let what = if stands.paused { "is held" } else { "goes on" };
+    let what = if stands.paused { "is paused" } else { "is resumed" };
     Ok(done(format!("{} {what}", stands.source), stands))
 }
 
-/// How much the log says.
+/// Returns the log level.
 #[utoipa::path(
     get, path = "/v1/admin/log-level", tag = "admin",
-    responses((status = 200, description = "The level in effect", body = LogLevelAnswer))
+    responses((status = 200, description = "The level in effect", body = LogLevelResponse))
 )]
-pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevelAnswer> {
+pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevelResponse> {
     Json(app.state.operator.log_level())
 }
 
-/// Changes how much the log says, until the next start.
+/// Changes the log level until the next start.
 #[utoipa::path(
     put, path = "/v1/admin/log-level", tag = "admin",
     request_body = LogLevelRequest,
     responses(
-        (status = 200, description = "The level in effect", body = LogLevelAnswer),
+        (status = 200, description = "The level in effect", body = LogLevelResponse),
         (status = 400, description = "The body cannot be read", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
         (status = 413, description = "Too many bytes", body = ErrorBody),
         (status = 415, description = "No JSON", body = ErrorBody),
-        (status = 422, description = "No level and no filter", body = ErrorBody),
-        (status = 503, description = "Too many ask at a time", body = ErrorBody),
+        (status = 422, description = "Neither a level nor a filter", body = ErrorBody),
+        (status = 503, description = "Too many concurrent requests", body = ErrorBody),
     )
 )]
 pub(super) async fn set_log_level(
@@ -217,7 +217,7 @@ pub(super) async fn set_log_level(
     Ok(done(stands.level.clone(), stands))
 }
 
-/// Writes down who tried to do what, and how it went. Reading is no deed.
+/// Logs and counts every attempt with its caller and outcome. Reads are not audited.
 pub(super) async fn audit(State(app): State<App>, request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
@@ -231,8 +231,8 @@ pub(super) async fn audit(State(app): State<App>, request: Request, next: Next) 
     let response = next.run(request).await;
 
     let error = response.extensions().get::<ApiError>();
-    let who = match (response.extensions().get::<Who>(), error) {
-        (Some(who), _) => who.0.as_str(),
+    let who = match (response.extensions().get::<Caller>(), error) {
+        (Some(caller), _) => caller.0.as_str(),
         (None, Some(ApiError::Forbidden { name, .. })) => name.as_str(),
         _ => "unknown",
     };
@@ -255,7 +255,7 @@ pub(super) async fn audit(State(app): State<App>, request: Request, next: Next) 
     response
 }
 
-/// The word for what a route does, in metrics and in the audit.
+/// The action of a route, in metrics and in the audit.
 fn action_of(route: &str) -> &'static str {
     match route {
         "/v1/admin/checkpoints" => "checkpoint",
@@ -264,7 +264,7 @@ fn action_of(route: &str) -> &'static str {
     }
 }
 
-/// The other side of a request's connection.
+/// Address of the client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub SocketAddr);
 
@@ -274,7 +274,7 @@ mod tests {
     use crate::metrics::ADMIN_ACTIONS;
 
     #[test]
-    fn every_route_has_a_word_of_the_metric() {
+    fn every_route_has_a_label_of_the_metric() {
         for route in ["/v1/admin/checkpoints", "/v1/admin/sources/{source}", "/v1/admin/log-level"] {
             assert!(ADMIN_ACTIONS.contains(&action_of(route)), "{route}");
         }

@@ -1,7 +1,7 @@
-//! When a certificate expires: the one fact of it that is looked at here, read from its DER (RFC 5280, section 4.1).
+//! The expiry time of a certificate, read from its DER (RFC 5280, section 4.1).
 //!
-//! Walks to the field `validity` and knows nothing of what else there is; whether a certificate can be trusted is
-//! its readers' matter. Any bytes may come in.
+//! Skips to the field `validity` and ignores all others; verifying the certificate is up to its clients. Any input is
+//! safe.
 
 /// Tags of ASN.1, as they stand in DER.
 mod tag {
@@ -20,7 +20,7 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
         signed.take(tag::VERSION)?;
     }
     signed.take(tag::INTEGER)?;
-    // How it is signed, and by whom.
+    // Signature algorithm and issuer.
     signed.take(tag::SEQUENCE)?;
     signed.take(tag::SEQUENCE)?;
     let mut validity = Der(signed.take(tag::SEQUENCE)?);
@@ -42,7 +42,7 @@ impl<'a> Der<'a> {
         if found != tag {
             return None;
         }
-        // Above 127 the byte says how many bytes of length follow; a file has no more than 32 bits of them.
+        // Above 127 the byte is the number of length bytes that follow; lengths beyond 32 bits are refused.
         let (length, rest) = match short {
             0..=0x7f => (usize::from(short), rest),
             0x81..=0x84 => {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_when_it_expires() {
+    fn the_expiry_of_a_certificate_is_read() {
         let pem = include_bytes!("../../tests/it/tls/one.crt");
         let der = CertificateDer::from_pem_slice(pem).unwrap();
         assert_eq!(not_after(&der), Some(54_786 * 86_400), "tests/it/tls/make.sh: until 2120");

@@ -1,8 +1,8 @@
-//! Connections: how many there are at a time, how long one may take to say what it wants, and how all of them end.
+//! Connections: how many are open at a time, how long a request may take to arrive, and how they are shut down.
 //!
-//! A connection that does not send the whole head of its next request within [`ApiLimits::head`] is closed, whether it
-//! dribbles or idles, and so is one that does not take an answer for [`ApiLimits::stall`], so that nobody holds one of
-//! [`ApiLimits::connections`] places for nothing. Beyond these, connections wait to be accepted.
+//! A connection is closed when the header of its next request does not arrive within [`ApiLimits::head`], whether the
+//! client is slow or idle, and when the client reads nothing of a response for [`ApiLimits::stall`]. So an inactive
+//! client holds none of the [`ApiLimits::connections`]. More connections wait to be accepted.
 
 use std::future::Future;
 use std::io;
@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 
 /// How long open requests may take to finish once the shutdown began.
 const DRAIN_LIMIT: Duration = Duration::from_secs(8);
-/// Most bytes that are kept of a connection before they are understood; a head has to fit in.
+/// Size of a connection's read buffer in bytes; a request header has to fit in.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// Listens for HTTP without TLS.
@@ -38,17 +38,17 @@ pub fn plain(listener: TcpListener, limits: &ApiLimits) -> impl Listener<Addr = 
     listener.tap_io(move |stream| prepare(stream, stall))
 }
 
-/// Small answers leave at once instead of waiting for more to send, and the system ends a connection whose other side
-/// takes nothing for `stall`.
+/// Disables Nagle's algorithm, so small responses are sent at once, and has the system close a connection whose client
+/// acknowledges nothing for `stall`.
 pub(super) fn prepare(stream: &TcpStream, stall: Duration) {
     let stall = u32::try_from(stall.as_millis()).unwrap_or(u32::MAX);
-    let patience = rustix::net::sockopt::set_tcp_user_timeout(stream, stall).map_err(io::Error::from);
-    if let Err(error) = stream.set_nodelay(true).and(patience) {
+    let timeout = rustix::net::sockopt::set_tcp_user_timeout(stream, stall).map_err(io::Error::from);
+    if let Err(error) = stream.set_nodelay(true).and(timeout) {
         tracing::debug!(%error, "a connection could not be prepared");
     }
 }
 
-/// Why we ended a connection that broke off; `None` if the other side did.
+/// Why the daemon closed a broken connection; `None` if the client did.
 fn refusal(error: &hyper::Error) -> Option<&'static str> {
     if error.is_timeout() {
         return Some("header_timeout");
@@ -57,7 +57,7 @@ fn refusal(error: &hyper::Error) -> Option<&'static str> {
 }
 
 /// Serves `router` on `listener` until `shutdown` resolves; then takes no new connections, finishes the open
-/// requests within 8 seconds and returns; who runs it cuts off what is left.
+/// requests within 8 seconds and returns; the caller cuts off the rest.
 pub async fn serve(
     mut listener: impl Listener<Addr = SocketAddr>,
     router: Router,

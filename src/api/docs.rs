@@ -13,8 +13,8 @@ use super::{admin, ops, push, query};
     info(
         title = "Evergraph",
         description = "Fresh node embeddings and link scores of a temporal graph that keeps learning.\n\n\
-            Every `/v1` answer carries `freshness`. Push events, take `end_position` from the answer and pass it \
-            as `after` to read your own write. Errors have one shape, `ErrorBody`; programs look at `error_type`."
+            Every `/v1` response contains `freshness`. Push events, take `end_position` from the response and pass it \
+            as `min_position` to read your own write. Errors have one shape, `ErrorBody`; programs check `error_type`."
     ),
     modifiers(&Guarded),
     paths(
@@ -34,15 +34,15 @@ use super::{admin, ops, push, query};
         admin::set_log_level
     ),
     tags(
-        (name = "query", description = "Questions about nodes and links"),
+        (name = "query", description = "Embeddings, link scores and nodes"),
         (name = "events", description = "Events in"),
         (name = "operations", description = "Health, status, metrics"),
-        (name = "admin", description = "What operators do; without keys, from the daemon's own machine alone")
+        (name = "admin", description = "Administration; without keys, from the local machine only")
     )
 )]
 struct Document;
 
-/// Routes whose users need a key where the daemon has keys.
+/// Routes that need a key where the daemon has keys.
 const GUARDED: [&str; 9] = [
     "/v1/embeddings",
     "/v1/links/score",
@@ -55,17 +55,17 @@ const GUARDED: [&str; 9] = [
     "/v1/admin/log-level",
 ];
 
-/// Routes that may have an address of their own.
+/// Routes that can have a separate address.
 const OPERATIONS: [&str; 4] = ["/livez", "/readyz", "/healthz", "/metrics"];
 
-/// Says of the routes that ask for a key that they do.
+/// Adds the key requirement to the routes that need one.
 struct Guarded;
 
 impl Modify for Guarded {
     fn modify(&self, document: &mut Written) {
-        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
-            "A key of the daemon's `api.keys_file`; without that file no key is asked for.",
-        ));
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("A key of the daemon's `api.keys_file`; without that file no key is needed."));
         let components = document.components.get_or_insert_with(Components::new);
         components.add_security_scheme("key", SecurityScheme::Http(scheme.build()));
         for path in GUARDED {
@@ -80,7 +80,7 @@ fn guard(operation: &mut Operation) {
     for (status, description) in [
         ("401", "No key, or an unknown one"),
         ("403", "The key has another role"),
-        ("429", "The key is used more often than it may be"),
+        ("429", "The key exceeds its rate limit"),
     ] {
         let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
         let response = ResponseBuilder::new().description(description).content("application/json", body);

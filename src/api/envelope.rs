@@ -1,4 +1,4 @@
-//! What happens to every request around its handler: id, measurement, admission, panics, errors as text.
+//! The layers around every handler: request id, metrics, admission, panics, error rendering.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::error::{ApiError, render};
 /// The longest request id that is taken over from a client, in bytes.
 const REQUEST_ID_MAX: usize = 128;
 
-/// Leave to work on a request. Kept until the work ends, which may be after the client went away.
+/// Permission to work on a request. Held until the work ends, which may be after the client disconnects.
 #[derive(Clone)]
 pub(super) struct Permit {
     _held: Arc<OwnedSemaphorePermit>,
 }
 
 impl Permit {
-    /// Leave that lasts as long as `held`.
+    /// A permit that lasts as long as `held`.
     pub(super) fn new(held: OwnedSemaphorePermit) -> Self {
         Self { _held: Arc::new(held) }
     }
 }
 
-/// Counts a request as in flight while it lives, which ends also when the client goes away.
+/// Counts a request as in flight until it ends or the client disconnects.
 struct Inflight<'a>(&'a IntGauge);
 
 impl<'a> Inflight<'a> {
@@ -47,7 +47,7 @@ impl Drop for Inflight<'_> {
     }
 }
 
-/// Replaces a client's request id that is too long or not printable, since it goes into logs and answers.
+/// Replaces a client's request id that is too long or not printable, since it appears in logs and responses.
 pub(super) async fn drop_odd_request_id(mut request: Request, next: Next) -> Response {
     let odd = |id: &HeaderValue| id.len() > REQUEST_ID_MAX || id.to_str().is_err() || id.is_empty();
     if request.extensions().get::<RequestId>().is_some_and(|id| odd(id.header_value())) {
@@ -77,36 +77,36 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     if let Some(reason) = error.and_then(ApiError::rejection) {
         metrics.rejected.with_label_values(&[reason]).inc();
     }
-    if let Some(reason) = error.and_then(ApiError::refused_key) {
+    if let Some(reason) = error.and_then(ApiError::authentication_failure) {
         metrics.authentication_failures.with_label_values(&[reason]).inc();
     }
     let status = response.status();
     if status == StatusCode::INTERNAL_SERVER_ERROR {
-        tracing::error!(request_id = id, route, "a request failed by a defect of the daemon");
+        tracing::error!(request_id = id, route, "a request failed because of a bug in the daemon");
     }
     metrics.requests.with_label_values(&[route, status.as_str()]).inc();
     metrics.request_duration.with_label_values(&[route]).observe(started.elapsed().as_secs_f64());
     render(response, &id)
 }
 
-/// Lets a query in while there is room.
+/// Admits a query while permits are left.
 pub(super) async fn admit_query(State(app): State<App>, request: Request, next: Next) -> Response {
     admit(&app.queries, request, next).await
 }
 
-/// Lets a push in while there is room.
+/// Admits a push while permits are left.
 pub(super) async fn admit_push(State(app): State<App>, request: Request, next: Next) -> Response {
     admit(&app.pushes, request, next).await
 }
 
-/// Lets a status or a scrape in while there is room: they have threads of their own, and no more than these.
+/// Admits a status request or a scrape while permits are left: they have a fixed number of reserved threads.
 pub(super) async fn admit_operation(State(app): State<App>, request: Request, next: Next) -> Response {
     admit(&app.operations, request, next).await
 }
 
-/// Lets an operator in while there is room.
-pub(super) async fn admit_deed(State(app): State<App>, request: Request, next: Next) -> Response {
-    admit(&app.deeds, request, next).await
+/// Admits an admin request while permits are left.
+pub(super) async fn admit_admin(State(app): State<App>, request: Request, next: Next) -> Response {
+    admit(&app.admin_requests, request, next).await
 }
 
 async fn admit(room: &Arc<Semaphore>, mut request: Request, next: Next) -> Response {
@@ -120,8 +120,8 @@ async fn admit(room: &Arc<Semaphore>, mut request: Request, next: Next) -> Respo
     response
 }
 
-/// Runs what blocks or computes on the blocking pool, under the permit of its request. After `limit` the
-/// client is told; the work goes on and keeps its permit.
+/// Runs blocking or computing work on the blocking pool, under the permit of its request. After `limit` the
+/// client gets a timeout error; the work continues and keeps its permit.
 pub(super) async fn blocking<T: Send + 'static>(
     permit: Option<Permit>,
     limit: Duration,
@@ -140,17 +140,17 @@ pub(super) async fn blocking<T: Send + 'static>(
     })
 }
 
-/// The answer where a handler panicked. The panic hook has written the message to the log.
+/// The response after a panic in a handler. The panic hook has logged the message.
 pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
     ApiError::Internal.into_response()
 }
 
-/// The answer for a path that is no route.
+/// The response for an unknown path.
 pub(super) async fn unknown_route(uri: Uri) -> ApiError {
     ApiError::UnknownRoute { path: uri.path().to_owned() }
 }
 
-/// The answer for a route with another method; `Allow` is set by the router.
+/// The response for an unsupported method; the router sets `Allow`.
 pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     ApiError::Method { path: uri.path().to_owned(), method: method.to_string() }
 }

@@ -1,7 +1,7 @@
-//! Every way in which a request can fail, and the one JSON shape in which it is told.
+//! Every error of the API, and the one JSON shape that reports it.
 //!
 //! An [`ApiError`] travels inside its response and is written as text only in [`render`], at the edge of
-//! the router, where the request id is known. Knows status codes; refuses to know who raised what.
+//! the router, where the request id is known. Knows status codes and nothing of the handlers.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -21,13 +21,13 @@ use crate::serving::QueryError;
 /// Longest message, in characters.
 const MESSAGE_CHARS_MAX: usize = 800;
 
-/// The body of every answer that is not a success.
+/// The body of every error response.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ErrorBody {
     /// What went wrong and what to do, for people.
     #[schema(example = "no node has the key 7")]
     pub error: String,
-    /// What went wrong, for programs: one word of a fixed list.
+    /// What went wrong, for programs: a word from a fixed list.
     #[schema(example = "unknown_node")]
     pub error_type: String,
     /// Facts about this failure; an object whose fields depend on `error_type`.
@@ -43,10 +43,10 @@ pub enum ApiError {
     /// The body is no JSON at all.
     #[error("the body is not readable: {0}")]
     Unreadable(String),
-    /// Something is written correctly and says something impossible.
+    /// A well-formed value is not allowed.
     #[error("{0}")]
     Invalid(String),
-    /// The content type is none that the route reads.
+    /// The route does not read this content type.
     #[error("the content type must be {expected}; send that header with the body")]
     ContentType {
         /// What the route reads.
@@ -58,8 +58,8 @@ pub enum ApiError {
         /// Largest body in bytes.
         limit: usize,
     },
-    /// The request asks for more than the limit.
-    #[error("{found} {what} in one request, at most {limit} are answered; split the request")]
+    /// The request has more items than the limit.
+    #[error("{found} {what} in one request, at most {limit} are allowed; split the request")]
     BatchTooLarge {
         /// What was counted.
         what: &'static str,
@@ -76,7 +76,7 @@ pub enum ApiError {
     },
     /// The work took too long.
     #[error(
-        "the request took longer than {seconds} s and may still be carried out; events sent with an \
+        "the request took longer than {seconds} s and may still complete; events sent with an \
          idempotency_key can be sent again safely"
     )]
     WorkTimeout {
@@ -86,50 +86,50 @@ pub enum ApiError {
     /// No such route.
     #[error("no route has the path {path}; /docs lists all routes")]
     UnknownRoute {
-        /// The path asked for.
+        /// The requested path.
         path: String,
     },
     /// The route exists, the method does not.
     #[error("{path} does not take the method {method}; /docs lists the methods of each route")]
     Method {
-        /// The path asked for.
+        /// The requested path.
         path: String,
-        /// The method asked for.
+        /// The requested method.
         method: String,
     },
     /// The node of the path is unknown.
     #[error("no node has the key {}", .key.0)]
     UnknownNode {
-        /// The key asked for.
+        /// The requested key.
         key: Key,
-        /// What was searched.
+        /// The current positions.
         freshness: Freshness,
     },
-    /// The answer does not reflect the position asked for yet.
-    #[error("position {after} is not reflected in answers yet; ask again or raise wait_ms")]
+    /// Responses do not reflect the requested position yet.
+    #[error("position {min_position} is not reflected yet; retry or raise wait_ms")]
     NotYetVisible {
-        /// The position asked for.
-        after: u64,
-        /// Where the answers stand.
+        /// The requested position.
+        min_position: u64,
+        /// The current positions.
         freshness: Freshness,
     },
     /// Events cannot be pushed to this daemon.
-    #[error("this daemon takes no pushed events; switch the push source on in its configuration")]
+    #[error("this daemon accepts no pushed events; enable the push source in its configuration")]
     PushDisabled,
     /// Every event of a body was rejected.
     #[error("none of the {} events could be accepted; see details.rejected", .0.len())]
     AllRejected(Vec<Rejected>),
-    /// The request names nobody who may ask.
+    /// The request has no valid key.
     #[error(
         "{}; send the header `Authorization: Bearer KEY` with a key of this daemon's api.keys_file",
-        if *.sent { "the key is none of this daemon's" } else { "the request has no key" }
+        if *.sent { "the key is unknown to this daemon" } else { "the request has no key" }
     )]
     Unauthenticated {
         /// Whether there was a key at all.
         sent: bool,
     },
-    /// The key is known and may not do this.
-    #[error("the key {name:?} may {role} and not {needed}; use one whose role is {needed} or admin")]
+    /// The key's role does not allow this.
+    #[error("the key {name:?} has the role {role}, not {needed}; use one whose role is {needed} or admin")]
     Forbidden {
         /// Name of the key.
         name: String,
@@ -138,53 +138,54 @@ pub enum ApiError {
         /// The role that the route needs.
         needed: &'static str,
     },
-    /// The key's holder asks faster than the key's line allows.
+    /// The key exceeds its rate limit.
     #[error(
-        "the key {name:?} may ask {per_second} times a second; ask again in a second, or in larger requests"
+        "the key {name:?} has a rate limit of {per_second} requests per second; retry in a second, or send larger \
+         requests"
     )]
     TooFast {
         /// Name of the key.
         name: String,
-        /// Requests a second that its line allows.
+        /// Requests per second that the key allows.
         per_second: u32,
     },
-    /// A daemon without keys does this for its own machine alone.
+    /// Without keys, the route is open to the local machine only.
     #[error(
-        "this daemon has no keys, so it does this for programs on its own machine alone; set api.keys_file and send a \
-         key whose role is admin"
+        "this daemon has no keys, so this route is open to local programs only; set api.keys_file and send a key whose \
+         role is admin"
     )]
     LocalOnly,
-    /// No source is called so.
+    /// No source has this name.
     #[error("{reason}")]
     UnknownSource {
-        /// What was asked for, and what there is.
+        /// The requested name, and the existing ones.
         reason: String,
         /// What there is.
         known: Vec<String>,
     },
-    /// What an operator asked for was not done.
+    /// An admin request failed.
     #[error("{0}")]
     NotDone(String),
     /// The source is held by an operator.
     #[error("the push source is paused by an operator; send the events again later")]
     SourcePaused,
-    /// Too many requests are being answered.
-    #[error("too many requests at a time; ask again in a moment")]
+    /// Too many concurrent requests.
+    #[error("too many concurrent requests; retry in a moment")]
     Overloaded,
-    /// The way to the log is full.
+    /// The ingest queue is full.
     #[error("the ingest queue is full; send the events again in a moment")]
     QueueFull,
     /// No weights have been published.
-    #[error("{0}; ask again in a moment")]
+    #[error("{0}; retry in a moment")]
     NoModel(String),
-    /// What an answer needs could not be read from the disk.
-    #[error("{0}; ask again in a moment, and look at the daemon's disk if it goes on")]
+    /// Data for the response could not be read from the disk.
+    #[error("{0}; retry in a moment, and check the daemon's disk if the error persists")]
     StorageFailed(String),
     /// The log's disk is full.
     #[error("{0}")]
     DiskFull(String),
     /// The daemon reads its log.
-    #[error("the daemon restores its state and takes no events yet; /readyz says when it does")]
+    #[error("the daemon is restoring its state and accepts no events yet; /readyz reports when it does")]
     Restoring,
     /// The daemon is stopping.
     #[error("the daemon is shutting down; send the request to another one or again later")]
@@ -192,13 +193,13 @@ pub enum ApiError {
     /// The log failed.
     #[error("{0}")]
     LogFailed(String),
-    /// A defect of ours.
+    /// A bug in the daemon.
     #[error("the daemon failed on this request; its log has the details under the request id")]
     Internal,
 }
 
 impl ApiError {
-    /// Status code, word for programs, and seconds after which to try again.
+    /// Status code, `error_type`, and seconds after which to retry.
     fn class(&self) -> (StatusCode, &'static str, Option<u32>) {
         match self {
             Self::Unreadable(_) => (StatusCode::BAD_REQUEST, "malformed", None),
@@ -233,7 +234,7 @@ impl ApiError {
         }
     }
 
-    /// The label under which a refusal by a limit is counted; `None` for other failures.
+    /// The metric label of a refusal by a limit; `None` for other failures.
     pub(super) fn rejection(&self) -> Option<&'static str> {
         match self {
             Self::BodyTooLarge { .. }
@@ -247,8 +248,8 @@ impl ApiError {
         }
     }
 
-    /// The label under which a request without the right key is counted; `None` for other failures.
-    pub(super) fn refused_key(&self) -> Option<&'static str> {
+    /// The metric label of an authentication failure; `None` for other failures.
+    pub(super) fn authentication_failure(&self) -> Option<&'static str> {
         match self {
             Self::Unauthenticated { sent: false } => Some("missing"),
             Self::Unauthenticated { sent: true } => Some("unknown"),
@@ -266,7 +267,9 @@ impl ApiError {
                 json!({ "limit_seconds": seconds })
             }
             Self::UnknownNode { key, freshness } => json!({ "node": key, "freshness": freshness }),
-            Self::NotYetVisible { after, freshness } => json!({ "after": after, "freshness": freshness }),
+            Self::NotYetVisible { min_position, freshness } => {
+                json!({ "min_position": min_position, "freshness": freshness })
+            }
             Self::UnknownSource { known, .. } => json!({ "known": known }),
             Self::Forbidden { role, needed, .. } => json!({ "role": role, "needed": needed }),
             Self::TooFast { per_second, .. } => json!({ "limit_per_second": per_second }),
@@ -307,8 +310,8 @@ pub(super) fn render(mut response: Response, request_id: &str) -> Response {
     rendered
 }
 
-/// A message without its middle, if that is long: what a client sent is not sent back whole, and the end says where it
-/// went wrong.
+/// A message without its middle, if it is long: client input is not returned in full, and the end of a message names
+/// the place of the fault.
 fn shortened(message: String) -> String {
     let length = message.chars().count();
     if length <= MESSAGE_CHARS_MAX {
@@ -341,7 +344,7 @@ impl ApiError {
     }
 }
 
-/// What a rejection wraps, without the sentence that wraps it.
+/// The inner error of a rejection, without the text around it.
 fn innermost(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }

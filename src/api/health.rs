@@ -1,9 +1,9 @@
-//! Whether the daemon lives and whether it should get requests, told by the parts that know.
+//! Liveness and readiness of the daemon, as its parts report them.
 //!
-//! A *check* is set by its owner: failed means "send no requests", degraded means "answers are served, and
-//! this is wrong with them". A *heartbeat* belongs to a supervised thread, which has to beat within its
-//! limit; a thread that does not is the one reason to restart the process. Liveness therefore never hangs
-//! on a broker, a disk or a full queue. Knows nothing of the parts that it hears from.
+//! A *check* is set by its owner: failed means "send no requests", degraded means "requests are served, with
+//! this restriction". A *heartbeat* belongs to a supervised thread, which has to beat within its
+//! limit; a thread that does not is the one reason to restart the process. Liveness therefore never depends
+//! on a broker, a disk or a full queue. Knows nothing of the parts that report to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// How a part is doing.
+/// State of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Requests are answered, with a restriction that the detail names.
+    /// Requests are served, with a restriction that the detail names.
     Degraded,
     /// Requests should go elsewhere, or the process should be restarted.
     Failed,
@@ -29,7 +29,7 @@ pub enum State {
 /// One check as it is reported.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Check {
-    /// How the part is doing.
+    /// State of the part.
     pub state: State,
     /// Why, in words.
     pub detail: String,
@@ -73,7 +73,7 @@ struct Pulse {
 }
 
 impl Heartbeat {
-    /// Says that the thread is alive. Cheap enough for every turn of a loop.
+    /// Reports that the thread is alive. Cheap enough for every iteration of a loop.
     pub fn beat(&self) {
         self.pulse.last_millis.store(millis(self.pulse.start.elapsed()), Ordering::Relaxed);
     }
@@ -169,7 +169,7 @@ mod tests {
         assert!(!health.readiness().passes(), "a daemon that starts is not ready");
         health.set(Health::DAEMON, State::Ok, "running");
         assert!(health.readiness().passes());
-        health.set("kafka", State::Degraded, "no broker answers");
+        health.set("kafka", State::Degraded, "no broker responds");
         assert_eq!(health.readiness().status, State::Degraded);
         assert!(health.readiness().passes(), "degraded is not dead");
         health.clear("kafka");

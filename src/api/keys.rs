@@ -1,16 +1,16 @@
-//! Who may ask for what: bearer keys, each with a name and a [`Role`], read from a file.
+//! Authentication: bearer keys, each with a name and a [`Role`], read from a file.
 //!
-//! One key a line, `role name key`, and if its holder is to keep to a [`Pace`] how many requests a second, as `50/s`;
-//! empty lines and those that begin with `#` do not count:
+//! One key per line, `role name key`, with an optional [`RateLimit`] in requests per second, such as `50/s`. Empty
+//! lines and those that begin with `#` are ignored:
 //!
 //! ```text
 //! read   dashboard  GqTUVFbPpfCPRqQN0zY1JJQ7  50/s
 //! write  checkout   o2mD6Wm1u0FPd2q7mBqXlYbE
 //! ```
 //!
-//! A key is changed without a gap by adding the new one, moving its users, and removing the old one: the file is
-//! read again while the daemon runs, and a file that cannot be used leaves the keys as they are. What was sent is
-//! compared with every key in a time that depends on their lengths alone.
+//! To rotate a key, add the new one, move its clients, and remove the old one: the file is reloaded while the daemon
+//! runs, and an invalid file leaves the keys unchanged. The time of a comparison depends only on the lengths of the
+//! keys.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -26,28 +26,28 @@ use thiserror::Error;
 
 use super::admin::Peer;
 use super::error::ApiError;
-use super::pace::Pace;
+use super::rate_limit::RateLimit;
 use super::reload::Reloaded;
 
 /// Shortest key that is accepted, in bytes.
 const KEY_BYTES_MIN: usize = 16;
 
-/// Most requests a second that a line can allow.
-const PACE_MAX: u32 = 1_000_000;
+/// Highest rate limit of a key, requests per second.
+const RATE_LIMIT_MAX: u32 = 1_000_000;
 
 /// What a key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Questions about nodes and links, and the status.
+    /// Embeddings, link scores, nodes, and the status.
     Read,
     /// Pushing events.
     Write,
-    /// Everything, and what operators do.
+    /// All routes, admin routes included.
     Admin,
 }
 
 impl Role {
-    /// The word for it, as in the file.
+    /// Its name in the file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Role {
     }
 }
 
-/// Why a file of keys cannot be used. Never names a key.
+/// Why a file of keys cannot be used. Never contains a key.
 #[derive(Debug, Error)]
 pub enum KeysError {
     /// It cannot be read.
@@ -74,11 +74,11 @@ pub enum KeysError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         reason: std::io::Error,
     },
-    /// A line is no key.
-    #[error("{path}, line {line}: {reason}; write `role name key` or `role name key 50/s`, one key a line")]
+    /// A line is not a key.
+    #[error("{path}, line {line}: {reason}; write `role name key` or `role name key 50/s`, one key per line")]
     Line {
         /// The file.
         path: PathBuf,
@@ -87,8 +87,8 @@ pub enum KeysError {
         /// What is wrong with it.
         reason: String,
     },
-    /// There is no key in it, so that nobody could ask anything.
-    #[error("{path} holds no key; write `role name key`, one key a line, or leave api.keys_file empty")]
+    /// It contains no key, so that every request would be refused.
+    #[error("{path} contains no key; write `role name key`, one key per line, or leave api.keys_file empty")]
     Empty {
         /// The file.
         path: PathBuf,
@@ -99,23 +99,23 @@ struct Key {
     role: Role,
     name: String,
     secret: String,
-    pace: Option<Pace>,
+    rate_limit: Option<RateLimit>,
 }
 
-/// The keys of a file, which may change while requests are answered.
+/// The keys of a file, which can change while the daemon runs.
 pub struct Keys(Reloaded<Vec<Key>, 1>);
 
 impl Keys {
     /// Reads a file of keys.
     ///
     /// # Errors
-    /// The file cannot be read, or a line is no key.
+    /// The file cannot be read, or a line is not a key.
     pub fn open(path: &Path) -> Result<Self, KeysError> {
         Reloaded::open([path.to_path_buf()], read).map(Self)
     }
 
-    /// Reads the file again if it was written since; whether it was. A file that cannot be used changes nothing, and
-    /// is told once.
+    /// Reloads the file if it changed; returns whether it did. An invalid file leaves the keys unchanged, and is
+    /// reported once.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -129,8 +129,8 @@ impl Keys {
         self.0.get().len()
     }
 
-    /// Whose key was sent, if it may be used for `needed` now.
-    fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<Who, ApiError> {
+    /// The caller, if the key that was sent allows `needed` now.
+    fn admit(&self, sent: Option<&[u8]>, needed: Role) -> Result<Caller, ApiError> {
         let Some(sent) = sent else { return Err(ApiError::Unauthenticated { sent: false }) };
         let (keys, mut known) = (self.0.get(), None);
         for key in keys.iter() {
@@ -138,17 +138,18 @@ impl Keys {
                 known = Some(key);
             }
         }
-        let Some(Key { role, name, pace, .. }) = known else {
+        let Some(Key { role, name, rate_limit, .. }) = known else {
             return Err(ApiError::Unauthenticated { sent: true });
         };
-        if let Some(pace) = pace.as_ref().filter(|pace| !pace.allows(Instant::now())) {
-            return Err(ApiError::TooFast { name: name.clone(), per_second: pace.per_second() });
+        if let Some(rate_limit) = rate_limit.as_ref().filter(|rate_limit| !rate_limit.allows(Instant::now()))
+        {
+            return Err(ApiError::TooFast { name: name.clone(), per_second: rate_limit.per_second() });
         }
         if !role.covers(needed) {
             let (role, needed) = (role.name(), needed.name());
             return Err(ApiError::Forbidden { name: name.clone(), role, needed });
         }
-        Ok(Who(name.clone()))
+        Ok(Caller(name.clone()))
     }
 }
 
@@ -156,7 +157,7 @@ fn read([path]: &[PathBuf; 1]) -> Result<Vec<Key>, KeysError> {
     let text = std::fs::read_to_string(path)
         .map_err(|reason| KeysError::Unreadable { path: path.clone(), reason })?;
     if !text.is_empty() && !text.ends_with('\n') {
-        let reason = "the line does not end: a file that is being written is not read".to_owned();
+        let reason = "the last line has no end: a file that is being written is not read".to_owned();
         return Err(KeysError::Line { path: path.clone(), line: text.lines().count(), reason });
     }
     let mut keys: Vec<Key> = Vec::new();
@@ -167,7 +168,7 @@ fn read([path]: &[PathBuf; 1]) -> Result<Vec<Key>, KeysError> {
         let refuse = |reason: String| KeysError::Line { path: path.clone(), line: number, reason };
         let key = parse(line).map_err(refuse)?;
         if keys.iter().any(|other| other.secret == key.secret) {
-            return Err(refuse("the key stands in an earlier line, too".to_owned()));
+            return Err(refuse("the key is also on an earlier line".to_owned()));
         }
         keys.push(key);
     }
@@ -176,9 +177,9 @@ fn read([path]: &[PathBuf; 1]) -> Result<Vec<Key>, KeysError> {
 
 fn parse(line: &str) -> Result<Key, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let (role, name, secret, pace) = match words[..] {
+    let (role, name, secret, rate_limit) = match words[..] {
         [role, name, secret] => (role, name, secret, None),
-        [role, name, secret, pace] => (role, name, secret, Some(pace)),
+        [role, name, secret, rate_limit] => (role, name, secret, Some(rate_limit)),
         _ => return Err(format!("{} words, there must be 3 or 4", words.len())),
     };
     let role = Role::of_name(role).ok_or("the role must be read, write or admin")?;
@@ -186,32 +187,34 @@ fn parse(line: &str) -> Result<Key, String> {
         return Err(format!("the key has {} bytes, at least {KEY_BYTES_MIN} are needed", secret.len()));
     }
     if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("a key is of printable ASCII characters".to_owned());
+        return Err("a key must be printable ASCII".to_owned());
     }
-    let pace = pace.map(parse_pace).transpose()?;
-    Ok(Key { role, name: name.to_owned(), secret: secret.to_owned(), pace })
+    let rate_limit = rate_limit.map(parse_rate_limit).transpose()?;
+    Ok(Key { role, name: name.to_owned(), secret: secret.to_owned(), rate_limit })
 }
 
-/// Requests a second, as in `50/s`. What stands there may be a key in the wrong place, so it is not repeated.
-fn parse_pace(word: &str) -> Result<Pace, String> {
+/// Requests per second, as in `50/s`. The word may be a misplaced key, so errors do not repeat it.
+fn parse_rate_limit(word: &str) -> Result<RateLimit, String> {
     let number = word.strip_suffix("/s").and_then(|number| number.parse::<NonZeroU32>().ok());
-    let number = number.filter(|number| number.get() <= PACE_MAX);
-    number.map(Pace::new).ok_or_else(|| format!("the fourth word must be a pace from 1/s to {PACE_MAX}/s"))
+    let number = number.filter(|number| number.get() <= RATE_LIMIT_MAX);
+    number
+        .map(RateLimit::new)
+        .ok_or_else(|| format!("the fourth word must be a rate limit from 1/s to {RATE_LIMIT_MAX}/s"))
 }
 
-/// What stands behind `Bearer` in the request.
+/// The bearer token of the request.
 fn bearer(request: &Request) -> Option<&[u8]> {
     let sent = request.headers().get(AUTHORIZATION)?.as_bytes();
     let (scheme, key) = sent.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
 }
 
-/// Who asks: the name of a key, or `local` for somebody on this machine where there are no keys.
+/// The caller: the name of a key, or `local` for a local program where there are no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Who(pub String);
+pub(super) struct Caller(pub String);
 
-/// Lets a request pass whose key has the role. Where there are no keys everybody may do everything but what operators
-/// do: that is for people on this machine then, and not for pages that their browsers show.
+/// Admits requests whose key has the role. Without keys all routes are open except the admin routes, which are then for
+/// local programs only, and not for pages in local browsers.
 pub(super) async fn authorize(
     State((keys, needed)): State<(Option<Arc<Keys>>, Role)>,
     mut request: Request,
@@ -220,21 +223,21 @@ pub(super) async fn authorize(
     let admitted = match keys {
         Some(keys) => keys.admit(bearer(&request), needed),
         None if needed == Role::Admin && !is_local(&request) => Err(ApiError::LocalOnly),
-        None => Ok(Who("local".to_owned())),
+        None => Ok(Caller("local".to_owned())),
     };
     match admitted {
         Err(refused) => refused.into_response(),
         Ok(_) if needed != Role::Admin => next.run(request).await,
-        Ok(who) => {
-            request.extensions_mut().insert(who.clone());
+        Ok(caller) => {
+            request.extensions_mut().insert(caller.clone());
             let mut response = next.run(request).await;
-            response.extensions_mut().insert(who);
+            response.extensions_mut().insert(caller);
             response
         }
     }
 }
 
-/// Whether somebody on this machine asks, by a program and not by a page in a browser.
+/// Whether the client is a local program, and not a page in a browser.
 fn is_local(request: &Request) -> bool {
     let peer = request.extensions().get::<Peer>();
     peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback())
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_what_its_role_may() {
+    fn a_key_allows_what_its_role_allows() {
         let (_folder, path) = file(KEYS);
         let keys = Keys::open(&path).unwrap();
         assert_eq!(keys.count(), 3);
@@ -282,46 +285,46 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_a_pace_keeps_to_it_and_others_do_not() {
+    fn a_rate_limit_applies_to_its_key_only() {
         let (_folder, path) = file("read slow aaaaaaaaaaaaaaaa 3/s\nread other bbbbbbbbbbbbbbbb\n");
         let keys = Keys::open(&path).unwrap();
-        let asked = |secret: &str, role| keys.admit(Some(secret.as_bytes()), role);
-        assert!(matches!(asked("aaaaaaaaaaaaaaaa", Role::Write), Err(ApiError::Forbidden { .. })));
-        let answers: Vec<_> = (0..20).map(|_| asked("aaaaaaaaaaaaaaaa", Role::Read)).collect();
-        let passed = answers.iter().filter(|answer| answer.is_ok()).count();
-        assert!((2..=4).contains(&passed), "a try with the wrong role counts, too: {passed}");
-        let refused = answers.into_iter().find_map(Result::err).unwrap();
+        let admit = |secret: &str, role| keys.admit(Some(secret.as_bytes()), role);
+        assert!(matches!(admit("aaaaaaaaaaaaaaaa", Role::Write), Err(ApiError::Forbidden { .. })));
+        let responses: Vec<_> = (0..20).map(|_| admit("aaaaaaaaaaaaaaaa", Role::Read)).collect();
+        let passed = responses.iter().filter(|response| response.is_ok()).count();
+        assert!((2..=4).contains(&passed), "an attempt with the wrong role counts, too: {passed}");
+        let refused = responses.into_iter().find_map(Result::err).unwrap();
         assert!(matches!(&refused, ApiError::TooFast { name, per_second: 3 } if name == "slow"), "{refused}");
-        assert!((0..100).all(|_| asked("bbbbbbbbbbbbbbbb", Role::Read).is_ok()));
+        assert!((0..100).all(|_| admit("bbbbbbbbbbbbbbbb", Role::Read).is_ok()));
     }
 
     #[test]
     fn a_file_that_cannot_be_used_names_its_line_and_no_key() {
-        for (text, said) in [
+        for (text, expected) in [
             ("root me aaaaaaaaaaaaaaaa\n", "line 1: the role must be read, write or admin"),
             ("\nread aaaaaaaaaaaaaaaa\n", "line 2: 2 words"),
             ("read me short-aaaa\n", "line 1: the key has 10 bytes"),
             ("read me aaaaaaaaaaaaaaaä\n", "printable ASCII"),
             (
                 "read a aaaaaaaaaaaaaaaa\nwrite b aaaaaaaaaaaaaaaa\n",
-                "line 2: the key stands in an earlier line",
+                "line 2: the key is also on an earlier line",
             ),
-            ("read me bbbbbbbbbbbbbbbb aaaaaaaaaaaaaaaa\n", "line 1: the fourth word must be a pace"),
+            ("read me bbbbbbbbbbbbbbbb aaaaaaaaaaaaaaaa\n", "line 1: the fourth word must be a rate limit"),
             ("read me aaaaaaaaaaaaaaaa 0/s\n", "from 1/s to 1000000/s"),
             ("read me aaaaaaaaaaaaaaaa 1000001/s\n", "from 1/s to 1000000/s"),
             ("read me aaaaaaaaaaaaaaaa 5/s 6/s\n", "line 1: 5 words, there must be 3 or 4"),
-            ("# nobody\n", "holds no key"),
+            ("# nobody\n", "contains no key"),
         ] {
             let (_folder, path) = file(text);
-            let said_so = Keys::open(&path).err().unwrap().to_string();
-            assert!(said_so.contains(said) && !said_so.contains("aaaa"), "{said_so}");
+            let message = Keys::open(&path).err().unwrap().to_string();
+            assert!(message.contains(expected) && !message.contains("aaaa"), "{message}");
         }
         let gone = Keys::open(Path::new("/nowhere/keys")).err().unwrap().to_string();
         assert!(gone.contains("/nowhere/keys") && gone.contains("api.keys_file"), "{gone}");
     }
 
     #[test]
-    fn who_is_local_comes_from_this_machine_and_from_no_page() {
+    fn local_clients_are_programs_on_this_machine_and_not_pages() {
         let from = |peer: &str, origin: Option<&str>| {
             let mut request = Request::new(axum::body::Body::empty());
             request.extensions_mut().insert(Peer(peer.parse().unwrap()));
@@ -337,11 +340,11 @@ mod tests {
         for other in ["10.0.0.1:5", "[2001:db8::1]:5", "[::ffff:10.0.0.1]:5", "0.0.0.0:5"] {
             assert!(!from(other, None), "{other}");
         }
-        assert!(!is_local(&Request::new(axum::body::Body::empty())), "nobody knows from where");
+        assert!(!is_local(&Request::new(axum::body::Body::empty())), "the peer is unknown");
     }
 
     #[test]
-    fn a_changed_file_counts_and_a_spoiled_one_does_not() {
+    fn a_changed_file_is_loaded_and_an_invalid_one_is_not() {
         let (_folder, path) = file(KEYS);
         let keys = Keys::open(&path).unwrap();
         assert!(!keys.refresh().unwrap());
@@ -352,11 +355,11 @@ mod tests {
         std::fs::write(&path, "nonsense\n").unwrap();
         assert!(!keys.refresh().unwrap(), "it may be on its way");
         assert!(keys.refresh().is_err());
-        assert!(!keys.refresh().unwrap(), "told once");
+        assert!(!keys.refresh().unwrap(), "reported once");
         assert!(may("dddddddddddddddd"));
         std::fs::remove_file(&path).unwrap();
         assert!(!keys.refresh().unwrap());
-        assert!(keys.refresh().is_err(), "another reason is told, too");
+        assert!(keys.refresh().is_err(), "another reason is reported, too");
         assert!(may("dddddddddddddddd"));
         // What counts is the file, not when it was written: this one is renamed into its place.
         let other = path.with_extension("new");

@@ -1,33 +1,31 @@
-//! Edge: answers out, over HTTP. Also the door for pushed events, which it hands to an
-//! [`Intake`] without looking inside.
+//! Edge: the HTTP API. Serves requests and passes pushed events to an [`Intake`] unparsed.
 //!
-//! A request passes, from the outside in: its id is taken or made; [`envelope`] measures it and
-//! writes errors; a panic becomes a 500; where there are [`Keys`], its key must have the route's role;
-//! for `/v1` data routes a permit is taken or the request is refused
-//! at once, so that the work waiting here is bounded; a wait for `after` is a task and holds no thread; the
-//! handler runs what blocks or computes on the blocking pool, where it keeps its permit even if the client
-//! goes away.
+//! The layers of a request, from the outside in: its id is taken or generated; [`envelope`] measures it and renders
+//! errors; a panic becomes a 500; with [`Keys`], its key must have the route's role; on `/v1` data routes it takes a
+//! permit or is refused at once, which bounds the queued work; a wait for `min_position` is a task and holds no
+//! thread; the handler runs blocking and computing work on the blocking pool, which keeps the permit even if the
+//! client disconnects.
 //!
-//! Reads only what `serving` publishes. Refuses to know ingest, the learner and the log: the daemon hands
-//! those in as an [`Intake`], a status closure and the checks of [`Health`].
+//! Reads only what `serving` publishes. Knows nothing of ingest, the learner and the log: the daemon passes
+//! them as an [`Intake`], a status closure and the checks of [`Health`].
 
 mod admin;
+mod batcher;
 mod body;
 mod certificate;
 mod connections;
 mod docs;
+mod drain;
 mod envelope;
 mod error;
 mod health;
 mod keys;
-mod linger;
 mod ops;
-mod pace;
 mod push;
 mod query;
+mod rate_limit;
 mod reload;
 mod tls;
-mod together;
 mod wire;
 
 use std::num::NonZero;
@@ -44,12 +42,12 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
 use utoipa::ToSchema;
 
-use self::together::Together;
+use self::batcher::Batcher;
 use crate::event::{EdgeId, Intake, NodeKey};
 use crate::metrics::Metrics;
-use crate::serving::{EmbeddingAnswer, QueryEngine, ScoreAnswer};
+use crate::serving::{EmbeddingResponse, QueryEngine, ScoreResponse};
 
-pub use admin::{AUDIT, CheckpointAnswer, LogLevelAnswer, Operator, OperatorError, SourceAnswer};
+pub use admin::{AUDIT, CheckpointResponse, LogLevelResponse, Operator, OperatorError, SourceResponse};
 pub use connections::{plain, serve};
 pub use docs::openapi_json;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
@@ -62,19 +60,19 @@ pub type StatusSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 /// What the interface is made of.
 #[derive(Clone)]
 pub struct ApiState {
-    /// Answers questions about nodes and links.
+    /// Computes embeddings and link scores.
     pub engine: Arc<QueryEngine>,
     /// Takes pushed events; `None` where the push source is off.
     pub intake: Option<Arc<dyn Intake>>,
-    /// Does what operators ask for.
+    /// Carries out operators' requests.
     pub operator: Arc<dyn Operator>,
     /// The daemon's metrics.
     pub metrics: Arc<Metrics>,
     /// The daemon's health.
     pub health: Arc<Health>,
-    /// Who may ask; without it everybody may.
+    /// Keys that clients must have; without them, the API is open.
     pub keys: Option<Arc<Keys>>,
-    /// How much is answered at a time.
+    /// Limits on requests and connections.
     pub limits: ApiLimits,
     /// What runs.
     pub info: Info,
@@ -82,29 +80,28 @@ pub struct ApiState {
     pub status: StatusSource,
 }
 
-/// How much is answered at a time.
+/// Limits on requests and connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ApiLimits {
     /// Connections at a time, for each address; more wait to be accepted.
     pub connections: usize,
-    /// Longest time for the head of a request to arrive, counted from when the connection is ready for it.
+    /// Longest time for the header of a request to arrive, counted from when the connection is ready for it.
     pub head: Duration,
-    /// Longest time that the other side of a connection may take nothing of an answer.
+    /// Longest time that a client may read nothing of a response.
     pub stall: Duration,
-    /// Queries answered at a time, waiting ones included; more are refused with 503. Waiting ones hold no
-    /// thread.
+    /// Concurrent queries, waiting ones included; more are refused with 503. Waiting ones hold no thread.
     pub concurrent_queries: usize,
-    /// Pushes taken at a time; more are refused with 503. Apart from queries, so that readers who wait for
-    /// an event cannot keep the event out.
+    /// Concurrent pushes; more are refused with 503. Separate from queries, so that readers who wait for an event
+    /// cannot block its push.
     pub concurrent_pushes: usize,
     /// Largest body in bytes.
     pub body_bytes: usize,
     /// Longest time for a body to arrive and, once it has, for the work on the request; the time that a
-    /// request waits for `after` comes on top.
+    /// request waits for `min_position` comes on top.
     pub request_timeout: Duration,
     /// Most nodes, pairs or neighbors in one request.
     pub batch_items: usize,
-    /// Longest time that a request may wait for `after`.
+    /// Longest time that a request may wait for `min_position`.
     pub wait: Duration,
 }
 
@@ -115,14 +112,14 @@ impl ApiLimits {
     pub fn blocking_threads(&self) -> usize {
         self.concurrent_queries
             .saturating_add(self.concurrent_pushes)
-            .saturating_add(OPERATIONS_MAX + DEEDS_MAX)
+            .saturating_add(OPERATIONS_MAX + ADMIN_REQUESTS_MAX)
     }
 }
 
-/// What operators ask for at a time; a checkpoint takes as long as the disk does.
-const DEEDS_MAX: usize = 4;
+/// Concurrent admin requests; a checkpoint takes as long as the disk.
+const ADMIN_REQUESTS_MAX: usize = 4;
 
-/// Status documents and scrapes that are made at a time; each has a thread set aside.
+/// Concurrent status requests and scrapes; each has a reserved thread.
 const OPERATIONS_MAX: usize = 32;
 
 impl Default for ApiLimits {
@@ -141,7 +138,7 @@ impl Default for ApiLimits {
     }
 }
 
-/// What runs; the answer of `GET /info`.
+/// What runs; the response of `GET /info`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Info {
     /// Name of the program.
@@ -168,15 +165,15 @@ struct Shared {
     queries: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
     operations: Arc<Semaphore>,
-    deeds: Arc<Semaphore>,
-    embeddings: Arc<Together<NodeKey, EmbeddingAnswer>>,
-    scores: Arc<Together<(NodeKey, NodeKey), ScoreAnswer>>,
-    /// One past the last record that answers reflect.
+    admin_requests: Arc<Semaphore>,
+    embeddings: Arc<Batcher<NodeKey, EmbeddingResponse>>,
+    scores: Arc<Batcher<(NodeKey, NodeKey), ScoreResponse>>,
+    /// One past the last record that responses reflect.
     learned: watch::Receiver<EdgeId>,
 }
 
 impl Shared {
-    /// Waits until answers reflect every record below `position`; `false` if `limit` passes first.
+    /// Waits until responses reflect every record below `position`; `false` if `limit` passes first.
     async fn learned(&self, position: EdgeId, limit: Duration) -> bool {
         let mut learned = self.learned.clone();
         let passed = learned.wait_for(|passed| *passed >= position);
@@ -184,9 +181,9 @@ impl Shared {
     }
 }
 
-/// The interface, in two parts that may be served apart.
+/// The routes, in two groups that can have separate addresses.
 ///
-/// Needs a running tokio runtime to answer, not to be built.
+/// Needs a running tokio runtime to serve, not to be built.
 pub struct Routes {
     app: App,
     data: Router<App>,
@@ -197,24 +194,24 @@ impl Routes {
     /// The routes over `state`.
     #[must_use]
     pub fn new(state: ApiState) -> Self {
-        let (tell, learned) = watch::channel(EdgeId(0));
+        let (publish, learned) = watch::channel(EdgeId(0));
         state.engine.progress.on_learned(move |passed| {
-            tell.send_replace(passed);
+            publish.send_replace(passed);
         });
         // Some may wait for the disk.
         let workers = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
         let (for_nodes, for_pairs) = (state.engine.clone(), state.engine.clone());
         let app: App = Arc::new(Shared {
-            embeddings: Together::new(workers, move |asked, at| for_nodes.embeddings_of(asked, at)),
-            scores: Together::new(workers, move |asked, at| for_pairs.link_scores_of(asked, at)),
+            embeddings: Batcher::new(workers, move |queries, at| for_nodes.embeddings_of(queries, at)),
+            scores: Batcher::new(workers, move |queries, at| for_pairs.link_scores_of(queries, at)),
             learned,
             queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
             pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
-            deeds: Arc::new(Semaphore::new(DEEDS_MAX)),
+            admin_requests: Arc::new(Semaphore::new(ADMIN_REQUESTS_MAX)),
             state,
         });
-        // A request without a key takes nobody's place: it is asked for its key first.
+        // Authentication comes before admission: a request without a key takes no permit.
         let may = |role| from_fn_with_state((app.state.keys.clone(), role), keys::authorize);
         let queries = Router::new()
             .route("/v1/embeddings", post(query::embeddings))
@@ -232,14 +229,14 @@ impl Routes {
             .route_layer(bounded())
             .route("/info", get(ops::info))
             .route_layer(may(Role::Read));
-        let deeds = Router::new()
+        let admin_requests = Router::new()
             .route("/v1/admin/checkpoints", post(admin::checkpoint))
             .route("/v1/admin/sources/{source}", put(admin::source))
             .route("/v1/admin/log-level", get(admin::log_level).put(admin::set_log_level))
-            .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_deed))
+            .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_admin))
             .route_layer(may(Role::Admin))
             .route_layer(from_fn_with_state(Arc::clone(&app), admin::audit));
-        let data = queries.merge(pushes).merge(about).merge(deeds);
+        let data = queries.merge(pushes).merge(about).merge(admin_requests);
         let operations = Router::new()
             .route("/metrics", get(ops::metrics))
             .route_layer(bounded())
@@ -249,27 +246,27 @@ impl Routes {
         Self { app, data, operations }
     }
 
-    /// All routes behind one address.
-    pub fn together(self) -> Router {
+    /// All routes, for one address.
+    pub fn merged(self) -> Router {
         let data = self.data.merge(docs::swagger_ui(docs::document()));
-        dress(&self.app, data.merge(self.operations))
+        with_layers(&self.app, data.merge(self.operations))
     }
 
-    /// The routes for users, and those for health checks and scrapers, which ask for no key.
-    pub fn apart(self) -> (Router, Router) {
+    /// The routes for users, and those for health checks and scrapers, which need no key.
+    pub fn separate(self) -> (Router, Router) {
         let data = self.data.merge(docs::swagger_ui(docs::document_without_operations()));
-        (dress(&self.app, data), dress(&self.app, self.operations))
+        (with_layers(&self.app, data), with_layers(&self.app, self.operations))
     }
 }
 
-/// What every route has around it.
-fn dress(app: &App, routes: Router<App>) -> Router {
+/// Adds the layers that all routes share.
+fn with_layers(app: &App, routes: Router<App>) -> Router {
     routes
         .fallback(envelope::unknown_route)
         .method_not_allowed_fallback(envelope::method_not_allowed)
         .layer(DefaultBodyLimit::max(app.state.limits.body_bytes))
         .layer(CatchPanicLayer::custom(envelope::panicked))
-        .layer(from_fn(linger::linger))
+        .layer(from_fn(drain::drain_unread_body))
         .layer(from_fn_with_state(Arc::clone(app), envelope::envelope))
         .layer(PropagateRequestIdLayer::x_request_id())
         .layer(from_fn(envelope::drop_odd_request_id))

@@ -1,5 +1,5 @@
-//! What operators and their tools ask: health, status, metrics, version. Answered however busy the data routes are, as
-//! long as there are connections: an address of their own has connections of its own.
+//! Operations routes: health, status, metrics, version. They respond however busy the data routes are, as long as
+//! connections are free: a separate address has its own connections.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -15,13 +15,13 @@ use super::wire::Freshness;
 use super::{App, Info};
 use crate::metrics::CONTENT_TYPE as PROMETHEUS_TEXT;
 
-/// What the daemon is doing: every part with its numbers.
+/// The state of the daemon: every part with its figures.
 #[utoipa::path(
     get, path = "/v1/status", tag = "operations",
     responses(
         (status = 200, description = "An object with one entry for each part, and `freshness`", body = Object),
-        (status = 500, description = "A defect of the daemon", body = ErrorBody),
-        (status = 503, description = "It took too long, or too many ask at a time", body = ErrorBody),
+        (status = 500, description = "A bug in the daemon", body = ErrorBody),
+        (status = 503, description = "It took too long, or there are too many concurrent requests", body = ErrorBody),
     )
 )]
 pub(super) async fn status(
@@ -40,7 +40,7 @@ pub(super) async fn status(
     Ok(Json(document.await?))
 }
 
-/// Whether the process should go on: fails only if a supervised thread is stuck.
+/// Liveness: fails only if a supervised thread is stuck.
 #[utoipa::path(
     get, path = "/livez", tag = "operations",
     responses(
@@ -52,7 +52,7 @@ pub(super) async fn livez(State(app): State<App>) -> Response {
     probe(app.state.health.liveness())
 }
 
-/// Whether requests should be sent here: fails while starting, restoring, draining or without a way to store.
+/// Readiness: fails while starting, restoring or draining, and when events cannot be stored.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations",
     responses(
@@ -86,8 +86,8 @@ fn probe(report: HealthReport) -> Response {
     get, path = "/metrics", tag = "operations",
     responses(
         (status = 200, description = "All metrics", body = String, content_type = "text/plain"),
-        (status = 500, description = "A defect of the daemon", body = ErrorBody),
-        (status = 503, description = "It took too long, or too many ask at a time", body = ErrorBody),
+        (status = 500, description = "A bug in the daemon", body = ErrorBody),
+        (status = 503, description = "It took too long, or there are too many concurrent requests", body = ErrorBody),
     )
 )]
 pub(super) async fn metrics(

@@ -1,4 +1,4 @@
-//! Questions about nodes and links.
+//! Handlers of embedding, link score and node requests.
 
 use std::time::Duration;
 
@@ -10,37 +10,36 @@ use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::wire::{
-    EmbeddingsAnswer, EmbeddingsRequest, Key, Neighbor, NodeAnswer, NodeEmbedding, NodeQuery, PairScore,
-    ScoresAnswer, ScoresRequest, Wait,
+    EmbeddingsRequest, EmbeddingsResponse, Key, Neighbor, NodeEmbedding, NodeQuery, NodeResponse, PairScore,
+    ScoresRequest, ScoresResponse, Wait,
 };
 use super::{ApiLimits, App};
 use crate::event::{EdgeId, EventTime, NodeKey};
 use crate::serving;
 
-/// How long a request with `after` waits if it does not say.
+/// How long a request with `min_position` waits without `wait_ms`.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
-/// Neighbors listed if a request does not say.
+/// Neighbors listed without `neighbors`.
 const DEFAULT_NEIGHBORS: usize = 10;
 
-/// The word for a node that the graph does not know.
+/// Error of a node that the graph does not know.
 const UNKNOWN: &str = "unknown_node";
 
-/// The word for a node or pair whose numbers are of no use.
+/// Error of a node or pair with output that is not finite.
 const NOT_FINITE: &str = "not_finite";
 
 /// Embeddings of nodes as of now, or of a time in the past.
 ///
-/// Nodes that the graph does not know are told one by one, or answered by the model's prior; they do not fail the
-/// request.
+/// Nodes that the graph does not know are reported per item, or get the model's prior; they do not fail the request.
 #[utoipa::path(
     post, path = "/v1/embeddings", tag = "query",
     request_body = EmbeddingsRequest,
     responses(
-        (status = 200, description = "One entry for each node, in order", body = EmbeddingsAnswer),
+        (status = 200, description = "One entry for each node, in order", body = EmbeddingsResponse),
         (status = 400, description = "The body is not JSON", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
-        (status = 412, description = "`after` is not visible yet", body = ErrorBody),
+        (status = 412, description = "`min_position` is not reflected yet", body = ErrorBody),
         (status = 413, description = "Too many nodes or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
@@ -52,16 +51,16 @@ pub(super) async fn embeddings(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
     JsonBody(request): JsonBody<EmbeddingsRequest>,
-) -> Result<Json<EmbeddingsAnswer>, ApiError> {
+) -> Result<Json<EmbeddingsResponse>, ApiError> {
     let limits = app.state.limits;
     check_count("nodes", request.nodes.len(), &limits)?;
-    let wait = Wait { after: request.after, wait_ms: request.wait_ms };
+    let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
     let keys = request.nodes.into_iter().map(|Key(key)| key).collect();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
-    let (keys, answer) = app.embeddings.ask(keys, unknown, at, (permit, limits.request_timeout)).await?;
-    let embeddings = keys.into_iter().zip(answer.embeddings).map(node_embedding).collect();
-    Ok(Json(EmbeddingsAnswer { at: answer.at.0, embeddings, freshness: answer.freshness.into() }))
+    let (keys, response) = app.embeddings.submit(keys, unknown, at, (permit, limits.request_timeout)).await?;
+    let embeddings = keys.into_iter().zip(response.embeddings).map(node_embedding).collect();
+    Ok(Json(EmbeddingsResponse { at: response.at.0, embeddings, freshness: response.freshness.into() }))
 }
 
 fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedding {
@@ -77,16 +76,16 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
 
 /// How likely links between pairs of nodes are, now or at a time in the past.
 ///
-/// Pairs with a node that the graph does not know are told one by one, or scored by the model's prior; they do not fail
-/// the request.
+/// Pairs with a node that the graph does not know are reported per item, or scored by the model's prior; they do not
+/// fail the request.
 #[utoipa::path(
     post, path = "/v1/links/score", tag = "query",
     request_body = ScoresRequest,
     responses(
-        (status = 200, description = "One entry for each pair, in order", body = ScoresAnswer),
+        (status = 200, description = "One entry for each pair, in order", body = ScoresResponse),
         (status = 400, description = "The body is not JSON", body = ErrorBody),
         (status = 408, description = "The body did not arrive in time", body = ErrorBody),
-        (status = 412, description = "`after` is not visible yet", body = ErrorBody),
+        (status = 412, description = "`min_position` is not reflected yet", body = ErrorBody),
         (status = 413, description = "Too many pairs or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
@@ -98,16 +97,16 @@ pub(super) async fn link_scores(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
     JsonBody(request): JsonBody<ScoresRequest>,
-) -> Result<Json<ScoresAnswer>, ApiError> {
+) -> Result<Json<ScoresResponse>, ApiError> {
     let limits = app.state.limits;
     check_count("pairs", request.pairs.len(), &limits)?;
-    let wait = Wait { after: request.after, wait_ms: request.wait_ms };
+    let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
     let keys = request.pairs.into_iter().map(|pair| (pair.src.0, pair.dst.0)).collect();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
-    let (pairs, answer) = app.scores.ask(keys, unknown, at, (permit, limits.request_timeout)).await?;
-    let scores = pairs.into_iter().zip(answer.scores).map(pair_score).collect();
-    Ok(Json(ScoresAnswer { at: answer.at.0, scores, freshness: answer.freshness.into() }))
+    let (pairs, response) = app.scores.submit(keys, unknown, at, (permit, limits.request_timeout)).await?;
+    let scores = pairs.into_iter().zip(response.scores).map(pair_score).collect();
+    Ok(Json(ScoresResponse { at: response.at.0, scores, freshness: response.freshness.into() }))
 }
 
 fn pair_score(((src, dst), found): ((NodeKey, NodeKey), serving::PairScore)) -> PairScore {
@@ -126,14 +125,14 @@ fn pair_score(((src, dst), found): ((NodeKey, NodeKey), serving::PairScore)) -> 
     }
 }
 
-/// What the graph knows of one node: degree, latest event, newest neighbors.
+/// A node's degree, latest event and newest neighbors.
 #[utoipa::path(
     get, path = "/v1/nodes/{key}", tag = "query",
     params(("key" = String, Path, description = "Node key, percent-encoded"), NodeQuery),
     responses(
-        (status = 200, description = "The node", body = NodeAnswer),
+        (status = 200, description = "The node", body = NodeResponse),
         (status = 404, description = "The graph does not know the node", body = ErrorBody),
-        (status = 412, description = "`after` is not visible yet", body = ErrorBody),
+        (status = 412, description = "`min_position` is not reflected yet", body = ErrorBody),
         (status = 413, description = "Too many neighbors", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
         (status = 503, description = "Too many requests at a time, or the \
@@ -145,14 +144,14 @@ pub(super) async fn node(
     Extension(permit): Extension<Permit>,
     path: Result<Path<String>, PathRejection>,
     query: Result<Query<NodeQuery>, QueryRejection>,
-) -> Result<Json<NodeAnswer>, ApiError> {
+) -> Result<Json<NodeResponse>, ApiError> {
     let (Path(key), Query(query)) = (path?, query?);
     let limits = app.state.limits;
     let neighbors = query.neighbors.unwrap_or(DEFAULT_NEIGHBORS.min(limits.batch_items));
     check_limit("neighbors", neighbors, &limits)?;
-    let wait = Wait { after: query.after, wait_ms: query.wait_ms };
+    let wait = Wait { min_position: query.min_position, wait_ms: query.wait_ms };
     wait_until_visible(&app, wait).await?;
-    let answer = blocking(Some(permit), limits.request_timeout, move || {
+    let response = blocking(Some(permit), limits.request_timeout, move || {
         let engine = &app.state.engine;
         let key = NodeKey::from_text(&key);
         let Some(found) = engine.node(&key, neighbors)? else {
@@ -163,7 +162,7 @@ pub(super) async fn node(
             time: neighbor.time.0,
             position: neighbor.edge.0,
         });
-        Ok(NodeAnswer {
+        Ok(NodeResponse {
             node: Key(key),
             degree: found.degree,
             last_event: found.last_event.map(|time| time.0),
@@ -172,12 +171,12 @@ pub(super) async fn node(
             freshness: found.freshness.into(),
         })
     });
-    Ok(Json(answer.await??))
+    Ok(Json(response.await??))
 }
 
 fn check_count(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
     if found == 0 {
-        return Err(ApiError::Invalid(format!("{what} is empty; name at least one")));
+        return Err(ApiError::Invalid(format!("{what} is empty; list at least one")));
     }
     check_limit(what, found, limits)
 }
@@ -187,26 +186,28 @@ fn check_limit(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(
     if found > limit { Err(ApiError::BatchTooLarge { what, found, limit }) } else { Ok(()) }
 }
 
-/// How long this request waits, at most.
+/// The longest wait of this request.
 fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
     let Some(milliseconds) = wait.wait_ms else { return Ok(DEFAULT_WAIT.min(limits.wait)) };
-    let asked = Duration::from_millis(milliseconds);
-    if wait.after.is_none() {
-        return Err(ApiError::Invalid("wait_ms says how long to wait for `after`; give both".to_owned()));
+    let requested = Duration::from_millis(milliseconds);
+    if wait.min_position.is_none() {
+        return Err(ApiError::Invalid(
+            "wait_ms is how long to wait for `min_position`; give both".to_owned(),
+        ));
     }
-    if asked > limits.wait {
+    if requested > limits.wait {
         let most = limits.wait.as_millis();
         return Err(ApiError::Invalid(format!("wait_ms is {milliseconds}, at most {most} is allowed")));
     }
-    Ok(asked)
+    Ok(requested)
 }
 
-/// Waits, without a thread, until answers reflect the position asked for.
+/// Waits, without a thread, until responses reflect `min_position`.
 async fn wait_until_visible(app: &App, wait: Wait) -> Result<(), ApiError> {
     let limit = wait_limit(wait, &app.state.limits)?;
-    match wait.after {
-        Some(after) if !app.learned(EdgeId(after), limit).await => {
-            Err(ApiError::NotYetVisible { after, freshness: app.state.engine.freshness().into() })
+    match wait.min_position {
+        Some(min_position) if !app.learned(EdgeId(min_position), limit).await => {
+            Err(ApiError::NotYetVisible { min_position, freshness: app.state.engine.freshness().into() })
         }
         _ => Ok(()),
     }

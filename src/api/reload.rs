@@ -1,7 +1,7 @@
-//! Values that are read from files, and again when one of the files was changed: keys, certificates.
+//! Values read from files and reloaded when a file changes: keys, certificates.
 //!
-//! A file that is being written, or two that belong together and are written one after the other, may not be readable
-//! for a moment: what fails is read again each time, and told when it fails in the same way twice in a row.
+//! A file that is being written may be unreadable for a moment, as may a pair of files written one after the other. So
+//! a failed read is retried on every refresh, and reported when it fails in the same way twice in a row.
 
 use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
@@ -11,38 +11,38 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-/// What changes with a file: device, inode, length, and seconds and nanoseconds of its last change, rights included;
-/// `None` if it is not there.
+/// Identifies a version of a file: device, inode, length, and seconds and nanoseconds of its last change, permissions
+/// included; `None` if the file does not exist.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// A value and the files that it comes from. What cannot be read leaves the value as it is.
+/// A value and the files that it comes from. A failed read leaves the value unchanged.
 pub(super) struct Reloaded<T, const FILES: usize> {
     files: [PathBuf; FILES],
     value: ArcSwap<T>,
     last: Mutex<Last<FILES>>,
 }
 
-/// The last time that the files were read.
+/// State of the last read.
 struct Last<const FILES: usize> {
     stamps: [Stamp; FILES],
-    /// How it failed, and how often in a row.
+    /// The error, and how often in a row it occurred.
     failed: Option<(String, u32)>,
 }
 
 impl<T, const FILES: usize> Reloaded<T, FILES> {
-    /// What `read` makes of the files.
+    /// Loads the value with `read`.
     pub fn open<E>(
         files: [PathBuf; FILES],
         read: impl FnOnce(&[PathBuf; FILES]) -> Result<T, E>,
     ) -> Result<Self, E> {
-        // Looked at before they are read: what is written meanwhile is read again.
+        // Taken before the read: a file that is written meanwhile is read again.
         let last = Mutex::new(Last { stamps: files.each_ref().map(|path| stamp(path)), failed: None });
         let value = ArcSwap::from_pointee(read(&files)?);
         Ok(Self { files, value, last })
     }
 
-    /// Reads again if a file was changed since, or if that failed; whether there is a new value. An error is told
-    /// once, when it stands for the second time.
+    /// Reads again if a file changed since, or if the last read failed; returns whether there is a new value. An error
+    /// is returned once, when it occurs for the second time in a row.
     pub fn refresh<E: Display>(
         &self,
         read: impl FnOnce(&[PathBuf; FILES]) -> Result<T, E>,
@@ -59,10 +59,13 @@ impl<T, const FILES: usize> Reloaded<T, FILES> {
                 Ok(true)
             }
             Err(error) => {
-                let how = error.to_string();
-                let before =
-                    last.failed.take().filter(|(said, _)| *said == how).map_or(0, |(_, times)| times);
-                last.failed = Some((how, before.saturating_add(1)));
+                let message = error.to_string();
+                let before = last
+                    .failed
+                    .take()
+                    .filter(|(previous, _)| *previous == message)
+                    .map_or(0, |(_, times)| times);
+                last.failed = Some((message, before.saturating_add(1)));
                 if before == 1 { Err(error) } else { Ok(false) }
             }
         }

@@ -1,8 +1,8 @@
-//! HTTPS: a certificate and its key from files, and the listener that shakes hands.
+//! HTTPS: a certificate and its key from files, and the listener that does the handshakes.
 //!
-//! Hands are shaken beside accepting, each in a task of its own within [`HANDSHAKE_MAX`], so that a client that says
-//! nothing keeps nobody waiting while there is room; as many may go on at a time as there may be connections. A
-//! certificate that is renewed counts for connections from then on.
+//! Each handshake runs in its own task, for at most [`HANDSHAKE_MAX`], so that a silent client does not block
+//! accepting. There are at most as many concurrent handshakes as connections. A renewed certificate applies to new
+//! connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 /// Longest time for a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
-/// Why HTTPS cannot be spoken.
+/// Why HTTPS cannot be served.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file holds no certificates or no key.
@@ -41,7 +41,7 @@ pub enum TlsError {
         /// What is wrong with it.
         reason: PemError,
     },
-    /// Certificate and key do not go together, or are of a kind that is not supported.
+    /// Certificate and key do not match, or their kind is not supported.
     #[error("the certificate {certificate} cannot be served with the key {key}: {reason}")]
     Refused {
         /// File of the certificate.
@@ -75,13 +75,13 @@ impl Tls {
     /// Reads certificate and key.
     ///
     /// # Errors
-    /// A file cannot be read, or the two do not go together.
+    /// A file cannot be read, or the two do not match.
     pub fn open(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         Reloaded::open([certificate.to_path_buf(), key.to_path_buf()], read).map(Self)
     }
 
-    /// Reads both again if one was written since; whether one was. What cannot be used leaves things as they are, and
-    /// is told once.
+    /// Reloads both if one changed; returns whether one did. Invalid files leave the certificate unchanged, and are
+    /// reported once.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -89,13 +89,13 @@ impl Tls {
         self.0.refresh(read)
     }
 
-    /// When the first certificate of the chain expires, seconds since the Unix epoch; `None` if none says.
+    /// When the first certificate of the chain expires, seconds since the Unix epoch; `None` if unknown.
     #[must_use]
     pub fn not_after(&self) -> Option<i64> {
         self.0.get().not_after
     }
 
-    /// Speaks HTTPS on a listener.
+    /// Serves HTTPS on a listener.
     #[must_use]
     pub fn listen(
         self: Arc<Self>,
@@ -103,7 +103,7 @@ impl Tls {
         limits: &ApiLimits,
         metrics: Arc<Metrics>,
     ) -> TlsListener {
-        TlsListener { tls: self, listener, limits: *limits, metrics, shaking: JoinSet::new() }
+        TlsListener { tls: self, listener, limits: *limits, metrics, handshakes: JoinSet::new() }
     }
 }
 
@@ -129,7 +129,7 @@ fn read([certificate, key]: &[PathBuf; 2]) -> Result<Served, TlsError> {
     Ok(Served { config: Arc::new(config), not_after })
 }
 
-type Shaken = Option<(TlsStream<TcpStream>, SocketAddr)>;
+type Handshake = Option<(TlsStream<TcpStream>, SocketAddr)>;
 
 /// Accepts connections whose handshake is over.
 pub struct TlsListener {
@@ -137,15 +137,15 @@ pub struct TlsListener {
     listener: TcpListener,
     limits: ApiLimits,
     metrics: Arc<Metrics>,
-    shaking: JoinSet<Shaken>,
+    handshakes: JoinSet<Handshake>,
 }
 
 impl TlsListener {
-    fn shake(&mut self, stream: TcpStream, address: SocketAddr) {
+    fn start_handshake(&mut self, stream: TcpStream, address: SocketAddr) {
         prepare(&stream, self.limits.stall);
         let acceptor = TlsAcceptor::from(Arc::clone(&self.tls.0.get().config));
         let refused = self.metrics.http.refused_connections.clone();
-        self.shaking.spawn(async move {
+        self.handshakes.spawn(async move {
             match tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => Some((stream, address)),
                 Ok(Err(error)) => {
@@ -171,10 +171,10 @@ impl Listener for TlsListener {
         loop {
             tokio::select! {
                 (stream, address) = Listener::accept(&mut self.listener),
-                    if self.shaking.len() < self.limits.connections => self.shake(stream, address),
-                Some(shaken) = self.shaking.join_next(), if !self.shaking.is_empty() => {
-                    if let Ok(Some(shaken)) = shaken {
-                        return shaken;
+                    if self.handshakes.len() < self.limits.connections => self.start_handshake(stream, address),
+                Some(handshake) = self.handshakes.join_next(), if !self.handshakes.is_empty() => {
+                    if let Ok(Some(handshake)) = handshake {
+                        return handshake;
                     }
                 }
             }

@@ -1,7 +1,7 @@
-//! Requests and answers as they stand on the wire.
+//! Requests and responses in their wire format.
 //!
 //! Field names and shapes here are the public contract, checked against `tests/it/openapi.json`. Converts
-//! to and from the words of the lower floors and knows nothing of HTTP.
+//! to and from the types of the lower floors and knows nothing of HTTP.
 
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,7 +10,7 @@ use utoipa::{IntoParams, PartialSchema, ToSchema, schema};
 use crate::event::{NodeKey, RejectedEvent};
 use crate::serving;
 
-/// A node key in JSON: an integer or a string. `7` and `"7"` are the same key and both are answered as `7`.
+/// A node key in JSON: an integer or a string. `7` and `"7"` are the same key and both are returned as `7`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key(pub NodeKey);
 
@@ -67,10 +67,10 @@ impl PartialSchema for Key {
 
 impl ToSchema for Key {}
 
-/// How fresh an answer is.
+/// How fresh a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Freshness {
-    /// Version of the weights that made the answer; 0 before the first.
+    /// Version of the weights that computed the response; 0 before the first.
     pub model_version: u64,
     /// Event time below which no further event is expected, in the unit of the stream; null before the
     /// first event, and while the stream allows any lateness.
@@ -95,60 +95,60 @@ impl From<serving::Freshness> for Freshness {
     }
 }
 
-/// From which position on an answer has to be fresh.
+/// The log position that a response must reflect, and how long to wait for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait {
-    /// Answer only once `applied_position` is at least this.
-    pub after: Option<u64>,
+    /// Respond only once `applied_position` is at least this log position: read your own write.
+    pub min_position: Option<u64>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: Option<u64>,
 }
 
-/// What is answered for nodes that the graph does not know; default `error`.
+/// What is returned for nodes that the graph does not know; default `error`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownNodes {
-    /// The error `unknown_node`.
+    /// The error `unknown_node` for each such node; the request succeeds.
     #[default]
     Error,
-    /// What the model makes of a node without events, marked `cold`: the same for all of them.
+    /// The model's prediction for a node without events, marked `cold`: the same for all such nodes.
     Prior,
 }
 
 impl From<UnknownNodes> for serving::UnknownKeys {
     fn from(from: UnknownNodes) -> Self {
         match from {
-            UnknownNodes::Error => Self::Told,
+            UnknownNodes::Error => Self::Error,
             UnknownNodes::Prior => Self::Prior,
         }
     }
 }
 
-/// Asks for embeddings.
+/// A request for embeddings.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingsRequest {
-    /// The nodes, in the order of the answer.
+    /// The nodes, in the order of the response.
     #[schema(min_items = 1)]
     pub nodes: Vec<Key>,
-    /// Event time of the question, in the unit of the stream: only earlier events are seen. Default: just
-    /// after the latest event. With `graph.retention`, a question about a past time finds those neighbors only that
-    /// are not released yet.
+    /// Event time to compute for, in the unit of the stream: only earlier events count. Default: just after the
+    /// latest event. With `graph.retention`, a request for a past time finds only neighbors that are not released
+    /// yet.
     pub at: Option<i64>,
     #[serde(default)]
     #[allow(missing_docs)] // words beside a reference would be a second schema
     pub unknown: UnknownNodes,
-    /// Answer only once `applied_position` is at least this.
-    pub after: Option<u64>,
+    /// Respond only once `applied_position` is at least this log position: read your own write.
+    pub min_position: Option<u64>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: Option<u64>,
 }
 
-/// The answer for one node: an embedding, or why there is none.
+/// The result for one node: an embedding, or an error.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum NodeEmbedding {
-    /// The node is known, or was answered by the prior.
+    /// The node is known, or its embedding is the prior.
     Found {
         /// The node.
         node: Key,
@@ -157,27 +157,27 @@ pub enum NodeEmbedding {
         /// Event time of its latest event; null if it never had one.
         last_event: Option<i64>,
         /// Whether the model has learned nothing about this node yet: the embedding then comes from its
-        /// neighbors and features alone, and of a node that the graph does not know from nothing at all.
+        /// neighbors and features alone, and for an unknown node it is the prior.
         cold: bool,
     },
-    /// The node is not known, or has no usable embedding.
+    /// The node is unknown, or has no usable embedding.
     Missing {
         /// The node.
         node: Key,
-        /// `unknown_node`, or `not_finite` if the model's numbers for it are not finite.
+        /// `unknown_node`, or `not_finite` if the model's output for it is not finite.
         #[schema(example = "unknown_node")]
         error: &'static str,
     },
 }
 
-/// Embeddings, one entry for each node asked about.
+/// Embeddings, one entry per requested node.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct EmbeddingsAnswer {
-    /// Event time that the embeddings are for: only events before it count.
+pub struct EmbeddingsResponse {
+    /// Event time of the embeddings: only events before it count.
     pub at: i64,
     /// In the order of the request.
     pub embeddings: Vec<NodeEmbedding>,
-    /// How fresh the answer is.
+    /// How fresh the response is.
     pub freshness: Freshness,
 }
 
@@ -191,81 +191,81 @@ pub struct Pair {
     pub dst: Key,
 }
 
-/// Asks how likely links are.
+/// A request for link scores.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScoresRequest {
-    /// The pairs, in the order of the answer.
+    /// The pairs, in the order of the response.
     #[schema(min_items = 1)]
     pub pairs: Vec<Pair>,
-    /// Event time of the question, in the unit of the stream: only earlier events are seen. Default: just
-    /// after the latest event. With `graph.retention`, a question about a past time finds those neighbors only that
-    /// are not released yet.
+    /// Event time to compute for, in the unit of the stream: only earlier events count. Default: just after the
+    /// latest event. With `graph.retention`, a request for a past time finds only neighbors that are not released
+    /// yet.
     pub at: Option<i64>,
     #[serde(default)]
     #[allow(missing_docs)] // words beside a reference would be a second schema
     pub unknown: UnknownNodes,
-    /// Answer only once `applied_position` is at least this.
-    pub after: Option<u64>,
+    /// Respond only once `applied_position` is at least this log position: read your own write.
+    pub min_position: Option<u64>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: Option<u64>,
 }
 
-/// The answer for one pair: a score, or why there is none.
+/// The result for one pair: a score, or an error.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum PairScore {
-    /// Both nodes are known, or were answered by the prior.
+    /// Both nodes are known, or are scored by the prior.
     Scored {
         /// Source node.
         src: Key,
         /// Destination node.
         dst: Key,
-        /// Probability of an edge from `src` to `dst` at the time asked about.
+        /// Probability of an edge from `src` to `dst` at the requested time.
         #[schema(minimum = 0, maximum = 1)]
         score: f32,
-        /// Whether the model has learned nothing yet about at least one of the two.
+        /// Whether the model has learned nothing yet about at least one of the two nodes.
         cold: bool,
     },
-    /// A node is not known, or the pair has no usable score.
+    /// A node is unknown, or the pair has no usable score.
     Missing {
         /// Source node.
         src: Key,
         /// Destination node.
         dst: Key,
-        /// `unknown_node`, or `not_finite` if the model's numbers for the pair are not finite.
+        /// `unknown_node`, or `not_finite` if the model's output for the pair is not finite.
         #[schema(example = "unknown_node")]
         error: &'static str,
-        /// Which of the two are not known.
+        /// Which of the two are unknown.
         unknown: Vec<Key>,
     },
 }
 
-/// Scores, one entry for each pair asked about.
+/// Scores, one entry per requested pair.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ScoresAnswer {
-    /// Event time that the scores are for: only events before it count.
+pub struct ScoresResponse {
+    /// Event time of the scores: only events before it count.
     pub at: i64,
     /// In the order of the request.
     pub scores: Vec<PairScore>,
-    /// How fresh the answer is.
+    /// How fresh the response is.
     pub freshness: Freshness,
 }
 
-/// How a node is asked about.
+/// Query parameters of a node request.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NodeQuery {
     /// How many of the newest neighbors to list; default 10.
     pub neighbors: Option<usize>,
-    /// Answer only once `applied_position` is at least this.
-    pub after: Option<u64>,
+    /// Respond only once `applied_position` is at least this log position: read your own write.
+    pub min_position: Option<u64>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: Option<u64>,
 }
 
-/// One edge of a node, seen from it.
+/// One edge of the requested node.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Neighbor {
     /// The node at the other end.
@@ -276,25 +276,25 @@ pub struct Neighbor {
     pub position: u64,
 }
 
-/// What the graph knows of a node.
+/// A node's record in the graph.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct NodeAnswer {
+pub struct NodeResponse {
     /// The node.
     pub node: Key,
-    /// Number of its live edges, both directions. With `graph.retention` also of those that are too old to be seen
-    /// and wait for their page to be released.
+    /// Number of its live edges in both directions. With `graph.retention`, expired edges count until their page is
+    /// released.
     pub degree: u64,
     /// Event time of its latest edge; null if it has none.
     pub last_event: Option<i64>,
-    /// Event time of the latest edge that the model has learned of; null if it has not learned of the node.
+    /// Event time of the latest edge that the model has learned; null if it has learned nothing of the node.
     pub learned_event: Option<i64>,
     /// Its newest edges, newest first; a node appears as often as it interacted.
     pub neighbors: Vec<Neighbor>,
-    /// How fresh the answer is.
+    /// How fresh the response is.
     pub freshness: Freshness,
 }
 
-/// Pushed events, for the document alone: bodies are read by the intake.
+/// Pushed events, for the OpenAPI document only: the intake parses bodies.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "described to clients, never made")]
@@ -305,13 +305,13 @@ pub enum EventsDocument {
     Many(Vec<EventDocument>),
 }
 
-/// An event: an edge, unless `op` says something else.
+/// An event: an edge, unless `op` is something else.
 #[derive(Serialize, ToSchema)]
 #[schema(example = json!({
     "src": "alice", "dst": 7, "ts": 1_700_000_000, "type": "pays", "features": [0.5], "idempotency_key": "order-1"
 }))]
 pub struct EventDocument {
-    /// `upsert` (default) adds an edge. `delete` with `src` and `dst` forgets their edges up to `ts`, with
+    /// `upsert` (default) adds an edge. `delete` with `src` and `dst` deletes their edges up to `ts`, with
     /// `src` alone every edge of that node. `node` registers `node` and replaces its `features`.
     pub op: Option<String>,
     /// Source node.
@@ -336,11 +336,11 @@ pub struct EventDocument {
 /// An event that was not stored.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Rejected {
-    /// Its place in the body, from 0.
+    /// Its index in the body, from 0.
     pub index: usize,
-    /// Why, one word of a fixed list.
+    /// Why, a word from a fixed list.
     pub reason: &'static str,
-    /// What exactly was wrong and what to do.
+    /// What is wrong and what to do.
     pub detail: String,
 }
 
@@ -350,12 +350,12 @@ impl From<RejectedEvent> for Rejected {
     }
 }
 
-/// What became of pushed events. What is counted in `accepted` is durable and in the graph.
+/// The outcome of a push. Events counted in `accepted` are durable and in the graph.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct EventsAnswer {
+pub struct EventsResponse {
     /// Log position of the first event stored.
     pub first_position: u64,
-    /// One past the log position of the last event stored. Pass it as `after` to read your own write.
+    /// One past the log position of the last event stored. Pass it as `min_position` to read your own write.
     pub end_position: u64,
     /// Number of events stored.
     pub accepted: u64,
@@ -363,7 +363,7 @@ pub struct EventsAnswer {
     pub duplicates: u64,
     /// Events that were not stored; each is also kept as a dead letter.
     pub rejected: Vec<Rejected>,
-    /// How fresh answers are now.
+    /// How fresh responses are now.
     pub freshness: Freshness,
 }
 
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn keys_come_back_in_canonical_form() {
-        for (sent, answered) in [
+        for (sent, returned) in [
             ("7", "7"),
             ("\"7\"", "7"),
             ("-7", "-7"),
@@ -385,7 +385,7 @@ mod tests {
             ("\"a b\"", "\"a b\""),
             ("\"9223372036854775808\"", "\"9223372036854775808\""),
         ] {
-            assert_eq!(serde_json::to_string(&key(sent).unwrap()).unwrap(), answered, "{sent}");
+            assert_eq!(serde_json::to_string(&key(sent).unwrap()).unwrap(), returned, "{sent}");
         }
     }
 

@@ -20,11 +20,11 @@ use crate::train::Trainer;
 
 const BROKER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Probes one part after another and says what each found.
+/// Probes one part after another and prints the outcome of each.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
     let mut faults = 0;
-    let mut tell = |part: &str, outcome: Result<String, String>| match outcome {
+    let mut report = |part: &str, outcome: Result<String, String>| match outcome {
         Ok(found) => output::print(&format!("ok    {part}: {found}")),
         Err(fault) => {
             faults += 1;
@@ -35,44 +35,44 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         output::print(&format!("warn  settings: {warning}"))?;
     }
     let placement = DeviceSelection::of(&config, None);
-    tell("settings", Ok("valid".to_owned()))?;
-    tell("device", placement.shortfall.clone().map_or_else(|| Ok(placement.reason.clone()), Err))?;
+    report("settings", Ok("valid".to_owned()))?;
+    report("device", placement.shortfall.clone().map_or_else(|| Ok(placement.reason.clone()), Err))?;
     if let Some(details) = placement.details() {
-        tell("gpu", Ok(details))?;
+        report("gpu", Ok(details))?;
     }
     if let Some(found) = &placement.found {
-        tell("cuda", Ok(cuda(found)))?;
+        report("cuda", Ok(cuda(found)))?;
     }
-    tell("data", data(&config))?;
-    tell("log", event_log(&config))?;
-    tell("catalog", catalog(&config))?;
-    tell("checkpoint", newest_checkpoint(&config, &placement.device))?;
-    tell("api", listen(&config))?;
+    report("data", data(&config))?;
+    report("log", event_log(&config))?;
+    report("catalog", catalog(&config))?;
+    report("checkpoint", newest_checkpoint(&config, &placement.device))?;
+    report("api", listen(&config))?;
     if config.api.keys_file != Path::new("") {
         let keys = Keys::open(&config.api.keys_file).map_err(|error| error.to_string());
-        tell("keys", keys.map(|keys| format!("{} keys may ask", keys.count())))?;
+        report("keys", keys.map(|keys| format!("{} keys", keys.count())))?;
     }
     if config.api.tls_certificate != Path::new("") {
         let tls = Tls::open(&config.api.tls_certificate, &config.api.tls_key);
-        tell("certificate", tls.map(|_| "goes with its key".to_owned()).map_err(|error| error.to_string()))?;
+        report("certificate", tls.map(|_| "matches its key".to_owned()).map_err(|error| error.to_string()))?;
     }
     if config.ingest.file.path != Path::new("") {
-        tell("file", event_file(&config))?;
+        report("file", event_file(&config))?;
     }
     let source = &config.ingest.kafka;
     if source.brokers.is_empty() {
-        tell("kafka", Ok("not configured".to_owned()))?;
+        report("kafka", Ok("not configured".to_owned()))?;
     } else {
-        tell("kafka", topic(&config, &source.topic))?;
+        report("kafka", topic(&config, &source.topic))?;
         if !source.dead_letter_topic.is_empty() {
-            tell("dead letters", topic(&config, &source.dead_letter_topic))?;
+            report("dead letters", topic(&config, &source.dead_letter_topic))?;
         }
     }
     ensure!(faults == 0, "{faults} part(s) would not work; see the lines that begin with FAULT");
     Ok(())
 }
 
-/// What there is of CUDA, and how each GPU is connected.
+/// The CUDA devices, and how each GPU is connected.
 fn cuda(found: &CudaFound) -> String {
     let links = found.devices.iter().enumerate().filter_map(|(number, gpu)| {
         let link = machine::pci_link(Path::new("/sys/bus/pci/devices"), &gpu.bus)?;
@@ -112,7 +112,7 @@ fn listen(config: &Config) -> Result<String, String> {
     let apart = config.api.operations_listen.map(|address| ("api.operations_listen", address));
     let mut free = Vec::new();
     for (key, address) in [("api.listen", config.api.listen)].into_iter().chain(apart) {
-        // Kept until all are tried, so that two of one address do not pass.
+        // Held until all are tried, so that using one address twice is a fault.
         let bound = std::net::TcpListener::bind(address)
             .map_err(|error| format!("{address}: {error}; set {key}, or stop what listens there"))?;
         free.push((address, bound));
@@ -136,7 +136,7 @@ fn newest_checkpoint(config: &Config, device: &Device) -> Result<String, String>
     let mut rows = catalog.checkpoints().map_err(|error| error.to_string())?;
     rows.sort_by_key(|row| std::cmp::Reverse(row.position));
     for row in rows {
-        // A start passes over one that is damaged, too.
+        // A start skips a damaged one, too.
         let path = config.data.dir.join("checkpoints").join(&row.file);
         let Ok(mut found) = checkpoint::open(&path) else { continue };
         let options = trainer_options(config);

@@ -1,4 +1,4 @@
-//! `evergraph checkpoint`: what was learned, as files that can be listed, checked, asked for and gone back to.
+//! `evergraph checkpoint`: lists, verifies, creates and restores checkpoints.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +40,7 @@ enum CheckpointCommand {
         data: PathBuf,
     },
     /// Have a running daemon write a checkpoint, wait until it is durable, and print its name. Needs a key whose role
-    /// is admin; of a daemon without keys, to be run on the daemon's machine
+    /// is admin; without keys, run it on the daemon's machine
     Create {
         #[command(flatten)]
         daemon: DaemonArgs,
@@ -48,10 +48,10 @@ enum CheckpointCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Go on from this checkpoint at the next start, although there are farther ones; the daemon must be stopped. What
-    /// the log holds behind it is learned again. Farther checkpoints are kept as *.superseded and can be restored, too
+    /// Continue from this checkpoint at the next start, although there are later ones; the daemon must be stopped. The
+    /// log after it is learned again. Later checkpoints are kept as *.superseded and can be restored, too
     Restore {
-        /// Name of the checkpoint, as `checkpoint list` tells it
+        /// Name of the checkpoint, as listed by `checkpoint list`
         #[arg(value_name = "NAME")]
         name: String,
         /// The daemon's settings
@@ -87,11 +87,14 @@ fn verify(data: &Path) -> Result<()> {
             Ok(found) => {
                 damaged += 1;
                 let position = found.file.head.position;
-                output::tell(&format!("{}: holds position {position}, not {}", row.file, row.position));
+                output::print_status(&format!(
+                    "{}: holds position {position}, not {}",
+                    row.file, row.position
+                ));
             }
             Err(error) => {
                 damaged += 1;
-                output::tell(&error.to_string());
+                output::print_status(&error.to_string());
             }
         }
     }
@@ -104,7 +107,7 @@ fn create(daemon: &DaemonArgs, json: bool) -> Result<()> {
     if json {
         return output::print(&format!("{made:#}"));
     }
-    output::tell(&format!(
+    output::print_status(&format!(
         "durable: everything that was learned up to position {}; version {} is served",
         made["position"], made["model_version"]
     ));
@@ -125,13 +128,13 @@ fn restore(name: &str, config: &ConfigArgs, json: bool) -> Result<()> {
         return output::print(&format!("{document:#}"));
     }
     output::print(&format!(
-        "the next start goes on from {} and serves version {}; {behind} records of the log, from position {position} \
+        "the next start continues from {} and serves version {}; {behind} records of the log, from position {position} \
          on, are learned again then",
         restored.name, restored.head.model_version
     ))?;
     for file in &restored.superseded {
-        output::tell(&format!(
-            "{file} is farther: kept as *.superseded until somebody removes or restores it"
+        output::print_status(&format!(
+            "{file} is later: kept as *.superseded until it is removed or restored"
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! How a command reaches a running daemon: where it listens, the key that it asks for, and what it answers.
+//! HTTP client of a running daemon: its address, the key, and its responses.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::ingest::produce::is_about_trust;
 
-/// How long a daemon may take to answer.
+/// Default request timeout.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running daemon.
@@ -20,11 +20,10 @@ pub(super) struct DaemonArgs {
     /// Address of the daemon's HTTP interface
     #[arg(long, value_name = "URL", env = "EVERGRAPH_URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
-    /// File that holds a key of the daemon's api.keys_file, and nothing else; needed if it has keys
+    /// File that contains one key of the daemon's api.keys_file, and nothing else; needed if it has keys
     #[arg(long, value_name = "FILE", env = "EVERGRAPH_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// File of PEM certificates that the daemon's is checked against, for https with a certificate of one's own;
-    /// without it, those that browsers trust
+    /// File of trusted PEM certificates, for https with a private certificate authority; without it, the public ones
     #[arg(long, value_name = "FILE", env = "EVERGRAPH_CA_FILE")]
     ca_file: Option<PathBuf>,
 }
@@ -43,7 +42,7 @@ impl DaemonArgs {
         Ok(Some(key.to_owned()))
     }
 
-    /// Whom to believe about who the daemon is.
+    /// The certificates that are trusted.
     ///
     /// # Errors
     /// The file cannot be read or holds no certificate.
@@ -61,7 +60,7 @@ impl DaemonArgs {
         Ok(RootCerts::new_with_certs(&found))
     }
 
-    /// A way to ask it that waits for answers for `patience` at most.
+    /// A client with a request timeout of `patience`.
     ///
     /// # Errors
     /// The file of certificates cannot be used.
@@ -76,7 +75,7 @@ impl DaemonArgs {
     }
 }
 
-/// Asks a daemon.
+/// Sends requests to a daemon.
 pub(super) struct Client<'a> {
     agent: ureq::Agent,
     daemon: &'a DaemonArgs,
@@ -95,10 +94,10 @@ impl Client<'_> {
         format!("{}{path}", self.base)
     }
 
-    /// The status and the text of an answer, whatever it is. The key is shown if `with_key` is set.
+    /// The status and the text of a response, whatever it is. The key is sent if `with_key` is set.
     ///
     /// # Errors
-    /// When nobody answers, or the file of the key cannot be used.
+    /// When there is no response, or the file of the key cannot be used.
     pub fn text(
         &self,
         method: Method,
@@ -118,16 +117,18 @@ impl Client<'_> {
             }
             None => self.agent.run(request.body(()).with_context(|| format!("--url {url}"))?),
         };
-        let mut answer = sent.map_err(|error| unanswered(&url, error))?;
-        let text =
-            answer.body_mut().read_to_string().with_context(|| format!("{url}: the answer broke off"))?;
-        Ok((answer.status(), text))
+        let mut response = sent.map_err(|error| describe_failure(&url, error))?;
+        let text = response
+            .body_mut()
+            .read_to_string()
+            .with_context(|| format!("{url}: the response was cut off"))?;
+        Ok((response.status(), text))
     }
 
     /// The document of a route that a key may be needed for.
     ///
     /// # Errors
-    /// When nobody answers, or the daemon refuses; then in its own words.
+    /// When there is no response, or the daemon returns an error; then with its message.
     pub fn document(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let url = self.url(path);
         let (status, text) = self.text(method, path, body, true)?;
@@ -142,36 +143,38 @@ impl Client<'_> {
             }
             _ => "",
         };
-        let said = document["error"].as_str().unwrap_or(&text);
-        bail!("{url} answered {status}: {said}{hint}")
+        let message = document["error"].as_str().unwrap_or(&text);
+        bail!("{url} returned {status}: {message}{hint}")
     }
 }
 
-/// The document of an answer.
+/// The document of a response.
 ///
 /// # Errors
-/// It is none: something else than a daemon answers.
+/// It is not JSON, so the server is not a daemon.
 pub(super) fn json_of(url: &str, status: StatusCode, text: &str) -> Result<Value> {
     let Ok(document) = serde_json::from_str(text) else {
-        let said: String = text.chars().take(200).collect();
-        bail!("{url} answered {status} and not in JSON, as a daemon does; what answers there? {said}")
+        let message: String = text.chars().take(200).collect();
+        bail!("{url} returned {status} without JSON, so it is not a daemon: {message}")
     };
     Ok(document)
 }
 
-/// What a request that got no answer came to.
-fn unanswered(url: &str, error: ureq::Error) -> anyhow::Error {
-    let said = match &error {
+/// The error of a request without a response.
+fn describe_failure(url: &str, error: ureq::Error) -> anyhow::Error {
+    let message = match &error {
         error if is_about_trust(error) => {
-            format!("{url}: no trust; is it HTTPS, and is --ca-file the certificate that vouches for it?")
+            format!(
+                "{url}: the certificate is not trusted; is it HTTPS, and is --ca-file its certificate authority?"
+            )
         }
-        ureq::Error::Protocol(_) => format!("{url} does not speak HTTP; is it HTTPS?"),
+        ureq::Error::Protocol(_) => format!("{url} does not serve HTTP; is it HTTPS?"),
         ureq::Error::Timeout(_) => {
-            format!("{url} did not answer in time; is the daemon overloaded, or away?")
+            format!("{url} did not respond in time; is the daemon overloaded or unreachable?")
         }
-        _ => format!("no daemon answers at {url}; is it running, and is --url right?"),
+        _ => format!("no daemon responds at {url}; is it running, and is --url right?"),
     };
-    anyhow::Error::new(error).context(said)
+    anyhow::Error::new(error).context(message)
 }
 
 #[cfg(test)]
@@ -189,22 +192,22 @@ mod tests {
         daemon: DaemonArgs,
     }
 
-    /// What the client says of a server that answers with `answer`, or never.
-    fn said(scheme: &str, answer: Option<&'static str>) -> String {
+    /// The client's error for a server that sends `response`, or nothing.
+    fn error_of(scheme: &str, response: Option<&'static str>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut head = [0; 4096];
             let _ = stream.read(&mut head);
-            match answer {
-                Some(answer) => drop(stream.write_all(answer.as_bytes())),
+            match response {
+                Some(response) => drop(stream.write_all(response.as_bytes())),
                 // Until the client has gone.
                 None => while stream.read(&mut head).is_ok_and(|count| count > 0) {},
             }
         });
         let line = Line::parse_from(["it", "--url", &url]);
-        let patience = answer.map_or(Duration::from_millis(300), |_| Duration::from_secs(30));
+        let patience = response.map_or(Duration::from_millis(300), |_| Duration::from_secs(30));
         let client = line.daemon.client(patience).unwrap();
         let error = client.document(Method::GET, "/v1/status", None).unwrap_err();
         server.join().unwrap();
@@ -212,17 +215,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_between_here_and_the_daemon_is_told_apart() {
+    fn connection_problems_are_distinguished() {
         let proxy =
             "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 15\r\nconnection: close\r\n\r\n<h1>Sorry.</h1>";
-        let told = said("http", Some(proxy));
+        let message = error_of("http", Some(proxy));
         assert!(
-            told.contains("502") && told.contains("<h1>Sorry") && told.contains("what answers"),
-            "{told}"
+            message.contains("502") && message.contains("<h1>Sorry") && message.contains("not a daemon"),
+            "{message}"
         );
-        let told = said("http", None);
-        assert!(told.contains("did not answer in time"), "{told}");
-        let told = said("https", Some("HTTP/1.1 400 Bad Request\r\n\r\n"));
-        assert!(told.contains("no trust") && told.contains("--ca-file"), "{told}");
+        let message = error_of("http", None);
+        assert!(message.contains("did not respond in time"), "{message}");
+        let message = error_of("https", Some("HTTP/1.1 400 Bad Request\r\n\r\n"));
+        assert!(message.contains("not trusted") && message.contains("--ca-file"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! `evergraph demo`: the daemon on a generated stream, with one calm status block on the terminal.
+//! `evergraph demo`: the daemon on a generated stream, with a status block on the terminal.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -13,19 +13,19 @@ use super::{ConfigArgs, output};
 use crate::daemon::{Daemon, GeneratedOptions, Interrupted, StatusDocument, log_level};
 use crate::ingest::generated::FEATURE_DIMENSION;
 
-/// What the demo can be told.
+/// Options of the demo.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Address of the HTTP interface
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// Folder to keep the demo's data in; run it again to go on
+    /// Folder for the demo's data; run it again to continue
     #[arg(long, value_name = "DIR", default_value = "evergraph-demo")]
     data: PathBuf,
     /// Events per second of the generated stream
     #[arg(long, value_name = "RATE", default_value_t = 1000.0)]
     rate: f64,
-    /// Picks one generated world of many
+    /// Seed of the generated stream
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Stop by itself after this many seconds
@@ -37,7 +37,7 @@ pub(crate) struct DemoArgs {
 const DRAW: Duration = Duration::from_millis(500);
 const LINES_PER_DRAW: u32 = 20;
 
-/// How long the introduction waits for something to ask about; a slow stream is introduced without.
+/// How long the introduction waits for the nodes of its example requests.
 const FIRST_EVENT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the demo.
@@ -63,27 +63,27 @@ pub(super) fn run(args: &DemoArgs) -> Result<()> {
     .load()?;
     log_level::start(&config.output)?;
     let signals = Signals::listen()?;
-    output::tell(&format!("Evergraph demo: opening {} …", args.data.display()));
+    output::print_status(&format!("Evergraph demo: opening {} …", args.data.display()));
     let generated = GeneratedOptions { seed: args.seed, events_per_second: args.rate };
-    let daemon = match Daemon::start(&config, Some(generated), &signals.asked) {
+    let daemon = match Daemon::start(&config, Some(generated), &signals.stop_requested) {
         Err(error) if error.is::<Interrupted>() => return Ok(()),
         started => started?,
     };
     if wait_for_the_first_event(&daemon, &signals) {
-        output::tell(&introduction(&daemon));
+        output::print_status(&introduction(&daemon));
         watch(&daemon, &signals, args.seconds);
     }
-    output::tell("stopping: draining the queue and writing a checkpoint …");
+    output::print_status("stopping: draining the queue and writing a checkpoint …");
     let end = daemon.status().log.durable_position;
     daemon.stop()?;
-    output::tell(&format!(
-        "stopped after event {end}. Run it again to go on from there; remove {} to start over.",
+    output::print_status(&format!(
+        "stopped after event {end}. Run it again to continue; remove {} to start over.",
         args.data.display()
     ));
     Ok(())
 }
 
-/// Waits until the questions of the introduction have an answer; `false` if a signal comes first.
+/// Waits until the example requests would succeed; `false` if a signal comes first.
 fn wait_for_the_first_event(daemon: &Daemon, signals: &Signals) -> bool {
     let begun = Instant::now();
     while daemon.status().learner.applied_position == 0 && begun.elapsed() < FIRST_EVENT_PATIENCE {
@@ -94,7 +94,7 @@ fn wait_for_the_first_event(daemon: &Daemon, signals: &Signals) -> bool {
     true
 }
 
-/// The address and three questions to ask.
+/// The address and three example requests.
 fn introduction(daemon: &Daemon) -> String {
     let at = format!("http://{}", daemon.address());
     let json = "-H 'content-type: application/json' -d";
@@ -127,13 +127,13 @@ fn watch(daemon: &Daemon, signals: &Signals, seconds: Option<u64>) {
         if live {
             block.set_message(draw(&status, per_second));
         } else if turn % LINES_PER_DRAW == 0 {
-            output::tell(&line(&status, per_second));
+            output::print_status(&line(&status, per_second));
         }
         turn += 1;
         let over = seconds.is_some_and(|limit| u64::from(turn) * 500 >= limit * 1000);
         if over || daemon.fault().is_some() || signals.wait_timeout(DRAW) {
             block.finish_and_clear();
-            output::tell(&line(&daemon.status(), per_second));
+            output::print_status(&line(&daemon.status(), per_second));
             return;
         }
     }
@@ -176,14 +176,14 @@ fn draw(status: &StatusDocument, per_second: f64) -> String {
  freshness p50 {}   p99 {}
  graph     {} nodes   {} edges   memory {}",
         learner.applied_position,
-        learner.learner_lag_events,
+        learner.lag_events,
         score(learner.average_precision),
         score(learner.edgebank_average_precision),
         score(learner.mrr),
         learner.loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.4}")),
         learner.model_version,
-        milliseconds(learner.event_to_visible_p50_seconds),
-        milliseconds(learner.event_to_visible_p99_seconds),
+        milliseconds(learner.end_to_end_freshness_p50_seconds),
+        milliseconds(learner.end_to_end_freshness_p99_seconds),
         status.graph.nodes,
         status.graph.edges,
         mebibytes(status.resident_bytes),
@@ -196,11 +196,11 @@ fn line(status: &StatusDocument, per_second: f64) -> String {
     format!(
         "events {} ({per_second:.0}/s, {} behind)  AP {}  EdgeBank {}  loss {}  fresh p99 {}  memory {}",
         learner.applied_position,
-        learner.learner_lag_events,
+        learner.lag_events,
         score(learner.average_precision),
         score(learner.edgebank_average_precision),
         score(learner.loss.map(f64::from)),
-        milliseconds(learner.event_to_visible_p99_seconds),
+        milliseconds(learner.end_to_end_freshness_p99_seconds),
         mebibytes(status.resident_bytes),
     )
 }

@@ -98,8 +98,8 @@ impl DeviceArgs {
         let options = CudaOptions { kernel_dir, kernel_sources, ..CudaOptions::default() };
         let DeviceSpec::Cuda(number) = self.device else { bail!("--device {} is no GPU", self.device) };
         let cuda = Cuda::open(number, &options).with_context(|| format!("--device {}", self.device))?;
-        output::tell(&format!("{}, {}", cuda.describe(), cuda.details()));
-        cuda.complaints().iter().for_each(|warning| output::tell(&format!("warning: {warning}")));
+        output::print_status(&format!("{}, {}", cuda.describe(), cuda.details()));
+        cuda.complaints().iter().for_each(|warning| output::print_status(&format!("warning: {warning}")));
         let gpu = cuda.gpu();
         let facts = GpuFacts {
             name: gpu.name.clone(),

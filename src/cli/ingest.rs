@@ -44,7 +44,7 @@ pub(crate) struct IngestArgs {
     /// Events per HTTP request
     #[arg(long, alias = "batch-size", default_value_t = 1000)]
     batch_events: usize,
-    /// Go on at this row, counted from 0
+    /// Continue at this row, counted from 0
     #[arg(long, default_value_t = 0)]
     from_row: u64,
     /// Write the report as JSON to a file, or to standard output with -
@@ -68,7 +68,7 @@ pub(super) fn run(args: &IngestArgs) -> Result<()> {
     bar.enable_steady_tick(Duration::from_millis(200));
     let report = produce(&options, &mut |report| bar.set_message(describe(report)))?;
     bar.finish_and_clear();
-    output::tell(&describe(&report));
+    output::print_status(&describe(&report));
     match &args.json {
         None => Ok(()),
         Some(path) if path.as_os_str() == "-" => output::print(&serde_json::to_string(&report)?),
@@ -103,7 +103,7 @@ fn target(args: &IngestArgs) -> Result<ProduceTarget> {
 fn describe(report: &ProduceReport) -> String {
     let rate = report.sent as f64 / report.seconds.max(1e-9);
     format!(
-        "{} events sent, {rate:.0}/s; {} duplicates, {} rejected, {} rows passed over, {} sent again",
+        "{} events sent, {rate:.0}/s; {} duplicates, {} rejected, {} rows skipped, {} sent again",
         HumanCount(report.sent),
         report.duplicates,
         report.rejected,

@@ -1,4 +1,4 @@
-//! Looks at a daemon or at what it left behind: `status`, `log`.
+//! Inspects a daemon or its data directory: `status`, `log`.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use crate::log;
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     daemon: DaemonArgs,
-    /// Only ask whether it is ready for requests: show the checks, and exit with 1 if it is not
+    /// Show the readiness checks only, and exit with 1 if the daemon is not ready
     #[arg(long)]
     ready: bool,
 }
@@ -37,18 +37,18 @@ pub(crate) struct LogArgs {
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
     let path = if args.ready { "/readyz" } else { "/v1/status" };
     let client = args.daemon.client(PATIENCE)?;
-    // Whether a daemon is ready is told to everybody, so no key is shown for it.
+    // Readiness is public, so no key is sent.
     let (status, text) = client.text(Method::GET, path, None, !args.ready)?;
     let url = client.url(path);
     let document = json_of(&url, status, &text)?;
     output::print(&format!("{document:#}"))?;
     anyhow::ensure!(
         status != 404,
-        "{url} answered 404: readiness is asked at api.operations_listen where that is set, all else at api.listen"
+        "{url} returned 404: readiness is served at api.operations_listen if that is set, all else at api.listen"
     );
-    anyhow::ensure!(!args.ready || status.is_success(), "not ready: {url} answered {status}");
-    anyhow::ensure!(status != 401 && status != 403, "{url} answered {status}; see --key-file");
-    anyhow::ensure!(status.is_success(), "{url} answered {status}");
+    anyhow::ensure!(!args.ready || status.is_success(), "not ready: {url} returned {status}");
+    anyhow::ensure!(status != 401 && status != 403, "{url} returned {status}; see --key-file");
+    anyhow::ensure!(status.is_success(), "{url} returned {status}");
     Ok(())
 }
 

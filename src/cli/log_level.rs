@@ -1,4 +1,4 @@
-//! `evergraph log-level`: how much the log of a running daemon says.
+//! `evergraph log-level`: shows or changes the log level of a running daemon.
 
 use anyhow::Result;
 use clap::Args;
@@ -13,8 +13,8 @@ const PATH: &str = "/v1/admin/log-level";
 /// `evergraph log-level`
 #[derive(Debug, Args)]
 pub(crate) struct LogLevelArgs {
-    /// error, warn, info, debug or trace, or a filter such as info,evergraph::ingest=debug; without it, the level in
-    /// effect is told
+    /// error, warn, info, debug or trace, or a filter such as info,evergraph::ingest=debug; without it, the
+    /// level in effect is printed
     #[arg(value_name = "LEVEL")]
     level: Option<String>,
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub(crate) struct LogLevelArgs {
     json: bool,
 }
 
-/// Tells the level, or changes it until the next start.
+/// Prints the level, or changes it until the next start.
 pub(super) fn run(args: &LogLevelArgs) -> Result<()> {
     let client = args.daemon.client(PATIENCE)?;
     let stands = match &args.level {
@@ -36,7 +36,7 @@ pub(super) fn run(args: &LogLevelArgs) -> Result<()> {
     }
     if stands["level"] != stands["configured"] {
         let configured = stands["configured"].as_str().unwrap_or_default();
-        output::tell(&format!("until the next start; output.level of the settings is {configured}"));
+        output::print_status(&format!("until the next start; output.level of the settings is {configured}"));
     }
     output::print(stands["level"].as_str().unwrap_or_default())
 }

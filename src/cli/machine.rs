@@ -1,4 +1,4 @@
-//! Facts about this machine that stand beside every measurement.
+//! Facts about this machine, which are recorded with every measurement.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 
 use serde_json::{Value, json};
 
-/// CPU, cores, threads used, memory and our version. A fact that the system does not tell is null.
+/// CPU, cores, threads used, memory and our version. An unknown fact is null.
 #[must_use]
 pub fn facts(threads: usize) -> Value {
     json!({
@@ -24,7 +24,7 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kibibytes("/proc/self/status", "VmHWM")
 }
 
-/// Speed and width of the link of the device at `bus`, now and at most, as the kernel tells them under `devices`. A
+/// Speed and width of the link of the device at `bus`, now and at most, as the kernel reports them under `devices`. A
 /// GPU without work lowers its speed.
 #[must_use]
 pub fn pci_link(devices: &Path, bus: &str) -> Option<String> {
@@ -41,7 +41,7 @@ fn memory_bytes() -> Option<u64> {
     kibibytes("/proc/meminfo", "MemTotal")
 }
 
-/// A size that the kernel tells, in bytes.
+/// A size that the kernel reports, in bytes.
 fn kibibytes(path: &str, name: &str) -> Option<u64> {
     let text = field(path, name)?;
     text.strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_told_as_the_kernel_tells_it() {
+    fn a_link_is_reported_as_the_kernel_reports_it() {
         let folder = tempfile::tempdir().unwrap();
         let device = folder.path().join("0000:65:00.0");
         fs::create_dir(&device).unwrap();
@@ -72,12 +72,12 @@ mod tests {
             assert_eq!(pci_link(folder.path(), "0000:65:00.0"), None);
             fs::write(device.join(name), text).unwrap();
         }
-        let told = pci_link(folder.path(), "0000:65:00.0").unwrap();
-        assert_eq!(told, "link 2.5 GT/s PCIe x16, at most 32.0 GT/s PCIe x16");
+        let link = pci_link(folder.path(), "0000:65:00.0").unwrap();
+        assert_eq!(link, "link 2.5 GT/s PCIe x16, at most 32.0 GT/s PCIe x16");
     }
 
     #[test]
-    fn memory_and_cores_are_told_on_linux() {
+    fn memory_and_cores_are_reported_on_linux() {
         let facts = facts(3);
         assert_eq!(facts["threads"], 3);
         assert!(facts["cores"].as_u64().unwrap() >= 1);

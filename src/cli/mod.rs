@@ -1,7 +1,7 @@
 //! The command line: arguments in, one library call, an exit code out. Decides nothing.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong arguments, 78 settings that cannot be used. What is meant for
-//! programs goes to standard output, what is meant for people to standard error.
+//! Exit codes: 0 done, 1 failed, 2 wrong arguments, 78 settings that cannot be used. Data goes
+//! to standard output, messages to standard error.
 
 pub mod bench;
 mod check;
@@ -39,7 +39,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the daemon: take events in, learn from them, answer over HTTP
+    /// Run the daemon: ingest events, learn from them, serve requests over HTTP
     Serve(ConfigArgs),
     /// Run the daemon on a generated stream; no broker, no settings needed
     Demo(demo::DemoArgs),
@@ -51,21 +51,21 @@ enum Command {
     Ingest(ingest::IngestArgs),
     /// Validate the settings and probe Kafka, disk and devices
     Check(ConfigArgs),
-    /// The settings: what is in effect and where it comes from, all that is wrong, a schema
+    /// The settings: values in effect with their origin, all faults, a schema
     Config(settings::SettingsArgs),
-    /// Show what a running daemon is doing
+    /// Show the status of a running daemon
     Status(inspect::StatusArgs),
     /// Watch a running daemon on one screen: rates, lag, quality, freshness, memory, sources
     Top(top::TopArgs),
-    /// Sources of events: how they stand, hold one and let it go on, take Kafka to another position
+    /// Sources of events: show, pause and resume them, move Kafka to another position
     Source(source::SourceArgs),
-    /// Show how much the log of a running daemon says, or change it until the next start
+    /// Show the log level of a running daemon, or change it until the next start
     LogLevel(log_level::LogLevelArgs),
-    /// Look into an event log without a daemon: counts, positions, digest of the graph
+    /// Inspect an event log without a daemon: counts, positions, digest of the graph
     Log(inspect::LogArgs),
-    /// Checkpoints: list and verify them, have one written, go back to one
+    /// Checkpoints: list, verify, create and restore them
     Checkpoint(checkpoint::CheckpointArgs),
-    /// Versions of the weights: what was promoted, held back and rolled back, and what is to be
+    /// Versions of the weights: list decisions, promote one, roll back
     Model(model::ModelArgs),
     /// Print the OpenAPI document of the HTTP interface
     Openapi,
@@ -76,7 +76,7 @@ enum Command {
     },
 }
 
-/// An argument that only its command can judge, and what is wrong with it.
+/// An invalid argument that only its command can detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct WrongArgument(String);
@@ -147,7 +147,7 @@ pub fn main() -> ExitCode {
     exit_code(outcome)
 }
 
-/// What the process ends with, once a person knows what went wrong.
+/// The exit code of an error, which is printed.
 #[must_use]
 pub fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {

@@ -1,4 +1,4 @@
-//! `evergraph model`: which versions of the weights were served, and why; and which is to be served.
+//! `evergraph model`: the served versions of the weights and the decisions about them; promotes and rolls back by hand.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -33,18 +33,19 @@ enum ModelCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Serve a version of the weights from the next start on; the daemon must be stopped. What was served is kept. The
-    /// gate goes on: a candidate that is not behind is promoted at the end of its next window
+    /// Publish a version of the weights from the next start on; the daemon must be stopped. The version it replaces
+    /// becomes the previous one. The gate continues: a candidate that is not behind is promoted at the end of its next
+    /// window
     Promote {
-        /// Version of the weights, as `model list` names it; those that the checkpoints hold can be had
+        /// Version of the weights, as listed by `model list`; it must be in a checkpoint
         #[arg(value_name = "VERSION")]
         number: u64,
         /// The daemon's settings
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Serve the version from before the one that is served again, from the next start on, and train on from it; the
-    /// daemon must be stopped
+    /// Publish the previous version again, from the next start on, and continue training from it; the daemon must be
+    /// stopped
     Rollback {
         /// The daemon's settings
         #[command(flatten)]
@@ -57,9 +58,9 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
     let (data, last, json) = match &args.command {
         ModelCommand::List { data, last, json } => (data, last, json),
         ModelCommand::Promote { number, config } => {
-            return told(&promotion::promote(&config.load()?, *number)?);
+            return print_decision(&promotion::promote(&config.load()?, *number)?);
         }
-        ModelCommand::Rollback { config } => return told(&promotion::roll_back(&config.load()?)?),
+        ModelCommand::Rollback { config } => return print_decision(&promotion::roll_back(&config.load()?)?),
     };
     let rows = inspect::open_catalog(data)?.decisions(*last)?;
     if *json {
@@ -67,14 +68,14 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
         return output::print(&format!("{:#}", json!(rows)));
     }
     if rows.is_empty() {
-        output::tell("no decision yet: the weights are served as they are trained");
+        output::print_status("no decision yet: the weights are served as they are trained");
         return Ok(());
     }
     output::print(table(&rows).trim_end())
 }
 
-/// Says what was decided by hand.
-fn told(row: &DecisionRow) -> Result<()> {
+/// Prints a decision that was made by hand.
+fn print_decision(row: &DecisionRow) -> Result<()> {
     let before =
         row.published.map_or("the weights as they were trained".to_owned(), |was| format!("version {was}"));
     output::print(&format!("version {} is served from the next start on, in place of {before}", row.served()))
@@ -88,10 +89,10 @@ fn document(row: &DecisionRow) -> serde_json::Value {
         "served_version": row.served(),
         "candidate_version": row.candidate,
         "published_version": row.published,
-        "kept_version": row.kept,
+        "previous_version": row.kept,
         "candidate_average_precision": row.candidate_ap,
         "published_average_precision": row.published_ap,
-        "kept_average_precision": row.kept_ap,
+        "previous_average_precision": row.kept_ap,
         "edgebank_average_precision": row.edgebank_ap,
         "created_unix_ms": row.created_unix_ms,
     })
@@ -101,7 +102,7 @@ fn document(row: &DecisionRow) -> serde_json::Value {
 fn table(rows: &[DecisionRow]) -> String {
     let mut out = format!(
         "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9}\n",
-        "verdict", "position", "serves", "candidate", "published", "kept", "edgebank"
+        "verdict", "position", "serves", "candidate", "published", "previous", "edgebank"
     );
     for row in rows {
         let of = |version: Option<u64>, ap: Option<f64>| match (version, ap) {

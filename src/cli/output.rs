@@ -1,4 +1,4 @@
-//! Words to people on standard error, data to programs on standard output.
+//! Messages on standard error, data on standard output.
 
 use std::io::Write;
 
@@ -13,12 +13,12 @@ pub(super) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Says to a person what went wrong, with its causes.
+/// Prints an error with its causes.
 pub(super) fn complain(error: &anyhow::Error) {
-    tell(&format!("error: {error:#}"));
+    print_status(&format!("error: {error:#}"));
 }
 
-/// Says something to a person. When standard error is closed nobody listens.
-pub fn tell(text: &str) {
+/// Prints a message to standard error; a closed standard error is ignored.
+pub fn print_status(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

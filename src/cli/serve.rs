@@ -1,4 +1,4 @@
-//! `evergraph serve`: the daemon until a signal; told to systemd where there is one.
+//! `evergraph serve`: runs the daemon until a signal, and notifies systemd if present.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,8 +10,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::ConfigArgs;
 use crate::daemon::{Daemon, Interrupted, log_level, service};
 
-/// How often the daemon is asked whether it still has all its parts.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval of checks whether a part of the daemon has ended.
+const POLL_PERIOD: Duration = Duration::from_millis(250);
 
 /// Runs the daemon.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
@@ -19,7 +19,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     log_level::start(&config.output)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let signals = Signals::listen()?;
-    let daemon = match Daemon::start(&config, None, &signals.asked) {
+    let daemon = match Daemon::start(&config, None, &signals.stop_requested) {
         Err(error) if error.is::<Interrupted>() => {
             tracing::info!("{error}");
             return Ok(());
@@ -27,22 +27,22 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         started => started?,
     };
     service::ready();
-    while daemon.fault().is_none() && !signals.wait_timeout(LOOK) {}
+    while daemon.fault().is_none() && !signals.wait_timeout(POLL_PERIOD) {}
     service::stopping();
     match daemon.fault() {
         None => tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once"),
         Some(fault) => {
-            tracing::error!(fault, "stopping, to be started again: a part of the daemon has ended")
+            tracing::error!(fault, "stopping for a restart: a part of the daemon has ended")
         }
     }
     daemon.stop()
 }
 
-/// SIGTERM and SIGINT. The first one asks for an orderly end; the second ends the process, whatever is going
-/// on: the log is safe at every moment.
+/// SIGTERM and SIGINT. The first one starts an orderly stop; the second ends the process at once:
+/// the log is safe at any moment.
 pub(super) struct Signals {
     /// Set by the first signal.
-    pub(super) asked: Arc<AtomicBool>,
+    pub(super) stop_requested: Arc<AtomicBool>,
     received: mpsc::Receiver<()>,
 }
 
@@ -50,8 +50,8 @@ impl Signals {
     /// Listens from now on, on a thread of its own.
     pub(super) fn listen() -> Result<Self> {
         let (sender, received) = mpsc::sync_channel(1);
-        let asked = Arc::new(AtomicBool::new(false));
-        let flag = asked.clone();
+        let stop_requested = Arc::new(AtomicBool::new(false));
+        let flag = stop_requested.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut terminate = {
             let _inside = runtime.enter();
@@ -69,16 +69,16 @@ impl Signals {
                         if flag.swap(true, Ordering::AcqRel) {
                             std::process::exit(130);
                         }
-                        // Nobody waits while the daemon starts or stops; there is room for one.
+                        // Nothing receives while the daemon starts or stops; the channel has room for one.
                         let _ = sender.try_send(());
                     }
                 });
             })
             .context("cannot start the thread that waits for signals")?;
-        Ok(Self { asked, received })
+        Ok(Self { stop_requested, received })
     }
 
-    /// Waits for a signal until `timeout` passes; says whether one came.
+    /// Waits for a signal until `timeout` passes; returns whether one came.
     pub(super) fn wait_timeout(&self, timeout: Duration) -> bool {
         !matches!(self.received.recv_timeout(timeout), Err(mpsc::RecvTimeoutError::Timeout))
     }

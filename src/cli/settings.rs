@@ -1,4 +1,4 @@
-//! `evergraph config`: the settings in effect, what is wrong with them, and what a settings file may say.
+//! `evergraph config`: the settings in effect, their faults, and the schema of a settings file.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -22,16 +22,15 @@ enum SettingsCommand {
     Show {
         #[command(flatten)]
         config: ConfigArgs,
-        /// Leave out what is as in the default file
+        /// Omit settings with their default value
         #[arg(long)]
         changed: bool,
         /// As JSON
         #[arg(long)]
         json: bool,
     },
-    /// Tell everything that is wrong with the settings at once: unknown keys with what was probably meant, wrong types,
-    /// values out of range, and what does not go together. Exits with 78 if anything is. Looks at nothing but the
-    /// settings; `evergraph check` also probes disk, device and broker
+    /// List all faults of the settings: unknown keys with suggestions, wrong types, values out of range, and conflicts.
+    /// Exits with 78 if there are any. Checks the settings only; `evergraph check` also probes disk, device and broker
     Validate {
         #[command(flatten)]
         config: ConfigArgs,
@@ -103,8 +102,8 @@ fn literal(value: &Value) -> String {
 fn validate(args: &ConfigArgs, json: bool) -> Result<()> {
     let (faults, warnings) = Config::examine(args.config.as_deref(), &args.flags()?);
     if json {
-        let told: Vec<Value> = faults.iter().map(crate::config::Fault::document).collect();
-        let document = json!({ "valid": faults.is_empty(), "faults": told, "warnings": warnings });
+        let documents: Vec<Value> = faults.iter().map(crate::config::Fault::document).collect();
+        let document = json!({ "valid": faults.is_empty(), "faults": documents, "warnings": warnings });
         output::print(&format!("{document:#}"))?;
     } else {
         for fault in &faults {

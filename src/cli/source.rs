@@ -1,4 +1,4 @@
-//! `evergraph source`: how the sources stand; to hold one and let it go on; to take a Kafka source to another position.
+//! `evergraph source`: show, pause and resume sources; move a Kafka source to another position.
 
 use std::fmt::Write as _;
 
@@ -20,8 +20,8 @@ pub(crate) struct SourceArgs {
 
 #[derive(Debug, Subcommand)]
 enum SourceCommand {
-    /// Show how each source of a running daemon stands: state, what became of its events, position and lag of each
-    /// partition, and who holds it
+    /// Show each source of a running daemon: state, counts of its events, position and lag of each partition, and who
+    /// paused it
     Describe {
         /// Name of a source; all without it
         #[arg(value_name = "SOURCE")]
@@ -32,11 +32,11 @@ enum SourceCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Hold a source: it reads nothing new until `source resume`, also through restarts. What it has read is stored; a
-    /// Kafka source stays in its group; pushes are answered 503. Needs a key whose role is admin; of a daemon without
-    /// keys, to be run on the daemon's machine
+    /// Pause a source: it reads nothing new until `source resume`, also across restarts. What it has read is stored; a
+    /// Kafka source stays in its group; pushes get 503. Needs a key whose role is admin; without keys, run it on the
+    /// daemon's machine
     Pause {
-        /// Name of the source, as `source describe` tells it
+        /// Name of the source, as listed by `source describe`
         #[arg(value_name = "SOURCE")]
         source: String,
         #[command(flatten)]
@@ -45,9 +45,9 @@ enum SourceCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Let a source go on that is held
+    /// Resume a paused source
     Resume {
-        /// Name of the source, as `source describe` tells it
+        /// Name of the source, as listed by `source describe`
         #[arg(value_name = "SOURCE")]
         source: String,
         #[command(flatten)]
@@ -56,19 +56,18 @@ enum SourceCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Take the Kafka source to another position, from the next start on; the daemon must be stopped. What lies ahead
-    /// of it is skipped for good; what lies behind is read again, and its events are stored and learned twice unless
-    /// they carry idempotency keys that are remembered. Without --yes it says what would happen, changes nothing and
-    /// fails
+    /// Move the Kafka source to another position, from the next start on; the daemon must be stopped. Forward, messages
+    /// are skipped for good; backward, they are read again, and their events are stored and learned twice unless they
+    /// carry idempotency keys that are still remembered. Without --yes it prints the plan, changes nothing and fails
     Seek {
-        /// Where to go on: earliest, latest, offset:N, or time:MS, the first message that is no older (milliseconds
+        /// Where to continue: earliest, latest, offset:N, or time:MS, the first message that is no older (milliseconds
         /// since the Unix epoch)
         #[arg(long, value_name = "WHERE", value_parser = target)]
         to: Target,
         /// Only this partition; all without it
         #[arg(long, value_name = "N")]
         partition: Option<i32>,
-        /// Do it
+        /// Apply the seek
         #[arg(long)]
         yes: bool,
         /// The daemon's settings
@@ -110,20 +109,22 @@ fn describe(wanted: Option<&str>, daemon: &DaemonArgs, json: bool) -> Result<()>
     if let Some(wanted) = wanted {
         let known: Vec<String> = sources.iter().map(|source| word(&source["name"]).to_owned()).collect();
         sources.retain(|source| source["name"] == wanted);
-        ensure!(!sources.is_empty(), "no source is called {wanted}; there are {}", known.join(", "));
+        ensure!(!sources.is_empty(), "no source has the name {wanted}; there are {}", known.join(", "));
     }
     if json {
         return output::print(&format!("{:#}", json!(sources)));
     }
     if sources.is_empty() {
-        output::tell("no source runs: the daemon starts or stops, or its settings name none");
+        output::print_status(
+            "no source is running: the daemon is starting or stopping, or none is configured",
+        );
         return Ok(());
     }
-    let told: Vec<String> = sources.iter().map(describe_one).collect();
-    output::print(told.join("\n").trim_end())
+    let text: Vec<String> = sources.iter().map(describe_one).collect();
+    output::print(text.join("\n").trim_end())
 }
 
-/// Each source with where its partitions stand.
+/// Each source with the positions of its partitions.
 fn with_positions(ingest: &Value) -> Vec<Value> {
     let positions = ingest["positions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let of = |source: &Value| -> Vec<Value> {
@@ -185,9 +186,9 @@ fn hold(source: &str, paused: bool, daemon: &DaemonArgs, json: bool) -> Result<(
     }
     output::print(&match stands["by"].as_str() {
         Some(by) => format!(
-            "{source} is held by {by} until `evergraph source resume {source}`, also through restarts"
+            "{source} is paused by {by} until `evergraph source resume {source}`, also across restarts"
         ),
-        None => format!("{source} goes on"),
+        None => format!("{source} is resumed"),
     })
 }
 
@@ -200,7 +201,7 @@ fn coded(name: &str) -> String {
 
 fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json: bool) -> Result<()> {
     let config = config.load()?;
-    let seek = Seek::plan(&config, to, partition).context("the source cannot be taken there")?;
+    let seek = Seek::plan(&config, to, partition).context("the source cannot be moved there")?;
     let (source, steps) = (seek.source().to_owned(), seek.steps().to_vec());
     if yes && !steps.is_empty() {
         seek.carry_out()?;
@@ -209,7 +210,7 @@ fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json
         let steps: Vec<Value> = steps.iter().map(document).collect();
         output::print(&format!("{:#}", json!({ "source": source, "done": yes, "partitions": steps })))?;
     } else if steps.is_empty() {
-        output::print(&format!("{source} stands there already; nothing is to be done"))?;
+        output::print(&format!("{source} is there already; nothing to do"))?;
     }
     let will = if yes { "" } else { "would be: " };
     for step in steps.iter().filter(|_| !json) {
@@ -217,14 +218,14 @@ fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json
     }
     let goes_back = steps.iter().any(|step| step.read_again() > 0);
     if goes_back && config.stream.allowed_lateness >= 0 {
-        output::tell(
-            "what is read again is as late as it is old: stream.allowed_lateness and stream.late_policy decide",
+        output::print_status(
+            "events that are read again may be late: stream.allowed_lateness and stream.late_policy apply",
         );
     }
     if steps.is_empty() {
         return Ok(());
     }
-    ensure!(yes, "nothing was changed; say --yes to do it");
+    ensure!(yes, "nothing was changed; pass --yes to apply it");
     Ok(())
 }
 
@@ -245,7 +246,7 @@ fn sentence(step: &Step) -> String {
     let mut out = format!("partition {}: from {from} to {}", step.range.partition, step.to);
     if step.is_of_another_topic() {
         out +=
-            &format!("; the broker has offsets up to {} only, so the topic was made anew", step.range.high);
+            &format!("; the broker has offsets up to {} only, so the topic was recreated", step.range.high);
     }
     if step.skipped() > 0 {
         let _ = write!(out, "; {} offsets are skipped: their events are never read", step.skipped());
@@ -285,7 +286,7 @@ mod tests {
     fn a_source_is_told_with_its_partitions_and_a_step_with_what_it_costs() {
         let ingest = json!({
             "sources": [{
-                "name": "kafka:t", "state": "paused", "detail": "held by ann for 3 s", "received_events": 7,
+                "name": "kafka:t", "state": "paused", "detail": "paused by ann for 3 s", "received_events": 7,
                 "accepted_events": 5, "rejected_events": 2, "dead_letters": 2, "lag_records": { "1": 4 },
             }],
             "positions": [
@@ -295,20 +296,20 @@ mod tests {
             ],
         });
         let sources = with_positions(&ingest);
-        let told = describe_one(&sources[0]);
+        let text = describe_one(&sources[0]);
         for part in [
-            "kafka:t: paused, held by ann",
+            "kafka:t: paused, paused by ann",
             "7 received, 5 accepted, 0 duplicate, 2 rejected (2 dead letters)",
             "partition  0 at offset 3, lag -",
             "partition  1 at offset 4, lag 4",
         ] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(!told.contains('9'));
+        assert!(!text.contains('9'));
         let range = PartitionRange { partition: 2, low: 0, high: 50 };
-        let told = |from, to| sentence(&Step { range, from, to });
-        assert!(told(Some(10), 50).contains("40 offsets are skipped"));
-        assert!(told(Some(50), 0).contains("50 offsets are read again"));
-        assert!(told(Some(90), 0).contains("made anew"));
+        let text = |from, to| sentence(&Step { range, from, to });
+        assert!(text(Some(10), 50).contains("40 offsets are skipped"));
+        assert!(text(Some(50), 0).contains("50 offsets are read again"));
+        assert!(text(Some(90), 0).contains("recreated"));
     }
 }

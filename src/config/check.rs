@@ -1,5 +1,4 @@
-//! What types cannot hold: ranges, relations between settings, and combinations that are allowed and
-//! probably not meant.
+//! Checks beyond types: ranges, relations between settings, and combinations that are allowed but probably mistakes.
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -57,16 +56,16 @@ fn wide(value: usize) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// What is wrong, in the order in which it is looked for.
+/// Faults, in the order of the checks.
 #[derive(Default)]
 struct Faults(Vec<ConfigError>);
 
 impl Faults {
     fn require(&mut self, holds: bool, key: &'static str, value: impl ToString, expected: &'static str) {
-        // One number may break several rules; the first says enough.
-        let is_told =
-            |told: &ConfigError| matches!(told, ConfigError::OutOfRange { key: of, .. } if *of == key);
-        if !holds && !self.0.iter().any(is_told) {
+        // One number may break several rules; only the first is reported.
+        let is_reported =
+            |error: &ConfigError| matches!(error, ConfigError::OutOfRange { key: of, .. } if *of == key);
+        if !holds && !self.0.iter().any(is_reported) {
             self.0.push(ConfigError::OutOfRange { key, value: value.to_string(), expected });
         }
     }
@@ -225,14 +224,14 @@ impl Config {
         let (stream, api) = (&self.stream, &self.api);
         if !api.listen.ip().is_loopback() && api.keys_file.as_os_str().is_empty() {
             warnings.push(format!(
-                "api.listen = {} can be reached from other machines and anybody may ask and push; set api.keys_file, \
+                "api.listen = {} can be reached from other machines without authentication; set api.keys_file, \
                  or keep others out in another way",
                 api.listen
             ));
         }
         if !api.listen.ip().is_loopback() && api.tls_certificate.as_os_str().is_empty() {
             warnings.push(format!(
-                "api.listen = {} can be reached from other machines and speaks plain HTTP: keys and answers can be \
+                "api.listen = {} can be reached from other machines and serves plain HTTP: keys and responses can be \
                  read on the way; set api.tls_certificate and api.tls_key, or let a proxy speak HTTPS",
                 api.listen
             ));
@@ -267,7 +266,7 @@ impl Config {
 /// there a misspelt level would silence all else.
 ///
 /// # Errors
-/// When it is none; the message says what is allowed.
+/// When it is invalid; the message lists what is allowed.
 pub fn level_filter(level: &str) -> Result<EnvFilter, ConfigError> {
     let is_level = |word: &str| !word.trim().is_empty() && word.trim().parse::<LevelFilter>().is_ok();
     let parts_known = level.split(',').all(|part| part.contains(['=', '[']) || is_level(part));
@@ -353,7 +352,7 @@ mod tests {
     #[test]
     fn a_broker_needs_topic_and_group() {
         for key in ["ingest.kafka.topic", "ingest.kafka.group"] {
-            assert!(with(&[(key, "")]).is_ok(), "nobody asks while there is no broker");
+            assert!(with(&[(key, "")]).is_ok(), "not checked without a broker");
             let error =
                 with(&[("ingest.kafka.brokers", "localhost:9092"), (key, "")]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{key} = \"\": must not be empty")), "{error}");
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_probably_not_meant_is_told() {
+    fn probable_mistakes_are_reported() {
         let open = ("api.listen", "0.0.0.0:8080");
         let warnings = with(&[open]).unwrap().warnings();
         assert!(

@@ -50,10 +50,11 @@ mod tests {
     fn comments_belong_to_what_is_below_them() {
         let text =
             "# Head.\n\n# Of a.\n[a]\n# One,\n# two.\nx = 1\ny = 2\n# Three.\nz = \"[b]\"\n\n[a.b]\nx = 1\n";
-        let told: Vec<_> = read(text).into_iter().map(|e| (e.path, e.words, e.is_section)).collect();
-        let told: Vec<_> = told.iter().map(|(path, words, section)| (&**path, &**words, *section)).collect();
+        let entries: Vec<_> = read(text).into_iter().map(|e| (e.path, e.words, e.is_section)).collect();
+        let entries: Vec<_> =
+            entries.iter().map(|(path, words, section)| (&**path, &**words, *section)).collect();
         assert_eq!(
-            told,
+            entries,
             [
                 ("a", "Of a.", true),
                 ("a.x", "One,\ntwo.", false),

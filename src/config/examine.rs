@@ -1,4 +1,4 @@
-//! Everything that is wrong with settings, told at once: a start ends at the first fault that it meets.
+//! Lists all faults of the settings; a start stops at the first.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::document::{self, Entry};
 use super::layers::{Layer, PROPERTIES, environment};
 use super::{Config, ConfigError};
 
-/// Something that is wrong.
+/// A fault of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The dotted key; `None` where a whole layer cannot be read.
@@ -23,8 +23,7 @@ pub struct Fault {
 }
 
 impl Config {
-    /// Everything that is wrong with these settings, and what is allowed and probably not meant; the latter where
-    /// nothing is wrong.
+    /// All faults of these settings, and warnings about probable mistakes; the latter only without faults.
     #[must_use]
     pub fn examine(file: Option<&Path>, flags: &[(String, String)]) -> (Vec<Fault>, Vec<String>) {
         Self::examine_layers(file, environment(), flags)
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_its_place() {
+    fn every_fault_is_reported_with_its_place() {
         let text = "output = 3\n[learner]\nbatch_event = 64\nseed = \"many\"\n[api]\ndir = \"x\"\n[graph]\nshards = 3\n\
                     [ingest.kafka.properties]\n\"a.b\" = \"c\"\n";
         let (faults, warnings) = examine(text, &[("EVERGRAPH__CHECKPOINT__KEEP", "0")]);

@@ -1,4 +1,4 @@
-//! The settings in effect, each with where it comes from.
+//! The settings in effect, each with its origin.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::layers::{Layer, PROPERTIES, environment};
 use super::{Config, ConfigError, document};
 use crate::ingest::kafka::KafkaClientOptions;
 
-/// Who may set a value, the weakest first.
+/// Origins of a value, in order of precedence, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The default file.
@@ -149,15 +149,15 @@ mod tests {
             let found = found.unwrap_or_else(|| panic!("no {key}"));
             (found.value.to_string(), found.origin.name(), found.place.clone())
         };
-        let told = |value: &str, origin, place: &str| (value.to_owned(), origin, place.to_owned());
-        assert_eq!(of("api.listen"), told("\"localhost:0\"", "flag", "the flag --listen"));
-        assert_eq!(of("learner.seed"), told("2", "environment", "EVERGRAPH__LEARNER__SEED"));
+        let setting = |value: &str, origin, place: &str| (value.to_owned(), origin, place.to_owned());
+        assert_eq!(of("api.listen"), setting("\"localhost:0\"", "flag", "the flag --listen"));
+        assert_eq!(of("learner.seed"), setting("2", "environment", "EVERGRAPH__LEARNER__SEED"));
         assert_eq!(of("learner.train").0, "false");
-        assert_eq!(of("learner.batch_events"), told("7", "file", &path.display().to_string()));
+        assert_eq!(of("learner.batch_events"), setting("7", "file", &path.display().to_string()));
         assert_eq!(of("ingest.kafka.topic").0, "\"007\"", "text stays text");
-        assert_eq!(of("model.fanout"), told("10", "default", "the default settings"));
+        assert_eq!(of("model.fanout"), setting("10", "default", "the default settings"));
         let secret = "EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD";
-        assert_eq!(of("ingest.kafka.properties.sasl.password"), told("\"***\"", "environment", secret));
+        assert_eq!(of("ingest.kafka.properties.sasl.password"), setting("\"***\"", "environment", secret));
         assert_eq!(of("ingest.kafka.properties.sasl.username").0, "\"me\"");
         assert!(!format!("{settings:?}").contains("hunter2"));
         let keys = document::entries().into_iter().filter(|entry| !entry.is_section).count();

@@ -1,4 +1,4 @@
-//! `[learner]` as the options of what keeps a learner going: its schedule, its replays, and its gate.
+//! `[learner]` as options of the learner: schedule, replay and gate.
 
 use super::{Config, DecayKind, ReplayKind};
 use crate::learner::GateOptions;
@@ -26,7 +26,7 @@ impl Config {
         ReplayOptions { ratio: replay.ratio, policy: replay.policy.into() }
     }
 
-    /// The gate before the served weights; `None` where the settings want none.
+    /// The promotion gate; `None` where it is disabled.
     #[must_use]
     pub fn gate_options(&self) -> Option<GateOptions> {
         let gate = &self.learner.gate;

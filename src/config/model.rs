@@ -1,5 +1,5 @@
-//! `[model]`: the names in it, and what it says as the model's options. The same keys shape every model; one that has
-//! no use for a key leaves it.
+//! `[model]`: its enums, and its conversion into the model's options. The same keys shape every model; a model ignores
+//! the keys it does not use.
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -130,14 +130,14 @@ mod tests {
         let dysat = [("model.kind", "dysat"), ("model.snapshots", "3"), ("model.snapshot_width", "3600")];
         let needs = with(&dysat).unwrap().model_options().needs();
         assert_eq!((needs.snapshots, needs.window), (3, Some(3600)));
-        for (key, value, told) in [
+        for (key, value, expected) in [
             ("model.walk_steps", "5", "model.walk_steps = 5: must be 1 to 4"),
             ("model.walk_dimension", "100", "model.walk_dimension = 100: must be a multiple of 16"),
             ("model.walk_decay", "fast", "`fast` is no decay"),
             ("learner.replay.ratio", "0.5", "learner.replay.ratio = 0.5: must be 0 for walk"),
         ] {
             let error = with(&[("model.kind", "walk"), (key, value)]).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         let error = with(&[("model.kind", "gcn")]).unwrap_err().to_string();
         assert!(error.contains("gcn") && error.contains("model.kind"), "{error}");

@@ -1,5 +1,5 @@
-//! The settings file as a JSON Schema. It cannot differ from what is read: the types are asked what they take while
-//! they read the default file, the words are those of its comments, and the default values its own.
+//! The settings file as a JSON Schema. It cannot differ from the code: the types are recorded while they
+//! deserialize the default file, descriptions are its comments, and defaults its values.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{Config, check, document};
 pub fn json_schema() -> anyhow::Result<Value> {
     let layer = Layer::default_file()?;
     let defaults: Value = layer.settings.clone().try_deserialize()?;
-    // What is wrong with the default file is told in its own words.
+    // Errors in the default file are returned unchanged.
     merged(&[layer])?;
     let mut shape = Shape::Any;
     Config::deserialize(Recorder { value: defaults.clone(), shape: &mut shape })?;
@@ -73,7 +73,7 @@ fn describe(shape: &Shape, default: &Value, path: &str, words: &BTreeMap<String,
     out
 }
 
-/// Hands a value over and notes what it was asked for.
+/// Deserializes a value and records the requested type.
 struct Recorder<'a> {
     value: Value,
     shape: &'a mut Shape,
@@ -189,8 +189,8 @@ mod tests {
             path.split('.').fold(schema.clone(), |schema, name| schema["properties"][name].clone())
         };
         let seed = json!({ "type": "integer", "minimum": 0, "default": 0 });
-        let said = of("learner.seed");
-        assert!(seed.as_object().unwrap().iter().all(|(word, rule)| said[word] == *rule), "{said}");
+        let message = of("learner.seed");
+        assert!(seed.as_object().unwrap().iter().all(|(word, rule)| message[word] == *rule), "{message}");
         assert_eq!(of("model.heads")["minimum"], 1);
         assert_eq!(of("graph.retention")["minimum"], Value::Null);
         assert_eq!(

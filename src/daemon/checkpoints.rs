@@ -1,11 +1,11 @@
-//! The checkpoints of a data directory: the folder, the catalog's rows, and the log they were learned from
-//! are three things that can disagree, and are made to agree at every start.
+//! The checkpoints of a data directory. The folder, the catalog and the log can disagree, and are reconciled at every
+//! start.
 //!
 //! - A file without a row is recorded again, so a lost catalog loses nothing that was learned.
-//! - A row without a file is forgotten.
-//! - A file that the log as it is cannot have taught, because the log was cut or replaced, is renamed to
-//!   `*.orphan`. Once the log grew past its position it would be taken for what was learned from it.
-//! - One that an operator put an older one in the place of is called `*.superseded` and is not used either.
+//! - A row without a file is deleted.
+//! - A file that was not learned from the current log, because the log was truncated or replaced, is renamed to
+//!   `*.orphan`. Otherwise it would pass for a match once the log grew past its position.
+//! - One that an operator replaced by an older one is renamed to `*.superseded` and is not used either.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -24,17 +24,17 @@ use crate::learner::{
 };
 use crate::log::LogReaders;
 
-/// What the name of a checkpoint ends with that an older one was put in the place of.
+/// Extension of a checkpoint that was replaced by an older one.
 const SUPERSEDED: &str = "superseded";
 
-/// A checkpoint that the next start goes on from, by decision.
+/// A checkpoint that an operator restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// Its name.
     pub name: String,
-    /// What it says of itself.
+    /// Its header.
     pub head: CheckpointHead,
-    /// The checkpoints that are farther and were renamed, the farthest first.
+    /// The later checkpoints that were renamed, latest first.
     pub superseded: Vec<String>,
 }
 
@@ -44,12 +44,12 @@ fn is_named(path: &Path, whole: &Path) -> bool {
     stem(path) == stem(whole)
 }
 
-/// Under what name the catalog remembers the cluster of a topic.
+/// Key of a topic's cluster in the catalog.
 fn cluster_of(topic: &str) -> String {
     format!("kafka cluster of {topic}")
 }
 
-/// Renames a checkpoint to a name that nobody has.
+/// Renames a checkpoint to an unused name.
 fn set_aside(path: &Path) -> Result<()> {
     let names = std::iter::once(SUPERSEDED.to_owned()).chain((2..).map(|n| format!("{SUPERSEDED}.{n}")));
     let mut free = names.map(|name| path.with_extension(name)).filter(|path| !path.exists());
@@ -79,8 +79,8 @@ impl Checkpoints {
         &self.dir
     }
 
-    /// Makes folder, catalog and log agree, and opens the newest checkpoint that is whole; damaged ones are
-    /// named and passed over.
+    /// Makes folder, catalog and log agree, and opens the newest intact checkpoint; damaged ones are
+    /// logged and skipped.
     ///
     /// # Errors
     /// When folder, catalog or log cannot be read.
@@ -93,13 +93,13 @@ impl Checkpoints {
             match checkpoint::open(&self.dir.join(&row.file)) {
                 Ok(found) if self.is_of(log, &found)? => return Ok(Some(found)),
                 Ok(found) => self.set_aside(&found)?,
-                Err(error) => tracing::error!(%error, "the checkpoint is passed over"),
+                Err(error) => tracing::error!(%error, "the checkpoint is skipped"),
             }
         }
         Ok(None)
     }
 
-    /// All checkpoints that are whole and were learned from this log, in no order.
+    /// All intact checkpoints that were learned from this log, in no order.
     ///
     /// # Errors
     /// When catalog or log cannot be read.
@@ -109,7 +109,7 @@ impl Checkpoints {
             match checkpoint::open(&self.dir.join(&row.file)) {
                 Ok(found) if self.is_of(log, &found)? => all.push(found),
                 Ok(_) => {}
-                Err(error) => tracing::error!(%error, "the checkpoint is passed over"),
+                Err(error) => tracing::error!(%error, "the checkpoint is skipped"),
             }
         }
         Ok(all)
@@ -132,8 +132,9 @@ impl Checkpoints {
         Ok(self.catalog.lock().add_checkpoint(&row)?)
     }
 
-    /// Makes a checkpoint the one that the next start goes on from. Those that are farther are renamed, and can be
-    /// restored by their names, too. `usable` says whether what it holds can be gone on from.
+    /// Makes the next start continue from a checkpoint. Later ones are renamed, and can be restored by their names,
+    /// too.
+    /// `usable` checks whether its content fits the settings.
     ///
     /// # Errors
     /// When there is no such checkpoint, it is damaged, was learned from another log or is not usable, or files cannot
@@ -150,11 +151,7 @@ impl Checkpoints {
         let head = found.file.head;
         let whole = self.dir.join(checkpoint::name(head.position));
         ensure!(is_named(&path, &whole), "{} is that of position {}", path.display(), head.position);
-        ensure!(
-            self.is_of(log, &found)?,
-            "{} was learned from another history of the log than the one that is there",
-            path.display()
-        );
+        ensure!(self.is_of(log, &found)?, "{} was learned from another history of the log", path.display());
         usable(found)?;
         if path != whole {
             if whole.exists() {
@@ -175,20 +172,20 @@ impl Checkpoints {
         Ok(Restored { name: checkpoint::name(head.position), head, superseded })
     }
 
-    /// The file of a checkpoint that somebody names. Where there is only a superseded one, the name it had will do.
+    /// The file of a named checkpoint. A superseded one is also found by its original name.
     fn named(&self, name: &str) -> Result<PathBuf> {
         let is_name = Path::new(name).file_name() == Some(OsStr::new(name));
-        ensure!(is_name, "{name}: write the name of a checkpoint, as `evergraph checkpoint list` tells it");
+        ensure!(is_name, "{name}: not the name of a checkpoint; `evergraph checkpoint list` lists them");
         let stem = name.strip_suffix(SUFFIX).unwrap_or(name);
         let names = [name.to_owned(), format!("{stem}{SUFFIX}"), format!("{stem}.{SUPERSEDED}")];
         let mut places = names.into_iter().map(|name| self.dir.join(name));
         places.find(|path| path.exists()).with_context(|| {
             let known: Vec<_> = self.rows().unwrap_or_default().into_iter().map(|row| row.file).collect();
-            format!("no checkpoint is called {name} in {}; there are {known:?}", self.dir.display())
+            format!("there is no checkpoint {name} in {}; there are {known:?}", self.dir.display())
         })
     }
 
-    /// Records a decision that the gate did not make.
+    /// Records an operator's decision.
     ///
     /// # Errors
     /// When the catalog refuses.
@@ -200,7 +197,7 @@ impl Checkpoints {
         Ok(self.catalog.lock().checkpoints()?)
     }
 
-    /// Removes what was not finished, and makes rows and files agree.
+    /// Removes unfinished files, and reconciles rows and files.
     fn settle(&self) -> Result<()> {
         let unreadable = || format!("cannot read the folder {}", self.dir.display());
         let mut files = BTreeSet::new();
@@ -215,7 +212,7 @@ impl Checkpoints {
         }
         for row in self.rows()? {
             if !files.remove(&row.file) {
-                tracing::warn!(file = row.file, "a recorded checkpoint is not there any more");
+                tracing::warn!(file = row.file, "a recorded checkpoint is missing");
                 self.catalog.lock().forget_checkpoint(&row.file)?;
             }
         }
@@ -223,12 +220,12 @@ impl Checkpoints {
             let path = self.dir.join(&name);
             match checkpoint::open(&path) {
                 Ok(found) => {
-                    tracing::warn!(path = %path.display(), "a checkpoint that was not recorded is found again");
+                    tracing::warn!(path = %path.display(), "an unrecorded checkpoint was found and recorded");
                     let written = std::fs::metadata(&path).and_then(|facts| facts.modified());
                     let row = row(&found.file, written.unwrap_or_else(|_| SystemTime::now()), None);
                     self.catalog.lock().add_checkpoint(&row)?;
                 }
-                Err(error) => tracing::error!(%error, "a checkpoint that was not recorded cannot be used"),
+                Err(error) => tracing::error!(%error, "an unrecorded checkpoint cannot be used"),
             }
         }
         Ok(())
@@ -246,26 +243,26 @@ impl Checkpoints {
         let orphan = path.with_extension("orphan");
         tracing::warn!(
             path = %orphan.display(), position = found.file.head.position.0,
-            "a checkpoint was learned from another history of the log; it is renamed and not used"
+            "a checkpoint was learned from another history of the log; it is renamed and ignored"
         );
         std::fs::rename(&path, &orphan).with_context(|| format!("cannot rename {}", path.display()))?;
         Ok(self.catalog.lock().forget_checkpoint(&found.file.name)?)
     }
 
-    /// Records what the learner is to keep beside the log, and at most `keep` checkpoints of it.
+    /// Records the learner's checkpoints and decisions, and keeps at most `keep` checkpoints.
     #[must_use]
     pub fn recorders(&self, keep: usize) -> Recorders {
         let device_lost = Box::new(|_: &str| ());
         Recorders { checkpoint: self.recorder(keep), decision: self.decision_recorder(), device_lost }
     }
 
-    /// Remembers in the catalog of which Kafka cluster each topic is. A catalog that does not answer stops no source.
+    /// Records the Kafka cluster of each topic in the catalog. A catalog that fails stops no source.
     #[must_use]
     pub fn clusters(&self) -> ClusterMemory {
         let catalog = self.catalog.clone();
         ClusterMemory(Arc::new(move |topic, cluster| {
             catalog.lock().fix_value(&cluster_of(topic), cluster).unwrap_or_else(|error| {
-                tracing::error!(%error, topic, cluster, "it is not remembered of which cluster the topic is");
+                tracing::error!(%error, topic, cluster, "the cluster of the topic is not recorded");
                 None
             })
         }))
@@ -283,7 +280,7 @@ impl Checkpoints {
         }
     }
 
-    /// Records decisions in the catalog. One that it does not take is in the daemon's own log only.
+    /// Records decisions in the catalog. After a failure, the decision is in the daemon's log only.
     fn decision_recorder(&self) -> DecisionRecorder {
         let catalog = self.catalog.clone();
         Box::new(move |decision| {
@@ -294,8 +291,8 @@ impl Checkpoints {
         })
     }
 
-    /// Records checkpoints in the catalog and removes all but the last `keep`. What the catalog does not
-    /// take is tried again with the next one, and found by the next start at the latest.
+    /// Records checkpoints in the catalog and removes all but the last `keep`. What could not be
+    /// recorded is retried with the next one, and found by the next start at the latest.
     fn recorder(&self, keep: usize) -> CheckpointRecorder {
         let (catalog, dir) = (self.catalog.clone(), self.dir.clone());
         let mut unrecorded = Vec::new();
@@ -304,7 +301,7 @@ impl Checkpoints {
             if let Err(error) = record(&catalog.lock(), &dir, keep, &mut unrecorded) {
                 tracing::error!(%error, "the checkpoint {} is written but not recorded", file.name);
             }
-            // The folder stays bounded while the catalog takes nothing.
+            // The folder stays bounded while the catalog fails.
             for old in unrecorded.drain(..unrecorded.len().saturating_sub(keep)) {
                 remove(&dir.join(&old.file));
             }
@@ -375,7 +372,7 @@ mod tests {
     use crate::learner::gate::{Figures, Verdict};
     use crate::log::{Frame, Log, LogOptions};
 
-    /// A data directory; `salt` tells one history of the log from another.
+    /// A data directory; `salt` distinguishes histories of the log.
     struct Data(tempfile::TempDir);
 
     impl Data {
@@ -503,8 +500,8 @@ mod tests {
         }
         drop((checkpoints, record));
         let rows = data.checkpoints().catalog.lock().decisions(9).unwrap();
-        let told: Vec<_> = rows.iter().map(|row| (row.verdict.as_str(), row.served())).collect();
-        assert_eq!(told, [("rolled_back", 10), ("held", 20), ("promoted", 30)]);
+        let decisions: Vec<_> = rows.iter().map(|row| (row.verdict.as_str(), row.served())).collect();
+        assert_eq!(decisions, [("rolled_back", 10), ("held", 20), ("promoted", 30)]);
         let row = &rows[0];
         assert_eq!((row.position, row.candidate, row.published, row.kept), (4, 30, published, kept));
         assert_eq!((row.candidate_ap, row.published_ap), (Some(0.5), Some(0.6)));

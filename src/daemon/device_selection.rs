@@ -1,5 +1,5 @@
-//! Where the daemon computes: what the settings wish for, what there is, and what came of it. A GPU that was asked for
-//! and cannot be used is told in health, log and a metric, and never ends the daemon.
+//! Device selection: the configured device, the available ones, and the outcome. A requested GPU that cannot be used is
+//! reported in health, log and a metric, and never ends the daemon.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
 use crate::device::{CudaFound, Device, DeviceSpec, probe};
 use crate::metrics::{Metrics, set_count};
 
-/// Tells health and metrics that the GPU that trained cannot go on.
-pub(super) fn tell_loss(health: &Health, metrics: &Metrics, why: &str) {
+/// Reports to health and metrics that the GPU failed during training.
+pub(super) fn report_loss(health: &Health, metrics: &Metrics, why: &str) {
     metrics.device.degraded.set(1);
-    let told = format!("the GPU failed and training goes on on the CPU: {why}; restart to use it again");
-    health.set("device", State::Degraded, told);
+    let message = format!("the GPU failed and training continues on the CPU: {why}; restart to use it again");
+    health.set("device", State::Degraded, message);
 }
 
 /// The device that was chosen.
@@ -24,16 +24,16 @@ pub struct DeviceSelection {
     pub device: Device,
     /// The choice and its reason in one line.
     pub reason: String,
-    /// What there is of CUDA; nobody looked if the settings say `cpu`.
+    /// The CUDA devices; not probed if the settings select `cpu`.
     pub found: Option<CudaFound>,
-    /// Why the GPU that was asked for cannot be used, if so.
+    /// Why the requested GPU cannot be used, if so.
     pub shortfall: Option<String>,
     gpu: Option<Arc<Cuda>>,
 }
 
 impl DeviceSelection {
-    /// Looks for devices and opens the GPU that the settings name, if they do. Takes up to some seconds with a GPU.
-    /// What is compiled for it is kept in `kernel_dir`.
+    /// Probes devices and opens the configured GPU, if any. Takes up to some seconds with a GPU. Compiled kernels are
+    /// cached in `kernel_dir`.
     #[must_use]
     pub fn of(config: &Config, kernel_dir: Option<PathBuf>) -> Self {
         let cpu = |reason| Self { device: Device::Cpu, reason, found: None, shortfall: None, gpu: None };
@@ -51,7 +51,7 @@ impl DeviceSelection {
             ..CudaOptions::default()
         };
         let short = |why: String| {
-            let shortfall = format!("device.use = \"{wish}\" and it cannot be used: {why}");
+            let shortfall = format!("device.use = \"{wish}\" but it cannot be used: {why}");
             Self { shortfall: Some(shortfall.clone()), ..cpu(format!("cpu: {shortfall}")) }
         };
         let placement = match Cuda::open(number, &options) {
@@ -70,14 +70,14 @@ impl DeviceSelection {
         Self { found: Some(seen.cuda), ..placement }
     }
 
-    /// How the GPU was opened that the settings name, if one is.
+    /// The options of the configured GPU, if any.
     #[must_use]
     pub fn details(&self) -> Option<String> {
         self.gpu.as_ref().map(|gpu| gpu.details())
     }
 
-    /// Tells the log and, where a GPU was asked for, health and metrics.
-    pub(super) fn tell(&self, health: &Health, metrics: &Metrics) {
+    /// Reports to the log and, where a GPU was requested, to health and metrics.
+    pub(super) fn report(&self, health: &Health, metrics: &Metrics) {
         tracing::info!(device = %self.reason, "device chosen");
         for complaint in self.gpu.iter().flat_map(|gpu| gpu.complaints()) {
             tracing::warn!("{complaint}");

@@ -1,4 +1,4 @@
-//! The HTTP interface on a runtime of its own, the only async code of the daemon.
+//! The HTTP API on its own runtime, the only async code of the daemon.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,30 +23,30 @@ use crate::metrics::Metrics;
 
 /// How long open connections may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// Time between two looks at the files that may change.
+/// Interval of checks for changed files.
 const SECRETS_PERIOD: Duration = Duration::from_millis(500);
 
-/// Files that the daemon has open beside connections, at most: segments of the log, checkpoints, stores, sources.
+/// Most files that the daemon has open besides connections: segments of the log, checkpoints, stores, sources.
 const FILES_FOR_OTHERS: u64 = 512;
 
 /// The running interface.
 pub(super) struct Server {
     runtime: Runtime,
     address: SocketAddr,
-    doors: Vec<Door>,
+    endpoints: Vec<Endpoint>,
 }
 
-/// What the interface reads from files that may change.
+/// Keys and certificate, which are reloaded when their files change.
 #[derive(Default)]
 struct Secrets {
-    /// Who may ask, if not everybody.
+    /// The keys, if configured.
     keys: Option<Arc<Keys>>,
-    /// Its certificate, if it speaks HTTPS.
+    /// The certificate, if HTTPS is configured.
     tls: Option<Arc<Tls>>,
-    /// What is wrong with each of them, as it was said last.
-    said: BTreeMap<&'static str, String>,
-    /// Why a file that was changed is not used.
-    spoiled: BTreeMap<&'static str, String>,
+    /// The last reported problem of each.
+    last_reported: BTreeMap<&'static str, String>,
+    /// Why a changed file is not used.
+    unusable: BTreeMap<&'static str, String>,
 }
 
 impl Secrets {
@@ -58,26 +58,25 @@ impl Secrets {
         Ok(Self { keys, tls: given(&api.tls_certificate).then(tls).transpose()?, ..Self::default() })
     }
 
-    /// Looks every now and then whether keys and certificate were changed or have expired, for as long as the runtime
-    /// lives.
+    /// Checks periodically whether keys and certificate have changed or expired, as long as the runtime lives.
     async fn watch(mut self, health: Arc<Health>, metrics: Arc<Metrics>) {
         loop {
             let (health, metrics) = (Arc::clone(&health), Arc::clone(&metrics));
-            // A disk that hangs holds this thread and nothing else.
-            let looked = tokio::task::spawn_blocking(move || {
-                self.look(&health, &metrics);
+            // A disk that hangs blocks this thread only.
+            let refreshed = tokio::task::spawn_blocking(move || {
+                self.refresh(&health, &metrics);
                 self
             });
-            let Ok(secrets) = looked.await else { return };
+            let Ok(secrets) = refreshed.await else { return };
             self = secrets;
             tokio::time::sleep(SECRETS_PERIOD).await;
         }
     }
 
-    fn look(&mut self, health: &Health, metrics: &Metrics) {
+    fn refresh(&mut self, health: &Health, metrics: &Metrics) {
         if let Some(keys) = &self.keys {
             let outcome = keys.refresh().map_err(|error| error.to_string());
-            self.judge("keys", outcome, None, health);
+            self.update("keys", outcome, None, health);
         }
         if let Some(tls) = self.tls.clone() {
             let outcome = tls.refresh().map_err(|error| error.to_string());
@@ -85,7 +84,7 @@ impl Secrets {
             if let Some(seconds) = not_after {
                 metrics.http.certificate_expiry.with_label_values::<&str>(&[]).set(seconds);
             }
-            self.judge(
+            self.update(
                 "certificate",
                 outcome,
                 not_after.and_then(|end| expired(end, unix_ms() / 1000)),
@@ -94,8 +93,8 @@ impl Secrets {
         }
     }
 
-    /// Takes in how reading a file again went, and tells what is wrong when that changes.
-    fn judge(
+    /// Records the outcome of a reload, and reports a problem when it changes.
+    fn update(
         &mut self,
         what: &'static str,
         outcome: Result<bool, String>,
@@ -105,49 +104,51 @@ impl Secrets {
         match outcome {
             Ok(false) => {}
             Ok(true) => {
-                tracing::info!(what, "a file of the HTTP interface was read again");
-                self.spoiled.remove(what);
+                tracing::info!(what, "a file of the HTTP API was reloaded");
+                self.unusable.remove(what);
             }
             Err(error) => {
-                tracing::error!(what, error, "what the HTTP interface uses stays as it was");
-                self.spoiled.insert(what, error);
+                tracing::error!(
+                    what,
+                    error,
+                    "a file of the HTTP API cannot be reloaded; the loaded one stays in use"
+                );
+                self.unusable.insert(what, error);
             }
         }
-        let wrong = self.spoiled.get(what).cloned().or(expired).unwrap_or_default();
-        if self.said.get(what) == Some(&wrong) {
+        let wrong = self.unusable.get(what).cloned().or(expired).unwrap_or_default();
+        if self.last_reported.get(what) == Some(&wrong) {
             return;
         }
         match wrong.as_str() {
             "" => health.set(what, State::Ok, "as in the file"),
             wrong => {
-                if !self.spoiled.contains_key(what) {
+                if !self.unusable.contains_key(what) {
                     tracing::warn!(what, "{wrong}");
                 }
                 health.set(what, State::Degraded, wrong);
             }
         }
-        self.said.insert(what, wrong);
+        self.last_reported.insert(what, wrong);
     }
 }
 
-/// What is to be said of a certificate that was good until `end`, at `now`, both in seconds since the Unix epoch.
+/// The problem of a certificate that expires at `end`, at `now`; both in seconds since the Unix epoch.
 fn expired(end: i64, now: i64) -> Option<String> {
     (end < now).then(|| {
         let days = (now - end) / 86_400;
-        format!(
-            "the certificate has expired, {days} days ago: clients refuse it; put a valid one in its place"
-        )
+        format!("the certificate expired {days} days ago and clients refuse it; replace it with a valid one")
     })
 }
 
-/// One address that is served.
-struct Door {
+/// One listening address.
+struct Endpoint {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
 
-impl Door {
+impl Endpoint {
     fn open(
         runtime: &Runtime,
         key: &str,
@@ -202,54 +203,54 @@ impl Server {
         let routes = Routes::new(state);
         let service = |routes| (routes, limits, parts.metrics.clone());
         let data = |routes| {
-            Door::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), service(routes))
+            Endpoint::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), service(routes))
         };
-        let doors = match config.api.operations_listen {
-            None => vec![data(routes.together())?],
+        let endpoints = match config.api.operations_listen {
+            None => vec![data(routes.merged())?],
             Some(apart) => {
-                let (routes, operations) = routes.apart();
+                let (routes, operations) = routes.separate();
                 let data = data(routes)?;
                 let operations =
-                    Door::open(&runtime, "api.operations_listen", apart, None, service(operations))?;
-                tracing::info!(address = %operations.address, "health checks and metrics have an address of their own");
+                    Endpoint::open(&runtime, "api.operations_listen", apart, None, service(operations))?;
+                tracing::info!(address = %operations.address, "health checks and metrics have a separate address");
                 vec![data, operations]
             }
         };
         runtime.spawn(secrets.watch(parts.health.clone(), parts.metrics.clone()));
-        Ok(Self { runtime, address: doors[0].address, doors })
+        Ok(Self { runtime, address: endpoints[0].address, endpoints })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no new connections, finishes the requests of open ones as far as they end in time, and ends.
+    /// Accepts no new connections, finishes open requests within the limit, and ends.
     pub(super) fn stop(self) {
         let served: Vec<_> = self
-            .doors
+            .endpoints
             .into_iter()
-            .map(|door| {
+            .map(|endpoint| {
                 // The receiver is gone only if the server has ended already.
-                let _ = door.stop.send(());
-                door.served
+                let _ = endpoint.stop.send(());
+                endpoint.served
             })
             .collect();
         let all_served = async {
-            for door in served {
-                if let Err(error) = door.await {
-                    tracing::error!(%error, "the HTTP interface panicked");
+            for endpoint in served {
+                if let Err(error) = endpoint.await {
+                    tracing::error!(%error, "the HTTP API panicked");
                 }
             }
         };
         if self.runtime.block_on(async { tokio::time::timeout(STOP_LIMIT, all_served).await }).is_err() {
-            tracing::warn!("connections that did not end in time were cut");
+            tracing::warn!("connections that did not end in time were closed");
         }
         self.runtime.shutdown_timeout(Duration::from_secs(2));
     }
 }
 
-/// Raises how many files the process may have open as far as it may, and says if connections could take them all: the
-/// log could not open its next segment then.
+/// Raises the limit of open files as far as allowed, and warns if connections could use it up: then the log could not
+/// open its next segment.
 fn allow_files_for(connections: usize) {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -264,8 +265,8 @@ fn allow_files_for(connections: usize) {
         tracing::warn!(
             allowed,
             needed,
-            "connections may take all files that the process may open: raise the limit of open files (ulimit -n, \
-             LimitNOFILE=) or lower api.connections_max"
+            "connections may use up the limit of open files: raise it (ulimit -n, LimitNOFILE=) or lower \
+             api.connections_max"
         );
     }
 }

@@ -1,6 +1,6 @@
-//! The daemon's own log: started as the settings say, said more or less of while it runs. There is one for the process.
+//! The daemon's own log: configured at start, its level changeable while it runs. There is one per process.
 //!
-//! What operators do is in it whatever its level: the target [`AUDIT`] is never silent.
+//! Admin actions are logged at any level: the target [`AUDIT`] is never silent.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
-use crate::api::{AUDIT, LogLevelAnswer, OperatorError};
+use crate::api::{AUDIT, LogLevelResponse, OperatorError};
 use crate::config::{Output, OutputFormat, level_filter};
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Puts another filter in the place of the one in effect.
+/// Replaces the filter in effect.
 type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
 struct Log {
@@ -49,13 +49,13 @@ pub fn start(output: &Output) -> Result<()> {
     };
     if let Some(reload) = reload {
         let level = Mutex::new(output.level.clone());
-        // Who started the log is the first to be here.
+        // Set by the first start of the log only.
         let _ = LOG.set(Log { configured: output.level.clone(), level, reload });
     }
     Ok(())
 }
 
-/// What a filter lets through, and what operators do.
+/// A filter, plus the audit log.
 fn with_audit(filter: EnvFilter) -> EnvFilter {
     match format!("{AUDIT}=info").parse::<Directive>() {
         Ok(audit) => filter.add_directive(audit),
@@ -64,18 +64,18 @@ fn with_audit(filter: EnvFilter) -> EnvFilter {
 }
 
 /// The level in effect; empty where this process did not start a log.
-pub(super) fn get() -> LogLevelAnswer {
-    let answer =
-        |log: &Log| LogLevelAnswer { level: log.level.lock().clone(), configured: log.configured.clone() };
-    let none = || LogLevelAnswer { level: String::new(), configured: String::new() };
-    LOG.get().map_or_else(none, answer)
+pub(super) fn get() -> LogLevelResponse {
+    let response =
+        |log: &Log| LogLevelResponse { level: log.level.lock().clone(), configured: log.configured.clone() };
+    let none = || LogLevelResponse { level: String::new(), configured: String::new() };
+    LOG.get().map_or_else(none, response)
 }
 
-/// Puts another level in the place of the one in effect, until the process ends.
+/// Changes the level until the process ends.
 ///
 /// # Errors
 /// When it is no filter, or this process did not start the log.
-pub(super) fn set(level: &str) -> Result<LogLevelAnswer, OperatorError> {
+pub(super) fn set(level: &str) -> Result<LogLevelResponse, OperatorError> {
     let filter = level_filter(level).map_err(|error| {
         OperatorError::Invalid(error.to_string().replacen("output.level = ", "the level ", 1))
     })?;
@@ -85,5 +85,5 @@ pub(super) fn set(level: &str) -> Result<LogLevelAnswer, OperatorError> {
     let mut current = log.level.lock();
     (log.reload)(with_audit(filter)).map_err(OperatorError::Failed)?;
     level.clone_into(&mut current);
-    Ok(LogLevelAnswer { level: current.clone(), configured: log.configured.clone() })
+    Ok(LogLevelResponse { level: current.clone(), configured: log.configured.clone() })
 }

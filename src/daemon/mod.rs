@@ -5,10 +5,10 @@
 //!  1 thread each      1 thread                 1 thread                     tokio
 //! ```
 //!
-//! Start: open the data directory, serve HTTP as "not ready", find the newest checkpoint, rebuild the graph from
-//! the log as far back as learning on from there needs it, restore the checkpoint, start the loops, then the
-//! sources. Stop, in the other direction: readiness goes false, sources end, the appender empties the queue, the
-//! learner writes a checkpoint, HTTP drains. What an operator decides about the weights meanwhile is in [`promotion`].
+//! Start: open the data directory, serve HTTP as "not ready", find the newest checkpoint, rebuild the graph from the
+//! log as far back as learning on from there needs it, restore the checkpoint, start the loops, then the sources. Stop,
+//! in the other direction: readiness goes false, sources end, the appender empties the queue, the learner writes a
+//! checkpoint, HTTP drains. Operators' decisions about the weights of a stopped daemon are in [`promotion`].
 
 mod checkpoints;
 mod device_selection;
@@ -56,7 +56,7 @@ use crate::metrics::Metrics;
 use crate::serving::{NodeStates, Progress, QueryEngine};
 use crate::train::{LoadError, Trainer, TrainerOptions};
 
-/// A loop that has not turned for this long is stuck.
+/// A loop without a heartbeat for this long is stuck.
 const PULSE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The running daemon.
@@ -88,7 +88,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`Interrupted`], or when the data directory, the address or a source cannot be opened; the message
-    /// says what to do.
+    /// suggests what to do.
     pub fn start(
         config: &Config,
         generated: Option<GeneratedOptions>,
@@ -98,7 +98,7 @@ impl Daemon {
         let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
-        placement.tell(&parts.health, &parts.metrics);
+        placement.report(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
         let catalog = store.checkpoints.catalog();
         let sources = sources::Sources::prepare(config, sender, generated, catalog)?;
@@ -150,13 +150,13 @@ impl Daemon {
         self.address
     }
 
-    /// What the daemon is doing.
+    /// The status document.
     #[must_use]
     pub fn status(&self) -> StatusDocument {
         self.status.document()
     }
 
-    /// Why the daemon should be stopped and started again: a loop has ended by itself.
+    /// Why the daemon should be restarted: a loop has ended unexpectedly.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let faults = self.supervisor.faults();
@@ -166,7 +166,7 @@ impl Daemon {
     /// Drains, writes a checkpoint and ends.
     ///
     /// # Errors
-    /// When a loop had ended before its time; the message says which and why.
+    /// When a loop ended unexpectedly; the message has the loop and the reason.
     pub fn stop(self) -> Result<()> {
         self.health.set(Health::DAEMON, State::Failed, "draining");
         self.stop.draining.store(true, Ordering::Release);
@@ -217,7 +217,7 @@ impl Parts {
     }
 }
 
-/// How the model that the settings describe is trained.
+/// How the configured model is trained.
 #[must_use]
 pub fn trainer_options(config: &Config) -> TrainerOptions {
     let learner = &config.learner;
@@ -248,7 +248,7 @@ fn open_learner(
                 format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
             })?;
             let (position, steps) = (learned.position.0, learned.trainer.steps());
-            tracing::info!(position, steps, "restored what was learned");
+            tracing::info!(position, steps, "restored the learned state");
             learned
         }
     };
@@ -279,7 +279,7 @@ fn open_learner(
     parts.progress.set_durable(store.log.durable_end());
     parts.progress.set_indexed(store.index.end());
     let (health, metrics) = (parts.health.clone(), parts.metrics.clone());
-    let device_lost = Box::new(move |why: &str| device_selection::tell_loss(&health, &metrics, why));
+    let device_lost = Box::new(move |why: &str| device_selection::report_loss(&health, &metrics, why));
     let recorders = Recorders { device_lost, ..store.checkpoints.recorders(config.checkpoint.keep) };
     let proceed = starting.proceed("reading the log up to the checkpoint", learned.position);
     let log = store.log.readers();
@@ -296,8 +296,7 @@ fn restore(config: &Config, device: &Device, mut found: Checkpoint) -> Result<Le
     Ok(Learned { trainer, gate: gate.map(load).transpose()?, position: found.file.head.position })
 }
 
-/// When the learning began that goes on from a checkpoint, or begins now. A moment yet to come was told by a wrong
-/// clock.
+/// When learning began, from the checkpoint or now. A time in the future comes from a wrong clock and is ignored.
 fn began(checkpoint: Option<CheckpointHead>, now_unix_ms: i64) -> i64 {
     checkpoint.map_or(now_unix_ms, |head| head.began_unix_ms.min(now_unix_ms))
 }

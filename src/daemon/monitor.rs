@@ -1,5 +1,5 @@
-//! Watches the loops and the sources and tells the health checks: what is degraded, what is down. Feeds the
-//! service manager's watchdog as long as every loop turns.
+//! Monitors the loops and the sources, and sets the health checks: what is degraded, what is down. Pings the service
+//! manager's watchdog as long as every loop runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::serving::{Progress, QueryEngine};
 
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Starts watching.
+/// Starts monitoring.
 pub(super) fn watch(
     parts: &Parts,
     sources: &Sources,
@@ -34,7 +34,7 @@ pub(super) fn watch(
     let (stopped, mut watchdog) = (stop.monitor.clone(), Watchdog::new());
     supervisor.start("monitor", "monitor", &stop.monitor, move || {
         while !stopped.load(Ordering::Acquire) {
-            watcher.look(&mut watchdog);
+            watcher.check(&mut watchdog);
             std::thread::sleep(PERIOD);
         }
         Ok(())
@@ -52,7 +52,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn look(&self, watchdog: &mut Watchdog) {
+    fn check(&self, watchdog: &mut Watchdog) {
         let alive = self.health.liveness();
         if alive.passes() {
             watchdog.feed();
@@ -61,11 +61,11 @@ impl Watcher {
             }
         }
         let faults = self.supervisor.faults();
-        // Why a loop does nothing any more, if so: it has ended, or it does not turn.
+        // Why a loop is dead, if so: it has ended, or it is stuck.
         let dead = |task: &str, check: &str| {
             let stuck = || {
                 let pulse = alive.checks.get(task).filter(|pulse| pulse.state == State::Failed)?;
-                Some(format!("the {task} does not turn: {}", pulse.detail))
+                Some(format!("the {task} is stuck: {}", pulse.detail))
             };
             faults.get(check).cloned().or_else(stuck)
         };
@@ -76,9 +76,9 @@ impl Watcher {
         let behind = self.progress.behind();
         match dead("learner", "learner") {
             Some(fault) => self.health.set("learner", State::Failed, fault),
-            None => self.health.set("learner", State::Ok, format!("{behind} events behind")),
+            None => self.health.set("learner", State::Ok, format!("learner lag: {behind} events")),
         }
-        self.look_at_disk();
+        self.check_disk();
         let troubled: Vec<String> = self
             .sources
             .reports()
@@ -93,8 +93,8 @@ impl Watcher {
         }
     }
 
-    /// Whether what has no room in memory can be written and read.
-    fn look_at_disk(&self) {
+    /// Whether spilled data can be written and read.
+    fn check_disk(&self) {
         let stores = tiers::stores(&self.engine.stores.graph, &self.engine.stores.edge_features);
         if stores.is_empty() {
             return;
@@ -103,15 +103,15 @@ impl Watcher {
             if let Some(reason) = &store.failing {
                 return Some(format!("the disk behind memory.{name}_bytes_max fails: {reason}"));
             }
-            // A batch may need more for a moment.
+            // A batch may exceed the budget for a moment.
             let most = store.budget_bytes + store.budget_bytes / 4 + (8 << 20);
             let (takes, may) = (store.memory_bytes, store.budget_bytes);
             (takes > most)
-                .then(|| format!("memory.{name}_bytes_max is {may}, and it takes {takes}: raise the bound"))
+                .then(|| format!("memory.{name}_bytes_max is {may}, but {takes} are used: raise the budget"))
         });
         let failing: Vec<String> = failing.collect();
         if failing.is_empty() {
-            self.health.set("memory", State::Ok, "within its bounds");
+            self.health.set("memory", State::Ok, "within budget");
         } else {
             self.health.set("memory", State::Degraded, failing.join("; "));
         }

@@ -1,17 +1,15 @@
-//! What an operator decides about what was learned, while no daemon runs on the data directory: which version of the
-//! weights is promoted, that the one before is served again, or which checkpoint is gone on from. The gate promotes and
-//! rolls back by itself (see `learner::gate`); what is decided here rests on no figures, and the gate goes on from it
-//! when the daemon starts.
+//! Operators' decisions about the learned state of a stopped daemon: promote a version of the weights, roll back to the
+//! previous one, or restore a checkpoint. The gate promotes and rolls back by itself (see `learner::gate`); decisions
+//! made here involve no metrics, and the gate continues from them when the daemon starts.
 //!
 //! ```text
-//! promote V    V is published, what was published is kept; the candidate is trained on as it is
-//! roll back    the kept version is published again, and the candidate goes on from it
-//! restore C    the checkpoint C is the newest, farther ones are kept under other names
+//! promote V    V is published, the published version becomes the previous one; the candidate is unchanged
+//! roll back    the previous version is published again, and the candidate continues from it
+//! restore C    the checkpoint C becomes the newest, later ones are renamed
 //! ```
-//! The newest checkpoint is written anew in its place, as a whole or not at all, and the catalog records the decision.
-//! Versions are found in the checkpoints that are there: each holds the candidate of its time, and the published and
-//! the kept version. The gate is not bound by it: a candidate that is not behind is promoted at the end of the next
-//! window.
+//! The newest checkpoint is replaced atomically, and the catalog records the decision. The available versions are those
+//! in the checkpoints: each holds its candidate, and the published and the previous version. The decision does not bind
+//! the gate: a candidate that is not behind is promoted at the end of the next window.
 
 use std::time::SystemTime;
 
@@ -27,10 +25,10 @@ use crate::learner::{Gate, Learned, Verdict};
 use crate::log::LogReaders;
 use crate::model::Weights;
 
-/// Makes a version of the weights the one that is served. Returns the decision as it was recorded.
+/// Publishes a version of the weights. Returns the recorded decision.
 ///
 /// # Errors
-/// When a daemon runs on the data directory, nothing was learned there yet, no gate stands before the weights, the
+/// When a daemon runs on the data directory, nothing was learned there yet, the gate is disabled, the
 /// version is served already or is in no checkpoint, or files cannot be read or written.
 pub fn promote(config: &Config, version: u64) -> Result<DecisionRow> {
     decide(config, Verdict::Promoted, |Learned { trainer, gate, .. }, older| {
@@ -59,27 +57,23 @@ pub fn promote(config: &Config, version: u64) -> Result<DecisionRow> {
     })
 }
 
-/// Makes the version that was served before the one that is the one that is served, and lets the candidate go on from
-/// it. Returns the decision as it was recorded.
+/// Publishes the previous version again, and has the candidate continue from it. Returns the recorded decision.
 ///
 /// # Errors
-/// As [`promote`], or when no version is kept.
+/// As [`promote`], or when there is no previous version.
 pub fn roll_back(config: &Config) -> Result<DecisionRow> {
     decide(config, Verdict::RolledBack, |Learned { trainer, gate, .. }, _| {
         let gate = gate.as_mut().context(NO_GATE)?;
-        ensure!(
-            gate.kept().is_some(),
-            "no version is kept from before the one that is served: there is nothing to roll back to"
-        );
+        ensure!(gate.kept().is_some(), "there is no previous version to roll back to");
         if let Some(kept) = gate.roll_back() {
-            trainer.set_weights(kept).context("the candidate cannot go on from the kept weights")?;
+            trainer.set_weights(kept).context("the candidate cannot continue from the previous version")?;
         }
         Ok(())
     })
 }
 
-/// Makes a checkpoint the one that the next start goes on from, and learns from there again. Returns what was restored
-/// and how many records of the log lie behind it.
+/// Makes the next start continue from a checkpoint and learn the log after it again. Returns the checkpoint and how
+/// many records of the log follow it.
 ///
 /// # Errors
 /// When a daemon runs on the data directory, there is no such checkpoint, it is damaged, was learned from another log
@@ -88,7 +82,7 @@ pub fn restore_checkpoint(config: &Config, name: &str) -> Result<(Restored, u64)
     let store = open_stopped(config)?;
     let (checkpoints, log) = (&store.checkpoints, store.log.readers());
     let restored = checkpoints.restore(&log, name, |found| open(config, checkpoints, found).map(drop))?;
-    // Whoever restores wants what follows to be learned again, which is what history is.
+    // What follows the restored checkpoint counts as history, which is always trained on.
     let mut found = checkpoint::open(&checkpoints.dir().join(&restored.name))?;
     let head = CheckpointHead { began_unix_ms: super::unix_ms(), ..found.file.head };
     checkpoints.replace(head, |sink| std::io::copy(&mut found.payload, sink).map(drop))?;
@@ -98,8 +92,8 @@ pub fn restore_checkpoint(config: &Config, name: &str) -> Result<(Restored, u64)
 
 const NO_GATE: &str = "learner.gate.enabled is false: the weights are served as they are trained";
 
-/// Lets `change` change what the newest checkpoint holds, writes it back and records the decision. `change` can ask for
-/// the versions in the other checkpoints.
+/// Applies `change` to the newest checkpoint, writes it back and records the decision. `change` can load the versions
+/// in the other checkpoints.
 fn decide(
     config: &Config,
     verdict: Verdict,
@@ -138,21 +132,21 @@ fn decide(
     Ok(row)
 }
 
-/// The data directory of a daemon that does not run.
+/// The data directory of a stopped daemon.
 ///
 /// # Errors
 /// When there is none, or a daemon runs on it.
 pub(super) fn open_stopped(config: &Config) -> Result<Store> {
     let dir = &config.data.dir;
     let made = dir.join("catalog.sqlite").exists();
-    ensure!(made, "{} holds no data of a daemon; --data names the directory of its data.dir", dir.display());
-    Store::open(config).context("this works on the data of a daemon that is stopped")
+    ensure!(made, "{} is not a data directory; --data must be the daemon's data.dir", dir.display());
+    Store::open(config).context("the daemon must be stopped")
 }
 
 fn open(config: &Config, checkpoints: &Checkpoints, found: Checkpoint) -> Result<Learned> {
     let path = checkpoints.dir().join(&found.file.name);
     restore(config, &Device::Cpu, found).with_context(|| {
-        format!("{} cannot be used; give the settings that the daemon runs with", path.display())
+        format!("{} cannot be used; pass the settings that the daemon runs with", path.display())
     })
 }
 

@@ -1,4 +1,4 @@
-//! Copies the numbers that are counted outside the metrics into them, whenever they are read.
+//! Copies counts that are kept outside the metrics into them at every scrape.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::tiers::TierStatus;
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
 
-/// Registers the copying.
+/// Registers the scrape hook.
 pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
     metrics.build.info.with_label_values(&[env!("CARGO_PKG_VERSION"), device]).set(1);
     metrics.on_scrape(Box::new(move |metrics| {
@@ -19,7 +19,7 @@ pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
         ingest(metrics, &document.ingest);
         set_count(&metrics.log.bytes, document.log.bytes);
         set_count(&metrics.log.end_position, document.log.durable_position);
-        set_count(&metrics.train.learner_lag_events, document.learner.learner_lag_events);
+        set_count(&metrics.train.lag_events, document.learner.lag_events);
     }));
 }
 
@@ -52,7 +52,7 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
     for (reason, &count) in &ingest.rejected_events {
         mirror(&metrics.ingest.rejected_events.with_label_values(&[*reason]), count);
     }
-    // A partition that went to another member of the group is no longer ours to report.
+    // A partition that was reassigned to another group member is no longer reported here.
     metrics.ingest.lag_records.reset();
     for source in &ingest.sources {
         let name = source.name.as_str();
@@ -70,9 +70,9 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
     mirror(&late("accept"), ingest.sources.iter().map(|source| source.late_accepted_events).sum());
     mirror(&late("drop"), ingest.sources.iter().map(|source| source.late_dropped_events).sum());
     mirror(&late("dead_letter"), ingest.rejected_events.get(Reason::TooLate.as_str()).copied().unwrap_or(0));
-    // An operator holds one source; what holds up all of them is a log that does not keep up.
-    let held_up = |source: &SourceReport| source.state == "paused" && source.paused_by.is_none();
-    metrics.ingest.paused.set(i64::from(ingest.sources.iter().any(held_up)));
+    // Sources paused by an operator do not count: all others pause only when the log does not keep up.
+    let blocked = |source: &SourceReport| source.state == "paused" && source.paused_by.is_none();
+    metrics.ingest.paused.set(i64::from(ingest.sources.iter().any(blocked)));
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watermark_is_the_one_of_answers_and_absent_where_they_name_none() {
+    fn the_watermark_equals_that_of_responses_and_is_absent_without_one() {
         let metrics = Metrics::new();
         let mut status = GraphStatus {
             nodes: 0,

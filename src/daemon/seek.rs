@@ -1,10 +1,10 @@
-//! Takes the Kafka source to another position, while no daemon runs on the data directory.
+//! Moves the Kafka source of a stopped daemon to another position.
 //!
-//! Positions stand in the frames of the log, so a seek is a frame without events: a run of offsets for each partition,
-//! from where it stands to where it is taken. Forward such a run accounts for what is skipped; backward it ends before
-//! it begins, and what lies between is read and stored again. It is durable as any frame is, all partitions together
-//! or none, and every start finds it at its place in the order of the log. The same seek asked for again finds the
-//! partitions where they are to be, and writes nothing.
+//! Positions are stored in the frames of the log, so a seek is a frame without events: a run of offsets per partition,
+//! from the current position to the target. Forward, the run accounts for the skipped offsets; backward, it ends before
+//! it begins, and the offsets between are read and stored again. Like any frame it is durable, applies to all
+//! partitions or none, and has its place in the order of the log. Repeating a seek finds the partitions at the target
+//! and writes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::event::{EdgeBatch, EdgeId, PositionLookup, SourceRange};
 use crate::ingest::kafka::{KafkaFault, PartitionRange, offsets_at, preflight};
 use crate::log::Frame;
 
-/// How long the brokers may take to answer.
+/// Timeout of requests to the brokers.
 const BROKER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where reading is to go on.
+/// Where to continue reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// At the oldest message that the broker has.
     Earliest,
-    /// Behind the newest one.
+    /// After the newest message.
     Latest,
     /// At this offset.
     Offset(i64),
@@ -41,7 +41,7 @@ pub enum Target {
 pub struct Step {
     /// The partition, and the offsets that the broker has of it.
     pub range: PartitionRange,
-    /// The next offset to read as the log says it; `None` if it has nothing of the partition.
+    /// The next offset to read according to the log; `None` if it has nothing of the partition.
     pub from: Option<i64>,
     /// The next offset to read after the seek.
     pub to: i64,
@@ -54,21 +54,20 @@ impl Step {
         (self.to - self.from.unwrap_or(self.range.low)).max(0)
     }
 
-    /// Number of offsets that were read before and will be read again. What the broker does not have any more cannot
-    /// be.
+    /// Number of offsets that will be read again, as far as the broker still has them.
     #[must_use]
     pub fn read_again(&self) -> i64 {
         self.from.map_or(0, |from| (from.min(self.range.high) - self.to).max(0))
     }
 
-    /// Whether the log stands beyond what the broker has: the topic was made anew.
+    /// Whether the log is ahead of the broker: the topic was recreated.
     #[must_use]
     pub fn is_of_another_topic(&self) -> bool {
         self.from.is_some_and(|from| from > self.range.high)
     }
 }
 
-/// A seek that has been thought through and not been done. Nothing else can open the data directory meanwhile.
+/// A planned seek. It holds the lock of the data directory.
 pub struct Seek {
     store: Store,
     source: Arc<str>,
@@ -76,17 +75,16 @@ pub struct Seek {
 }
 
 impl Seek {
-    /// Finds out what taking one partition, or all, to `target` would do.
+    /// Plans a seek of one partition, or all, to `target`.
     ///
     /// # Errors
-    /// When a daemon runs on the data directory, no broker is configured or answers, the partition does not exist, or
+    /// When a daemon runs on the data directory, no broker is configured or reachable, the partition does not exist, or
     /// the broker does not have the offset.
     pub fn plan(config: &Config, target: Target, partition: Option<i32>) -> Result<Self> {
         let kafka = &config.ingest.kafka;
         ensure!(
             !kafka.brokers.is_empty(),
-            "ingest.kafka.brokers is empty: only a Kafka source has positions to take it to; give the settings that \
-             the daemon runs with"
+            "ingest.kafka.brokers is empty: only a Kafka source can seek; pass the settings that the daemon runs with"
         );
         let store = open_stopped(config)?;
         let options = kafka_options(kafka);
@@ -118,22 +116,22 @@ impl Seek {
         Ok(Self { steps: steps.collect(), store, source })
     }
 
-    /// What it does, partition by partition; those that stand where they are to be are left out.
+    /// The steps, one per partition that is not at the target yet.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// The source, as the log calls it.
+    /// Name of the source in the log.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Does it: when this returns, it is durable.
+    /// Applies the seek; durable on return.
     ///
     /// # Errors
-    /// When the log cannot be written; then nothing was done.
+    /// When the log cannot be written; then nothing has changed.
     pub fn carry_out(mut self) -> Result<()> {
         if self.steps.is_empty() {
             return Ok(());
@@ -151,9 +149,7 @@ fn offset_of(target: Target, range: &PartitionRange, source: &str) -> Result<i64
         Target::Offset(offset) if (range.low..=range.high).contains(&offset) => Ok(offset),
         Target::Offset(offset) => {
             let PartitionRange { partition, low, high } = range;
-            bail!(
-                "{source}, partition {partition}: the broker has the offsets {low} to {high}, and not {offset}"
-            )
+            bail!("{source}, partition {partition}: the broker has the offsets {low} to {high}, not {offset}")
         }
         Target::Latest | Target::Time(_) => Ok(range.high),
     }
@@ -221,9 +217,10 @@ mod tests {
     fn an_offset_that_the_broker_does_not_have_is_refused_with_those_that_it_has() {
         let range = PartitionRange { partition: 3, low: 10, high: 100 };
         assert_eq!(offset_of(Target::Offset(100), &range, "kafka:t").unwrap(), 100);
-        let said = offset_of(Target::Offset(101), &range, "kafka:t").unwrap_err().to_string();
-        assert!(said.contains("partition 3") && said.contains("10 to 100"), "{said}");
-        let told = [Target::Earliest, Target::Latest].map(|target| offset_of(target, &range, "t").unwrap());
-        assert_eq!(told, [10, 100]);
+        let message = offset_of(Target::Offset(101), &range, "kafka:t").unwrap_err().to_string();
+        assert!(message.contains("partition 3") && message.contains("10 to 100"), "{message}");
+        let offsets =
+            [Target::Earliest, Target::Latest].map(|target| offset_of(target, &range, "t").unwrap());
+        assert_eq!(offsets, [10, 100]);
     }
 }

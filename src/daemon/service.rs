@@ -1,13 +1,13 @@
-//! The service manager, where there is one: told what goes on, and fed while all is well, so that it can
-//! restart a daemon that hangs.
+//! The service manager, where there is one: gets notifications of the state and watchdog pings while all is well, so
+//! that it can restart a daemon that hangs.
 
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// How often the feeding is due where the service manager sets no time.
+/// Interval of watchdog pings where the service manager sets none.
 const RELAXED: Duration = Duration::from_secs(10);
-/// How long a step may take that goes on and says so; told again long before.
+/// Time by which a notification of progress extends the timeout; the next one comes long before.
 const MORE_TIME_US: u32 = 120_000_000;
 
 /// The daemon is ready.
@@ -20,18 +20,18 @@ pub fn stopping() {
     notify(NotifyState::Stopping);
 }
 
-/// Starting or stopping goes on and may take longer than was allowed.
+/// Starting or stopping makes progress and needs more time.
 pub fn busy() {
     notify(NotifyState::ExtendTimeoutUsec(MORE_TIME_US));
 }
 
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "the service manager was not told");
+        tracing::debug!(%error, "the service manager was not notified");
     }
 }
 
-/// The service manager's watchdog: bites when it is not fed in time.
+/// The service manager's watchdog, which restarts the daemon without timely pings.
 pub(super) struct Watchdog {
     every: Duration,
     fed: Option<Instant>,

@@ -1,4 +1,4 @@
-//! The settings of sources, in the words of the sources.
+//! Converts the settings of sources into the sources' options.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn dead_letter_target(config: &Config) -> DeadLetterTarget {
     DeadLetterTarget::Topic(topic, file)
 }
 
-/// How to reach the broker.
+/// Connection to the broker.
 #[must_use]
 pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
     let mut client = KafkaClientOptions::new(&kafka.brokers);

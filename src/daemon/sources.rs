@@ -1,5 +1,5 @@
-//! The sources that the settings ask for: made while the log is still being read, started when it has
-//! been, stopped first when the daemon ends.
+//! The configured sources: created while the log is being read, started afterwards, stopped first when the daemon
+//! ends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::api::OperatorError;
 use crate::appender::Index;
 use crate::catalog::{Catalog, CatalogError, PausedSource};
 use crate::config::{Config, LatePolicy};
-use crate::event::{BodyFormat, Intake, IntakeAnswer, IntakeError, Submission, SubmitError};
+use crate::event::{BodyFormat, Intake, IntakeError, IntakeResponse, Submission, SubmitError};
 use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
 use crate::ingest::dead_letter::DeadLetters;
 use crate::ingest::generated::{self, GeneratedWorld};
@@ -36,15 +36,15 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// The built-in stream of the demo.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GeneratedOptions {
-    /// Picks one world of many.
+    /// Seed of the generated stream.
     pub seed: u64,
-    /// Its pace.
+    /// Its rate.
     pub events_per_second: f64,
 }
 
-/// How one source stands.
+/// Report of one source.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names explain themselves
 pub struct SourceReport {
     pub name: String,
     pub state: &'static str,
@@ -57,14 +57,14 @@ pub struct SourceReport {
     pub late_dropped_events: u64,
     pub dead_letters: u64,
     pub lag_records: BTreeMap<i32, i64>,
-    /// Who holds it, if an operator does.
+    /// Who paused it, if an operator did.
     pub paused_by: Option<String>,
     pub paused_since_unix_ms: Option<i64>,
     #[serde(skip)]
     pub rejected_by_reason: Vec<(&'static str, u64)>,
 }
 
-/// All sources; clones are the same sources.
+/// All sources; clones share them.
 #[derive(Clone)]
 pub struct Sources(Arc<Inner>);
 
@@ -76,7 +76,7 @@ struct Inner {
     stop: Arc<AtomicBool>,
     catalog: Arc<Mutex<Catalog>>,
     holds: Arc<Holds>,
-    /// Who holds which source, by its name.
+    /// Paused sources by name.
     held: Mutex<BTreeMap<String, PausedSource>>,
 }
 
@@ -87,7 +87,7 @@ enum Running {
     Kafka { source: KafkaSource },
 }
 
-/// Stands before the push source: shut until the log has been read, and again when the daemon ends.
+/// Guards the push source: closed until the log has been read, and again when the daemon ends.
 #[derive(Default)]
 struct Gate {
     intake: OnceLock<Arc<PushIntake>>,
@@ -95,7 +95,7 @@ struct Gate {
 }
 
 impl Intake for Gate {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
         match self.intake.get() {
             _ if self.closed.load(Ordering::Acquire) => Err(IntakeError::Refused(SubmitError::ShuttingDown)),
             Some(intake) => intake.submit(body, format),
@@ -105,7 +105,8 @@ impl Intake for Gate {
 }
 
 impl Sources {
-    /// Nothing runs yet; `queue` leads to the appender. Sources that the catalog knows to be held stay so.
+    /// Creates the sources without starting them; `queue` leads to the appender. Sources that are paused in the catalog
+    /// stay paused.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -119,7 +120,7 @@ impl Sources {
         let rows = catalog.lock().paused_sources()?;
         let holds = Arc::new(Holds::default());
         for PausedSource { source, by, .. } in &rows {
-            tracing::warn!(source, by, "the source stays paused: an operator holds it");
+            tracing::warn!(source, by, "the source stays paused by an operator");
             holds.set(source, true);
         }
         let held = Mutex::new(rows.into_iter().map(|row| (row.source.clone(), row)).collect());
@@ -127,31 +128,31 @@ impl Sources {
         Ok(Self(Arc::new(Inner { queue, generated, gate, running, stop, catalog, holds, held })))
     }
 
-    /// Holds a source, or lets it go on, until somebody says otherwise. Says who holds it then.
+    /// Pauses or resumes a source until the next such request. Returns who paused it.
     ///
     /// # Errors
-    /// When no source is called so, or the catalog does not keep the decision; nothing is changed then.
+    /// When no source has the name so, or the catalog cannot store the decision; then nothing changes.
     pub(super) fn set_paused(
         &self,
         source: &str,
         paused: bool,
         by: &str,
     ) -> Result<Option<PausedSource>, OperatorError> {
-        // One decision at a time. Who holds what is locked for moments only: reports read it.
+        // One decision at a time. The list of paused sources is locked only briefly: reports read it.
         let names = self.0.running.lock().iter().map(|running| running.name().to_owned()).collect::<Vec<_>>();
         let catalog = self.0.catalog.lock();
         if !names.iter().any(|name| name == source) && !self.0.held.lock().contains_key(source) {
-            return Err(OperatorError::UnknownSource { asked: source.to_owned(), known: names });
+            return Err(OperatorError::UnknownSource { requested: source.to_owned(), known: names });
         }
-        let kept = |error: CatalogError| OperatorError::Failed(format!("nothing was changed: {error}"));
+        let not_stored = |error: CatalogError| OperatorError::Failed(format!("nothing was changed: {error}"));
         let row = paused.then(|| PausedSource {
             source: source.to_owned(),
             by: by.to_owned(),
             since_unix_ms: super::unix_ms(),
         });
         match &row {
-            Some(row) => catalog.pause_source(row).map_err(kept)?,
-            None => catalog.resume_source(source).map_err(kept)?,
+            Some(row) => catalog.pause_source(row).map_err(not_stored)?,
+            None => catalog.resume_source(source).map_err(not_stored)?,
         }
         let mut held = self.0.held.lock();
         match row {
@@ -166,7 +167,7 @@ impl Sources {
         Ok(held.get(source).cloned())
     }
 
-    /// Where pushed events go; `None` where pushing is off.
+    /// The intake of pushed events; `None` where pushes are disabled.
     pub(super) fn intake(&self) -> Option<Arc<dyn Intake>> {
         self.0.gate.clone().map(|gate| gate as Arc<dyn Intake>)
     }
@@ -187,7 +188,7 @@ impl Sources {
         };
         if options.allowed_lateness.is_some() && options.future_limit.is_none() {
             tracing::warn!(
-                "stream.allowed_lateness is set and stream.future_limit is not: one event with a wild time makes \
+                "stream.allowed_lateness is set and stream.future_limit is not: one event with a wrong time makes \
                  the events after it in its partition late; set stream.future_limit above the longest gap of the \
                  stream"
             );
@@ -201,7 +202,7 @@ impl Sources {
         })
     }
 
-    /// Starts every source that the settings ask for.
+    /// Starts every configured source.
     pub(super) fn start(
         &self,
         config: &Config,
@@ -250,7 +251,7 @@ impl Sources {
     /// Ends every source and waits for it.
     pub(super) fn stop(&self) {
         self.0.stop.store(true, Ordering::Release);
-        // First of all: clients that push without a pause would keep the appender busy for ever.
+        // First: clients that push continuously would keep the appender busy forever.
         if let Some(gate) = &self.0.gate {
             gate.closed.store(true, Ordering::Release);
         }
@@ -263,7 +264,7 @@ impl Sources {
             };
             if !ended {
                 tracing::warn!(
-                    "a source did not end in time and is left behind; its events are safe at their origin"
+                    "a source did not end in time and is abandoned; its events are safe at their origin"
                 );
             }
         }
@@ -275,7 +276,7 @@ impl Sources {
         self.0.queue.len()
     }
 
-    /// How every source stands.
+    /// Reports of all sources.
     #[must_use]
     pub fn reports(&self) -> Vec<SourceReport> {
         let stopping = self.0.stop.load(Ordering::Acquire);
@@ -291,7 +292,7 @@ impl Sources {
     }
 }
 
-/// The report of a source that an operator holds. What is wrong with it goes before.
+/// The report of a source that an operator paused. A fault of the source takes precedence.
 fn held_by(report: SourceReport, row: &PausedSource) -> SourceReport {
     let report = SourceReport {
         paused_by: Some(row.by.clone()),
@@ -302,7 +303,7 @@ fn held_by(report: SourceReport, row: &PausedSource) -> SourceReport {
         return report;
     }
     let seconds = super::unix_ms().saturating_sub(row.since_unix_ms).max(0) / 1000;
-    let detail = format!("held by {} for {seconds} s; `evergraph source resume` lets it go on", row.by);
+    let detail = format!("paused by {} for {seconds} s; `evergraph source resume` resumes it", row.by);
     SourceReport { state: "paused", detail, ..report }
 }
 

@@ -1,5 +1,5 @@
-//! The status document: every part of the daemon with its numbers, for `GET /v1/status`, the terminal
-//! and `evergraph status`. Key names carry their units.
+//! The status document: the figures of every part of the daemon, for `GET /v1/status`, the terminal and
+//! `evergraph status`. Key names contain their units.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::event::SourcePosition;
 use crate::learner::{Decision, GateReport, LearnerStatus};
 use crate::serving::{NodeStates, Progress, Stores};
 
-/// What the daemon is doing.
+/// The state of the daemon.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the names say it; units are in them
+#[allow(missing_docs)] // the names explain themselves and contain units
 pub struct StatusDocument {
     pub version: &'static str,
     pub uptime_seconds: f64,
@@ -28,7 +28,7 @@ pub struct StatusDocument {
     pub ingest: IngestStatus,
     pub log: LogStatus,
     pub graph: GraphStatus,
-    /// What is on disk because memory is bounded, by store: `graph`, `rows`; empty without bounds.
+    /// Stores with a memory budget: `graph`, `rows`; empty without budgets.
     pub memory: BTreeMap<&'static str, TierStatus>,
     pub learner: LearnerDocument,
 }
@@ -72,9 +72,9 @@ pub struct GraphStatus {
     pub nodes: u64,
     pub edges: u64,
     pub late_edges: u64,
-    /// Released because of their age.
+    /// Released by the retention.
     pub expired_edges: u64,
-    /// Of types beyond those that the model tells apart.
+    /// Edges with a type beyond `model.edge_types`.
     pub unknown_type_edges: u64,
     pub blocks: u64,
     pub bytes: BTreeMap<&'static str, u64>,
@@ -89,34 +89,34 @@ pub struct LearnerDocument {
     pub model: &'static str,
     pub model_version: u64,
     pub applied_position: u64,
-    pub learner_lag_events: u64,
+    pub lag_events: u64,
     pub trained_events: u64,
     pub skipped_events: u64,
-    /// Whether the learner is at events from before it first began, which are always trained on.
+    /// Whether the learner is at history: events from before it first began, which are always trained on.
     pub training_on_history: bool,
     pub loss: Option<f32>,
     pub average_precision: Option<f64>,
     pub auc: Option<f64>,
     pub mrr: Option<f64>,
     pub edgebank_average_precision: Option<f64>,
-    pub event_to_visible_p50_seconds: Option<f64>,
-    pub event_to_visible_p99_seconds: Option<f64>,
-    /// The gate between the weights that are trained and those that are served; `None` where there is none.
+    pub end_to_end_freshness_p50_seconds: Option<f64>,
+    pub end_to_end_freshness_p99_seconds: Option<f64>,
+    /// The promotion gate; `None` where it is disabled.
     pub gate: Option<GateDocument>,
     pub node_state_bytes: u64,
     /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives.
     pub bytes: BTreeMap<&'static str, u64>,
 }
 
-/// The promotion gate: what it decided since the start, and its latest decision.
+/// The promotion gate: counts of decisions since the start, and the latest decision.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct GateDocument {
     pub promoted: u64,
     pub held: u64,
     pub rolled_back: u64,
-    /// Version that a roll-back would serve.
-    pub kept_version: Option<u64>,
+    /// Version that a rollback would publish.
+    pub previous_version: Option<u64>,
     pub last: Option<DecisionDocument>,
 }
 
@@ -128,17 +128,17 @@ pub struct DecisionDocument {
     pub position: u64,
     pub candidate_version: u64,
     pub published_version: Option<u64>,
-    pub kept_version: Option<u64>,
+    pub previous_version: Option<u64>,
     pub candidate_average_precision: f64,
     pub published_average_precision: Option<f64>,
-    pub kept_average_precision: Option<f64>,
+    pub previous_average_precision: Option<f64>,
     pub edgebank_average_precision: f64,
 }
 
 impl From<GateReport> for GateDocument {
     fn from(report: GateReport) -> Self {
         let GateReport { promoted, held, rolled_back, last, kept } = report;
-        Self { promoted, held, rolled_back, kept_version: kept, last: last.map(DecisionDocument::from) }
+        Self { promoted, held, rolled_back, previous_version: kept, last: last.map(DecisionDocument::from) }
     }
 }
 
@@ -150,16 +150,16 @@ impl From<Decision> for DecisionDocument {
             position: decision.position,
             candidate_version: decision.candidate,
             published_version: decision.published,
-            kept_version: decision.kept,
+            previous_version: decision.kept,
             candidate_average_precision: figures.candidate,
             published_average_precision: figures.published,
-            kept_average_precision: figures.kept,
+            previous_average_precision: figures.kept,
             edgebank_average_precision: figures.edgebank,
         }
     }
 }
 
-/// Makes the document whenever it is asked for.
+/// Builds the document on request.
 #[derive(Clone)]
 pub struct StatusSource(Arc<Inputs>);
 
@@ -204,7 +204,7 @@ impl StatusSource {
         }))
     }
 
-    /// The document as it is now.
+    /// The current document.
     #[must_use]
     pub fn document(&self) -> StatusDocument {
         StatusDocument {
@@ -252,7 +252,7 @@ impl Inputs {
     fn graph(&self) -> GraphStatus {
         let stats = self.stores.graph.stats();
         let bytes = BTreeMap::from([
-            // What is on disk is told under `memory`.
+            // Spilled bytes are listed under `memory`.
             ("entries", stats.bytes.entries.saturating_sub(stats.bytes.on_disk)),
             ("slack", stats.bytes.slack),
             ("headers", stats.bytes.headers),
@@ -282,7 +282,7 @@ impl Inputs {
             model: self.model,
             model_version: report.model_version,
             applied_position: report.position.0,
-            learner_lag_events: self.progress.behind(),
+            lag_events: self.progress.behind(),
             trained_events: report.trained,
             skipped_events: report.skipped,
             training_on_history: report.history,
@@ -291,8 +291,8 @@ impl Inputs {
             auc: report.quality.map(|quality| quality.auc),
             mrr: report.quality.and_then(|quality| quality.mrr),
             edgebank_average_precision: report.quality.map(|quality| quality.baseline),
-            event_to_visible_p50_seconds: freshness.map(|(p50, _)| p50),
-            event_to_visible_p99_seconds: freshness.map(|(_, p99)| p99),
+            end_to_end_freshness_p50_seconds: freshness.map(|(p50, _)| p50),
+            end_to_end_freshness_p99_seconds: freshness.map(|(_, p99)| p99),
             gate: self.gated.then(|| report.gate.into()),
             node_state_bytes: self.states.bytes() as u64,
             bytes: BTreeMap::from([
@@ -311,7 +311,7 @@ impl From<SourcePosition> for PositionDocument {
     }
 }
 
-/// Memory of this process that is in RAM; 0 where the system does not say.
+/// Resident memory of this process; 0 where unknown.
 #[must_use]
 pub fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

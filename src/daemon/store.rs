@@ -1,11 +1,11 @@
-//! Opens the data directory: the log, what is rebuilt from it, and what was learned from it.
+//! Opens the data directory: the log, the index rebuilt from it, and the checkpoints.
 //!
 //! ```text
 //! data.dir/log/            segments of the event log
 //! data.dir/checkpoints/    what was learned
-//! data.dir/catalog.sqlite  which checkpoints there are, settings that may not change
+//! data.dir/catalog.sqlite  the list of checkpoints, fixed settings
 //! data.dir/dead-letters/   rejected events
-//! data.dir/spill/          nothing to be seen: files without a name for what memory has no room for
+//! data.dir/spill/          unnamed files of spilled data, so it appears empty
 //! ```
 
 use std::time::Instant;
@@ -25,7 +25,7 @@ use crate::log::{Log, LogOptions};
 pub struct Store {
     /// The event log.
     pub log: Log,
-    /// What the log means.
+    /// The index rebuilt from the log.
     pub index: Index,
     /// What was learned.
     pub checkpoints: Checkpoints,
@@ -58,7 +58,7 @@ impl Store {
         Ok(Self { log, index: empty_index(config)?, checkpoints })
     }
 
-    /// Rebuilds the index from the log, for a learner that goes on at `learned`.
+    /// Rebuilds the index from the log, for a learner that continues at `learned`.
     ///
     /// # Errors
     /// When the log cannot be read or is damaged, or the start is interrupted.
@@ -87,7 +87,7 @@ fn hold_dimensions(catalog: &Catalog, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Settings that may not change in the life of a data directory.
+/// Settings that are fixed for the life of a data directory.
 #[must_use]
 pub fn fixed_settings(config: &Config) -> [(&'static str, String); 2] {
     let stream = &config.stream;

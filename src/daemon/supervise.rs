@@ -1,6 +1,6 @@
-//! Threads that run until they are told to stop. One that ends before, by an error, by a panic or just so,
-//! is a fault of the daemon: its health check fails with the reason, and [`Supervisor::faults`] names it to
-//! whoever can stop the rest and have the process started again.
+//! Threads that run until they are stopped. One that ends before, by an error, a panic or a return, is a fault of the
+//! daemon: its health check fails with the reason, and [`Supervisor::faults`] returns it, so that the caller can stop
+//! the rest and the process can be restarted.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::spawn;
 use crate::api::{Health, State};
 
-/// Watches over threads; clones watch together.
+/// Supervises threads; clones share their state.
 #[derive(Clone)]
 pub(super) struct Supervisor {
     health: Arc<Health>,
@@ -27,7 +27,7 @@ impl Supervisor {
         Self { health, faults: Arc::default() }
     }
 
-    /// Why each thread that ended before its time did, by the name of its health check.
+    /// Why threads ended unexpectedly, by the name of the health check.
     pub(super) fn faults(&self) -> BTreeMap<&'static str, String> {
         self.faults.lock().clone()
     }
@@ -42,11 +42,11 @@ impl Supervisor {
     ) -> Result<JoinHandle<()>> {
         let (supervisor, stop) = (self.clone(), stop.clone());
         spawn(name, move || {
-            // What the thread owned is gone after this line, so nobody waits for it any longer.
+            // Drops what the thread owned, so nothing waits for it.
             let ended = catch_unwind(AssertUnwindSafe(run));
             match ended {
                 Ok(Ok(())) if stop.load(Ordering::Acquire) => supervisor.health.retire(name),
-                Ok(Ok(())) => supervisor.report(name, check, "it ended by itself"),
+                Ok(Ok(())) => supervisor.report(name, check, "it ended unexpectedly"),
                 Ok(Err(error)) => supervisor.report(name, check, &error),
                 Err(panic) => supervisor.report(name, check, &format!("it panicked: {}", words(&*panic))),
             }
@@ -61,7 +61,7 @@ impl Supervisor {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
@@ -89,6 +89,6 @@ mod tests {
         assert_eq!(faults["c"], "the broken has ended: no disk");
         assert_eq!(faults["d"], "the wild has ended: it panicked: at 7");
         assert_eq!(supervisor.health.readiness().checks["d"].state, State::Failed);
-        assert!(supervisor.health.liveness().passes(), "who ended in order owes no pulse");
+        assert!(supervisor.health.liveness().passes(), "a thread that was stopped has no heartbeat");
     }
 }

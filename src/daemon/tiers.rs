@@ -1,4 +1,4 @@
-//! The stores that may keep a part of themselves on disk: made as the settings say, and told to people.
+//! The stores that can spill to disk: created from the settings, and their status.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::device::keep_pages_small;
 use crate::feature::{FeatureStore, RowState, RowStats};
 use crate::graph::{GraphOptions, GraphStore, SpillStats};
 
-/// How much of a store with a budget is where. Key names carry their units.
+/// Memory and disk use of a store with a budget. Key names contain their units.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct TierStatus {
-    /// What the settings allow, or the least that works where that is more.
+    /// The configured budget, or the minimum if that is higher.
     pub budget_bytes: u64,
     pub memory_bytes: u64,
-    /// Beside the bound: buffers of reads.
+    /// Read buffers, which do not count against the budget.
     pub buffer_bytes: u64,
     pub disk_bytes: u64,
     /// Reads from disk so far: of chunks of edges, or of blocks of rows.
@@ -26,7 +26,7 @@ pub struct TierStatus {
     /// Reads and writes that failed so far.
     pub failures: u64,
     pub engine: String,
-    /// Why the disk cannot be used, while that is so.
+    /// Why the disk cannot be used, while it fails.
     pub failing: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl From<RowStats> for TierStatus {
         Self {
             budget_bytes: stats.budget_bytes,
             memory_bytes: stats.resident_bytes,
-            // The rows' own are within the bound.
+            // The read buffers of rows count against their budget.
             buffer_bytes: 0,
             disk_bytes: stats.disk_bytes,
             reads: stats.reads,
@@ -65,21 +65,21 @@ impl From<RowStats> for TierStatus {
     }
 }
 
-/// The stores that have a bound on their memory, by name.
+/// The stores with a memory budget, by name.
 pub(super) fn stores(graph: &GraphStore, edge_rows: &FeatureStore) -> BTreeMap<&'static str, TierStatus> {
     let graph = graph.spill_stats().map(|stats| ("graph", TierStatus::from(stats)));
     let rows = edge_rows.tiered_stats().map(|stats| ("rows", TierStatus::from(stats)));
     graph.into_iter().chain(rows).collect()
 }
 
-/// Takes small pages if anything is bounded: a bound that the process itself does not keep to helps nobody.
+/// Uses small pages if any budget is set: with huge pages, the process could exceed it.
 pub(super) fn settle_pages(config: &Config) {
     let memory = &config.memory;
     if memory.graph_bytes_max == 0 && memory.rows_bytes_max == 0 {
         return;
     }
     if let Err(error) = keep_pages_small() {
-        tracing::warn!(%error, "the kernel keeps giving huge pages: the process may be larger than its bounds");
+        tracing::warn!(%error, "the kernel keeps using huge pages: the process may exceed its memory budgets");
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn graph(config: &Config) -> Result<GraphStore> {
     })
 }
 
-/// No rows by edge.
+/// An empty store of edge rows.
 pub(super) fn edge_rows(config: &Config) -> Result<FeatureStore> {
     let (dimension, budget) = (config.model_options().needs().edge_row_dim, config.memory.rows_bytes_max);
     if budget == 0 || dimension == 0 {
@@ -110,7 +110,7 @@ pub(super) fn edge_rows(config: &Config) -> Result<FeatureStore> {
         .context("memory.rows_bytes_max: the threads that read and write rows cannot be started")
 }
 
-/// A file without a name in `data.dir/spill`.
+/// An unnamed file in `data.dir/spill`.
 fn spill_file(config: &Config, name: &str) -> Result<SpillFile> {
     let dir = config.data.dir.join("spill");
     std::fs::create_dir_all(&dir)

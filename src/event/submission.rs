@@ -71,12 +71,12 @@ pub trait Intake: Send + Sync {
     ///
     /// # Errors
     /// When nothing of the body was stored; the variant is the reason.
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError>;
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError>;
 }
 
 /// What became of a pushed body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IntakeAnswer {
+pub struct IntakeResponse {
     /// What was stored.
     pub receipt: Receipt,
     /// What was not, event by event; each is also kept as a dead letter.

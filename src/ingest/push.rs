@@ -16,7 +16,7 @@ use super::decode::{DecodeOptions, Decoder};
 use super::handover::reply_into;
 use super::rejection::{IngestStats, Rejection};
 use crate::event::{
-    BodyFormat, EdgeId, EventBatch, Intake, IntakeAnswer, IntakeError, Receipt, RejectedEvent, Submission,
+    BodyFormat, EdgeId, EventBatch, Intake, IntakeError, IntakeResponse, Receipt, RejectedEvent, Submission,
     SubmitError,
 };
 
@@ -147,7 +147,7 @@ impl PushIntake {
 }
 
 impl Intake for PushIntake {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
         if self.wiring.holds.has(&self.source) {
             return Err(SubmitError::Paused.into());
         }
@@ -194,7 +194,7 @@ impl Intake for PushIntake {
         };
         self.stats.count_received(count as u64);
         self.keep(&refused);
-        Ok(IntakeAnswer { receipt, rejected: refused.rejected })
+        Ok(IntakeResponse { receipt, rejected: refused.rejected })
     }
 }
 

@@ -67,8 +67,8 @@ impl Learner {
         self.count_cached_rows();
         let metrics = &self.shared.metrics;
         let events = batch.edges.len() as u64;
-        if mode == StepMode::Remember {
-            metrics.train.steps.with_label_values(&["remember"]).inc();
+        if mode == StepMode::StateOnly {
+            metrics.train.steps.with_label_values(&["state_only"]).inc();
             metrics.train.skipped_events.inc_by(events);
             self.shared.status.update(|report| {
                 report.skipped += events;
@@ -116,7 +116,7 @@ impl Learner {
 
     /// Adds the phases of a step that scored to the metrics, with what publishing took after it.
     pub(super) fn observe_phases(&self, taken: &Taken, publish_seconds: f64) {
-        if taken.mode == StepMode::Remember {
+        if taken.mode == StepMode::StateOnly {
             return;
         }
         let PhaseSeconds { sample, gather, forward, backward, optimizer, settle, memory } =

@@ -267,7 +267,7 @@ impl Learner {
             let mode = self.mode(batch, behind);
             let negatives = self.negatives(batch);
             self.prepare(batch, &negatives, mode)?;
-            let rank = if mode == StepMode::Remember { None } else { self.mean_reciprocal_rank(batch)? };
+            let rank = if mode == StepMode::StateOnly { None } else { self.mean_reciprocal_rank(batch)? };
             let baseline = self.baseline(batch, &negatives);
             // The next batch draws from these, possibly during this batch's step.
             self.pool.extend(&batch.dst);
@@ -303,7 +303,7 @@ impl Learner {
         self.shared.progress.set_learned(batch.end);
         self.shared.progress.set_kept(batch.kept);
         self.observe_freshness(batch);
-        self.shared.metrics.train.learner_lag_events.set(behind.cast_signed());
+        self.shared.metrics.train.lag_events.set(behind.cast_signed());
         let bytes = self.bytes();
         self.shared.status.update(|report| {
             report.bytes = bytes;

@@ -124,7 +124,7 @@ fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64, waited: Durat
     let late = !options.lag_max.is_zero() && waited > options.lag_max && kept_waiting;
     let late = late || behind > options.lag_events_max;
     if late && !(history && options.train) {
-        StepMode::Remember
+        StepMode::StateOnly
     } else if options.train {
         StepMode::Train
     } else {
@@ -174,7 +174,7 @@ fn take_step(
         Err(error @ TrainError::NonFinite { .. }) => {
             metrics.train.nonfinite.inc();
             tracing::warn!(%error, position = first.0, "a gradient step was skipped");
-            Ok(Taken { report: StepReport::default(), mode: StepMode::Remember, rivals, gate_seconds })
+            Ok(Taken { report: StepReport::default(), mode: StepMode::StateOnly, rivals, gate_seconds })
         }
         done => {
             let mut report = done?;

@@ -233,7 +233,7 @@ fn a_model_without_memory_learns_serves_forgets_and_restarts() {
     learner.drain();
     assert!(learner.trainer.steps() == 4 && learner.quality.mean().is_some());
     let embeddings = |rig: &Rig| {
-        rig.shared.engine.embeddings(&[key(1), key(9), key(30)], None, UnknownKeys::Told).unwrap().embeddings
+        rig.shared.engine.embeddings(&[key(1), key(9), key(30)], None, UnknownKeys::Error).unwrap().embeddings
     };
     let cold = |found: &[NodeEmbedding]| -> Vec<bool> {
         found.iter().map(|one| matches!(one, NodeEmbedding::Found { cold: true, .. })).collect()
@@ -412,7 +412,7 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
     assert_eq!(memory(1), [0.0; 6]);
     assert!(!learner.pool.nodes().contains(&NodeId(9)));
-    let response = rig.shared.engine.embeddings(&[key(9), key(1)], None, UnknownKeys::Told).unwrap();
+    let response = rig.shared.engine.embeddings(&[key(9), key(1)], None, UnknownKeys::Error).unwrap();
     let cold = |i: usize| matches!(response.embeddings[i], NodeEmbedding::Found { cold: true, .. });
     assert_eq!((cold(0), cold(1)), (true, false));
     let mut row = [9.0; 6];

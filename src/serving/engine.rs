@@ -1,14 +1,13 @@
-//! [`QueryEngine`]: answers from published weights, published node states and the graph.
+//! [`QueryEngine`]: responses from published weights, published node states and the graph.
 //!
-//! A query loads the weights once and keeps them to its end. It takes the freshness before it reads
-//! anything, so what it reports is a lower bound of what the answer knows. Memory rows and edges may be of
-//! different moments: the graph may already hold an event that the node states have not learned of; such
-//! an event then counts as a neighbor, and its end points keep their rows for a moment longer. A query
-//! for a past time sees the neighbors of that time and the memory of today; where edges are released by age, it sees
-//! those of its neighbors that are left.
+//! A query loads the weights once and keeps them to its end. It takes the freshness before it reads anything, so the
+//! reported freshness is a lower bound. Memory rows and edges may be of different moments: the graph may already hold
+//! an event that the node states have not learned of; such an event then counts as a neighbor, and its end points keep
+//! their rows for a moment longer. A query for a past time sees the neighbors of that time and the memory of today;
+//! with a retention, it sees the neighbors that are not released yet.
 //!
-//! Many threads may ask at once. Each takes a set of buffers from a shelf and puts it back; nothing waits
-//! for a training step.
+//! Queries run on many threads. Each takes a set of buffers from a pool and returns it; nothing waits for a training
+//! step.
 
 use std::sync::Arc;
 
@@ -16,8 +15,8 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::{
-    EmbeddingAnswer, Freshness, NodeAnswer, NodeEmbedding, NodeNeighbor, NodeStates, PairScore, Progress,
-    QueryError, ScoreAnswer, Stores, UnknownKeys,
+    EmbeddingResponse, Freshness, NodeEmbedding, NodeNeighbor, NodeResponse, NodeStates, PairScore, Progress,
+    QueryError, ScoreResponse, Stores, UnknownKeys,
 };
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
@@ -32,10 +31,10 @@ use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sam
 /// Nodes or pairs computed at a time; bounds the memory of a query.
 pub(super) const CHUNK_ROWS: usize = 512;
 
-/// Sets of buffers kept for the next queries.
-const SHELF_MAX: usize = 64;
+/// Most sets of buffers in the pool.
+const POOL_MAX: usize = 64;
 
-/// Answers queries; shared by all request threads.
+/// Computes queries; shared by all request threads.
 pub struct QueryEngine {
     /// The graph, names and feature rows.
     pub stores: Stores,
@@ -44,7 +43,7 @@ pub struct QueryEngine {
     /// How far the loops have come.
     pub progress: Arc<Progress>,
     model: ArcSwapOption<Weights>,
-    shelf: Mutex<Vec<Scratch>>,
+    buffers: Mutex<Vec<Scratch>>,
 }
 
 /// Buffers of one query.
@@ -59,10 +58,10 @@ impl QueryEngine {
     /// An engine without weights yet.
     #[must_use]
     pub fn new(stores: Stores, states: Arc<NodeStates>, progress: Arc<Progress>) -> Self {
-        Self { stores, states, progress, model: ArcSwapOption::empty(), shelf: Mutex::default() }
+        Self { stores, states, progress, model: ArcSwapOption::empty(), buffers: Mutex::default() }
     }
 
-    /// Makes `weights` answer every query that starts from now on.
+    /// Publishes `weights` for every query that starts from now on.
     ///
     /// # Errors
     /// The model does not fit the rows that are served; the weights in use stay.
@@ -89,7 +88,7 @@ impl QueryEngine {
         self.model.load_full()
     }
 
-    /// How fresh an answer would be now.
+    /// How fresh a response would be now.
     #[must_use]
     pub fn freshness(&self) -> Freshness {
         self.progress.freshness(self.model.load().as_ref().map_or(0, |weights| weights.version))
@@ -104,45 +103,45 @@ impl QueryEngine {
         keys: &[NodeKey],
         at: Option<EventTime>,
         unknown: UnknownKeys,
-    ) -> Result<EmbeddingAnswer, QueryError> {
-        only(self.embeddings_of(&[(keys, unknown)], at)?)
+    ) -> Result<EmbeddingResponse, QueryError> {
+        single(self.embeddings_of(&[(keys, unknown)], at)?)
     }
 
-    /// As [`embeddings`](Self::embeddings), for several questions in one pass: one answer each, in order. Every node is
-    /// embedded once, however many questions name it.
+    /// As [`embeddings`](Self::embeddings), for several queries in one pass: one response each, in order. Every node is
+    /// embedded once, however many queries name it.
     ///
     /// # Errors
     /// As [`embeddings`](Self::embeddings), for all of them.
     pub fn embeddings_of(
         &self,
-        questions: &[(&[NodeKey], UnknownKeys)],
+        queries: &[(&[NodeKey], UnknownKeys)],
         at: Option<EventTime>,
-    ) -> Result<Vec<EmbeddingAnswer>, QueryError> {
+    ) -> Result<Vec<EmbeddingResponse>, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
         let at = self.time_or_now(at);
         let ids = |&(keys, unknown): &(&[NodeKey], UnknownKeys)| -> Vec<Option<NodeId>> {
             keys.iter().map(|key| self.lookup(key, unknown)).collect()
         };
-        let ids: Vec<_> = questions.iter().map(ids).collect();
-        let asked = distinct(ids.iter().flatten().flatten().copied());
+        let ids: Vec<_> = queries.iter().map(ids).collect();
+        let unique = distinct(ids.iter().flatten().flatten().copied());
         let dimension = weights.model().needs().embedding_dim;
-        let cold = self.cold(&asked);
-        let vectors = self.embed(&weights, asked.nodes(), at)?;
+        let cold = self.cold(&unique);
+        let vectors = self.embed(&weights, unique.nodes(), at)?;
         let found = |id: NodeId| {
-            let vector = embedding_of(id, &asked, &vectors, dimension);
+            let vector = embedding_of(id, &unique, &vectors, dimension);
             if !vector.iter().all(|value| value.is_finite()) {
                 return Ok(NodeEmbedding::NotFinite);
             }
-            let (last_event, cold) = (self.stores.graph.last_event(id)?, is_cold(id, &asked, &cold));
+            let (last_event, cold) = (self.stores.graph.last_event(id)?, is_cold(id, &unique, &cold));
             Ok::<_, SpillError>(NodeEmbedding::Found { vector: vector.to_vec(), last_event, cold })
         };
-        let answer = |ids: Vec<Option<NodeId>>| {
+        let response = |ids: Vec<Option<NodeId>>| {
             let embeddings = ids.into_iter().map(|id| id.map_or(Ok(NodeEmbedding::Unknown), found));
             let embeddings = embeddings.collect::<Result<_, _>>().map_err(GatherError::from)?;
-            Ok(EmbeddingAnswer { at, dimension, embeddings, freshness })
+            Ok(EmbeddingResponse { at, dimension, embeddings, freshness })
         };
-        ids.into_iter().map(answer).collect()
+        ids.into_iter().map(response).collect()
     }
 
     /// How likely an event from the first to the second node of each pair is at time `at`; without a time,
@@ -155,56 +154,56 @@ impl QueryEngine {
         pairs: &[(NodeKey, NodeKey)],
         at: Option<EventTime>,
         unknown: UnknownKeys,
-    ) -> Result<ScoreAnswer, QueryError> {
-        only(self.link_scores_of(&[(pairs, unknown)], at)?)
+    ) -> Result<ScoreResponse, QueryError> {
+        single(self.link_scores_of(&[(pairs, unknown)], at)?)
     }
 
-    /// As [`link_scores`](Self::link_scores), for several questions in one pass: one answer each, in order.
+    /// As [`link_scores`](Self::link_scores), for several queries in one pass: one response each, in order.
     ///
     /// # Errors
     /// As [`link_scores`](Self::link_scores), for all of them.
     pub fn link_scores_of(
         &self,
-        questions: &[(&[(NodeKey, NodeKey)], UnknownKeys)],
+        queries: &[(&[(NodeKey, NodeKey)], UnknownKeys)],
         at: Option<EventTime>,
-    ) -> Result<Vec<ScoreAnswer>, QueryError> {
+    ) -> Result<Vec<ScoreResponse>, QueryError> {
         let weights = self.model().ok_or(QueryError::NotReady)?;
         let freshness = self.progress.freshness(weights.version);
         let at = self.time_or_now(at);
         let ids = |&(pairs, unknown): &(&[(NodeKey, NodeKey)], UnknownKeys)| -> Vec<_> {
             pairs.iter().map(|(src, dst)| (self.lookup(src, unknown), self.lookup(dst, unknown))).collect()
         };
-        let ids: Vec<_> = questions.iter().map(ids).collect();
+        let ids: Vec<_> = queries.iter().map(ids).collect();
         let known: Vec<_> = ids.iter().flatten().filter_map(|&(src, dst)| src.zip(dst)).collect();
-        let asked = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
-        let cold_ones = self.cold(&asked);
+        let unique = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
+        let cold_ones = self.cold(&unique);
         let probabilities = match weights.model().walk() {
             Some(network) => self.score_walks(&weights, network, &known, at),
-            None => self.score(&weights, &asked, &self.embed(&weights, asked.nodes(), at)?, &known),
+            None => self.score(&weights, &unique, &self.embed(&weights, unique.nodes(), at)?, &known),
         };
         let mut probabilities = probabilities.into_iter();
         let mut score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
             Some((src, dst)) => match probabilities.next().filter(|probability| probability.is_finite()) {
                 Some(probability) => {
-                    let cold = [src, dst].iter().any(|&end| is_cold(end, &asked, &cold_ones));
+                    let cold = [src, dst].iter().any(|&end| is_cold(end, &unique, &cold_ones));
                     PairScore::Found { probability, cold }
                 }
                 None => PairScore::NotFinite,
             },
             None => PairScore::Unknown { src: src.is_none(), dst: dst.is_none() },
         };
-        let mut answer = |ids: Vec<_>| {
+        let mut response = |ids: Vec<_>| {
             let scores = ids.into_iter().map(&mut score).collect();
-            ScoreAnswer { at, scores, freshness }
+            ScoreResponse { at, scores, freshness }
         };
-        Ok(ids.into_iter().map(&mut answer).collect())
+        Ok(ids.into_iter().map(&mut response).collect())
     }
 
-    /// What is known of a node, with its `neighbors` newest neighbors; `None` if no event ever named it.
+    /// A node's record, with its `neighbors` newest neighbors; `None` if no event has named it.
     ///
     /// # Errors
     /// Storage failed.
-    pub fn node(&self, key: &NodeKey, neighbors: usize) -> Result<Option<NodeAnswer>, QueryError> {
+    pub fn node(&self, key: &NodeKey, neighbors: usize) -> Result<Option<NodeResponse>, QueryError> {
         let freshness = self.freshness();
         let Some(id) = self.stores.keys.lookup(key) else { return Ok(None) };
         let (policy, mut found) = (SamplingPolicy::Recent, MessageFlowGraph::new());
@@ -217,7 +216,7 @@ impl QueryEngine {
             let key = self.stores.keys.key(found.neighbors[slot])?;
             Some(NodeNeighbor { key, time: found.times[slot], edge: found.edges[slot] })
         };
-        Ok(Some(NodeAnswer {
+        Ok(Some(NodeResponse {
             id,
             degree,
             last_event: self.stores.graph.last_event(id).map_err(GatherError::from)?,
@@ -227,10 +226,10 @@ impl QueryEngine {
         }))
     }
 
-    /// Which of the asked nodes the model has learned nothing about, by slot; asked before they are embedded, so that
-    /// no answer counts as warm that was made from zeros.
-    fn cold(&self, asked: &DistinctNodes) -> Vec<bool> {
-        asked.nodes().iter().map(|&id| !self.states.has(id)).collect()
+    /// Which of the requested nodes the model has learned nothing about, by slot; checked before they are embedded, so
+    /// that no response computed from zeros counts as warm.
+    fn cold(&self, unique: &DistinctNodes) -> Vec<bool> {
+        unique.nodes().iter().map(|&id| !self.states.has(id)).collect()
     }
 
     /// The node of a key. The model sees a node without an id as one that has neither events nor features.
@@ -269,7 +268,7 @@ impl QueryEngine {
         Ok(vectors)
     }
 
-    /// Samples and gathers until no row was released in between: by then the view shows what is kept.
+    /// Samples and gathers, again if rows were released in between: then the next view excludes them.
     fn gather(
         &self,
         needs: &Needs,
@@ -285,11 +284,11 @@ impl QueryEngine {
         }
     }
 
-    /// Probabilities of `pairs` of asked nodes, given the asked nodes' embeddings.
+    /// Probabilities of `pairs` of requested nodes, given the nodes' embeddings.
     fn score(
         &self,
         weights: &Weights,
-        asked: &DistinctNodes,
+        unique: &DistinctNodes,
         vectors: &[f32],
         pairs: &[(NodeId, NodeId)],
     ) -> Vec<f32> {
@@ -302,7 +301,7 @@ impl QueryEngine {
             let mut ends = tape.take(2 * pairs.len(), dimension);
             let nodes = pairs.iter().flat_map(|&(src, dst)| [src, dst]);
             for (node, row) in nodes.zip(ends.data_mut().chunks_exact_mut(dimension)) {
-                row.copy_from_slice(embedding_of(node, asked, vectors, dimension));
+                row.copy_from_slice(embedding_of(node, unique, vectors, dimension));
             }
             let ends = tape.constant(ends);
             let count = 2 * pairs.len() as u32;
@@ -315,23 +314,23 @@ impl QueryEngine {
     }
 
     pub(super) fn take_scratch(&self) -> Scratch {
-        self.shelf.lock().pop().unwrap_or_default()
+        self.buffers.lock().pop().unwrap_or_default()
     }
 
     pub(super) fn put_back(&self, scratch: Scratch) {
-        let mut shelf = self.shelf.lock();
-        if shelf.len() < SHELF_MAX {
-            shelf.push(scratch);
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < POOL_MAX {
+            buffers.push(scratch);
         }
     }
 }
 
-/// The answer to the one question that was asked.
-fn only<A>(answers: Vec<A>) -> Result<A, QueryError> {
-    answers.into_iter().next().ok_or(QueryError::NotReady)
+/// The response to a single query.
+fn single<A>(responses: Vec<A>) -> Result<A, QueryError> {
+    responses.into_iter().next().ok_or(QueryError::NotReady)
 }
 
-/// The distinct nodes a query asks about; a node's slot is the row of its embedding.
+/// The distinct nodes of a query; a node's slot is the row of its embedding.
 fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
     let mut nodes = DistinctNodes::default();
     for id in ids {
@@ -340,13 +339,13 @@ fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
     nodes
 }
 
-/// Whether an asked node is cold.
-fn is_cold(node: NodeId, asked: &DistinctNodes, cold: &[bool]) -> bool {
-    asked.slot(node).and_then(|slot| cold.get(slot as usize).copied()).unwrap_or(true)
+/// Whether a requested node is cold.
+fn is_cold(node: NodeId, unique: &DistinctNodes, cold: &[bool]) -> bool {
+    unique.slot(node).and_then(|slot| cold.get(slot as usize).copied()).unwrap_or(true)
 }
 
-/// The embedding of an asked node among those of all asked nodes.
-fn embedding_of<'v>(node: NodeId, asked: &DistinctNodes, vectors: &'v [f32], dimension: usize) -> &'v [f32] {
-    let row = asked.slot(node).unwrap_or_default() as usize;
+/// The embedding of one of the requested nodes.
+fn embedding_of<'v>(node: NodeId, unique: &DistinctNodes, vectors: &'v [f32], dimension: usize) -> &'v [f32] {
+    let row = unique.slot(node).unwrap_or_default() as usize;
     &vectors[row * dimension..][..dimension]
 }

@@ -1,22 +1,23 @@
 //! Floor 5: what readers see. [`QueryEngine`] turns published [`Weights`](crate::model::Weights),
-//! [`NodeStates`] and the graph into answers; [`Progress`] says how fresh they are.
+//! [`NodeStates`] and the graph into responses; [`Progress`] tracks how fresh they are.
 //!
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
 
-mod answer;
 mod engine;
 mod pairs;
 mod progress;
+mod response;
 mod states;
 mod stores;
 mod walks;
 
-pub use answer::{
-    EmbeddingAnswer, NodeAnswer, NodeEmbedding, NodeNeighbor, PairScore, QueryError, ScoreAnswer, UnknownKeys,
-};
 pub use engine::QueryEngine;
 pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};
+pub use response::{
+    EmbeddingResponse, NodeEmbedding, NodeNeighbor, NodeResponse, PairScore, QueryError, ScoreResponse,
+    UnknownKeys,
+};
 pub use states::NodeStates;
 pub use stores::{Stores, World};

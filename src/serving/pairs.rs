@@ -1,7 +1,7 @@
-//! When pairs of nodes were last seen, published pair by pair while training goes on; only models of walks publish any.
+//! When pairs of nodes were last seen, published pair by pair during training; only models of walks publish any.
 //!
-//! Pairs are spread over [`SHARDS`] maps by their keys, each behind its own lock, so that a map that grows or forgets
-//! holds up the questions about its own pairs alone.
+//! Pairs are sharded by key over [`SHARDS`] maps, each behind its own lock, so a map that grows or forgets blocks only
+//! the queries about its own pairs.
 
 use std::array;
 
@@ -26,12 +26,12 @@ impl Default for PairStates {
 }
 
 impl PairStates {
-    /// Makes `times` what is published of the pair with this key; see [`PairTimes::key`].
+    /// Publishes `times` for the pair with this key; see [`PairTimes::key`].
     pub fn publish(&self, key: u64, times: PairTimes) {
         self.shard(key).write().insert(key, times);
     }
 
-    /// What is published of a pair.
+    /// The published times of a pair.
     #[must_use]
     pub fn get(&self, u: NodeId, v: NodeId) -> Option<PairTimes> {
         let key = PairTimes::key(u, v);

@@ -1,8 +1,8 @@
-//! How far the two loops have come, told as positions of the log, and a way to wait for them.
+//! Progress of the two loops as log positions, and a way to wait for a position.
 //!
-//! An event passes three posts: durable (in the log), indexed (in the graph), learned (in node states).
+//! An event passes three stages: durable (in the log), indexed (in the graph), learned (in node states).
 //! Positions only grow; each is one past the last record that has passed. Writers are the loops, readers
-//! are queries. A query that must not hold a thread while it waits leaves a hook and is told of every step.
+//! are queries. A query that must not hold a thread while it waits registers a hook, which gets every new position.
 //! Knows nothing of why a loop is slow.
 
 use std::collections::VecDeque;
@@ -14,18 +14,18 @@ use parking_lot::{Condvar, Mutex};
 use crate::event::{EdgeId, EventTime};
 use crate::graph::RetentionBounds;
 
-/// Hears every new position of a post; called under its lock, so it must be quick.
+/// Called with every new position of a stage, under its lock, so it must be quick.
 type Hook = Box<dyn Fn(EdgeId) + Send + Sync>;
 
 /// A position that only grows and can be waited for.
 #[derive(Default)]
-struct Post {
+struct Stage {
     passed: Mutex<u64>,
     moved: Condvar,
     hooks: Mutex<Vec<Hook>>,
 }
 
-impl Post {
+impl Stage {
     fn pass(&self, end: EdgeId) {
         let mut passed = self.passed.lock();
         *passed = (*passed).max(end.0);
@@ -52,19 +52,19 @@ impl Post {
     }
 }
 
-/// When records came to a post, for those that have not passed the next one: by the process's own clock, so what clocks
-/// of producers say does not matter. Records that come within [`GRAIN`] of each other share an entry.
+/// When records reached a stage, for those that have not passed the next one: by the process's own clock, so producers'
+/// clocks do not matter. Records that arrive within [`GRAIN`] of each other share an entry.
 #[derive(Default)]
 struct Arrivals(VecDeque<(Instant, u64)>);
 
-/// How finely arrivals are told apart.
+/// Resolution of arrival times.
 const GRAIN: Duration = Duration::from_millis(5);
-/// Entries at most, five minutes of them; of what has waited for longer only that is known.
+/// Most entries, five minutes' worth; records that have waited longer count as having waited that long.
 const ARRIVALS_MAX: usize = 60_000;
 
 impl Arrivals {
-    /// The records below `end` that were not there yet have come.
-    fn come(&mut self, end: u64, now: Instant) {
+    /// Records the arrival of all records below `end`.
+    fn record(&mut self, end: u64, now: Instant) {
         match self.0.back_mut() {
             Some((_, last)) if end <= *last => {}
             Some((at, last)) if now.saturating_duration_since(*at) < GRAIN => *last = end,
@@ -77,7 +77,7 @@ impl Arrivals {
         }
     }
 
-    /// When the record at `position` came, if it has; nobody asks about an earlier one any more.
+    /// When the record at `position` arrived, if it has; drops the entries before it.
     fn of(&mut self, position: u64) -> Option<Instant> {
         let before = self.0.partition_point(|&(_, end)| end <= position);
         self.0.drain(..before.min(self.0.len().saturating_sub(1)));
@@ -87,9 +87,9 @@ impl Arrivals {
 
 /// Positions of the loops.
 pub struct Progress {
-    durable: Post,
-    indexed: Post,
-    learned: Post,
+    durable: Stage,
+    indexed: Stage,
+    learned: Stage,
     /// [`EventTime::MIN`] stands for none.
     watermark: AtomicI64,
     kept: Mutex<RetentionBounds>,
@@ -100,15 +100,15 @@ pub struct Progress {
 impl Default for Progress {
     fn default() -> Self {
         let watermark = AtomicI64::new(EventTime::MIN.0);
-        let [durable, indexed, learned] = [(); 3].map(|()| Post::default());
+        let [durable, indexed, learned] = [(); 3].map(|()| Stage::default());
         Self { durable, indexed, learned, watermark, kept: Mutex::default(), arrivals: Mutex::default() }
     }
 }
 
-/// How fresh an answer is.
+/// How fresh a response is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freshness {
-    /// Version of the weights that computed the answer; 0 before the first publication.
+    /// Version of the weights that computed the response; 0 before the first publication.
     pub model_version: u64,
     /// No event earlier than this is expected any more; `None` before the first event, and where an event of
     /// any time may come.
@@ -135,7 +135,7 @@ impl Progress {
 
     /// Every record below `end` is in the graph.
     pub fn set_indexed(&self, end: EdgeId) {
-        self.arrivals.lock().come(end.0, Instant::now());
+        self.arrivals.lock().record(end.0, Instant::now());
         self.indexed.pass(end);
     }
 
@@ -149,12 +149,12 @@ impl Progress {
         self.watermark.fetch_max(time.0, Ordering::Release);
     }
 
-    /// Whoever learns asks for nothing that is not in `kept` any more.
+    /// The learner will not read anything outside `kept` any more.
     pub fn set_kept(&self, kept: RetentionBounds) {
         *self.kept.lock() = kept;
     }
 
-    /// What whoever learns may still ask for; what is not in it may be released.
+    /// What the learner may still read; anything else may be released.
     #[must_use]
     pub fn kept(&self) -> RetentionBounds {
         *self.kept.lock()
@@ -194,7 +194,7 @@ impl Progress {
     }
 
     /// How long the record at `position` has been in the graph, to some milliseconds; zero if it is not there yet.
-    /// Asked by the one that learns, with positions that grow.
+    /// Called by the learner, with increasing positions.
     #[must_use]
     pub fn waited(&self, position: EdgeId) -> Duration {
         self.arrivals.lock().of(position.0).map_or(Duration::ZERO, |at| at.elapsed())
@@ -250,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn a_record_has_waited_since_it_came_whatever_came_after() {
+    fn a_record_has_waited_since_its_arrival() {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
         let at = |ms| start + Duration::from_millis(ms);
         for (end, ms) in [(10, 0), (20, 1), (20, 50), (30, 100), (25, 150), (40, 200)] {
-            arrivals.come(end, at(ms));
+            arrivals.record(end, at(ms));
         }
         assert_eq!(arrivals.of(0), Some(at(0)));
         assert_eq!(arrivals.of(19), Some(at(0)), "within the grain");
@@ -263,23 +263,23 @@ mod tests {
         assert_eq!(arrivals.of(40), None, "it has not come");
         assert_eq!(arrivals.0.len(), 1, "what was passed is forgotten");
         for i in 0..2 * ARRIVALS_MAX as u64 {
-            arrivals.come(100 + i, at(1_000 + 10 * i));
+            arrivals.record(100 + i, at(1_000 + 10 * i));
         }
         assert_eq!(arrivals.0.len(), ARRIVALS_MAX);
         assert!(Progress::new().waited(EdgeId(0)) == Duration::ZERO);
     }
 
     #[test]
-    fn a_hook_hears_where_things_stand_and_every_step_after() {
+    fn a_hook_gets_the_current_position_and_every_later_one() {
         let progress = Progress::new();
         progress.set_learned(EdgeId(3));
-        let heard = std::sync::Arc::new(Mutex::new(Vec::new()));
-        let told = heard.clone();
-        progress.on_learned(move |end| told.lock().push(end.0));
+        let received = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let sink = received.clone();
+        progress.on_learned(move |end| sink.lock().push(end.0));
         progress.set_learned(EdgeId(5));
         progress.set_learned(EdgeId(4));
         progress.set_durable(EdgeId(9));
-        assert_eq!(*heard.lock(), [3, 5, 5]);
+        assert_eq!(*received.lock(), [3, 5, 5]);
     }
 
     #[test]

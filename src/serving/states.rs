@@ -1,8 +1,8 @@
-//! The memory rows that queries read, published node by node while training goes on.
+//! The memory rows that queries read, published node by node during training.
 //!
 //! Rows live in chunks of [`CHUNK_ROWS`] nodes, each behind its own lock. A row is read and written
 //! under its chunk's lock, so a reader sees a row either before or after a publication, never half of
-//! each; rows of one answer may come from different publications. The list of chunks has a lock of its
+//! each; rows of one response may come from different publications. The list of chunks has a lock of its
 //! own, taken for writing only when nodes appear beyond the last chunk. No call waits for a training
 //! step.
 //!

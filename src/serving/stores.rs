@@ -1,4 +1,4 @@
-//! [`Stores`]: what the log rebuilds and everybody reads. [`World`]: as much of it as one pass of a model sees.
+//! [`Stores`]: the shared stores that are rebuilt from the log. [`World`]: the part of them that one model pass sees.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// These, and no names yet.
+    /// These stores and an empty node dictionary.
     #[must_use]
     pub fn new(graph: GraphStore, edge_features: FeatureStore, node_features: FeatureStore) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Stores {
         }
     }
 
-    /// All of it, seen by `view`.
+    /// The stores, with the graph as of `view`.
     #[must_use]
     pub fn world<'a>(&'a self, view: GraphView<'a>) -> World<'a> {
         World { view, edge_features: &self.edge_features, node_features: &self.node_features }

@@ -133,7 +133,7 @@ impl Trainer {
         model: &Model,
         batch: &PreparedBatch,
     ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
-        assert_ne!(batch.mode, StepMode::Remember, "a batch without a sample has no scores");
+        assert_ne!(batch.mode, StepMode::StateOnly, "a batch without a sample has no scores");
         self.check_order(batch)?;
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));

@@ -79,7 +79,7 @@ impl PreparedBatch {
         self.touched.nodes()
     }
 
-    /// The sample, empty in [`StepMode::Remember`], and the rows.
+    /// The sample, empty in [`StepMode::StateOnly`], and the rows.
     #[must_use]
     pub fn sample_and_rows(&self) -> (&Neighborhood, &FeatureRows) {
         (&self.neighborhood, &self.rows)
@@ -114,7 +114,7 @@ impl PreparedBatch {
     /// The nodes whose memory the step computes.
     pub(super) fn nodes(&self) -> &[NodeId] {
         match self.mode {
-            StepMode::Remember => self.touched.nodes(),
+            StepMode::StateOnly => self.touched.nodes(),
             StepMode::Train | StepMode::Score => self.neighborhood.nodes().nodes(),
         }
     }
@@ -167,10 +167,10 @@ impl Preparer {
         check(&self.needs, world, positives, negatives, mode)?;
         let mut clock = Instant::now();
         batch.load(positives, world.view.since(), mode);
-        if mode != StepMode::Remember && !positives.src.is_empty() {
+        if mode != StepMode::StateOnly && !positives.src.is_empty() {
             batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
         }
-        if self.needs.samples() && mode != StepMode::Remember && !positives.src.is_empty() {
+        if self.needs.samples() && mode != StepMode::StateOnly && !positives.src.is_empty() {
             world.sample(&self.needs, &mut batch.neighborhood)?;
             batch.sample_seconds = lap(&mut clock);
             batch.neighborhood.number();
@@ -199,7 +199,7 @@ impl Preparer {
         batch.has_rows = false;
         let mut clock = Instant::now();
         let nodes = match batch.mode {
-            StepMode::Remember => batch.touched.nodes(),
+            StepMode::StateOnly => batch.touched.nodes(),
             StepMode::Train | StepMode::Score => batch.neighborhood.nodes().nodes(),
         };
         batch.rows.index_messages(nodes, batch.since, pending);
@@ -220,7 +220,7 @@ impl Preparer {
     pub fn gather(&self, world: &World<'_>, batch: &mut PreparedBatch) -> Result<(), TrainError> {
         let mut clock = Instant::now();
         let PreparedBatch { neighborhood, rows, mode, .. } = batch;
-        let nodes = if *mode == StepMode::Remember { &[] } else { neighborhood.nodes().nodes() };
+        let nodes = if *mode == StepMode::StateOnly { &[] } else { neighborhood.nodes().nodes() };
         world.fetch(&self.needs, nodes, rows)?;
         batch.has_rows = true;
         batch.announced = None;
@@ -292,7 +292,7 @@ fn check(
         ("positives.times", positives.times.len()),
         ("positives.edges", positives.edges.len()),
     ];
-    if mode != StepMode::Remember {
+    if mode != StepMode::StateOnly {
         columns.extend([("negatives.src", negatives.src.len()), ("negatives.dst", negatives.dst.len())]);
     }
     if let Some(&(column, found)) = columns.iter().find(|(_, found)| *found != expected) {

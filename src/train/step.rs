@@ -107,7 +107,7 @@ impl Trainer {
         report.phases.sample = batch.sample_seconds;
         report.phases.gather = batch.gather_seconds;
         let learned = match batch.mode {
-            StepMode::Remember => {
+            StepMode::StateOnly => {
                 self.refresh_touched(batch)?;
                 Ok(())
             }

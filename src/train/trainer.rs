@@ -62,7 +62,7 @@ pub enum StepMode {
     /// Score and update state: no gradient, no dropout.
     Score,
     /// State-only update: no sampling, no scores. What a lagging trainer still does.
-    Remember,
+    StateOnly,
 }
 
 /// Seconds a step spent, by phase.
@@ -87,13 +87,13 @@ pub struct PhaseSeconds {
 /// What a step did.
 #[derive(Clone, Debug, Default)]
 pub struct StepReport {
-    /// Logit of each positive; empty in [`StepMode::Remember`]. Scores are ranked as logits: from about 17
+    /// Logit of each positive; empty in [`StepMode::StateOnly`]. Scores are ranked as logits: from about 17
     /// on, all of them are a probability of 1 in 32 bits, which would be a tie.
     pub positive: Vec<f32>,
-    /// Logit of each negative; empty in [`StepMode::Remember`].
+    /// Logit of each negative; empty in [`StepMode::StateOnly`].
     pub negative: Vec<f32>,
     /// Mean binary cross entropy of the positives plus that of the negatives, before learning; 0 in
-    /// [`StepMode::Remember`].
+    /// [`StepMode::StateOnly`].
     pub loss: f32,
     /// Where the time went.
     pub phases: PhaseSeconds,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::observability::{family, file, inventory, metrics_in, read, run, said};
+use crate::observability::{family, file, inventory, metrics_in, output_text, read, run};
 
 /// What an expression may use beside our metrics.
 const NOT_OURS: &[&str] = &["up"];
@@ -51,7 +51,7 @@ fn alerts_fire_in_trouble_and_only_then() {
     }
     for arguments in [&["check", "config", "prometheus.yml"][..], &["test", "rules", "alerts_test.yml"]] {
         if let Some(output) = run("promtool", arguments, folder.path(), b"") {
-            assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+            assert!(output.status.success(), "{arguments:?}: {}", output_text(&output));
         }
     }
 }

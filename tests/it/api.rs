@@ -7,26 +7,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use evergraph::api::{self, Health, State};
-use evergraph::event::{EdgeId, IntakeAnswer, IntakeError, Receipt, RejectedEvent, SubmitError};
+use evergraph::event::{EdgeId, IntakeError, IntakeResponse, Receipt, RejectedEvent, SubmitError};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::live::{BLOCKING_THREADS, LATEST, Live, refused};
 
-fn assert_fresh(answer: &Value) {
-    let freshness = &answer["freshness"];
+fn assert_fresh(response: &Value) {
+    let freshness = &response["freshness"];
     for field in ["model_version", "applied_position", "indexed_position", "durable_position"] {
-        assert!(freshness[field].is_u64(), "{field} in {answer}");
+        assert!(freshness[field].is_u64(), "{field} in {response}");
     }
-    assert_eq!(freshness["watermark"], json!(LATEST.0), "{answer}");
+    assert_eq!(freshness["watermark"], json!(LATEST.0), "{response}");
 }
 
 #[test]
-fn embeddings_are_answered_node_by_node() {
+fn embeddings_are_returned_per_node() {
     let live = Live::start();
-    let answer = live.post("/v1/embeddings", &json!({ "nodes": ["alice", "7", 7, "nobody"] }));
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let body = answer.json();
+    let response = live.post("/v1/embeddings", &json!({ "nodes": ["alice", "7", 7, "nobody"] }));
+    assert_eq!(response.status, 200, "{}", response.text());
+    let body = response.json();
     assert_fresh(&body);
     let entries = body["embeddings"].as_array().unwrap();
     let nodes: Vec<&Value> = entries.iter().map(|entry| &entry["node"]).collect();
@@ -56,34 +56,37 @@ fn numbers_that_are_not_finite_are_named_and_never_null() {
     let live = Live::start();
     let alice = live.state.engine.stores.keys.lookup(&"alice".into()).unwrap();
     live.state.engine.states.publish(alice, &[f32::NAN; 4], LATEST);
-    let answer = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] })).json();
-    assert_eq!(answer["embeddings"], json!([{ "node": "alice", "error": "not_finite" }]));
-    let answer = live.post("/v1/links/score", &json!({ "pairs": [{ "src": "alice", "dst": 7 }] })).json();
-    assert_eq!(answer["scores"], json!([{ "src": "alice", "dst": 7, "error": "not_finite", "unknown": [] }]));
+    let response = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] })).json();
+    assert_eq!(response["embeddings"], json!([{ "node": "alice", "error": "not_finite" }]));
+    let response = live.post("/v1/links/score", &json!({ "pairs": [{ "src": "alice", "dst": 7 }] })).json();
+    assert_eq!(
+        response["scores"],
+        json!([{ "src": "alice", "dst": 7, "error": "not_finite", "unknown": [] }])
+    );
 }
 
 #[test]
 fn links_are_scored_pair_by_pair() {
     let live = Live::start();
     let pairs = json!({ "pairs": [{ "src": "alice", "dst": 7 }, { "src": "x", "dst": "7" }, { "src": 1, "dst": 2 }] });
-    let answer = live.post("/v1/links/score", &pairs);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let body = answer.json();
+    let response = live.post("/v1/links/score", &pairs);
+    assert_eq!(response.status, 200, "{}", response.text());
+    let body = response.json();
     assert_fresh(&body);
     let score = body["scores"][0]["score"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&score), "{body}");
     let missing = json!({ "src": "x", "dst": 7, "error": "unknown_node", "unknown": ["x"] });
     assert_eq!(body["scores"][1], missing);
-    let mut asked = pairs.clone();
-    asked["unknown"] = json!("prior");
-    let prior = live.post("/v1/links/score", &asked).json();
+    let mut requested = pairs.clone();
+    requested["unknown"] = json!("prior");
+    let prior = live.post("/v1/links/score", &requested).json();
     assert!(prior["scores"][1]["score"].is_f64(), "{prior}");
     assert_eq!(prior["scores"][1]["cold"], json!(true));
     assert_eq!(body["scores"][2]["unknown"], json!([1, 2]));
 }
 
 #[test]
-fn a_node_tells_its_newest_neighbors() {
+fn a_node_lists_its_newest_neighbors() {
     let live = Live::start();
     let body = live.get("/v1/nodes/alice?neighbors=1").json();
     assert_fresh(&body);
@@ -102,18 +105,18 @@ fn a_node_tells_its_newest_neighbors() {
 }
 
 #[test]
-fn pushed_events_are_stored_and_told() {
+fn pushed_events_are_stored_and_reported() {
     let live = Live::start();
     let lines = "[\"new\",\"bob\",30]\n[\"new\",\"7\",30]\nnonsense\n";
-    let answer = live.send_lines("/v1/events", lines);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let body = answer.json();
+    let response = live.send_lines("/v1/events", lines);
+    assert_eq!(response.status, 200, "{}", response.text());
+    let body = response.json();
     assert_fresh(&body);
     assert_eq!((&body["first_position"], &body["end_position"]), (&json!(3), &json!(5)));
     assert_eq!((&body["accepted"], &body["duplicates"]), (&json!(2), &json!(0)));
     assert_eq!(body["rejected"][0]["index"], 2);
     assert_eq!(body["rejected"][0]["reason"], "malformed");
-    assert_eq!(live.get("/v1/nodes/new").json()["degree"], 2, "an answered push is in the graph");
+    assert_eq!(live.get("/v1/nodes/new").json()["degree"], 2, "an acknowledged push is in the graph");
 
     let empty = live.send_lines("/v1/events", "");
     assert_eq!((empty.status, &empty.json()["accepted"]), (200, &json!(0)), "nothing to do is no error");
@@ -132,7 +135,7 @@ fn a_push_that_is_not_stored_says_why() {
     let full = SubmitError::DiskFull { detail: "no space left".into() };
     let failed = SubmitError::Failed { detail: "input/output error".into() };
     let cases = [
-        (Ok(IntakeAnswer { receipt: receipt(0), rejected: rejected.clone() }), 422, "all_rejected", None),
+        (Ok(IntakeResponse { receipt: receipt(0), rejected: rejected.clone() }), 422, "all_rejected", None),
         (Err(IntakeError::Malformed("line 1".into())), 400, "malformed", None),
         (Err(IntakeError::TooMany { found_at_least: 3, limit: 2 }), 413, "batch_too_large", None),
         (Err(IntakeError::Overloaded), 429, "queue_full", Some("1")),
@@ -143,34 +146,34 @@ fn a_push_that_is_not_stored_says_why() {
     ];
     for (outcome, status, error_type, retry_after) in cases {
         *live.intake.next.lock() = Some(outcome);
-        let answer = live.send_lines("/v1/events", "[]");
-        assert_eq!((answer.status, answer.error_type().as_str()), (status, error_type));
-        assert_eq!(answer.header("retry-after"), retry_after, "{error_type}");
+        let response = live.send_lines("/v1/events", "[]");
+        assert_eq!((response.status, response.error_type().as_str()), (status, error_type));
+        assert_eq!(response.header("retry-after"), retry_after, "{error_type}");
         if error_type == "all_rejected" {
-            assert_eq!(answer.json()["details"]["rejected"][0]["detail"], "feature 2 is NaN");
+            assert_eq!(response.json()["details"]["rejected"][0]["detail"], "feature 2 is NaN");
         }
     }
-    *live.intake.next.lock() = Some(Ok(IntakeAnswer { receipt: receipt(1), rejected }));
+    *live.intake.next.lock() = Some(Ok(IntakeResponse { receipt: receipt(1), rejected }));
     assert_eq!(live.send_lines("/v1/events", "[]").status, 200, "a duplicate is a success");
     assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"queue_full\"}"), Some(1.0));
 
     let closed = Live::with(|state| state.intake = None);
-    let answer = closed.send_lines("/v1/events", "[]");
-    assert_eq!((answer.status, answer.error_type().as_str()), (404, "push_disabled"));
+    let response = closed.send_lines("/v1/events", "[]");
+    assert_eq!((response.status, response.error_type().as_str()), (404, "push_disabled"));
 }
 
 #[test]
-fn operators_are_answered() {
+fn operations_routes_respond() {
     let live = Live::start();
     let status = live.get("/v1/status").json();
     assert_fresh(&status);
     assert_eq!(status["log"]["bytes"], 1);
     assert_eq!(live.get("/info").json()["model"], "tgn");
     for path in ["/livez", "/readyz", "/healthz"] {
-        let answer = live.get(path);
-        assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("ok")), "{path}");
+        let response = live.get(path);
+        assert_eq!((response.status, &response.json()["status"]), (200, &json!("ok")), "{path}");
     }
-    live.state.health.set("kafka", State::Degraded, "no broker answers");
+    live.state.health.set("kafka", State::Degraded, "no broker responds");
     let degraded = live.get("/readyz");
     assert_eq!((degraded.status, &degraded.json()["status"]), (200, &json!("degraded")));
     live.state.health.set(Health::DAEMON, State::Failed, "draining");
@@ -236,8 +239,8 @@ fn every_error_has_its_status_and_one_shape() {
         ("POST", embed, "{\"nodes\": [null]}", 422, "invalid"),
         ("POST", embed, "{\"nodes\": [1], \"at\": \"now\"}", 422, "invalid"),
         ("POST", embed, "{\"nodes\": [1], \"att\": 1}", 422, "invalid"),
-        ("POST", embed, "{\"nodes\": [1], \"after\": -1}", 422, "invalid"),
-        ("POST", embed, "{\"nodes\": [1], \"after\": 1, \"wait_ms\": 3600000}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1], \"min_position\": -1}", 422, "invalid"),
+        ("POST", embed, "{\"nodes\": [1], \"min_position\": 1, \"wait_ms\": 3600000}", 422, "invalid"),
         ("POST", embed, "{\"nodes\": [1], \"wait_ms\": 1}", 422, "invalid"),
         ("POST", embed, "{\"nodes\": [1, 2, 3, 4]}", 413, "batch_too_large"),
         ("POST", "/v1/links/score", "{\"pairs\": []}", 422, "invalid"),
@@ -253,19 +256,23 @@ fn every_error_has_its_status_and_one_shape() {
         ("POST", "/metrics", "{}", 405, "method_not_allowed"),
     ];
     for &(method, path, body, status, error_type) in cases {
-        let answer = live.request(method, path, &[("content-type", "application/json")], body.as_bytes());
+        let response = live.request(method, path, &[("content-type", "application/json")], body.as_bytes());
         assert_eq!(
-            (answer.status, answer.error_type().as_str()),
+            (response.status, response.error_type().as_str()),
             (status, error_type),
             "{method} {path} {body}"
         );
-        assert_eq!(answer.header("allow").is_some(), status == 405, "{method} {path}");
+        assert_eq!(response.header("allow").is_some(), status == 405, "{method} {path}");
     }
     let message = live.send_json(embed, b"{\"nodes\": [1, true]}").json()["error"].clone();
-    assert!(message.as_str().unwrap().contains("a node key"), "the error says what was expected: {message}");
+    assert!(message.as_str().unwrap().contains("a node key"), "the error names what was expected: {message}");
     for (path, headers) in [(embed, &[][..]), (embed, &[("content-type", "text/csv")]), ("/v1/events", &[])] {
-        let answer = live.request("POST", path, headers, b"{\"nodes\": [7]}");
-        assert_eq!((answer.status, answer.error_type().as_str()), (415, "unsupported_media_type"), "{path}");
+        let response = live.request("POST", path, headers, b"{\"nodes\": [7]}");
+        assert_eq!(
+            (response.status, response.error_type().as_str()),
+            (415, "unsupported_media_type"),
+            "{path}"
+        );
     }
 }
 
@@ -277,9 +284,9 @@ fn bodies_are_bounded_in_bytes_and_time() {
     });
     let long = json!({ "nodes": ["x".repeat(2000)] });
     for path in ["/v1/embeddings", "/v1/events"] {
-        let answer = live.post(path, &long);
-        assert_eq!((answer.status, answer.error_type().as_str()), (413, "body_too_large"), "{path}");
-        assert_eq!(answer.json()["details"]["limit_bytes"], 1000);
+        let response = live.post(path, &long);
+        assert_eq!((response.status, response.error_type().as_str()), (413, "body_too_large"), "{path}");
+        assert_eq!(response.json()["details"]["limit_bytes"], 1000);
     }
     let head =
         "POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n";
@@ -293,29 +300,29 @@ fn bodies_are_bounded_in_bytes_and_time() {
 }
 
 #[test]
-fn a_client_that_sends_far_too_much_still_gets_its_answer() {
+fn a_client_that_sends_far_too_much_still_gets_its_response() {
     let live = Live::with(|state| state.limits.body_bytes = 1000);
     // Much more than the buffers of a connection hold, on a connection that stays open, and on one that does not.
     let long = json!({ "nodes": ["x".repeat(20 << 20)] });
     for connection in ["keep-alive", "close"] {
         for path in ["/v1/embeddings", "/v1/events", "/v1/nothing"] {
             let headers = [("content-type", "application/json"), ("connection", connection)];
-            let answer = live.request("POST", path, &headers, long.to_string().as_bytes());
+            let response = live.request("POST", path, &headers, long.to_string().as_bytes());
             let expected = if path.ends_with("nothing") { 404 } else { 413 };
-            assert_eq!(answer.status, expected, "{path}, {connection}");
+            assert_eq!(response.status, expected, "{path}, {connection}");
         }
     }
 }
 
 #[test]
-fn work_that_hangs_is_told_and_keeps_its_place() {
+fn work_that_hangs_times_out_and_keeps_its_permit() {
     let live = Live::with(|state| {
         state.limits.request_timeout = Duration::from_millis(50);
         state.limits.concurrent_pushes = 1;
     });
     let hang = live.intake.hang.lock();
-    let answer = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
-    assert_eq!((answer.status, answer.error_type().as_str()), (503, "timeout"));
+    let response = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
+    assert_eq!((response.status, response.error_type().as_str()), (503, "timeout"));
     let second = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
     assert_eq!(second.error_type(), "overloaded", "work that nobody waits for is still counted");
     drop(hang);
@@ -329,46 +336,49 @@ fn raw(live: &Live, request: &str) -> String {
     let mut stream = TcpStream::connect(live.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    String::from_utf8_lossy(&answer).into_owned()
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 #[test]
 fn a_reader_waits_for_its_own_write() {
     let live = Live::start();
     let end = live.send_lines("/v1/events", "[\"new\",\"bob\",30]").json()["end_position"].as_u64().unwrap();
-    let late = live.get(&format!("/v1/nodes/new?after={end}&wait_ms=30"));
+    let late = live.get(&format!("/v1/nodes/new?min_position={end}&wait_ms=30"));
     assert_eq!((late.status, late.error_type().as_str()), (412, "not_yet_visible"));
     let details = &late.json()["details"];
-    assert_eq!((&details["after"], &details["freshness"]["applied_position"]), (&json!(end), &json!(3)));
+    assert_eq!(
+        (&details["min_position"], &details["freshness"]["applied_position"]),
+        (&json!(end), &json!(3))
+    );
 
     let progress = Arc::clone(&live.state.engine.progress);
     let learner = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
         progress.set_learned(EdgeId(end));
     });
-    let asked = Instant::now();
-    let body = json!({ "nodes": ["new"], "after": end, "wait_ms": 10_000 });
-    let answer = live.post("/v1/embeddings", &body);
+    let requested = Instant::now();
+    let body = json!({ "nodes": ["new"], "min_position": end, "wait_ms": 10_000 });
+    let response = live.post("/v1/embeddings", &body);
     learner.join().unwrap();
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert!(answer.json()["freshness"]["applied_position"].as_u64() >= Some(end));
-    assert!(asked.elapsed() < Duration::from_secs(5), "woken, not timed out");
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert!(response.json()["freshness"]["applied_position"].as_u64() >= Some(end));
+    assert!(requested.elapsed() < Duration::from_secs(5), "woken, not timed out");
 }
 
 #[test]
 fn too_many_requests_are_refused_at_once_and_pushes_still_enter() {
     let live = Live::with(|state| state.limits.concurrent_queries = 1);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| live.get("/v1/nodes/7?after=4&wait_ms=10000"));
+        let waiting = scope.spawn(|| live.get("/v1/nodes/7?min_position=4&wait_ms=10000"));
         while live.metric("evergraph_http_inflight_requests").is_none_or(|inflight| inflight < 2.0) {
             std::thread::sleep(Duration::from_millis(2));
         }
         let refused = live.get("/v1/nodes/7");
         assert_eq!((refused.status, refused.error_type().as_str()), (503, "overloaded"));
         assert_eq!(refused.header("retry-after"), Some("1"));
-        assert_eq!(live.get("/readyz").status, 200, "probes are answered under load");
+        assert_eq!(live.get("/readyz").status, 200, "probes succeed under load");
         let pushed = live.send_lines("/v1/events", "[\"7\",\"8\",30]");
         assert_eq!(pushed.status, 200, "who waits for an event does not keep it out");
         live.state.engine.progress.set_learned(EdgeId(4));
@@ -385,9 +395,9 @@ fn waiting_readers_hold_no_thread() {
     let live = Live::start();
     let readers = 6 * BLOCKING_THREADS;
     std::thread::scope(|scope| {
-        let ask = || live.get("/v1/nodes/7?after=4&wait_ms=10000");
+        let ask = || live.get("/v1/nodes/7?min_position=4&wait_ms=10000");
         let waiting: Vec<_> = (0..readers).map(|_| scope.spawn(ask)).collect();
-        // While readers hold all threads, not even the metrics are answered.
+        // While readers hold all threads, not even the metrics respond.
         let begun = Instant::now();
         #[allow(clippy::cast_precision_loss)]
         let all = (readers + 1) as f64;
@@ -396,7 +406,7 @@ fn waiting_readers_hold_no_thread() {
         }
         let pushed = live.send_lines("/v1/events", "[\"7\",\"8\",30]");
         assert_eq!(pushed.status, 200, "{}", pushed.text());
-        assert!(begun.elapsed() < Duration::from_secs(5), "answered after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5), "responded after {:?}", begun.elapsed());
         live.state.engine.progress.set_learned(EdgeId(4));
         for reader in waiting {
             assert_eq!(reader.join().unwrap().status, 200);
@@ -405,7 +415,7 @@ fn waiting_readers_hold_no_thread() {
 }
 
 #[test]
-fn operators_hear_of_a_status_or_a_scrape_that_takes_too_long() {
+fn a_slow_status_or_scrape_times_out() {
     let slow = Duration::from_millis(200);
     let live = Live::with(|state| {
         state.limits.request_timeout = Duration::from_millis(20);
@@ -416,8 +426,8 @@ fn operators_hear_of_a_status_or_a_scrape_that_takes_too_long() {
         state.metrics.on_scrape(Box::new(move |_| std::thread::sleep(slow)));
     });
     for path in ["/v1/status", "/metrics"] {
-        let answer = live.get(path);
-        assert_eq!((answer.status, answer.error_type().as_str()), (503, "timeout"), "{path}");
+        let response = live.get(path);
+        assert_eq!((response.status, response.error_type().as_str()), (503, "timeout"), "{path}");
     }
 }
 
@@ -432,7 +442,7 @@ fn a_defect_is_a_500_with_its_request_id_and_the_server_goes_on() {
 }
 
 #[test]
-fn every_answer_has_a_request_id() {
+fn every_response_has_a_request_id() {
     let live = Live::start();
     let made = live.get("/livez").header("x-request-id").unwrap().to_owned();
     assert_ne!(made, live.get("/livez").header("x-request-id").unwrap());
@@ -448,7 +458,7 @@ fn open_requests_finish_at_shutdown() {
     let mut live = Live::start();
     let progress = Arc::clone(&live.state.engine.progress);
     let address = live.address;
-    let request = "GET /v1/nodes/7?after=9&wait_ms=10000 HTTP/1.1\r\nhost: x\r\n\r\n";
+    let request = "GET /v1/nodes/7?min_position=9&wait_ms=10000 HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut open = TcpStream::connect(address).unwrap();
     open.write_all(request.as_bytes()).unwrap();
     while live.metric("evergraph_http_inflight_requests").is_none_or(|inflight| inflight < 2.0) {
@@ -459,9 +469,9 @@ fn open_requests_finish_at_shutdown() {
         std::thread::sleep(Duration::from_millis(2));
     }
     progress.set_learned(EdgeId(9));
-    let mut answer = String::new();
-    open.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let mut response = String::new();
+    open.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     live.join();
 }
 
@@ -472,30 +482,30 @@ fn without_a_model_queries_say_so() {
         ("/v1/embeddings", json!({ "nodes": [7] })),
         ("/v1/links/score", json!({ "pairs": [{ "src": 7, "dst": 7 }] })),
     ] {
-        let answer = live.post(path, &body);
-        assert_eq!((answer.status, answer.error_type().as_str()), (503, "no_model"), "{path}");
-        assert!(answer.header("retry-after").is_some());
+        let response = live.post(path, &body);
+        assert_eq!((response.status, response.error_type().as_str()), (503, "no_model"), "{path}");
+        assert!(response.header("retry-after").is_some());
     }
-    assert_eq!(live.get("/v1/nodes/7").status, 200, "the graph answers without a model");
+    assert_eq!(live.get("/v1/nodes/7").status, 200, "the graph is served without a model");
 }
 
 #[test]
-fn a_disk_that_fails_is_told_and_counted() {
+fn a_disk_that_fails_is_reported_and_counted() {
     let fault = Arc::new(AtomicBool::new(true));
     let live = Live::with(|state| state.engine = Arc::new(crate::live::engine_on_disk(fault.clone())));
-    let questions = [
+    let queries = [
         ("/v1/embeddings", json!({ "nodes": ["alice"] })),
         ("/v1/links/score", json!({ "pairs": [{ "src": "alice", "dst": "bob" }] })),
     ];
-    for (path, body) in &questions {
-        let answer = live.post(path, body);
-        assert_eq!((answer.status, answer.error_type().as_str()), (503, "storage_failed"), "{path}");
-        assert!(answer.header("retry-after").is_some());
+    for (path, body) in &queries {
+        let response = live.post(path, body);
+        assert_eq!((response.status, response.error_type().as_str()), (503, "storage_failed"), "{path}");
+        assert!(response.header("retry-after").is_some());
     }
     let failed = |path: &str| live.state.metrics.http.requests.with_label_values(&[path, "503"]).get();
     assert_eq!((failed("/v1/embeddings"), failed("/v1/links/score")), (1, 1));
     fault.store(false, Ordering::Release);
-    for (path, body) in &questions {
+    for (path, body) in &queries {
         assert_eq!(live.post(path, body).status, 200, "{path}");
     }
 }
@@ -517,13 +527,13 @@ fn the_openapi_document_is_the_checked_in_one_and_lists_every_route() {
     assert_eq!(paths.len(), 13);
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
-            let answer = live.request(
+            let response = live.request(
                 &method.to_uppercase(),
                 &path.replace("{key}", "7").replace("{source}", "http"),
                 &[],
                 b"",
             );
-            assert!(![404, 405].contains(&answer.status), "{method} {path}: {}", answer.text());
+            assert!(![404, 405].contains(&response.status), "{method} {path}: {}", response.text());
         }
     }
 }
@@ -538,8 +548,8 @@ fn the_docs_page_needs_no_internet() {
     let assets: Vec<&str> = html.split(['"', '\'']).filter(|text| text.starts_with("./")).collect();
     assert!(assets.len() >= 4, "{html}");
     for asset in assets {
-        let answer = live.get(&format!("/docs/{}", asset.trim_start_matches("./")));
-        assert!(answer.status == 200 && !answer.body.is_empty(), "{asset}");
+        let response = live.get(&format!("/docs/{}", asset.trim_start_matches("./")));
+        assert!(response.status == 200 && !response.body.is_empty(), "{asset}");
     }
     assert!(!html.contains("http://") && !html.contains("https://"), "{html}");
     let initializer = live.get("/docs/swagger-initializer.js").text();
@@ -549,7 +559,7 @@ fn the_docs_page_needs_no_internet() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a client posts: a documented answer, never a defect, and errors of one shape.
+    /// Whatever a client posts: a documented response, never a bug, and errors of one shape.
     #[test]
     fn no_body_makes_a_500(
         route in prop::sample::select(vec!["/v1/embeddings", "/v1/links/score", "/v1/events"]),
@@ -559,10 +569,10 @@ proptest! {
     ) {
         let mut sent: Vec<u8> = template.bytes().take(cut).collect();
         sent.extend(&body);
-        let answer = FUZZED.send_json(route, &sent);
-        prop_assert!(answer.status < 500, "{}", answer.text());
-        if answer.status >= 400 {
-            answer.error_type();
+        let response = FUZZED.send_json(route, &sent);
+        prop_assert!(response.status < 500, "{}", response.text());
+        if response.status >= 400 {
+            response.error_type();
         }
     }
 
@@ -575,11 +585,11 @@ proptest! {
     ) {
         let key = if known { "7".to_owned() } else { key.concat() };
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", value.concat())).collect();
-        let answer = FUZZED.get(&format!("/v1/nodes/{key}?{}", query.join("&")));
-        prop_assert!(answer.status < 500, "{}", answer.text());
-        prop_assert_ne!(answer.status, 405, "the node route is asked");
-        if answer.status >= 400 {
-            answer.error_type();
+        let response = FUZZED.get(&format!("/v1/nodes/{key}?{}", query.join("&")));
+        prop_assert!(response.status < 500, "{}", response.text());
+        prop_assert_ne!(response.status, 405, "the node route is asked");
+        if response.status >= 400 {
+            response.error_type();
         }
     }
 }
@@ -599,7 +609,7 @@ fn in_a_path() -> impl Strategy<Value = String> {
 }
 
 fn parameter() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec!["neighbors", "after", "wait_ms", "at", "", "neighbors%00"])
+    prop::sample::select(vec!["neighbors", "min_position", "wait_ms", "at", "", "neighbors%00"])
 }
 
 #[test]
@@ -637,16 +647,16 @@ fn connections_beyond_their_number_wait_for_one_that_ends() {
     let mut third = TcpStream::connect(live.address).unwrap();
     third.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    let mut answer = [0; 12];
-    assert!(third.read_exact(&mut answer).is_err(), "there is no place for it");
+    let mut response = [0; 12];
+    assert!(third.read_exact(&mut response).is_err(), "there is no place for it");
     silent.pop();
     third.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    third.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200");
+    third.read_exact(&mut response).unwrap();
+    assert_eq!(&response, b"HTTP/1.1 200");
 }
 
 #[test]
-fn who_takes_nothing_of_an_answer_is_cut_off_and_makes_room() {
+fn a_client_that_reads_nothing_is_disconnected() {
     let live = Live::with(|state| {
         state.limits.connections = 2;
         state.limits.stall = Duration::from_millis(500);

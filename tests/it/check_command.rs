@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::broker::Broker;
 use crate::process::Start;
 
-/// What `check` says of these settings, and whether it was content.
+/// Whether `check` passes with these settings, and its output.
 fn check(data: &Path, settings: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
     command.args(["check", "--listen", "127.0.0.1:0", "--data"]).arg(data);
@@ -14,37 +14,37 @@ fn check(data: &Path, settings: &[&str]) -> (bool, String) {
         command.args(["--set", setting]);
     }
     let output = command.output().unwrap();
-    let said =
+    let text =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    (output.status.success(), said)
+    (output.status.success(), text)
 }
 
 #[test]
 fn a_fresh_directory_passes_and_stays_untouched() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let (content, said) = check(&data, &["stream.late_policy=drop"]);
-    assert!(content, "{said}");
-    assert!(said.contains("warn  settings: stream.late_policy never decides"), "{said}");
+    let (content, output) = check(&data, &["stream.late_policy=drop"]);
+    assert!(content, "{output}");
+    assert!(output.contains("warn  settings: stream.late_policy never decides"), "{output}");
     assert!(!data.exists());
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_found_and_all_that_is_there_is_told() {
+fn a_missing_gpu_is_a_fault_and_available_ones_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let (content, said) = check(&data, &["device.use=cuda:99"]);
+    let (content, output) = check(&data, &["device.use=cuda:99"]);
     assert!(
-        !content && said.contains("FAULT device: device.use = \"cuda:99\" and it cannot be used: "),
-        "{said}"
+        !content && output.contains("FAULT device: device.use = \"cuda:99\" and it cannot be used: "),
+        "{output}"
     );
-    assert!(said.contains("ok    cuda: driver for CUDA "), "{said}");
+    assert!(output.contains("ok    cuda: driver for CUDA "), "{output}");
     assert!(!data.exists(), "a check keeps no kernels");
-    let (content, said) = check(&data, &["device.use=cpu"]);
-    assert!(content && said.contains("ok    device: cpu: device.use = \"cpu\""), "{said}");
-    assert!(!said.contains("cuda: driver"), "nobody looks: {said}");
-    let (content, said) = check(&data, &["device.use=gpu"]);
-    assert!(!content && said.contains("write auto, cpu, or cuda:N"), "{said}");
+    let (content, output) = check(&data, &["device.use=cpu"]);
+    assert!(content && output.contains("ok    device: cpu: device.use = \"cpu\""), "{output}");
+    assert!(!output.contains("cuda: driver"), "nobody looks: {output}");
+    let (content, output) = check(&data, &["device.use=gpu"]);
+    assert!(!content && output.contains("write auto, cpu, or cuda:N"), "{output}");
 }
 
 #[test]
@@ -76,20 +76,20 @@ fn settings_that_do_not_fit_the_data_are_found() {
     let daemon = Start::in_dir(folder.path()).ready();
     daemon.post("/v1/events", "application/json", r#"{"src": "a", "dst": "b", "ts": 1}"#).unwrap();
     assert!(daemon.terminate().success());
-    let (content, said) = check(folder.path(), &[]);
-    assert!(content && said.contains("ok    checkpoint: ") && said.contains("fits [model]"), "{said}");
+    let (content, output) = check(folder.path(), &[]);
+    assert!(content && output.contains("ok    checkpoint: ") && output.contains("fits [model]"), "{output}");
     for (setting, fault) in [
         ("stream.edge_feature_dimension=3", "FAULT catalog: stream.edge_feature_dimension = 3"),
         ("model.embedding_dimension=64", "FAULT checkpoint: "),
         ("ingest.file.path=/nonexistent.csv", "FAULT file: cannot open /nonexistent.csv"),
     ] {
-        let (content, said) = check(folder.path(), &[setting]);
-        assert!(!content && said.contains(fault), "{setting}: {said}");
+        let (content, output) = check(folder.path(), &[setting]);
+        assert!(!content && output.contains(fault), "{setting}: {output}");
         let refused = Start::in_dir(folder.path()).set(setting).fails();
         assert!(!refused.is_empty(), "{setting}");
     }
-    let (content, said) = check(folder.path(), &["output.level=inof"]);
-    assert!(!content && said.contains("output.level = \"inof\""), "{said}");
+    let (content, output) = check(folder.path(), &["output.level=inof"]);
+    assert!(!content && output.contains("output.level = \"inof\""), "{output}");
 }
 
 #[test]
@@ -98,13 +98,13 @@ fn an_event_file_with_rows_of_another_length_is_found() {
     let events = folder.path().join("events.csv");
     std::fs::write(&events, "src,dst,ts,f0\na,b,1,0.5\n").unwrap();
     let path = format!("ingest.file.path={}", events.display());
-    let (content, said) = check(folder.path(), &[&path]);
+    let (content, output) = check(folder.path(), &[&path]);
     assert!(
-        !content && said.contains("FAULT file: ") && said.contains("every event would be rejected"),
-        "{said}"
+        !content && output.contains("FAULT file: ") && output.contains("every event would be rejected"),
+        "{output}"
     );
-    let (content, said) = check(folder.path(), &[&path, "stream.edge_feature_dimension=1"]);
-    assert!(content, "{said}");
+    let (content, output) = check(folder.path(), &[&path, "stream.edge_feature_dimension=1"]);
+    assert!(content, "{output}");
 }
 
 #[test]
@@ -116,13 +116,16 @@ fn both_topics_are_looked_at() {
     let settings =
         [&brokers, "ingest.kafka.topic=check-events", "ingest.kafka.dead_letter_topic=check-letters"];
     if broker.is_kafka() {
-        let (content, said) = check(folder.path(), &settings);
+        let (content, output) = check(folder.path(), &settings);
         assert!(
-            !content && said.contains("FAULT dead letters: ") && said.contains("check-letters"),
-            "{said}"
+            !content && output.contains("FAULT dead letters: ") && output.contains("check-letters"),
+            "{output}"
         );
     }
     broker.create_topic("check-letters", 1);
-    let (content, said) = check(folder.path(), &settings);
-    assert!(content && said.contains("ok    dead letters: topic check-letters has 1 partitions"), "{said}");
+    let (content, output) = check(folder.path(), &settings);
+    assert!(
+        content && output.contains("ok    dead letters: topic check-letters has 1 partitions"),
+        "{output}"
+    );
 }

@@ -30,8 +30,8 @@ fn what_is_in_effect_is_shown_with_its_origin_and_can_be_read_again() {
     let secret = ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD", "hunter2");
     let variables = [("EVERGRAPH__LEARNER__THREADS", "3"), secret];
     let args = ["show", "--config", path, "--listen", "localhost:0", "--set", "graph.shards=8"];
-    let (code, shown, told) = config(&args, &variables);
-    assert_eq!(code, 0, "{told}");
+    let (code, shown, stderr) = config(&args, &variables);
+    assert_eq!(code, 0, "{stderr}");
     for (line, origin) in [
         ("listen = \"localhost:0\"", "# the flag --listen"),
         ("shards = 8", "# the flag --set graph.shards"),
@@ -45,11 +45,11 @@ fn what_is_in_effect_is_shown_with_its_origin_and_can_be_read_again() {
     }
     assert!(!shown.contains("hunter2"), "{shown}");
 
-    // Without the secret, what is printed says the same once more.
+    // Without the secret, the output is the same.
     let again = file(&tempfile::tempdir().unwrap().keep(), &shown.replace("\"sasl.password\"", "# "));
     let args = ["show", "--config", again.to_str().unwrap(), "--json"];
-    let (code, second, told) = config(&args, &[]);
-    assert_eq!(code, 0, "{told}");
+    let (code, second, stderr) = config(&args, &[]);
+    assert_eq!(code, 0, "{stderr}");
     let (_, first, _) = config(
         &["show", "--config", path, "--listen", "localhost:0", "--set", "graph.shards=8", "--json"],
         &variables[..1],
@@ -70,18 +70,18 @@ fn what_is_in_effect_is_shown_with_its_origin_and_can_be_read_again() {
     assert_eq!(keys, [properties[0], properties[1], "learner.seed", "learner.threads"]);
     assert!(changed.as_array().unwrap().iter().all(|setting| setting["origin"] != "default"));
 
-    let (code, _, told) = config(&["show", "--set", "learner.sed=1"], &[]);
-    assert!(code == 78 && told.contains("did you mean `seed`"), "{told}");
+    let (code, _, stderr) = config(&["show", "--set", "learner.sed=1"], &[]);
+    assert!(code == 78 && stderr.contains("did you mean `seed`"), "{stderr}");
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_faults_are_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[learner]\nbatch_event = 64\nthreads = \"many\"\n[graph]\nshards = 3\n";
     let path = file(folder.path(), text);
     let args = ["validate", "--config", path.to_str().unwrap(), "--set", "checkpoint.keep=0"];
-    let (code, said, told) = config(&args, &[("EVERGRAPH__API__DIR", "x")]);
-    assert_eq!(code, 78, "{said}{told}");
+    let (code, stdout, stderr) = config(&args, &[("EVERGRAPH__API__DIR", "x")]);
+    assert_eq!(code, 78, "{stdout}{stderr}");
     let place = path.display();
     for fault in [
         format!(
@@ -92,25 +92,28 @@ fn all_that_is_wrong_is_told_at_once() {
         "FAULT checkpoint.keep (the flag --set checkpoint.keep): 0: must be at least 1".to_owned(),
         "FAULT api.dir (the environment): there is no such setting; did you mean data.dir?".to_owned(),
     ] {
-        assert!(said.lines().any(|line| line.starts_with(&fault)), "{fault}\nnot in\n{said}");
+        assert!(stdout.lines().any(|line| line.starts_with(&fault)), "{fault}\nnot in\n{stdout}");
     }
-    assert_eq!(said.lines().count(), 5, "{said}");
-    assert!(told.contains("5 fault(s)"), "{told}");
-    let (code, said, _) = config(&[args.as_slice(), &["--json"]].concat(), &[]);
-    let document: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(stdout.lines().count(), 5, "{stdout}");
+    assert!(stderr.contains("5 fault(s)"), "{stderr}");
+    let (code, stdout, _) = config(&[args.as_slice(), &["--json"]].concat(), &[]);
+    let document: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(
         (code, &document["valid"], document["faults"].as_array().unwrap().len()),
         (78, &json!(false), 4)
     );
 
-    let (code, said, _) = config(&["validate", "--set", "stream.late_policy=drop"], &[]);
-    assert!(code == 0 && said.contains("warn  stream.late_policy") && said.contains("ok    "), "{said}");
+    let (code, stdout, _) = config(&["validate", "--set", "stream.late_policy=drop"], &[]);
+    assert!(
+        code == 0 && stdout.contains("warn  stream.late_policy") && stdout.contains("ok    "),
+        "{stdout}"
+    );
 }
 
 #[test]
 fn the_schema_takes_what_is_read_and_refuses_what_is_not() {
-    let (code, schema, told) = config(&["schema"], &[]);
-    assert_eq!(code, 0, "{told}");
+    let (code, schema, stderr) = config(&["schema"], &[]);
+    assert_eq!(code, 0, "{stderr}");
     let schema: Value = serde_json::from_str(&schema).unwrap();
     let (_, shown, _) = config(&["show", "--json"], &[]);
     let shown: Value = serde_json::from_str(&shown).unwrap();

@@ -29,18 +29,18 @@ fn a_client_reads_its_own_write() {
     let (status, receipt) = push(&process, &visits(0, 300));
     assert_eq!((status, &receipt["accepted"]), (200, &json!(300)), "{receipt}");
 
-    let ask = json!({"nodes": ["u1", "nobody"], "after": receipt["end_position"], "wait_ms": 5000});
-    let (status, answer) = process.post("/v1/embeddings", "application/json", &ask.to_string()).unwrap();
-    assert_eq!(status, 200, "{answer}");
-    assert_eq!(answer["freshness"]["applied_position"], 300);
-    let known = &answer["embeddings"][0];
+    let ask = json!({"nodes": ["u1", "nobody"], "min_position": receipt["end_position"], "wait_ms": 5000});
+    let (status, response) = process.post("/v1/embeddings", "application/json", &ask.to_string()).unwrap();
+    assert_eq!(status, 200, "{response}");
+    assert_eq!(response["freshness"]["applied_position"], 300);
+    let known = &response["embeddings"][0];
     assert_eq!(known["embedding"].as_array().unwrap().len(), 100);
     assert!(known["embedding"].as_array().unwrap().iter().any(|x| x.as_f64() != Some(0.0)), "{known}");
-    assert_eq!(answer["embeddings"][1]["error"], "unknown_node");
+    assert_eq!(response["embeddings"][1]["error"], "unknown_node");
 
     // One more event of the node changes its embedding.
     let (_, receipt) = push(&process, &[json!({"src": "u1", "dst": "new item", "ts": 1_700_000_500})]);
-    let ask = json!({"nodes": ["u1"], "after": receipt["end_position"], "wait_ms": 5000});
+    let ask = json!({"nodes": ["u1"], "min_position": receipt["end_position"], "wait_ms": 5000});
     let (_, later) = process.post("/v1/embeddings", "application/json", &ask.to_string()).unwrap();
     assert_ne!(later["embeddings"][0]["embedding"], known["embedding"]);
 
@@ -76,7 +76,7 @@ fn what_a_restart_left_behind_is_live_and_the_past_of_a_new_beginning_is_not() {
     let learner = &status["learner"];
     assert!(learner["skipped_events"].as_u64() >= Some(4_000), "{learner}");
     assert_eq!(learner["training_on_history"], false);
-    assert_eq!(learner["event_to_visible_p50_seconds"], Value::Null, "it was visible before");
+    assert_eq!(learner["end_to_end_freshness_p50_seconds"], Value::Null, "it was visible before");
     process.kill();
 
     std::fs::remove_dir_all(data.path().join("checkpoints")).unwrap();
@@ -106,14 +106,14 @@ fn it_goes_on_where_it_stopped() {
     let (_, again) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
     assert_eq!(
         first["embeddings"], again["embeddings"],
-        "the same weights, states and graph answer the same"
+        "the same weights, states and graph give the same responses"
     );
     push(&process, &visits(1000, 1000));
     process.wait_until("learned on", |status| status["learner"]["applied_position"] == 2000);
 }
 
 #[test]
-fn types_of_edges_are_told_apart_as_far_as_they_are_known_and_the_others_are_counted() {
+fn known_edge_types_are_distinguished_and_others_are_counted() {
     let data = tempfile::tempdir().unwrap();
     let start = Start::in_dir(data.path()).set("model.edge_types=2").set("model.edge_type_dimension=3");
     let process = start.ready();
@@ -142,7 +142,8 @@ fn types_of_edges_are_told_apart_as_far_as_they_are_known_and_the_others_are_cou
             .set("learner.train=false")
             .ready();
         let (_, receipt) = push(&process, &[event]);
-        let ask = json!({"nodes": ["u3"], "after": receipt["end_position"], "wait_ms": 5000}).to_string();
+        let ask =
+            json!({"nodes": ["u3"], "min_position": receipt["end_position"], "wait_ms": 5000}).to_string();
         process.post("/v1/embeddings", "application/json", &ask).unwrap().1["embeddings"].clone()
     };
     assert!(process.terminate().success());
@@ -156,22 +157,25 @@ fn types_of_edges_are_told_apart_as_far_as_they_are_known_and_the_others_are_cou
     let (_, again) = process.post("/v1/embeddings", "application/json", &ask).unwrap();
     assert_eq!(first["embeddings"], again["embeddings"]);
     assert!(process.terminate().success());
-    let said = Start::in_dir(data.path()).fails();
-    assert!(said.contains("edge_types = 2"), "{said}");
+    let message = Start::in_dir(data.path()).fails();
+    assert!(message.contains("edge_types = 2"), "{message}");
 }
 
 #[test]
 fn a_second_daemon_on_the_same_data_and_changed_dimensions_are_refused_with_words() {
     let data = tempfile::tempdir().unwrap();
     let process = Start::in_dir(data.path()).ready();
-    let said = Start::in_dir(data.path()).fails();
-    assert!(said.contains("another process") || said.contains("lock"), "{said}");
-    assert!(said.contains(data.path().to_str().unwrap()), "{said}");
+    let message = Start::in_dir(data.path()).fails();
+    assert!(message.contains("another process") || message.contains("lock"), "{message}");
+    assert!(message.contains(data.path().to_str().unwrap()), "{message}");
     assert!(process.terminate().success());
-    let said = Start::in_dir(data.path()).set("stream.edge_feature_dimension=3").fails();
-    assert!(said.contains("stream.edge_feature_dimension = 3") && said.contains("made with 0"), "{said}");
-    let said = Start::in_dir(data.path()).set("learner.bach_events=3").fails();
-    assert!(said.contains("batch_events"), "{said}");
+    let message = Start::in_dir(data.path()).set("stream.edge_feature_dimension=3").fails();
+    assert!(
+        message.contains("stream.edge_feature_dimension = 3") && message.contains("made with 0"),
+        "{message}"
+    );
+    let message = Start::in_dir(data.path()).set("learner.bach_events=3").fails();
+    assert!(message.contains("batch_events"), "{message}");
 }
 
 #[test]
@@ -190,8 +194,8 @@ fn a_damaged_checkpoint_is_passed_over_and_the_log_teaches_again() {
         std::fs::write(&path, content).unwrap();
     }
     let mut process = start.spawn();
-    let said = process.wait_for_line("is damaged").expect("the damage is said");
-    assert!(said.contains("checksum"), "{said}");
+    let message = process.wait_for_line("is damaged").expect("the damage is logged");
+    assert!(message.contains("checksum"), "{message}");
     process.wait_for_line("\"ready\"").unwrap();
     process.kill();
     let process = start.ready();
@@ -212,7 +216,7 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
                     let event = json!({"src": format!("p{pusher}"), "dst": i, "ts": i});
                     match process.post("/v1/events", "application/json", &event.to_string()) {
                         Ok((200, _)) => drop(acknowledged.fetch_add(1, Ordering::AcqRel)),
-                        Ok((status, answer)) => assert_eq!(status, 503, "{answer}"),
+                        Ok((status, response)) => assert_eq!(status, 503, "{response}"),
                         // The interface is gone; trying again keeps the pressure up.
                         Err(_) => std::thread::sleep(Duration::from_millis(2)),
                     }
@@ -221,9 +225,9 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
         }
         std::thread::sleep(Duration::from_secs(1));
         process.signal("-TERM");
-        let asked = Instant::now();
+        let requested = Instant::now();
         while ureq::get(format!("{address}/livez")).call().is_ok() {
-            assert!(asked.elapsed() < Duration::from_secs(20), "it goes on after SIGTERM");
+            assert!(requested.elapsed() < Duration::from_secs(20), "it goes on after SIGTERM");
             std::thread::sleep(Duration::from_millis(20));
         }
         done.store(true, Ordering::Release);
@@ -232,13 +236,13 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
     let acknowledged = acknowledged.into_inner();
     let log = log_of(data.path());
     assert!(acknowledged > 100, "{acknowledged}");
-    assert_eq!(log["records"], acknowledged, "what was answered 503 is not there");
+    assert_eq!(log["records"], acknowledged, "what got 503 is not there");
     let checkpoints = std::fs::read_dir(data.path().join("checkpoints")).unwrap();
     assert!(checkpoints.count() >= 1, "what was learned is kept");
 }
 
 #[test]
-fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
+fn a_learner_that_dies_is_reported_and_ends_the_daemon_in_order() {
     let data = tempfile::tempdir().unwrap();
     let mut process = Start::in_dir(data.path()).set("learner.lag_events_max=1000000").ready();
     for part in 0..60 {
@@ -253,20 +257,20 @@ fn a_learner_that_dies_is_told_and_ends_the_daemon_in_order() {
     let at = content.len() * (learned + 32_000) / 60_000;
     content[at] ^= 1;
     std::fs::write(&segment, content).unwrap();
-    process.wait_for_line("the learner has ended").expect("it is said");
+    process.wait_for_line("the learner has ended").expect("it is logged");
     let status = process.ended();
     assert_eq!(status.code(), Some(1), "{status}");
-    let said = process.wait_for_line("payload checksum").expect("the reason is the last word");
-    assert!(said.contains("the learner has ended"), "{said}");
+    let message = process.wait_for_line("payload checksum").expect("the reason is the last word");
+    assert!(message.contains("the learner has ended"), "{message}");
 }
 
 #[test]
-fn the_service_manager_hears_of_readiness_life_and_end() {
+fn the_service_manager_gets_readiness_watchdog_and_stop() {
     let data = tempfile::tempdir().unwrap();
     let socket = data.path().join("notify");
     let listener = UnixDatagram::bind(&socket).unwrap();
     listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let hear = || {
+    let receive = || {
         let mut bytes = [0; 200];
         let length = listener.recv(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
@@ -275,11 +279,11 @@ fn the_service_manager_hears_of_readiness_life_and_end() {
         .env("NOTIFY_SOCKET", socket.to_str().unwrap())
         .env("WATCHDOG_USEC", "1000000");
     let mut process = start.ready();
-    let heard: Vec<String> = std::iter::repeat_with(hear).take(10).collect();
-    assert!(heard.iter().any(|said| said == "READY=1"), "{heard:?}");
-    assert!(heard.iter().filter(|said| *said == "WATCHDOG=1").count() >= 4, "{heard:?}");
+    let received: Vec<String> = std::iter::repeat_with(receive).take(10).collect();
+    assert!(received.iter().any(|message| message == "READY=1"), "{received:?}");
+    assert!(received.iter().filter(|message| *message == "WATCHDOG=1").count() >= 4, "{received:?}");
     process.signal("-TERM");
-    while hear() != "STOPPING=1" {}
+    while receive() != "STOPPING=1" {}
     assert!(process.ended().success());
 }
 
@@ -308,13 +312,13 @@ fn a_signal_ends_a_start_that_is_still_reading_the_log() {
     listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let start = Start::in_dir(data.path()).env("NOTIFY_SOCKET", socket.to_str().unwrap());
     let mut process = start.spawn();
-    // The first word is that it needs more time; it is said before the log is read.
+    // The first message asks for more time; it is sent before the log is read.
     let mut bytes = [0; 200];
     let length = listener.recv(&mut bytes).unwrap();
     assert!(bytes[..length].starts_with(b"EXTEND_TIMEOUT_USEC="));
     process.signal("-TERM");
-    let said = process.wait_for_line("told to stop before it was ready");
-    assert!(said.is_some(), "the start went on");
+    let message = process.wait_for_line("stopped before it was ready");
+    assert!(message.is_some(), "the start went on");
     let status = process.ended();
     assert!(status.success(), "{status}");
 }
@@ -357,9 +361,9 @@ fn a_full_disk_stops_ingest_with_words_and_loses_nothing() {
     let process = start.ready();
     let mut written = 0;
     let refusal = loop {
-        let (status, answer) = push(&process, &visits(written, 2000));
+        let (status, response) = push(&process, &visits(written, 2000));
         if status != 200 {
-            break (status, answer);
+            break (status, response);
         }
         written += 2000;
         assert!(written < 1_000_000, "the disk did not fill up");
@@ -369,7 +373,7 @@ fn a_full_disk_stops_ingest_with_words_and_loses_nothing() {
     assert!(process.status()["log"]["state"].as_str().unwrap().contains("disk is full"));
     let deadline = Instant::now() + Duration::from_secs(10);
     while process.get("/readyz").unwrap().0 != 503 {
-        assert!(Instant::now() < deadline, "not ready is not said");
+        assert!(Instant::now() < deadline, "not ready is not reported");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(process.get("/livez").unwrap().0, 200);
@@ -400,7 +404,7 @@ fn a_request_that_never_ends_does_not_hold_the_stop() {
     half.write_all(b"POST /v1/events HTTP/1.1\r\nhost: here\r\ncontent-length: 10\r\n\r\n{").unwrap();
     let status = process.status();
     assert_eq!(status["log"]["durable_position"], 0);
-    let asked = Instant::now();
+    let requested = Instant::now();
     assert!(process.terminate().success());
-    assert!(asked.elapsed() < Duration::from_secs(20), "it took {:?}", asked.elapsed());
+    assert!(requested.elapsed() < Duration::from_secs(20), "it took {:?}", requested.elapsed());
 }

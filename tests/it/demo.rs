@@ -40,7 +40,7 @@ pub fn start(data: &Path) -> (Demo, Vec<String>) {
 }
 
 #[test]
-fn the_questions_that_the_demo_prints_are_answered_at_once() {
+fn the_requests_that_the_demo_prints_succeed_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let (demo, lines) = start(folder.path());
     let questions: Vec<&str> =

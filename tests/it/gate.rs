@@ -53,7 +53,8 @@ fn an_operator_promotes_and_rolls_back_what_a_stopped_daemon_has_learned() {
     assert!(said.contains("in use by another process"), "{said}");
     assert!(process.terminate().success());
 
-    let (served, kept) = (&learned["learner"]["model_version"], &learned["learner"]["gate"]["kept_version"]);
+    let (served, kept) =
+        (&learned["learner"]["model_version"], &learned["learner"]["gate"]["previous_version"]);
     let [new, old] = [served, kept].map(|version| version.as_u64().unwrap().to_string());
     assert!(model(data.path(), &["promote", &new]).unwrap_err().contains("is served already"));
     let said = model(data.path(), &["promote", "1000000"]).unwrap_err();
@@ -72,12 +73,12 @@ fn an_operator_promotes_and_rolls_back_what_a_stopped_daemon_has_learned() {
     let process = start().ready();
     let status = process.status();
     assert_eq!(status["learner"]["model_version"], *kept);
-    assert_eq!(status["learner"]["gate"]["kept_version"], *served);
+    assert_eq!(status["learner"]["gate"]["previous_version"], *served);
     let of_old = embeddings(&process);
     assert!(process.terminate().success());
 
     model(data.path(), &["rollback"]).unwrap();
-    assert!(model(data.path(), &["rollback"]).unwrap_err().contains("no version is kept"));
+    assert!(model(data.path(), &["rollback"]).unwrap_err().contains("there is no previous version"));
     let process = start().ready();
     assert_eq!(process.status()["learner"]["model_version"], *served, "what was served before");
     assert_ne!(embeddings(&process), of_old);

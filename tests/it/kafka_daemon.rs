@@ -281,7 +281,7 @@ fn at_pace(broker: &Broker, start: &Start, before: u64, pace: f64, file: &Path) 
     let all = before + sent + probes.len() as u64;
     let status = process.wait_until("all learned", |status| status["learner"]["applied_position"] == all);
     let number = |key: &str| status["learner"][key].as_f64().unwrap();
-    let (p50, p99) = (number("event_to_visible_p50_seconds"), number("event_to_visible_p99_seconds"));
+    let (p50, p99) = (number("end_to_end_freshness_p50_seconds"), number("end_to_end_freshness_p99_seconds"));
     probes.sort_unstable();
     let probe = |percent: usize| probes[(probes.len() * percent / 100).min(probes.len() - 1)];
     eprintln!(

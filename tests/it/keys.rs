@@ -51,13 +51,13 @@ fn every_route_asks_for_its_role() {
         assert_eq!(nobody.headers["www-authenticate"], "Bearer");
         assert_eq!(ask(Some("guessed-0123456789abcdef")).status, 401, "{route}");
         for (role, key) in [("read", READER), ("write", WRITER), ("admin", ADMIN)] {
-            let answer = ask(Some(key));
+            let response = ask(Some(key));
             let expected = if role == needed || role == "admin" { 200 } else { 403 };
-            assert_eq!(answer.status, expected, "{route} as {role}: {}", answer.text());
+            assert_eq!(response.status, expected, "{route} as {role}: {}", response.text());
             if expected == 403 {
-                assert_eq!(answer.json()["details"], json!({ "role": role, "needed": needed }));
+                assert_eq!(response.json()["details"], json!({ "role": role, "needed": needed }));
             }
-            assert!(!answer.text().contains(key), "an answer repeats a key");
+            assert!(!response.text().contains(key), "a response repeats a key");
         }
     }
     for open in ["/livez", "/readyz", "/healthz", "/metrics", "/openapi.json"] {
@@ -70,7 +70,7 @@ fn every_route_asks_for_its_role() {
 }
 
 #[test]
-fn a_key_with_a_pace_is_told_when_to_ask_again() {
+fn a_rate_limited_key_gets_retry_after() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys");
     std::fs::write(&path, format!("read slow {READER} 2/s\nread other {ADMIN}\n")).unwrap();
@@ -79,8 +79,8 @@ fn a_key_with_a_pace_is_told_when_to_ask_again() {
         let bearer = format!("Bearer {key}");
         live.request("GET", "/v1/status", &[("authorization", &bearer)], b"")
     };
-    let answers: Vec<_> = (0..30).map(|_| ask(READER)).collect();
-    let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
+    let responses: Vec<_> = (0..30).map(|_| ask(READER)).collect();
+    let refused: Vec<_> = responses.iter().filter(|response| response.status != 200).collect();
     assert!(refused.len() < 30, "none was let in");
     let [first, ..] = refused[..] else { panic!("all were let in") };
     assert_eq!((first.status, first.error_type().as_str()), (429, "rate_limited"));
@@ -109,8 +109,8 @@ fn the_document_says_of_every_route_whether_it_asks_for_a_key() {
             let guarded = operation["security"].is_array();
             assert_eq!(guarded, !OPEN.contains(&route.as_str()), "{route}");
             for method in [method.to_uppercase().as_str(), "HEAD"] {
-                let asked = route.replace("{key}", "alice").replace("{source}", "http");
-                let status = raw_status(&live, method, &asked);
+                let requested = route.replace("{key}", "alice").replace("{source}", "http");
+                let status = raw_status(&live, method, &requested);
                 // A route without GET has no HEAD either.
                 assert!(
                     if guarded { [401, 405].contains(&status) } else { status == 200 },
@@ -127,11 +127,11 @@ fn raw_status(live: &Live, method: &str, path: &str) -> u16 {
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let request = ureq::http::Request::builder().method(method).uri(format!("http://{}{path}", live.address));
     let request = request.header("content-type", "application/json");
-    let answer = match method {
+    let response = match method {
         "POST" => agent.run(request.body("{}").unwrap()),
         _ => agent.run(request.body(()).unwrap()),
     };
-    answer.unwrap().status().as_u16()
+    response.unwrap().status().as_u16()
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn status_of(process: &Process, key: &Path) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
     let output =
         command.args(["status", "--url", &process.url("")]).arg("--key-file").arg(key).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    let message = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&message).into_owned())
 }
 
 /// The operations address of a daemon, which its log names.
@@ -182,16 +182,16 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
     let apart = format!("http://{}", operations(&mut process));
     process.wait_until_ready();
 
-    let (done, said) = status_of(&process, &key);
-    assert!(done, "{said}");
+    let (done, message) = status_of(&process, &key);
+    assert!(done, "{message}");
     assert_eq!(process.get("/v1/status").unwrap().0, 401);
     assert_eq!(process.get("/metrics").unwrap().0, 404, "metrics are on the other address");
     let (_, document) = process.get("/openapi.json").unwrap();
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     assert!(paths.contains(&&"/v1/status".to_owned()), "{paths:?}");
     for path in paths {
-        let answer = process.get(&path.replace("{key}", "7")).unwrap();
-        assert_ne!(answer.0, 404, "{path} stands in the document of this address");
+        let response = process.get(&path.replace("{key}", "7")).unwrap();
+        assert_ne!(response.0, 404, "{path} stands in the document of this address");
     }
     for path in ["/metrics", "/readyz", "/livez", "/healthz"] {
         assert_eq!(ureq::get(format!("{apart}{path}")).call().unwrap().status(), 200, "{path}");
@@ -199,19 +199,19 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
 
     write_keys(&keys, &[("read", "new", ADMIN)]);
     process.wait_for_line("was read again").unwrap();
-    let (done, said) = status_of(&process, &key);
-    assert!(!done && said.contains("--key-file"), "{said}");
+    let (done, message) = status_of(&process, &key);
+    assert!(!done && message.contains("--key-file"), "{message}");
     std::fs::write(&keys, "nonsense\n").unwrap();
     process.wait_for_line("stays as it was").unwrap();
     std::fs::write(&key, ADMIN).unwrap();
-    let (done, said) = status_of(&process, &key);
-    assert!(done, "{said}");
+    let (done, message) = status_of(&process, &key);
+    assert!(done, "{message}");
     let health = ureq::get(format!("{apart}/healthz")).call().unwrap().body_mut().read_to_string().unwrap();
     let health: Value = serde_json::from_str(&health).unwrap();
     assert_eq!(health["checks"]["keys"]["state"], "degraded", "{health}");
     assert!(health["checks"]["keys"]["detail"].as_str().unwrap().contains("line 1"), "{health}");
 
     drop(process);
-    let said = start.fails();
-    assert!(said.contains("line 1"), "a daemon does not start with keys that cannot be used: {said}");
+    let message = start.fails();
+    assert!(message.contains("line 1"), "a daemon does not start with keys that cannot be used: {message}");
 }

@@ -8,12 +8,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evergraph::api::{
-    self, ApiLimits, ApiState, CheckpointAnswer, Health, Info, LogLevelAnswer, Operator, OperatorError,
-    SourceAnswer, State,
+    self, ApiLimits, ApiState, CheckpointResponse, Health, Info, LogLevelResponse, Operator, OperatorError,
+    SourceResponse, State,
 };
 use evergraph::device::Device;
 use evergraph::event::{
-    BodyFormat, EdgeBatch, EdgeId, EventTime, Intake, IntakeAnswer, IntakeError, NodeKey, Receipt,
+    BodyFormat, EdgeBatch, EdgeId, EventTime, Intake, IntakeError, IntakeResponse, NodeKey, Receipt,
     RejectedEvent, SubmitError,
 };
 use evergraph::feature::FeatureStore;
@@ -36,15 +36,15 @@ pub struct Live {
     thread: Option<JoinHandle<()>>,
 }
 
-/// An answer of the server.
+/// A response of the server.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub headers: ureq::http::HeaderMap,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -128,14 +128,14 @@ pub fn add_edge(engine: &QueryEngine, src: &str, dst: &str, time: i64) -> EdgeId
 /// Takes bodies of the form `["src", "dst", time]` a line, or the words of a script instead.
 pub struct ScriptedIntake {
     engine: Arc<QueryEngine>,
-    pub next: Mutex<Option<Result<IntakeAnswer, IntakeError>>>,
+    pub next: Mutex<Option<Result<IntakeResponse, IntakeError>>>,
     pub formats: Mutex<Vec<BodyFormat>>,
-    /// While a test holds this, no push is answered.
+    /// While a test holds this, no push gets a response.
     pub hang: Mutex<()>,
 }
 
 impl Intake for ScriptedIntake {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeAnswer, IntakeError> {
+    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
         self.formats.lock().push(format);
         drop(self.hang.lock());
         if let Some(scripted) = self.next.lock().take() {
@@ -156,7 +156,7 @@ impl Intake for ScriptedIntake {
         let end = EdgeId(self.engine.freshness().indexed_position);
         let first = positions.first().copied().unwrap_or(end);
         let receipt = Receipt { first, end, accepted: positions.len() as u64, duplicates: 0 };
-        Ok(IntakeAnswer { receipt, rejected })
+        Ok(IntakeResponse { receipt, rejected })
     }
 }
 
@@ -164,23 +164,26 @@ impl Intake for ScriptedIntake {
 struct ScriptedOperator;
 
 impl Operator for ScriptedOperator {
-    fn checkpoint(&self, _: Duration) -> Result<CheckpointAnswer, OperatorError> {
-        Ok(CheckpointAnswer { name: "3.checkpoint".into(), position: 3, model_version: 1 })
+    fn checkpoint(&self, _: Duration) -> Result<CheckpointResponse, OperatorError> {
+        Ok(CheckpointResponse { name: "3.checkpoint".into(), position: 3, model_version: 1 })
     }
 
-    fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceAnswer, OperatorError> {
+    fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceResponse, OperatorError> {
         if source != "http" {
-            return Err(OperatorError::UnknownSource { asked: source.into(), known: vec!["http".into()] });
+            return Err(OperatorError::UnknownSource {
+                requested: source.into(),
+                known: vec!["http".into()],
+            });
         }
         let (by, since_unix_ms) = (paused.then(|| by.to_owned()), paused.then_some(1));
-        Ok(SourceAnswer { source: source.into(), paused, by, since_unix_ms })
+        Ok(SourceResponse { source: source.into(), paused, by, since_unix_ms })
     }
 
-    fn log_level(&self) -> LogLevelAnswer {
-        LogLevelAnswer { level: "info".into(), configured: "info".into() }
+    fn log_level(&self) -> LogLevelResponse {
+        LogLevelResponse { level: "info".into(), configured: "info".into() }
     }
 
-    fn set_log_level(&self, level: &str) -> Result<LogLevelAnswer, OperatorError> {
+    fn set_log_level(&self, level: &str) -> Result<LogLevelResponse, OperatorError> {
         match level {
             "info" => Ok(self.log_level()),
             "full" => Err(OperatorError::Failed("no room".into())),
@@ -189,8 +192,8 @@ impl Operator for ScriptedOperator {
     }
 }
 
-/// What the intake answers when the log refuses.
-pub fn refused(error: SubmitError) -> Result<IntakeAnswer, IntakeError> {
+/// The intake's result when the log refuses.
+pub fn refused(error: SubmitError) -> Result<IntakeResponse, IntakeError> {
     Err(IntakeError::Refused(error))
 }
 
@@ -234,8 +237,8 @@ impl Live {
 
     fn serve(state: ApiState, intake: Arc<ScriptedIntake>) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let (tell, told) = std::sync::mpsc::channel();
-        let (router, limits) = (api::Routes::new(state.clone()).together(), state.limits);
+        let (send_address, address) = std::sync::mpsc::channel();
+        let (router, limits) = (api::Routes::new(state.clone()).merged(), state.limits);
         let metrics = state.metrics.clone();
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -243,12 +246,12 @@ impl Live {
             let runtime = builder.enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                tell.send(listener.local_addr().unwrap()).unwrap();
+                send_address.send(listener.local_addr().unwrap()).unwrap();
                 let stopped = async { drop(stopped.await) };
                 api::serve(api::plain(listener, &limits), router, limits, metrics, stopped).await;
             });
         });
-        Self { address: told.recv().unwrap(), state, intake, stop: Some(stop), thread: Some(thread) }
+        Self { address: address.recv().unwrap(), state, intake, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Begins the shutdown and returns at once.
@@ -265,24 +268,24 @@ impl Live {
         }
     }
 
-    pub fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Response {
         self.request("GET", path, &[], b"")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Answer {
+    pub fn post(&self, path: &str, body: &Value) -> Response {
         self.send_json(path, body.to_string().as_bytes())
     }
 
-    pub fn send_json(&self, path: &str, body: &[u8]) -> Answer {
+    pub fn send_json(&self, path: &str, body: &[u8]) -> Response {
         self.request("POST", path, &[("content-type", "application/json")], body)
     }
 
-    pub fn send_lines(&self, path: &str, body: &str) -> Answer {
+    pub fn send_lines(&self, path: &str, body: &str) -> Response {
         self.request("POST", path, &[("content-type", "application/x-ndjson")], body.as_bytes())
     }
 
-    /// Sends a request; every answer is held against the OpenAPI document.
-    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    /// Sends a request; every response is checked against the OpenAPI document.
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .allow_non_standard_methods(true)
@@ -294,19 +297,19 @@ impl Live {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = if body.is_empty() && method != "POST" {
+        let response = if body.is_empty() && method != "POST" {
             agent.run(request.body(()).unwrap())
         } else {
             agent.run(request.body(body).unwrap())
         };
-        let (parts, body) = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}")).into_parts();
+        let (parts, body) = response.unwrap_or_else(|error| panic!("{method} {path}: {error}")).into_parts();
         let mut bytes = Vec::new();
         body.into_reader().read_to_end(&mut bytes).unwrap();
         let status = parts.status.as_u16();
         if let Err(why) = contract::check(method, path, status, &bytes) {
-            panic!("the answer is not the documented one: {why}");
+            panic!("the response is not as documented: {why}");
         }
-        Answer { status, headers: parts.headers, body: bytes }
+        Response { status, headers: parts.headers, body: bytes }
     }
 
     /// The value of one series of `/metrics`, by the text before the value.

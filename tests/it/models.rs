@@ -227,7 +227,7 @@ fn step(stream: &Stream, trainer: &mut Trainer, b: usize) -> Vec<f32> {
 
 /// A step that leaks: the batch is remembered before it is scored, so its messages are applied to its own nodes.
 fn step_after_remembering(stream: &Stream, trainer: &mut Trainer, b: usize) -> Vec<f32> {
-    stream.step(trainer, b, Sight::Everything, StepMode::Remember);
+    stream.step(trainer, b, Sight::Everything, StepMode::StateOnly);
     step(stream, trainer, b)
 }
 
@@ -316,7 +316,7 @@ fn being_asked_leaves_no_trace_and_only_remembering_needs_no_sample() {
             let scores =
                 asked.score_candidates(&world, stream.src[b * BATCH], EventTime(i64::MAX), &everyone);
             assert!(scores.unwrap().iter().all(|score| score.is_finite()), "{name}");
-            let mode = if b == 3 { StepMode::Remember } else { StepMode::Train };
+            let mode = if b == 3 { StepMode::StateOnly } else { StepMode::Train };
             stream.step(&mut asked, b, Sight::BeforeBatch, mode);
             stream.step(&mut alone, b, Sight::BeforeBatch, mode);
         }

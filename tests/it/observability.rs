@@ -23,7 +23,7 @@ use crate::skip::skipped;
 
 /// Metrics that no dashboard shows, each with the reason.
 const ON_NO_DASHBOARD: &[(&str, &str)] =
-    &[("process_virtual_memory_bytes", "address space says nothing about memory in use")];
+    &[("process_virtual_memory_bytes", "address space does not show memory in use")];
 
 pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -54,7 +54,7 @@ pub fn run(tool: &str, arguments: &[&str], folder: &Path, input: &[u8]) -> Optio
     }
 }
 
-pub fn said(output: &Output) -> String {
+pub fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -235,7 +235,7 @@ fn promtool_reads_every_query() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("rules.yml"), rules).unwrap();
     if let Some(output) = run("promtool", &["check", "rules", "rules.yml"], folder.path(), b"") {
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
     }
 }
 
@@ -250,7 +250,7 @@ const ABSENT: &[(&str, &str)] = &[
 ];
 const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
-    ("evergraph_graph_unknown_type_edges_total", "types are not told apart"),
+    ("evergraph_graph_unknown_type_edges_total", "the model has no edge types"),
     ("evergraph_ingest_paused", "nothing holds the sources up"),
     ("evergraph_log_commit_failures_total", "the disk works"),
     ("evergraph_log_disk_full", "the disk has room"),
@@ -302,7 +302,7 @@ impl AtWork {
             let learner = &status["learner"];
             learner["average_precision"].is_number()
                 && learner["mrr"].is_number()
-                && learner["learner_lag_events"] == 0
+                && learner["lag_events"] == 0
         });
         let saved = Instant::now() + PATIENCE;
         while !at_work.metrics().contains("evergraph_checkpoint_duration_seconds_count 1") {
@@ -339,11 +339,11 @@ impl AtWork {
 #[test]
 fn a_scrape_of_a_daemon_at_work_has_a_value_for_every_metric_and_promtool_has_nothing_to_say() {
     let at_work = AtWork::start();
-    at_work.daemon.wait_until("caught up", |status| status["learner"]["learner_lag_events"] == 0);
-    let answer = ureq::get(at_work.daemon.url("/metrics")).call().unwrap();
-    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    at_work.daemon.wait_until("caught up", |status| status["learner"]["lag_events"] == 0);
+    let response = ureq::get(at_work.daemon.url("/metrics")).call().unwrap();
+    let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
     assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
-    let text = answer.into_body().read_to_string().unwrap();
+    let text = response.into_body().read_to_string().unwrap();
     let absent: BTreeSet<String> = ABSENT.iter().map(|(name, _)| (*name).to_owned()).collect();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let scraped: BTreeSet<String> = types.map(str::to_owned).collect();
@@ -358,7 +358,7 @@ fn a_scrape_of_a_daemon_at_work_has_a_value_for_every_metric_and_promtool_has_no
     let route = "\nevergraph_http_request_duration_seconds_count{route=\"/v1/nodes/{key}\"} 1\n";
     assert!(text.contains(route), "routes are templates, never keys");
     if let Some(output) = run("promtool", &["check", "metrics"], Path::new("/"), text.as_bytes()) {
-        assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+        assert!(output.status.success() && output_text(&output).is_empty(), "{}", output_text(&output));
     }
 }
 
@@ -405,8 +405,8 @@ impl Scraper {
     /// The `data` of an answer of the server's interface; `None` while it does not answer.
     fn ask(&self, path: &str) -> Option<Value> {
         let text = ureq::get(format!("{}/api/v1/{path}", self.url)).call().ok()?;
-        let mut answer: Value = serde_json::from_str(&text.into_body().read_to_string().ok()?).ok()?;
-        Some(answer["data"].take())
+        let mut response: Value = serde_json::from_str(&text.into_body().read_to_string().ok()?).ok()?;
+        Some(response["data"].take())
     }
 
     /// Every alert that the server knows, once it has evaluated all of them.
@@ -494,7 +494,7 @@ fn a_daemon_that_is_not_ready_fails_the_health_check_of_compose() {
         let output =
             command.args(["status", "--url", &format!("http://{}", live.address)]).args(flags).output();
         let output = output.unwrap();
-        (output.status.success(), said(&output))
+        (output.status.success(), output_text(&output))
     };
     let (ready, text) = probe(&["--ready"]);
     assert!(ready && text.contains("\"daemon\""), "{text}");

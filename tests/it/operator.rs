@@ -36,13 +36,13 @@ fn a_checkpoint_is_written_when_it_is_asked_for_and_can_be_gone_back_to() {
         Start::in_dir(folder.path()).set("checkpoint.interval_seconds=3600").set("learner.batch_events=20");
     let process = start.ready();
     let url = process.url("");
-    let (done, _, told) = evergraph(&["checkpoint", "create", "--url", &url]);
-    assert!(!done && told.contains("nothing was learned yet"), "{told}");
+    let (done, _, stderr) = evergraph(&["checkpoint", "create", "--url", &url]);
+    assert!(!done && stderr.contains("nothing was learned yet"), "{stderr}");
     assert_eq!(push(&process, 0, 400).0, 200);
     learned(&process, 400);
-    let (done, name, told) = evergraph(&["checkpoint", "create", "--url", &url]);
+    let (done, name, stderr) = evergraph(&["checkpoint", "create", "--url", &url]);
     let (first, second) = ("00000000000000000400.checkpoint", "00000000000000000800.checkpoint");
-    assert!(done && told.contains("position 400"), "{told}");
+    assert!(done && stderr.contains("position 400"), "{stderr}");
     assert_eq!(name.trim(), first);
     let dir = folder.path().join("checkpoints");
     assert!(dir.join(first).exists(), "durable before it is named");
@@ -58,17 +58,17 @@ fn a_checkpoint_is_written_when_it_is_asked_for_and_can_be_gone_back_to() {
     assert_eq!((&made["name"], &made["position"]), (&json!(second), &json!(800)));
 
     let restore = |name: &str| evergraph(&["checkpoint", "restore", name, "--data", data]);
-    let (done, _, told) = restore(first);
-    assert!(!done && told.contains("in use by another process"), "{told}");
+    let (done, _, stderr) = restore(first);
+    assert!(!done && stderr.contains("in use by another process"), "{stderr}");
     assert!(process.terminate().success());
-    let (done, _, told) = restore("7.checkpoint");
-    assert!(!done && told.contains(first) && told.contains(second), "{told}");
+    let (done, _, stderr) = restore("7.checkpoint");
+    assert!(!done && stderr.contains(first) && stderr.contains(second), "{stderr}");
     assert!(!restore("../log").0);
-    let (done, _, told) =
+    let (done, _, stderr) =
         evergraph(&["checkpoint", "restore", first, "--data", data, "--set", "model.embedding_dimension=64"]);
-    assert!(!done && told.contains("cannot be used"), "{told}");
-    let (done, said, told) = restore(first);
-    assert!(done && said.contains("400 records") && told.contains(second), "{said}{told}");
+    assert!(!done && stderr.contains("cannot be used"), "{stderr}");
+    let (done, stdout, stderr) = restore(first);
+    assert!(done && stdout.contains("400 records") && stderr.contains(second), "{stdout}{stderr}");
     let list = |data: &str| -> Value {
         serde_json::from_str(&evergraph(&["checkpoint", "list", "--data", data]).1).unwrap()
     };
@@ -78,11 +78,11 @@ fn a_checkpoint_is_written_when_it_is_asked_for_and_can_be_gone_back_to() {
     let superseded = dir.join("00000000000000000800.superseded");
     let whole = std::fs::read(&superseded).unwrap();
     std::fs::write(&superseded, &whole[..whole.len() - 1]).unwrap();
-    let (done, _, told) = restore(second);
-    assert!(!done && told.contains("damaged"), "{told}");
+    let (done, _, stderr) = restore(second);
+    assert!(!done && stderr.contains("damaged"), "{stderr}");
     std::fs::write(&superseded, &whole).unwrap();
-    let (done, said, _) = restore(second);
-    assert!(done && said.contains("0 records"), "{said}");
+    let (done, stdout, _) = restore(second);
+    assert!(done && stdout.contains("0 records"), "{stdout}");
     assert_eq!(list(data)[0]["file"], second);
     assert!(restore(first).0);
 
@@ -125,18 +125,18 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
     let file = held(&process, "file:")["name"].as_str().unwrap().to_owned();
     let order = |verb: &str, source: &str, url: &str| evergraph(&["source", verb, source, "--url", url]);
     for source in ["http", &file] {
-        let (done, said, told) = order("pause", source, &url);
-        assert!(done && said.contains("held by local"), "{said}{told}");
+        let (done, stdout, stderr) = order("pause", source, &url);
+        assert!(done && stdout.contains("paused by local"), "{stdout}{stderr}");
         let line = audited(&mut process);
         assert_eq!(
             (&line["who"], &line["action"], &line["outcome"]),
             (&json!("local"), &json!("source"), &json!("done"))
         );
         assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
-        assert_eq!(line["detail"], format!("{source} is held"));
+        assert_eq!(line["detail"], format!("{source} is paused"));
     }
-    let (done, _, told) = order("pause", "kafka:x", &url);
-    assert!(!done && told.contains("no source is called kafka:x; there are http, file:"), "{told}");
+    let (done, _, stderr) = order("pause", "kafka:x", &url);
+    assert!(!done && stderr.contains("no source has the name kafka:x; there are http, file:"), "{stderr}");
 
     let rejected = push(&process, 0, 1);
     assert_eq!((rejected.0, &rejected.1["error_type"]), (503, &json!("source_paused")));
@@ -148,7 +148,7 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
     assert!(scrape.contains("evergraph_ingest_paused 0\n"), "nothing holds up all sources");
     let deadline = Instant::now() + PATIENCE;
     while process.get("/readyz").unwrap().1["checks"]["sources"]["state"] != "degraded" {
-        assert!(Instant::now() < deadline, "health does not say that sources are held");
+        assert!(Instant::now() < deadline, "health does not report that sources are paused");
         std::thread::sleep(Duration::from_millis(50));
     }
     // Once what was read is stored nothing more comes, however long it takes to look, to stop and to start: a source
@@ -169,13 +169,13 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
     assert_eq!(process.status()["log"]["durable_position"], stands);
     assert_eq!(held(&process, "file:")["received_events"], 0);
     assert!(
-        described.contains(": paused, held by local for ")
+        described.contains(": paused, paused by local for ")
             && described.contains(&format!("at offset {stands}"))
     );
     for source in ["http", &file] {
-        let (done, said, told) = order("resume", source, &url);
-        assert!(done && said.contains("goes on"), "{said}{told}");
-        assert_eq!(audited(&mut process)["detail"], format!("{source} goes on"));
+        let (done, stdout, stderr) = order("resume", source, &url);
+        assert!(done && stdout.contains("is resumed"), "{stdout}{stderr}");
+        assert_eq!(audited(&mut process)["detail"], format!("{source} is resumed"));
     }
     process.wait_until("it goes on", |status| status["log"]["durable_position"].as_u64() > Some(stands));
     assert_eq!(push(&process, 0, 1).0, 200);
@@ -201,14 +201,14 @@ fn the_log_says_more_or_less_while_the_daemon_runs_and_always_what_operators_do(
     let url = process.url("");
     let level = |args: &[&str]| evergraph(&[&["log-level", "--url", &url], args].concat());
     assert_eq!(level(&[]).1, "info\n");
-    let (done, said, told) = level(&["debug"]);
-    assert!(done && said == "debug\n" && told.contains("until the next start"), "{said}{told}");
+    let (done, stdout, stderr) = level(&["debug"]);
+    assert!(done && stdout == "debug\n" && stderr.contains("until the next start"), "{stdout}{stderr}");
     let line = audited(&mut process);
     assert_eq!((&line["action"], &line["detail"]), (&json!("log_level"), &json!("debug")));
     break_off(&process);
     assert!(process.wait_for_line("a connection broke off").is_some());
-    let (done, _, told) = level(&["inof"]);
-    assert!(!done && told.contains("422") && told.contains("must be error, warn"), "{told}");
+    let (done, _, stderr) = level(&["inof"]);
+    assert!(!done && stderr.contains("422") && stderr.contains("must be error, warn"), "{stderr}");
     let line = audited(&mut process);
     assert_eq!((&line["outcome"], &line["level"]), (&json!("failed"), &json!("WARN")));
 
@@ -245,18 +245,18 @@ fn with_keys_only_an_admin_does_and_every_try_has_a_name() {
     };
     let [reader, admin, guessed] = [("r", reader), ("a", admin), ("g", "guessed-123456789abcdef")]
         .map(|(name, key)| key_file(folder.path(), name, key));
-    for (key, said, who) in [
+    for (key, expected, caller) in [
         (None, "see --key-file", "unknown"),
-        (Some(guessed.as_str()), "none of this daemon's", "unknown"),
-        (Some(reader.as_str()), "may read and not admin", "dashboard"),
+        (Some(guessed.as_str()), "unknown to this daemon", "unknown"),
+        (Some(reader.as_str()), "has the role read, not admin", "dashboard"),
     ] {
-        let (done, _, told) = level(key);
-        assert!(!done && told.contains(said), "{told}");
+        let (done, _, stderr) = level(key);
+        assert!(!done && stderr.contains(expected), "{stderr}");
         let line = audited(&mut process);
-        assert_eq!((&line["who"], &line["outcome"]), (&json!(who), &json!("refused")), "{line}");
+        assert_eq!((&line["who"], &line["outcome"]), (&json!(caller), &json!("refused")), "{line}");
     }
-    let (done, _, told) = level(Some(&admin));
-    assert!(done, "{told}");
+    let (done, _, stderr) = level(Some(&admin));
+    assert!(done, "{stderr}");
     let line = audited(&mut process);
     assert_eq!(
         (&line["who"], &line["outcome"], &line["detail"]),
@@ -268,41 +268,41 @@ fn with_keys_only_an_admin_does_and_every_try_has_a_name() {
 }
 
 #[test]
-fn one_screen_tells_what_a_daemon_does() {
+fn one_screen_shows_what_a_daemon_does() {
     let folder = tempfile::tempdir().unwrap();
     let process = Start::in_dir(folder.path()).set("learner.batch_events=20").ready();
     let url = process.url("");
     assert_eq!(push(&process, 0, 400).0, 200);
     learned(&process, 400);
     let pushing = std::thread::scope(|scope| {
-        let looking =
+        let reader =
             scope.spawn(|| evergraph(&["top", "--once", "--json", "--interval", "1", "--url", &url]));
         let mut from = 400;
-        while !looking.is_finished() {
+        while !reader.is_finished() {
             push(&process, from, 10);
             process.post("/v1/embeddings", "application/json", r#"{"nodes": ["u1"]}"#).unwrap();
             from += 10;
         }
-        looking.join().unwrap()
+        reader.join().unwrap()
     });
-    let (done, said, told) = pushing;
-    assert!(done, "{told}");
-    let figures: Value = serde_json::from_str(&said).unwrap();
+    let (done, stdout, stderr) = pushing;
+    assert!(done, "{stderr}");
+    let figures: Value = serde_json::from_str(&stdout).unwrap();
     for rate in ["accepted_per_second", "learned_per_second"] {
         assert!(figures[rate].as_f64() > Some(0.0), "{rate}: {figures:#}");
     }
-    assert!(figures["requests"]["answered_per_second"].as_f64() > Some(0.0), "{figures:#}");
-    assert!(figures["requests"]["within_p99_seconds"].as_f64() > Some(0.0), "{figures:#}");
+    assert!(figures["requests"]["requests_per_second"].as_f64() > Some(0.0), "{figures:#}");
+    assert!(figures["requests"]["latency_p99_seconds"].as_f64() > Some(0.0), "{figures:#}");
     assert_eq!(figures["health"]["status"], "ok");
     assert_eq!(figures["sources"][0]["name"], "http");
 
-    let (done, screen, told) = evergraph(&["top", "--once", "--interval", "0.1", "--url", &url]);
-    assert!(done, "{told}");
-    for part in ["  ok\n", "events in", "learned", "AP ", "p99 ", "half within", "resident", "\nhttp "] {
+    let (done, screen, stderr) = evergraph(&["top", "--once", "--interval", "0.1", "--url", &url]);
+    assert!(done, "{stderr}");
+    for part in ["  ok\n", "events in", "learned", "AP ", "p99 ", "failed /s", "resident", "\nhttp "] {
         assert!(screen.contains(part), "{part} not in\n{screen}");
     }
     assert!(!screen.contains('\u{1b}'), "nothing for terminals in a pipe");
-    let (done, _, told) = evergraph(&["top", "--once", "--url", "http://127.0.0.1:1"]);
-    assert!(!done && told.contains("no daemon answers"), "{told}");
+    let (done, _, stderr) = evergraph(&["top", "--once", "--url", "http://127.0.0.1:1"]);
+    assert!(!done && stderr.contains("no daemon responds"), "{stderr}");
     assert!(!evergraph(&["top", "--once", "--interval", "0"]).0);
 }

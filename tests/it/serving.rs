@@ -69,17 +69,17 @@ fn trained_from(stream: &Stream, mut trainer: Trainer) -> Trainer {
 }
 
 #[test]
-fn answers_are_the_trainers_own_numbers() {
+fn responses_equal_the_trainers_output() {
     for options in models() {
-        answers_are_those_of(options);
+        responses_equal_those_of(options);
     }
 }
 
-fn answers_are_those_of(options: TrainerOptions) {
+fn responses_equal_those_of(options: TrainerOptions) {
     let stream = Stream::new(6);
     let mut trainer = trained_from(&stream, Trainer::new(options, &Device::Cpu).unwrap());
     let engine = engine_for(&stream, options.model);
-    assert_eq!(engine.embeddings(&[key(0)], None, UnknownKeys::Told), Err(QueryError::NotReady));
+    assert_eq!(engine.embeddings(&[key(0)], None, UnknownKeys::Error), Err(QueryError::NotReady));
     publish(&mut trainer, &engine);
     engine.progress.set_learned(EdgeId(stream.src.len() as u64));
 
@@ -90,12 +90,12 @@ fn answers_are_those_of(options: TrainerOptions) {
         let nodes: Vec<NodeId> = (0..NODES + 2).map(NodeId).collect();
         let expected = trainer.embeddings(&world, &nodes, &vec![time; nodes.len()]).unwrap();
         let keys: Vec<NodeKey> = (0..NODES + 2).map(key).collect();
-        let answer = engine.embeddings(&keys, at, UnknownKeys::Told).unwrap();
-        assert_eq!((answer.at, answer.dimension), (time, options.model.needs().embedding_dim));
-        assert_eq!(answer.freshness.model_version, trainer.steps());
-        assert_eq!(answer.freshness.applied_position, stream.src.len() as u64);
+        let response = engine.embeddings(&keys, at, UnknownKeys::Error).unwrap();
+        assert_eq!((response.at, response.dimension), (time, options.model.needs().embedding_dim));
+        assert_eq!(response.freshness.model_version, trainer.steps());
+        assert_eq!(response.freshness.applied_position, stream.src.len() as u64);
         for (node, (embedding, expected)) in
-            answer.embeddings.iter().zip(expected.chunks(answer.dimension)).enumerate()
+            response.embeddings.iter().zip(expected.chunks(response.dimension)).enumerate()
         {
             let NodeEmbedding::Found { vector, last_event, cold } = embedding else { panic!("{node}") };
             assert_eq!(vector, expected, "node {node} at {time}");
@@ -105,9 +105,9 @@ fn answers_are_those_of(options: TrainerOptions) {
         let candidates: Vec<NodeId> = (SOURCES..NODES).map(NodeId).collect();
         let expected = trainer.score_candidates(&world, NodeId(3), time, &candidates).unwrap();
         let pairs: Vec<_> = (SOURCES..NODES).map(|dst| (key(3), key(dst))).collect();
-        let answer = engine.link_scores(&pairs, at, UnknownKeys::Told).unwrap();
-        assert_eq!(answer.scores.len(), expected.len());
-        for (score, logit) in answer.scores.iter().zip(expected) {
+        let response = engine.link_scores(&pairs, at, UnknownKeys::Error).unwrap();
+        assert_eq!(response.scores.len(), expected.len());
+        for (score, logit) in response.scores.iter().zip(expected) {
             let PairScore::Found { probability: found, .. } = score else { panic!("{score:?}") };
             // Memory was published for all nodes at once, and matrices of other heights round differently in the last
             // bit.
@@ -122,24 +122,25 @@ fn unknown_keys_stand_for_themselves() {
     let (engine, mut trainer) = (engine(&stream), trained(&stream));
     publish(&mut trainer, &engine);
     let (known, unknown) = (key(1), NodeKey::from_text("nobody"));
-    let alone = engine.embeddings(std::slice::from_ref(&known), None, UnknownKeys::Told).unwrap();
-    let mixed =
-        engine.embeddings(&[unknown.clone(), known.clone(), known.clone()], None, UnknownKeys::Told).unwrap();
+    let alone = engine.embeddings(std::slice::from_ref(&known), None, UnknownKeys::Error).unwrap();
+    let mixed = engine
+        .embeddings(&[unknown.clone(), known.clone(), known.clone()], None, UnknownKeys::Error)
+        .unwrap();
     assert_eq!(mixed.embeddings[0], NodeEmbedding::Unknown);
     assert_eq!(mixed.embeddings[1], alone.embeddings[0]);
     assert_eq!(mixed.embeddings[2], alone.embeddings[0]);
     let pairs =
         [(known.clone(), unknown.clone()), (unknown.clone(), unknown.clone()), (known.clone(), key(20))];
-    let scores = engine.link_scores(&pairs, None, UnknownKeys::Told).unwrap().scores;
+    let scores = engine.link_scores(&pairs, None, UnknownKeys::Error).unwrap().scores;
     assert_eq!(scores[0], PairScore::Unknown { src: false, dst: true });
     assert_eq!(scores[1], PairScore::Unknown { src: true, dst: true });
     assert!(matches!(scores[2], PairScore::Found { probability, .. } if (0.0..=1.0).contains(&probability)));
-    assert!(engine.embeddings(&[], None, UnknownKeys::Told).unwrap().embeddings.is_empty());
+    assert!(engine.embeddings(&[], None, UnknownKeys::Error).unwrap().embeddings.is_empty());
     assert_eq!(engine.node(&unknown, 5), Ok(None));
 }
 
 #[test]
-fn unknown_keys_are_answered_as_a_node_that_never_had_an_event() {
+fn unknown_keys_get_the_prior_of_a_node_without_events() {
     for options in models() {
         prior_of(options);
     }
@@ -153,33 +154,33 @@ fn prior_of(options: TrainerOptions) {
     let (known, lonely) = (key(1), key(NODES));
     let [nobody, stranger] = ["nobody", "stranger"].map(NodeKey::from_text);
     let keys = [nobody.clone(), stranger.clone(), lonely.clone(), known.clone()];
-    let answer = engine.embeddings(&keys, None, UnknownKeys::Prior).unwrap().embeddings;
+    let response = engine.embeddings(&keys, None, UnknownKeys::Prior).unwrap().embeddings;
     let cold =
         |found: &NodeEmbedding| matches!(found, NodeEmbedding::Found { cold: true, last_event: None, .. });
-    assert_eq!(answer.iter().map(cold).collect::<Vec<_>>(), [true, true, true, false], "{name}");
+    assert_eq!(response.iter().map(cold).collect::<Vec<_>>(), [true, true, true, false], "{name}");
     let pairs = keys.each_ref().map(|dst| (known.clone(), dst.clone()));
     let scores = engine.link_scores(&pairs, None, UnknownKeys::Prior).unwrap().scores;
     let cold = |score: &PairScore| matches!(score, PairScore::Found { cold: true, .. });
     assert_eq!(scores.iter().map(cold).collect::<Vec<_>>(), [true, true, true, false], "{name}");
-    assert!(answer[0] == answer[1] && scores[0] == scores[1], "{name}: all who are unknown are alike");
+    assert!(response[0] == response[1] && scores[0] == scores[1], "{name}: all who are unknown are alike");
     // Models that know nodes by signatures tell nodes apart that have one of their own.
     let signed = ["graphsage", "gat", "dysat"].contains(&name);
-    assert_eq!((answer[1] == answer[2], scores[1] == scores[2]), (!signed, !signed), "{name}");
+    assert_eq!((response[1] == response[2], scores[1] == scores[2]), (!signed, !signed), "{name}");
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_told_node_by_node() {
+fn output_that_is_not_finite_is_reported_per_node() {
     let stream = Stream::new(3);
     let (engine, mut trainer) = (engine(&stream), trained(&stream));
     publish(&mut trainer, &engine);
     let node = stream.src[0].0;
     stream.node_features.set(u64::from(node), &[f32::NAN; 3]).unwrap();
     let lonely = NODES + 1;
-    let answer = engine.embeddings(&[key(node), key(lonely)], None, UnknownKeys::Told).unwrap();
-    assert_eq!(answer.embeddings[0], NodeEmbedding::NotFinite);
-    assert!(matches!(&answer.embeddings[1], NodeEmbedding::Found { .. }));
+    let response = engine.embeddings(&[key(node), key(lonely)], None, UnknownKeys::Error).unwrap();
+    assert_eq!(response.embeddings[0], NodeEmbedding::NotFinite);
+    assert!(matches!(&response.embeddings[1], NodeEmbedding::Found { .. }));
     let pairs = [(key(lonely), key(node)), (key(lonely), key(NODES))];
-    let scores = engine.link_scores(&pairs, None, UnknownKeys::Told).unwrap().scores;
+    let scores = engine.link_scores(&pairs, None, UnknownKeys::Error).unwrap().scores;
     assert_eq!(scores[0], PairScore::NotFinite);
     assert!(matches!(scores[1], PairScore::Found { probability, .. } if (0.0..=1.0).contains(&probability)));
 }
@@ -189,17 +190,17 @@ fn a_node_shows_its_newest_neighbors() {
     let stream = Stream::new(3);
     let engine = engine(&stream);
     let node = stream.src[59];
-    let answer = engine.node(&key(node.0), 3).unwrap().unwrap();
+    let response = engine.node(&key(node.0), 3).unwrap().unwrap();
     let mut own: Vec<usize> = (0..60).filter(|&i| stream.src[i] == node || stream.dst[i] == node).collect();
-    assert_eq!((answer.degree, answer.id), (own.len() as u64, node));
-    assert_eq!(answer.learned_event, None);
-    assert_eq!(answer.last_event, Some(stream.times[*own.last().unwrap()]));
+    assert_eq!((response.degree, response.id), (own.len() as u64, node));
+    assert_eq!(response.learned_event, None);
+    assert_eq!(response.last_event, Some(stream.times[*own.last().unwrap()]));
     own.sort_by_key(|&i| std::cmp::Reverse((stream.times[i], i)));
-    let newest: Vec<u64> = answer.neighbors.iter().map(|neighbor| neighbor.edge.0).collect();
+    let newest: Vec<u64> = response.neighbors.iter().map(|neighbor| neighbor.edge.0).collect();
     let expected: Vec<u64> = own.iter().take(3).map(|&i| i as u64).collect();
     assert_eq!(newest, expected);
     let other = if stream.src[own[0]] == node { stream.dst[own[0]] } else { stream.src[own[0]] };
-    assert_eq!(answer.neighbors[0].key, key(other.0));
+    assert_eq!(response.neighbors[0].key, key(other.0));
     assert_eq!(engine.node(&key(NODES), usize::MAX).unwrap().unwrap().neighbors, []);
     assert_eq!(engine.node(&key(node.0), usize::MAX).unwrap().unwrap().neighbors.len(), own.len());
 }
@@ -222,12 +223,12 @@ fn rows_that_cannot_be_read_are_an_error_and_never_zeros() {
     let fault = Arc::new(AtomicBool::new(true));
     engine.stores.edge_features = Arc::new(FeatureStore::with_fault(2, fault.clone()));
     let nodes = [key(0), key(1)];
-    assert!(matches!(engine.embeddings(&nodes, None, UnknownKeys::Told), Err(QueryError::Storage(_))));
+    assert!(matches!(engine.embeddings(&nodes, None, UnknownKeys::Error), Err(QueryError::Storage(_))));
     let pair = [(key(0), key(1))];
-    assert!(matches!(engine.link_scores(&pair, None, UnknownKeys::Told), Err(QueryError::Storage(_))));
+    assert!(matches!(engine.link_scores(&pair, None, UnknownKeys::Error), Err(QueryError::Storage(_))));
     assert!(engine.node(&key(0), 3).unwrap().is_some(), "adjacency needs no rows");
     fault.store(false, Ordering::Release);
-    assert_eq!(engine.embeddings(&nodes, None, UnknownKeys::Told).unwrap().embeddings.len(), 2);
+    assert_eq!(engine.embeddings(&nodes, None, UnknownKeys::Error).unwrap().embeddings.len(), 2);
 }
 
 #[test]
@@ -238,23 +239,23 @@ fn queries_go_on_while_the_learner_publishes() {
     publish(&mut trainer, &engine);
     std::thread::scope(|scope| {
         let ask = || {
-            let (mut asked, mut version) = (0, 0);
+            let (mut requested, mut version) = (0, 0);
             let keys: Vec<NodeKey> = (0..NODES + 3).map(key).collect();
             let pairs: Vec<_> = (0..SOURCES).map(|src| (key(src), key(src + SOURCES))).collect();
-            while !done.load(Ordering::Acquire) || asked == 0 {
-                let answer = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
-                for embedding in &answer.embeddings[..NODES as usize] {
+            while !done.load(Ordering::Acquire) || requested == 0 {
+                let response = engine.embeddings(&keys, None, UnknownKeys::Error).unwrap();
+                for embedding in &response.embeddings[..NODES as usize] {
                     let NodeEmbedding::Found { vector, .. } = embedding else { panic!("{embedding:?}") };
                     assert!(vector.iter().all(|value| value.is_finite()));
                 }
-                assert!(answer.freshness.model_version >= version, "versions only grow");
-                version = answer.freshness.model_version;
+                assert!(response.freshness.model_version >= version, "versions only grow");
+                version = response.freshness.model_version;
                 assert_eq!(
-                    engine.link_scores(&pairs, None, UnknownKeys::Told).unwrap().scores.len(),
+                    engine.link_scores(&pairs, None, UnknownKeys::Error).unwrap().scores.len(),
                     pairs.len()
                 );
                 assert!(engine.node(&key(0), 10).unwrap().is_some());
-                asked += 1;
+                requested += 1;
             }
         };
         let askers = [scope.spawn(ask), scope.spawn(ask), scope.spawn(ask)];
@@ -276,7 +277,7 @@ fn queries_go_on_while_the_learner_publishes() {
 }
 
 #[test]
-fn a_question_whose_rows_are_released_meanwhile_is_asked_again() {
+fn a_query_whose_rows_are_released_meanwhile_is_retried() {
     let (mut stream, armed) = (Stream::new(6), Arc::new(AtomicBool::new(false)));
     let end = stream.src.len() as u64;
     let rows = Arc::new(OnceLock::<Weak<FeatureStore>>::new());
@@ -297,11 +298,11 @@ fn a_question_whose_rows_are_released_meanwhile_is_asked_again() {
     let (engine, mut trainer) = (engine(&stream), trainer());
     publish(&mut trainer, &engine);
     let keys = [key(0), key(SOURCES)];
-    let before = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
+    let before = engine.embeddings(&keys, None, UnknownKeys::Error).unwrap();
     (0..2_000_000).for_each(|index| engine.stores.edge_features.set(end + index, &[0.0, 1.0]).unwrap());
     armed.store(true, Ordering::Release);
-    let during = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
+    let during = engine.embeddings(&keys, None, UnknownKeys::Error).unwrap();
     assert!(!armed.load(Ordering::Acquire), "rows were read");
-    let after = engine.embeddings(&keys, None, UnknownKeys::Told).unwrap();
+    let after = engine.embeddings(&keys, None, UnknownKeys::Error).unwrap();
     assert!(during.embeddings == after.embeddings && during.embeddings != before.embeddings);
 }

@@ -142,10 +142,10 @@ fn negatives_and_modes_leave_the_same_state() {
         let own = Negatives { src: positives.src, dst: &stream.against[range] };
         let foreign = Negatives { src: &[NodeId(500); BATCH], dst: &[NodeId(501); BATCH] };
         let none = Negatives { src: &[], dst: &[] };
-        let modes = [(own, StepMode::Score), (foreign, StepMode::Score), (none, StepMode::Remember)];
+        let modes = [(own, StepMode::Score), (foreign, StepMode::Score), (none, StepMode::StateOnly)];
         for (trainer, (negatives, mode)) in steps.iter_mut().zip(modes) {
             let report = trainer.step(&world, &positives, &negatives, mode).unwrap();
-            assert_eq!(report.positive.is_empty(), mode == StepMode::Remember);
+            assert_eq!(report.positive.is_empty(), mode == StepMode::StateOnly);
         }
     }
     let [own, foreign, remembered] = &steps;
@@ -263,7 +263,7 @@ fn a_memory_row_that_is_refused_does_not_undo_the_step() {
     let (node, known) = (stream.src[BATCH - 1], trainer.state().clone());
     let remembered = |b| stream.positives(b).src.contains(&node) || stream.positives(b).dst.contains(&node);
     let b = (1..3).find(|&b| remembered(b)).expect("the node occurs again");
-    let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::Remember);
+    let report = stream.step(&mut trainer, b, Sight::BeforeBatch, StepMode::StateOnly);
     assert!((1..=2).contains(&report.refused_rows), "{}", report.refused_rows);
     let row = |state: &ModelState| {
         let mut row = [9.0; 12];
@@ -292,7 +292,7 @@ fn a_storage_failure_does_nothing_and_the_batch_may_be_tried_again() {
     let (stream, (mut spared, mut struck)) = (Stream::new(6), (trainer(), trainer()));
     let (fragile, fault) = fragile(6);
     for b in 0..6 {
-        let mode = [StepMode::Train, StepMode::Remember, StepMode::Score][b % 3];
+        let mode = [StepMode::Train, StepMode::StateOnly, StepMode::Score][b % 3];
         fault.store(true, Ordering::Release);
         let (steps, state, known) = (struck.steps(), struck.state().clone(), weights(&struck));
         let error = fragile.try_step(&mut struck, b, Sight::Everything, mode).unwrap_err();

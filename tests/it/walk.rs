@@ -40,7 +40,7 @@ fn ask(process: &Process, path: &str, question: &Value) -> Value {
 
 fn embeddings(process: &Process, after: u64) -> Value {
     let nodes = ["u3", "i4", "u18", "nobody"];
-    let question = json!({"nodes": nodes, "unknown": "prior", "after": after, "wait_ms": 9000});
+    let question = json!({"nodes": nodes, "unknown": "prior", "min_position": after, "wait_ms": 9000});
     ask(process, "/v1/embeddings", &question)["embeddings"].clone()
 }
 
@@ -48,7 +48,7 @@ fn scores(process: &Process, after: u64) -> Vec<f64> {
     // u3 meets i21 and i22, and never met i9; nobody knows nobody.
     let pairs = [("u3", "i21"), ("u3", "i22"), ("u3", "i9"), ("u3", "nobody"), ("nobody", "no one")];
     let pairs: Vec<Value> = pairs.iter().map(|(src, dst)| json!({"src": src, "dst": dst})).collect();
-    let question = json!({"pairs": pairs, "unknown": "prior", "after": after, "wait_ms": 9000});
+    let question = json!({"pairs": pairs, "unknown": "prior", "min_position": after, "wait_ms": 9000});
     let answer = ask(process, "/v1/links/score", &question);
     answer["scores"].as_array().unwrap().iter().map(|score| score["score"].as_f64().unwrap()).collect()
 }
@@ -123,7 +123,7 @@ fn a_deleted_node_is_one_that_it_never_saw() {
     let process = start(data.path()).ready();
     let end = push(&process, visits(0, 1_000));
     let known = |process: &Process, after| {
-        let question = json!({"nodes": ["u3"], "unknown": "prior", "after": after, "wait_ms": 9000});
+        let question = json!({"nodes": ["u3"], "unknown": "prior", "min_position": after, "wait_ms": 9000});
         ask(process, "/v1/embeddings", &question)["embeddings"][0].clone()
     };
     assert_eq!(known(&process, end)["cold"], false);

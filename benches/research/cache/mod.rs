@@ -168,11 +168,11 @@ pub fn run(args: &CacheArgs) -> anyhow::Result<()> {
 
 fn measure(args: &CacheArgs, path: &Path) -> anyhow::Result<StreamFigures> {
     let most = args.events_max.map_or(u32::MAX - 1, |most| most.min(u32::MAX - 1));
-    let stream = read_first(path, most as usize, &mut |note| output::tell(note))?;
+    let stream = read_first(path, most as usize, &mut |note| output::print_status(note))?;
     let graph = GraphStore::new(GraphOptions::default());
     graph.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    output::tell(&format!("{name}: {} events, {} nodes", stream.len(), stream.nodes()));
+    output::print_status(&format!("{name}: {} events, {} nodes", stream.len(), stream.nodes()));
     let mut accesses = Vec::new();
     for sampling in SAMPLINGS {
         let epochs = u64::from(args.epochs);
@@ -221,7 +221,7 @@ fn sample(
     bar.set_prefix(format!("sampling {}", sampling.name()));
     let (took, access) = seconds(|| access::sample(stream, graph, sampling, epochs, &bar));
     bar.finish_and_clear();
-    output::tell(&format!("sampled {rounds} batches {} in {took:.1} s", sampling.name()));
+    output::print_status(&format!("sampled {rounds} batches {} in {took:.1} s", sampling.name()));
     Ok(access?)
 }
 
@@ -236,7 +236,7 @@ fn compare(
     let copy_row_seconds = race::copy_seconds(access, args.row_dimension as usize)?;
     let next = access.next_uses();
     let rows_per_round = access.len() as f64 / access.rounds() as f64;
-    output::tell(&format!("{sampling} {rows}: {rows_per_round:.0} of {} rows per round", access.of));
+    output::print_status(&format!("{sampling} {rows}: {rows_per_round:.0} of {} rows per round", access.of));
     let mut sizes = Vec::new();
     for share in SHARES {
         let slots = ((access.of as f64 * share) as u32).max(1);
@@ -266,7 +266,7 @@ fn compare(
             let by_epoch = epochs.map(|(&hits, rows)| hits as f64 / rows.max(1) as f64).collect();
             size.hit_ratio_by_epoch.insert(policy, by_epoch);
         }
-        output::tell(&line(&size));
+        output::print_status(&line(&size));
         sizes.push(size);
     }
     let (rows_count, rounds) = (access.of, access.rounds());

@@ -82,7 +82,7 @@ impl From<GraphBytes> for Parts {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
-    let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
+    let stream = read_stream(&args.common.events, &mut |note| output::print_status(note))?;
     let source = Source::new(&stream, args.repeat, args.batch_events as usize)?;
     let mut batch = source.buffer();
     // The first store is measured for memory: later ones reuse what the allocator kept.
@@ -96,7 +96,7 @@ pub(super) fn run(args: &IngestArgs) -> anyhow::Result<()> {
     small.sort_by(f64::total_cmp);
 
     let figures = figures(args, &source, &filled, &durable, &small);
-    output::tell(&format!(
+    output::print_status(&format!(
         "{} events in {} copies: {:.2} M events/s into memory, {:.2} M events/s durably; {SMALL_EVENTS} durable \
          events in {:.2} ms (p99 {:.2} ms); {:.2} bytes per directed edge, the process grew by {:.2} times that",
         figures.events,

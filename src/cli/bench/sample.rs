@@ -83,7 +83,7 @@ struct Hub {
 /// Runs the benchmark.
 pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
     let gpu = (args.compute.device != DeviceSpec::Cpu).then(|| args.compute.open()).transpose()?;
-    let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
+    let stream = read_stream(&args.common.events, &mut |note| output::print_status(note))?;
     let graph = GraphStore::new(GraphOptions::default());
     let mut batch = EdgeBatch::default();
     for row in 0..stream.len() {
@@ -105,7 +105,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
         let mut threads = 1;
         while threads <= args.threads as usize {
             let measured = measure(&graph, &batches, How { policy, layers, threads }, args.common.runs)?;
-            output::tell(&format!(
+            output::print_status(&format!(
                 "{} {layers}x{FANOUT}, {threads} threads: {:.0} batches/s",
                 measured.policy, measured.batches_per_second.median
             ));
@@ -114,7 +114,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
         }
     }
     let hub = hub(&graph, &stream, args.common.runs);
-    output::tell(&format!(
+    output::print_status(&format!(
         "a hub of {} edges: newest {:.0} ns, far past {:.0} ns, ratio {:.2}",
         hub.degree, hub.newest_nanoseconds.median, hub.far_past_nanoseconds.median, hub.ratio
     ));

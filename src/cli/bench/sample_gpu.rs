@@ -108,7 +108,7 @@ fn measure_all(
                 batches_per_second: rates(false)?,
                 waited_batches_per_second: rates(true)?,
             };
-            output::tell(&format!(
+            output::print_status(&format!(
                 "{name} {layers}x{FANOUT}, pages on GPU and host {:?}: {:.0} batches/s, {:.0} where each is \
                  waited for",
                 measured.pages, measured.batches_per_second.median, measured.waited_batches_per_second.median

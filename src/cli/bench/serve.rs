@@ -104,7 +104,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let folder = Folder::new(args.data.as_deref())?;
     let daemon = start(args, folder.path())?;
     let pushing = args.events.as_ref().map(|events| push(events, args.events_per_second, &url(&daemon)));
-    output::tell(&format!("{} s of events before the first request …", args.warm_up));
+    output::print_status(&format!("{} s of events before the first request …", args.warm_up));
     std::thread::sleep(Duration::from_secs(args.warm_up));
     let begun = (Instant::now(), daemon.status());
     ensure!(
@@ -124,7 +124,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let figures =
         figures(args, [&single, &batched, &scheduled], (begun.0.elapsed(), &begun.1), &daemon.status());
     daemon.stop()?;
-    output::tell(&format!(
+    output::print_status(&format!(
         "at {:.0} events/s applied and {:.0} trained: freshness p50 {}, p99 {}",
         figures.applied_events_per_second,
         figures.trained_events_per_second,
@@ -250,7 +250,7 @@ impl Clients {
         ensure!(!seconds.is_empty(), "the {name} part: no request succeeded within {} s", self.seconds);
         seconds.sort_by(f64::total_cmp);
         let part = Part { seconds, failed, took: begun.elapsed().as_secs_f64() };
-        output::tell(&format!(
+        output::print_status(&format!(
             "{name}: {:.0} requests/s, {:.0} embeddings/s, p50 {}, p99 {}",
             part.per_second(),
             part.per_second() * nodes as f64,
@@ -337,9 +337,9 @@ fn figures(
         applied_events_per_second: per_second(then.applied_position, now.applied_position),
         trained_events_per_second: per_second(then.trained_events, now.trained_events),
         skipped_events: now.skipped_events.saturating_sub(then.skipped_events),
-        learner_lag_events: now.learner_lag_events,
-        freshness_p50_seconds: now.event_to_visible_p50_seconds,
-        freshness_p99_seconds: now.event_to_visible_p99_seconds,
+        learner_lag_events: now.lag_events,
+        freshness_p50_seconds: now.end_to_end_freshness_p50_seconds,
+        freshness_p99_seconds: now.end_to_end_freshness_p99_seconds,
     }
 }
 

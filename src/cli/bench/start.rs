@@ -67,12 +67,12 @@ struct Figures {
 /// Runs the benchmark.
 #[allow(clippy::cast_precision_loss)] // counts of events fit
 pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
-    let stream = read_stream(&args.common.events, &mut |note| output::tell(note))?;
+    let stream = read_stream(&args.common.events, &mut |note| output::print_status(note))?;
     let source = Source::new(&stream, args.repeat, FRAME_EVENTS)?;
     let folder = Folder::new(args.data.as_deref())?;
     let config = args.config(folder.path(), &[])?;
     log_level::start(&config.output)?;
-    output::tell(&format!("writing a log of {} events …", source.events()));
+    output::print_status(&format!("writing a log of {} events …", source.events()));
     write(&source, &folder.path().join("log"), config.log.segment_bytes)?;
     learn(args, folder.path(), source.events())?;
 
@@ -112,7 +112,7 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         ready_seconds: ready,
         events_per_second: source.events() as f64 / ready.median,
     };
-    output::tell(&format!(
+    output::print_status(&format!(
         "{} events of {} nodes, a log of {} MB: ready after {:.2} s ({:.2} to {:.2}), of which opening {:.2} s and the \
          graph {:.2} s; {:.2} M events/s",
         figures.events,

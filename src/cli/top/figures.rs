@@ -1,32 +1,32 @@
-//! What two looks at a daemon say: levels of the later one, rates between both.
+//! The figures of two samples of a daemon: levels from the later one, rates between both.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// Routes that questions are asked at.
-const QUESTIONS: [&str; 3] = ["/v1/embeddings", "/v1/links/score", "/v1/nodes/{key}"];
+/// Routes of queries.
+const QUERY_ROUTES: [&str; 3] = ["/v1/embeddings", "/v1/links/score", "/v1/nodes/{key}"];
 
-/// What was seen at one moment.
-pub(super) struct Look {
+/// The state at one moment.
+pub(super) struct Sample {
     pub at: Instant,
     /// The status document.
     pub status: Value,
-    /// The readiness report, if it could be had.
+    /// The readiness report, if available.
     pub health: Option<Value>,
     /// Counters of requests, if they could be had.
     pub requests: Option<Requests>,
 }
 
-/// Counters of questions since the daemon's start.
+/// Counters of queries since the daemon's start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Requests {
-    pub answered: f64,
-    /// Of them, those that failed by the daemon.
+    pub total: f64,
+    /// Those that failed with a status of 500 and above.
     pub failed: f64,
-    /// Answers by the bound of their time in seconds, as Prometheus writes it: those within it.
-    within: BTreeMap<String, f64>,
+    /// Cumulative histogram of latency: counts by the upper bound in seconds, as Prometheus writes it.
+    latency: BTreeMap<String, f64>,
 }
 
 impl Requests {
@@ -38,18 +38,18 @@ impl Requests {
             let Some((name, labels)) = series.split_once('{') else { continue };
             let label = |name: &str| labels.split_once(&format!("{name}=\""))?.1.split('"').next();
             let Ok(value) = value.parse::<f64>() else { continue };
-            if !label("route").is_some_and(|route| QUESTIONS.contains(&route)) {
+            if !label("route").is_some_and(|route| QUERY_ROUTES.contains(&route)) {
                 continue;
             }
             match name {
                 "evergraph_http_requests_total" => {
-                    found.answered += value;
+                    found.total += value;
                     if label("code").is_some_and(|code| code.starts_with('5')) {
                         found.failed += value;
                     }
                 }
                 "evergraph_http_request_duration_seconds_bucket" => {
-                    *found.within.entry(label("le").unwrap_or_default().to_owned()).or_default() += value;
+                    *found.latency.entry(label("le").unwrap_or_default().to_owned()).or_default() += value;
                 }
                 _ => {}
             }
@@ -57,11 +57,11 @@ impl Requests {
         found
     }
 
-    /// The bound that `share` of the answers since `before` were within, in seconds; `None` without answers, and where
-    /// they took longer than any bound.
+    /// The `share` quantile of latency since `before` in seconds, as a bound of the histogram; `None` without requests,
+    /// and beyond the last bound.
     fn quantile(&self, before: &Self, share: f64) -> Option<f64> {
-        let bounds = self.within.iter().filter_map(|(bound, count)| {
-            let earlier = before.within.get(bound).copied().unwrap_or(0.0);
+        let bounds = self.latency.iter().filter_map(|(bound, count)| {
+            let earlier = before.latency.get(bound).copied().unwrap_or(0.0);
             Some((bound.parse::<f64>().ok()?, count - earlier))
         });
         let mut bounds: Vec<(f64, f64)> = bounds.collect();
@@ -72,12 +72,12 @@ impl Requests {
     }
 }
 
-/// The figures of one screen. Keys carry their units; what is not known is null.
-pub(super) fn figures(before: &Look, after: &Look) -> Value {
+/// The figures of one screen. Keys contain their units; unknown values are null.
+pub(super) fn figures(before: &Sample, after: &Sample) -> Value {
     let seconds = after.at.duration_since(before.at).as_secs_f64().max(1e-3);
-    // A daemon that was started meanwhile counts from 0.
+    // A daemon that restarted in between counts from 0.
     let rate = |pointer: &str| {
-        let of = |look: &Look| look.status.pointer(pointer).and_then(Value::as_f64);
+        let of = |sample: &Sample| sample.status.pointer(pointer).and_then(Value::as_f64);
         of(after).zip(of(before)).map(|(now, then)| (now - then).max(0.0) / seconds)
     };
     let status = &after.status;
@@ -94,7 +94,7 @@ pub(super) fn figures(before: &Look, after: &Look) -> Value {
         "queue_batches_max": ingest["queue_batches_max"],
         "learned_per_second": rate("/learner/applied_position"),
         "learned_events": learner["applied_position"],
-        "learner_lag_events": learner["learner_lag_events"],
+        "learner_lag_events": learner["lag_events"],
         "skipped_events": learner["skipped_events"],
         "model": learner["model"],
         "model_version": learner["model_version"],
@@ -104,8 +104,8 @@ pub(super) fn figures(before: &Look, after: &Look) -> Value {
         "auc": learner["auc"],
         "mrr": learner["mrr"],
         "loss": learner["loss"],
-        "event_to_visible_p50_seconds": learner["event_to_visible_p50_seconds"],
-        "event_to_visible_p99_seconds": learner["event_to_visible_p99_seconds"],
+        "end_to_end_freshness_p50_seconds": learner["end_to_end_freshness_p50_seconds"],
+        "end_to_end_freshness_p99_seconds": learner["end_to_end_freshness_p99_seconds"],
         "requests": requests(before, after, seconds),
         "nodes": graph["nodes"],
         "edges": graph["edges"],
@@ -120,26 +120,26 @@ pub(super) fn figures(before: &Look, after: &Look) -> Value {
 
 fn health(report: &Value) -> Value {
     let checks = report["checks"].as_object().into_iter().flatten();
-    let told = checks
+    let reported = checks
         .filter(|(_, check)| check["state"] != "ok")
         .map(|(name, check)| json!({ "check": name, "state": check["state"], "detail": check["detail"] }));
-    json!({ "status": report["status"], "not_ok": told.collect::<Vec<_>>() })
+    json!({ "status": report["status"], "not_ok": reported.collect::<Vec<_>>() })
 }
 
-fn requests(before: &Look, after: &Look, seconds: f64) -> Value {
+fn requests(before: &Sample, after: &Sample, seconds: f64) -> Value {
     let (Some(then), Some(now)) = (&before.requests, &after.requests) else { return Value::Null };
     json!({
-        "answered_per_second": (now.answered - then.answered).max(0.0) / seconds,
+        "requests_per_second": (now.total - then.total).max(0.0) / seconds,
         "failed_per_second": (now.failed - then.failed).max(0.0) / seconds,
-        "within_p50_seconds": now.quantile(then, 0.5),
-        "within_p99_seconds": now.quantile(then, 0.99),
+        "latency_p50_seconds": now.quantile(then, 0.5),
+        "latency_p99_seconds": now.quantile(then, 0.99),
     })
 }
 
-fn sources(before: &Look, after: &Look, seconds: f64) -> Vec<Value> {
-    let of = |look: &Look| look.status["ingest"]["sources"].as_array().cloned().unwrap_or_default();
+fn sources(before: &Sample, after: &Sample, seconds: f64) -> Vec<Value> {
+    let of = |sample: &Sample| sample.status["ingest"]["sources"].as_array().cloned().unwrap_or_default();
     let earlier = of(before);
-    let told = |source: Value| {
+    let reported = |source: Value| {
         let then = earlier.iter().find(|then| then["name"] == source["name"]);
         let received = |of: &Value| of["received_events"].as_f64();
         let rate =
@@ -151,7 +151,7 @@ fn sources(before: &Look, after: &Look, seconds: f64) -> Vec<Value> {
             "received_per_second": rate, "lag_records": lag, "rejected_events": source["rejected_events"],
         })
     };
-    of(after).into_iter().map(told).collect()
+    of(after).into_iter().map(reported).collect()
 }
 
 fn sum(parts: &Value) -> u64 {
@@ -174,19 +174,19 @@ mod tests {
         evergraph_graph_nodes 7\n";
 
     #[test]
-    fn questions_are_counted_and_timed_out_of_a_scrape() {
+    fn requests_and_latency_are_read_from_a_scrape() {
         let (none, seen) = (Requests::default(), Requests::of(SCRAPE));
-        assert_eq!((seen.answered, seen.failed), (100.0, 10.0));
+        assert_eq!((seen.total, seen.failed), (100.0, 10.0));
         assert_eq!(seen.quantile(&none, 0.5), Some(0.001));
         assert_eq!(seen.quantile(&none, 0.99), Some(0.01));
         assert_eq!(seen.quantile(&none, 1.0), None, "beyond every bound");
-        assert_eq!(seen.quantile(&seen, 0.5), None, "nothing was asked between");
+        assert_eq!(seen.quantile(&seen, 0.5), None, "no request in between");
     }
 
     #[test]
-    fn rates_are_taken_between_two_looks() {
+    fn rates_are_taken_between_two_samples() {
         let at = Instant::now();
-        let look = |seconds: u64, accepted: u64, received: u64| Look {
+        let sample = |seconds: u64, accepted: u64, received: u64| Sample {
             at: at + Duration::from_secs(seconds),
             status: json!({
                 "ingest": {
@@ -197,15 +197,15 @@ mod tests {
             }),
             health: Some(json!({ "status": "degraded", "checks": {
                 "log": { "state": "ok", "detail": "" }, "sources": { "state": "degraded", "detail": "why" } } })),
-            requests: Some(Requests { answered: received as f64, ..Requests::default() }),
+            requests: Some(Requests { total: received as f64, ..Requests::default() }),
         };
-        let told = figures(&look(0, 10, 5), &look(2, 30, 9));
-        assert_eq!(told["accepted_per_second"], 10.0);
-        assert_eq!(told["sources"][0]["received_per_second"], 2.0);
-        assert_eq!(told["requests"]["answered_per_second"], 2.0);
-        assert_eq!((&told["learned_per_second"], &told["graph_bytes"]), (&Value::Null, &json!(7)));
-        assert_eq!(told["health"]["not_ok"][0]["check"], "sources");
-        let restarted = figures(&look(0, 30, 9), &look(2, 3, 1));
+        let reported = figures(&sample(0, 10, 5), &sample(2, 30, 9));
+        assert_eq!(reported["accepted_per_second"], 10.0);
+        assert_eq!(reported["sources"][0]["received_per_second"], 2.0);
+        assert_eq!(reported["requests"]["requests_per_second"], 2.0);
+        assert_eq!((&reported["learned_per_second"], &reported["graph_bytes"]), (&Value::Null, &json!(7)));
+        assert_eq!(reported["health"]["not_ok"][0]["check"], "sources");
+        let restarted = figures(&sample(0, 30, 9), &sample(2, 3, 1));
         assert_eq!(restarted["accepted_per_second"], 0.0, "counted from 0 again");
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn draw(url: &str, figures: &Value) -> String {
         ("quality", quality(figures)),
         ("serves", serves(figures)),
         ("freshness", freshness(figures)),
-        ("questions", questions(&figures["requests"])),
+        ("requests", requests(&figures["requests"])),
         ("graph", graph(figures)),
         ("memory", memory(figures)),
     ];
@@ -45,7 +45,7 @@ fn learned(figures: &Value) -> String {
     let whole = |key: &str| grouped(figures[key].as_u64());
     let (all, behind, skipped) =
         (whole("learned_events"), whole("learner_lag_events"), whole("skipped_events"));
-    format!("{} /s   {all} in all, {behind} behind, {skipped} skipped", rate(&figures["learned_per_second"]))
+    format!("{} /s   {all} total, lag {behind}, {skipped} skipped", rate(&figures["learned_per_second"]))
 }
 
 fn quality(figures: &Value) -> String {
@@ -67,7 +67,11 @@ fn serves(figures: &Value) -> String {
 
 fn freshness(figures: &Value) -> String {
     let fresh = |key: &str| milliseconds(figures[key].as_f64());
-    format!("p50 {}   p99 {}", fresh("event_to_visible_p50_seconds"), fresh("event_to_visible_p99_seconds"))
+    format!(
+        "p50 {}   p99 {}",
+        fresh("end_to_end_freshness_p50_seconds"),
+        fresh("end_to_end_freshness_p99_seconds")
+    )
 }
 
 fn graph(figures: &Value) -> String {
@@ -125,17 +129,17 @@ fn gate(gate: &Value) -> String {
     )
 }
 
-fn questions(requests: &Value) -> String {
+fn requests(requests: &Value) -> String {
     if requests.is_null() {
         return "not known here: see --operations-url".to_owned();
     }
-    let within = |key: &str| milliseconds(requests[key].as_f64());
+    let latency = |key: &str| milliseconds(requests[key].as_f64());
     format!(
-        "{} /s   {} failed /s   half within {}, 99 % within {}",
-        rate(&requests["answered_per_second"]),
+        "{} /s   {} failed /s   p50 {}, p99 {}",
+        rate(&requests["requests_per_second"]),
         rate(&requests["failed_per_second"]),
-        within("within_p50_seconds"),
-        within("within_p99_seconds"),
+        latency("latency_p50_seconds"),
+        latency("latency_p99_seconds"),
     )
 }
 

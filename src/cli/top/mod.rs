@@ -1,6 +1,6 @@
-//! `evergraph top`: a running daemon on one screen, drawn again and again, or once.
+//! `evergraph top`: a running daemon on one screen, redrawn periodically, or printed once.
 //!
-//! Reads what everybody may read: `/v1/status` and `/metrics`. Rates are the differences of two looks.
+//! Reads `/v1/status` and `/metrics`. Rates are the differences of two samples.
 
 mod figures;
 mod frame;
@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::Value;
 use ureq::http::Method;
 
-use self::figures::{Look, Requests};
+use self::figures::{Requests, Sample};
 use super::client::{Client, DaemonArgs, PATIENCE};
 use super::output;
 use super::serve::Signals;
@@ -27,10 +27,10 @@ pub(crate) struct TopArgs {
     /// there
     #[arg(long, value_name = "URL")]
     operations_url: Option<String>,
-    /// Seconds between two looks; rates are taken over them
+    /// Seconds between two samples; rates are taken over them
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     interval: f64,
-    /// Look twice, print one screen, and end
+    /// Take two samples, print one screen, and exit
     #[arg(long)]
     once: bool,
     /// The figures of one screen as JSON, with rates per second; implies --once
@@ -48,17 +48,17 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
         Some(url) => client.elsewhere(url),
         None => client.elsewhere(&args.daemon.url),
     };
-    let mut before = look(&client, &operations)?;
+    let mut before = sample(&client, &operations)?;
     if args.once || args.json {
         std::thread::sleep(interval);
-        let figures = figures::figures(&before, &look(&client, &operations)?);
+        let figures = figures::figures(&before, &sample(&client, &operations)?);
         let text = if args.json { format!("{figures:#}") } else { frame::draw(&args.daemon.url, &figures) };
         return output::print(text.trim_end());
     }
     let signals = Signals::listen()?;
     let live = std::io::stdout().is_terminal();
     while !signals.wait_timeout(interval) {
-        let text = match look(&client, &operations) {
+        let text = match sample(&client, &operations) {
             Ok(after) => {
                 let figures = figures::figures(&before, &after);
                 before = after;
@@ -71,12 +71,12 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     Ok(())
 }
 
-/// One look at everything. Metrics may be at an address that nobody named.
-fn look(client: &Client<'_>, operations: &Client<'_>) -> Result<Look> {
+/// Takes one sample. Metrics may be at another address, and are then missing.
+fn sample(client: &Client<'_>, operations: &Client<'_>) -> Result<Sample> {
     let status = client.document(Method::GET, "/v1/status", None)?;
     let text_of = |path| operations.text(Method::GET, path, None, false).ok();
     let metrics = text_of("/metrics").filter(|(code, _)| code.is_success());
     let health = text_of("/readyz").and_then(|(_, text)| serde_json::from_str::<Value>(&text).ok());
     let requests = metrics.map(|(_, text)| Requests::of(&text));
-    Ok(Look { at: Instant::now(), status, health, requests })
+    Ok(Sample { at: Instant::now(), status, health, requests })
 }

@@ -35,8 +35,8 @@ fn responses(rig: &Rig) -> (Vec<NodeEmbedding>, Vec<PairScore>) {
     let (keys, at) = ((0..32).map(key).collect::<Vec<_>>(), Some(EventTime(10_000)));
     let pairs: Vec<_> = (0..8).flat_map(|u| (8..20).map(move |v| (key(u), key(v)))).collect();
     let engine = &rig.shared.engine;
-    let embeddings = engine.embeddings(&keys, at, UnknownKeys::Told).unwrap().embeddings;
-    (embeddings, engine.link_scores(&pairs, at, UnknownKeys::Told).unwrap().scores)
+    let embeddings = engine.embeddings(&keys, at, UnknownKeys::Error).unwrap().embeddings;
+    (embeddings, engine.link_scores(&pairs, at, UnknownKeys::Error).unwrap().scores)
 }
 
 /// What the trainer itself makes of those pairs.
@@ -173,7 +173,7 @@ fn a_deleted_node_leaves_no_row_no_pair_and_no_byte_of_its_own() {
     assert_eq!(embeddings[9], embeddings[30]);
     assert_eq!(
         scores[1],
-        engine.link_scores(&[(key(0), key(30))], Some(EventTime(10_000)), UnknownKeys::Told).unwrap().scores
+        engine.link_scores(&[(key(0), key(30))], Some(EventTime(10_000)), UnknownKeys::Error).unwrap().scores
             [0]
     );
 }

@@ -24,7 +24,7 @@ impl<T: Baseline> Trainable for T {
     fn train(&mut self, epoch: &mut Epoch<'_>) -> Result<(), EvaluationError> {
         let mut batch = Batch::default();
         while epoch.batches.load(&mut batch) {
-            self.take(&batch, StepMode::Remember)?;
+            self.take(&batch, StepMode::StateOnly)?;
         }
         Ok(())
     }
@@ -42,7 +42,7 @@ impl<T: Baseline> Trainable for T {
 impl Contender for EdgeBank {
     fn take(&mut self, batch: &Batch, mode: StepMode) -> Result<Scores, EvaluationError> {
         let scores = match mode {
-            StepMode::Remember => Scores::default(),
+            StepMode::StateOnly => Scores::default(),
             StepMode::Train | StepMode::Score => Scores {
                 positive: self.scores(&batch.src, &batch.dst),
                 negative: self.scores(&batch.negative_src, &batch.negative_dst),
@@ -72,7 +72,7 @@ impl Contender for Popularity {
     fn take(&mut self, batch: &Batch, mode: StepMode) -> Result<Scores, EvaluationError> {
         let of = |dst: &[NodeId]| dst.iter().map(|&dst| self.score(dst)).collect();
         let scores = match mode {
-            StepMode::Remember => Scores::default(),
+            StepMode::StateOnly => Scores::default(),
             StepMode::Train | StepMode::Score => {
                 Scores { positive: of(&batch.dst), negative: of(&batch.negative_dst) }
             }

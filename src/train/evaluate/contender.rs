@@ -23,7 +23,7 @@ pub struct Scores {
 /// Something that scores events before it knows them.
 pub trait Contender {
     /// Scores the positives and negatives of `batch` from the state before it, learns from them in
-    /// [`StepMode::Train`], then takes in the positives. In [`StepMode::Remember`] there are no scores.
+    /// [`StepMode::Train`], then takes in the positives. In [`StepMode::StateOnly`] there are no scores.
     ///
     /// # Errors
     /// When the contender can no longer score.

@@ -154,7 +154,7 @@ fn follow<T: Encoder>(
                 examples.values.extend_from_slice(values);
             }
         }
-        contender.take(&batch, StepMode::Remember)?;
+        contender.take(&batch, StepMode::StateOnly)?;
         start = end;
         let total = stream.len();
         watch(&Progress { stage: Stage::Encode, epoch: 0, done: end, total, average_precision: None });

@@ -73,7 +73,7 @@ impl Pass<'_> {
             if let Some(candidates) = self.candidates {
                 candidates.rank(contender, batch, &mut ranks)?;
             }
-            contender.take(batch, StepMode::Remember)?;
+            contender.take(batch, StepMode::StateOnly)?;
             watch(&self.progress(done, None));
             Ok(())
         })?;

@@ -36,7 +36,7 @@ fn clients_that_go_away_leave_nothing_behind() {
     let process = start.ready();
     must_push(&process, 0..100);
     let whole = "{\"src\":\"gone\",\"dst\":1,\"ts\":1}\n";
-    let question = r#"{"nodes":["u1"],"after":1000000,"wait_ms":5000}"#;
+    let question = r#"{"nodes":["u1"],"min_position":1000000,"wait_ms":5000}"#;
     for round in 0..50 {
         // A push of which half comes, one of which the answer is not taken, and a question that waits.
         let head = |path: &str, length: usize| {

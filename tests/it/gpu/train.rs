@@ -46,7 +46,7 @@ fn on_gpu() -> Device {
 /// How much of its step a batch gets: now and then one is only scored, or only remembered.
 fn mode(batch: usize) -> StepMode {
     match batch % 7 {
-        3 => StepMode::Remember,
+        3 => StepMode::StateOnly,
         5 => StepMode::Score,
         _ => StepMode::Train,
     }
@@ -198,7 +198,7 @@ fn read_batches(model: ModelOptions, steps: usize, bytes: u64) -> Left {
         preparer.sample(&world, &positives, &negatives, mode(b), &mut batch).unwrap();
         preparer.expect(|node| trainer.state().mailbox.pending_event(node), &mut batch);
         preparer.gather(&world, &mut batch).unwrap();
-        if mode(b) != StepMode::Remember {
+        if mode(b) != StepMode::StateOnly {
             numbers.push(trainer.score_prepared(&batch).unwrap().0);
         }
         let report = trainer.step_prepared(&batch).unwrap();

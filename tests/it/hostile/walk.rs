@@ -243,7 +243,7 @@ fn a_damaged_body_is_a_documented_answer_of_each_route() {
         "\"nodes\":",
         "\"pairs\":",
         "\"at\":",
-        "\"after\":",
+        "\"min_position\":",
         "\"wait_ms\":",
         "null",
         "[]",

@@ -63,7 +63,7 @@ pub(super) fn measure(runs: u32) -> Vec<Measured> {
     };
     let all: Vec<Measured> = sorts.into_iter().map(measure).collect();
     for row in &all {
-        output::tell(&format!(
+        output::print_status(&format!(
             "dictionary, {}: {:.1} M new keys/s, {:.1} M known keys/s, {:.1} bytes per key",
             row.keys,
             row.new_per_second.median / 1e6,

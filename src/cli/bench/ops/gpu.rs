@@ -60,7 +60,7 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
         for &count in COUNTS.iter().filter(|count| **count * width <= bytes / 2) {
             if !args.quick || QUICK.contains(&(width, count)) {
                 let row = point(&cuda, &mut room, (width, count), how)?;
-                output::tell(&line(&row));
+                output::print_status(&line(&row));
                 rows.push(row);
             }
         }

@@ -116,7 +116,7 @@ impl<'a> Bench<'a> {
             shape.iter().map(|(name, size)| ((*name).into(), json!(size))).collect();
         for (direction, call) in calls {
             let seconds = timed(self.cuda, self.how, &mut **call)?;
-            output::tell(&format!("{id:<64} {direction:<8} {:>9.1} us", seconds.median * 1e6));
+            output::print_status(&format!("{id:<64} {direction:<8} {:>9.1} us", seconds.median * 1e6));
             self.rows.push(json!({
                 "id": id, "op": op, "shape": shape, "direction": *direction, "seconds": seconds,
             }));

@@ -195,7 +195,7 @@ fn write_cases(folder: &Path, points: &[Point], threads: usize) -> anyhow::Resul
     }
     bar.finish_and_clear();
     cases::finish(folder, &entries)?;
-    output::tell(&format!("{} points in {}", points.len(), folder.display()));
+    output::print_status(&format!("{} points in {}", points.len(), folder.display()));
     Ok(())
 }
 
@@ -217,7 +217,7 @@ fn measure(args: &OpsArgs, points: &[Point], threads: usize) -> anyhow::Result<(
         for (direction, timed, cost) in both {
             if let (Some(timed), Some(cost)) = (timed, cost) {
                 let row = row(point, direction, &shape, threads, timed, cost, &ceilings);
-                bar.suspend(|| output::tell(&line(&row)));
+                bar.suspend(|| output::print_status(&line(&row)));
                 rows.push(row);
             }
         }

@@ -118,7 +118,7 @@ impl Epoch {
 /// The headline figures.
 pub fn print_summary(figures: &Figures) {
     let phases = figures.phase_seconds;
-    output::tell(&format!(
+    output::print_status(&format!(
         "{:.0} events/s; peak {:.0} MiB; sample {:.1} s, gather {:.1} s, waited {:.1} s, forward {:.1} s, backward \
          {:.1} s, optimizer {:.1} s, settle {:.1} s, memory {:.1} s, gate {:.1} s, publish {:.1} s",
         figures.events_per_second,
@@ -135,11 +135,13 @@ pub fn print_summary(figures: &Figures) {
         phases.publish,
     ));
     if let Some(share) = figures.gate_ratio {
-        output::tell(&format!("the gate took {:.1} % of the time", 100.0 * share));
+        output::print_status(&format!("the gate took {:.1} % of the time", 100.0 * share));
     }
     if let Some(verified) = &figures.verified {
         let Verified { samples_digest, rows_digest, rows_wrong } = verified;
-        output::tell(&format!("samples {samples_digest}, rows {rows_digest}, {rows_wrong} rows wrong"));
+        output::print_status(&format!(
+            "samples {samples_digest}, rows {rows_digest}, {rows_wrong} rows wrong"
+        ));
     }
 }
 

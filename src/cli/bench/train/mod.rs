@@ -195,7 +195,7 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         let digests = args.verify.then_some(&mut digests);
         let learner = (&mut trainer, &mut lookahead, served.as_mut());
         let epoch = train(args, &columns, &world, learner, negatives, digests)?;
-        output::tell(&format!(
+        output::print_status(&format!(
             "epoch {}: {:.0} events/s, loss {:.4}",
             number + 1,
             per_second(columns.len(), epoch.seconds),

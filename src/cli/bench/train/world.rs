@@ -36,7 +36,7 @@ impl Columns {
     pub fn read(path: &Path, events_max: usize) -> anyhow::Result<Self> {
         let reader = CsvReader::open(path)?;
         if let Some(warning) = reader.warning() {
-            output::tell(&warning);
+            output::print_status(&warning);
         }
         let keys = NodeDictionary::new();
         let mut events: Vec<(EventTime, NodeId, NodeId)> = Vec::new();

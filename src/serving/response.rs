@@ -1,4 +1,4 @@
-//! What queries answer with: plain values, no wire format.
+//! Responses of queries: plain values, no wire format.
 
 use thiserror::Error;
 
@@ -6,68 +6,68 @@ use super::Freshness;
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
 use crate::model::GatherError;
 
-/// Embeddings of the nodes asked about, in the order asked.
+/// Embeddings of the requested nodes, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EmbeddingAnswer {
-    /// The time the embeddings are for: only events strictly before it count as neighbors.
+pub struct EmbeddingResponse {
+    /// Time of the embeddings: only events strictly before it count as neighbors.
     pub at: EventTime,
     /// Values per embedding.
     pub dimension: usize,
-    /// One for each key asked about.
+    /// One per requested key.
     pub embeddings: Vec<NodeEmbedding>,
-    /// How fresh the answer is.
+    /// How fresh the response is.
     pub freshness: Freshness,
 }
 
-/// What is answered for a key that no event ever named.
+/// What is returned for a key that no event has named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownKeys {
-    /// That it is unknown.
+    /// An error for this key.
     #[default]
-    Told,
-    /// What the model makes of a node that has no event, no neighbor and no features: its prior. It has learned from
-    /// the first events of many nodes what such a node is likely to do.
+    Error,
+    /// The prior: the model's prediction for a node without events, neighbors and features, which it has learned from
+    /// the first events of many nodes.
     Prior,
 }
 
 /// The embedding of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeEmbedding {
-    /// The node is known, or is answered by the prior.
+    /// The node is known, or its embedding is the prior.
     Found {
         /// Its embedding.
         vector: Vec<f32>,
         /// Time of its latest event in the graph; `None` if it has none.
         last_event: Option<EventTime>,
-        /// Whether the model has not learned of the node yet: its memory counts as zeros.
+        /// Whether the model has learned nothing about the node yet: its memory counts as zeros.
         cold: bool,
     },
-    /// No event ever named this key.
+    /// No event has named this key.
     Unknown,
-    /// A value is not a finite number: what the model computed for this node is of no use.
+    /// A value is not finite: the model's output for this node is unusable.
     NotFinite,
 }
 
-/// Scores of the pairs asked about, in the order asked.
+/// Scores of the requested pairs, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ScoreAnswer {
-    /// The time the scores are for.
+pub struct ScoreResponse {
+    /// Time of the scores.
     pub at: EventTime,
-    /// One for each pair asked about.
+    /// One per requested pair.
     pub scores: Vec<PairScore>,
-    /// How fresh the answer is.
+    /// How fresh the response is.
     pub freshness: Freshness,
 }
 
 /// The score of one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PairScore {
-    /// Both nodes are known, or are answered by the prior.
+    /// Both nodes are known, or are scored by the prior.
     Found {
-        /// How likely an event from the first to the second is, in `0.0..=1.0`; 0.5 and more means the
-        /// model takes it for an event rather than for a random pair.
+        /// Probability of an event from the first to the second, in `0.0..=1.0`; from 0.5 on, the model takes the
+        /// pair for an event rather than for a random pair.
         probability: f32,
-        /// Whether the model has learned of neither or only one of the two.
+        /// Whether the model has learned nothing about at least one of the two nodes.
         cold: bool,
     },
     /// At least one key is unknown.
@@ -77,28 +77,28 @@ pub enum PairScore {
         /// Whether the second is.
         dst: bool,
     },
-    /// Both nodes are known, but what the model computed for them is not a number.
+    /// Both nodes are known, but the model's output for them is not finite.
     NotFinite,
 }
 
-/// What is known of a node.
+/// A node's record in the graph.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NodeAnswer {
+pub struct NodeResponse {
     /// Its dense index.
     pub id: NodeId,
     /// Number of its edges, in both directions.
     pub degree: u64,
     /// Time of its latest event; `None` if it has no edge.
     pub last_event: Option<EventTime>,
-    /// Time of the latest event the model has learned of; `None` if it has not learned of the node.
+    /// Time of the latest event that the model has learned; `None` if it has learned nothing of the node.
     pub learned_event: Option<EventTime>,
     /// Its newest neighbors, newest first; a node appears as often as it interacted.
     pub neighbors: Vec<NodeNeighbor>,
-    /// How fresh the answer is.
+    /// How fresh the response is.
     pub freshness: Freshness,
 }
 
-/// One interaction of a node, seen from it.
+/// One interaction of the requested node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeNeighbor {
     /// The other node.
@@ -109,13 +109,13 @@ pub struct NodeNeighbor {
     pub edge: EdgeId,
 }
 
-/// Why a query has no answer.
+/// Why a query failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum QueryError {
     /// No weights were published yet.
     #[error("the model is not ready: no weights were published yet")]
     NotReady,
-    /// A model does not fit the rows that are served.
+    /// The model does not match the stored rows.
     #[error("the model expects {what} rows of {expected} values, {found} are served")]
     Mismatch {
         /// Which rows.
@@ -125,7 +125,7 @@ pub enum QueryError {
         /// Width served.
         found: usize,
     },
-    /// What the answer needs could not be read from where it is kept.
+    /// Data for the response could not be read from storage.
     #[error("stored data could not be read: {0}")]
     Storage(#[from] GatherError),
 }

@@ -1,9 +1,9 @@
-//! A body that is dropped unread is read to its end all the same, within bounds.
+//! Drains request bodies that a handler dropped unread, within bounds.
 //!
-//! A request may be answered before its body has arrived: too large, no room, no such route. A server that then
-//! closes the connection resets it under a client that is still sending, and the client sees a broken pipe
-//! where it should see the answer. So the rest of the body is read and thrown away by a task of its own, for as
-//! long as a patient client needs and a hostile one does not gain by.
+//! A response may be sent before the request body has arrived: too large, overloaded, no such route. A server that then
+//! closes the connection resets it while the client is still sending, and the client sees a broken pipe instead of the
+//! response. So a task reads and discards the rest of the body, up to limits that suffice for a well-behaved client and
+//! give a hostile one no advantage.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,27 +16,27 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-/// Longest time that is spent on the rest of one body.
+/// Longest time spent on draining one body.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Most bytes of the rest of one body that are read.
+/// Most bytes drained of one body.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Lets nothing drop the body of a request half read. A client that waits to be asked for its body sends none
-/// after the answer.
-pub(super) async fn linger(request: Request, next: Next) -> Response {
+/// Drains request bodies that are dropped before their end. A client that expects `100 Continue` sends no body after a
+/// final response, so its body is left alone.
+pub(super) async fn drain_unread_body(request: Request, next: Next) -> Response {
     if request.headers().contains_key(EXPECT) {
         return next.run(request).await;
     }
-    next.run(request.map(|body| Body::new(Lingering { body }))).await
+    next.run(request.map(|body| Body::new(DrainOnDrop { body }))).await
 }
 
-/// A body that is read to its end when it is dropped.
-struct Lingering {
+/// A body that is drained when it is dropped.
+struct DrainOnDrop {
     body: Body,
 }
 
-impl HttpBody for Lingering {
+impl HttpBody for DrainOnDrop {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -56,7 +56,7 @@ impl HttpBody for Lingering {
     }
 }
 
-impl Drop for Lingering {
+impl Drop for DrainOnDrop {
     fn drop(&mut self) {
         if self.body.is_end_stream() {
             return;
