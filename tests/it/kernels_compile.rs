@@ -105,7 +105,7 @@ fn spills_and_parameters_are_seen_where_there_are_some() {
         let usages = usage(&compiled.log);
         assert!(usages[0].spill_store_bytes > 0 && usages[0].stack_bytes > 0, "{usages:?}");
         assert_eq!(parameter_bytes(&compiled.cubin, "spills").unwrap(), [8, 8, 4, 8, 1]);
-        assert!(parameter_bytes(&compiled.cubin, "other").is_err());
+        assert!(parameter_bytes(&compiled.cubin, "other").unwrap().is_empty(), "it has no such kernel");
         for cut in [0, 40, 64, 1000, compiled.cubin.len() / 2] {
             assert!(parameter_bytes(&compiled.cubin[..cut], "spills").is_err(), "cut at {cut}");
         }

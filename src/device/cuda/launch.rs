@@ -131,6 +131,12 @@ impl<'a> Launch<'a> {
         self.number(Address(begin + (first * size_of::<T>()) as u64))
     }
 
+    /// A buffer that the kernel reads, or no address.
+    pub(super) fn reads_optional<T: Pod>(mut self, buffer: Option<&'a CudaBuffer<T>>) -> Self {
+        let address = buffer.map_or(Address::NULL, |buffer| self.reading(buffer));
+        self.number(address)
+    }
+
     /// Where a buffer is that the kernel writes through a struct.
     pub(super) fn writing<T: Pod>(&mut self, buffer: &'a mut CudaBuffer<T>) -> Address {
         self.buffer(buffer.stream(), buffer.address())

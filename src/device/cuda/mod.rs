@@ -30,6 +30,7 @@ mod cache;
 mod capture;
 mod context;
 mod cubin;
+mod declare;
 pub mod distinct;
 mod driver;
 mod error;

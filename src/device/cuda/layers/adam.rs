@@ -1,78 +1,47 @@
 //! One step of Adam over one tensor or many, and the squares of their gradients, as `kernels/adam.cu` and `loss.cu`.
 
-#![allow(unsafe_code)]
-
 use std::sync::Arc;
 
-use super::{Place, grid, squares_pieces};
+use super::{Floats, grid, squares_pieces};
+use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, hold, narrow, takes};
+use crate::device::cuda::launch::{Launch, hold, narrow};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{ADAM_PIECE, AdamStep, AdamTensor, Address};
 use crate::device::cuda::work::CudaWork;
 
-pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
-    // step, weights, first, second, gradient, count.
-    Entry { name: "adam", parameters: takes![AdamStep, Address, Address, Address, Address, u64] },
-    // step, tensors, count, pieces, bound.
-    Entry { name: "adam_bounded_all", parameters: takes![AdamStep, Address, u32, u64, Address] },
-];
-
 const THREADS: u32 = 256;
 
-/// Moves `weights` by their `gradient`, and both moments with them; all four are equally long. Does not wait.
-///
-/// # Errors
-/// Lengths that differ, a buffer of another stream, or the driver's.
-pub fn adam(
-    (cuda, stream): Place<'_>,
-    step: AdamStep,
-    weights: &mut CudaBuffer<f32>,
-    (first, second): (&mut CudaBuffer<f32>, &mut CudaBuffer<f32>),
-    gradient: &CudaBuffer<f32>,
-) -> Result<(), CudaError> {
-    let operation = "a step of Adam";
-    let count = check(operation, weights, (&*first, &*second), gradient)?;
-    if count == 0 {
-        return Ok(());
-    }
-    let launch = Launch::new(cuda, stream, operation).number(step).writes(weights).writes(first);
-    let launch = launch.writes(second).reads(gradient).number(count as u64);
-    // SAFETY: all four have `count` values, and the kernel goes no further.
-    unsafe { launch.run("adam", grid(cuda, count as u64, 256), || format!("{count} weights")) }
-}
+kernels! {
+    // step, tensors, count, pieces, bound.
+    by_hand "adam_bounded_all"(AdamStep, Address, u32, u64, Address);
 
-/// How many weights there are, if there is as much of everything else.
-fn check(
-    operation: &'static str,
-    weights: &CudaBuffer<f32>,
-    (first, second): (&CudaBuffer<f32>, &CudaBuffer<f32>),
-    gradient: &CudaBuffer<f32>,
-) -> Result<usize, CudaError> {
-    let count = weights.len();
-    hold(
-        operation,
-        &[
-            ("first moments", first.len(), count),
-            ("second moments", second.len(), count),
-            ("the gradient", gradient.len(), count),
-            ("weights", count, gradient.len().max(first.len()).max(second.len())),
-        ],
-    )?;
-    Ok(count)
+    /// Moves `weights` by their `gradient`, and both moments with them; all four are equally long.
+    fn adam = adam(
+        step: AdamStep, weights: &mut Floats, (first, second): (&mut Floats, &mut Floats), gradient: &Floats,
+    ) {
+        let operation = "a step of Adam";
+        let count = weights.len();
+        let longest = gradient.len().max(first.len()).max(second.len());
+        pass value(AdamStep, step), write(weights, longest, "weights"), write(first, count, "first moments"),
+            write(second, count, "second moments"), read(gradient, count, "the gradient"), u64(count);
+        grid count, THREADS;
+        skip count == 0;
+        text "{count} weights";
+        safe "All four have `count` values, and the kernel goes no further.";
+    }
 }
 
 /// A tensor that a step moves: the first `count` values of each.
 pub struct Moved<'a> {
     /// What moves.
-    pub weights: &'a mut CudaBuffer<f32>,
+    pub weights: &'a mut Floats,
     /// First moments.
-    pub first: &'a mut CudaBuffer<f32>,
+    pub first: &'a mut Floats,
     /// Second moments.
-    pub second: &'a mut CudaBuffer<f32>,
+    pub second: &'a mut Floats,
     /// By what it moves.
-    pub gradient: &'a CudaBuffer<f32>,
+    pub gradient: &'a Floats,
     /// Values that count.
     pub count: usize,
 }
@@ -99,11 +68,12 @@ impl Table {
 ///
 /// # Errors
 /// Buffers that are too short, a buffer of another stream, or the driver's.
+#[allow(unsafe_code)]
 pub fn adam_bounded_all(
     work: &Arc<CudaWork>,
     step: AdamStep,
     tensors: &mut [Moved<'_>],
-    bound: &CudaBuffer<f32>,
+    bound: &Floats,
 ) -> Result<(), CudaError> {
     let operation = "a bounded step of Adam";
     hold(operation, &[("norm and factor", bound.len(), 2)])?;
@@ -148,9 +118,10 @@ pub fn adam_bounded_all(
 ///
 /// # Errors
 /// As for [`adam_bounded_all`].
+#[allow(unsafe_code)]
 pub fn squares_of_all(
     work: &Arc<CudaWork>,
-    gradients: &[(&CudaBuffer<f32>, usize)],
+    gradients: &[(&Floats, usize)],
     partials: &mut CudaBuffer<f64>,
 ) -> Result<(), CudaError> {
     let operation = "sums of squares";

@@ -6,20 +6,20 @@
 //! What is computed element by element has the CPU's bits; sums run in another order, and agree to rounding.
 //! Sums over rows are made in two steps: partial sums by a kernel of the layer, then [`sum_pieces`].
 
-mod adam;
-mod attention;
-mod elementwise;
-mod gru;
-mod joined;
-mod layer_norm;
+pub(super) mod adam;
+pub(super) mod attention;
+pub(super) mod elementwise;
+pub(super) mod gru;
+pub(super) mod joined;
+pub(super) mod layer_norm;
 mod layout;
-mod linear;
-mod loss;
-mod mixing;
-mod pieces;
-mod reduce;
-mod slot_rows;
-mod time_encoding;
+pub(super) mod linear;
+pub(super) mod loss;
+pub(super) mod mixing;
+pub(super) mod pieces;
+pub(super) mod reduce;
+pub(super) mod slot_rows;
+pub(super) mod time_encoding;
 
 pub use adam::{Moved, adam, adam_bounded_all, squares_of_all};
 pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
@@ -41,30 +41,21 @@ pub use time_encoding::{time_backward, time_encode};
 
 use super::context::Cuda;
 use super::launch::Grid;
+use super::memory::CudaBuffer;
 use super::stream::Stream;
-use super::texts::Entry;
-
-pub(super) const ADAM: &[Entry] = adam::ENTRIES;
-pub(super) const ATTENTION: &[Entry] = attention::ENTRIES;
-pub(super) const ELEMENTWISE: &[Entry] = elementwise::ENTRIES;
-pub(super) const GRU: &[Entry] = gru::ENTRIES;
-pub(super) const JOINED: &[Entry] = joined::ENTRIES;
-pub(super) const LAYER_NORM: &[Entry] = layer_norm::ENTRIES;
-pub(super) const LINEAR: &[Entry] = linear::ENTRIES;
-pub(super) const LOSS: &[Entry] = loss::ENTRIES;
-pub(super) const MIXING: &[Entry] = mixing::ENTRIES;
-pub(super) const PIECES: &[Entry] = pieces::ENTRIES;
-pub(super) const REDUCE: &[Entry] = reduce::ENTRIES;
-pub(super) const SLOT_ROWS: &[Entry] = slot_rows::ENTRIES;
-pub(super) const TIME_ENCODING: &[Entry] = time_encoding::ENTRIES;
 
 /// Where a layer is computed: a GPU, and the stream to which all its buffers belong.
 pub type Place<'a> = (&'a Cuda, &'a Stream);
+
+/// Values on a GPU.
+pub type Floats = CudaBuffer<f32>;
+/// Numbers of rows, or of what rows belong to, on a GPU.
+pub type Rows = CudaBuffer<u32>;
 
 /// Blocks of a multiprocessor that fill a GPU with threads that wait for memory.
 const BLOCKS: u32 = 8;
 
 /// A grid for `threads` threads in blocks of `block`.
-fn grid(cuda: &Cuda, threads: u64, block: u32) -> Grid {
+pub(super) fn grid(cuda: &Cuda, threads: u64, block: u32) -> Grid {
     Grid::of(threads, block, cuda.gpu().multiprocessors.saturating_mul(BLOCKS))
 }
