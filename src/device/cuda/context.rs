@@ -76,10 +76,10 @@ impl Cuda {
     /// they are in the cache.
     ///
     /// # Errors
-    /// [`CudaError::Absent`] says which library, driver or GPU is missing; else what the driver or the kernel compiler
+    /// [`CudaError::Absent`] names which library, driver or GPU is missing; else what the driver or the kernel compiler
     /// refused. Never panics, and leaves nothing behind on the GPU.
     pub fn open(ordinal: usize, options: &CudaOptions) -> Result<Arc<Self>, CudaError> {
-        // cudarc panics over a library or a call that is missing; the questions before its calls rule out all the
+        // cudarc panics over a library or a call that is missing; the checks before its calls rule out all the
         // cases that are known.
         let opened = catch_unwind(AssertUnwindSafe(|| Self::open_present(ordinal, options)));
         opened.unwrap_or_else(|_| {

@@ -1,4 +1,5 @@
-//! [`kernels!`]: a kernel declared once. Its [`Entry`](super::texts::Entry) and its launcher derive from the declaration.
+//! [`kernels!`]: a kernel declared once. Its [`Entry`](super::texts::Entry) and its launcher derive from the
+//! declaration.
 //!
 //! ```text
 //! /// What it computes.
@@ -15,10 +16,10 @@
 //! }
 //! ```
 //!
-//! `pass` lists the kernel's parameters in its order. `read` and `write` name a buffer, the values that it needs and what
-//! errors call it; `read_at` and `write_at` also name the first value to pass; `rows` and `rows_mut` pass rows by their
-//! layout; `optional` may be `None`. `u64`, `u32`, `f32`, `flag` and `bits` are numbers, `value` is a struct of numbers, and
-//! `built` one of addresses, which come from the [`Launch`](super::launch::Launch).
+//! `pass` lists the kernel's parameters in its order. `read` and `write` name a buffer, the values that it needs and
+//! what errors call it; `read_at` and `write_at` also name the first value to pass; `rows` and `rows_mut` pass rows
+//! by their layout; `optional` may be `None`. `u64`, `u32`, `f32`, `flag` and `bits` are numbers, `value` is a struct
+//! of numbers, and `built` one of addresses, which come from the [`Launch`](super::launch::Launch).
 //! The launcher checks all lengths before anything happens, and does not wait. A launcher that does more is written by
 //! hand; `by_hand` lists its kernel's parameters.
 
@@ -61,12 +62,12 @@ macro_rules! kernels {
             #[doc = $reason]
             #[allow(unsafe_code)]
             pub fn $launcher(
-                (cuda, stream): $crate::device::cuda::layers::Place<'_>,
+                (cuda, stream): $crate::device::cuda::layers::StreamContext<'_>,
                 $($argument: $type),+
             ) -> Result<(), $crate::device::cuda::error::CudaError> {
                 let $operation = $named;
                 $(let $variable = $value;)*
-                $crate::device::cuda::launch::hold($operation, &[
+                $crate::device::cuda::launch::check_len($operation, &[
                     $($(($what, $has, $needs),)+)?
                     $($crate::device::cuda::declare::parameter!(needs $operation, $kind $($given)+)),+
                 ])?;
@@ -78,7 +79,7 @@ macro_rules! kernels {
                 $(let launch =
                     $crate::device::cuda::declare::parameter!(pass $operation, launch, $kind $($given)+);)+
                 let grid = $crate::device::cuda::layers::grid(cuda, ($work) as u64, $threads);
-                // SAFETY: every buffer has the values that the declaration says it needs, and the declaration states
+                // SAFETY: every buffer has the values that the declaration requires, and the declaration states
                 // why the kernel goes no further.
                 unsafe { launch.run(stringify!($kernel), grid, || format!($($text),+)) }
             }
@@ -164,7 +165,7 @@ macro_rules! parameter {
         $launch.number($number as u64)
     };
     (pass $operation:ident, $launch:ident, u32 $number:expr, $what:literal) => {
-        $launch.number($crate::device::cuda::launch::narrow($operation, $what, $number)?)
+        $launch.number($crate::device::cuda::launch::to_u32($operation, $what, $number)?)
     };
     (pass $operation:ident, $launch:ident, f32 $number:expr) => {
         $launch.number::<f32>($number)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Floats, grid, squares_pieces};
 use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, hold, narrow};
+use crate::device::cuda::launch::{Launch, check_len, to_u32};
 use crate::device::cuda::memory::CudaBuffer;
 use crate::device::cuda::twins::{ADAM_PIECE, AdamStep, AdamTensor, Address};
 use crate::device::cuda::work::CudaWork;
@@ -76,13 +76,13 @@ pub fn adam_bounded_all(
     bound: &Floats,
 ) -> Result<(), CudaError> {
     let operation = "a bounded step of Adam";
-    hold(operation, &[("norm and factor", bound.len(), 2)])?;
-    let (cuda, stream) = work.place();
+    check_len(operation, &[("norm and factor", bound.len(), 2)])?;
+    let (cuda, stream) = work.context();
     let mut launch = Launch::new(cuda, stream, operation);
     let mut table = Table::default();
     for moved in tensors {
         let count = moved.count;
-        hold(
+        check_len(
             operation,
             &[
                 ("weights", moved.weights.len(), count),
@@ -104,11 +104,11 @@ pub fn adam_bounded_all(
     if table.pieces == 0 {
         return Ok(());
     }
-    let (count, pieces) = (narrow(operation, "tensors", table.tensors.len())?, table.pieces as u64);
+    let (count, pieces) = (to_u32(operation, "tensors", table.tensors.len())?, table.pieces as u64);
     let table = work.upload(&table.tensors);
     let launch = launch.number(step).reads(table.get()?).number(count).number(pieces).reads(bound);
     let grid = grid(cuda, pieces.saturating_mul(u64::from(THREADS)), THREADS);
-    // SAFETY: each piece belongs to a tensor of the table, whose four buffers have as many values as it says, and no
+    // SAFETY: each piece belongs to a tensor of the table, whose four buffers have as many values as it states, and no
     // buffer is written as two of them; the bound has two values.
     unsafe { launch.run("adam_bounded_all", grid, || format!("{count} tensors in {pieces} pieces")) }
 }
@@ -125,23 +125,24 @@ pub fn squares_of_all(
     partials: &mut CudaBuffer<f64>,
 ) -> Result<(), CudaError> {
     let operation = "sums of squares";
-    let (cuda, stream) = work.place();
+    let (cuda, stream) = work.context();
     let mut launch = Launch::new(cuda, stream, operation);
     let mut table = Table::default();
     for &(gradient, count) in gradients {
-        hold(operation, &[("a gradient", gradient.len(), count)])?;
+        check_len(operation, &[("a gradient", gradient.len(), count)])?;
         let gradient = launch.reading(gradient);
         let tensor = AdamTensor { gradient, count: count as u64, ..AdamTensor::default() };
         table.push(tensor, squares_pieces(count));
     }
-    hold(operation, &[("partial sums", partials.len(), table.pieces)])?;
+    check_len(operation, &[("partial sums", partials.len(), table.pieces)])?;
     if table.pieces == 0 {
         return Ok(());
     }
-    let (count, pieces) = (narrow(operation, "tensors", table.tensors.len())?, table.pieces as u64);
+    let (count, pieces) = (to_u32(operation, "tensors", table.tensors.len())?, table.pieces as u64);
     let table = work.upload(&table.tensors);
     let launch = launch.reads(table.get()?).number(count).number(pieces).writes(partials);
     let grid = grid(cuda, pieces.saturating_mul(u64::from(THREADS)), THREADS);
-    // SAFETY: each piece belongs to a tensor of the table, whose gradient has as many values as it says, and has a sum.
+    // SAFETY: each piece belongs to a tensor of the table, whose gradient has as many values as it states, and has a
+    // sum.
     unsafe { launch.run("squares_of_all", grid, || format!("{count} tensors in {pieces} pieces")) }
 }

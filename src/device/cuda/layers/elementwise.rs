@@ -2,10 +2,10 @@
 //!
 //! Each takes how many values there are; buffers may be longer.
 
-use super::{Floats, Place, grid};
+use super::{Floats, StreamContext, grid};
 use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, hold};
+use crate::device::cuda::launch::{Launch, check_len};
 use crate::device::cuda::twins::Mask;
 
 const THREADS: u32 = 256;
@@ -21,13 +21,13 @@ kernels! {
         safe "All three have `count` values.";
     }
 
-    /// The first `count` of `sum` become those of `d` from `first` on, or have them added where they are not to be
-    /// `fresh`.
+    /// The first `count` of `sum` become those of `d` from `first` on, or have them added unless
+    /// `overwrite`.
     fn accumulate_from = accumulate(
-        (d, first): (&Floats, usize), count: usize, fresh: bool, sum: &mut Floats,
+        (d, first): (&Floats, usize), count: usize, overwrite: bool, sum: &mut Floats,
     ) {
         let operation = "adding to sums";
-        pass read_at(d, first, first.saturating_add(count), "terms"), u64(count), flag(fresh),
+        pass read_at(d, first, first.saturating_add(count), "terms"), u64(count), flag(overwrite),
             write(sum, count, "sums");
         grid count, THREADS;
         skip count == 0;
@@ -35,11 +35,11 @@ kernels! {
         safe "The sums have `count` values, and there are as many terms from the first one on.";
     }
 
-    /// The first `count` of `out` become those of `x` times those of `y`, or have that added where they are not to be
-    /// `fresh`.
-    fn multiply = multiply_values(x: &Floats, y: &Floats, count: usize, fresh: bool, out: &mut Floats) {
+    /// The first `count` of `out` become those of `x` times those of `y`, or have that added unless
+    /// `overwrite`.
+    fn multiply = multiply_values(x: &Floats, y: &Floats, count: usize, overwrite: bool, out: &mut Floats) {
         let operation = "multiplying values";
-        pass read(x, count, "factors"), read(y, count, "factors"), u64(count), flag(fresh),
+        pass read(x, count, "factors"), read(y, count, "factors"), u64(count), flag(overwrite),
             write(out, count, "products");
         grid count, THREADS;
         skip count == 0;
@@ -115,13 +115,13 @@ kernels! {
 /// # Errors
 /// As for [`accumulate_from`].
 pub fn accumulate(
-    place: Place<'_>,
+    context: StreamContext<'_>,
     d: &Floats,
     count: usize,
-    fresh: bool,
+    overwrite: bool,
     sum: &mut Floats,
 ) -> Result<(), CudaError> {
-    accumulate_from(place, (d, 0), count, fresh, sum)
+    accumulate_from(context, (d, 0), count, overwrite, sum)
 }
 
 /// The first `count` of `values` become `factor` times what they are.
@@ -130,13 +130,13 @@ pub fn accumulate(
 /// As for [`scale`].
 #[allow(unsafe_code)]
 pub fn scale_in_place(
-    (cuda, stream): Place<'_>,
+    (cuda, stream): StreamContext<'_>,
     factor: f32,
     values: &mut Floats,
     count: usize,
 ) -> Result<(), CudaError> {
     let operation = "scaling values";
-    hold(operation, &[("values", values.len(), count)])?;
+    check_len(operation, &[("values", values.len(), count)])?;
     if count == 0 {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! Rows joined and spread, and what is done to them value by value, as `kernels/joined.cu`, which has the formulas.
+//! Rows joined, and their gradients added up; and what is done to them value by value, as `kernels/joined.cu`, which
+//! has the formulas.
 //!
 //! Numbers of rows are the GPU's to check: a row that a table does not have is zeros.
 
@@ -8,7 +9,7 @@ use super::layout::{Matrix, MatrixMut, Put};
 use super::{Floats, Rows};
 use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, hold, narrow};
+use crate::device::cuda::launch::{Launch, check_len, to_u32};
 use crate::device::cuda::pooled_buffer::PooledBuffer;
 use crate::device::cuda::twins::{Address, Mask, ROW_PARTS, RowPart, RowParts, RowUsers};
 use crate::device::cuda::work::CudaWork;
@@ -32,7 +33,7 @@ impl<'a> Part<'a> {
     /// Checks that the table and the list are long enough for `count` rows of a result.
     pub(super) fn check(&self, operation: &'static str, count: usize) -> Result<(), CudaError> {
         let ((table, layout), [rows, columns]) = (self.table, self.shape);
-        hold(
+        check_len(
             operation,
             &[
                 ("the table", table.len(), layout.end(operation, "the table", [rows, columns, 1])?),
@@ -48,8 +49,8 @@ impl<'a> Part<'a> {
             table: launch.reading_from(table, layout.first),
             list: self.list.map_or(Address::NULL, |list| launch.reading(list)),
             stride: layout.stride as u64,
-            rows: narrow(operation, "rows", rows)?,
-            columns: narrow(operation, "columns", columns)?,
+            rows: to_u32(operation, "rows", rows)?,
+            columns: to_u32(operation, "columns", columns)?,
         })
     }
 }
@@ -67,7 +68,7 @@ kernels! {
                 joined
             }),
             u64(count), u64(layout.stride), rows_mut(out, layout, [count, columns, 1], "results");
-        then hold(operation, &[("room for tables", ROW_PARTS as usize, parts.len())])?;
+        then check_len(operation, &[("room for tables", ROW_PARTS as usize, parts.len())])?;
         then parts.iter().try_for_each(|part| part.check(operation, count))?;
         grid count.saturating_mul(LANES), THREADS;
         skip count == 0 || columns == 0;
@@ -89,21 +90,21 @@ kernels! {
         safe "As for [`join_rows`].";
     }
 
-    /// Each row of `dx`, of `columns` values, becomes the sum of the rows of `d` of its users, in their order, or has
-    /// it added where it is not to be `fresh`.
-    fn spread_rows = spread_rows(
-        users: &Users, columns: usize, (d, given): Matrix<'_>, fresh: bool, (dx, layout): MatrixMut<'_>,
+    /// Each row of `dx`, of `columns` values, becomes the sum of the rows of `d` of its readers, in their order, or has
+    /// it added unless `overwrite`.
+    fn scatter_add_rows = spread_rows(
+        inverse: &InverseIndex, columns: usize, (d, given): Matrix<'_>, overwrite: bool, (dx, layout): MatrixMut<'_>,
     ) {
         let operation = "adding up the gradients of rows";
-        let (rows, starts, places) = (users.rows, users.starts.get()?, users.places.get()?);
+        let (rows, starts, places) = (inverse.rows, inverse.starts.get()?, inverse.places.get()?);
         pass built(RowUsers, |launch| RowUsers {
                 starts: launch.reading(starts),
                 places: launch.reading(places),
-                count: narrow(operation, "places", places.len())?,
-                rows: narrow(operation, "rows that are read", users.readers)?,
+                count: to_u32(operation, "places", places.len())?,
+                rows: to_u32(operation, "rows that are read", inverse.readers)?,
             }),
-            rows(d, given, [users.readers, columns, 1], "gradients"), u64(given.stride), u64(rows),
-            u32(columns, "columns"), u64(layout.stride), flag(fresh),
+            rows(d, given, [inverse.readers, columns, 1], "gradients"), u64(given.stride), u64(rows),
+            u32(columns, "columns"), u64(layout.stride), flag(overwrite),
             rows_mut(dx, layout, [rows, columns, 1], "results");
         grid rows.saturating_mul(columns.div_ceil(LANES)).saturating_mul(LANES), THREADS;
         skip rows == 0 || columns == 0;
@@ -133,8 +134,8 @@ kernels! {
     }
 }
 
-/// A list of rows turned around: who reads each row of a table, in order.
-pub struct Users {
+/// An index turned around: which rows of a result read each row of a table, in order.
+pub struct InverseIndex {
     starts: PooledBuffer<u32>,
     places: PooledBuffer<u32>,
     /// Rows of the table.
@@ -143,14 +144,14 @@ pub struct Users {
     readers: usize,
 }
 
-impl Users {
+impl InverseIndex {
     /// Of the rows that `index` names, out of `rows`; all ones names none.
     ///
     /// # Errors
     /// A number that names no row.
     pub fn new(work: &Arc<CudaWork>, index: &[u32], rows: usize) -> Result<Self, CudaError> {
         let operation = "turning a list of rows around";
-        narrow(operation, "rows that are read", index.len())?;
+        to_u32(operation, "rows that are read", index.len())?;
         // Counted two places further, `starts[r + 1]` is where row r is listed next, and ends as its end.
         let mut starts = vec![0_u32; rows.saturating_add(2)];
         for &row in index.iter().filter(|row| **row != u32::MAX) {
@@ -164,9 +165,9 @@ impl Users {
             starts[r] += starts[r - 1];
         }
         let mut places = vec![0_u32; starts.last().map_or(0, |end| *end as usize)];
-        for (place, &row) in (0..).zip(index).filter(|(_, row)| **row != u32::MAX) {
+        for (at, &row) in (0..).zip(index).filter(|(_, row)| **row != u32::MAX) {
             let next = &mut starts[row as usize + 1];
-            places[*next as usize] = place;
+            places[*next as usize] = at;
             *next += 1;
         }
         starts.pop();

@@ -7,7 +7,7 @@ use super::Floats;
 use super::layout::{Layout, Matrix, MatrixMut, Put};
 use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::narrow;
+use crate::device::cuda::launch::to_u32;
 use crate::device::cuda::twins::{PRODUCT_PIECE_ROWS, PRODUCT_TILE, Product};
 
 const THREADS: u32 = 256;
@@ -60,7 +60,7 @@ struct Shape {
 
 impl Shape {
     fn twin(&self, operation: &'static str) -> Result<Product, CudaError> {
-        let size = |number| narrow(operation, "a size", number);
+        let size = |number| to_u32(operation, "a size", number);
         let [rows, columns, inner, parts] = self.sizes;
         if let Some(large) = self.sizes.iter().find(|size| **size > SIZE_MAX) {
             let mismatch = format!("a size of {large}, and {SIZE_MAX} is the most");

@@ -1,5 +1,5 @@
 //! Layers on a GPU, each kernel with its launcher: linear layers, attention over slots, the mixing of slots and their
-//! rows, the element-wise part of recurrent cells, layer normalization, the time encoding, rows joined, spread and
+//! rows, the element-wise part of recurrent cells, layer normalization, the time encoding, rows joined, added up and
 //! reduced, what is done value by value, the loss and the bound of the gradients' norm, and Adam. The twins are under
 //! `nn/cpu`.
 //!
@@ -28,14 +28,14 @@ pub use elementwise::{
     scale_in_place,
 };
 pub use gru::{gru_backward, gru_forward};
-pub use joined::{Part, Users, add_rows, drop_out, join_rows, relu_backward, spread_rows};
+pub use joined::{InverseIndex, Part, add_rows, drop_out, join_rows, relu_backward, scatter_add_rows};
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
 pub use layout::{Layout, Matrix, MatrixMut, Put};
 pub use linear::{LinearSizes, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights};
 pub use loss::{bce, bce_backward, bound_norm, squares_pieces};
 pub use mixing::{MIXING_MAX, SlotMixer, mixing_backward, mixing_forward};
 pub use pieces::{pieces_of, sum_pieces};
-pub use reduce::{SlotGroups, clear_empty, clear_rows, put_rows, reduce_slots, spread_slots};
+pub use reduce::{SlotGroups, broadcast_slots, clear_empty, clear_rows, put_rows, reduce_slots};
 pub use slot_rows::{SlotTimes, slot_rows};
 pub use time_encoding::{time_backward, time_encode};
 
@@ -45,7 +45,7 @@ use super::memory::CudaBuffer;
 use super::stream::Stream;
 
 /// Where a layer is computed: a GPU, and the stream to which all its buffers belong.
-pub type Place<'a> = (&'a Cuda, &'a Stream);
+pub type StreamContext<'a> = (&'a Cuda, &'a Stream);
 
 /// Values on a GPU.
 pub type Floats = CudaBuffer<f32>;

@@ -31,10 +31,10 @@ kernels! {
 
     /// `dx`, `[groups * slots, columns]`: what each row gets of `d`, `[groups, columns]`, the gradient of
     /// [`reduce_slots`]; zeros where it does not count.
-    fn spread_slots = spread_slots(
+    fn broadcast_slots = spread_slots(
         (counts, groups, slots): SlotGroups<'_>, d: &Floats, columns: usize, mean: bool, dx: &mut Floats,
     ) {
-        let operation = "spreading gradients over groups of rows";
+        let operation = "broadcasting gradients over groups of rows";
         let sums = product(operation, "gradients", &[groups, columns])?;
         let all = product(operation, "rows", &[groups, slots, columns])?;
         pass read(counts, groups, "counts"), u64(groups), u32(slots, "slots"), read(d, sums, "gradients"),

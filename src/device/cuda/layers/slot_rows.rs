@@ -1,7 +1,7 @@
 //! What slots hold: node row, edge row and encoded time side by side, as `kernels/slot_rows.cu`.
 //!
 //! Backward needs nothing of its own: [`clear_empty`](super::clear_empty) of the gradient, whose first columns
-//! [`spread_rows`](super::spread_rows) then adds up by node, and whose last ones are
+//! [`scatter_add_rows`](super::scatter_add_rows) then adds up by node, and whose last ones are
 //! [`time_backward`](super::time_backward)'s.
 
 use super::Floats;
