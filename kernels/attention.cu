@@ -1,4 +1,4 @@
-// Temporal attention over K fixed slots in folded form (src/nn/ops/attention.rs says why it is folded):
+// Temporal attention over K fixed slots in folded form (src/nn/ops/attention.rs states why it is folded):
 //
 //   x_k = [nodes[slots[k]] ; edges[edge_slots[k]] ; cos(w delta_k + b)]        u_h = q_h W_K,h / sqrt(d_head)
 //   a_h = softmax over the occupied slots of u_h . x_k        y_h = sum_k f_hk a_hk x_k        out_h = y_h W_V,h^T

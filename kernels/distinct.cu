@@ -1,6 +1,6 @@
 // From the slots of a layer to the seeds of the next, without the host: four kernels in this order on one stream.
 //
-//   distinct_insert   every filled slot into the hash table; places[slot] says where, NO_SLOT for an empty slot
+//   distinct_insert   every filled slot into the hash table; places[slot] holds its place, NO_SLOT for an empty slot
 //   distinct_count    sums[t] = first slots in tile t of TILE_SLOTS slots
 //   distinct_number   numbers[slot] of first slots; nodes, times and *seed_count of the next layer
 //   distinct_spread   numbers[slot] of all other slots: their pair's; NO_SEED for empty ones

@@ -29,7 +29,7 @@ struct Pairs {
 };
 
 // Puts `slot`, a filled one, into a table of room + 1 places, a power of two, of which at most half are ever taken;
-// says where. The table was filled with NO_SLOT.
+// returns where. The table was filled with NO_SLOT.
 FN u32 insert_pair(u32* table, u32 room, u64 key, const Pairs& pairs, u32 slot) {
     u32 place = (u32)rng_absorb(key ^ pairs.neighbors[slot], (u64)pairs.times[slot]) & room;
     for (;;) {

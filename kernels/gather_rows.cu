@@ -5,7 +5,7 @@
 //
 // `width` bytes of each row are copied; bytes of a stride beyond it are left alone. The table (`from` of a gather,
 // `to` of a scatter) is memory of the device or mapped memory of the host: the kernel does not ask. `list` holds
-// row numbers of 32 bits, or of 64 if `wide`; u32::MAX or u64::MAX says "no row" and is no mistake. Any other
+// row numbers of 32 bits, or of 64 if `wide`; u32::MAX or u64::MAX means "no row" and is no mistake. Any other
 // number that is not below `rows` is counted in `*errors`, which the caller has set, and treated as "no row".
 //
 // Launch: one kernel per width of a column, gather_rows_16, _8, _4, _1. The largest V is right that divides both

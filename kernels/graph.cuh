@@ -7,7 +7,7 @@
 //
 // A block is consecutive edges of its node in order of (time, edge id). Entry i of it is entry place + i of its page;
 // no block goes over the end of a page. An entry's time and edge id are distances from `start` and `base_edge`; bit
-// 31 of its neighbor says that the edge comes from there.
+// 31 of its neighbor means that the edge comes from there.
 //   start      time of the first entry
 //   base_edge  no larger than any edge id of the block
 //   before     number of entries in the node's earlier blocks
@@ -17,7 +17,7 @@
 //
 // Entries have 12 bytes and not 16, which would be one load each instead of three: a list of ten newest edges is 120
 // bytes, so what waits in the host's memory needs a quarter less of the bus, and lanes that read neighbors of each
-// other's entries touch the same sectors thrice, which the first-level cache answers.
+// other's entries touch the same sectors thrice, which hit the first-level cache.
 #ifndef EVERGRAPH_GRAPH_CUH
 #define EVERGRAPH_GRAPH_CUH
 

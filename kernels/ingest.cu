@@ -1,7 +1,7 @@
 // Ingest of a batch: one upload, one launch. What goes where was decided by the CPU from the plan by which it
 // filled its own store (src/graph/mirror); every thread puts one element in its place, and no two the same.
 //
-// The tables are as large as the patch says before the launch, new elements of `nodes` zero. Samplers of the same
+// The tables are as large as the patch states before the launch, new elements of `nodes` zero. Samplers of the same
 // stream before it see the graph without the batch, those behind it with all of it.
 //
 // Launch: blocks of 256 threads; grid: elements / 256 rounded up, at least 1, or any less. `upload` is memory of the

@@ -5,7 +5,7 @@
 //   linear_weights   dw[n, k] = scale d[m, n]^T a[m, k]        db[n] = sum over rows of d[m, n]      (linear_bias)
 //
 // The last two are partial sums over pieces of PRODUCT_PIECE_ROWS rows, `piece_step` values apart, to be added up by
-// sum_pieces: no atomics, the same result at every launch. Operands are parts of longer rows where strides say so, and
+// sum_pieces: no atomics, the same result at every launch. Operands are parts of longer rows where strides are longer than rows, and
 // `parts` products of one shape run in one launch, as the heads of an attention. In `Product` rows and columns are
 // those of the result: m and n, m and k, n and k.
 //

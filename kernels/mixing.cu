@@ -10,7 +10,7 @@
 // of row r and column c of a mask is that of element r padded + c, padded being `columns` up to a multiple of 16, and r
 // counting the seeds' H or K rows. mixing_backward has d in place and sums over MIXING_PIECE columns of seeds in
 // partials f32 [seeds columns / MIXING_PIECE rounded up, parameters]: the gradients of gamma, beta, w_a, b_a, w_b and
-// b_b one behind the other, to be added up by sum_pieces. K >= 1; K and H at most what a kernel's name says.
+// b_b one behind the other, to be added up by sum_pieces. K >= 1; K and H at most the numbers in a kernel's name.
 //
 // Launch: mixing_forward: blocks of 128 threads, exactly, a thread to a column of a seed, whose slots and hidden values
 // it keeps in shared memory; any grid. mixing_backward: blocks of 64 threads, exactly, a block to a piece; any grid. It

@@ -27,7 +27,7 @@ typedef long long i64;
 #define FN inline
 #endif
 
-// What a test hears of each store by `put`.
+// What a test observes of each store by `put`.
 #ifndef ON_STORE
 #define ON_STORE(to, bytes) ((void)0)
 #endif

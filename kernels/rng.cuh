@@ -1,5 +1,5 @@
 // Counter-based random numbers: a number is a pure function of a key of four 64-bit words, each taken in by one step
-// of SplitMix64. The twin is src/device/rng.rs, which says more; both give the same bits.
+// of SplitMix64. The twin is src/device/rng.rs, which explains more; both give the same bits.
 #ifndef EVERGRAPH_RNG_CUH
 #define EVERGRAPH_RNG_CUH
 

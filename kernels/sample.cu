@@ -6,7 +6,7 @@
 // sample_recent_W takes the newest. sample_uniform_W draws without replacement by Floyd's algorithm, lane s doing step
 // s, so K <= W. Both give bit for bit what the CPU gives, whatever the grid.
 //
-// W in {8, 16, 32} lanes of a warp answer for one seed: they search the node's blocks and the block's entries W + 1
+// W in {8, 16, 32} lanes of a warp serve one seed: they search the node's blocks and the block's entries W + 1
 // ways at a time, and read runs of entries together. W = 16 suits K of 9 to 16: two seeds per warp, and two steps of
 // search in a block of 256 entries, as 32 lanes would need. For entries in mapped memory of the host a step asks for W
 // lines where halving asks for one at a time: fewer waits, more requests.

@@ -1,4 +1,4 @@
-// Steps of temporal sampling, done by a team per seed. The twin is src/sampler, which says what a sample is; both give
+// Steps of temporal sampling, done by a team per seed. The twin is src/sampler, which defines a sample; both give
 // the same bits.
 #ifndef EVERGRAPH_SAMPLE_CUH
 #define EVERGRAPH_SAMPLE_CUH
@@ -85,7 +85,7 @@ FN Past find_past(const Team<W>& team, const Graph& graph, const View& view, u32
     return past;
 }
 
-// Fills slots from element `first` on with the newest edges of `past`, `most` at most, and says how many.
+// Fills slots from element `first` on with the newest edges of `past`, `most` at most, and returns how many.
 template <u32 W>
 FN u32 fill_newest(const Team<W>& team, const Graph& graph, u64 bound, const Past& past, u64 first, u32 most,
                    const Slots& slots) {
@@ -125,7 +125,7 @@ FN u32 fill_newest(const Team<W>& team, const Graph& graph, u64 bound, const Pas
 }
 
 // The edges of a past as things to choose from, numbered from the oldest, 0. Up to block `settled` every entry is
-// below the bound, and ranks are found by arithmetic; behind it each block says how many of its entries are.
+// below the bound, and ranks are found by arithmetic; behind it each block counts how many of its entries are.
 struct Candidates {
     // Ranks among all entries of the node of the first in the range of times and of the first behind it.
     u32 low;
@@ -295,7 +295,7 @@ FN Pick find_rank(const Team<W>& team, const Graph& graph, u64 bound, const Past
     return pick;
 }
 
-// Fills slots from element `first` on with edges drawn from `past`, and says how many.
+// Fills slots from element `first` on with edges drawn from `past`, and returns how many.
 template <u32 W>
 FN u32 fill_drawn(const Team<W>& team, const Graph& graph, u64 bound, const Past& past, u64 index, u64 first,
                   const Request& request, const Slots& slots) {
@@ -309,7 +309,7 @@ FN u32 fill_drawn(const Team<W>& team, const Graph& graph, u64 bound, const Past
     Pick pick = find_rank(team, graph, bound, past, candidates, draw.rank, active);
     if (active) {
         Block block = past.blocks[pick.block];
-        // Inside of the block also if blocks say too few entries before them.
+        // Inside of the block also if blocks count too few entries before them.
         u32 place = min32(pick.place, block.length() - 1);
         slots.fill(first + draw.above, block, graph.entries(block)[place], past.before);
     }

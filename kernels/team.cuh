@@ -1,4 +1,4 @@
-// A team: W neighboring lanes of a warp that answer one question together, W in {8, 16, 32}. Teams of one warp may go
+// A team: W neighboring lanes of a warp that serve one request together, W in {8, 16, 32}. Teams of one warp may go
 // different ways; what a team does together involves its own lanes only.
 #ifndef EVERGRAPH_TEAM_CUH
 #define EVERGRAPH_TEAM_CUH
@@ -18,7 +18,7 @@ struct Team {
         mask = (0xFFFFFFFFu >> (32 - W)) << (in_warp - lane);
     }
 
-    // Bit i: what lane i says.
+    // Bit i: the value of lane i.
     FN u32 vote(bool yes) const {
         u32 shift = W == 32 ? 0 : (threadIdx.x & 31) - lane;
         return (__ballot_sync(mask, yes) & mask) >> shift;

@@ -110,7 +110,7 @@ group! {
     latest_event_time: IntGaugeVec = "stream_latest_event_time"
         "Latest event time in the graph, in the unit of the stream; absent before the first event.";
     watermark: IntGaugeVec = "stream_watermark"
-        "Event time below which no further event is expected, in the stream's unit; absent without a bound on lateness.";
+        "Event time below which no further event is expected, in the stream's unit; absent without a lateness bound.";
 }
 
 group! {

@@ -76,6 +76,59 @@ const WORDS: &[(&str, &str)] = &[
     (concat!("neigh", "bours"), "write `neighbors`: one spelling, one search"),
 ];
 
+/// Words that are not used for these things in what users and readers of the code see, in any case, with the word to
+/// use: docs/glossary.md has the terms.
+const TERMS: &[(&str, &str)] = &[
+    ("card", "GPU or device"),
+    ("cards", "GPUs or devices"),
+    ("told", "reported, logged, listed"),
+    ("tells", "reports, shows, returns"),
+    ("telling", "reporting"),
+    ("hears", "receives, is notified"),
+    ("heard", "received, was notified of"),
+    ("as delivered", "by default, with the default settings"),
+    ("mails", "messages"),
+    ("number_mails", "index_messages"),
+    ("look_around", "what it does"),
+    ("TgnState", "ModelState"),
+    ("event_to_visible", "end-to-end freshness"),
+    ("train_events_behind", "learner lag"),
+    ("refused_keys", "authentication failures"),
+    ("head_timeout_ms", "header_timeout_ms"),
+    ("EvergraphCardNotUsed", "EvergraphGpuUnavailable"),
+    ("EvergraphBehind", "EvergraphLearnerLagging"),
+    ("half within", "p50"),
+    ("behaviour", "behavior"),
+    ("colour", "color"),
+    ("colours", "colors"),
+    ("centre", "center"),
+    ("initialise", "initialize"),
+    ("initialised", "initialized"),
+    ("initialisers", "initializers"),
+    ("initialising", "initializing"),
+    ("optimisation", "optimization"),
+    ("optimiser", "optimizer"),
+    ("vectorised", "vectorized"),
+    ("serialise", "serialize"),
+    ("serialised", "serialized"),
+    ("normalised", "normalized"),
+    ("recognise", "recognize"),
+    ("recognised", "recognized"),
+    ("synchronise", "synchronize"),
+    ("synchronised", "synchronized"),
+    ("labelled", "labeled"),
+    ("modelled", "modeled"),
+    ("cancelled", "canceled"),
+    ("favour", "favor"),
+    ("honour", "honor"),
+    ("licence", "license"),
+    ("grey", "gray"),
+];
+
+/// Where these are held: the code, and what users read.
+const TERMS_IN: &[&str] =
+    &["src/", "docs/", "deploy/", "dashboards/", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+
 #[test]
 fn the_house_keeps_its_rules() {
     let tree = Tree::read(Path::new(env!("CARGO_MANIFEST_DIR")));

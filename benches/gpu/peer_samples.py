@@ -1,4 +1,4 @@
-"""Temporal sampling by torch alone on a GPU: the 10 most recent neighbors, by a vectorised search among all edges.
+"""Temporal sampling by torch alone on a GPU: the 10 most recent neighbors, by a vectorized search among all edges.
 
     peer_samples.py EVENTS.csv[.gz] OUT.json
 

@@ -3,8 +3,9 @@
 //! An [`ApiError`] travels inside its response and is written as text only in [`render`], at the edge of
 //! the router, where the request id is known. Knows status codes and nothing of the handlers.
 
+mod convert;
+
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -13,10 +14,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use utoipa::ToSchema;
 
-use super::admin::OperatorError;
 use super::wire::{Freshness, Key, Rejected};
-use crate::event::{IntakeError, SubmitError};
-use crate::serving::QueryError;
 
 /// Longest message, in characters.
 const MESSAGE_CHARS_MAX: usize = 800;
@@ -321,83 +319,4 @@ fn shortened(message: String) -> String {
     let beginning: String = message.chars().take(start).collect();
     let rest: String = message.chars().skip(length - end).collect();
     format!("{beginning} … {rest}")
-}
-
-impl ApiError {
-    /// The error of a body that could not be read as JSON of the expected shape.
-    pub(super) fn of_json(rejection: &JsonRejection, body_limit: usize) -> Self {
-        match rejection {
-            JsonRejection::MissingJsonContentType(_) => Self::ContentType { expected: "application/json" },
-            JsonRejection::JsonDataError(error) => Self::Invalid(innermost(error)),
-            JsonRejection::JsonSyntaxError(error) => Self::Unreadable(innermost(error)),
-            other => Self::of_body(other.status(), other.body_text(), body_limit),
-        }
-    }
-
-    /// The error of a body that could not be read at all.
-    pub(super) fn of_body(status: StatusCode, text: String, body_limit: usize) -> Self {
-        if status == StatusCode::PAYLOAD_TOO_LARGE {
-            Self::BodyTooLarge { limit: body_limit }
-        } else {
-            Self::Unreadable(text)
-        }
-    }
-}
-
-/// The inner error of a rejection, without the text around it.
-fn innermost(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-impl From<QueryRejection> for ApiError {
-    fn from(rejection: QueryRejection) -> Self {
-        Self::Invalid(rejection.body_text())
-    }
-}
-
-impl From<PathRejection> for ApiError {
-    fn from(rejection: PathRejection) -> Self {
-        Self::Invalid(rejection.body_text())
-    }
-}
-
-impl From<QueryError> for ApiError {
-    fn from(error: QueryError) -> Self {
-        match error {
-            QueryError::NotReady | QueryError::Mismatch { .. } => Self::NoModel(error.to_string()),
-            QueryError::Storage(_) => Self::StorageFailed(error.to_string()),
-        }
-    }
-}
-
-impl From<OperatorError> for ApiError {
-    fn from(error: OperatorError) -> Self {
-        let reason = error.to_string();
-        match error {
-            OperatorError::UnknownSource { known, .. } => Self::UnknownSource { reason, known },
-            OperatorError::Invalid(_) => Self::Invalid(reason),
-            OperatorError::Failed(_) => Self::NotDone(reason),
-        }
-    }
-}
-
-impl From<IntakeError> for ApiError {
-    fn from(error: IntakeError) -> Self {
-        match error {
-            IntakeError::Overloaded => Self::QueueFull,
-            IntakeError::Malformed(detail) => Self::Unreadable(detail),
-            IntakeError::TooMany { found_at_least, limit } => {
-                Self::BatchTooLarge { what: "or more events", found: found_at_least, limit }
-            }
-            IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
-            IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
-            IntakeError::Refused(SubmitError::Paused) => Self::SourcePaused,
-            IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
-                Self::DiskFull(refused.to_string())
-            }
-            IntakeError::Refused(refused @ SubmitError::Failed { .. }) => {
-                Self::LogFailed(refused.to_string())
-            }
-        }
-    }
 }

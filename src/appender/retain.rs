@@ -1,8 +1,8 @@
 //! When the graph and the rows of its edges let go of what is too old.
 //!
-//! What may go is what the learner no longer reads: it reports that as it proceeds ([`RetentionBounds`]), and at a start its
-//! checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of that work
-//! events are taken in. Rows go last, when no new view shows an edge of theirs.
+//! What may go is what the learner no longer reads: it reports that as it proceeds ([`RetentionBounds`]), and at a
+//! start its checkpoint does. Letting go visits every node, so it is done shard by shard, and between two pieces of
+//! that work events are taken in. Rows go last, when no new view shows an edge of theirs.
 //!
 //! It begins when a part of the age has gone by since the last time, [`SHARE`], and besides as many edges were observed
 //! of, or have grown old, as pay for it, one for [`NODES_PER_EDGE`] nodes. However fast time goes by in a stream, its

@@ -2,9 +2,9 @@
 //! straddles two cache lines.
 //!
 //! Host memory is a vector of 64-byte lines seen through `bytemuck`, so no unsafe code is needed and every
-//! byte is always initialised. Memory of a GPU is lent by its [`CudaWork`](super::cuda::CudaWork). A buffer may be
-//! longer inside than it shows ([`DeviceBuffer::capacity`]): pools shrink and grow the visible part without touching
-//! memory. Knows nothing of shapes.
+//! byte is always initialized. Memory of a GPU comes from the pool of its [`CudaWork`](super::cuda::CudaWork). A
+//! buffer may be longer inside than it shows ([`DeviceBuffer::capacity`]): pools shrink and grow the visible part
+//! without touching memory. Knows nothing of shapes.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -45,8 +45,8 @@ impl<T: Pod> DeviceBuffer<T> {
     #[must_use]
     pub fn zeros(device: &Device, len: usize) -> Self {
         let mut buffer = Self::room(device, len);
-        if let Memory::Gpu(lent) = &mut buffer.memory {
-            lent.clear();
+        if let Memory::Gpu(pooled) = &mut buffer.memory {
+            pooled.clear();
         }
         buffer
     }
@@ -62,7 +62,7 @@ impl<T: Pod> DeviceBuffer<T> {
                 lines.resize(count, Line::zeroed());
                 Memory::Host(lines)
             }
-            Device::Cuda(work) => Memory::Gpu(work.lend(len)),
+            Device::Cuda(work) => Memory::Gpu(work.pooled(len)),
         };
         Self { device: device.clone(), memory, len }
     }
@@ -71,9 +71,9 @@ impl<T: Pod> DeviceBuffer<T> {
     #[must_use]
     pub fn zeros_apart(device: &Device, len: usize) -> Option<Self> {
         let Device::Cuda(work) = device else { return Some(Self::zeros(device, len)) };
-        let mut lent = work.lend_apart(len)?;
-        lent.clear();
-        Some(Self { device: device.clone(), memory: Memory::Gpu(lent), len })
+        let mut pooled = work.unpooled(len)?;
+        pooled.clear();
+        Some(Self { device: device.clone(), memory: Memory::Gpu(pooled), len })
     }
 
     /// A copy of `values`.
@@ -115,7 +115,7 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn capacity(&self) -> usize {
         match &self.memory {
             Memory::Host(lines) => lines.len() * LINE_BYTES / size_of::<T>(),
-            Memory::Gpu(lent) => lent.capacity(),
+            Memory::Gpu(pooled) => pooled.capacity(),
         }
     }
 
@@ -126,8 +126,8 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn show(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a buffer of {} values cannot show {len}", self.capacity());
         self.len = len;
-        if let Memory::Gpu(lent) = &mut self.memory {
-            lent.show(len);
+        if let Memory::Gpu(pooled) = &mut self.memory {
+            pooled.show(len);
         }
     }
 
@@ -164,7 +164,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// If it is in host memory.
     pub fn on_gpu(&self) -> Result<&CudaBuffer<T>, CudaError> {
         match &self.memory {
-            Memory::Gpu(lent) => lent.get(),
+            Memory::Gpu(pooled) => pooled.get(),
             Memory::Host(_) => in_host_memory(),
         }
     }
@@ -178,7 +178,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// If it is in host memory.
     pub fn on_gpu_mut(&mut self) -> Result<&mut CudaBuffer<T>, CudaError> {
         match &mut self.memory {
-            Memory::Gpu(lent) => lent.get_mut(),
+            Memory::Gpu(pooled) => pooled.get_mut(),
             Memory::Host(_) => in_host_memory(),
         }
     }
@@ -187,7 +187,7 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn clear(&mut self) {
         match &mut self.memory {
             Memory::Host(_) => self.as_mut_slice().fill(T::zeroed()),
-            Memory::Gpu(lent) => lent.clear(),
+            Memory::Gpu(pooled) => pooled.clear(),
         }
     }
 
@@ -196,7 +196,7 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn fetch(&self) -> Option<PendingCopy<T>> {
         match &self.memory {
             Memory::Host(_) => None,
-            Memory::Gpu(lent) => Some(lent.fetch(self.len)),
+            Memory::Gpu(pooled) => Some(pooled.fetch(self.len)),
         }
     }
 
@@ -205,7 +205,7 @@ impl<T: Pod> DeviceBuffer<T> {
     pub fn copy_to_host(&self) -> Vec<T> {
         match &self.memory {
             Memory::Host(_) => self.as_slice().to_vec(),
-            Memory::Gpu(lent) => lent.read(self.len),
+            Memory::Gpu(pooled) => pooled.read(self.len),
         }
     }
 }

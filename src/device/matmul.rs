@@ -189,7 +189,7 @@ fn sum_of_pieces(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, 
     }
 }
 
-/// One product on the calling thread, or shared out as `parallelism` says.
+/// One product on the calling thread, or shared out by `parallelism`.
 fn product(
     destination: ViewMut<'_>,
     into: Into,

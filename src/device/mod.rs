@@ -1,7 +1,7 @@
 //! Floor 1: where numbers live and how they are multiplied. [`Device`] names a place of computation,
 //! [`DeviceBuffer`] is aligned memory on it, [`matmul`] is the matrix product, [`disk`] is pages of a file,
 //! [`simd`] compiles a loop for the widest vectors the CPU has, [`stream`] writes past the caches, [`rng`] is
-//! the counter-based randomness everyone shares, [`cuda`] is NVIDIA GPUs, and [`probe`] says which device this
+//! the counter-based randomness everyone shares, [`cuda`] is NVIDIA GPUs, and [`probe`] reports which device this
 //! machine offers and why.
 //!
 //! All `unsafe` code of the package is here. Knows nothing of tensors, graphs or models.

@@ -52,7 +52,7 @@ pub struct CudaDevice {
 /// Looks for accelerators and chooses a device. Takes some milliseconds without a driver, up to a second with one.
 #[must_use]
 pub fn probe() -> Probe {
-    // SAFETY: loading a library runs its initialisers; these are NVIDIA's own, from the system's library path.
+    // SAFETY: loading a library runs its initializers; these are NVIDIA's own, from the system's library path.
     let mut found = unsafe {
         CudaFound {
             driver: sys::is_culib_present(),
@@ -74,12 +74,12 @@ pub fn probe() -> Probe {
 }
 
 fn ask_driver() -> Result<(i32, Vec<CudaDevice>), String> {
-    let said = |error: result::DriverError| error.to_string();
-    result::init().map_err(said)?;
+    let message = |error: result::DriverError| error.to_string();
+    result::init().map_err(message)?;
     let mut version = 0;
-    // SAFETY: the driver library is present and initialised; the pointer is to a live integer.
-    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(said)?;
-    let count = result::device::get_count().map_err(said)?;
+    // SAFETY: the driver library is present and initialized; the pointer is to a live integer.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(message)?;
+    let count = result::device::get_count().map_err(message)?;
     let devices = (0..count).map(|ordinal| {
         let device = result::device::get(ordinal)?;
         let name = result::device::get_name(device)?;
@@ -92,13 +92,13 @@ fn ask_driver() -> Result<(i32, Vec<CudaDevice>), String> {
         let architecture = cuda::architecture(major, minor);
         Ok(CudaDevice { name, memory_bytes, architecture, bus: bus_of(device)? })
     });
-    Ok((version, devices.collect::<Result<_, _>>().map_err(said)?))
+    Ok((version, devices.collect::<Result<_, _>>().map_err(message)?))
 }
 
 /// The place of a GPU on the bus.
 fn bus_of(device: sys::CUdevice) -> Result<String, result::DriverError> {
     let mut text = [0_u8; 32];
-    // SAFETY: the pointer is to as many bytes as are told; `device` came from the driver.
+    // SAFETY: the pointer is to as many bytes as are passed; `device` came from the driver.
     unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), 32, device) }.result()?;
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     Ok(String::from_utf8_lossy(&text[..end]).to_lowercase())
@@ -120,7 +120,7 @@ impl CudaFound {
     }
 }
 
-/// A version as the driver tells it, for people.
+/// A version as the driver reports it, for people.
 fn shown(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -29,7 +29,7 @@ pub fn copy(out: &mut [f32], x: &[f32]) {
         }
         out_tail.copy_from_slice(x_tail);
         // SAFETY: every x86-64 CPU has the instruction. It orders the streaming stores before all that
-        // follows, such as telling another thread that the values are there.
+        // follows, such as notifying another thread that the values are there.
         unsafe { std::arch::x86_64::_mm_sfence() };
     }
     #[cfg(not(target_arch = "x86_64"))]

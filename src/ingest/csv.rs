@@ -201,12 +201,12 @@ mod tests {
     #[test]
     fn every_column_is_read_whatever_their_order() {
         let file = file(
-            b"f1,ts,dst,type,src,label,f0,colour\n2.5,-7,b c,follows,1,1,-1e3,red\n,8.0,07,,\"x,y\",,,\n",
+            b"f1,ts,dst,type,src,label,f0,color\n2.5,-7,b c,follows,1,1,-1e3,red\n,8.0,07,,\"x,y\",,,\n",
         );
         let mut reader = CsvReader::open(file.path()).unwrap();
         assert_eq!(reader.feature_dimension(), 2);
-        assert_eq!(reader.unknown, ["colour"]);
-        assert!(reader.warning().unwrap().contains("colour"));
+        assert_eq!(reader.unknown, ["color"]);
+        assert!(reader.warning().unwrap().contains("color"));
         let first = reader.next().unwrap().unwrap();
         let second = reader.next().unwrap().unwrap();
         assert!(reader.next().is_none() && reader.next().is_none());

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::model::{GatOptions, TgatOptions};
 
-    /// What would keep a GPU from computing it; GPUs are not needed to say so.
+    /// What would keep a GPU from computing it; needs no GPU.
     fn refused(tgn: TgnOptions) -> Option<String> {
         of_tgn(&tgn).err()
     }

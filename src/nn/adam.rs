@@ -1,4 +1,4 @@
-//! [`Adam`]: the optimiser, with its state.
+//! [`Adam`]: the optimizer, with its state.
 
 use crate::device::Device;
 use crate::device::cuda::twins::AdamStep;
@@ -39,17 +39,17 @@ impl AdamOptions {
     }
 }
 
-/// What a GPU will say of a step that it was asked for.
+/// Norm and factor of a step that a GPU takes.
 pub struct Bound {
-    told: PooledBuffer<f32>,
-    coming: Option<PendingCopy<f32>>,
+    outcome: PooledBuffer<f32>,
+    pending: Option<PendingCopy<f32>>,
 }
 
 impl Bound {
-    /// Asks the GPU, and does not wait.
+    /// Requests the copy, and does not wait.
     #[must_use]
     pub fn fetch(self) -> Self {
-        Self { coming: Some(self.told.fetch(2)), ..self }
+        Self { pending: Some(self.outcome.fetch(2)), ..self }
     }
 }
 
@@ -80,7 +80,7 @@ impl Adam {
     /// Moves every parameter against its gradient, on the CPU.
     ///
     /// # Panics
-    /// If the parameters are not those that the optimiser was made for, or are on a GPU.
+    /// If the parameters are not those that the optimizer was made for, or are on a GPU.
     pub fn step(&mut self, parameters: &mut Parameters, gradients: &Gradients) {
         assert_eq!(parameters.len(), self.first.len(), "Adam was made for other parameters");
         self.steps += 1;
@@ -99,7 +99,7 @@ impl Adam {
     /// what comes of it before the next step.
     ///
     /// # Panics
-    /// If the parameters are not those that the optimiser was made for, or are not on a GPU.
+    /// If the parameters are not those that the optimizer was made for, or are not on a GPU.
     pub fn step_bounded(
         &mut self,
         parameters: &mut Parameters,
@@ -113,8 +113,8 @@ impl Adam {
         let step = AdamStep { beta1: o.beta1, beta2: o.beta2, size, root, eps: o.eps, shrink };
         let moments = (&mut self.first[..], &mut self.second[..]);
         let (weights, gradients) = (parameters.tensors_mut(), gradients.tensors());
-        let told = cuda::step(&work, step, weights, moments, gradients, (most, loss));
-        Bound { told, coming: None }
+        let outcome = cuda::step(&work, step, weights, moments, gradients, (most, loss));
+        Bound { outcome, pending: None }
     }
 
     /// Counts the step that `bound` came of, if it was taken. Waits for the GPU.
@@ -122,8 +122,8 @@ impl Adam {
     /// # Errors
     /// The norm of the gradients, if nothing moved because that or the loss was not finite.
     pub fn took(&mut self, bound: Bound) -> Result<(), f32> {
-        let told = bound.coming.unwrap_or_else(|| bound.told.fetch(2)).wait();
-        match told[..] {
+        let outcome = bound.pending.unwrap_or_else(|| bound.outcome.fetch(2)).wait();
+        match outcome[..] {
             [norm, 0.0] => Err(norm),
             _ => {
                 self.steps += 1;

@@ -71,9 +71,9 @@ impl Parameters {
     pub fn to(&self, device: &Device) -> Self {
         let names = self.names.clone();
         if *device == Device::Cpu && *self.device() != Device::Cpu {
-            // All are asked for before the first is waited for.
-            let coming: Vec<_> = self.tensors.iter().map(|tensor| tensor.clone().fetch()).collect();
-            return Self { names, tensors: coming.into_iter().map(|tensor| tensor.wait().0).collect() };
+            // All are requested before the first is waited for.
+            let pending: Vec<_> = self.tensors.iter().map(|tensor| tensor.clone().fetch()).collect();
+            return Self { names, tensors: pending.into_iter().map(|tensor| tensor.wait().0).collect() };
         }
         Self { names, tensors: self.tensors.iter().map(|tensor| tensor.to(device)).collect() }
     }
@@ -157,7 +157,7 @@ impl Gradients {
     }
 
     /// Whether the next write of a gradient overwrites it.
-    pub(super) fn is_fresh(&self, id: ParamId) -> bool {
+    pub(super) fn overwrites(&self, id: ParamId) -> bool {
         self.holds[id.0] != Holds::Sum
     }
 
@@ -186,8 +186,8 @@ impl Gradients {
     /// If `id` is of other parameters.
     #[must_use]
     pub fn get_mut(&mut self, id: ParamId) -> &mut Tensor {
-        let (tensor, fresh) = self.slot(id);
-        if fresh {
+        let (tensor, overwrite) = self.slot(id);
+        if overwrite {
             tensor.clear();
         }
         tensor

@@ -1,4 +1,4 @@
-//! Parameters and optimiser state as safetensors bytes.
+//! Parameters and optimizer state as safetensors bytes.
 //!
 //! The format keeps tensors by name; the order of [`Parameters`] is kept in its metadata under `order` (names
 //! joined by line feeds). Optimiser state is `first.NAME`, `second.NAME` and the metadata `steps`. Knows no

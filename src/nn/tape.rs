@@ -297,9 +297,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether nothing has flowed into `var` yet.
-    pub(super) fn is_fresh(&self, var: Var) -> bool {
+    pub(super) fn overwrites(&self, var: Var) -> bool {
         match self.nodes[var.0].value {
-            Value::Param(id) => self.gradients.is_fresh(id),
+            Value::Param(id) => self.gradients.overwrites(id),
             _ => self.flowing[var.0].is_none(),
         }
     }
@@ -351,15 +351,15 @@ impl<'a> Walk<'a> {
             return;
         }
         if let Value::Param(id) = self.nodes[var.0].value {
-            let (gradient, fresh) = self.gradients.slot(id);
-            return add(gradient, fresh);
+            let (gradient, overwrite) = self.gradients.slot(id);
+            return add(gradient, overwrite);
         }
         let (rows, cols) = self.value(var).shape();
-        let (mut d, fresh) = match self.flowing[var.0].take() {
+        let (mut d, overwrite) = match self.flowing[var.0].take() {
             Some(sum) => (sum, false),
             None => (self.take(rows, cols), true),
         };
-        add(&mut d, fresh);
+        add(&mut d, overwrite);
         self.flowing[var.0] = Some(d);
     }
 }

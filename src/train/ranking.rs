@@ -122,8 +122,8 @@ struct TieGroups {
 
 impl TieGroups {
     fn new(positive: &[f32], negative: &[f32]) -> Self {
-        let labelled = positive.iter().map(|&s| (s, true)).chain(negative.iter().map(|&s| (s, false)));
-        let mut scores: Vec<_> = labelled.collect();
+        let labeled = positive.iter().map(|&s| (s, true)).chain(negative.iter().map(|&s| (s, false)));
+        let mut scores: Vec<_> = labeled.collect();
         scores.sort_unstable_by(|a, b| compare(b.0, a.0));
         Self { scores, next: 0 }
     }

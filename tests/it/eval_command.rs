@@ -15,7 +15,7 @@ struct Line {
 
 /// Users who come back to their few pages: 400 events, an extra column, one event out of order.
 fn write_events(path: &Path) {
-    let mut text = String::from("src,dst,ts,colour\n");
+    let mut text = String::from("src,dst,ts,color\n");
     for t in 0..400_u32 {
         let time = if t == 7 { 3 } else { t };
         let _ = writeln!(text, "u{},p{},{time},red", t * 7 % 20, (t * 7 % 20 + t / 40 % 3) % 15);
@@ -391,7 +391,7 @@ fn the_learning_curve_is_an_image() {
 fn labels_of_nodes_are_read_out_of_a_model() {
     let folder = tempfile::tempdir().unwrap();
     let (events, json) = (folder.path().join("events.csv"), folder.path().join("out.json"));
-    // Users who have been busy of late are labelled.
+    // Users who have been busy of late are labeled.
     let mut text = String::from("src,dst,ts,label\n");
     for t in 0..1500_u32 {
         let user = if t % 3 == 0 { t % 5 } else { t * 7 % 60 };

@@ -1,7 +1,7 @@
 //! What runs on a GPU does the same as its twin on the CPU.
 //!
 //! Where there is no GPU the CPU simulates one (`gpu/simulated.rs`): launchers and everything above them run all the
-//! same, with the kernels' own text. That is said, since a GPU may still differ: it does things at the same time.
+//! same, with the kernels' own text. The test reports this, since a GPU may still differ: it does things at the same time.
 //! `EVERGRAPH_GPU=require` makes a missing GPU a failure, as `scripts/gpu-check.sh` does; `small` also takes small
 //! sizes, for tools under which a GPU is slow.
 
@@ -43,7 +43,7 @@ fn options() -> CudaOptions {
     }
 }
 
-/// The first GPU, opened once for all tests; if there is none, the test is told and gets a simulated one.
+/// The first GPU, opened once for all tests; if there is none, the test reports a skip and gets a simulated one.
 fn gpu() -> Arc<Cuda> {
     real_gpu().unwrap_or_else(|| Cuda::simulated(simulated::Simulated::start(), SIMULATED_BYTES))
 }
@@ -70,8 +70,8 @@ fn real_gpu() -> Option<Arc<Cuda>> {
     match GPU.get_or_init(|| Cuda::open(0, &options()).map_err(|error| error.to_string())) {
         Ok(gpu) => Some(gpu.clone()),
         Err(error) => {
-            let wish = std::env::var_os("EVERGRAPH_GPU");
-            assert!(wish.is_none(), "EVERGRAPH_GPU={wish:?}, and {error}");
+            let setting = std::env::var_os("EVERGRAPH_GPU");
+            assert!(setting.is_none(), "EVERGRAPH_GPU={setting:?}, and {error}");
             skipped(&format!(
                 "runs on the simulated GPU only ({error}); on a machine with a GPU run scripts/gpu-check.sh"
             ));

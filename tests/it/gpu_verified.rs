@@ -1,6 +1,6 @@
 //! Which kernels have been verified on a GPU since they last changed: docs/benchmarks/gpu/kernels.md, from the
 //! fingerprints in verified.json, which `scripts/gpu-check.sh` left, and the kernels as they are. A kernel that changes
-//! makes the page wrong until it is written anew (`UPDATE=1 cargo test --test it gpu_verified`), and then says so.
+//! makes the page wrong until it is written anew (`UPDATE=1 cargo test --test it gpu_verified`), which lists the change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

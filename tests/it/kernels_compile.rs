@@ -105,12 +105,12 @@ fn spills_and_parameters_are_seen_where_there_are_some() {
         let usages = usage(&compiled.log);
         assert!(usages[0].spill_store_bytes > 0 && usages[0].stack_bytes > 0, "{usages:?}");
         assert_eq!(parameter_bytes(&compiled.cubin, "spills").unwrap(), [8, 8, 4, 8, 1]);
-        assert!(parameter_bytes(&compiled.cubin, "other").is_err());
+        assert!(parameter_bytes(&compiled.cubin, "other").unwrap().is_empty(), "it has no such kernel");
         for cut in [0, 40, 64, 1000, compiled.cubin.len() / 2] {
             assert!(parameter_bytes(&compiled.cubin[..cut], "spills").is_err(), "cut at {cut}");
         }
     }
-    // A launcher that passes something else is told before anything runs.
+    // A launcher that passes something else gets an error before anything runs.
     let error = source(&[8, 8, 8, 8, 1]).compile("sm_90").unwrap_err().to_string();
     assert!(error.contains("spills takes [8, 8, 4, 8, 1] bytes, launchers pass [8, 8, 8, 8, 1]"), "{error}");
 }
@@ -122,11 +122,11 @@ fn a_text_that_is_wrong_is_refused_with_file_and_line() {
     }
     let wrong = |text| Source { file: "wrong.cu", text, entries: &[] };
     let error = wrong("\nint f() { return x; }\n").compile("sm_90").unwrap_err();
-    let said = error.to_string();
-    assert!(matches!(error, CudaError::Kernel { .. }) && said.contains("wrong.cu(2)"), "{said}");
+    let message = error.to_string();
+    assert!(matches!(error, CudaError::Kernel { .. }) && message.contains("wrong.cu(2)"), "{message}");
     assert!(
-        said.starts_with("kernels/wrong.cu for sm_90: ") && said.contains("\"x\" is undefined"),
-        "{said}"
+        message.starts_with("kernels/wrong.cu for sm_90: ") && message.contains("\"x\" is undefined"),
+        "{message}"
     );
     assert!(wrong("int a;\0").compile("sm_90").unwrap_err().to_string().contains("zero byte"));
     assert!(wrong("#include \"nowhere.cuh\"\n").compile("sm_90").is_err());

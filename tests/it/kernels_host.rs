@@ -1,7 +1,7 @@
 //! The kernels under `kernels/` without a GPU: their text is compiled as C++ behind `kernels_host/emulator.hpp`, which
 //! runs every thread of a launch, and what they compute is compared with the CPU's twin bit for bit.
 //!
-//! A program per kernel reads jobs from its standard input and writes answers to its standard output, both as arrays
+//! A program per kernel reads jobs from its standard input and writes outputs to its standard output, both as arrays
 //! of bytes with their lengths. What differs between a GPU and this is how long things take and how threads of
 //! different blocks interleave.
 
@@ -47,7 +47,7 @@ pub fn compile(source: &Path, program: &Path) {
     std::fs::rename(own, program).unwrap();
 }
 
-/// What the program `name` answers to `job`.
+/// The output of the program `name` for `job`.
 fn run(name: &str, job: &Arrays) -> Arrays {
     let mut input = tempfile::tempfile().unwrap();
     input.write_all(&job.bytes).unwrap();
@@ -58,8 +58,8 @@ fn run(name: &str, job: &Arrays) -> Arrays {
         .stdin(Stdio::from(input))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {}, {said}", output.status);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {}, {message}", output.status);
     Arrays { bytes: output.stdout, read: 0 }
 }
 

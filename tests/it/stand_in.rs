@@ -45,7 +45,7 @@ fn again(arguments: &[&str], settings: &[(&str, &str)]) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+fn message(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -54,9 +54,9 @@ fn said(output: &Output) -> String {
 fn pass(arguments: &[&str], settings: &[(&str, &str)]) -> usize {
     let started = Instant::now();
     let output = again(arguments, settings).output().unwrap();
-    let said = said(&output);
-    assert!(output.status.success(), "{}: {said}", output.status);
-    let result = said.lines().find_map(|line| line.strip_prefix("test result: ok. ")).unwrap();
+    let message = message(&output);
+    assert!(output.status.success(), "{}: {message}", output.status);
+    let result = message.lines().find_map(|line| line.strip_prefix("test result: ok. ")).unwrap();
     println!("stand-in driver, {arguments:?} {settings:?}: {result} {:.1?}", started.elapsed());
     result.split(' ').next().unwrap().parse().unwrap()
 }
@@ -89,9 +89,9 @@ fn a_wait_that_is_missing_shows_and_so_do_other_faults() {
         .arg(library().join("libcuda.so.1"))
         .output()
         .expect("g++ compiles the kernels; scripts/setup.sh installs it");
-    assert!(built.status.success(), "{}", said(&built));
+    assert!(built.status.success(), "{}", message(&built));
     let ran = Command::new(program).env("LD_LIBRARY_PATH", library()).output().unwrap();
-    assert!(ran.status.success(), "{}: {}", ran.status, said(&ran));
+    assert!(ran.status.success(), "{}: {}", ran.status, message(&ran));
 }
 
 /// Whether this notices waits that are missing: without those of the host, and without those among streams, tests fail
@@ -109,7 +109,7 @@ fn tests_of_a_device_fail_without_waits() {
     for (setting, test) in tests {
         assert_eq!(pass(&[test], &[]), 1, "{test}");
         let output = again(&[test], &[(setting, "0")]).output().unwrap();
-        assert!(!output.status.success(), "{test} passes with {setting}=0: {}", said(&output));
+        assert!(!output.status.success(), "{test} passes with {setting}=0: {}", message(&output));
     }
 }
 
@@ -122,9 +122,9 @@ fn a_driver_that_is_too_old_is_refused_in_words() {
         again(&["--exact", "stand_in::opens", "--ignored"], &[("EVERGRAPH_STANDIN_VERSION", "11000")])
             .output()
             .unwrap();
-    let said = said(&output);
-    assert!(said.contains("the driver knows CUDA 11.0 and 13."), "{said}");
-    assert!(said.contains("is needed; update the driver"), "{said}");
+    let message = message(&output);
+    assert!(message.contains("the driver knows CUDA 11.0 and 13."), "{message}");
+    assert!(message.contains("is needed; update the driver"), "{message}");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_device_that_is_lost_at_any_time_ends_nothing() {
     }
 }
 
-/// The device, and whether it is the stand-in's: a GPU is not to be used by tests that say nothing of one.
+/// The device, and whether it is the stand-in's: a GPU is not to be used by tests that name none.
 fn open() -> Option<Result<std::sync::Arc<Cuda>, CudaError>> {
     if !std::env::var_os("LD_LIBRARY_PATH").is_some_and(|path| path.to_string_lossy().contains("stand-in")) {
         skipped("there is no stand-in driver on the path of libraries");

@@ -4,8 +4,8 @@ use crate::source::{
     Breach, File, block_end, body_of, is_name, is_test, line_of, name_at, places, test_items,
 };
 use crate::{
-    FILE_LINES_MAX, FILES, FLOORS, FUNCTION_LINES_MAX, LINE_CHARS_MAX, PLAIN, SERDE, TEST_FILE_LINES_MAX,
-    WALLS, WORDS,
+    FILE_LINES_MAX, FILES, FLOORS, FUNCTION_LINES_MAX, LINE_CHARS_MAX, PLAIN, SERDE, TERMS, TERMS_IN,
+    TEST_FILE_LINES_MAX, WALLS, WORDS,
 };
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ type Rule = fn(&File) -> Vec<Breach>;
 
 /// All breaches of one file.
 pub fn check(file: &File) -> Vec<Breach> {
-    let any: [Rule; 2] = [words, machine_paths];
+    let any: [Rule; 3] = [words, terms, machine_paths];
     let rust: [Rule; 11] = [
         module_doc,
         file_length,
@@ -227,6 +227,19 @@ fn words(file: &File) -> Vec<Breach> {
     WORDS.iter().flat_map(at_each).collect()
 }
 
+/// Terms of the field, and not words of our own: [`TERMS`].
+fn terms(file: &File) -> Vec<Breach> {
+    if !TERMS_IN.iter().any(|place| file.path.starts_with(place)) || file.path.ends_with(".svg") {
+        return Vec::new();
+    }
+    let text = file.text.to_ascii_lowercase();
+    let at_each = |(word, instead): &(&'static str, &'static str)| -> Vec<Breach> {
+        let found: Vec<usize> = places(&text, &word.to_ascii_lowercase()).collect();
+        found.into_iter().map(|at| file.breach(at, "term", format!("`{word}`: write {instead}"))).collect()
+    };
+    TERMS.iter().flat_map(at_each).collect()
+}
+
 fn printing(file: &File) -> Vec<Breach> {
     if file.path.starts_with("src/cli") || file.path == "src/main.rs" {
         return Vec::new();
@@ -274,6 +287,16 @@ fn a_good_file_passes() {
     let good = "//! Doc.\nuse crate::event::EdgeId;\n/// Doc.\npub fn a() {}\n#[cfg(test)]\nmod tests { use crate::api; }\n";
     check_text("src/graph/view.rs", good, &[]);
     check_text("tests/it/main.rs", "//! Doc.\nuse evergraph::api;\nfn a() { println!(\"async\"); }\n", &[]);
+}
+
+#[test]
+fn the_terms_of_the_field_are_used() {
+    let line = concat!("//! Rows on the ca", "rd.\n");
+    check_text("src/graph/view.rs", line, &[(1, "term")]);
+    check_text("src/graph/view.rs", "//! Discarded.\n", &[]);
+    check_text("docs/operate.md", concat!("A\nThe log has To", "ld so.\n"), &[(2, "term")]);
+    check_text("dashboards/a.json", concat!("\"as deli", "vered\""), &[(1, "term")]);
+    check_text("tests/it/a.rs", line, &[]);
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Memory {
         };
         let rounded = bytes.max(1).checked_next_multiple_of(PAGE_BYTES);
         let whole = rounded.and_then(|bytes| Some((bytes, bytes.checked_add(PAGE_BYTES)?)));
-        let (bytes, length) = whole.ok_or_else(|| no_room("it is more than an address can say".into()))?;
+        let (bytes, length) = whole.ok_or_else(|| no_room("it is more than an address can hold".into()))?;
         let shared = cuda.is_some_and(|cuda| matches!(cuda.driver(), Driver::Simulated(_)));
         let file =
             shared.then(|| shareable(length)).transpose().map_err(|error| no_room(error.to_string()))?;

@@ -34,7 +34,7 @@ impl Budget {
         Arc::new(Self { limit, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
     }
 
-    /// `most` bytes, or nine tenths of what is free if that is 0. The driver's pool is told to keep as much.
+    /// `most` bytes, or nine tenths of what is free if that is 0. The driver's pool is set to keep as much.
     pub fn of_gpu(context: &CudaContext, gpu: &Gpu, most: u64) -> Result<Arc<Self>, CudaError> {
         let asking = "asking for free memory";
         let (free, _total) = context.mem_get_info().during(asking, || gpu.name.clone())?;
@@ -114,9 +114,9 @@ mod tests {
         let first = budget.reserve("gathering", 600).unwrap();
         let refused = budget.reserve("sampling", 500).unwrap_err();
         assert!(refused.is_out_of_memory());
-        let said = refused.to_string();
+        let message = refused.to_string();
         for part in ["sampling", "500 bytes", "600 of the 1000 bytes", "device.memory_bytes_max"] {
-            assert!(said.contains(part), "{said}");
+            assert!(message.contains(part), "{message}");
         }
         let second = budget.reserve("sampling", 400).unwrap();
         assert_eq!(budget.in_use(), MemoryUse { used: 1000, peak: 1000, budget: 1000 });

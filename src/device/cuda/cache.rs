@@ -1,8 +1,9 @@
 //! [`CubinCache`]: compiled kernels in a folder, so that only the first start on a GPU pays for compiling.
 //!
 //! A file is named by what it was made of: text, headers, options, architecture, versions of compiler and driver. Its
-//! first line says what it is; then come length, checksum and the machine code. A file that is not whole counts as not
-//! there, and is written again. Writing is by a file beside it and a rename, so that two processes may share a folder.
+//! first line states what it is; then come length, checksum and the machine code. A file that is not whole counts as
+//! not there, and is written again. Writing is by a file beside it and a rename, so that two processes may share a
+//! folder.
 
 use std::fs;
 use std::io::Write;

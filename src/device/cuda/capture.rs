@@ -8,7 +8,7 @@
 //!                                                  └─ another shape ─▶ build ─┘
 //! ```
 //!
-//! Inside of it the host cannot hear of what the GPU does, for it has not begun. So there must not be:
+//! Inside of it the host cannot learn what the GPU does, for it has not begun. So there must not be:
 //!
 //! - waits, events, and buffers that change streams: refused ([`CudaError::Arguments`]);
 //! - copies from and to ordinary memory of the host, and reads and writes of a [`PinnedSlice`](super::PinnedSlice),
@@ -26,7 +26,7 @@
 //! **If it fails.** If the work fails nothing of it has happened on the GPU, and what was recorded is thrown away. If
 //! the driver gives up the recording, or takes the graph for none that it can run, or the work asked for what is
 //! refused, then that step fails likewise, with the reason, and the recorder records no more: it runs later steps as
-//! they are, and [`Recorder::complaint`] says why. If it cannot even begin, no step fails.
+//! they are, and [`Recorder::complaint`] states the reason. If it cannot even begin, no step fails.
 //!
 //! A [`Simulator`](super::Simulator) does things at once. There the work runs as it is, under the same prohibitions,
 //! and counts as run directly.
@@ -79,7 +79,7 @@ impl Recorder {
     }
 
     /// Runs `work`, which asks `stream` for something, as a graph if that is possible. Returns when it was asked for,
-    /// as `work` would; what may not be in it is said above.
+    /// as `work` would; what may not be in it is listed above.
     ///
     /// # Errors
     /// Those of `work`, of a stream that is recorded already, and the driver's.
@@ -122,7 +122,7 @@ impl Recorder {
                 self.failed(&recorded, &error);
                 Err(error)
             }
-            // The driver gave up when the work asked for something; the work's error says for what.
+            // The driver gave up when the work asked for something; the work's error names it.
             (Err(error), Err(_)) => {
                 self.broken(&error);
                 Err(error)
@@ -232,7 +232,7 @@ impl<'a> Capture<'a> {
 
     fn finish(&mut self) -> Result<Graph, DriverError> {
         self.ended = true;
-        // Also tells of older faults. Whatever it says, a stream must not be left to be written down for ever.
+        // Also reports older faults. Whatever it returns, a stream must not be left to be written down for ever.
         let bound = self.stream.context().bind_to_thread();
         // SAFETY: the stream is alive, and a capture was begun and not ended.
         let graph = Graph(unsafe { result::stream::end_capture(self.stream.cu_stream()) }?);
@@ -296,7 +296,7 @@ impl Executable {
     /// as they were.
     fn updated(self, graph: &Graph) -> Option<Self> {
         self.stream.context().bind_to_thread().ok()?;
-        let mut told = sys::CUgraphExecUpdateResultInfo {
+        let mut result = sys::CUgraphExecUpdateResultInfo {
             result: sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR,
             errorNode: ptr::null_mut(),
             errorFromNode: ptr::null_mut(),
@@ -304,7 +304,7 @@ impl Executable {
         // SAFETY: both graphs are alive and of one context, and the pointer is to a live structure. After a refusal the
         // executable graph may be partly changed; it is dropped then. A fault that ends the context shows again when
         // the next one is made.
-        let updated = unsafe { sys::cuGraphExecUpdate_v2(self.graph, graph.0, &raw mut told) };
+        let updated = unsafe { sys::cuGraphExecUpdate_v2(self.graph, graph.0, &raw mut result) };
         updated.result().is_ok().then_some(self)
     }
 

@@ -76,10 +76,10 @@ impl Cuda {
     /// they are in the cache.
     ///
     /// # Errors
-    /// [`CudaError::Absent`] says which library, driver or GPU is missing; else what the driver or the kernel compiler
+    /// [`CudaError::Absent`] names which library, driver or GPU is missing; else what the driver or the kernel compiler
     /// refused. Never panics, and leaves nothing behind on the GPU.
     pub fn open(ordinal: usize, options: &CudaOptions) -> Result<Arc<Self>, CudaError> {
-        // cudarc panics over a library or a call that is missing; the questions before its calls rule out all the
+        // cudarc panics over a library or a call that is missing; the checks before its calls rule out all the
         // cases that are known.
         let opened = catch_unwind(AssertUnwindSafe(|| Self::open_present(ordinal, options)));
         opened.unwrap_or_else(|_| {
@@ -89,12 +89,12 @@ impl Cuda {
 
     fn open_present(ordinal: usize, options: &CudaOptions) -> Result<Arc<Self>, CudaError> {
         let opening = "opening the GPU";
-        // SAFETY: loading a library runs its initialisers; these are NVIDIA's own, from the system's library path.
+        // SAFETY: loading a library runs its initializers; these are NVIDIA's own, from the system's library path.
         if !unsafe { sys::is_culib_present() } {
             return Err(absent("no NVIDIA driver library (libcuda.so.1) on this machine".into()));
         }
         let compiler = nvrtc::version()?;
-        result::init().during(opening, || "initialising the driver".into())?;
+        result::init().during(opening, || "initializing the driver".into())?;
         let driver = driver_version()?;
         // A driver loads the machine code of every compiler of its own major version and of older ones.
         let needed = DRIVER_VERSION_MIN.max(compiler.0 * 1000);

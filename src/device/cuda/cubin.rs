@@ -1,4 +1,4 @@
-//! What a compiled kernel says of itself: the sizes of its parameters, from the cubin, and what it takes of the GPU,
+//! Properties of a compiled kernel: the sizes of its parameters, from the cubin, and what it takes of the GPU,
 //! from the compiler's log. By these a launcher and a kernel are compared without a GPU.
 //!
 //! A cubin is a little-endian ELF64 file. The section `.nv.info.KERNEL` is a list of attributes, each a byte of form, a
@@ -6,7 +6,7 @@
 //! parameter: its ordinal at byte 4, its offset at byte 6, and its size in the bits from 18 on of the word at byte 8.
 //! NVIDIA does not document this. Every length is checked; where a file has no such list, its parameters are unknown.
 
-/// Form of an attribute that is followed by as many bytes as its value says.
+/// Form of an attribute that is followed by as many bytes as its value.
 const SIZED: u8 = 4;
 /// Kind of an attribute that describes a parameter.
 const PARAMETER: u8 = 0x17;
@@ -26,7 +26,7 @@ pub struct Usage {
     pub spill_load_bytes: u32,
 }
 
-/// Registers and spills of every kernel that a compiler's log tells of.
+/// Registers and spills of every kernel that a compiler's log lists.
 #[must_use]
 pub fn usage(log: &str) -> Vec<Usage> {
     let mut found: Vec<Usage> = Vec::new();

@@ -1,11 +1,11 @@
 //! From the slots of a layer to the seeds of the next, on a GPU: [`further`]. The twin is `sampler::Layers`; both give
-//! the same pairs in the same order. The host does not hear how many there are.
+//! the same pairs in the same order. The host does not know how many there are.
 
 #![allow(unsafe_code)]
 
 use super::context::Cuda;
 use super::error::CudaError;
-use super::launch::{Grid, Launch, hold, narrow, product, takes};
+use super::launch::{Grid, Launch, check_len, product, takes, to_u32};
 use super::memory::CudaBuffer;
 use super::seeds::{GpuSeeds, GpuSlots};
 use super::stream::Stream;
@@ -50,7 +50,7 @@ impl DistinctRoom {
     /// [`CudaError::OutOfMemory`], or more than 2^30 slots.
     pub fn new(cuda: &Cuda, stream: &Stream, slots: usize, key: u64) -> Result<Self, CudaError> {
         let operation = "making room for distinct pairs";
-        hold(operation, &[("slots of a layer", SLOTS_MAX, slots)])?;
+        check_len(operation, &[("slots of a layer", SLOTS_MAX, slots)])?;
         let places = table_places(slots);
         Ok(Self {
             table: CudaBuffer::zeros(cuda, stream, places, operation)?,
@@ -92,7 +92,7 @@ pub fn further(
 ) -> Result<(), CudaError> {
     let operation = "listing distinct pairs";
     let all = product(operation, "slots", &[seeds.most(), slots.fanout()])?;
-    hold(
+    check_len(
         operation,
         &[
             ("neighbors", slots.neighbors.len(), all),
@@ -105,7 +105,7 @@ pub fn further(
     // No more of the table than these slots need.
     let places = table_places(all);
     room.table.fill_front_words(places, NO_SLOT, operation)?;
-    let last = narrow(operation, "places", places - 1)?;
+    let last = to_u32(operation, "places", places - 1)?;
     let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
     let each = Grid::of(all as u64, TILE_THREADS, most);
     let tile = Grid::of(tiles(all) as u64 * u64::from(TILE_THREADS), TILE_THREADS, most);

@@ -14,7 +14,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, DriverErr
 
 use super::simulator::Simulator;
 
-/// What a GPU answers when it does not do what it was asked for.
+/// The error of a GPU that does not do what was requested.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The driver's code.
@@ -73,7 +73,7 @@ impl Driver {
 #[derive(Clone)]
 pub(super) enum Queue {
     Nvidia(Arc<CudaStream>),
-    /// A number tells the streams of a simulated GPU apart.
+    /// A number distinguishes the streams of a simulated GPU.
     Simulated(Arc<dyn Simulator>, u8),
 }
 
@@ -169,7 +169,7 @@ impl Queue {
                 context.record_err(freed);
             }
             Self::Simulated(simulator, _) => {
-                // Who goes on with a simulated GPU that ended is told so by the next call.
+                // The next call to a simulated GPU that ended returns an error.
                 let _ = simulator.free(address);
             }
         }

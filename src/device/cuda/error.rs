@@ -1,6 +1,6 @@
 //! [`CudaError`]: what went wrong on a GPU, while doing what, with which sizes, and what to do about it.
 //!
-//! Two kinds have to be told apart by whoever goes on: the GPU is full ([`CudaError::is_out_of_memory`]: ask for
+//! Callers that go on distinguish two kinds: the GPU is full ([`CudaError::is_out_of_memory`]: ask for
 //! less) and the GPU is lost ([`CudaError::is_lost`]: nothing on it works any more in this process; go on without
 //! it). Work on a GPU is asynchronous, so an operation may report the fault of one that came before it.
 
@@ -55,7 +55,7 @@ pub enum CudaError {
         file: String,
         /// What it was compiled for.
         architecture: String,
-        /// What the compiler said, or what does not fit.
+        /// The compiler's message, or what does not fit.
         log: String,
     },
     /// Arguments that do not fit one another; nothing was done.
@@ -81,7 +81,7 @@ impl CudaError {
         matches!(self, Self::Lost { .. })
     }
 
-    /// What the driver said to `operation`, which was about `sizes`.
+    /// The driver's error in `operation`, with its `sizes`.
     pub(super) fn of_driver(operation: &'static str, sizes: String, fault: impl Into<Fault>) -> Self {
         let error = match fault.into() {
             Fault::Driver(error) => error,
@@ -152,9 +152,12 @@ mod tests {
         assert!(lost.is_lost() && !lost.is_out_of_memory());
         assert!(!refused.is_lost() && !refused.is_out_of_memory());
         for error in [full, lost, refused] {
-            let said = error.to_string();
-            assert!(said.starts_with("gathering rows") && said.contains("7 rows of 688 bytes"), "{said}");
-            assert!(said.contains("CUDA_ERROR_"), "{said}");
+            let message = error.to_string();
+            assert!(
+                message.starts_with("gathering rows") && message.contains("7 rows of 688 bytes"),
+                "{message}"
+            );
+            assert!(message.contains("CUDA_ERROR_"), "{message}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The temporal graph in a GPU's memory, as `kernels/graph.cuh` says: [`GraphTables`] takes in uploads, each by one
+//! The temporal graph in a GPU's memory, as in `kernels/graph.cuh`: [`GraphTables`] takes in uploads, each by one
 //! launch of `ingest.cu`, and is what samplers search. What goes where is decided by the host (`graph::GraphMirror`).
 //!
-//! **Nothing leads out of the tables.** Kernels follow what uploads say, so an upload is looked through before it is
-//! put in place: pages, blocks and nodes that it names are there, no block goes over the end of its page, and no node
-//! is named twice. Where such bytes say the wrong thing, samples are wrong; no other memory is touched.
+//! **Nothing leads out of the tables.** Kernels follow the contents of uploads, so an upload is looked through before
+//! it is put in place: pages, blocks and nodes that it names are there, no block goes over the end of its page, and
+//! no node is named twice. Where such bytes are wrong, samples are wrong; no other memory is touched.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use bytemuck::Pod;
 use super::arena::{Arena, PinnedSlice};
 use super::context::Cuda;
 use super::error::CudaError;
-use super::launch::{Grid, Launch, hold, takes};
+use super::launch::{Grid, Launch, check_len, takes};
 use super::memory::CudaBuffer;
 use super::pages::{Pages, TierOptions};
 use super::stream::Stream;
@@ -30,7 +30,7 @@ const THREADS: u32 = 256;
 const BLOCKS: u32 = 4;
 /// Uploads beyond this go through the GPU's memory, not through memory that is kept for them.
 const STAGED_BYTES_MAX: usize = 32 << 20;
-/// The highest bit of a block's form says how its edge ids are ordered.
+/// The highest bit of a block's form states how its edge ids are ordered.
 const LENGTH: u16 = !(1 << 15);
 
 /// Elements that the tables have, at least; they only grow. What was not written to is never read.
@@ -258,7 +258,7 @@ fn grow<T: Pod>(cuda: &Cuda, table: &mut CudaBuffer<T>, count: usize) -> Result<
         let room = count.saturating_add(count / 2).max(1024);
         *table = table.grown(cuda, room, "making room for a graph")?;
     }
-    hold("making room for a graph", &[("the table", table.len(), count)])
+    check_len("making room for a graph", &[("the table", table.len(), count)])
 }
 
 #[cfg(test)]

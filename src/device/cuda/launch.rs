@@ -40,11 +40,11 @@ macro_rules! takes {
 }
 pub(super) use takes;
 
-/// Sees to it that what is passed is long enough: what it is, how many values it has, how many are needed.
+/// Checks that what is passed is long enough: its name, how many values it has, how many are needed.
 ///
 /// # Errors
 /// [`CudaError::Arguments`] with the first that is too short.
-pub(super) fn hold(operation: &'static str, parts: &[(&str, usize, usize)]) -> Result<(), CudaError> {
+pub(super) fn check_len(operation: &'static str, parts: &[(&str, usize, usize)]) -> Result<(), CudaError> {
     match parts.iter().find(|(_, has, needs)| has < needs) {
         None => Ok(()),
         Some((what, has, needs)) => {
@@ -58,7 +58,7 @@ pub(super) fn hold(operation: &'static str, parts: &[(&str, usize, usize)]) -> R
 ///
 /// # Errors
 /// [`CudaError::Arguments`] if it is too large.
-pub(super) fn narrow(operation: &'static str, what: &str, number: usize) -> Result<u32, CudaError> {
+pub(super) fn to_u32(operation: &'static str, what: &str, number: usize) -> Result<u32, CudaError> {
     u32::try_from(number).map_err(|_| {
         let mismatch = format!("{what}: {number}, and {} are the most", u32::MAX);
         CudaError::Arguments { operation, mismatch }
@@ -72,7 +72,7 @@ pub(super) fn narrow(operation: &'static str, what: &str, number: usize) -> Resu
 pub(super) fn product(operation: &'static str, what: &str, sizes: &[usize]) -> Result<usize, CudaError> {
     let all = sizes.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
     all.ok_or_else(|| {
-        let mismatch = format!("{what}: {sizes:?} values are more than an address can say");
+        let mismatch = format!("{what}: {sizes:?} values are more than an address can hold");
         CudaError::Arguments { operation, mismatch }
     })
 }
@@ -129,6 +129,12 @@ impl<'a> Launch<'a> {
     pub(super) fn writes_from<T: Pod>(mut self, buffer: &'a mut CudaBuffer<T>, first: usize) -> Self {
         let Address(begin) = self.writing(buffer);
         self.number(Address(begin + (first * size_of::<T>()) as u64))
+    }
+
+    /// A buffer that the kernel reads, or no address.
+    pub(super) fn reads_optional<T: Pod>(mut self, buffer: Option<&'a CudaBuffer<T>>) -> Self {
+        let address = buffer.map_or(Address::NULL, |buffer| self.reading(buffer));
+        self.number(address)
     }
 
     /// Where a buffer is that the kernel writes through a struct.

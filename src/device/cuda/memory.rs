@@ -24,7 +24,7 @@ use super::budget::Reservation;
 use super::context::Cuda;
 use super::driver::Queue;
 use super::error::{CudaError, During};
-use super::launch::hold;
+use super::launch::check_len;
 use super::recording::Freed;
 use super::stream::Stream;
 
@@ -200,7 +200,7 @@ impl<T: Pod> CudaBuffer<T> {
         operation: &'static str,
     ) -> Result<(), CudaError> {
         const { assert!(size_of::<T>() == size_of::<u32>()) };
-        hold(operation, &[("the buffer", self.len, len)])?;
+        check_len(operation, &[("the buffer", self.len, len)])?;
         if len == 0 {
             return Ok(());
         }
@@ -261,7 +261,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// More values than one of them has, a buffer of another stream, or the driver's.
     pub fn copy_front_from(&mut self, other: &Self, len: usize) -> Result<(), CudaError> {
         let operation = "copying on the GPU";
-        hold(operation, &[("the source", other.len, len), ("the buffer", self.len, len)])?;
+        check_len(operation, &[("the source", other.len, len), ("the buffer", self.len, len)])?;
         if !self.stream.is(&other.stream) {
             let mismatch = format!("a buffer of {} in {}: hand it over first", other.stream, self.stream);
             return Err(CudaError::Arguments { operation, mismatch });
@@ -288,7 +288,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// More values than there are, or the driver's.
     pub fn copy_front_to_host(&self, len: usize) -> Result<Vec<T>, CudaError> {
         let operation = "copying from the GPU";
-        hold(operation, &[("the buffer", self.len, len)])?;
+        check_len(operation, &[("the buffer", self.len, len)])?;
         let mut values = vec![T::zeroed(); len];
         if len == 0 {
             return Ok(values);

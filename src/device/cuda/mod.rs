@@ -10,8 +10,8 @@
 //!                           └── memory ──▶ CudaBuffer ◀── staging ◀── arena ──▶ PinnedSlice
 //! ```
 //!
-//! Nothing here is chosen when the program is compiled: libraries are found at run time, and [`Cuda::open`] says in
-//! words what is missing. Who is told "no" goes on without a GPU.
+//! Nothing here is chosen when the program is compiled: libraries are found at run time, and the error of
+//! [`Cuda::open`] lists what is missing. The program then goes on without a GPU.
 //!
 //! **Order without events.** cudarc would record events at every launch to order streams; that is switched off. In its
 //! place: a [`CudaBuffer`] belongs to one stream, whose order is the order of everything that happens to it, and
@@ -30,6 +30,7 @@ mod cache;
 mod capture;
 mod context;
 mod cubin;
+mod declare;
 pub mod distinct;
 mod driver;
 mod error;

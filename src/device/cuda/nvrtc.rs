@@ -1,7 +1,7 @@
 //! Text of a kernel to machine code of one architecture, by NVRTC. Needs the library and no GPU.
 //!
 //! cudarc's own wrapper gives PTX only and no headers, so the calls are made here: headers go in by name, the result is
-//! a cubin, and the program's log comes back with registers, stack and spills as ptxas tells them.
+//! a cubin, and the program's log comes back with registers, stack and spills as ptxas reports them.
 
 #![allow(unsafe_code)]
 
@@ -37,14 +37,14 @@ pub fn version() -> Result<(i32, i32), CudaError> {
         sys::nvrtcResult::NVRTC_SUCCESS => Ok((major, minor)),
         other => Err(CudaError::Absent {
             operation: "asking NVRTC for its version",
-            missing: format!("the library answers {other:?}; install it again"),
+            missing: format!("the library returns {other:?}; install it again"),
         }),
     }
 }
 
 /// Whether the library is there; cudarc would panic without it.
 fn require() -> Result<(), CudaError> {
-    // SAFETY: loading a library runs its initialisers; these are NVIDIA's own, from the system's library path.
+    // SAFETY: loading a library runs its initializers; these are NVIDIA's own, from the system's library path.
     if unsafe { sys::is_culib_present() } {
         return Ok(());
     }
@@ -111,7 +111,7 @@ impl Program {
         let mut program = ptr::null_mut();
         let (names, texts) = (pointers(header_names), pointers(header_texts));
         // SAFETY: the library is present (`require` came first). All strings end with a zero and outlive the call, and
-        // both lists have as many pointers as their count says.
+        // both lists have as many pointers as their count.
         checked(unsafe {
             sys::nvrtcCreateProgram(
                 &raw mut program,
@@ -131,7 +131,7 @@ impl Program {
         checked(unsafe { sys::nvrtcCompileProgram(self.0, count(options.len()), options.as_ptr()) })
     }
 
-    /// What the compiler said; empty if it does not tell.
+    /// The compiler's message; empty if there is none.
     fn log(&self) -> String {
         let mut bytes = 0;
         // SAFETY: the program lives; the pointer is to a live integer.

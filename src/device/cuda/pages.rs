@@ -102,7 +102,7 @@ impl Pages {
             self.addresses.push(self.address_of(place));
         }
         if changed < count {
-            self.tell(cuda, changed)?;
+            self.upload_addresses(cuda, changed)?;
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Pages {
     }
 
     /// Brings the table on the GPU up to date, from page `first` on.
-    fn tell(&mut self, cuda: &Cuda, first: usize) -> Result<(), CudaError> {
+    fn upload_addresses(&mut self, cuda: &Cuda, first: usize) -> Result<(), CudaError> {
         if self.addresses.len() <= self.table.len() {
             return self.table.write_at(first, &self.addresses[first..]);
         }

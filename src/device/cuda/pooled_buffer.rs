@@ -1,4 +1,4 @@
-//! [`PooledBuffer`]: memory of a GPU that its work lends and takes back; [`PendingCopy`]: values that were asked from
+//! [`PooledBuffer`]: memory of a GPU from the pool of its work; [`PendingCopy`]: values that were asked from
 //! there.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::work::CudaWork;
 
 const CLEARING: &str = "clearing memory";
 
-/// Memory of a GPU that goes back to where it was lent when it is dropped.
+/// Memory of a GPU that returns to its pool when it is dropped.
 pub struct PooledBuffer<T: Pod> {
     buffer: Option<CudaBuffer<T>>,
     /// Whether it goes back to the driver.
@@ -32,9 +32,9 @@ impl<T: Pod> PooledBuffer<T> {
     /// The memory.
     ///
     /// # Errors
-    /// There is none: the work has a fault, which says why.
+    /// There is none: the work has a fault, which states the reason.
     pub fn get(&self) -> Result<&CudaBuffer<T>, CudaError> {
-        self.buffer.as_ref().ok_or_else(CudaError::none_lent)
+        self.buffer.as_ref().ok_or_else(CudaError::no_buffer)
     }
 
     /// The memory for writing.
@@ -42,7 +42,7 @@ impl<T: Pod> PooledBuffer<T> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn get_mut(&mut self) -> Result<&mut CudaBuffer<T>, CudaError> {
-        self.buffer.as_mut().ok_or_else(CudaError::none_lent)
+        self.buffer.as_mut().ok_or_else(CudaError::no_buffer)
     }
 
     /// How many values there could be.
@@ -109,7 +109,7 @@ impl<T: Pod> PendingCopy<T> {
 impl<T: Pod> Clone for PooledBuffer<T> {
     fn clone(&self) -> Self {
         let len = self.buffer.as_ref().map_or(0, CudaBuffer::len);
-        let mut copy = self.work.lend(len);
+        let mut copy = self.work.pooled(len);
         self.work.run(|_| copy.get_mut()?.copy_front_from(self.get()?, len));
         copy
     }

@@ -49,7 +49,7 @@ impl Recording {
         self.0.lock().is_some()
     }
 
-    /// Whether it is under way, and hears of something that cannot be recorded.
+    /// Whether it is under way, and is notified of what cannot be recorded.
     pub fn refuses(&self) -> bool {
         self.0.lock().as_mut().map(|kept| kept.refused = true).is_some()
     }

@@ -9,7 +9,7 @@
 
 use super::context::Cuda;
 use super::error::CudaError;
-use super::launch::{Grid, Launch, hold, narrow, takes};
+use super::launch::{Grid, Launch, check_len, takes, to_u32};
 use super::memory::CudaBuffer;
 use super::stream::Stream;
 use super::texts::Entry;
@@ -100,7 +100,7 @@ impl GpuRowTable {
     ) -> Result<(), CudaError> {
         let operation = "looking rows up";
         let tiles = count.div_ceil(ROW_CACHE_TILE as usize);
-        hold(
+        check_len(
             operation,
             &[
                 ("ids", ids.len(), count),
@@ -113,13 +113,13 @@ impl GpuRowTable {
         let stream = self.buckets.stream();
         let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
         let grid = Grid::of(count as u64, ROW_CACHE_TILE, most);
-        let (number, sizes) = (narrow(operation, "ids", count)?, || format!("{count} ids"));
+        let (number, sizes) = (to_u32(operation, "ids", count)?, || format!("{count} ids"));
         let mut launch = Launch::new(cuda, stream, operation);
         let table = RowCacheTable {
             buckets: launch.reading(&self.buckets),
             generations: launch.reading(&self.generations),
-            bucket_count: narrow(operation, "buckets", self.buckets.len())?,
-            slot_count: narrow(operation, "slots", self.generations.len())?,
+            bucket_count: to_u32(operation, "buckets", self.buckets.len())?,
+            slot_count: to_u32(operation, "slots", self.generations.len())?,
         };
         let launch = launch.number(table).reads(ids).number(number);
         let launch = launch.writes(&mut found.slots).writes(&mut found.tiles);

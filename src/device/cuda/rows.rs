@@ -1,8 +1,8 @@
 //! Rows of a table on a GPU: [`RowCall::gather`] fetches those that a list names, [`RowCall::scatter`] writes them
 //! back. The table lies in the GPU's memory or in an arena of the host, which the GPU reads over the bus in place.
 //!
-//! Twins of the loops over rows in `nn` and `feature`: the same bytes, since nothing is computed. Of what the kernel is
-//! told, sizes are checked here; row numbers the GPU checks itself, and counts those that name no row.
+//! Twins of the loops over rows in `nn` and `feature`: the same bytes, since nothing is computed. Sizes that the kernel
+//! gets are checked here; row numbers the GPU checks itself, and counts those that name no row.
 
 #![allow(unsafe_code)]
 
@@ -95,7 +95,7 @@ pub enum TableMut<'a, T: Pod> {
     Host(&'a mut PinnedSlice<T>),
 }
 
-/// Row numbers, in the GPU's memory. The largest number of the type says "no row".
+/// Row numbers, in the GPU's memory. The largest number of the type means "no row".
 #[derive(Clone, Copy, Debug)]
 pub enum RowList<'a> {
     /// Of 32 bits.

@@ -29,7 +29,7 @@ pub(super) const ENTRIES: &[Entry] = &[
 
 /// Threads of a block of a sampler.
 const THREADS: u32 = 128;
-/// Blocks of a multiprocessor that fill a GPU, as the kernels' bounds say.
+/// Blocks of a multiprocessor that fill a GPU, as in the kernels' bounds.
 const BLOCKS: u32 = 8;
 /// Slots per seed of a uniform sample at most.
 const UNIFORM_FANOUT_MAX: usize = 32;

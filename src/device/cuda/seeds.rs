@@ -5,7 +5,7 @@
 use super::arena::PinnedSlice;
 use super::context::Cuda;
 use super::error::CudaError;
-use super::launch::{Launch, hold, narrow, product};
+use super::launch::{Launch, check_len, product, to_u32};
 use super::memory::CudaBuffer;
 use super::stream::Stream;
 use super::twins::{Seeds, Slots};
@@ -29,7 +29,7 @@ impl GpuSeeds {
     /// [`CudaError::OutOfMemory`], or more than 2^31.
     pub fn new(cuda: &Cuda, stream: &Stream, most: usize) -> Result<Self, CudaError> {
         let operation = "making room for seeds";
-        hold(operation, &[("seeds", SLOTS_MAX, most)])?;
+        check_len(operation, &[("seeds", SLOTS_MAX, most)])?;
         Ok(Self {
             nodes: CudaBuffer::zeros(cuda, stream, most, operation)?,
             times: CudaBuffer::zeros(cuda, stream, most, operation)?,
@@ -54,10 +54,10 @@ impl GpuSeeds {
             let mismatch = format!("{} nodes and {} times", nodes.len(), times.len());
             return Err(CudaError::Arguments { operation, mismatch });
         }
-        hold(operation, &[("room for seeds", self.most, nodes.len())])?;
+        check_len(operation, &[("room for seeds", self.most, nodes.len())])?;
         self.nodes.write_at(0, nodes)?;
         self.times.write_at(0, times)?;
-        self.count.fill_front_words(1, narrow(operation, "seeds", nodes.len())?, operation)
+        self.count.fill_front_words(1, to_u32(operation, "seeds", nodes.len())?, operation)
     }
 
     /// From now on the first `count` pairs of an arena. Does not wait.
@@ -71,10 +71,10 @@ impl GpuSeeds {
         count: usize,
     ) -> Result<(), CudaError> {
         let operation = "setting seeds";
-        hold(operation, &[("room for seeds", self.most, count)])?;
+        check_len(operation, &[("room for seeds", self.most, count)])?;
         self.nodes.copy_front_from_pinned(nodes, count)?;
         self.times.copy_front_from_pinned(times, count)?;
-        self.count.fill_front_words(1, narrow(operation, "seeds", count)?, operation)
+        self.count.fill_front_words(1, to_u32(operation, "seeds", count)?, operation)
     }
 
     /// The pairs, copied to the host. Waits.
@@ -129,14 +129,14 @@ impl GpuSlots {
     pub fn new(cuda: &Cuda, stream: &Stream, seeds: usize, fanout: usize) -> Result<Self, CudaError> {
         let operation = "making room for samples";
         let slots = product(operation, "slots", &[seeds, fanout])?;
-        hold(operation, &[("slots of a layer", SLOTS_MAX, slots)])?;
+        check_len(operation, &[("slots of a layer", SLOTS_MAX, slots)])?;
         Ok(Self {
             counts: CudaBuffer::zeros(cuda, stream, seeds, operation)?,
             neighbors: CudaBuffer::zeros(cuda, stream, slots, operation)?,
             edges: CudaBuffer::zeros(cuda, stream, slots, operation)?,
             times: CudaBuffer::zeros(cuda, stream, slots, operation)?,
             deltas: CudaBuffer::zeros(cuda, stream, slots, operation)?,
-            fanout: narrow(operation, "slots per seed", fanout)?,
+            fanout: to_u32(operation, "slots per seed", fanout)?,
         })
     }
 
@@ -158,7 +158,7 @@ impl GpuSlots {
 
     pub(super) fn check(&self, operation: &'static str, seeds: &GpuSeeds) -> Result<(), CudaError> {
         let slots = product(operation, "slots", &[seeds.most, self.fanout()])?;
-        hold(
+        check_len(
             operation,
             &[
                 ("counts", self.counts.len(), seeds.most),

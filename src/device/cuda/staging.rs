@@ -7,7 +7,7 @@
 //!
 //! Room is given out from the front, a line of 128 bytes at least, and nothing is recorded per copy: a step makes some
 //! forty, and may be recorded itself. What makes that safe is one rule: **room is given out again only behind a wait
-//! for every stream that was asked for a copy**. So one wait at the end of a step, which it needs anyway to hear its
+//! for every stream that was asked for a copy**. So one wait at the end of a step, which it needs anyway to get its
 //! loss, frees all of it. Where the room is too small for a step, the wait comes in the middle; what is larger than all
 //! of it is copied straight from or to the caller's memory, which waits as well.
 //!
@@ -29,7 +29,7 @@ use bytemuck::Pod;
 use super::arena::{Arena, LINE_BYTES, PinnedSlice};
 use super::context::Cuda;
 use super::error::{CudaError, During};
-use super::launch::hold;
+use super::launch::check_len;
 use super::memory::CudaBuffer;
 use super::stream::Stream;
 
@@ -94,7 +94,7 @@ impl Staging {
     /// # Errors
     /// More values than `to` has, a buffer of another GPU, no room while its stream is recorded, or the driver's.
     pub fn upload<T: Pod>(&mut self, values: &[T], to: &mut CudaBuffer<T>) -> Result<(), CudaError> {
-        hold(UPLOADING, &[("the buffer", to.len(), values.len())])?;
+        check_len(UPLOADING, &[("the buffer", to.len(), values.len())])?;
         let bytes = size_of_val(values);
         if bytes == 0 {
             return Ok(());
@@ -119,7 +119,7 @@ impl Staging {
     /// # Errors
     /// More values than `from` has, a buffer of another GPU, no room while its stream is recorded, or the driver's.
     pub fn download<T: Pod>(&mut self, from: &CudaBuffer<T>, len: usize) -> Result<Fetched<T>, CudaError> {
-        hold(DOWNLOADING, &[("the buffer", from.len(), len)])?;
+        check_len(DOWNLOADING, &[("the buffer", from.len(), len)])?;
         let (bytes, fetched) = (len * size_of::<T>(), Fetched::new());
         if bytes == 0 {
             fetched.is(Vec::new());
@@ -137,7 +137,7 @@ impl Staging {
     }
 
     /// A step is over and has been waited for: all of the room may be given out again. If it has not been, this waits;
-    /// if that fails, or a stream is recorded, the room stays as it is, and who needs it hears why.
+    /// if that fails, or a stream is recorded, the room stays as it is, and whoever needs it gets the reason.
     pub fn start_over(&mut self) {
         let _ = self.empty();
     }

@@ -17,7 +17,7 @@ pub(super) enum Priority {
     Least,
 }
 
-/// An order of work on a GPU. Streams do not wait for one another unless told to.
+/// An order of work on a GPU. Streams wait for one another only on request.
 #[derive(Clone)]
 pub struct Stream {
     queue: Queue,

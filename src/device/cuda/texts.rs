@@ -49,24 +49,24 @@ macro_rules! headers {
 
 /// Every `.cu` file of `kernels/`.
 pub const SOURCES: &[Source] = texts! {
-    "adam.cu" => layers::ADAM,
-    "attention.cu" => layers::ATTENTION,
+    "adam.cu" => layers::adam::ENTRIES,
+    "attention.cu" => layers::attention::ENTRIES,
     "distinct.cu" => distinct::ENTRIES,
-    "elementwise.cu" => layers::ELEMENTWISE,
+    "elementwise.cu" => layers::elementwise::ENTRIES,
     "gather_rows.cu" => rows::ENTRIES,
-    "gru.cu" => layers::GRU,
+    "gru.cu" => layers::gru::ENTRIES,
     "ingest.cu" => graph::ENTRIES,
-    "joined.cu" => layers::JOINED,
-    "layer_norm.cu" => layers::LAYER_NORM,
-    "linear.cu" => layers::LINEAR,
-    "loss.cu" => layers::LOSS,
-    "mixing.cu" => layers::MIXING,
-    "pieces.cu" => layers::PIECES,
-    "reduce.cu" => layers::REDUCE,
+    "joined.cu" => layers::joined::ENTRIES,
+    "layer_norm.cu" => layers::layer_norm::ENTRIES,
+    "linear.cu" => layers::linear::ENTRIES,
+    "loss.cu" => layers::loss::ENTRIES,
+    "mixing.cu" => layers::mixing::ENTRIES,
+    "pieces.cu" => layers::pieces::ENTRIES,
+    "reduce.cu" => layers::reduce::ENTRIES,
     "row_cache.cu" => row_cache::ENTRIES,
     "sample.cu" => sample::ENTRIES,
-    "slot_rows.cu" => layers::SLOT_ROWS,
-    "time_encoding.cu" => layers::TIME_ENCODING,
+    "slot_rows.cu" => layers::slot_rows::ENTRIES,
+    "time_encoding.cu" => layers::time_encoding::ENTRIES,
 };
 
 /// Every `.cuh` file of `kernels/`, by name.

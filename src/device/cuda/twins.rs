@@ -1,7 +1,7 @@
 //! What kernels take by value or find in memory, as this side writes it: a twin in Rust of each struct of `kernels/`,
 //! field by field, and of each number that both sides have to know.
 //!
-//! [`all`] and [`CONSTANTS`] say all of it as data. `tests/it/kernels_host/twins.rs` has a C++ compiler print the
+//! [`all`] and [`CONSTANTS`] list all of it as data. `tests/it/kernels_host/twins.rs` has a C++ compiler print the
 //! same of the kernels' own headers, and compares: no size and no offset is kept by hand. A twin has no padding, so
 //! every byte of it is a field that both sides name.
 
@@ -15,7 +15,7 @@ use bytemuck::{Pod, Zeroable};
 pub struct Address(pub(super) u64);
 
 impl Address {
-    /// Of nothing; only where a kernel says so.
+    /// Of nothing; only where a kernel allows it.
     pub(super) const NULL: Self = Self(0);
 }
 
@@ -141,7 +141,7 @@ twins! {
     PlacedNode {
         /// Which node.
         node: u32,
-        /// What the table says of it from there on.
+        /// Its content in the table from there on.
         blocks: NodeBlocks,
         /// 0.
         unused: u32,

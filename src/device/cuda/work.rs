@@ -1,7 +1,7 @@
 //! [`CudaWork`]: a GPU on which a run of operations computes, one after the other in its stream `compute`, without
 //! waiting for any; what [`Device::Cuda`](crate::device::Device::Cuda) holds.
 //!
-//! **Memory.** [`CudaWork::lend`] gives [`PooledBuffer`] memory, which comes back when it is dropped and is lent again,
+//! **Memory.** [`CudaWork::pooled`] gives [`PooledBuffer`] memory, which returns to the pool when it is dropped,
 //! in sizes that a later step may ask for: a steady step asks the driver for nothing. What comes back may still be read
 //! by work that was asked for before; what is asked for next comes after it in the same stream.
 //!
@@ -21,7 +21,7 @@ use super::capture::{Recorder, RecorderCounts};
 use super::context::Cuda;
 use super::driver::Driver;
 use super::error::CudaError;
-use super::layers::Place;
+use super::layers::StreamContext;
 use super::memory::CudaBuffer;
 use super::pooled_buffer::PooledBuffer;
 use super::staging::Staging;
@@ -31,7 +31,7 @@ use crate::device;
 const LEAST_BYTES: usize = 256;
 /// Pinned memory through which values come and go: what a step of some thousand events moves, some times over.
 const STAGING_BYTES: usize = 64 << 20;
-const LENDING: &str = "memory of an operation";
+const POOLING: &str = "memory of an operation";
 
 /// A GPU at work. One run at a time: its stream orders everything.
 pub struct CudaWork {
@@ -100,16 +100,16 @@ impl CudaWork {
 
     /// The GPU and the stream in whose order the work is done.
     #[must_use]
-    pub fn place(&self) -> Place<'_> {
+    pub fn context(&self) -> StreamContext<'_> {
         (&self.cuda, self.cuda.compute())
     }
 
     /// Asks for something, unless something went wrong before.
-    pub fn run(&self, ask: impl FnOnce(Place<'_>) -> Result<(), CudaError>) {
+    pub fn run(&self, ask: impl FnOnce(StreamContext<'_>) -> Result<(), CudaError>) {
         if self.fault.lock().is_some() {
             return;
         }
-        if let Err(error) = ask(self.place()) {
+        if let Err(error) = ask(self.context()) {
             self.fail(error);
         }
     }
@@ -168,7 +168,7 @@ impl CudaWork {
         }
     }
 
-    /// Gives back all memory that waits to be lent, and the pinned room: the GPU is not used any more.
+    /// Gives back all pooled memory and the pinned room: the GPU is not used any more.
     pub fn release(&self) {
         *self.recorder.lock() = Recorder::default();
         self.kept.lock().clear();
@@ -193,7 +193,7 @@ impl CudaWork {
         self.fail(CudaError::Arguments { operation: what, mismatch });
     }
 
-    /// Waits for what was asked for, and says what went wrong since this was asked last, if anything did.
+    /// Waits for what was asked for, and returns the first fault since the last check, if there is one.
     ///
     /// # Errors
     /// The first fault.
@@ -212,17 +212,17 @@ impl CudaWork {
 
     /// Room for `len` values, which hold anything.
     #[must_use]
-    pub fn lend<T: Pod>(self: &Arc<Self>, len: usize) -> PooledBuffer<T> {
+    pub fn pooled<T: Pod>(self: &Arc<Self>, len: usize) -> PooledBuffer<T> {
         let buffer = if self.fault.lock().is_some() { None } else { self.find(len) };
         PooledBuffer::of(buffer, self)
     }
 
-    /// Room for `len` values that is not lent again, for what stays long; none where the GPU has no room, which is no
+    /// Room for `len` values outside the pool, for what stays long; none where the GPU has no room, which is no
     /// fault.
     #[must_use]
-    pub fn lend_apart<T: Pod>(self: &Arc<Self>, len: usize) -> Option<PooledBuffer<T>> {
-        let (cuda, stream) = self.place();
-        match CudaBuffer::room(cuda, stream, len, LENDING) {
+    pub fn unpooled<T: Pod>(self: &Arc<Self>, len: usize) -> Option<PooledBuffer<T>> {
+        let (cuda, stream) = self.context();
+        match CudaBuffer::room(cuda, stream, len, POOLING) {
             Ok(buffer) => Some(PooledBuffer::apart(buffer, self)),
             Err(error) if error.is_out_of_memory() => None,
             Err(error) => {
@@ -247,12 +247,12 @@ impl CudaWork {
     }
 
     fn ask(&self, bytes: usize) -> Result<CudaBuffer<u8>, CudaError> {
-        let (cuda, stream) = self.place();
-        match CudaBuffer::room(cuda, stream, bytes, LENDING) {
+        let (cuda, stream) = self.context();
+        match CudaBuffer::room(cuda, stream, bytes, POOLING) {
             Err(error) if error.is_out_of_memory() => {
                 // What waits in other sizes makes room.
                 self.kept.lock().clear();
-                CudaBuffer::room(cuda, stream, bytes, LENDING)
+                CudaBuffer::room(cuda, stream, bytes, POOLING)
             }
             asked => asked,
         }
@@ -261,9 +261,9 @@ impl CudaWork {
     /// The same with a copy of `values`.
     #[must_use]
     pub fn upload<T: Pod>(self: &Arc<Self>, values: &[T]) -> PooledBuffer<T> {
-        let mut lent = self.lend(values.len());
-        self.run(|_| self.send(values, lent.get_mut()?));
-        lent
+        let mut buffer = self.pooled(values.len());
+        self.run(|_| self.send(values, buffer.get_mut()?));
+        buffer
     }
 
     fn send<T: Pod>(&self, values: &[T], to: &mut CudaBuffer<T>) -> Result<(), CudaError> {
@@ -273,13 +273,13 @@ impl CudaWork {
             if to.stream().is_recorded() && left < size_of_val(values) + LINE_BYTES {
                 self.overflow.store(true, Ordering::Relaxed);
                 let mismatch = format!("a step copies more than {most} bytes");
-                return Err(CudaError::Arguments { operation: LENDING, mismatch });
+                return Err(CudaError::Arguments { operation: POOLING, mismatch });
             }
             staging.upload(values, to)
         })
     }
 
-    /// Takes back memory that was lent.
+    /// Takes memory back into the pool.
     pub(super) fn keep(&self, buffer: CudaBuffer<u8>) {
         self.kept.lock().entry(buffer.room_bytes()).or_default().push(buffer);
     }
@@ -307,7 +307,7 @@ impl CudaWork {
         }
         let mut made = None;
         self.run(|(cuda, stream)| {
-            let mut copy = CudaBuffer::room(cuda, stream, values.len(), LENDING)?;
+            let mut copy = CudaBuffer::room(cuda, stream, values.len(), POOLING)?;
             self.send(values, &mut copy)?;
             made = Some(Arc::new(copy));
             Ok(())
@@ -317,7 +317,7 @@ impl CudaWork {
         Some(copy)
     }
 
-    /// Bytes of the GPU that wait to be lent.
+    /// Bytes of the GPU that wait in the pool.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.kept.lock().iter().map(|(bytes, list)| bytes * list.len()).sum()
@@ -331,9 +331,9 @@ impl std::fmt::Debug for CudaWork {
 }
 
 impl CudaError {
-    /// Memory is missing because its work has a fault, which says why.
-    pub(crate) fn none_lent() -> Self {
-        Self::Arguments { operation: LENDING, mismatch: "there was none".to_owned() }
+    /// Memory is missing because its work has a fault, which states the reason.
+    pub(crate) fn no_buffer() -> Self {
+        Self::Arguments { operation: POOLING, mismatch: "there was none".to_owned() }
     }
 }
 

@@ -25,7 +25,7 @@ pub enum EngineChoice {
     IoUring,
 }
 
-/// Tells the files of a process apart while they have names.
+/// Distinguishes the files of a process while they have names.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// A file of pages on a real disk.

@@ -1,7 +1,7 @@
 //! Pages on disk: where what does not fit in memory waits.
 //!
 //! A [`PageFile`] is read and written in whole pages of 4 KiB, so that the kernel's cache can be passed by and
-//! memory stays what the budgets say. Many extents are read by one call, which keeps as many requests in
+//! memory stays within the budgets. Many extents are read by one call, which keeps as many requests in
 //! flight as the engine can. A [`SpillFile`] is one on a real disk, read through io_uring where the kernel has
 //! it and with plain calls elsewhere. A read gives everything it was asked for or an error that names file,
 //! offset and cause.
@@ -79,7 +79,7 @@ pub trait PageFile: Send + Sync {
     /// Not everything was written; those pages of the file hold anything.
     fn write(&self, page: u64, from: &PageBuffer, pages: usize) -> Result<(), DiskError>;
 
-    /// Says that the pages before `page` will not be read again: the disk may have their place.
+    /// Declares that the pages before `page` will not be read again: the disk may have their place.
     fn discard_below(&self, page: u64);
 
     /// How it reads, for people.

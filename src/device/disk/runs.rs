@@ -37,7 +37,7 @@ impl Failed {
 }
 
 impl Run {
-    /// Takes note that the first `got` bytes are done. Says whether all are.
+    /// Takes note that the first `got` bytes are done. Returns whether all are.
     ///
     /// # Errors
     /// Not even a page was: a file of whole pages ends there.

@@ -1,10 +1,10 @@
 //! Reading through io_uring: many requests in flight from one thread, which is what fast disks are made for.
 //!
 //! Every thread that reads has a ring of its own, so several read side by side, and the kernel, which knows that
-//! nobody else waits at a ring, wakes a thread once for all the answers that it waits for. The kernel writes into
+//! nobody else waits at a ring, wakes a thread once for all the completions that it waits for. The kernel writes into
 //! the caller's buffer while the call runs. The one rule on which soundness stands: [`Flight`] holds the buffer's
 //! exclusive borrow, counts every request that was handed in, and does not end, not by a return, an error or a
-//! panic, before each of them was answered.
+//! panic, before each of them was completed.
 
 #![allow(unsafe_code)]
 
@@ -61,7 +61,7 @@ impl Uring {
 }
 
 fn make_ring() -> io::Result<IoUring> {
-    // An answer then waits until this thread waits for it, instead of interrupting or waking it; new kernels only.
+    // A completion then waits until this thread waits for it, instead of interrupting or waking it; new kernels only.
     let gentle = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(DEPTH as u32);
     gentle.or_else(|_| IoUring::new(DEPTH as u32))
 }
@@ -79,13 +79,13 @@ fn try_out() -> io::Result<()> {
     pushed.map_err(io::Error::other)?;
     ring.submit_and_wait(1)?;
     match ring.completion().next() {
-        Some(answer) if answer.result() >= 0 => Ok(()),
-        Some(answer) => Err(io::Error::from_raw_os_error(-answer.result())),
-        None => Err(io::Error::other("no answer")),
+        Some(completion) if completion.result() >= 0 => Ok(()),
+        Some(completion) => Err(io::Error::from_raw_os_error(-completion.result())),
+        None => Err(io::Error::other("no completion")),
     }
 }
 
-/// The requests of one call, from the first until the last was answered.
+/// The requests of one call, from the first until the last is complete.
 struct Flight<'a> {
     /// Taken when all has landed.
     ring: Option<IoUring>,
@@ -97,7 +97,7 @@ struct Flight<'a> {
     /// What each request in flight has still to read, and how often it was tried.
     open: Vec<(Run, u32)>,
     free: Vec<usize>,
-    /// Requests handed to the ring that were not answered.
+    /// Requests handed to the ring that are not complete.
     unanswered: usize,
     /// How often in a row the kernel was too busy to take any.
     refusals: u32,
@@ -131,11 +131,11 @@ impl<'a> Flight<'a> {
                 return Ok(());
             }
             // Each waking costs a switch of threads: while more is to come a quarter of the places is filled at once,
-            // and the last answers are waited for together.
+            // and the last completions are waited for together.
             let wanted = if coming.len() > 0 { self.unanswered / 4 } else { self.unanswered };
             self.enter(wanted.max(1)).map_err(|source| Failed { run: self.any_open(), source })?;
-            while let Some((number, answer)) = self.answer() {
-                self.take(number, answer)?;
+            while let Some((number, completion)) = self.completion() {
+                self.take(number, completion)?;
             }
         }
     }
@@ -151,19 +151,19 @@ impl<'a> Flight<'a> {
         let request = opcode::Read::new(Fd(self.file.as_raw_fd()), target, bytes).offset(run.offset).build();
         let request = request.user_data(number as u64);
         // SAFETY: `target` and the `bytes` after it are within a buffer that this flight borrows exclusively and
-        // nobody touches meanwhile, and the file is open as long; the flight does not end before the answer.
+        // nobody touches meanwhile, and the file is open as long; the flight does not end before the completion.
         let pushed = unsafe { ring.submission().push(&request) };
         pushed.map_err(|full| Failed { run, source: io::Error::other(full) })?;
         self.unanswered += 1;
         Ok(())
     }
 
-    /// Submits what was pushed and waits for `wanted` answers.
+    /// Submits what was pushed and waits for `wanted` completions.
     fn enter(&mut self, wanted: usize) -> io::Result<()> {
         let Some(ring) = &self.ring else { return Ok(()) };
         match ring.submit_and_wait(wanted) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            // The kernel is short of memory or of room for answers: taking those that are there helps.
+            // The kernel is short of memory or of room for completions: taking those that are there helps.
             Err(error) if is_busy(&error) && self.refusals < TRIES => {
                 self.refusals += 1;
                 std::thread::sleep(Duration::from_micros(100));
@@ -173,20 +173,20 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// The next answer that is there: the number of its request and what the kernel said.
-    fn answer(&mut self) -> Option<(usize, i32)> {
-        let answer = self.ring.as_mut()?.completion().next()?;
+    /// The next completion that is there: the number of its request and its result.
+    fn completion(&mut self) -> Option<(usize, i32)> {
+        let completion = self.ring.as_mut()?.completion().next()?;
         self.unanswered -= 1;
         self.refusals = 0;
-        Some((answer.user_data() as usize, answer.result()))
+        Some((completion.user_data() as usize, completion.result()))
     }
 
-    /// Acts on the answer to request `number`: done, go on, try again, or failed.
-    fn take(&mut self, number: usize, answer: i32) -> Result<(), Failed> {
+    /// Acts on the completion to request `number`: done, go on, try again, or failed.
+    fn take(&mut self, number: usize, completion: i32) -> Result<(), Failed> {
         let (run, tries) = &mut self.open[number];
-        let outcome = match usize::try_from(answer) {
+        let outcome = match usize::try_from(completion) {
             Ok(got) => run.advance(got),
-            Err(_) => Err(io::Error::from_raw_os_error(-answer)),
+            Err(_) => Err(io::Error::from_raw_os_error(-completion)),
         };
         match outcome {
             Ok(true) => {
@@ -207,7 +207,7 @@ impl<'a> Flight<'a> {
         open.map_or_else(Run::default, |number| self.open[number].0)
     }
 
-    /// Waits until every request was answered, and hands the ring on if it is as good as new.
+    /// Waits until every request is complete, and hands the ring on if it is as good as new.
     fn land(mut self) -> Option<IoUring> {
         self.wait_for_all();
         // What never left the ring dies with it.
@@ -217,7 +217,7 @@ impl<'a> Flight<'a> {
     /// Returns when the kernel will not touch the buffer any more, and not before.
     fn wait_for_all(&mut self) {
         loop {
-            while self.answer().is_some() {}
+            while self.completion().is_some() {}
             let untaken = self.ring.as_mut().map_or(0, |ring| ring.submission().len());
             if self.unanswered <= untaken {
                 // What the kernel has not taken it never will: a ring with such a rest is not entered again.

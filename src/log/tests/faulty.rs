@@ -1,7 +1,7 @@
 //! A disk in memory that fails on command: full, out of order, writing short, losing power. Other modules test with it
 //! what they do when the log cannot be written, and so do the integration tests, which include this file.
 //!
-//! Power loss is modelled operation by operation: what was not synced may be there or not, sector by
+//! Power loss is modeled operation by operation: what was not synced may be there or not, sector by
 //! sector. A failed sync loses what it was to write, even if a later sync succeeds, as Linux does.
 
 use std::collections::BTreeMap;

@@ -255,9 +255,9 @@ fn score_gradients<const FMA: bool>(
 
 /// `out (+)= a * x + b * y`.
 #[inline(always)]
-fn add_two<const FMA: bool>(out: &mut [f32], fresh: bool, (a, x): (f32, &[f32]), (b, y): (f32, &[f32])) {
+fn add_two<const FMA: bool>(out: &mut [f32], overwrite: bool, (a, x): (f32, &[f32]), (b, y): (f32, &[f32])) {
     for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
-        let old = if fresh { 0.0 } else { *o };
+        let old = if overwrite { 0.0 } else { *o };
         *o = fma::<FMA>(a, *x, fma::<FMA>(b, *y, old));
     }
 }

@@ -59,18 +59,18 @@ pub fn add(out: &mut [f32], x: &[f32], y: &[f32]) {
     });
 }
 
-/// `out = x * y` (fresh) or `out += x * y`.
-pub fn mul(out: &mut [f32], x: &[f32], y: &[f32], fresh: bool) {
+/// `out = x * y` (`overwrite`) or `out += x * y`.
+pub fn mul(out: &mut [f32], x: &[f32], y: &[f32], overwrite: bool) {
     out.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).zip(y.par_chunks(PIECE)).for_each(|((out, x), y)| {
         for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
-            *o = if fresh { x * y } else { *o + x * y };
+            *o = if overwrite { x * y } else { *o + x * y };
         }
     });
 }
 
-/// `out = d` (fresh) or `out += d`.
-pub fn accumulate(out: &mut [f32], d: &[f32], fresh: bool) {
-    if fresh {
+/// `out = d` (`overwrite`) or `out += d`.
+pub fn accumulate(out: &mut [f32], d: &[f32], overwrite: bool) {
+    if overwrite {
         out.copy_from_slice(d);
     } else {
         each(out, d, |o, d| *o += d);

@@ -1,5 +1,5 @@
-//! Rows by index. The scatter-add of the backward is turned around: [`Users`] lists, for every row, who read it,
-//! in order; then each row sums its users, so that the result does not depend on threads.
+//! Rows by index. The scatter-add of the backward is turned around: [`InverseIndex`] lists, for every row, who read it,
+//! in order; then each row sums its readers, so that the result does not depend on threads.
 //!
 //! Reads at random places ask for their rows some way ahead, because no CPU guesses them; results beyond
 //! the caches are put together in a small block and written past them.
@@ -10,8 +10,8 @@ use crate::device::prefetch_near;
 use crate::device::simd::{Kernel, dispatch};
 use crate::device::stream;
 
+pub use super::inverse_index::InverseIndex;
 use super::piece_rows;
-pub use super::users::Users;
 
 /// Values of a table from which on its rows are asked for ahead: less stays in the second-level cache.
 const FAR_FROM: usize = 1 << 18;
@@ -117,12 +117,12 @@ pub fn gather(out: &mut [f32], x: &[f32], cols: usize, index: &[u32]) {
     });
 }
 
-/// `out[i] = x[index[i]]` (fresh) or `out[i] += x[index[i]]`.
-pub fn gather_add(out: &mut [f32], x: &[f32], cols: usize, index: &[u32], fresh: bool) {
+/// `out[i] = x[index[i]]` (`overwrite`) or `out[i] += x[index[i]]`.
+pub fn gather_add(out: &mut [f32], x: &[f32], cols: usize, index: &[u32], overwrite: bool) {
     if cols == 0 {
         return;
     }
-    if fresh {
+    if overwrite {
         return gather(out, x, cols, index);
     }
     let rows = piece_rows(cols);
@@ -166,8 +166,15 @@ pub fn clear_rows(out: &mut [f32], cols: usize, index: &[u32]) {
     }
 }
 
-/// `dx[r] (+)= sum over users p of r of d[p]`: rows of `cols` in `dx`, rows `stride` apart in `d`. Fresh rows
-/// without users become zero.
-pub fn scatter_add(dx: &mut [f32], cols: usize, fresh: bool, users: &Users, d: &[f32], stride: usize) {
-    super::segment::sum(dx, cols, fresh, users, d, stride, false);
+/// `dx[r] (+)= sum over readers p of r of d[p]`: rows of `cols` in `dx`, rows `stride` apart in `d`. Fresh rows
+/// without readers become zero.
+pub fn scatter_add(
+    dx: &mut [f32],
+    cols: usize,
+    overwrite: bool,
+    inverse: &InverseIndex,
+    d: &[f32],
+    stride: usize,
+) {
+    super::segment::sum(dx, cols, overwrite, inverse, d, stride, false);
 }

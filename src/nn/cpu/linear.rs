@@ -46,11 +46,11 @@ impl Kernel for ColumnSums<'_> {
     }
 }
 
-/// `sums = column sums of rows` (fresh) or `sums += column sums`. Pieces of rows are summed separately, then in
+/// `sums = column sums of rows` (`overwrite`) or `sums += column sums`. Pieces of rows are summed separately, then in
 /// order.
-pub fn column_sums(sums: &mut [f32], rows: &[f32], fresh: bool) {
+pub fn column_sums(sums: &mut [f32], rows: &[f32], overwrite: bool) {
     let cols = sums.len();
-    if fresh {
+    if overwrite {
         sums.fill(0.0);
     }
     if cols == 0 {

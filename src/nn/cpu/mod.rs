@@ -6,10 +6,12 @@
 
 pub mod adam;
 pub mod attention;
+pub mod broadcast;
 pub mod dropout;
 pub mod elementwise;
 pub mod gather;
 pub mod gelu;
+pub mod inverse_index;
 pub mod layer_norm;
 pub mod linear;
 pub mod loss;
@@ -21,9 +23,7 @@ pub mod slot_attention;
 pub mod slot_mixing;
 pub mod slot_rows;
 pub mod slots;
-pub mod spread;
 pub mod time;
-pub mod users;
 pub mod vector;
 
 /// Values per piece of an element-wise loop that is shared out to threads.

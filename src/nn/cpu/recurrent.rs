@@ -48,7 +48,7 @@ impl Kernel for Gru<'_> {
         for (((out, gates), hidden), h) in
             rows.zip(self.hidden.chunks_exact_mut(w)).zip(self.h.chunks_exact(w))
         {
-            // Loops of few slices each: of many, they are not vectorised.
+            // Loops of few slices each: of many, they are not vectorized.
             let (rz, n) = gates.split_at_mut(2 * w);
             rz.iter_mut().zip(bias_rz).for_each(|(gate, bias)| *gate = sigmoid::<FMA>(*gate + bias));
             let (r, z) = rz.split_at(w);

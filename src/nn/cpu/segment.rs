@@ -1,5 +1,6 @@
-//! Sums and means over groups of rows. Which rows belong to a group is said by [`Members`]: runs of rows
-//! ([`Csr`]), the first few of a fixed number of slots ([`Slots`]), or a list ([`Users`](super::users::Users)).
+//! Sums and means over groups of rows. [`Members`] lists which rows belong to a group: runs of rows
+//! ([`Csr`]), the first few of a fixed number of slots ([`Slots`]), or a list
+//! ([`InverseIndex`](super::inverse_index::InverseIndex)).
 //!
 //! One group is summed by one thread in the order of its members; groups are shared out in pieces of about equal
 //! work that depend on the shapes alone. Narrow rows are summed in registers, a block of columns at a time or, for the
@@ -69,7 +70,7 @@ pub fn piece_groups(groups: usize, cols: usize, values: usize) -> usize {
 struct Sum<'a, M> {
     out: &'a mut [f32],
     cols: usize,
-    fresh: bool,
+    overwrite: bool,
     members: &'a M,
     first: usize,
     x: &'a [f32],
@@ -81,7 +82,7 @@ impl<M: Members> Sum<'_, M> {
     /// Columns `at..at + N` of one group, in registers.
     #[inline(always)]
     fn block<const N: usize>(&self, group: usize, count: usize, at: usize, old: &[f32; N]) -> [f32; N] {
-        let mut sum = if self.fresh { [0.0; N] } else { *old };
+        let mut sum = if self.overwrite { [0.0; N] } else { *old };
         for nth in 0..count {
             let from = self.members.member(group, nth) * self.stride + at;
             if let Some(row) = self.x[from..].first_chunk::<N>() {
@@ -146,7 +147,7 @@ impl<M: Members> Sum<'_, M> {
         for (group, out) in (self.first..).zip(out.chunks_exact_mut(self.cols)) {
             let count = self.members.count(group);
             self.ask_ahead(group, count, ahead);
-            if self.fresh {
+            if self.overwrite {
                 out.fill(0.0);
             }
             for nth in 0..count {
@@ -189,7 +190,7 @@ impl<M: Members> Kernel for Sum<'_, M> {
 pub fn sum<M: Members>(
     out: &mut [f32],
     cols: usize,
-    fresh: bool,
+    overwrite: bool,
     members: &M,
     x: &[f32],
     stride: usize,
@@ -200,6 +201,6 @@ pub fn sum<M: Members>(
     }
     let groups = piece_groups(out.len() / cols, cols, x.len());
     out.par_chunks_mut(groups * cols).enumerate().for_each(|(piece, out)| {
-        dispatch(Sum { out, cols, fresh, members, first: piece * groups, x, stride, mean });
+        dispatch(Sum { out, cols, overwrite, members, first: piece * groups, x, stride, mean });
     });
 }

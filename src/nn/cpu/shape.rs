@@ -17,8 +17,8 @@ pub fn put_columns(out: &mut [f32], cols: usize, at: usize, x: &[f32], width: us
     });
 }
 
-/// The reverse: `dx = columns of d` (fresh) or `dx += columns of d`.
-pub fn get_columns(dx: &mut [f32], width: usize, d: &[f32], cols: usize, at: usize, fresh: bool) {
+/// The reverse: `dx = columns of d` (`overwrite`) or `dx += columns of d`.
+pub fn get_columns(dx: &mut [f32], width: usize, d: &[f32], cols: usize, at: usize, overwrite: bool) {
     if width == 0 {
         return;
     }
@@ -26,7 +26,7 @@ pub fn get_columns(dx: &mut [f32], width: usize, d: &[f32], cols: usize, at: usi
     dx.par_chunks_mut(rows * width).zip(d.par_chunks(rows * cols)).for_each(|(dx, d)| {
         for (x, d) in dx.chunks_exact_mut(width).zip(d.chunks_exact(cols)) {
             let d = &d[at..at + width];
-            if fresh {
+            if overwrite {
                 x.copy_from_slice(d);
             } else {
                 x.iter_mut().zip(d).for_each(|(x, d)| *x += d);
@@ -35,11 +35,11 @@ pub fn get_columns(dx: &mut [f32], width: usize, d: &[f32], cols: usize, at: usi
     });
 }
 
-/// Adds `d` to rows `start..end` of `dx`; other rows of fresh memory become zero.
-pub fn add_rows_at(dx: &mut [f32], cols: usize, start: usize, end: usize, d: &[f32], fresh: bool) {
-    if fresh {
+/// Adds `d` to rows `start..end` of `dx`; where `overwrite`, other rows become zero.
+pub fn add_rows_at(dx: &mut [f32], cols: usize, start: usize, end: usize, d: &[f32], overwrite: bool) {
+    if overwrite {
         dx[..start * cols].fill(0.0);
         dx[end * cols..].fill(0.0);
     }
-    super::elementwise::accumulate(&mut dx[start * cols..end * cols], d, fresh);
+    super::elementwise::accumulate(&mut dx[start * cols..end * cols], d, overwrite);
 }

@@ -59,9 +59,9 @@ pub struct Inputs<'a> {
 /// What is computed for one seed: rows of `padded` columns.
 struct Scratch {
     padded: usize,
-    /// `[K]` rows, normalised.
+    /// `[K]` rows, normalized.
     unit: Vec<f32>,
-    /// `[K]` rows, normalised, scaled and shifted.
+    /// `[K]` rows, normalized, scaled and shifted.
     norm: Vec<f32>,
     /// 1 / deviation of each column.
     rstd: Vec<f32>,
@@ -83,7 +83,7 @@ impl Scratch {
         Self { padded, unit: slots, norm, rstd: row.clone(), sum: row, before: hidden, after, out }
     }
 
-    /// The rows of one seed, normalised over the slots.
+    /// The rows of one seed, normalized over the slots.
     #[inline(always)]
     fn normalise(&mut self, s: &Shape, x: &[f32], i: &Inputs<'_>) {
         let (width, count) = (self.padded, s.slots as f32);
@@ -231,7 +231,7 @@ impl Backward<'_> {
         }
     }
 
-    /// Turns `dnorm`, the gradient of the normalised rows, into what the input gets of it and adds that to `d`.
+    /// Turns `dnorm`, the gradient of the normalized rows, into what the input gets of it and adds that to `d`.
     #[inline(always)]
     fn input(s: &Shape, i: &Inputs<'_>, scratch: &mut Scratch, sums: &mut Sums<'_>, d: &mut [f32]) {
         let (width, count) = (scratch.padded, s.slots as f32);

@@ -18,12 +18,12 @@ pub fn step(
     (most, loss): (f32, &Tensor),
 ) -> PooledBuffer<f32> {
     let pieces = gradients.iter().map(|gradient| squares_pieces(gradient.data_len())).sum();
-    let (mut partials, mut bound) = (work.lend::<f64>(pieces), work.lend::<f32>(2));
-    work.run(|place| {
+    let (mut partials, mut bound) = (work.pooled::<f64>(pieces), work.pooled::<f32>(2));
+    work.run(|context| {
         let given = gradients.iter().map(|gradient| Ok((gradient.on_gpu()?, gradient.data_len())));
         let given = given.collect::<Result<Vec<_>, CudaError>>()?;
         squares_of_all(work, &given, partials.get_mut()?)?;
-        bound_norm(place, partials.get()?, most, loss.on_gpu()?, bound.get_mut()?)?;
+        bound_norm(context, partials.get()?, most, loss.on_gpu()?, bound.get_mut()?)?;
         let moments = first.iter_mut().zip(second);
         let mut moved = Vec::with_capacity(given.len());
         for ((w, (gradient, count)), (m, v)) in weights.iter_mut().zip(given).zip(moments) {

@@ -120,7 +120,7 @@ impl Given<'_> {
     ) -> Result<Attention<'b>, CudaError> {
         let up = self.uploads;
         Ok(Attention {
-            place: work.place(),
+            context: work.context(),
             sizes: self.shape.sizes,
             queries: up.queries.as_ref().map(PooledBuffer::get).transpose()?,
             slots: up.slots.get()?,
@@ -145,12 +145,12 @@ pub fn ask(
 ) {
     let (rows, width) = query.shape();
     u.clear();
-    work.run(|place| {
+    work.run(|context| {
         let sizes = LinearSizes::new([rows, width, shape.model]);
-        linear_forward(place, sizes, whole(query)?, whole(w_q)?, None, Put::REPLACE, whole_mut(q)?)?;
+        linear_forward(context, sizes, whole(query)?, whole(w_q)?, None, Put::REPLACE, whole_mut(q)?)?;
         let (from, weights) = ((q.on_gpu()?, shape.head_parts()), (w_k.on_gpu()?, shape.weight_parts()));
         let into = (u.on_gpu_mut()?, shape.block_parts());
-        linear_input(place, shape.folded(rows, shape.scale()), from, weights, Put::REPLACE, into)
+        linear_input(context, shape.folded(rows, shape.scale()), from, weights, Put::REPLACE, into)
     });
 }
 
@@ -163,12 +163,12 @@ pub fn attend(
     w_v: &Tensor,
 ) {
     let shape = given.shape;
-    work.run(|place| {
+    work.run(|context| {
         let pass = given.pass(work, u.on_gpu()?, u.rows())?;
         pass.forward(AttentionForward { y: y.on_gpu_mut()?, weights: weights.on_gpu_mut()? })?;
         let (from, weights) = ((y.on_gpu()?, shape.block_parts()), (w_v.on_gpu()?, shape.weight_parts()));
         let (sizes, into) = (shape.folded(shape.sizes.seeds, 1.0), (out.on_gpu_mut()?, shape.head_parts()));
-        linear_forward(place, sizes, from, weights, None, Put::REPLACE, into)
+        linear_forward(context, sizes, from, weights, None, Put::REPLACE, into)
     });
 }
 
@@ -177,20 +177,20 @@ pub fn backward_output(
     work: &Arc<CudaWork>,
     shape: Shape,
     (d, y, w_v): (&Tensor, &Tensor, &Tensor),
-    (dw, fresh): (&mut Tensor, bool),
+    (dw, overwrite): (&mut Tensor, bool),
     dy: &mut Tensor,
 ) {
     let sizes = shape.folded(shape.sizes.seeds, 1.0);
     let mut sums = Sums::new(work, shape.sizes.seeds, dw.data_len());
     dy.clear();
-    work.run(|place| {
+    work.run(|context| {
         let given = (d.on_gpu()?, shape.head_parts());
         sums.weights(sizes, given, (y.on_gpu()?, shape.block_parts()), shape.weight_parts())?;
         let (weights, into) =
             ((w_v.on_gpu()?, shape.weight_parts()), (dy.on_gpu_mut()?, shape.block_parts()));
-        linear_input(place, sizes, given, weights, Put::REPLACE, into)
+        linear_input(context, sizes, given, weights, Put::REPLACE, into)
     });
-    sums.finish(dw, fresh);
+    sums.finish(dw, overwrite);
 }
 
 /// The gradients of `u` by seed, and of slots' rows as far as they are wanted: the node's, the encoding's.
@@ -219,17 +219,17 @@ pub fn backward_key(
     work: &Arc<CudaWork>,
     shape: Shape,
     (du, q, w_k): (&Tensor, &Tensor, &Tensor),
-    (dw, fresh): (&mut Tensor, bool),
+    (dw, overwrite): (&mut Tensor, bool),
     dq: &mut Tensor,
 ) {
     let rows = q.rows();
     let sizes = shape.folded(rows, shape.scale());
     let mut sums = Sums::new(work, rows, dw.data_len());
-    work.run(|place| {
+    work.run(|context| {
         let given = (du.on_gpu()?, shape.block_parts());
         sums.weights(sizes, (q.on_gpu()?, shape.head_parts()), given, shape.weight_parts())?;
         let (weights, into) = ((w_k.on_gpu()?, shape.weight_parts()), (dq.on_gpu_mut()?, shape.head_parts()));
-        linear_forward(place, sizes, given, weights, None, Put::REPLACE, into)
+        linear_forward(context, sizes, given, weights, None, Put::REPLACE, into)
     });
-    sums.finish(dw, fresh);
+    sums.finish(dw, overwrite);
 }

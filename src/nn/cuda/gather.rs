@@ -6,21 +6,21 @@ use super::linear::put;
 use super::{rows_of, whole, whole_mut};
 use crate::device::cuda::CudaWork;
 use crate::device::cuda::layers::{
-    Layout, Part, Put, Users, add_rows, clear_rows, join_rows, put_rows, spread_rows,
+    InverseIndex, Layout, Part, Put, add_rows, clear_rows, join_rows, put_rows, scatter_add_rows,
 };
 use crate::nn::Tensor;
 
 /// `y[i] = x[index[i]]`.
 pub fn gather(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32]) {
     let list = work.upload(index);
-    work.run(|place| join_rows(place, &[rows_of(x, Some(list.get()?))?], index.len(), whole_mut(y)?));
+    work.run(|context| join_rows(context, &[rows_of(x, Some(list.get()?))?], index.len(), whole_mut(y)?));
 }
 
 /// `y[i] = table[index[i]]`, or adds it.
-pub fn gather_add(work: &Arc<CudaWork>, y: &mut Tensor, table: &Tensor, index: &[u32], fresh: bool) {
+pub fn gather_add(work: &Arc<CudaWork>, y: &mut Tensor, table: &Tensor, index: &[u32], overwrite: bool) {
     let list = work.upload(index);
-    work.run(|place| {
-        add_rows(place, rows_of(table, Some(list.get()?))?, index.len(), put(fresh), whole_mut(y)?)
+    work.run(|context| {
+        add_rows(context, rows_of(table, Some(list.get()?))?, index.len(), put(overwrite), whole_mut(y)?)
     });
 }
 
@@ -28,9 +28,9 @@ pub fn gather_add(work: &Arc<CudaWork>, y: &mut Tensor, table: &Tensor, index: &
 pub fn repeat(work: &CudaWork, y: &mut Tensor, row: &Tensor) {
     let (rows, columns) = y.shape();
     let layout = Layout { first: 0, stride: 0, step: 0 };
-    work.run(|place| {
+    work.run(|context| {
         let part = Part { table: (row.on_gpu()?, layout), shape: [rows, columns], list: None };
-        add_rows(place, part, rows, Put::REPLACE, whole_mut(y)?)
+        add_rows(context, part, rows, Put::REPLACE, whole_mut(y)?)
     });
 }
 
@@ -42,34 +42,34 @@ pub fn copy(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
 
 /// Row r of `y` becomes the sum of the rows i of `x` with `index[i] = r`, or has it added; all ones name no row. Of
 /// longer rows of `x` the first columns count.
-pub fn scatter_add(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32], fresh: bool) {
-    let users = Users::new(work, index, y.rows());
+pub fn scatter_add(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32], overwrite: bool) {
+    let inverse = InverseIndex::new(work, index, y.rows());
     let columns = y.cols();
-    work.run(|place| spread_rows(place, &users?, columns, whole(x)?, fresh, whole_mut(y)?));
+    work.run(|context| scatter_add_rows(context, &inverse?, columns, whole(x)?, overwrite, whole_mut(y)?));
 }
 
 /// Row `index[i]` of `y` becomes row i of `rows`.
 pub fn put_at(work: &Arc<CudaWork>, y: &mut Tensor, rows: &Tensor, index: &[u32]) {
     let (list, columns) = (work.upload(index), y.cols());
-    work.run(|place| {
+    work.run(|context| {
         let (from, into) = (rows.on_gpu()?, y.on_gpu_mut()?);
-        put_rows(place, list.get()?, index.len(), columns, from, into)
+        put_rows(context, list.get()?, index.len(), columns, from, into)
     });
 }
 
 /// Clears the rows of `d` that `index` names.
 pub fn clear_at(work: &Arc<CudaWork>, d: &mut Tensor, index: &[u32]) {
     let (list, columns) = (work.upload(index), d.cols());
-    work.run(|place| clear_rows(place, list.get()?, index.len(), columns, d.on_gpu_mut()?));
+    work.run(|context| clear_rows(context, list.get()?, index.len(), columns, d.on_gpu_mut()?));
 }
 
 /// Columns of `x` from `first` on become those of `y`, or are added to them.
-pub fn columns_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize, fresh: bool) {
+pub fn columns_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize, overwrite: bool) {
     let (rows, columns) = y.shape();
     let layout = Layout::dense(x.cols()).at(first);
-    work.run(|place| {
+    work.run(|context| {
         let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
-        add_rows(place, part, rows, put(fresh), whole_mut(y)?)
+        add_rows(context, part, rows, put(overwrite), whole_mut(y)?)
     });
 }
 
@@ -77,17 +77,17 @@ pub fn columns_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize, f
 pub fn rows_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize) {
     let (rows, columns) = y.shape();
     let layout = Layout::dense(columns).at(first * columns);
-    work.run(|place| {
+    work.run(|context| {
         let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
-        add_rows(place, part, rows, Put::REPLACE, whole_mut(y)?)
+        add_rows(context, part, rows, Put::REPLACE, whole_mut(y)?)
     });
 }
 
-/// Adds `d` to the rows of `x` from `first` on; where `x` is fresh, its other rows become zero.
-pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, fresh: bool) {
-    if fresh {
+/// Adds `d` to the rows of `x` from `first` on; where `overwrite`, its other rows become zero.
+pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, overwrite: bool) {
+    if overwrite {
         x.clear();
     }
     let layout = Layout::dense(d.cols()).at(first * d.cols());
-    work.run(|place| add_rows(place, rows_of(d, None)?, d.rows(), Put::ADD, (x.on_gpu_mut()?, layout)));
+    work.run(|context| add_rows(context, rows_of(d, None)?, d.rows(), Put::ADD, (x.on_gpu_mut()?, layout)));
 }

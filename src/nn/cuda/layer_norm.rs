@@ -16,10 +16,10 @@ pub fn forward(
     (gamma, beta, eps): (&Tensor, &Tensor, f32),
 ) {
     let (rows, cols) = x.shape();
-    work.run(|place| {
+    work.run(|context| {
         let learned = (gamma.on_gpu()?, beta.on_gpu()?, eps);
         layer_norm_forward(
-            place,
+            context,
             [rows, cols],
             x.on_gpu()?,
             learned,
@@ -32,12 +32,12 @@ pub fn forward(
 pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, moments: &Tensor) -> Tensor {
     let (rows, cols) = x.shape();
     let pieces = pieces_of(rows);
-    let mut partials = work.lend(pieces * 2 * cols);
+    let mut partials = work.pooled(pieces * 2 * cols);
     let mut both = Tensor::room(&crate::device::Device::Cuda(work.clone()), 1, 2 * cols);
-    work.run(|place| {
+    work.run(|context| {
         let given = (d.on_gpu()?, x.on_gpu()?);
-        layer_norm_parameters(place, [rows, cols], given, moments.on_gpu()?, partials.get_mut()?)?;
-        sum_pieces(place, [pieces, 2 * cols], partials.get()?, both.on_gpu_mut()?, true)
+        layer_norm_parameters(context, [rows, cols], given, moments.on_gpu()?, partials.get_mut()?)?;
+        sum_pieces(context, [pieces, 2 * cols], partials.get()?, both.on_gpu_mut()?, true)
     });
     both
 }
@@ -45,8 +45,8 @@ pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, moments
 /// The gradient of `x` in the place of that of the result.
 pub fn backward(work: &CudaWork, d: &mut Tensor, x: &Tensor, moments: &Tensor, gamma: &Tensor) {
     let (rows, cols) = x.shape();
-    work.run(|place| {
+    work.run(|context| {
         let saved = (x.on_gpu()?, moments.on_gpu()?);
-        layer_norm_backward(place, [rows, cols], d.on_gpu_mut()?, saved, gamma.on_gpu()?)
+        layer_norm_backward(context, [rows, cols], d.on_gpu_mut()?, saved, gamma.on_gpu()?)
     });
 }

@@ -16,8 +16,8 @@ pub fn columns(w: &Tensor, from: usize) -> Layout {
 }
 
 /// What happens with a gradient and what is there.
-pub fn put(fresh: bool) -> Put {
-    if fresh { Put::REPLACE } else { Put::ADD }
+pub fn put(overwrite: bool) -> Put {
+    if overwrite { Put::REPLACE } else { Put::ADD }
 }
 
 /// `y = x w^T`, or adds it, with the columns of `w` that `at` names; a bias is added to it.
@@ -30,30 +30,38 @@ pub fn forward(
     bias: Option<&Tensor>,
 ) {
     let sizes = LinearSizes::new([x.rows(), x.cols(), y.cols()]);
-    work.run(|place| {
+    work.run(|context| {
         let bias = bias.map(Tensor::on_gpu).transpose()?;
-        linear_forward(place, sizes, whole(x)?, (w.on_gpu()?, at), bias, put, whole_mut(y)?)
+        linear_forward(context, sizes, whole(x)?, (w.on_gpu()?, at), bias, put, whole_mut(y)?)
     });
 }
 
 /// `dx = d w`, or adds it.
-pub fn backward_input(work: &CudaWork, dx: &mut Tensor, fresh: bool, d: &Tensor, (w, at): (&Tensor, Layout)) {
+pub fn backward_input(
+    work: &CudaWork,
+    dx: &mut Tensor,
+    overwrite: bool,
+    d: &Tensor,
+    (w, at): (&Tensor, Layout),
+) {
     let sizes = LinearSizes::new([d.rows(), dx.cols(), d.cols()]);
-    work.run(|place| linear_input(place, sizes, whole(d)?, (w.on_gpu()?, at), put(fresh), whole_mut(dx)?));
+    work.run(|context| {
+        linear_input(context, sizes, whole(d)?, (w.on_gpu()?, at), put(overwrite), whole_mut(dx)?)
+    });
 }
 
 /// The gradient of a whole weight that met the rows of `x`.
-pub fn backward_weight(work: &Arc<CudaWork>, dw: &mut Tensor, fresh: bool, d: &Tensor, x: &Tensor) {
+pub fn backward_weight(work: &Arc<CudaWork>, dw: &mut Tensor, overwrite: bool, d: &Tensor, x: &Tensor) {
     let mut sums = Sums::new(work, d.rows(), dw.data_len());
     sums.of(d, x, Layout::dense(x.cols()));
-    sums.finish(dw, fresh);
+    sums.finish(dw, overwrite);
 }
 
 /// The gradient of a bias.
-pub fn backward_bias(work: &Arc<CudaWork>, db: &mut Tensor, fresh: bool, d: &Tensor) {
+pub fn backward_bias(work: &Arc<CudaWork>, db: &mut Tensor, overwrite: bool, d: &Tensor) {
     let mut sums = Sums::new(work, d.rows(), d.cols());
     work.run(|_| sums.bias([d.rows(), d.cols()], whole(d)?, 0));
-    sums.finish(db, fresh);
+    sums.finish(db, overwrite);
 }
 
 /// Sums over rows that a gradient is made of, piece by piece; several products may write parts of it, one each.
@@ -68,7 +76,7 @@ impl<'a> Sums<'a> {
     /// For a gradient of `count` values over `rows` rows, all of which are written.
     pub fn new(work: &'a Arc<CudaWork>, rows: usize, count: usize) -> Self {
         let pieces = linear_pieces(rows);
-        Self { work, partials: work.lend(pieces * count), pieces, count }
+        Self { work, partials: work.pooled(pieces * count), pieces, count }
     }
 
     /// The same over so many rows at most: what is not written counts as zero.
@@ -97,7 +105,7 @@ impl<'a> Sums<'a> {
         at: Layout,
     ) -> Result<(), CudaError> {
         let (count, partials) = (self.count, self.partials.get_mut()?);
-        linear_weights(self.work.place(), sizes, d, a, count, (partials, at))
+        linear_weights(self.work.context(), sizes, d, a, count, (partials, at))
     }
 
     /// Of a bias that was added to rows, from value `first` of the whole on.
@@ -106,12 +114,14 @@ impl<'a> Sums<'a> {
     /// The GPU's.
     pub fn bias(&mut self, sizes: [usize; 2], d: Matrix<'_>, first: usize) -> Result<(), CudaError> {
         let (count, partials) = (self.count, self.partials.get_mut()?);
-        linear_bias(self.work.place(), sizes, d, count, (partials, first))
+        linear_bias(self.work.context(), sizes, d, count, (partials, first))
     }
 
     /// Replaces `gradient` by the sums, or adds them.
-    pub fn finish(self, gradient: &mut Tensor, fresh: bool) {
+    pub fn finish(self, gradient: &mut Tensor, overwrite: bool) {
         let Self { work, partials, pieces, count } = self;
-        work.run(|place| sum_pieces(place, [pieces, count], partials.get()?, gradient.on_gpu_mut()?, fresh));
+        work.run(|context| {
+            sum_pieces(context, [pieces, count], partials.get()?, gradient.on_gpu_mut()?, overwrite)
+        });
     }
 }

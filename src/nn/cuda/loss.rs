@@ -16,13 +16,13 @@ pub fn target(work: &CudaWork, targets: &[f32]) -> f32 {
 /// The mean over all logits.
 pub fn forward(work: &CudaWork, loss: &mut Tensor, logits: &Tensor, target: f32) {
     let count = logits.data_len();
-    work.run(|place| layers::bce(place, logits.on_gpu()?, target, count, loss.on_gpu_mut()?));
+    work.run(|context| layers::bce(context, logits.on_gpu()?, target, count, loss.on_gpu_mut()?));
 }
 
 /// The gradient of the logits, given that of the loss.
 pub fn backward(work: &CudaWork, d: &mut Tensor, logits: &Tensor, target: f32, of_loss: &Tensor) {
     let count = logits.data_len();
-    work.run(|place| {
-        layers::bce_backward(place, logits.on_gpu()?, target, of_loss.on_gpu()?, count, d.on_gpu_mut()?)
+    work.run(|context| {
+        layers::bce_backward(context, logits.on_gpu()?, target, of_loss.on_gpu()?, count, d.on_gpu_mut()?)
     });
 }

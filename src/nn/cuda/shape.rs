@@ -14,9 +14,9 @@ pub fn concat(work: &CudaWork, y: &mut Tensor, parts: &[&Tensor]) {
     let mut first = 0;
     for parts in parts.chunks(PARTS) {
         let layout = Layout::dense(cols).at(first);
-        work.run(|place| {
+        work.run(|context| {
             let parts = parts.iter().map(|part| rows_of(part, None)).collect::<Result<Vec<_>, _>>()?;
-            join_rows(place, &parts, rows, (y.on_gpu_mut()?, layout))
+            join_rows(context, &parts, rows, (y.on_gpu_mut()?, layout))
         });
         first += parts.iter().map(|part| part.cols()).sum::<usize>();
     }

@@ -6,13 +6,13 @@ use super::rows_of;
 use super::time::Waves;
 use crate::device::Device;
 use crate::device::cuda::layers::{
-    self, SlotMixer, SlotTimes, mixing_backward, mixing_forward, reduce_slots, spread_slots, sum_pieces,
+    self, SlotMixer, SlotTimes, broadcast_slots, mixing_backward, mixing_forward, reduce_slots, sum_pieces,
 };
 use crate::device::cuda::twins::Mask;
 use crate::device::cuda::{CudaError, CudaWork};
 use crate::nn::Tensor;
 
-/// What a mixing is told beside rows and weights.
+/// Settings of a mixing beside rows and weights.
 #[derive(Clone, Copy)]
 pub struct Mixing {
     /// Added to the variance.
@@ -25,8 +25,8 @@ pub struct Mixing {
 pub fn reduce(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, counts: &[u32], mean: bool) {
     let (filled, groups, columns) = (work.upload(counts), counts.len(), x.cols());
     let slots = x.rows().checked_div(groups).unwrap_or(0);
-    work.run(|place| {
-        reduce_slots(place, (filled.get()?, groups, slots), x.on_gpu()?, columns, mean, y.on_gpu_mut()?)
+    work.run(|context| {
+        reduce_slots(context, (filled.get()?, groups, slots), x.on_gpu()?, columns, mean, y.on_gpu_mut()?)
     });
 }
 
@@ -34,8 +34,8 @@ pub fn reduce(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, counts: &[u32], 
 pub fn reduce_backward(work: &Arc<CudaWork>, dx: &mut Tensor, d: &Tensor, counts: &[u32], mean: bool) {
     let (filled, groups, columns) = (work.upload(counts), counts.len(), d.cols());
     let slots = dx.rows().checked_div(groups).unwrap_or(0);
-    work.run(|place| {
-        spread_slots(place, (filled.get()?, groups, slots), d.on_gpu()?, columns, mean, dx.on_gpu_mut()?)
+    work.run(|context| {
+        broadcast_slots(context, (filled.get()?, groups, slots), d.on_gpu()?, columns, mean, dx.on_gpu_mut()?)
     });
 }
 
@@ -66,9 +66,9 @@ impl Mixing {
 
 /// The slots of each seed mixed.
 pub fn mix(work: &CudaWork, y: &mut Tensor, x: &Tensor, weights: [&Tensor; 6], mixing: Mixing) {
-    work.run(|place| {
+    work.run(|context| {
         let (mixer, seeds) = mixing.of(weights, x.shape())?;
-        mixing_forward(place, &mixer, seeds, x.on_gpu()?, y.on_gpu_mut()?)
+        mixing_forward(context, &mixer, seeds, x.on_gpu()?, y.on_gpu_mut()?)
     });
 }
 
@@ -82,12 +82,12 @@ pub fn mix_backward(
 ) -> Tensor {
     let values = weights.iter().map(|weight| weight.data_len()).sum();
     let mut sums = Tensor::room(&Device::Cuda(work.clone()), 1, values);
-    work.run(|place| {
+    work.run(|context| {
         let (mixer, seeds) = mixing.of(weights, x.shape())?;
         let pieces = mixer.pieces(seeds);
-        let mut partials = work.lend(pieces * values);
-        mixing_backward(place, &mixer, seeds, x.on_gpu()?, d.on_gpu_mut()?, partials.get_mut()?)?;
-        sum_pieces(place, [pieces, values], partials.get()?, sums.on_gpu_mut()?, true)
+        let mut partials = work.pooled(pieces * values);
+        mixing_backward(context, &mixer, seeds, x.on_gpu()?, d.on_gpu_mut()?, partials.get_mut()?)?;
+        sum_pieces(context, [pieces, values], partials.get()?, sums.on_gpu_mut()?, true)
     });
     sums
 }
@@ -95,7 +95,7 @@ pub fn mix_backward(
 /// Clears the rows of empty slots.
 pub fn clear_empty(work: &Arc<CudaWork>, d: &mut Tensor, slots: &[u32]) {
     let (list, columns) = (work.upload(slots), d.cols());
-    work.run(|place| layers::clear_empty(place, list.get()?, slots.len(), columns, d.on_gpu_mut()?));
+    work.run(|context| layers::clear_empty(context, list.get()?, slots.len(), columns, d.on_gpu_mut()?));
 }
 
 /// Node row, edge row and encoded time difference of each slot side by side, zeros in empty ones.
@@ -111,10 +111,10 @@ pub fn slot_rows(
     let copied = (*edges.device() != there).then(|| edges.to(&there));
     let (edges, count) = (copied.as_ref().unwrap_or(edges), node.len());
     let columns = out.cols() - nodes.cols() - edges.cols();
-    work.run(|place| {
+    work.run(|context| {
         let parts = [rows_of(nodes, Some(node_list.get()?))?, rows_of(edges, Some(edge_list.get()?))?];
         let (w, b) = waves.get()?;
         let times = SlotTimes { deltas: deltas.get()?, w, b, columns };
-        layers::slot_rows(place, parts, times, count, out.on_gpu_mut()?)
+        layers::slot_rows(context, parts, times, count, out.on_gpu_mut()?)
     });
 }

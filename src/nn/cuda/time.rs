@@ -31,7 +31,7 @@ impl<'a> Waves<'a> {
     pub fn get(&self) -> Result<(&CudaBuffer<f32>, &CudaBuffer<f32>), CudaError> {
         match self {
             Self::Fixed([Some(w), Some(b)]) => Ok((w, b)),
-            Self::Fixed(_) => Err(CudaError::none_lent()),
+            Self::Fixed(_) => Err(CudaError::no_buffer()),
             Self::Learned([w, b]) => Ok((w.on_gpu()?, b.on_gpu()?)),
         }
     }
@@ -39,7 +39,7 @@ impl<'a> Waves<'a> {
 
 /// The encoding of each of `deltas`.
 pub fn encode(work: &CudaWork, y: &mut Tensor, deltas: &PooledBuffer<f32>, waves: &Waves<'_>) {
-    work.run(|place| time_encode(place, deltas.get()?, waves.get()?, y.on_gpu_mut()?));
+    work.run(|context| time_encode(context, deltas.get()?, waves.get()?, y.on_gpu_mut()?));
 }
 
 /// Sums of the gradients of frequencies and phases, side by side, given that of the result: the columns of `d` from
@@ -53,12 +53,12 @@ pub fn backward(
 ) -> Tensor {
     let (rows, stride) = d.shape();
     let pieces = pieces_of(rows);
-    let mut partials = work.lend(pieces * 2 * dim);
+    let mut partials = work.pooled(pieces * 2 * dim);
     let mut both = Tensor::room(&Device::Cuda(work.clone()), 1, 2 * dim);
-    work.run(|place| {
+    work.run(|context| {
         let given = (d.on_gpu()?, first, stride);
-        time_backward(place, deltas.get()?, waves.get()?, given, partials.get_mut()?)?;
-        sum_pieces(place, [pieces, 2 * dim], partials.get()?, both.on_gpu_mut()?, true)
+        time_backward(context, deltas.get()?, waves.get()?, given, partials.get_mut()?)?;
+        sum_pieces(context, [pieces, 2 * dim], partials.get()?, both.on_gpu_mut()?, true)
     });
     both
 }

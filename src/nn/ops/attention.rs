@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::attention::{self as cpu, Shape};
-use crate::nn::cpu::gather::{Users, scatter_add};
+use crate::nn::cpu::gather::{InverseIndex, scatter_add};
 use crate::nn::cuda::attention as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
@@ -37,7 +37,7 @@ pub struct TemporalAttention<'a> {
     pub slots: Vec<u32>,
     /// `[S * K]`: seed time minus edge time; anything in empty slots.
     pub deltas: Vec<f32>,
-    /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` says which. `None` means `de = 0`.
+    /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` lists which. `None` means `de = 0`.
     /// Shared with whoever gathered them, on the CPU or on the GPU that computes; free again when the tape is
     /// gone.
     pub edge_rows: Option<Arc<Tensor>>,
@@ -238,10 +238,10 @@ impl Attention {
         let s = self.shape;
         let w_v = walk.parameter(self.w_v);
         let mut dy = walk.take(s.seeds, s.heads * s.padded);
-        let (dw, fresh) = walk.gradient(self.w_v);
+        let (dw, overwrite) = walk.gradient(self.w_v);
         for h in 0..s.heads {
             let dw = s.weight_mut(dw.data_mut(), h);
-            matmul(dw, Into::over(fresh), 1.0, s.head(d.data(), h).t(), s.block(self.y.data(), h));
+            matmul(dw, Into::over(overwrite), 1.0, s.head(d.data(), h).t(), s.block(self.y.data(), h));
             let (block, d) = (s.block_mut(dy.data_mut(), h), s.head(d.data(), h));
             matmul(block, Into::Replace, 1.0, d, s.weight(w_v.data(), h));
         }
@@ -263,16 +263,16 @@ impl Attention {
         let s = self.shape;
         let (w_q, w_k, query) = (walk.parameter(self.w_q), walk.parameter(self.w_k), walk.value(self.query));
         let mut dq = walk.take(query.rows(), s.model);
-        let (dw, fresh) = walk.gradient(self.w_k);
+        let (dw, overwrite) = walk.gradient(self.w_k);
         for h in 0..s.heads {
             let dw = s.weight_mut(dw.data_mut(), h);
-            matmul(dw, Into::over(fresh), s.scale(), s.head(self.q.data(), h).t(), s.block(du.data(), h));
+            matmul(dw, Into::over(overwrite), s.scale(), s.head(self.q.data(), h).t(), s.block(du.data(), h));
             let (head, block) = (s.head_mut(dq.data_mut(), h), s.block(du.data(), h));
             matmul(head, Into::Replace, s.scale(), block, s.weight(w_k.data(), h).t());
         }
-        let (dw, fresh) = walk.gradient(self.w_q);
-        matmul(dw.view_mut(), Into::over(fresh), 1.0, dq.view().t(), query.view());
-        walk.flow_with(self.query, |d, fresh| super::linear::backward_input(d, fresh, &dq, w_q));
+        let (dw, overwrite) = walk.gradient(self.w_q);
+        matmul(dw.view_mut(), Into::over(overwrite), 1.0, dq.view().t(), query.view());
+        walk.flow_with(self.query, |d, overwrite| super::linear::backward_input(d, overwrite, &dq, w_q));
         walk.give(dq);
     }
 }
@@ -298,9 +298,9 @@ impl Backward for Attention {
                 cpu::backward(&s, &self.source(walk.value(self.nodes)), mask, &saved, &mut results);
                 let du = self.by_query(du, walk);
                 self.backward_query(&du, walk);
-                walk.flow_with(self.nodes, |dn, fresh| {
-                    let users = Users::new(&self.slots, dn.rows());
-                    scatter_add(dn.data_mut(), s.node, fresh, &users, dx.data(), columns.width());
+                walk.flow_with(self.nodes, |dn, overwrite| {
+                    let inverse = InverseIndex::new(&self.slots, dn.rows());
+                    scatter_add(dn.data_mut(), s.node, overwrite, &inverse, dx.data(), columns.width());
                 });
                 if let TimeEncoder::Trained { w, b } = self.time {
                     let stride = columns.width();

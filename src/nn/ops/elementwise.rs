@@ -84,16 +84,16 @@ impl Tape<'_> {
 }
 
 /// `sum = d`, or adds it.
-pub(in crate::nn) fn accumulate(sum: &mut Tensor, d: &Tensor, fresh: bool) {
+pub(in crate::nn) fn accumulate(sum: &mut Tensor, d: &Tensor, overwrite: bool) {
     match d.device() {
-        Device::Cpu => cpu::accumulate(sum.data_mut(), d.data(), fresh),
-        Device::Cuda(work) => cuda::accumulate(work, sum, d, fresh),
+        Device::Cpu => cpu::accumulate(sum.data_mut(), d.data(), overwrite),
+        Device::Cuda(work) => cuda::accumulate(work, sum, d, overwrite),
     }
 }
 
 impl Backward for Add {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.y, |dy, fresh| accumulate(dy, &d, fresh));
+        walk.flow_with(self.y, |dy, overwrite| accumulate(dy, &d, overwrite));
         walk.flow(self.x, d);
     }
 
@@ -104,9 +104,9 @@ impl Backward for Mul {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
         for (var, other) in [(self.x, self.y), (self.y, self.x)] {
             let other = walk.value(other);
-            walk.flow_with(var, |dx, fresh| match d.device() {
-                Device::Cpu => cpu::mul(dx.data_mut(), d.data(), other.data(), fresh),
-                Device::Cuda(work) => cuda::mul(work, dx, &d, other, fresh),
+            walk.flow_with(var, |dx, overwrite| match d.device() {
+                Device::Cpu => cpu::mul(dx.data_mut(), d.data(), other.data(), overwrite),
+                Device::Cuda(work) => cuda::mul(work, dx, &d, other, overwrite),
             });
         }
         walk.give(d);

@@ -165,27 +165,27 @@ fn unique(index: &[u32]) -> bool {
 }
 
 /// Adds the rows of `d` to those of `dx` that they came from.
-pub(super) fn add_up(dx: &mut Tensor, fresh: bool, index: &[u32], d: &Tensor) {
+pub(super) fn add_up(dx: &mut Tensor, overwrite: bool, index: &[u32], d: &Tensor) {
     match d.device() {
         Device::Cpu => {
-            let users = cpu::Users::new(index, dx.rows());
-            cpu::scatter_add(dx.data_mut(), d.cols(), fresh, &users, d.data(), d.cols());
+            let inverse = cpu::InverseIndex::new(index, dx.rows());
+            cpu::scatter_add(dx.data_mut(), d.cols(), overwrite, &inverse, d.data(), d.cols());
         }
-        Device::Cuda(work) => cuda::scatter_add(work, dx, d, index, fresh),
+        Device::Cuda(work) => cuda::scatter_add(work, dx, d, index, overwrite),
     }
 }
 
 /// Row i of `y` becomes row `index[i]` of `table`, or has it added.
-fn read(y: &mut Tensor, fresh: bool, table: &Tensor, index: &[u32]) {
+fn read(y: &mut Tensor, overwrite: bool, table: &Tensor, index: &[u32]) {
     match table.device() {
-        Device::Cpu => cpu::gather_add(y.data_mut(), table.data(), table.cols(), index, fresh),
-        Device::Cuda(work) => cuda::gather_add(work, y, table, index, fresh),
+        Device::Cpu => cpu::gather_add(y.data_mut(), table.data(), table.cols(), index, overwrite),
+        Device::Cuda(work) => cuda::gather_add(work, y, table, index, overwrite),
     }
 }
 
 impl Backward for Gather {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.x, |dx, fresh| add_up(dx, fresh, &self.index, &d));
+        walk.flow_with(self.x, |dx, overwrite| add_up(dx, overwrite, &self.index, &d));
         walk.give(d);
     }
 
@@ -194,7 +194,7 @@ impl Backward for Gather {
 
 impl Backward for AddGathered {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.table, |dt, fresh| add_up(dt, fresh, &self.index, &d));
+        walk.flow_with(self.table, |dt, overwrite| add_up(dt, overwrite, &self.index, &d));
         walk.flow(self.x, d);
     }
 
@@ -203,7 +203,7 @@ impl Backward for AddGathered {
 
 impl Backward for Overlay {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.rows, |dr, fresh| read(dr, fresh, &d, &self.index));
+        walk.flow_with(self.rows, |dr, overwrite| read(dr, overwrite, &d, &self.index));
         if walk.needs(self.base) {
             match walk.device {
                 Device::Cpu => {

@@ -40,13 +40,13 @@ struct Joined {
 }
 
 /// `y = x wᵀ` with the columns of `w` from `from` on, or adds it.
-fn product(y: &mut Tensor, fresh: bool, x: &Tensor, (w, from): (&Tensor, usize)) {
+fn product(y: &mut Tensor, overwrite: bool, x: &Tensor, (w, from): (&Tensor, usize)) {
     match x.device() {
         Device::Cpu => {
-            matmul(y.view_mut(), Into::over(fresh), 1.0, x.view(), columns_of(w, from, x.cols()).t());
+            matmul(y.view_mut(), Into::over(overwrite), 1.0, x.view(), columns_of(w, from, x.cols()).t());
         }
         Device::Cuda(work) => {
-            cuda::forward(work, y, cuda::put(fresh), x, (w, cuda::columns(w, from)), None);
+            cuda::forward(work, y, cuda::put(overwrite), x, (w, cuda::columns(w, from)), None);
         }
     }
 }
@@ -112,7 +112,7 @@ impl Joined {
     fn part(
         &self,
         x: Var,
-        (from, fresh): (usize, bool),
+        (from, overwrite): (usize, bool),
         d: &Tensor,
         (walk, sums): (&mut Walk<'_>, Option<&mut cuda::Sums<'_>>),
     ) {
@@ -122,15 +122,21 @@ impl Joined {
                 let dw = walk.gradient(self.weight).0.data_mut();
                 let from_here = from.min(dw.len());
                 let dw = ViewMut::strided(&mut dw[from_here..], w.rows(), value.cols(), w.cols());
-                matmul(dw, Into::over(fresh), 1.0, d.view().t(), value.view());
+                matmul(dw, Into::over(overwrite), 1.0, d.view().t(), value.view());
             }
             Some(sums) => sums.of(d, value, cuda::columns(w, from)),
         }
-        walk.flow_with(x, |dx, fresh| match d.device() {
+        walk.flow_with(x, |dx, overwrite| match d.device() {
             Device::Cpu => {
-                matmul(dx.view_mut(), Into::over(fresh), 1.0, d.view(), columns_of(w, from, value.cols()));
+                matmul(
+                    dx.view_mut(),
+                    Into::over(overwrite),
+                    1.0,
+                    d.view(),
+                    columns_of(w, from, value.cols()),
+                );
             }
-            Device::Cuda(work) => cuda::backward_input(work, dx, fresh, d, (w, cuda::columns(w, from))),
+            Device::Cuda(work) => cuda::backward_input(work, dx, overwrite, d, (w, cuda::columns(w, from))),
         });
     }
 }
@@ -138,13 +144,13 @@ impl Joined {
 impl Backward for Joined {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
         let device = walk.device;
-        let (db, fresh) = walk.gradient(self.bias);
+        let (db, overwrite) = walk.gradient(self.bias);
         match device {
-            Device::Cpu => cpu::column_sums(db.data_mut(), d.data(), fresh),
-            Device::Cuda(work) => cuda::backward_bias(work, db, fresh, &d),
+            Device::Cpu => cpu::column_sums(db.data_mut(), d.data(), overwrite),
+            Device::Cuda(work) => cuda::backward_bias(work, db, overwrite, &d),
         }
         // Each part writes columns of its own.
-        let fresh = walk.gradient(self.weight).1;
+        let overwrite = walk.gradient(self.weight).1;
         let mut sums = match device {
             Device::Cpu => None,
             Device::Cuda(work) => {
@@ -157,18 +163,18 @@ impl Backward for Joined {
         for Columns { x, rows } in &self.parts {
             let (n, width) = walk.value(*x).shape();
             match rows {
-                None => self.part(*x, (from, fresh), &d, (walk, sums.as_mut())),
+                None => self.part(*x, (from, overwrite), &d, (walk, sums.as_mut())),
                 Some(rows) => {
                     let mut once = walk.take(n, d.cols());
                     gather::add_up(&mut once, true, rows, &d);
-                    self.part(*x, (from, fresh), &once, (walk, sums.as_mut()));
+                    self.part(*x, (from, overwrite), &once, (walk, sums.as_mut()));
                     walk.give(once);
                 }
             }
             from += width;
         }
         if let Some(sums) = sums {
-            sums.finish(walk.gradient(self.weight).0, fresh);
+            sums.finish(walk.gradient(self.weight).0, overwrite);
         }
         walk.give(d);
     }

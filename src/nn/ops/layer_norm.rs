@@ -50,15 +50,15 @@ impl Backward for LayerNorm {
             Device::Cpu => {
                 let (dg, db) = cpu::backward(d.data_mut(), input.data(), moments.data(), g.data());
                 for (id, sum) in [(gamma, &dg), (beta, &db)] {
-                    let (target, fresh) = walk.gradient(id);
-                    accumulate(target.data_mut(), sum, fresh);
+                    let (target, overwrite) = walk.gradient(id);
+                    accumulate(target.data_mut(), sum, overwrite);
                 }
             }
             Device::Cuda(work) => {
                 let sums = cuda::backward_parameters(work, &d, input, &moments);
                 for (id, first) in [(gamma, 0), (beta, d.cols())] {
-                    let (target, fresh) = walk.gradient(id);
-                    settle(work, target, &sums, first, fresh);
+                    let (target, overwrite) = walk.gradient(id);
+                    settle(work, target, &sums, first, overwrite);
                 }
                 cuda::backward(work, &mut d, input, &moments, g);
             }

@@ -37,7 +37,7 @@ impl Backward for Linear {
         let Self { x, weight, bias } = *self;
         backward_parameters(walk, &d, walk.value(x), weight, bias);
         let w = walk.parameter(weight);
-        walk.flow_with(x, |dx, fresh| backward_input(dx, fresh, &d, w));
+        walk.flow_with(x, |dx, overwrite| backward_input(dx, overwrite, &d, w));
         walk.give(d);
     }
 
@@ -81,28 +81,28 @@ pub(super) fn backward_parameters(
 ) {
     match walk.device {
         Device::Cpu => {
-            let (dw, fresh) = walk.gradient(w);
-            matmul(dw.view_mut(), Into::over(fresh), 1.0, d.view().t(), x.view());
+            let (dw, overwrite) = walk.gradient(w);
+            matmul(dw.view_mut(), Into::over(overwrite), 1.0, d.view().t(), x.view());
             if let Some(b) = b {
-                let (db, fresh) = walk.gradient(b);
-                cpu::column_sums(db.data_mut(), d.data(), fresh);
+                let (db, overwrite) = walk.gradient(b);
+                cpu::column_sums(db.data_mut(), d.data(), overwrite);
             }
         }
         Device::Cuda(work) => {
-            let (dw, fresh) = walk.gradient(w);
-            cuda::backward_weight(work, dw, fresh, d, x);
+            let (dw, overwrite) = walk.gradient(w);
+            cuda::backward_weight(work, dw, overwrite, d, x);
             if let Some(b) = b {
-                let (db, fresh) = walk.gradient(b);
-                cuda::backward_bias(work, db, fresh, d);
+                let (db, overwrite) = walk.gradient(b);
+                cuda::backward_bias(work, db, overwrite, d);
             }
         }
     }
 }
 
 /// `dx = d w`, or adds it.
-pub(super) fn backward_input(dx: &mut Tensor, fresh: bool, d: &Tensor, w: &Tensor) {
+pub(super) fn backward_input(dx: &mut Tensor, overwrite: bool, d: &Tensor, w: &Tensor) {
     match d.device() {
-        Device::Cpu => matmul(dx.view_mut(), Into::over(fresh), 1.0, d.view(), w.view()),
-        Device::Cuda(work) => cuda::backward_input(work, dx, fresh, d, (w, cuda::columns(w, 0))),
+        Device::Cpu => matmul(dx.view_mut(), Into::over(overwrite), 1.0, d.view(), w.view()),
+        Device::Cuda(work) => cuda::backward_input(work, dx, overwrite, d, (w, cuda::columns(w, 0))),
     }
 }

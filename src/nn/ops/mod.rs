@@ -1,4 +1,4 @@
-//! The block operations as methods of [`Tape`](super::Tape): each file records one kind of operation, says what
+//! The block operations as methods of [`Tape`](super::Tape): each file records one kind of operation, states what
 //! its backward saves, and picks the device's implementation. The arithmetic is in `super::cpu` and `super::cuda`.
 
 pub mod attention;

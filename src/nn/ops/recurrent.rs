@@ -130,7 +130,7 @@ impl Backward for Gru {
         linear::backward_parameters(walk, &gates, walk.value(x), p.w_ih, Some(p.b_ih));
         let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
         backward_hidden(walk, &p, (&gates, &hidden), walk.value(h));
-        walk.flow_with(x, |dx, fresh| linear::backward_input(dx, fresh, &gates, w_ih));
+        walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &gates, w_ih));
         if walk.needs(h) {
             match walk.device {
                 Device::Cuda(work) => cuda::gru_state(work, &mut d, (&gates, &hidden), w_hh),
@@ -177,20 +177,20 @@ fn both_of(gates: &Tensor) -> View<'_> {
 /// Adds to the gradients of `W_hh` and `b_hh`, given those of the gates and of the block n of `W_hh h + b_hh`.
 fn backward_hidden(walk: &mut Walk<'_>, p: &GruParams, (gates, hidden): (&Tensor, &Tensor), h: &Tensor) {
     let (device, width) = (walk.device, h.cols());
-    let (dw, fresh) = walk.gradient(p.w_hh);
+    let (dw, overwrite) = walk.gradient(p.w_hh);
     if let Device::Cuda(work) = device {
-        cuda::gru_weight(work, dw, fresh, (gates, hidden), h);
-        let (db, fresh) = walk.gradient(p.b_hh);
-        return cuda::gru_bias(work, db, fresh, (gates, hidden));
+        cuda::gru_weight(work, dw, overwrite, (gates, hidden), h);
+        let (db, overwrite) = walk.gradient(p.b_hh);
+        return cuda::gru_bias(work, db, overwrite, (gates, hidden));
     }
     let (both, new) = dw.data_mut().split_at_mut(2 * width * width);
-    matmul(ViewMut::new(both, 2 * width, width), Into::over(fresh), 1.0, both_of(gates).t(), h.view());
-    matmul(ViewMut::new(new, width, width), Into::over(fresh), 1.0, hidden.view().t(), h.view());
+    matmul(ViewMut::new(both, 2 * width, width), Into::over(overwrite), 1.0, both_of(gates).t(), h.view());
+    matmul(ViewMut::new(new, width, width), Into::over(overwrite), 1.0, hidden.view().t(), h.view());
     let mut sums = vec![0.0; 3 * width];
     column_sums(&mut sums, gates.data(), true);
     column_sums(&mut sums[2 * width..], hidden.data(), true);
-    let (db, fresh) = walk.gradient(p.b_hh);
-    accumulate(db.data_mut(), &sums, fresh);
+    let (db, overwrite) = walk.gradient(p.b_hh);
+    accumulate(db.data_mut(), &sums, overwrite);
 }
 
 impl Backward for Rnn {
@@ -203,8 +203,8 @@ impl Backward for Rnn {
         linear::backward_parameters(walk, &d, walk.value(x), p.w_ih, Some(p.b_ih));
         linear::backward_parameters(walk, &d, walk.value(h), p.w_hh, Some(p.b_hh));
         let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
-        walk.flow_with(x, |dx, fresh| linear::backward_input(dx, fresh, &d, w_ih));
-        walk.flow_with(h, |dh, fresh| linear::backward_input(dh, fresh, &d, w_hh));
+        walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &d, w_ih));
+        walk.flow_with(h, |dh, overwrite| linear::backward_input(dh, overwrite, &d, w_hh));
         walk.give(d);
     }
 

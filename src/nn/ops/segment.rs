@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::nn::cpu::broadcast::broadcast;
 use crate::nn::cpu::segment::{Csr, Slots, sum};
-use crate::nn::cpu::spread::spread;
 use crate::nn::cuda::slots as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, Var};
@@ -121,7 +121,7 @@ impl Tape<'_> {
 /// Writes the gradient of `x` with `write`, into fresh memory; where that has to be added to what is there, by way of
 /// other memory.
 fn write_or_add(walk: &mut Walk<'_>, x: Var, write: impl FnOnce(&mut Tensor)) {
-    if walk.is_fresh(x) {
+    if walk.overwrites(x) {
         return walk.flow_with(x, |dx, _| write(dx));
     }
     let mut dx = walk.take_like(x);
@@ -135,7 +135,7 @@ impl Backward for Reduction {
         let cols = d.cols();
         write_or_add(walk, x, |dx| match (d.device(), &groups) {
             (Device::Cpu, _) => {
-                over!(&groups, members => spread(dx.data_mut(), members, d.data(), cols, mean))
+                over!(&groups, members => broadcast(dx.data_mut(), members, d.data(), cols, mean))
             }
             (Device::Cuda(work), Groups::Slots { counts, .. }) => {
                 cuda::reduce_backward(work, dx, &d, counts, mean);

@@ -68,9 +68,9 @@ impl Backward for Concat {
         let mut at = 0;
         for part in self.parts {
             let width = walk.value(part).cols();
-            walk.flow_with(part, |dx, fresh| match d.device() {
-                Device::Cpu => cpu::get_columns(dx.data_mut(), width, d.data(), d.cols(), at, fresh),
-                Device::Cuda(work) => cuda::columns_from(work, dx, &d, at, fresh),
+            walk.flow_with(part, |dx, overwrite| match d.device() {
+                Device::Cpu => cpu::get_columns(dx.data_mut(), width, d.data(), d.cols(), at, overwrite),
+                Device::Cuda(work) => cuda::columns_from(work, dx, &d, at, overwrite),
             });
             at += width;
         }
@@ -83,9 +83,9 @@ impl Backward for Concat {
 impl Backward for Rows {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
         let Range { start, end } = self.range;
-        walk.flow_with(self.x, |dx, fresh| match d.device() {
-            Device::Cpu => cpu::add_rows_at(dx.data_mut(), d.cols(), start, end, d.data(), fresh),
-            Device::Cuda(work) => cuda::add_rows_at(work, dx, &d, start, fresh),
+        walk.flow_with(self.x, |dx, overwrite| match d.device() {
+            Device::Cpu => cpu::add_rows_at(dx.data_mut(), d.cols(), start, end, d.data(), overwrite),
+            Device::Cuda(work) => cuda::add_rows_at(work, dx, &d, start, overwrite),
         });
         walk.give(d);
     }

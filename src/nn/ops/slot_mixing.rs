@@ -57,7 +57,7 @@ impl SlotMixing {
         Inputs { gamma, beta, w_a, b_a, w_b, b_b, eps: self.eps, dropout, keys }
     }
 
-    /// What a GPU is told beside rows and weights.
+    /// Settings of a GPU beside rows and weights.
     fn on_gpu(&self, training: bool) -> cuda::Mixing {
         let [seed, step, first] = self.key;
         let dropout = if training { self.dropout } else { 0.0 };
@@ -117,9 +117,9 @@ impl Backward for Mixing {
                 let all = cpu::backward(shape, inputs, walk.value(x).data(), d.data_mut());
                 let mut rest = all.as_slice();
                 for id in args.ids() {
-                    let (target, fresh) = walk.gradient(id);
+                    let (target, overwrite) = walk.gradient(id);
                     let (sum, more) = rest.split_at(target.data_len());
-                    accumulate(target.data_mut(), sum, fresh);
+                    accumulate(target.data_mut(), sum, overwrite);
                     rest = more;
                 }
             }
@@ -128,8 +128,8 @@ impl Backward for Mixing {
                 let sums = cuda::mix_backward(work, &mut d, walk.value(x), weights, args.on_gpu(true));
                 let mut first = 0;
                 for id in args.ids() {
-                    let (target, fresh) = walk.gradient(id);
-                    settle(work, target, &sums, first, fresh);
+                    let (target, overwrite) = walk.gradient(id);
+                    settle(work, target, &sums, first, overwrite);
                     first += target.data_len();
                 }
             }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::nn::cpu::gather::{Users, scatter_add};
+use crate::nn::cpu::gather::{InverseIndex, scatter_add};
 use crate::nn::cpu::slot_rows as cpu;
 use crate::nn::cuda::gather as rows;
 use crate::nn::cuda::slots as cuda;
@@ -106,12 +106,12 @@ impl Backward for Rows {
             Device::Cuda(work) => cuda::clear_empty(work, &mut d, &self.node),
         }
         let (stride, node_cols) = (d.cols(), walk.value(self.nodes).cols());
-        walk.flow_with(self.nodes, |dn, fresh| match d.device() {
+        walk.flow_with(self.nodes, |dn, overwrite| match d.device() {
             Device::Cpu => {
-                let users = Users::new(&self.node, dn.rows());
-                scatter_add(dn.data_mut(), node_cols, fresh, &users, d.data(), stride);
+                let inverse = InverseIndex::new(&self.node, dn.rows());
+                scatter_add(dn.data_mut(), node_cols, overwrite, &inverse, d.data(), stride);
             }
-            Device::Cuda(work) => rows::scatter_add(work, dn, &d, &self.node, fresh),
+            Device::Cuda(work) => rows::scatter_add(work, dn, &d, &self.node, overwrite),
         });
         if let TimeEncoder::Trained { w, b } = self.time {
             let first = node_cols + self.edge_cols;

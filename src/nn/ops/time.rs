@@ -134,8 +134,8 @@ pub(super) fn backward_weights(
     let (weights, phases) = (walk.parameter(w).data(), walk.parameter(b).data());
     let (dw, db) = cpu::backward(deltas, weights, phases, d, stride);
     for (id, sum) in [(w, &dw), (b, &db)] {
-        let (target, fresh) = walk.gradient(id);
-        accumulate(target.data_mut(), sum, fresh);
+        let (target, overwrite) = walk.gradient(id);
+        accumulate(target.data_mut(), sum, overwrite);
     }
 }
 
@@ -151,7 +151,7 @@ pub(super) fn backward_on_gpu(
     let waves = Waves::of(work, &TimeEncoder::Trained { w, b }, walk.parameters());
     let sums = cuda::backward(work, deltas, &waves, (d, first), dim);
     for (id, first) in [(w, 0), (b, dim)] {
-        let (target, fresh) = walk.gradient(id);
-        settle(work, target, &sums, first, fresh);
+        let (target, overwrite) = walk.gradient(id);
+        settle(work, target, &sums, first, overwrite);
     }
 }

@@ -153,10 +153,10 @@ fn a_table_beyond_the_caches_is_read_as_a_small_one() {
     let mut d = tape.take(8_000, cols);
     d.data_mut().fill(2.0);
     tape.backward_from(sums, d, &mut gradients);
-    let mut users = vec![0u32; rows];
-    index.iter().for_each(|i| users[*i as usize] += 1);
-    for (row, users) in gradients.get(id).data().chunks(cols).zip(&users) {
-        assert!(row.iter().all(|v| *v == 2.0 * *users as f32));
+    let mut readers = vec![0u32; rows];
+    index.iter().for_each(|i| readers[*i as usize] += 1);
+    for (row, readers) in gradients.get(id).data().chunks(cols).zip(&readers) {
+        assert!(row.iter().all(|v| *v == 2.0 * *readers as f32));
     }
 }
 

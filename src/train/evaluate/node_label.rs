@@ -3,7 +3,7 @@
 //!
 //! The contender is trained on links as under the other protocols, without masked nodes, and frozen at its
 //! best epoch. It then follows the whole stream from an empty state, batch by batch, and predicts for every
-//! labelled event, from the state before the batch, what it knows of the event's source. A network of three
+//! labeled event, from the state before the batch, what it knows of the event's source. A network of three
 //! layers learns the labels of the training part from these rows; its epoch is chosen by the validation part.
 //!
 //! ```text
@@ -53,7 +53,7 @@ pub struct NodeLabelReport {
     pub positives: [usize; 3],
 }
 
-/// Trains `contender` on links and a network on the features it then provides of the sources of labelled events. A
+/// Trains `contender` on links and a network on the features it then provides of the sources of labeled events. A
 /// label above one half is positive; events without a label are passed over.
 ///
 /// # Errors
@@ -79,7 +79,7 @@ pub fn evaluate_node_label<T: Encoder>(
     let examples = follow(stream, contender, options.batch_size, watch)?;
     let [train, validation, test] = parts.map(|range| examples.part(range));
     let head = Head::learn(&train, &validation, options.seed)?;
-    let auc = |part: &Part<'_>| head.auc(part).ok_or(EvaluationError::NothingScored { part: "labelled" });
+    let auc = |part: &Part<'_>| head.auc(part).ok_or(EvaluationError::NothingScored { part: "labeled" });
     Ok(NodeLabelReport { fitted, validation_auc: auc(&validation)?, test_auc: auc(&test)?, positives })
 }
 
@@ -109,7 +109,7 @@ fn freeze<T: Encoder>(
     Ok(fitted)
 }
 
-/// Features of labelled events, by row of the stream.
+/// Features of labeled events, by row of the stream.
 struct Examples {
     rows: Vec<usize>,
     labels: Vec<f32>,

@@ -66,7 +66,8 @@ fn rows_that_stay_on_a_gpu_are_those_of_their_source() {
     let row = |id: u64| [0, 1, 2].map(|column| id as f32 * 10.0 + column as f32);
     for places in [45, 70, 300] {
         let work = CudaWork::new(gpu());
-        let (mut rows, mut table) = (GpuRows::new(places, WIDTH), work.lend::<f32>(places as usize * WIDTH));
+        let (mut rows, mut table) =
+            (GpuRows::new(places, WIDTH), work.pooled::<f32>(places as usize * WIDTH));
         let round = |number: u64| {
             let draw = |place| u64::from(rng::below([5, number, place, 0], 120));
             (0..40).map(draw).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()

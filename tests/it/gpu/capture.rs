@@ -50,9 +50,9 @@ impl Learned {
         let count = ROWS - fewer;
         let layout = Layout::dense(WIDTH);
         let part = Part { table: (&self.gradient, layout), shape: [ROWS, WIDTH], list: Some(&self.list) };
-        add_rows(on.place(), part, count, Put::ADD, (&mut sums, layout))?;
+        add_rows(on.context(), part, count, Put::ADD, (&mut sums, layout))?;
         if clear {
-            relu_backward(on.place(), &mut sums, &self.gradient, ROWS * WIDTH)?;
+            relu_backward(on.context(), &mut sums, &self.gradient, ROWS * WIDTH)?;
         }
         let step = AdamStep {
             beta1: 0.9,
@@ -62,7 +62,7 @@ impl Learned {
             eps: 1e-8,
             shrink: 1.0,
         };
-        adam(on.place(), step, &mut self.weights, (&mut self.first, &mut self.second), &sums)?;
+        adam(on.context(), step, &mut self.weights, (&mut self.first, &mut self.second), &sums)?;
         staging.download(&self.weights, ROWS * WIDTH - fewer)
     }
 }
@@ -153,11 +153,11 @@ fn refused(cuda: &Cuda, what: &str, ask: impl FnOnce() -> Result<(), CudaError>)
     let (stream, mut recorder) = (cuda.compute(), Recorder::new());
     let error = recorder.run(stream, ask).unwrap_err();
     assert!(matches!(error, CudaError::Arguments { .. }), "{what}: {error:?}");
-    let said = error.to_string();
-    assert!(said.contains("recorded"), "{what}: {said}");
+    let message = error.to_string();
+    assert!(message.contains("recorded"), "{what}: {message}");
     assert_eq!((recorder.counts().failed, recorder.counts().refused), (1, 1), "{what}");
     let complaint = recorder.complaint().unwrap();
-    assert!(complaint.contains("no longer recorded") && complaint.contains(&said), "{complaint}");
+    assert!(complaint.contains("no longer recorded") && complaint.contains(&message), "{complaint}");
     assert!(!stream.is_recorded(), "{what}");
     recorder.run(stream, || stream.synchronize()).unwrap();
     assert_eq!(

@@ -37,7 +37,7 @@ static void* handle_of_context() { return context ? (void*)(16 * number) : nullp
 
 namespace {
 
-// A call that needs a context: holds the lock, and `refusal` says why it cannot be.
+// A call that needs a context: holds the lock, and `refusal` states why it cannot be.
 struct Call {
     std::lock_guard<std::mutex> guard{lock};
     Result refusal = SUCCESS;
@@ -144,7 +144,7 @@ API int cuDeviceGetAttribute(int* value, int attribute, int device) {
     case 76: *value = 0; break;                     // minor
     case 100: *value = 0; break;                    // uses the host's page tables
     case 115: *value = settings.pools; break;       // allocates in the order of a stream
-    default: say("attribute %d was asked for", attribute); return INVALID_VALUE;
+    default: report("attribute %d was asked for", attribute); return INVALID_VALUE;
     }
     return SUCCESS;
 }
@@ -313,7 +313,7 @@ static Result reserve(u64* address, size_t bytes) {
 static Result leave(u64 address) {
     auto found = context->allocations.find(address);
     if (found == context->allocations.end() || found->second.freeing) {
-        say("%#llx is freed, and is no allocation, or was freed before", address);
+        report("%#llx is freed, and is no allocation, or was freed before", address);
         return INVALID_VALUE;
     }
     found->second.freeing = true;
@@ -369,7 +369,7 @@ API int cuMemHostUnregister(void* at) {
     auto found = context->registered.find((u64)at);
     if (found == context->registered.end()) return HOST_MEMORY_NOT_REGISTERED;
     if (context->pending(found->first, found->second.bytes)) {
-        say("memory of the host is unregistered, and operations that wait use it");
+        report("memory of the host is unregistered, and operations that wait use it");
         return context->lose(ILLEGAL_ADDRESS);
     }
     context->registered.erase(found);
@@ -460,7 +460,7 @@ API int cuModuleGetFunction(void** function, void* handle, const char* name) {
         *function = &(context->functions[{module, &kernel}] = {&kernel, module});
         return SUCCESS;
     }
-    say("there is no kernel %s in this module or in kernels.hpp", name);
+    report("there is no kernel %s in this module or in kernels.hpp", name);
     return NOT_FOUND;
 }
 

@@ -69,7 +69,7 @@ static const struct { Result code; const char* name; } NAMES[] = {
     {GRAPH_UPDATE_FAILURE, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"},
 };
 
-__attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
+__attribute__((format(printf, 1, 2))) inline void report(const char* format, ...) {
     va_list rest;
     va_start(rest, format);
     std::fputs("stand-in driver: ", stderr);
@@ -285,7 +285,7 @@ struct Context {
             fine = allocations.at(to).state == State::Live;
             if (!fine) break;
             fine = end(to);
-            if (!fine) say("something was written beside an allocation of %zu bytes", allocations.at(to).bytes);
+            if (!fine) report("something was written beside an allocation of %zu bytes", allocations.at(to).bytes);
             break;
         case Kind::Record:
             operation.mark->done = true, operation.mark->at = std::chrono::steady_clock::now();
@@ -296,7 +296,7 @@ struct Context {
             break;
         }
         if (fine) return lost;
-        say("an operation of kind %d uses memory that it may not use: to %#llx, from %#llx, %zu bytes",
+        report("an operation of kind %d uses memory that it may not use: to %#llx, from %#llx, %zu bytes",
             (int)operation.kind, to, from, bytes);
         return lose(ILLEGAL_ADDRESS);
     }
@@ -379,7 +379,7 @@ inline bool Context::launch(const Operation& operation) {
     running = true;
     bool fine = sigsetjmp(out_of_kernel, 1) == 0;
     if (fine) fine = operation.kernel->run(operation.arguments, operation.blocks, operation.threads);
-    else say("%s, block %u, thread %u: illegal address %p", operation.kernel->name, blockIdx.x, threadIdx.x,
+    else report("%s, block %u, thread %u: illegal address %p", operation.kernel->name, blockIdx.x, threadIdx.x,
              fault_address);
     running = false;
     sigaction(SIGSEGV, &before_kernel[0], nullptr);

@@ -211,7 +211,7 @@ static void a_graph_happens_when_it_is_launched_as_it_was_then() {
     Handle function = scale_values(), executable;
     u64 at = f.room(4);
     float value = 1;
-    struct { int result; Handle node, from; } said;
+    struct { int result; Handle node, from; } result;
     auto scaled = [&] {
         OK(cuMemcpyDtoHAsync_v2(&value, at, 4, f.one));
         return value;
@@ -222,13 +222,13 @@ static void a_graph_happens_when_it_is_launched_as_it_was_then() {
     OK(cuGraphDestroy(by_two));
     IS(scaled(), 1);
     OK(cuGraphLaunch(executable, f.one));
-    OK(cuGraphExecUpdate_v2(executable, by_three, &said));
+    OK(cuGraphExecUpdate_v2(executable, by_three, &result));
     IS(scaled(), 2);
     OK(cuGraphLaunch(executable, f.one));
     IS(scaled(), 6);
     Handle longer = graph_of(f, function, 3, at, true);
-    IS(cuGraphExecUpdate_v2(executable, longer, &said), UPDATE_FAILURE);
-    IS(said.result, 2);
+    IS(cuGraphExecUpdate_v2(executable, longer, &result), UPDATE_FAILURE);
+    IS(result.result, 2);
 }
 
 static void what_cannot_be_captured_ends_the_capture() {

@@ -23,8 +23,8 @@ fn same(found: &CudaBuffer<f32>, expected: &[f32], what: &str) {
 
 #[track_caller]
 fn refused(result: Result<(), CudaError>, words: &str) {
-    let said = result.unwrap_err().to_string();
-    assert!(said.contains(words), "{said}");
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains(words), "{message}");
 }
 
 const SIZES: [usize; 3] = [1, 1_003, 130];
@@ -57,37 +57,37 @@ fn values_are_added_and_multiplied_on_a_gpu_bit_for_bit() {
         let [x, y, d] = [&given[0], &given[1], &given[2]].map(|values| on.copy(values));
         let (sums, _) = on_tape(&given, |tape, x, y| tape.add(x, y));
         let mut out = on.room(count + BEYOND);
-        add(on.place(), &x, &y, count, &mut out).unwrap();
+        add(on.context(), &x, &y, count, &mut out).unwrap();
         same(&out, &sums, "sums");
 
         let (products, gradients) = on_tape(&given, |tape, x, y| tape.mul(x, y));
         let mut out = on.room(count + BEYOND);
-        multiply(on.place(), &x, &y, count, true, &mut out).unwrap();
+        multiply(on.context(), &x, &y, count, true, &mut out).unwrap();
         same(&out, &products, "products");
         let mut dx = on.room(count + BEYOND);
-        multiply(on.place(), &d, &y, count, true, &mut dx).unwrap();
+        multiply(on.context(), &d, &y, count, true, &mut dx).unwrap();
         same(&dx, &gradients[0], "gradient of a factor");
 
         // Once more into what is there.
         let twice = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<_>>();
-        multiply(on.place(), &d, &x, count, false, &mut dx).unwrap();
+        multiply(on.context(), &d, &x, count, false, &mut dx).unwrap();
         same(&dx, &twice(&gradients[0], &gradients[1]), "gradients of both factors");
         let mut sum = on.room(count + BEYOND);
-        accumulate(on.place(), &d, count, true, &mut sum).unwrap();
+        accumulate(on.context(), &d, count, true, &mut sum).unwrap();
         same(&sum, &given[2], "the first term");
-        accumulate(on.place(), &y, count, false, &mut sum).unwrap();
+        accumulate(on.context(), &y, count, false, &mut sum).unwrap();
         same(&sum, &twice(&given[2], &given[1]), "two terms");
         let mut part = on.room(count);
-        accumulate_from(on.place(), (&y, count / 2), count - count / 2, true, &mut part).unwrap();
+        accumulate_from(on.context(), (&y, count / 2), count - count / 2, true, &mut part).unwrap();
         same(&part, &given[1][count / 2..], "the second half");
 
         let short = &mut on.room(count - 1);
-        refused(add(on.place(), &x, &y, count, short), "sums: ");
-        refused(add(on.place(), &x, &out, count + 1, &mut on.room(count + 1)), "terms: ");
-        refused(multiply(on.place(), &x, &y, count, true, short), "products: ");
-        refused(multiply(on.place(), &out, &x, count + 1, true, &mut dx), "factors: ");
-        refused(accumulate(on.place(), &x, count, true, short), "sums: ");
-        refused(accumulate_from(on.place(), (&x, 1), count, true, &mut sum), "terms: ");
+        refused(add(on.context(), &x, &y, count, short), "sums: ");
+        refused(add(on.context(), &x, &out, count + 1, &mut on.room(count + 1)), "terms: ");
+        refused(multiply(on.context(), &x, &y, count, true, short), "products: ");
+        refused(multiply(on.context(), &out, &x, count + 1, true, &mut dx), "factors: ");
+        refused(accumulate(on.context(), &x, count, true, short), "sums: ");
+        refused(accumulate_from(on.context(), (&x, 1), count, true, &mut sum), "terms: ");
     }
 }
 
@@ -101,23 +101,23 @@ fn values_are_scaled_and_rectified_on_a_gpu_bit_for_bit() {
         let (x, factor) = (on.copy(&given[0]), -0.3_f32);
         let (value, _) = on_tape(&given, |tape, x, _| tape.scale(x, factor));
         let mut out = on.room(count + BEYOND);
-        scale(on.place(), factor, &x, count, &mut out).unwrap();
+        scale(on.context(), factor, &x, count, &mut out).unwrap();
         same(&out, &value, "scaled");
-        accumulate(on.place(), &x, count, true, &mut out).unwrap();
-        scale_in_place(on.place(), factor, &mut out, count).unwrap();
+        accumulate(on.context(), &x, count, true, &mut out).unwrap();
+        scale_in_place(on.context(), factor, &mut out, count).unwrap();
         same(&out, &value, "scaled in place");
         let (value, _) = on_tape(&given, |tape, x, _| tape.relu(x));
         let mut out = on.room(count + BEYOND);
-        relu(on.place(), &x, count, &mut out).unwrap();
+        relu(on.context(), &x, count, &mut out).unwrap();
         same(&out, &value, "rectified");
 
         let short = &mut on.room(count - 1);
-        refused(scale(on.place(), factor, &x, count, short), "results: ");
-        refused(scale_in_place(on.place(), factor, short, count), "values: ");
-        refused(relu(on.place(), &x, count, short), "results: ");
+        refused(scale(on.context(), factor, &x, count, short), "results: ");
+        refused(scale_in_place(on.context(), factor, short, count), "values: ");
+        refused(relu(on.context(), &x, count, short), "results: ");
     }
     let none = on.copy::<f32>(&[]);
-    relu(on.place(), &none, 0, &mut on.room(0)).unwrap();
+    relu(on.context(), &none, 0, &mut on.room(0)).unwrap();
 }
 
 #[test]
@@ -133,8 +133,8 @@ fn a_gaussian_unit_and_the_dropout_behind_it_are_the_tapes_on_a_gpu() {
         let (value, gradients) = on_tape(&given, |tape, x, _| tape.gelu(x, p, key));
         let (x, mut d, mut y) = (on.copy(&given[0]), on.copy(&given[2]), on.room(count + BEYOND));
         let mask = Mask::new(p, key);
-        gelu(on.place(), mask, &x, count, &mut y).unwrap();
-        gelu_backward(on.place(), mask, &x, count, &mut d).unwrap();
+        gelu(on.context(), mask, &x, count, &mut y).unwrap();
+        gelu_backward(on.context(), mask, &x, count, &mut d).unwrap();
         if twin_fuses() {
             same(&y, &value, "values");
             same(&d, &gradients[0], "gradients");
@@ -145,8 +145,8 @@ fn a_gaussian_unit_and_the_dropout_behind_it_are_the_tapes_on_a_gpu() {
             assert!((d[i] - gradients[0][i]).abs() <= 4e-6 * given[2][i].abs(), "gradient {i}");
         }
         let short = &mut on.room(count - 1);
-        refused(gelu(on.place(), mask, &x, count, short), "results: ");
-        refused(gelu_backward(on.place(), mask, &x, count, short), "gradients: ");
+        refused(gelu(on.context(), mask, &x, count, short), "results: ");
+        refused(gelu_backward(on.context(), mask, &x, count, short), "gradients: ");
     }
 }
 
@@ -175,17 +175,17 @@ fn a_plain_cell_steps_forward_and_back_on_a_gpu() {
             tape.rnn_cell(x, h, &RnnParams { w_ih, w_hh, b_ih, b_hh })
         });
         let (mut y, hidden, mut d) = (on.copy(&given[0]), on.copy(&given[1]), on.copy(&given[2]));
-        rnn(on.place(), &hidden, width, &mut y).unwrap();
+        rnn(on.context(), &hidden, width, &mut y).unwrap();
         agree(&y, wide(&value), "states");
         let exact = |i: usize| (f64::from(given[0][i]) + f64::from(given[1][i])).tanh();
         agree(&y, (0..width).map(exact), "states in 64 bits");
         // Its own result, so that only the slope is compared.
         let states = y.copy_to_host().unwrap();
-        rnn_backward(on.place(), &y, width, &mut d).unwrap();
+        rnn_backward(on.context(), &y, width, &mut d).unwrap();
         let slopes: Vec<f32> = states.iter().zip(&given[2]).map(|(y, d)| d * (1.0 - y * y)).collect();
         same(&d, &slopes, "gradients");
         agree(&d, wide(&gradients[0]), "gradients of the tape");
-        refused(rnn(on.place(), &hidden, width + 1, &mut y), "hidden: ");
-        refused(rnn_backward(on.place(), &y, width, &mut on.room(width - 1)), "gradients: ");
+        refused(rnn(on.context(), &hidden, width + 1, &mut y), "hidden: ");
+        refused(rnn_backward(on.context(), &y, width, &mut on.room(width - 1)), "gradients: ");
     }
 }

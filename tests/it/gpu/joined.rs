@@ -2,7 +2,7 @@
 
 use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::layers::{
-    Layout, Part, Put, Users, add_rows, drop_out, join_rows, relu_backward, spread_rows,
+    InverseIndex, Layout, Part, Put, add_rows, drop_out, join_rows, relu_backward, scatter_add_rows,
 };
 use evergraph::device::cuda::twins::Mask;
 
@@ -46,7 +46,7 @@ fn rows_of_several_tables_are_joined_on_a_gpu() {
         let (columns, stride) = (widths.iter().sum::<usize>(), widths.iter().sum::<usize>() + 3);
         let mut out = on.room(count * stride + 2);
         let layout = Layout { first: 2, stride, step: 0 };
-        join_rows(on.place(), &parts, count, (&mut out, layout)).unwrap();
+        join_rows(on.context(), &parts, count, (&mut out, layout)).unwrap();
         let row_of = |p: usize, i: usize| match p {
             0 | 3 => (list[i] as usize).min(6),
             1 => i.min(6),
@@ -66,17 +66,19 @@ fn rows_of_several_tables_are_joined_on_a_gpu() {
     }
     let (table, mut out) = (on.copy(&[1.0_f32; 11]), on.room(12));
     let part = Part { table: (&table, Layout::dense(4)), shape: [3, 4], list: None };
-    let error = join_rows(on.place(), &[part], 3, (&mut out, Layout::dense(4))).unwrap_err().to_string();
+    let error = join_rows(on.context(), &[part], 3, (&mut out, Layout::dense(4))).unwrap_err().to_string();
     assert!(error.contains("the table: 11 values, and 12 are needed"), "{error}");
     let part = Part { shape: [2, 4], ..part };
-    let error = join_rows(on.place(), &[part; 5], 1, (&mut out, Layout::dense(20))).unwrap_err().to_string();
+    let error =
+        join_rows(on.context(), &[part; 5], 1, (&mut out, Layout::dense(20))).unwrap_err().to_string();
     assert!(error.contains("results: 12 values, and 20 are needed"), "{error}");
     let part = Part { shape: [2, 2], ..part };
-    let error = join_rows(on.place(), &[part; 5], 1, (&mut out, Layout::dense(20))).unwrap_err().to_string();
+    let error =
+        join_rows(on.context(), &[part; 5], 1, (&mut out, Layout::dense(20))).unwrap_err().to_string();
     assert!(error.contains("tables: 4 values, and 5 are needed"), "{error}");
     let short = on.copy(&[0_u32; 2]);
     let part = Part { list: Some(&short), ..part };
-    let error = add_rows(on.place(), part, 3, Put::ADD, (&mut out, Layout::dense(4))).unwrap_err();
+    let error = add_rows(on.context(), part, 3, Put::ADD, (&mut out, Layout::dense(4))).unwrap_err();
     assert!(error.to_string().contains("the list of rows: 2 values"), "{error}");
 }
 
@@ -99,27 +101,28 @@ fn rows_are_added_and_their_gradients_spread_on_a_gpu_as_on_the_tape() {
         let part =
             Part { table: (&on_table, Layout::dense(cols)), shape: [rows, cols], list: Some(&on_index) };
         let (mut out, layout) = (on.copy(&x), Layout::dense(cols));
-        add_rows(on.place(), part, readers, Put::ADD.rectified(), (&mut out, layout)).unwrap();
+        add_rows(on.context(), part, readers, Put::ADD.rectified(), (&mut out, layout)).unwrap();
         assert_eq!(bits(&out.copy_to_host().unwrap()), bits(&value), "{readers} rows of {cols} added");
         let mut back = on.copy(&d);
-        relu_backward(on.place(), &mut back, &out, readers * cols).unwrap();
+        relu_backward(on.context(), &mut back, &out, readers * cols).unwrap();
         assert_eq!(bits(&back.copy_to_host().unwrap()), bits(&gradients[0]), "the rectifier's gradient");
         let mut copied = on.room(readers * cols);
-        add_rows(on.place(), part, readers, Put::REPLACE, (&mut copied, layout)).unwrap();
+        add_rows(on.context(), part, readers, Put::REPLACE, (&mut copied, layout)).unwrap();
         let plain: Vec<f32> =
             index.iter().flat_map(|&row| table[row as usize * cols..][..cols].to_vec()).collect();
         assert_eq!(bits(&copied.copy_to_host().unwrap()), bits(&plain), "{readers} rows of {cols} copied");
 
-        let users = Users::new(&CudaWork::new(cuda.clone()), &index, rows).unwrap();
+        let inverse = InverseIndex::new(&CudaWork::new(cuda.clone()), &index, rows).unwrap();
         let mut dx = on.room(rows * cols);
-        spread_rows(on.place(), &users, cols, (&back, layout), true, (&mut dx, layout)).unwrap();
+        scatter_add_rows(on.context(), &inverse, cols, (&back, layout), true, (&mut dx, layout)).unwrap();
         agree(&dx, wide(&gradients[1]), "gradient of the table");
-        spread_rows(on.place(), &users, cols, (&back, layout), false, (&mut dx, layout)).unwrap();
+        scatter_add_rows(on.context(), &inverse, cols, (&back, layout), false, (&mut dx, layout)).unwrap();
         agree(&dx, wide(&gradients[1]).map(|sum| 2.0 * sum), "the same, added");
-        let error = spread_rows(on.place(), &users, cols + 1, (&back, layout), true, (&mut dx, layout));
+        let error =
+            scatter_add_rows(on.context(), &inverse, cols + 1, (&back, layout), true, (&mut dx, layout));
         assert!(error.unwrap_err().to_string().contains("overlap") || rows == 1, "too many columns");
         let mut short = on.room(readers * cols - 1);
-        let error = relu_backward(on.place(), &mut short, &out, readers * cols).unwrap_err().to_string();
+        let error = relu_backward(on.context(), &mut short, &out, readers * cols).unwrap_err().to_string();
         assert!(error.contains("gradients: "), "{error}");
     }
 }
@@ -128,20 +131,20 @@ fn rows_are_added_and_their_gradients_spread_on_a_gpu_as_on_the_tape() {
 fn gradients_of_empty_slots_go_nowhere_and_rows_without_users_get_zeros() {
     let cuda = gpu();
     let on = On(&cuda);
-    let users = Users::new(&CudaWork::new(cuda.clone()), &[2, u32::MAX, 0, 2], 4).unwrap();
+    let inverse = InverseIndex::new(&CudaWork::new(cuda.clone()), &[2, u32::MAX, 0, 2], 4).unwrap();
     // Two columns of rows of three.
     let d = on.copy(&[1.0_f32, 2.0, 9.0, 3.0, 4.0, 9.0, 5.0, 6.0, 9.0, 7.0, 8.0, 9.0]);
     let mut dx = on.copy(&[-1.0_f32; 4 * 3]);
     let (from, layout) = (Layout { first: 0, stride: 3, step: 0 }, Layout { first: 1, stride: 3, step: 0 });
-    spread_rows(on.place(), &users, 2, (&d, from), true, (&mut dx, layout)).unwrap();
+    scatter_add_rows(on.context(), &inverse, 2, (&d, from), true, (&mut dx, layout)).unwrap();
     let found = dx.copy_to_host().unwrap();
     assert_eq!(found, [-1.0, 5.0, 6.0, -1.0, 0.0, 0.0, -1.0, 8.0, 10.0, -1.0, 0.0, 0.0]);
-    let error = Users::new(&CudaWork::new(cuda.clone()), &[1, 4], 4).err().unwrap().to_string();
+    let error = InverseIndex::new(&CudaWork::new(cuda.clone()), &[1, 4], 4).err().unwrap().to_string();
     assert!(error.contains("row 4 of a table with 4 rows"), "{error}");
-    let nobody = Users::new(&CudaWork::new(cuda.clone()), &[], 2).unwrap();
+    let nobody = InverseIndex::new(&CudaWork::new(cuda.clone()), &[], 2).unwrap();
     let mut dx = on.copy(&[7.0_f32; 4]);
     let none = on.copy::<f32>(&[]);
-    spread_rows(on.place(), &nobody, 2, (&none, from), true, (&mut dx, Layout::dense(2))).unwrap();
+    scatter_add_rows(on.context(), &nobody, 2, (&none, from), true, (&mut dx, Layout::dense(2))).unwrap();
     assert_eq!(dx.copy_to_host().unwrap(), [0.0; 4]);
 }
 
@@ -159,11 +162,11 @@ fn values_are_dropped_on_a_gpu_bit_for_bit_as_on_the_tape() {
             tape.dropout(x, p, key)
         });
         let (mut x, mut d) = (on.copy(&x), on.copy(&d));
-        drop_out(on.place(), Mask::new(p, key), &mut x, count).unwrap();
-        drop_out(on.place(), Mask::new(p, key), &mut d, count).unwrap();
+        drop_out(on.context(), Mask::new(p, key), &mut x, count).unwrap();
+        drop_out(on.context(), Mask::new(p, key), &mut d, count).unwrap();
         assert_eq!(bits(&x.copy_to_host().unwrap()), bits(&value), "{count} values, {p}");
         assert_eq!(bits(&d.copy_to_host().unwrap()), bits(&gradients[0]), "{count} gradients, {p}");
-        let error = drop_out(on.place(), Mask::new(p, key), &mut x, count + 1).unwrap_err().to_string();
+        let error = drop_out(on.context(), Mask::new(p, key), &mut x, count + 1).unwrap_err().to_string();
         assert!(error.contains(&format!("values: {count} values")), "{error}");
     }
 }

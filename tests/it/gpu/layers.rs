@@ -3,9 +3,9 @@
 
 use evergraph::cli::bench::ops::gpu_layers::{LayerSizes, measure};
 use evergraph::device::cuda::layers::{
-    Attention, AttentionBackward, AttentionForward, AttentionSizes, Place, adam, gru_backward, gru_forward,
-    layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces, time_backward,
-    time_encode,
+    Attention, AttentionBackward, AttentionForward, AttentionSizes, StreamContext, adam, gru_backward,
+    gru_forward, layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces,
+    time_backward, time_encode,
 };
 use evergraph::device::cuda::twins::{AdamStep, Mask};
 use evergraph::device::cuda::{Cuda, CudaBuffer};
@@ -39,7 +39,7 @@ pub fn wide(values: &[f32]) -> impl Iterator<Item = f64> {
 pub struct On<'a>(pub &'a Cuda);
 
 impl<'a> On<'a> {
-    pub fn place(self) -> Place<'a> {
+    pub fn context(self) -> StreamContext<'a> {
         (self.0, self.0.compute())
     }
 
@@ -75,18 +75,18 @@ fn times_are_encoded_on_a_gpu_bit_for_bit() {
         });
         let (deltas, w, b, d) = (on.copy(&deltas), on.copy(&w), on.copy(&b), on.copy(&d));
         let mut out = on.room(rows * dim);
-        time_encode(on.place(), &deltas, (&w, &b), &mut out).unwrap();
+        time_encode(on.context(), &deltas, (&w, &b), &mut out).unwrap();
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         let same = bits(&out.copy_to_host().unwrap()) == bits(&value);
         assert!(same || !twin_fuses(), "{rows} encodings of {dim}");
         let mut partials = on.room(pieces_of(rows) * 2 * dim);
-        time_backward(on.place(), &deltas, (&w, &b), (&d, first, stride), &mut partials).unwrap();
+        time_backward(on.context(), &deltas, (&w, &b), (&d, first, stride), &mut partials).unwrap();
         let mut sums = on.copy(&vec![1.0_f32; 2 * dim]);
-        sum_pieces(on.place(), [pieces_of(rows), 2 * dim], &partials, &mut sums, true).unwrap();
+        sum_pieces(on.context(), [pieces_of(rows), 2 * dim], &partials, &mut sums, true).unwrap();
         agree(&sums, wide(&gradients.concat()), "gradients of frequencies and phases");
-        sum_pieces(on.place(), [pieces_of(rows), 2 * dim], &partials, &mut sums, false).unwrap();
+        sum_pieces(on.context(), [pieces_of(rows), 2 * dim], &partials, &mut sums, false).unwrap();
         agree(&sums, wide(&gradients.concat()).map(|sum| 2.0 * sum), "the same, added");
-        let error = time_backward(on.place(), &deltas, (&w, &b), (&d, first + 6, stride), &mut partials);
+        let error = time_backward(on.context(), &deltas, (&w, &b), (&d, first + 6, stride), &mut partials);
         assert!(error.unwrap_err().to_string().contains("gradients: "), "one row too far is refused");
     }
 }
@@ -107,20 +107,20 @@ fn rows_are_normalized_on_a_gpu_like_on_the_tape() {
         let (x, gamma, beta, mut d) = (on.copy(&x), on.copy(&gamma), on.copy(&beta), on.copy(&d));
         let (mut y, mut moments) = (on.room(rows * cols), on.room(2 * rows));
         let sizes = [rows, cols];
-        layer_norm_forward(on.place(), sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut moments)).unwrap();
+        layer_norm_forward(on.context(), sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut moments)).unwrap();
         agree(&y, wide(&value), "rows");
         let (pieces, mut sums) = (pieces_of(rows), on.room(2 * cols));
         let mut partials = on.room(pieces * 2 * cols);
-        layer_norm_parameters(on.place(), sizes, (&d, &x), &moments, &mut partials).unwrap();
-        sum_pieces(on.place(), [pieces, 2 * cols], &partials, &mut sums, true).unwrap();
+        layer_norm_parameters(on.context(), sizes, (&d, &x), &moments, &mut partials).unwrap();
+        sum_pieces(on.context(), [pieces, 2 * cols], &partials, &mut sums, true).unwrap();
         agree(&sums, wide(&gradients[1..].concat()), "gradients of gamma and beta");
-        layer_norm_backward(on.place(), sizes, &mut d, (&x, &moments), &gamma).unwrap();
+        layer_norm_backward(on.context(), sizes, &mut d, (&x, &moments), &gamma).unwrap();
         agree(&d, wide(&gradients[0]), "gradient of rows");
-        let error = layer_norm_backward(on.place(), [rows + 1, cols], &mut d, (&x, &moments), &gamma);
-        let said = error.unwrap_err().to_string();
+        let error = layer_norm_backward(on.context(), [rows + 1, cols], &mut d, (&x, &moments), &gamma);
+        let message = error.unwrap_err().to_string();
         assert!(
-            said.contains(&format!("{} values, and {} are needed", rows * cols, (rows + 1) * cols)),
-            "{said}"
+            message.contains(&format!("{} values, and {} are needed", rows * cols, (rows + 1) * cols)),
+            "{message}"
         );
     }
 }
@@ -135,11 +135,11 @@ fn adam_moves_weights_on_a_gpu_bit_for_bit() {
     for (step, gradient) in steps.iter().zip(given.chunks(1_000)) {
         let &[beta1, beta2, size, root, eps, shrink] = step;
         let step = AdamStep { beta1, beta2, size, root, eps, shrink };
-        adam(on.place(), step, &mut weights, (&mut first, &mut second), &on.copy(gradient)).unwrap();
+        adam(on.context(), step, &mut weights, (&mut first, &mut second), &on.copy(gradient)).unwrap();
     }
     assert_eq!(weights.copy_to_host().unwrap(), expected);
     let step = AdamStep::default();
-    let error = adam(on.place(), step, &mut weights, (&mut first, &mut second), &on.copy(&[0.0; 999]));
+    let error = adam(on.context(), step, &mut weights, (&mut first, &mut second), &on.copy(&[0.0; 999]));
     assert!(error.unwrap_err().to_string().contains("the gradient: 999 values"));
 }
 
@@ -179,14 +179,14 @@ fn a_gru_cell_steps_forward_and_back_on_a_gpu() {
         let (mut gates, mut hidden, h, bias) =
             (on.copy(&gates), on.copy(&hidden), on.copy(&h), on.copy(&bias));
         let (mut d, mut found) = (on.copy(&d), on.room(rows * width));
-        gru_forward(on.place(), [rows, width], (&mut gates, &mut hidden), (&h, &bias), &mut found).unwrap();
+        gru_forward(on.context(), [rows, width], (&mut gates, &mut hidden), (&h, &bias), &mut found).unwrap();
         agree(&found, out, "states");
-        gru_backward(on.place(), [rows, width], &mut d, (&mut gates, &mut hidden), &h).unwrap();
+        gru_backward(on.context(), [rows, width], &mut d, (&mut gates, &mut hidden), &h).unwrap();
         let [dh, dgates, dhidden] = back;
         agree(&d, dh, "gradient of states");
         agree(&gates, dgates, "gradients of gates");
         agree(&hidden, dhidden, "gradients of what the reset gate lets through");
-        let error = gru_backward(on.place(), [rows, width + 1], &mut d, (&mut gates, &mut hidden), &h);
+        let error = gru_backward(on.context(), [rows, width + 1], &mut d, (&mut gates, &mut hidden), &h);
         assert!(error.unwrap_err().to_string().contains("the gradient: "));
     }
 }
@@ -331,7 +331,7 @@ impl Case {
         let (w, b, u, dy) = (on.copy(&self.w), on.copy(&self.b), on.copy(&self.u), on.copy(&self.dy));
         let edge_rows = if self.edge_slots.is_some() { EDGE_ROWS } else { seeds * slots };
         let attention = Attention {
-            place: on.place(),
+            context: on.context(),
             sizes: self.sizes,
             queries: queries.as_ref(),
             slots: &slot_rows,
@@ -396,15 +396,15 @@ fn a_benchmark_of_layers_times_each_of_them_both_ways() {
         how: (2, 2),
     };
     let rows = measure(&gpu(), &sizes).unwrap();
-    let told: Vec<String> = rows.iter().map(|row| format!("{} {}", row["id"], row["direction"])).collect();
-    assert_eq!(told.len(), 11, "{told:?}");
+    let listed: Vec<String> = rows.iter().map(|row| format!("{} {}", row["id"], row["direction"])).collect();
+    assert_eq!(listed.len(), 11, "{listed:?}");
     for (at, words) in [
         (0, r#""linear m=70 k=9 n=5" "forward""#),
         (3, r#""gru_cell rows=70 input=7 hidden=5" "backward""#),
         (6, r#""slot_attention seeds=4 slots=3 heads=2 node=5 edge=6 time=4" "forward""#),
         (10, r#""adam n=100" "step""#),
     ] {
-        assert_eq!(told[at], words);
+        assert_eq!(listed[at], words);
     }
     for row in &rows {
         let seconds = row["seconds"]["median"].as_f64().unwrap();

@@ -34,23 +34,23 @@ fn the_cross_entropy_of_one_target_on_a_gpu_is_the_tapes() {
             tape.bce_with_logits(logits, &vec![target; count])
         });
         let (on_logits, given, mut loss) = (on.copy(&logits), on.copy(&[scale]), on.room(1));
-        bce(on.place(), &on_logits, target, count, &mut loss).unwrap();
+        bce(on.context(), &on_logits, target, count, &mut loss).unwrap();
         near(loss.copy_to_host().unwrap()[0], value[0], "the loss");
         let mut d = on.room(count + 1);
-        bce_backward(on.place(), &on_logits, target, &given, count, &mut d).unwrap();
+        bce_backward(on.context(), &on_logits, target, &given, count, &mut d).unwrap();
         let d = d.copy_to_host().unwrap();
         for (found, expected) in d.iter().zip(&gradients[0]) {
             near(*found, *expected, "a gradient");
         }
         assert!(d[count].is_nan());
-        let error = bce(on.place(), &on_logits, target, count + 3, &mut loss).unwrap_err().to_string();
+        let error = bce(on.context(), &on_logits, target, count + 3, &mut loss).unwrap_err().to_string();
         assert!(error.contains("logits: "), "{error}");
-        let error = bce(on.place(), &on_logits, target, 0, &mut loss).unwrap_err().to_string();
+        let error = bce(on.context(), &on_logits, target, 0, &mut loss).unwrap_err().to_string();
         assert!(error.contains("values to average: 0 values"), "{error}");
         let mut short = on.room(count - 1);
-        let error = bce_backward(on.place(), &on_logits, target, &given, count, &mut short);
+        let error = bce_backward(on.context(), &on_logits, target, &given, count, &mut short);
         assert!(error.unwrap_err().to_string().contains("gradients: "));
-        let error = bce_backward(on.place(), &on_logits, target, &on.room(0), count, &mut short);
+        let error = bce_backward(on.context(), &on_logits, target, &on.room(0), count, &mut short);
         assert!(error.unwrap_err().to_string().contains("the loss's gradient: "));
     }
 }
@@ -59,14 +59,14 @@ fn the_cross_entropy_of_one_target_on_a_gpu_is_the_tapes() {
 fn bound(cuda: &Arc<Cuda>, gradients: &[Vec<f32>], most: f32, loss: f32) -> CudaBuffer<f32> {
     let (on, work) = (On(cuda), CudaWork::new(cuda.clone()));
     let test = "a test";
-    let (cuda, stream) = on.place();
+    let (cuda, stream) = on.context();
     let pieces: usize = gradients.iter().map(|values| squares_pieces(values.len())).sum();
     let mut partials = CudaBuffer::from_slice(cuda, stream, &vec![f64::NAN; pieces], test).unwrap();
     let on_gpu: Vec<_> = gradients.iter().map(|values| (on.copy(values), values.len())).collect();
     let given: Vec<_> = on_gpu.iter().map(|(values, count)| (values, *count)).collect();
     squares_of_all(&work, &given, &mut partials).unwrap();
     let mut bound = on.room(2);
-    bound_norm(on.place(), &partials, most, &on.copy(&[loss]), &mut bound).unwrap();
+    bound_norm(on.context(), &partials, most, &on.copy(&[loss]), &mut bound).unwrap();
     let more = [&given[..], &given[..1]].concat();
     let error = squares_of_all(&work, &more, &mut partials).unwrap_err().to_string();
     assert!(error.contains("partial sums: "), "{error}");

@@ -56,7 +56,7 @@ impl Rows {
         f64::from(self.values[self.at(part, row, column)])
     }
 
-    /// Whether `found` has what `expected` says of each value, and nothing else was written.
+    /// Whether `found` has the values of `expected`, and nothing else was written.
     #[track_caller]
     fn check(&self, found: &CudaBuffer<f32>, what: &str, expected: impl Fn(usize, usize, usize) -> f64) {
         let found = found.copy_to_host().unwrap();
@@ -99,20 +99,20 @@ fn check([rows, inputs, outputs, parts]: [usize; 4], beyond: usize, seed: u64) {
     let mut out = on.copy(&before.values);
     let (from_a, from_w) = ((&on_a, a.layout), (&on_w, w.layout));
     let into = (&mut out, before.layout);
-    linear_forward(on.place(), sizes, from_a, from_w, Some(&on_bias), Put::REPLACE.rectified(), into)
+    linear_forward(on.context(), sizes, from_a, from_w, Some(&on_bias), Put::REPLACE.rectified(), into)
         .unwrap();
     before.check(&out, &format!("{what}, rectified"), |part, row, output| {
         (product(part, row, output) + f64::from(bias[output])).max(0.0)
     });
     let mut out = on.copy(&before.values);
     let into = (&mut out, before.layout);
-    linear_forward(on.place(), sizes, from_a, from_w, None, Put::ADD, into).unwrap();
+    linear_forward(on.context(), sizes, from_a, from_w, None, Put::ADD, into).unwrap();
     before.check(&out, &format!("{what}, added"), |part, row, output| {
         product(part, row, output) + before.get(part, row, output)
     });
 
     let mut da = on.copy(&a.values);
-    linear_input(on.place(), sizes, (&on_d, d.layout), from_w, Put::REPLACE, (&mut da, a.layout)).unwrap();
+    linear_input(on.context(), sizes, (&on_d, d.layout), from_w, Put::REPLACE, (&mut da, a.layout)).unwrap();
     a.check(&da, &format!("{what}, gradient of inputs"), |part, row, input| {
         0.5 * (0..outputs).map(|o| d.get(part, row, o) * w.get(part, o, input)).sum::<f64>()
     });
@@ -124,10 +124,10 @@ fn check([rows, inputs, outputs, parts]: [usize; 4], beyond: usize, seed: u64) {
     for _ in 0..2 {
         let mut partials = on.room(pieces * all);
         let given = (&on_d, d.layout);
-        linear_weights(on.place(), sizes, given, from_a, all, (&mut partials, w.layout)).unwrap();
-        linear_bias(on.place(), [rows, outputs], given, all, (&mut partials, weights)).unwrap();
+        linear_weights(on.context(), sizes, given, from_a, all, (&mut partials, w.layout)).unwrap();
+        linear_bias(on.context(), [rows, outputs], given, all, (&mut partials, weights)).unwrap();
         let mut sums = on.room(all);
-        sum_pieces(on.place(), [pieces, all], &partials, &mut sums, true).unwrap();
+        sum_pieces(on.context(), [pieces, all], &partials, &mut sums, true).unwrap();
         let of_weights =
             (0..parts).flat_map(|p| (0..outputs).flat_map(move |o| (0..inputs).map(move |i| (p, o, i))));
         let sum = |(p, o, i)| 0.5 * (0..rows).map(|r| d.get(p, r, o) * a.get(p, r, i)).sum::<f64>();
@@ -167,39 +167,40 @@ fn products_of_nothing_are_nothing_and_what_does_not_fit_is_refused() {
     // Without columns between, a product is zero, and without rows there is none.
     let none = LinearSizes::new([3, 0, 2]);
     let into = (&mut out, layout(2));
-    linear_forward(on.place(), none, (&a, layout(0)), (&w, layout(0)), None, Put::REPLACE, into).unwrap();
+    linear_forward(on.context(), none, (&a, layout(0)), (&w, layout(0)), None, Put::REPLACE, into).unwrap();
     assert_eq!(out.copy_to_host().unwrap(), [0.0; 6]);
     let no_rows = LinearSizes::new([0, 4, 2]);
     let mut partials = on.copy::<f32>(&[]);
     let into = (&mut partials, layout(4));
-    linear_weights(on.place(), no_rows, (&a, layout(2)), (&a, layout(4)), 8, into).unwrap();
+    linear_weights(on.context(), no_rows, (&a, layout(2)), (&a, layout(4)), 8, into).unwrap();
 
-    let said = |result: Result<(), CudaError>| result.unwrap_err().to_string();
+    let message = |result: Result<(), CudaError>| result.unwrap_err().to_string();
     let sizes = LinearSizes::new([3, 4, 2]);
     let from = ((&a, layout(4)), (&w, layout(4)));
     let into = (&mut out, layout(2).at(1));
-    let error = said(linear_forward(on.place(), sizes, from.0, from.1, None, Put::ADD, into));
+    let error = message(linear_forward(on.context(), sizes, from.0, from.1, None, Put::ADD, into));
     assert!(error.contains("results: 6 values, and 7 are needed"), "{error}");
     let into = (&mut out, Layout { first: 0, stride: 1, step: 0 });
-    let error = said(linear_forward(on.place(), sizes, from.0, from.1, None, Put::ADD, into));
+    let error = message(linear_forward(on.context(), sizes, from.0, from.1, None, Put::ADD, into));
     assert!(error.contains("rows of 2 values, 1 apart, overlap"), "{error}");
     let bias = on.copy(&[1.0_f32]);
     let into = (&mut out, layout(2));
-    let error = said(linear_forward(on.place(), sizes, from.0, from.1, Some(&bias), Put::ADD, into));
+    let error = message(linear_forward(on.context(), sizes, from.0, from.1, Some(&bias), Put::ADD, into));
     assert!(error.contains("the bias: 1 values, and 2 are needed"), "{error}");
     let two = sizes.parts(2, 1.0);
     let into = (&mut out, layout(2));
-    let error = said(linear_forward(on.place(), two, from.0, (&w, layout(4).parts(8)), None, Put::ADD, into));
+    let error =
+        message(linear_forward(on.context(), two, from.0, (&w, layout(4).parts(8)), None, Put::ADD, into));
     assert!(error.contains("weights: 8 values, and 16 are needed"), "{error}");
     let mut da = on.room(11);
     let d = on.copy(&[1.0_f32; 6]);
     let into = (&mut da, layout(4));
-    let error = said(linear_input(on.place(), sizes, (&d, layout(2)), from.1, Put::REPLACE, into));
+    let error = message(linear_input(on.context(), sizes, (&d, layout(2)), from.1, Put::REPLACE, into));
     assert!(error.contains("results: 11 values, and 12 are needed"), "{error}");
     let mut partials = on.room(7);
     let into = (&mut partials, layout(4));
-    let error = said(linear_weights(on.place(), sizes, (&d, layout(2)), from.0, 8, into));
+    let error = message(linear_weights(on.context(), sizes, (&d, layout(2)), from.0, 8, into));
     assert!(error.contains("partial sums: 7 values, and 8 are needed"), "{error}");
-    let error = said(linear_bias(on.place(), [4, 2], (&d, layout(2)), 2, (&mut partials, 0)));
+    let error = message(linear_bias(on.context(), [4, 2], (&d, layout(2)), 2, (&mut partials, 0)));
     assert!(error.contains("gradients: 6 values, and 8 are needed"), "{error}");
 }

@@ -13,8 +13,8 @@ const NAMES: [&str; 7] = ["x", "gamma", "beta", "w_a", "b_a", "w_b", "b_b"];
 
 #[track_caller]
 fn refused(result: Result<(), CudaError>, words: &str) {
-    let said = result.unwrap_err().to_string();
-    assert!(said.contains(words), "{said}");
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains(words), "{message}");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn slots_are_mixed_forward_and_back_on_a_gpu_like_on_the_tape() {
             masks,
         };
         let mut y = on.room(rows);
-        mixing_forward(on.place(), &mixer, seeds, &x, &mut y).unwrap();
+        mixing_forward(on.context(), &mixer, seeds, &x, &mut y).unwrap();
         agree(&y, wide(&value), "rows");
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         let same = bits(&y.copy_to_host().unwrap()) == bits(&value);
@@ -68,10 +68,10 @@ fn slots_are_mixed_forward_and_back_on_a_gpu_like_on_the_tape() {
 
         let (pieces, parameters) = (mixer.pieces(seeds), mixer.parameters());
         let (mut d, mut partials) = (on.copy(&d), on.room(pieces * parameters));
-        mixing_backward(on.place(), &mixer, seeds, &x, &mut d, &mut partials).unwrap();
+        mixing_backward(on.context(), &mixer, seeds, &x, &mut d, &mut partials).unwrap();
         agree(&d, wide(&gradients[0]), "gradient of rows");
         let mut sums = on.room(parameters);
-        sum_pieces(on.place(), [pieces, parameters], &partials, &mut sums, true).unwrap();
+        sum_pieces(on.context(), [pieces, parameters], &partials, &mut sums, true).unwrap();
         agree(&sums, wide(&gradients[1..].concat()), "gradients of all parameters");
         // Each by its own measure, since some are much larger than others.
         let mut rest = &sums.copy_to_host().unwrap()[..];
@@ -82,15 +82,15 @@ fn slots_are_mixed_forward_and_back_on_a_gpu_like_on_the_tape() {
         }
 
         let short = &mut on.room(rows - 1);
-        refused(mixing_forward(on.place(), &mixer, seeds, &x, short), "results: ");
-        refused(mixing_forward(on.place(), &mixer, seeds + 1, &x, &mut y), "rows: ");
-        refused(mixing_backward(on.place(), &mixer, seeds, &x, short, &mut partials), "gradients: ");
+        refused(mixing_forward(on.context(), &mixer, seeds, &x, short), "results: ");
+        refused(mixing_forward(on.context(), &mixer, seeds + 1, &x, &mut y), "rows: ");
+        refused(mixing_backward(on.context(), &mixer, seeds, &x, short, &mut partials), "gradients: ");
         let few = &mut on.room(pieces * parameters - 1);
-        refused(mixing_backward(on.place(), &mixer, seeds, &x, &mut d, few), "partial sums: ");
+        refused(mixing_backward(on.context(), &mixer, seeds, &x, &mut d, few), "partial sums: ");
         let wider = SlotMixer { slots: slots + 1, ..mixer };
         let words = if slots == 32 { "both are at most 32" } else { "gamma: " };
-        refused(mixing_forward(on.place(), &wider, seeds, &x, &mut y), words);
+        refused(mixing_forward(on.context(), &wider, seeds, &x, &mut y), words);
         let none = SlotMixer { slots: 0, ..mixer };
-        refused(mixing_forward(on.place(), &none, seeds, &x, &mut y), "0 slots");
+        refused(mixing_forward(on.context(), &none, seeds, &x, &mut y), "0 slots");
     }
 }

@@ -1,13 +1,13 @@
 //! Groups of rows reduced, and rows of slots put together, cleared and replaced on a GPU: the tape's, bit for bit where
-//! nothing is added up by users.
+//! nothing is added up by readers.
 
 use std::sync::Arc;
 
 use evergraph::device::Device;
 use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::layers::{
-    Layout, Part, SlotTimes, Users, clear_empty, clear_rows, pieces_of, put_rows, reduce_slots, slot_rows,
-    spread_rows, spread_slots, sum_pieces, time_backward,
+    InverseIndex, Layout, Part, SlotTimes, broadcast_slots, clear_empty, clear_rows, pieces_of, put_rows,
+    reduce_slots, scatter_add_rows, slot_rows, sum_pieces, time_backward,
 };
 use evergraph::device::cuda::{CudaBuffer, CudaError};
 use evergraph::nn::{Groups, Reduce, SlotRows, Tensor, TimeEncoder};
@@ -27,8 +27,8 @@ fn same(found: &CudaBuffer<f32>, expected: &[f32], what: &str) {
 
 #[track_caller]
 fn refused(result: Result<(), CudaError>, words: &str) {
-    let said = result.unwrap_err().to_string();
-    assert!(said.contains(words), "{said}");
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains(words), "{message}");
 }
 
 #[test]
@@ -56,26 +56,26 @@ fn groups_of_slots_are_reduced_and_spread_on_a_gpu_bit_for_bit() {
             });
             let (mut out, mut dx) = (on.room(groups * columns), on.room(rows));
             let all = (&on_counts, groups, slots);
-            reduce_slots(on.place(), all, &x, columns, mean, &mut out).unwrap();
+            reduce_slots(on.context(), all, &x, columns, mean, &mut out).unwrap();
             same(&out, &value, "groups");
-            spread_slots(on.place(), all, &on_d, columns, mean, &mut dx).unwrap();
+            broadcast_slots(on.context(), all, &on_d, columns, mean, &mut dx).unwrap();
             same(&dx, &gradients[0], "rows");
         }
         let (mut out, mut dx) = (on.room(groups * columns), on.room(rows));
         let more = (&on_counts, groups + 1, slots);
-        refused(reduce_slots(on.place(), more, &x, columns, true, &mut out), "counts: ");
-        refused(spread_slots(on.place(), more, &on_d, columns, true, &mut dx), "counts: ");
+        refused(reduce_slots(on.context(), more, &x, columns, true, &mut out), "counts: ");
+        refused(broadcast_slots(on.context(), more, &on_d, columns, true, &mut dx), "counts: ");
         let all = (&on_counts, groups, slots + 1);
-        refused(reduce_slots(on.place(), all, &x, columns, true, &mut out), "rows: ");
-        refused(spread_slots(on.place(), all, &on_d, columns, true, &mut dx), "rows: ");
+        refused(reduce_slots(on.context(), all, &x, columns, true, &mut out), "rows: ");
+        refused(broadcast_slots(on.context(), all, &on_d, columns, true, &mut dx), "rows: ");
         let all = (&on_counts, groups, slots);
         let short = &mut on.room(groups * columns - 1);
-        refused(reduce_slots(on.place(), all, &x, columns, true, short), "sums: ");
-        refused(spread_slots(on.place(), all, short, columns, true, &mut dx), "gradients: ");
+        refused(reduce_slots(on.context(), all, &x, columns, true, short), "sums: ");
+        refused(broadcast_slots(on.context(), all, short, columns, true, &mut dx), "gradients: ");
     }
     // A count that a group cannot have reads nobody else's rows.
     let (counts, x, mut out) = (on.copy(&[9_u32]), on.copy(&[1.0_f32, 2.0]), on.room(1));
-    reduce_slots(on.place(), (&counts, 1, 2), &x, 1, true, &mut out).unwrap();
+    reduce_slots(on.context(), (&counts, 1, 2), &x, 1, true, &mut out).unwrap();
     same(&out, &[1.5], "two rows of nine");
 }
 
@@ -94,16 +94,16 @@ fn rows_are_cleared_and_replaced_on_a_gpu() {
             replaced[row * columns..][..columns].copy_from_slice(&from[i * columns..][..columns]);
         }
         let mut found = on.copy(&table);
-        clear_rows(on.place(), &rows, 4, columns, &mut found).unwrap();
+        clear_rows(on.context(), &rows, 4, columns, &mut found).unwrap();
         same(&found, &cleared, "cleared");
         let (mut found, from) = (on.copy(&table), on.copy(&from));
-        put_rows(on.place(), &rows, 4, columns, &from, &mut found).unwrap();
+        put_rows(on.context(), &rows, 4, columns, &from, &mut found).unwrap();
         same(&found, &replaced, "replaced");
-        refused(clear_rows(on.place(), &rows, 6, columns, &mut found), "rows: ");
-        refused(put_rows(on.place(), &rows, 6, columns, &from, &mut found), "rows: ");
-        refused(put_rows(on.place(), &rows, 5, columns, &from, &mut found), "values: ");
-        refused(clear_empty(on.place(), &rows, 6, columns, &mut found), "slots: ");
-        refused(clear_empty(on.place(), &rows, 5, columns * 5, &mut found), "rows: ");
+        refused(clear_rows(on.context(), &rows, 6, columns, &mut found), "rows: ");
+        refused(put_rows(on.context(), &rows, 6, columns, &from, &mut found), "rows: ");
+        refused(put_rows(on.context(), &rows, 5, columns, &from, &mut found), "values: ");
+        refused(clear_empty(on.context(), &rows, 6, columns, &mut found), "slots: ");
+        refused(clear_empty(on.context(), &rows, 5, columns * 5, &mut found), "rows: ");
     }
 }
 
@@ -180,32 +180,32 @@ fn rows_of_slots_are_put_together_and_their_gradients_taken_apart_on_a_gpu() {
         let parts = [part(&nodes, &node_list, NODE_ROWS, node), part(&edges, &edge_list, EDGE_ROWS, edge)];
         let times = SlotTimes { deltas: &deltas, w: &w, b: &b, columns: time };
         let mut out = on.room(count * width);
-        slot_rows(on.place(), parts, times, count, &mut out).unwrap();
+        slot_rows(on.context(), parts, times, count, &mut out).unwrap();
         if twin_fuses() {
             same(&out, &value, "rows of slots");
         }
         agree(&out, wide(&value), "rows of slots");
 
         let mut d = on.copy(&d);
-        clear_empty(on.place(), &node_list, count, width, &mut d).unwrap();
-        let users = Users::new(&CudaWork::new(cuda.clone()), &slots.node, NODE_ROWS).unwrap();
+        clear_empty(on.context(), &node_list, count, width, &mut d).unwrap();
+        let inverse = InverseIndex::new(&CudaWork::new(cuda.clone()), &slots.node, NODE_ROWS).unwrap();
         let mut dx = on.room(NODE_ROWS * node);
         let (from, dense) = (Layout { first: 0, stride: width, step: 0 }, Layout::dense(node));
-        spread_rows(on.place(), &users, node, (&d, from), true, (&mut dx, dense)).unwrap();
+        scatter_add_rows(on.context(), &inverse, node, (&d, from), true, (&mut dx, dense)).unwrap();
         agree(&dx, wide(&gradients[0]), "gradient of nodes");
         let (pieces, mut sums) = (pieces_of(count), on.room(2 * time));
         let mut partials = on.room(pieces * 2 * time);
-        time_backward(on.place(), &deltas, (&w, &b), (&d, node + edge, width), &mut partials).unwrap();
-        sum_pieces(on.place(), [pieces, 2 * time], &partials, &mut sums, true).unwrap();
+        time_backward(on.context(), &deltas, (&w, &b), (&d, node + edge, width), &mut partials).unwrap();
+        sum_pieces(on.context(), [pieces, 2 * time], &partials, &mut sums, true).unwrap();
         agree(&sums, wide(&gradients[1..].concat()), "gradients of frequencies and phases");
 
-        refused(slot_rows(on.place(), parts, times, count + 1, &mut out), "differences: ");
+        refused(slot_rows(on.context(), parts, times, count + 1, &mut out), "differences: ");
         let times = SlotTimes { columns: time + 1, ..times };
-        refused(slot_rows(on.place(), parts, times, count, &mut out), "frequencies: ");
+        refused(slot_rows(on.context(), parts, times, count, &mut out), "frequencies: ");
         let short = &mut on.room(count * width - 1);
         let times = SlotTimes { columns: time, ..times };
-        refused(slot_rows(on.place(), parts, times, count, short), "results: ");
+        refused(slot_rows(on.context(), parts, times, count, short), "results: ");
         let parts = [Part { shape: [NODE_ROWS + 1, node], ..parts[0] }, parts[1]];
-        refused(slot_rows(on.place(), parts, times, count, &mut out), "the table: ");
+        refused(slot_rows(on.context(), parts, times, count, &mut out), "the table: ");
     }
 }

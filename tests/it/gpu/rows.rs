@@ -61,7 +61,7 @@ fn gathered_rows_are_the_cpus_from_gpu_and_host() {
             let wrong = gathered(&table, layout, &list, &mut expected, to_stride);
             for stream in [cuda.compute(), cuda.transfer()] {
                 for (over_bus, wide) in [(false, false), (false, true), (true, false), (true, true)] {
-                    let told =
+                    let case =
                         format!("width {width}+{gap} to +{to_gap}, {rows} rows, bus {over_bus}, wide {wide}");
                     let found = gather_once(
                         &cuda,
@@ -72,8 +72,8 @@ fn gathered_rows_are_the_cpus_from_gpu_and_host() {
                         over_bus,
                         wide,
                     );
-                    assert_eq!(found.1, wrong, "{told}");
-                    assert!(found.0 == expected, "{told}");
+                    assert_eq!(found.1, wrong, "{case}");
+                    assert!(found.0 == expected, "{case}");
                 }
             }
         }
@@ -254,8 +254,8 @@ fn what_does_not_fit_is_refused_and_the_gpu_goes_on() {
 fn a_gpu_that_is_not_there_is_an_error_in_words() {
     // Also without any GPU: this is what a daemon meets whose settings name one.
     let error = Cuda::open(4711, &CudaOptions::default()).unwrap_err();
-    let said = error.to_string();
+    let message = error.to_string();
     let known = ["libcuda.so.1", "libnvrtc", "no GPU 4711", "update the driver", "driver refused"];
-    assert!(known.iter().any(|part| said.contains(part)), "{said}");
-    assert!(!error.is_lost() && !error.is_out_of_memory(), "{said}");
+    assert!(known.iter().any(|part| message.contains(part)), "{message}");
+    assert!(!error.is_lost() && !error.is_out_of_memory(), "{message}");
 }

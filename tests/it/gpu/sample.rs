@@ -13,7 +13,7 @@ use evergraph::sampler::{CudaLayers, Layer, Layers, SampleRequest, SamplingPolic
 
 use super::{gpu, small};
 use crate::graph_model::oracle::{Random, batches, stream};
-use crate::kernels_host::sample::{any_request, questions, training_requests, training_seeds};
+use crate::kernels_host::sample::{any_request, seed_requests, training_requests, training_seeds};
 use crate::protocol_edgebank::data_folder;
 
 const UNBOUNDED: CudaGraphOptions = CudaGraphOptions {
@@ -22,7 +22,7 @@ const UNBOUNDED: CudaGraphOptions = CudaGraphOptions {
     host_bytes_max: 0,
 };
 
-/// Samples on both, and compares; says how many edges were found.
+/// Samples on both, and compares; returns how many edges were found.
 fn compare(
     graph: &CudaGraph,
     on_gpu: &mut CudaLayers,
@@ -76,7 +76,7 @@ fn one_case(cuda: &Arc<Cuda>, seed: u64) -> u64 {
             continue;
         }
         for bound in [batch.end().0, random.below(batch.end().0 + 1)] {
-            let (nodes, times) = questions(&mut random, &batches[..=i], 25);
+            let (nodes, times) = seed_requests(&mut random, &batches[..=i], 25);
             let (request, count, _) = any_request(&mut random);
             let since = random.pick(&[i64::MIN, i64::MIN, times[0].0]);
             let view = store.view_at(EdgeId(bound)).keeping(EventTime(since));

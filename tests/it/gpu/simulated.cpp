@@ -1,8 +1,8 @@
 // A GPU with memory and kernels, simulated by the CPU: does what simulated.rs asks for on its standard input, one
-// thing after the other, and answers on its standard output. Addresses are this process's own, so that a launcher's
+// thing after the other, and responds on its standard output. Addresses are this process's own, so that a launcher's
 // arguments go to the kernels byte by byte as they are.
 //
-// An answer begins with 0 where it worked; else with 1, and words follow. Where a kernel does what it must not, this
+// A response begins with 0 where it worked; else with 1, and words follow. Where a kernel does what it must not, this
 // process ends with a message.
 #include "kernels.hpp"
 
@@ -35,14 +35,14 @@ static void refuse(const std::string& words) {
     std::fwrite(words.data(), 1, length, stdout);
 }
 
-static void answer(u64 value) {
+static void respond(u64 value) {
     works();
     std::fwrite(&value, sizeof value, 1, stdout);
 }
 
 static void allocate() {
     void* memory = nullptr;
-    if (posix_memalign(&memory, 256, number()) == 0) answer((u64)memory);
+    if (posix_memalign(&memory, 256, number()) == 0) respond((u64)memory);
     else refuse("no memory");
 }
 
@@ -52,7 +52,7 @@ static void map() {
     int file = open(path.c_str(), O_RDWR);
     void* memory = file < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (file >= 0) close(file);
-    if (memory != MAP_FAILED) answer((u64)memory);
+    if (memory != MAP_FAILED) respond((u64)memory);
     else refuse(path + " cannot be mapped");
 }
 

@@ -1,4 +1,4 @@
-//! A simulated GPU: `simulated.cpp` as a process of its own, with memory and kernels, asked through pipes.
+//! A simulated GPU: `simulated.cpp` as a process of its own, with memory and kernels, behind pipes.
 //! So launchers and everything above them run as on a GPU, with the same arguments, under checks of addresses.
 
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use evergraph::device::cuda::Simulator;
+use evergraph::device::cuda::{SOURCES, Simulator};
 
 use crate::kernels_host::compile;
 
@@ -42,21 +42,21 @@ impl Simulated {
         Arc::new(Self(Mutex::new(Pipes { process, to, from })))
     }
 
-    /// Asks for `what` with `numbers` and `bytes`; `answer` reads what follows where it worked.
-    fn ask<R>(
+    /// Requests `what` with its `parts`; `response` reads what follows where it worked.
+    fn request<R>(
         &self,
         what: u8,
         parts: &[Part<'_>],
-        answer: impl FnOnce(&mut dyn Read) -> std::io::Result<R>,
+        response: impl FnOnce(&mut dyn Read) -> std::io::Result<R>,
     ) -> Result<R, String> {
         let mut pipes = self.0.lock().map_err(|_| "a test panicked while it used the GPU".to_owned())?;
         pipes
-            .ask(what, parts, answer)
+            .request(what, parts, response)
             .unwrap_or_else(|error| Err(format!("the simulated GPU ended: {error}")))
     }
 }
 
-/// A part of a question.
+/// A part of a request.
 enum Part<'a> {
     Number(u64),
     /// With their length in front.
@@ -65,11 +65,11 @@ enum Part<'a> {
 }
 
 impl Pipes {
-    fn ask<R>(
+    fn request<R>(
         &mut self,
         what: u8,
         parts: &[Part<'_>],
-        answer: impl FnOnce(&mut dyn Read) -> std::io::Result<R>,
+        response: impl FnOnce(&mut dyn Read) -> std::io::Result<R>,
     ) -> std::io::Result<Result<R, String>> {
         let to = self.to.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
         to.write_all(&[what])?;
@@ -87,7 +87,7 @@ impl Pipes {
         let mut works = [0];
         self.from.read_exact(&mut works)?;
         if works == [0] {
-            return answer(&mut self.from).map(Ok);
+            return response(&mut self.from).map(Ok);
         }
         let mut words = vec![0; number(&mut self.from)? as usize];
         self.from.read_exact(&mut words)?;
@@ -111,35 +111,35 @@ impl Drop for Pipes {
 
 impl Simulator for Simulated {
     fn allocate(&self, bytes: usize) -> Result<u64, String> {
-        self.ask(b'a', &[Part::Number(bytes as u64)], number)
+        self.request(b'a', &[Part::Number(bytes as u64)], number)
     }
 
     fn free(&self, address: u64) -> Result<(), String> {
-        self.ask(b'd', &[Part::Number(address)], |_| Ok(()))
+        self.request(b'd', &[Part::Number(address)], |_| Ok(()))
     }
 
     fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), String> {
         let numbers = [address, byte.into(), bytes as u64].map(Part::Number);
-        self.ask(b's', &numbers, |_| Ok(()))
+        self.request(b's', &numbers, |_| Ok(()))
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), String> {
         let parts = [Part::Number(address), Part::Number(bytes.len() as u64), Part::Bytes(bytes)];
-        self.ask(b'w', &parts, |_| Ok(()))
+        self.request(b'w', &parts, |_| Ok(()))
     }
 
     fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), String> {
         let numbers = [address, bytes.len() as u64].map(Part::Number);
-        self.ask(b'r', &numbers, |from| from.read_exact(bytes))
+        self.request(b'r', &numbers, |from| from.read_exact(bytes))
     }
 
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), String> {
-        self.ask(b'c', &[from, to, bytes as u64].map(Part::Number), |_| Ok(()))
+        self.request(b'c', &[from, to, bytes as u64].map(Part::Number), |_| Ok(()))
     }
 
     fn map(&self, memory: BorrowedFd<'_>, bytes: usize) -> Result<u64, String> {
         let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
-        self.ask(b'm', &[Part::Number(bytes as u64), Part::Text(path.as_bytes())], number)
+        self.request(b'm', &[Part::Number(bytes as u64), Part::Text(path.as_bytes())], number)
     }
 
     fn launch(&self, kernel: &str, blocks: u32, threads: u32, arguments: &[&[u8]]) -> Result<(), String> {
@@ -150,6 +150,16 @@ impl Simulator for Simulated {
             Part::Number(arguments.len() as u64),
         ];
         parts.extend(arguments.iter().map(|argument| Part::Text(argument)));
-        self.ask(b'l', &parts, |_| Ok(()))
+        self.request(b'l', &parts, |_| Ok(()))
+    }
+}
+
+#[test]
+fn every_declared_kernel_is_in_the_table_of_the_simulated_gpu() {
+    let gpu = Simulated::start();
+    for entry in SOURCES.iter().flat_map(|source| source.entries) {
+        let error = gpu.launch(entry.name, 1, 1, &[]).unwrap_err();
+        let found = error == format!("{} takes other arguments", entry.name);
+        assert!(found, "{error}: add a line to tests/it/gpu/kernels.hpp");
     }
 }

@@ -242,11 +242,11 @@ fn keep_rows(model: impl Into<ModelOptions>, read: fn(ModelOptions, usize, u64) 
         assert!(left.numbers == none.numbers && left.weights == none.weights, "{kept}: bit for bit");
     }
     let [few, some, all] = [few, some, all].map(|left| left.counts.unwrap());
-    let (rows, said) =
+    let (rows, message) =
         (|counts: GpuRowCounts| counts.hits + counts.misses, format!("{few:?}, {some:?}, {all:?}"));
-    assert!(rows(few) == rows(all) && rows(some) == rows(all), "{said}");
-    assert!(few.hits < all.hits && some.hits < all.hits && all.hits > all.misses, "{said}");
-    assert!(some.hits > 0 && few.bypassed > 0 && all.bypassed == 0, "{said}");
+    assert!(rows(few) == rows(all) && rows(some) == rows(all), "{message}");
+    assert!(few.hits < all.hits && some.hits < all.hits && all.hits > all.misses, "{message}");
+    assert!(some.hits > 0 && few.bypassed > 0 && all.bypassed == 0, "{message}");
 }
 
 #[test]
@@ -328,8 +328,8 @@ fn what_a_gpu_does_not_compute_is_refused_in_words() {
         (TgnOptions::jodie().into(), "gaps"),
         (TgnOptions { fanout: 40, ..tgn() }.into(), "40 slots"),
     ] {
-        let said = refused(model);
-        assert!(said.contains(why) && said.contains("cpu"), "{said}");
+        let message = refused(model);
+        assert!(message.contains(why) && message.contains("cpu"), "{message}");
     }
 }
 

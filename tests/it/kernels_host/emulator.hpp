@@ -3,7 +3,7 @@
 //
 // What a block's threads do together works as on a GPU: a vote or shuffle waits until every lane of its mask has
 // come to it, a barrier for every thread of the block. Where that never happens (a lane of the mask has ended, or
-// waits for something else) the launch ends with a message, where a GPU would hang or answer anything. Between such
+// waits for something else) the launch ends with a message, where a GPU would hang or return anything. Between such
 // places threads run in an order that is drawn from a seed, anew each time, and they may change turns at each atomic
 // operation: what depends on the order shows when the seed changes.
 //
@@ -263,7 +263,7 @@ static inline void __syncthreads() {
     gpu::pause();
 }
 
-// How many threads of the block say yes. The barriers keep one count from the next.
+// How many threads of the block vote yes. The barriers keep one count from the next.
 static inline int __syncthreads_count(int predicate) {
     static int votes;
     __syncthreads();

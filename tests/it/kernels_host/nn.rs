@@ -82,12 +82,12 @@ fn times_are_encoded_alike_bit_for_bit() {
         });
         let mut job = Arrays::default();
         job.push(&[0_u64]).push(&deltas).push(&w).push(&b).push(&d);
-        let mut answer = run("nn", &job);
-        let found: Vec<f32> = answer.take();
+        let mut output = run("nn", &job);
+        let found: Vec<f32> = output.take();
         let same = found.iter().zip(&value).all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(same || !twin_fuses(), "{rows} encodings of {dim}");
         agree(&found, &value, "encodings");
-        agree(&answer.take::<f32>(), &gradients.concat(), "gradients of frequencies and phases");
+        agree(&output.take::<f32>(), &gradients.concat(), "gradients of frequencies and phases");
     }
 }
 
@@ -168,13 +168,13 @@ impl Case {
         job.push(&w).push(&b).push(&weights[0]).push(&weights[1]).push(&weights[2]).push(&d);
         job.push(if shared { &queries } else { &none[..] }).push(&numbers);
         job.push(if shared { &edge_slots } else { &none[..] });
-        let mut answer = run("nn", &job);
-        agree(&answer.take::<f32>(), &value, "result");
+        let mut output = run("nn", &job);
+        agree(&output.take::<f32>(), &value, "result");
         for (name, gradient) in names.iter().zip(&gradients).take(5) {
-            agree(&answer.take::<f32>(), gradient, name);
+            agree(&output.take::<f32>(), gradient, name);
         }
-        agree(&answer.take::<f32>(), &gradients[5..].concat(), "frequencies and phases");
-        assert!(answer.is_empty());
+        agree(&output.take::<f32>(), &gradients[5..].concat(), "frequencies and phases");
+        assert!(output.is_empty());
     }
 }
 
@@ -225,10 +225,10 @@ fn a_gru_cell_steps_forward_and_back_like_the_tape() {
         });
         let mut job = Arrays::default();
         job.push(&[2_u64]).push(&x).push(&h).push(&w_ih).push(&w_hh).push(&b_ih).push(&b_hh).push(&d);
-        let mut answer = run("nn", &job);
-        agree(&answer.take::<f32>(), &value, "result");
-        agree(&answer.take::<f32>(), &gradients[0], "gradient of x");
-        agree(&answer.take::<f32>(), &gradients[1], "gradient of h");
+        let mut output = run("nn", &job);
+        agree(&output.take::<f32>(), &value, "result");
+        agree(&output.take::<f32>(), &gradients[0], "gradient of x");
+        agree(&output.take::<f32>(), &gradients[1], "gradient of h");
     }
 }
 
@@ -244,10 +244,10 @@ fn rows_are_normalized_forward_and_back_like_the_tape() {
         });
         let mut job = Arrays::default();
         job.push(&[3_u64]).push(&x).push(&gamma).push(&beta).push(&d).push(&[1e-5_f32]);
-        let mut answer = run("nn", &job);
-        agree(&answer.take::<f32>(), &value, "result");
-        agree(&answer.take::<f32>(), &gradients[0], "gradient of x");
-        agree(&answer.take::<f32>(), &gradients[1..].concat(), "gradients of gamma and beta");
+        let mut output = run("nn", &job);
+        agree(&output.take::<f32>(), &value, "result");
+        agree(&output.take::<f32>(), &gradients[0], "gradient of x");
+        agree(&output.take::<f32>(), &gradients[1..].concat(), "gradients of gamma and beta");
     }
 }
 

@@ -14,13 +14,13 @@ static u8* place(std::vector<u8>& room, const std::vector<u8>& bytes, u64 offset
 // For each address and width: the widest column, log2 of the lanes, and the shift.
 static void arithmetic() {
     auto addresses = gpu::take<u64>(), widths = gpu::take<u64>();
-    std::vector<u32> answers;
+    std::vector<u32> outputs;
     for (size_t i = 0; i < addresses.size(); i++) {
         u32 vector = vector_bytes(addresses[i] | widths[i]);
-        answers.insert(answers.end(),
+        outputs.insert(outputs.end(),
                        {vector, lanes_log2(widths[i], vector), row_shift(addresses[i], widths[i], vector)});
     }
-    gpu::give(answers);
+    gpu::give(outputs);
 }
 
 int main() {

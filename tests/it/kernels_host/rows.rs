@@ -79,10 +79,10 @@ impl Case {
             if self.scatter { (self.count, self.rows) } else { (self.rows, self.count) };
         let from = self.side(4, from_rows, self.from_stride);
         let to = self.side(5, to_rows, self.to_stride);
-        let mut answer = run("rows", &self.job(&from, &to, &list));
-        let counts: Vec<u32> = answer.take();
-        let (found, stores): (Vec<u8>, Vec<u8>) = (answer.take(), answer.take());
-        assert!(answer.is_empty());
+        let mut output = run("rows", &self.job(&from, &to, &list));
+        let counts: Vec<u32> = output.take();
+        let (found, stores): (Vec<u8>, Vec<u8>) = (output.take(), output.take());
+        assert!(output.is_empty());
 
         let (mut expected, mut written) = (to.clone(), vec![0_u8; to.len()]);
         let none = if self.wide { u64::MAX } else { u64::from(u32::MAX) };
@@ -175,9 +175,9 @@ fn a_long_row_is_walked_from_a_line_on_by_as_few_lanes_as_take_one_step() {
     let widths: Vec<u64> = (0..4_000).map(|i| (1 + draw(2, i, 300)) << draw(3, i, 5)).collect();
     let mut job = Arrays::default();
     job.push::<u64>(&[]).push(&addresses).push(&widths);
-    let answers: Vec<u32> = run("rows", &job).take();
-    for ((address, width), answer) in addresses.iter().zip(&widths).zip(answers.chunks_exact(3)) {
-        let (vector, lanes, shift) = (u64::from(answer[0]), 1 << answer[1], u64::from(answer[2]));
+    let outputs: Vec<u32> = run("rows", &job).take();
+    for ((address, width), output) in addresses.iter().zip(&widths).zip(outputs.chunks_exact(3)) {
+        let (vector, lanes, shift) = (u64::from(output[0]), 1 << output[1], u64::from(output[2]));
         let fits = |v: &u64| address % v == 0 && width % v == 0;
         assert_eq!(Some(vector), [16, 8, 4, 1].into_iter().find(fits), "{width} bytes at {address}");
         let begin = address - shift * vector;

@@ -1,4 +1,4 @@
-// A GPU's graph: takes in uploads by ingest.cu, and answers questions by sample.cu and distinct.cu. See sample.rs for
+// A GPU's graph: takes in uploads by ingest.cu, and samples by sample.cu and distinct.cu. See sample.rs for
 // what stands in a job.
 #include "emulator.hpp"
 
@@ -82,7 +82,7 @@ static void sample_layer(Layer& layer, u32 seeds, bool uniform, u32 lanes, const
     check_stores(true);
 }
 
-// The seeds of `next` from the slots of `layer`; says how many.
+// The seeds of `next` from the slots of `layer`; returns how many.
 static u32 next_seeds(Layer& layer, Layer& next, u32 seeds, u32 fanout, unsigned grid, u64 order) {
     u32 slots = seeds * fanout, room = 64, count = 0xCDCDCDCD;
     while (room < 2 * slots) room *= 2;
@@ -105,7 +105,7 @@ static u32 next_seeds(Layer& layer, Layer& next, u32 seeds, u32 fanout, unsigned
 }
 
 // Policy (0 recent, 1 uniform), lanes, layers; bound, since, age; seed, batch, window, layer, fanout; grid; order.
-static void answer(const std::vector<u64>& number) {
+static void respond(const std::vector<u64>& number) {
     Layer layer;
     layer.nodes = gpu::take<u32>();
     layer.seed_times = gpu::take<i64>();
@@ -129,6 +129,6 @@ int main() {
     while (gpu::more()) {
         auto number = gpu::take<u64>();
         if (number[0] == 0) take_upload(number);
-        else answer(number);
+        else respond(number);
     }
 }

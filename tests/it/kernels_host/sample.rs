@@ -14,7 +14,7 @@ use super::{Arrays, run};
 use crate::graph_model::oracle::{Random, Record, batches, stream};
 use crate::protocol_edgebank::data_folder;
 
-/// What a GPU is asked to do, and what it has to answer.
+/// What a GPU computes, and the output that is expected.
 #[derive(Default)]
 struct Session {
     jobs: Arrays,
@@ -75,22 +75,22 @@ impl Session {
         self.expected.push((what, expected));
     }
 
-    /// Runs it all and compares; says how many edges were found.
+    /// Runs it all and compares; returns how many edges were found.
     fn check(&self) -> u64 {
-        let mut answers = run("sample", &self.jobs);
+        let mut outputs = run("sample", &self.jobs);
         for (what, expected) in &self.expected {
             for (number, layer) in expected.layers().iter().enumerate() {
-                let nodes: Vec<NodeId> = answers.take::<u32>().into_iter().map(NodeId).collect();
-                let times: Vec<EventTime> = answers.take().into_iter().map(EventTime).collect();
+                let nodes: Vec<NodeId> = outputs.take::<u32>().into_iter().map(NodeId).collect();
+                let times: Vec<EventTime> = outputs.take().into_iter().map(EventTime).collect();
                 let graph = MessageFlowGraph {
                     fanout: layer.graph.fanout,
-                    counts: answers.take(),
-                    neighbors: answers.take().into_iter().map(NodeId).collect(),
-                    edges: answers.take().into_iter().map(EdgeId).collect(),
-                    times: answers.take().into_iter().map(EventTime).collect(),
-                    deltas: answers.take(),
+                    counts: outputs.take(),
+                    neighbors: outputs.take().into_iter().map(NodeId).collect(),
+                    edges: outputs.take().into_iter().map(EdgeId).collect(),
+                    times: outputs.take().into_iter().map(EventTime).collect(),
+                    deltas: outputs.take(),
                 };
-                let next: Vec<u32> = answers.take();
+                let next: Vec<u32> = outputs.take();
                 assert!(nodes == layer.nodes && times == layer.times, "seeds of layer {number}, {what}");
                 let bits = |deltas: &[f32]| deltas.iter().map(|delta| delta.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&graph.deltas), bits(&layer.graph.deltas), "layer {number}, {what}");
@@ -98,13 +98,13 @@ impl Session {
                 assert!(next == layer.next, "slots to seeds of layer {number}, {what}");
             }
         }
-        assert!(answers.is_empty());
+        assert!(outputs.is_empty());
         self.expected.iter().map(|(_, layers)| layers.edges()).sum()
     }
 }
 
 /// Nodes and times worth asking about: those of edges, just before and after, the ends of time, nodes nobody knows.
-pub fn questions(random: &mut Random, seen: &[EdgeBatch], count: usize) -> (Vec<NodeId>, Vec<EventTime>) {
+pub fn seed_requests(random: &mut Random, seen: &[EdgeBatch], count: usize) -> (Vec<NodeId>, Vec<EventTime>) {
     let mut pick = || {
         let batch = &seen[random.below(seen.len() as u64) as usize];
         let i = random.below(batch.len() as u64) as usize;
@@ -173,7 +173,7 @@ fn one_case(seed: u64) -> u64 {
         }
         let end = batch.end().0;
         for bound in [u64::MAX, random.below(end + 1)] {
-            let (nodes, times) = questions(&mut random, &batches[..=i], 25);
+            let (nodes, times) = seed_requests(&mut random, &batches[..=i], 25);
             let (request, layers, lanes) = any_request(&mut random);
             let since = random.pick(&[i64::MIN, i64::MIN, times[0].0]);
             let view = store.view_at(EdgeId(bound)).keeping(EventTime(since));

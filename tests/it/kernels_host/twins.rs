@@ -1,5 +1,5 @@
-//! Structs and numbers that kernels and launchers share: what the twins in Rust say of themselves is what a C++
-//! compiler says of the kernels' text.
+//! Structs and numbers that kernels and launchers share: the twins in Rust have the layout that a C++
+//! compiler reports for the kernels' text.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -27,7 +27,7 @@ template <class T> static char kind() {
 "#;
 
 /// A program that prints what the compiler makes of everything that has a twin.
-fn question(folder: &Path) -> String {
+fn program(folder: &Path) -> String {
     let mut text = format!("#include \"{}\"\n", folder.join("tests/it/kernels_host/emulator.hpp").display());
     for source in SOURCES {
         writeln!(text, "#include \"{}\"", folder.join("kernels").join(source.file).display()).unwrap();
@@ -50,12 +50,12 @@ fn question(folder: &Path) -> String {
 fn a_twin_has_the_bytes_of_its_struct() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("twins.cpp");
-    std::fs::write(&source, question(Path::new(env!("CARGO_MANIFEST_DIR")))).unwrap();
+    std::fs::write(&source, program(Path::new(env!("CARGO_MANIFEST_DIR")))).unwrap();
     let program = folder.path().join("twins");
     compile(&source, &program);
     let output = Command::new(program).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let message = String::from_utf8(output.stdout).unwrap();
     let mut expected = Vec::new();
     for twin in twins::all() {
         expected.push(format!("{} {}", twin.name, twin.bytes));
@@ -66,5 +66,5 @@ fn a_twin_has_the_bytes_of_its_struct() {
         assert_eq!(named, twin.bytes, "{}: every byte is a field", twin.name);
     }
     expected.extend(twins::CONSTANTS.iter().map(|(name, value)| format!("{name} = {value}")));
-    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(message.lines().collect::<Vec<_>>(), expected);
 }

@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 use super::super::timed::timed;
 use crate::cli::output;
 use crate::device::cuda::layers::{
-    Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Matrix, Place, Put,
-    adam, gru_backward, gru_forward, layer_norm_backward, layer_norm_forward, layer_norm_parameters,
-    linear_bias, linear_forward, linear_input, linear_pieces, linear_weights, pieces_of, sum_pieces,
+    Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Matrix, Put,
+    StreamContext, adam, gru_backward, gru_forward, layer_norm_backward, layer_norm_forward,
+    layer_norm_parameters, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights,
+    pieces_of, sum_pieces,
 };
 use crate::device::cuda::twins::{AdamStep, Mask};
 use crate::device::cuda::{Cuda, CudaBuffer, CudaError};
@@ -84,7 +85,7 @@ pub fn measure(cuda: &Cuda, sizes: &LayerSizes) -> anyhow::Result<Vec<Value>> {
 }
 
 impl<'a> Bench<'a> {
-    fn place(&self) -> Place<'a> {
+    fn context(&self) -> StreamContext<'a> {
         (self.cuda, self.cuda.compute())
     }
 
@@ -125,7 +126,7 @@ impl<'a> Bench<'a> {
     }
 
     fn linear(&mut self, [m, k, n]: [usize; 3]) -> anyhow::Result<()> {
-        let place = self.place();
+        let context = self.context();
         let sizes = LinearSizes::new([m, k, n]);
         let (inputs, outputs) = (Layout::dense(k), Layout::dense(n));
         let (x, w, b, d) = (self.floats(m * k)?, self.floats(n * k)?, self.floats(n)?, self.floats(m * n)?);
@@ -133,7 +134,7 @@ impl<'a> Bench<'a> {
             (self.zeros(m * n)?, self.zeros(m * k)?, Sums::new(self, m, [n, k])?);
         let mut forward = || {
             linear_forward(
-                place,
+                context,
                 sizes,
                 (&x, inputs),
                 (&w, inputs),
@@ -143,9 +144,9 @@ impl<'a> Bench<'a> {
             )
         };
         let mut backward = || {
-            linear_input(place, sizes, (&d, outputs), (&w, inputs), Put::REPLACE, (&mut dx, inputs))?;
-            sums.weights(place, sizes, ((&d, outputs), (&x, inputs)), 0)?;
-            sums.finish(place, (&d, outputs))
+            linear_input(context, sizes, (&d, outputs), (&w, inputs), Put::REPLACE, (&mut dx, inputs))?;
+            sums.weights(context, sizes, ((&d, outputs), (&x, inputs)), 0)?;
+            sums.finish(context, (&d, outputs))
         };
         self.time_layer(
             "linear",
@@ -156,7 +157,7 @@ impl<'a> Bench<'a> {
 
     /// A whole cell: the products of its gates, and what is computed element by element.
     fn gru(&mut self, [rows, inputs, width]: [usize; 3]) -> anyhow::Result<()> {
-        let place = self.place();
+        let context = self.context();
         let (of_x, of_h, of_gates) = (Layout::dense(inputs), Layout::dense(width), Layout::dense(3 * width));
         let (all, two, new) = (
             LinearSizes::new([rows, inputs, 3 * width]),
@@ -176,7 +177,7 @@ impl<'a> Bench<'a> {
         let mut forward = || {
             let (gates, hidden) = (&mut *gates.borrow_mut(), &mut *hidden.borrow_mut());
             linear_forward(
-                place,
+                context,
                 all,
                 (&x, of_x),
                 (&w_ih, of_x),
@@ -184,23 +185,23 @@ impl<'a> Bench<'a> {
                 Put::REPLACE,
                 (gates, of_gates),
             )?;
-            linear_forward(place, two, (&h, of_h), (&w_hh, of_h), None, Put::ADD, (gates, of_gates))?;
-            linear_forward(place, new, (&h, of_h), (&w_hh, behind), None, Put::REPLACE, (hidden, of_h))?;
-            gru_forward(place, [rows, width], (gates, hidden), (&h, &b_hh), &mut out)
+            linear_forward(context, two, (&h, of_h), (&w_hh, of_h), None, Put::ADD, (gates, of_gates))?;
+            linear_forward(context, new, (&h, of_h), (&w_hh, behind), None, Put::REPLACE, (hidden, of_h))?;
+            gru_forward(context, [rows, width], (gates, hidden), (&h, &b_hh), &mut out)
         };
         let mut backward = || {
             let (gates, hidden) = (&mut *gates.borrow_mut(), &mut *hidden.borrow_mut());
-            gru_backward(place, [rows, width], &mut d, (&mut *gates, &mut *hidden), &h)?;
+            gru_backward(context, [rows, width], &mut d, (&mut *gates, &mut *hidden), &h)?;
             let (gates, hidden) = ((&*gates, of_gates), (&*hidden, of_h));
-            linear_input(place, all, gates, (&w_ih, of_x), Put::REPLACE, (&mut dx, of_x))?;
-            linear_input(place, two, gates, (&w_hh, of_h), Put::ADD, (&mut d, of_h))?;
-            linear_input(place, new, hidden, (&w_hh, behind), Put::ADD, (&mut d, of_h))?;
-            of_inputs.weights(place, all, (gates, (&x, of_x)), 0)?;
-            of_inputs.finish(place, gates)?;
-            of_states.weights(place, two, (gates, (&h, of_h)), 0)?;
-            of_states.weights(place, new, (hidden, (&h, of_h)), 2 * width * width)?;
-            // The bias of this part is that of the gates, except for the block that the reset gate scales.
-            of_states.finish(place, gates)
+            linear_input(context, all, gates, (&w_ih, of_x), Put::REPLACE, (&mut dx, of_x))?;
+            linear_input(context, two, gates, (&w_hh, of_h), Put::ADD, (&mut d, of_h))?;
+            linear_input(context, new, hidden, (&w_hh, behind), Put::ADD, (&mut d, of_h))?;
+            of_inputs.weights(context, all, (gates, (&x, of_x)), 0)?;
+            of_inputs.finish(context, gates)?;
+            of_states.weights(context, two, (gates, (&h, of_h)), 0)?;
+            of_states.weights(context, new, (hidden, (&h, of_h)), 2 * width * width)?;
+            // The bias of this part is that of the gates, but for the block that the reset gate lets through.
+            of_states.finish(context, gates)
         };
         self.time_layer(
             "gru_cell",
@@ -224,7 +225,7 @@ impl<'a> Bench<'a> {
         let block = seeds * heads * sizes.padded();
         let (u, dy) = (self.floats(block)?, self.floats(block)?);
         let attention = Attention {
-            place: self.place(),
+            context: self.context(),
             sizes,
             queries: None,
             slots: &rows,
@@ -254,19 +255,19 @@ impl<'a> Bench<'a> {
     }
 
     fn layer_norm(&mut self, [rows, cols]: [usize; 2]) -> anyhow::Result<()> {
-        let (place, sizes) = (self.place(), [rows, cols]);
+        let (context, sizes) = (self.context(), [rows, cols]);
         let (x, mut d) = (self.floats(rows * cols)?, self.floats(rows * cols)?);
         let (gamma, beta) = (self.floats(cols)?, self.floats(cols)?);
         let (mut y, mut moments) = (self.zeros(rows * cols)?, self.zeros(2 * rows)?);
-        layer_norm_forward(place, sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut moments))?;
+        layer_norm_forward(context, sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut moments))?;
         let (mut sums, pieces) = (self.zeros(2 * cols)?, pieces_of(rows));
         let (mut partials, mut again) = (self.zeros(pieces * 2 * cols)?, self.zeros(2 * rows)?);
         let mut forward =
-            || layer_norm_forward(place, sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut again));
+            || layer_norm_forward(context, sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut again));
         let mut backward = || {
-            layer_norm_parameters(place, sizes, (&d, &x), &moments, &mut partials)?;
-            sum_pieces(place, [pieces, 2 * cols], &partials, &mut sums, true)?;
-            layer_norm_backward(place, sizes, &mut d, (&x, &moments), &gamma)
+            layer_norm_parameters(context, sizes, (&d, &x), &moments, &mut partials)?;
+            sum_pieces(context, [pieces, 2 * cols], &partials, &mut sums, true)?;
+            layer_norm_backward(context, sizes, &mut d, (&x, &moments), &gamma)
         };
         self.time_layer(
             "layer_norm",
@@ -278,9 +279,9 @@ impl<'a> Bench<'a> {
     fn adam(&mut self, count: usize) -> anyhow::Result<()> {
         let (mut weights, gradient) = (self.floats(count)?, self.floats(count)?);
         let (mut first, mut second) = (self.zeros(count)?, self.zeros(count)?);
-        let place = self.place();
+        let context = self.context();
         let step = AdamStep { beta1: 0.9, beta2: 0.999, size: 1e-3, root: 1.0, eps: 1e-8, shrink: 1.0 };
-        let mut step = || adam(place, step, &mut weights, (&mut first, &mut second), &gradient);
+        let mut step = || adam(context, step, &mut weights, (&mut first, &mut second), &gradient);
         self.time_layer("adam", &[("n", count)], &mut [("step", &mut step)])
     }
 }
@@ -308,19 +309,19 @@ impl Sums {
     /// Those of the rows of the matrix that begin `first` values after its beginning.
     fn weights(
         &mut self,
-        place: Place<'_>,
+        context: StreamContext<'_>,
         sizes: LinearSizes,
         (d, a): (Matrix<'_>, Matrix<'_>),
         first: usize,
     ) -> Result<(), CudaError> {
         let (step, into) = (self.step(), Layout::dense(self.shape[1]).at(first));
-        linear_weights(place, sizes, d, a, step, (&mut self.partials, into))
+        linear_weights(context, sizes, d, a, step, (&mut self.partials, into))
     }
 
     /// Those of the bias, and the sums of all.
-    fn finish(&mut self, place: Place<'_>, d: Matrix<'_>) -> Result<(), CudaError> {
+    fn finish(&mut self, context: StreamContext<'_>, d: Matrix<'_>) -> Result<(), CudaError> {
         let (step, [outputs, inputs]) = (self.step(), self.shape);
-        linear_bias(place, [self.rows, outputs], d, step, (&mut self.partials, outputs * inputs))?;
-        sum_pieces(place, [linear_pieces(self.rows), step], &self.partials, &mut self.out, true)
+        linear_bias(context, [self.rows, outputs], d, step, (&mut self.partials, outputs * inputs))?;
+        sum_pieces(context, [linear_pieces(self.rows), step], &self.partials, &mut self.out, true)
     }
 }

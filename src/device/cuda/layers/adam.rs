@@ -1,78 +1,47 @@
 //! One step of Adam over one tensor or many, and the squares of their gradients, as `kernels/adam.cu` and `loss.cu`.
 
-#![allow(unsafe_code)]
-
 use std::sync::Arc;
 
-use super::{Place, grid, squares_pieces};
+use super::{Floats, grid, squares_pieces};
+use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, hold, narrow, takes};
+use crate::device::cuda::launch::{Launch, check_len, to_u32};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{ADAM_PIECE, AdamStep, AdamTensor, Address};
 use crate::device::cuda::work::CudaWork;
 
-pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
-    // step, weights, first, second, gradient, count.
-    Entry { name: "adam", parameters: takes![AdamStep, Address, Address, Address, Address, u64] },
-    // step, tensors, count, pieces, bound.
-    Entry { name: "adam_bounded_all", parameters: takes![AdamStep, Address, u32, u64, Address] },
-];
-
 const THREADS: u32 = 256;
 
-/// Moves `weights` by their `gradient`, and both moments with them; all four are equally long. Does not wait.
-///
-/// # Errors
-/// Lengths that differ, a buffer of another stream, or the driver's.
-pub fn adam(
-    (cuda, stream): Place<'_>,
-    step: AdamStep,
-    weights: &mut CudaBuffer<f32>,
-    (first, second): (&mut CudaBuffer<f32>, &mut CudaBuffer<f32>),
-    gradient: &CudaBuffer<f32>,
-) -> Result<(), CudaError> {
-    let operation = "a step of Adam";
-    let count = check(operation, weights, (&*first, &*second), gradient)?;
-    if count == 0 {
-        return Ok(());
-    }
-    let launch = Launch::new(cuda, stream, operation).number(step).writes(weights).writes(first);
-    let launch = launch.writes(second).reads(gradient).number(count as u64);
-    // SAFETY: all four have `count` values, and the kernel goes no further.
-    unsafe { launch.run("adam", grid(cuda, count as u64, 256), || format!("{count} weights")) }
-}
+kernels! {
+    // step, tensors, count, pieces, bound.
+    by_hand "adam_bounded_all"(AdamStep, Address, u32, u64, Address);
 
-/// How many weights there are, if there is as much of everything else.
-fn check(
-    operation: &'static str,
-    weights: &CudaBuffer<f32>,
-    (first, second): (&CudaBuffer<f32>, &CudaBuffer<f32>),
-    gradient: &CudaBuffer<f32>,
-) -> Result<usize, CudaError> {
-    let count = weights.len();
-    hold(
-        operation,
-        &[
-            ("first moments", first.len(), count),
-            ("second moments", second.len(), count),
-            ("the gradient", gradient.len(), count),
-            ("weights", count, gradient.len().max(first.len()).max(second.len())),
-        ],
-    )?;
-    Ok(count)
+    /// Moves `weights` by their `gradient`, and both moments with them; all four are equally long.
+    fn adam = adam(
+        step: AdamStep, weights: &mut Floats, (first, second): (&mut Floats, &mut Floats), gradient: &Floats,
+    ) {
+        let operation = "a step of Adam";
+        let count = weights.len();
+        let longest = gradient.len().max(first.len()).max(second.len());
+        pass value(AdamStep, step), write(weights, longest, "weights"), write(first, count, "first moments"),
+            write(second, count, "second moments"), read(gradient, count, "the gradient"), u64(count);
+        grid count, THREADS;
+        skip count == 0;
+        text "{count} weights";
+        safe "All four have `count` values, and the kernel goes no further.";
+    }
 }
 
 /// A tensor that a step moves: the first `count` values of each.
 pub struct Moved<'a> {
     /// What moves.
-    pub weights: &'a mut CudaBuffer<f32>,
+    pub weights: &'a mut Floats,
     /// First moments.
-    pub first: &'a mut CudaBuffer<f32>,
+    pub first: &'a mut Floats,
     /// Second moments.
-    pub second: &'a mut CudaBuffer<f32>,
+    pub second: &'a mut Floats,
     /// By what it moves.
-    pub gradient: &'a CudaBuffer<f32>,
+    pub gradient: &'a Floats,
     /// Values that count.
     pub count: usize,
 }
@@ -99,20 +68,21 @@ impl Table {
 ///
 /// # Errors
 /// Buffers that are too short, a buffer of another stream, or the driver's.
+#[allow(unsafe_code)]
 pub fn adam_bounded_all(
     work: &Arc<CudaWork>,
     step: AdamStep,
     tensors: &mut [Moved<'_>],
-    bound: &CudaBuffer<f32>,
+    bound: &Floats,
 ) -> Result<(), CudaError> {
     let operation = "a bounded step of Adam";
-    hold(operation, &[("norm and factor", bound.len(), 2)])?;
-    let (cuda, stream) = work.place();
+    check_len(operation, &[("norm and factor", bound.len(), 2)])?;
+    let (cuda, stream) = work.context();
     let mut launch = Launch::new(cuda, stream, operation);
     let mut table = Table::default();
     for moved in tensors {
         let count = moved.count;
-        hold(
+        check_len(
             operation,
             &[
                 ("weights", moved.weights.len(), count),
@@ -134,11 +104,11 @@ pub fn adam_bounded_all(
     if table.pieces == 0 {
         return Ok(());
     }
-    let (count, pieces) = (narrow(operation, "tensors", table.tensors.len())?, table.pieces as u64);
+    let (count, pieces) = (to_u32(operation, "tensors", table.tensors.len())?, table.pieces as u64);
     let table = work.upload(&table.tensors);
     let launch = launch.number(step).reads(table.get()?).number(count).number(pieces).reads(bound);
     let grid = grid(cuda, pieces.saturating_mul(u64::from(THREADS)), THREADS);
-    // SAFETY: each piece belongs to a tensor of the table, whose four buffers have as many values as it says, and no
+    // SAFETY: each piece belongs to a tensor of the table, whose four buffers have as many values as it states, and no
     // buffer is written as two of them; the bound has two values.
     unsafe { launch.run("adam_bounded_all", grid, || format!("{count} tensors in {pieces} pieces")) }
 }
@@ -148,29 +118,31 @@ pub fn adam_bounded_all(
 ///
 /// # Errors
 /// As for [`adam_bounded_all`].
+#[allow(unsafe_code)]
 pub fn squares_of_all(
     work: &Arc<CudaWork>,
-    gradients: &[(&CudaBuffer<f32>, usize)],
+    gradients: &[(&Floats, usize)],
     partials: &mut CudaBuffer<f64>,
 ) -> Result<(), CudaError> {
     let operation = "sums of squares";
-    let (cuda, stream) = work.place();
+    let (cuda, stream) = work.context();
     let mut launch = Launch::new(cuda, stream, operation);
     let mut table = Table::default();
     for &(gradient, count) in gradients {
-        hold(operation, &[("a gradient", gradient.len(), count)])?;
+        check_len(operation, &[("a gradient", gradient.len(), count)])?;
         let gradient = launch.reading(gradient);
         let tensor = AdamTensor { gradient, count: count as u64, ..AdamTensor::default() };
         table.push(tensor, squares_pieces(count));
     }
-    hold(operation, &[("partial sums", partials.len(), table.pieces)])?;
+    check_len(operation, &[("partial sums", partials.len(), table.pieces)])?;
     if table.pieces == 0 {
         return Ok(());
     }
-    let (count, pieces) = (narrow(operation, "tensors", table.tensors.len())?, table.pieces as u64);
+    let (count, pieces) = (to_u32(operation, "tensors", table.tensors.len())?, table.pieces as u64);
     let table = work.upload(&table.tensors);
     let launch = launch.reads(table.get()?).number(count).number(pieces).writes(partials);
     let grid = grid(cuda, pieces.saturating_mul(u64::from(THREADS)), THREADS);
-    // SAFETY: each piece belongs to a tensor of the table, whose gradient has as many values as it says, and has a sum.
+    // SAFETY: each piece belongs to a tensor of the table, whose gradient has as many values as it states, and has a
+    // sum.
     unsafe { launch.run("squares_of_all", grid, || format!("{count} tensors in {pieces} pieces")) }
 }

@@ -8,9 +8,9 @@
 
 #![allow(unsafe_code)]
 
-use super::{Place, grid};
+use super::{StreamContext, grid};
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, hold, narrow, product, takes};
+use crate::device::cuda::launch::{Launch, check_len, product, takes, to_u32};
 use crate::device::cuda::memory::CudaBuffer;
 use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{Address, AttentionShape, Mask, SLOTS_MAX, SlotColumns, SlotSource};
@@ -98,7 +98,7 @@ impl AttentionSizes {
         operation: &'static str,
     ) -> Result<(AttentionShape, &'static str, &'static str), CudaError> {
         let Self { seeds, slots, heads, node, edge, time } = *self;
-        let size = |what, number| narrow(operation, what, number);
+        let size = |what, number| to_u32(operation, what, number);
         let shape = AttentionShape {
             seeds: size("seeds", seeds)?,
             slots: size("slots", slots)?,
@@ -128,7 +128,7 @@ impl AttentionSizes {
 #[derive(Clone, Copy)]
 pub struct Attention<'a> {
     /// Where.
-    pub place: Place<'a>,
+    pub context: StreamContext<'a>,
     /// How much.
     pub sizes: AttentionSizes,
     /// Row of u of each seed; row i for seed i if not given.
@@ -185,11 +185,11 @@ impl<'a> Attention<'a> {
         let (shape, name, _) = self.sizes.choose(operation)?;
         self.check(operation)?;
         let [block, weights] = self.block_and_weights(operation)?;
-        hold(operation, &[("y", out.y.len(), block), ("weights", out.weights.len(), weights)])?;
+        check_len(operation, &[("y", out.y.len(), block), ("weights", out.weights.len(), weights)])?;
         if self.sizes.seeds == 0 {
             return Ok(());
         }
-        let (cuda, stream) = self.place;
+        let (cuda, stream) = self.context;
         let mut launch = Launch::new(cuda, stream, operation);
         let source = self.source(&mut launch, operation)?;
         let launch = launch.number(shape).number(source).number(self.mask).reads(self.u.0);
@@ -216,7 +216,7 @@ impl<'a> Attention<'a> {
         };
         let wanted = if given.wanted.0 { node } else { 0 } + if given.wanted.1 { time } else { 0 };
         let rows = product(operation, "gradients of slots", &[seeds, slots, wanted])?;
-        hold(
+        check_len(
             operation,
             &[
                 ("y", given.y.len(), block),
@@ -229,7 +229,7 @@ impl<'a> Attention<'a> {
         if seeds == 0 {
             return Ok(());
         }
-        let (cuda, stream) = self.place;
+        let (cuda, stream) = self.context;
         let mut launch = Launch::new(cuda, stream, operation);
         let source = self.source(&mut launch, operation)?;
         let launch = launch.number(shape).number(source).number(self.mask).number(columns).reads(self.u.0);
@@ -251,7 +251,7 @@ impl<'a> Attention<'a> {
     fn check(&self, operation: &'static str) -> Result<(), CudaError> {
         let AttentionSizes { seeds, slots, heads, node, edge, time } = self.sizes;
         let all = product(operation, "slots", &[seeds, slots])?;
-        hold(
+        check_len(
             operation,
             &[
                 ("queries", self.queries.map_or(seeds, CudaBuffer::len), seeds),
@@ -278,9 +278,9 @@ impl<'a> Attention<'a> {
             deltas: launch.reading(self.deltas),
             w: launch.reading(self.encoding.0),
             b: launch.reading(self.encoding.1),
-            query_rows: narrow(operation, "rows of u", self.u.1)?,
-            node_rows: narrow(operation, "node rows", self.nodes.1)?,
-            edge_rows: narrow(operation, "edge rows", self.edges.1)?,
+            query_rows: to_u32(operation, "rows of u", self.u.1)?,
+            node_rows: to_u32(operation, "node rows", self.nodes.1)?,
+            edge_rows: to_u32(operation, "edge rows", self.edges.1)?,
             unused: 0,
         })
     }

@@ -3,26 +3,12 @@
 //! Operands are rows wherever they lie ([`Layout`](super::Layout)), so parts of longer rows need no copies. Gradients
 //! of weights and biases are partial sums of pieces of rows first, to be added up by [`sum_pieces`](super::sum_pieces).
 
-#![allow(unsafe_code)]
-
+use super::Floats;
 use super::layout::{Layout, Matrix, MatrixMut, Put};
-use super::{Place, grid};
+use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Grid, Launch, hold, narrow, takes};
-use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::texts::Entry;
-use crate::device::cuda::twins::{Address, PRODUCT_PIECE_ROWS, PRODUCT_TILE, Product};
-
-pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
-    // product, a, w, bias, out.
-    Entry { name: "linear_forward", parameters: takes![Product, Address, Address, Address, Address] },
-    // product, d, w, da.
-    Entry { name: "linear_input", parameters: takes![Product, Address, Address, Address] },
-    // product, d, a, piece_step, partials.
-    Entry { name: "linear_weights", parameters: takes![Product, Address, Address, u64, Address] },
-    // d, stride, rows, columns, piece_step, partials.
-    Entry { name: "linear_bias", parameters: takes![Address, u64, u64, u32, u64, Address] },
-];
+use crate::device::cuda::launch::to_u32;
+use crate::device::cuda::twins::{PRODUCT_PIECE_ROWS, PRODUCT_TILE, Product};
 
 const THREADS: u32 = 256;
 /// What a kernel counts in 32 bits stays clear of their end by more than a tile.
@@ -63,23 +49,22 @@ pub fn linear_pieces(rows: usize) -> usize {
     rows.div_ceil(PRODUCT_PIECE_ROWS as usize)
 }
 
-/// A product that is about to be asked for.
-struct Call {
-    operation: &'static str,
+/// Sizes and layouts of a product.
+struct Shape {
     scale: f32,
     /// Rows, columns and inner size of the result, and how many parts.
-    shape: [usize; 4],
+    sizes: [usize; 4],
     layouts: [Layout; 3],
     put: Put,
 }
 
-impl Call {
-    fn twin(&self) -> Result<Product, CudaError> {
-        let size = |number| narrow(self.operation, "a size", number);
-        let [rows, columns, inner, parts] = self.shape;
-        if let Some(large) = self.shape.iter().find(|size| **size > SIZE_MAX) {
+impl Shape {
+    fn twin(&self, operation: &'static str) -> Result<Product, CudaError> {
+        let size = |number| to_u32(operation, "a size", number);
+        let [rows, columns, inner, parts] = self.sizes;
+        if let Some(large) = self.sizes.iter().find(|size| **size > SIZE_MAX) {
             let mismatch = format!("a size of {large}, and {SIZE_MAX} is the most");
-            return Err(CudaError::Arguments { operation: self.operation, mismatch });
+            return Err(CudaError::Arguments { operation, mismatch });
         }
         let [left, right, out] = self.layouts;
         Ok(Product {
@@ -98,163 +83,101 @@ impl Call {
         })
     }
 
-    /// A block to a tile of each part, `pieces` times.
-    fn grid(&self, place: Place<'_>, pieces: usize) -> Grid {
-        let tiles = |size: usize| size.div_ceil(PRODUCT_TILE as usize) as u64;
-        let [rows, columns, _, parts] = self.shape;
-        let blocks = tiles(rows).saturating_mul(tiles(columns)).saturating_mul((parts * pieces) as u64);
-        grid(place.0, blocks.saturating_mul(THREADS.into()), THREADS)
+    /// Threads for a block to a tile of each part, `pieces` times.
+    fn threads(&self, pieces: usize) -> usize {
+        let tiles = |size: usize| size.div_ceil(PRODUCT_TILE as usize);
+        let [rows, columns, _, parts] = self.sizes;
+        let blocks = tiles(rows).saturating_mul(tiles(columns)).saturating_mul(parts * pieces);
+        blocks.saturating_mul(THREADS as usize)
     }
 
     fn is_empty(&self) -> bool {
-        let [rows, columns, _, parts] = self.shape;
+        let [rows, columns, _, parts] = self.sizes;
         rows == 0 || columns == 0 || parts == 0
     }
+}
 
-    fn sizes(&self) -> String {
-        let [rows, columns, inner, parts] = self.shape;
-        format!("{parts} products of {rows} rows, {columns} columns and {inner} between")
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [rows, columns, inner, parts] = self.sizes;
+        write!(f, "{parts} products of {rows} rows, {columns} columns and {inner} between")
     }
 }
 
-/// `out[m, n]` = (or `+=`) `scale a[m, k] w[n, k]^T + bias`, each part with the same bias, which is `[n]`; rectified if
-/// asked for. Does not wait.
-///
-/// # Errors
-/// Sizes that do not fit, a buffer of another stream, or the driver's.
-pub fn linear_forward(
-    place: Place<'_>,
-    sizes: LinearSizes,
-    (a, a_layout): Matrix<'_>,
-    (w, w_layout): Matrix<'_>,
-    bias: Option<&CudaBuffer<f32>>,
-    put: Put,
-    (out, out_layout): MatrixMut<'_>,
-) -> Result<(), CudaError> {
-    let operation = "a linear layer";
-    let LinearSizes { rows, outputs, inputs, parts, scale } = sizes;
-    hold(
-        operation,
-        &[
-            ("inputs", a.len(), a_layout.end(operation, "inputs", [rows, inputs, parts])?),
-            ("weights", w.len(), w_layout.end(operation, "weights", [outputs, inputs, parts])?),
-            ("the bias", bias.map_or(outputs, CudaBuffer::len), outputs),
-            ("results", out.len(), out_layout.end_apart(operation, "results", [rows, outputs, parts])?),
-        ],
-    )?;
-    let shape = [rows, outputs, inputs, parts];
-    let call = Call { operation, scale, shape, layouts: [a_layout, w_layout, out_layout], put };
-    if call.is_empty() {
-        return Ok(());
+kernels! {
+    /// `out[m, n]` = (or `+=`) `scale a[m, k] w[n, k]^T + bias`, each part with the same bias, which is `[n]`;
+    /// rectified if asked for.
+    fn linear_forward = linear_forward(
+        sizes: LinearSizes, (a, a_at): Matrix<'_>, (w, w_at): Matrix<'_>, bias: Option<&Floats>, put: Put,
+        (out, out_at): MatrixMut<'_>,
+    ) {
+        let operation = "a linear layer";
+        let LinearSizes { rows, outputs, inputs, parts, scale } = sizes;
+        let shape = Shape { scale, sizes: [rows, outputs, inputs, parts], layouts: [a_at, w_at, out_at], put };
+        pass value(Product, shape.twin(operation)?), rows(a, a_at, [rows, inputs, parts], "inputs"),
+            rows(w, w_at, [outputs, inputs, parts], "weights"), optional(bias, outputs, "the bias"),
+            rows_mut(out, out_at, [rows, outputs, parts], "results");
+        grid shape.threads(1), THREADS;
+        skip shape.is_empty();
+        text "{shape}";
+        safe "Every row of every part is inside of its buffer, and the kernel goes no further; of vectors it loads and
+              stores those that end with a row at most.";
     }
-    let mut launch = Launch::new(place.0, place.1, operation);
-    let bias = bias.map_or(Address::NULL, |bias| launch.reading(bias));
-    let launch = launch.number(call.twin()?).reads_from(a, a_layout.first).reads_from(w, w_layout.first);
-    let launch = launch.number(bias).writes_from(out, out_layout.first);
-    // SAFETY: every row of every part is inside of its buffer, and the kernel goes no further; of vectors it loads and
-    // stores those that end with a row at most.
-    unsafe { launch.run("linear_forward", call.grid(place, 1), || call.sizes()) }
-}
 
-/// `da[m, k]` = (or `+=`) `scale d[m, n] w[n, k]`. Does not wait.
-///
-/// # Errors
-/// As for [`linear_forward`].
-pub fn linear_input(
-    place: Place<'_>,
-    sizes: LinearSizes,
-    (d, d_layout): Matrix<'_>,
-    (w, w_layout): Matrix<'_>,
-    put: Put,
-    (da, da_layout): MatrixMut<'_>,
-) -> Result<(), CudaError> {
-    let operation = "the gradient of inputs of a linear layer";
-    let LinearSizes { rows, outputs, inputs, parts, scale } = sizes;
-    hold(
-        operation,
-        &[
-            ("gradients", d.len(), d_layout.end(operation, "gradients", [rows, outputs, parts])?),
-            ("weights", w.len(), w_layout.end(operation, "weights", [outputs, inputs, parts])?),
-            ("results", da.len(), da_layout.end_apart(operation, "results", [rows, inputs, parts])?),
-        ],
-    )?;
-    let shape = [rows, inputs, outputs, parts];
-    let call = Call { operation, scale, shape, layouts: [d_layout, w_layout, da_layout], put };
-    if call.is_empty() {
-        return Ok(());
+    /// `da[m, k]` = (or `+=`) `scale d[m, n] w[n, k]`.
+    fn linear_input = linear_input(
+        sizes: LinearSizes, (d, d_at): Matrix<'_>, (w, w_at): Matrix<'_>, put: Put,
+        (da, da_at): MatrixMut<'_>,
+    ) {
+        let operation = "the gradient of inputs of a linear layer";
+        let LinearSizes { rows, outputs, inputs, parts, scale } = sizes;
+        let shape = Shape { scale, sizes: [rows, inputs, outputs, parts], layouts: [d_at, w_at, da_at], put };
+        pass value(Product, shape.twin(operation)?), rows(d, d_at, [rows, outputs, parts], "gradients"),
+            rows(w, w_at, [outputs, inputs, parts], "weights"),
+            rows_mut(da, da_at, [rows, inputs, parts], "results");
+        grid shape.threads(1), THREADS;
+        skip shape.is_empty();
+        text "{shape}";
+        safe "As for [`linear_forward`].";
     }
-    let launch = Launch::new(place.0, place.1, operation).number(call.twin()?);
-    let launch = launch.reads_from(d, d_layout.first).reads_from(w, w_layout.first);
-    let launch = launch.writes_from(da, da_layout.first);
-    // SAFETY: as for the forward.
-    unsafe { launch.run("linear_input", call.grid(place, 1), || call.sizes()) }
-}
 
-/// Partial sums of the gradient of weights, `scale d[m, n]^T a[m, k]`, for each of the [`linear_pieces`] of rows. Those
-/// of a piece lie in `partials` by their layout, `piece_step` values behind those of the piece before. Does not wait.
-///
-/// # Errors
-/// As for [`linear_forward`].
-pub fn linear_weights(
-    place: Place<'_>,
-    sizes: LinearSizes,
-    (d, d_layout): Matrix<'_>,
-    (a, a_layout): Matrix<'_>,
-    piece_step: usize,
-    (partials, layout): MatrixMut<'_>,
-) -> Result<(), CudaError> {
-    let operation = "gradients of weights of a linear layer";
-    let LinearSizes { rows, outputs, inputs, parts, scale } = sizes;
-    let piece = layout.end_apart(operation, "partial sums", [outputs, inputs, parts])?;
-    let pieces = linear_pieces(rows);
-    hold(
-        operation,
-        &[
-            ("gradients", d.len(), d_layout.end(operation, "gradients", [rows, outputs, parts])?),
-            ("inputs", a.len(), a_layout.end(operation, "inputs", [rows, inputs, parts])?),
-            ("partial sums", partials.len(), of_pieces(pieces, piece_step, piece)),
-        ],
-    )?;
-    let shape = [outputs, inputs, rows, parts];
-    let call = Call { operation, scale, shape, layouts: [d_layout, a_layout, layout], put: Put::REPLACE };
-    if call.is_empty() || pieces == 0 {
-        return Ok(());
+    /// Partial sums of the gradient of weights, `scale d[m, n]^T a[m, k]`, for each of the [`linear_pieces`] of rows.
+    /// Those of a piece lie in `partials` by their layout, `piece_step` values behind those of the piece before.
+    fn linear_weights = linear_weights(
+        sizes: LinearSizes, (d, d_at): Matrix<'_>, (a, a_at): Matrix<'_>, piece_step: usize,
+        (partials, at): MatrixMut<'_>,
+    ) {
+        let operation = "gradients of weights of a linear layer";
+        let LinearSizes { rows, outputs, inputs, parts, scale } = sizes;
+        let (sizes, layouts) = ([outputs, inputs, rows, parts], [d_at, a_at, at]);
+        let shape = Shape { scale, sizes, layouts, put: Put::REPLACE };
+        let piece = at.end_apart(operation, "partial sums", [outputs, inputs, parts])?;
+        let pieces = linear_pieces(rows);
+        pass value(Product, shape.twin(operation)?), rows(d, d_at, [rows, outputs, parts], "gradients"),
+            rows(a, a_at, [rows, inputs, parts], "inputs"), u64(piece_step),
+            write_at(partials, at.first, of_pieces(pieces, piece_step, piece), "partial sums");
+        grid shape.threads(pieces), THREADS;
+        skip shape.is_empty() || pieces == 0;
+        text "{shape}";
+        safe "As for [`linear_forward`], and every piece has its sums.";
     }
-    let launch = Launch::new(place.0, place.1, operation).number(call.twin()?);
-    let launch = launch.reads_from(d, d_layout.first).reads_from(a, a_layout.first);
-    let launch = launch.number(piece_step as u64).writes_from(partials, layout.first);
-    // SAFETY: as for the forward, and every piece has its sums.
-    unsafe { launch.run("linear_weights", call.grid(place, pieces), || call.sizes()) }
-}
 
-/// Partial sums of the gradient of a bias, the sums over rows of `d`, `[rows, columns]`, for each of the
-/// [`linear_pieces`] of rows: `columns` values of `partials` from `first` on, `piece_step` values apart. Does not wait.
-///
-/// # Errors
-/// As for [`linear_forward`].
-pub fn linear_bias(
-    (cuda, stream): Place<'_>,
-    [rows, columns]: [usize; 2],
-    (d, layout): Matrix<'_>,
-    piece_step: usize,
-    (partials, first): (&mut CudaBuffer<f32>, usize),
-) -> Result<(), CudaError> {
-    let operation = "gradients of a bias";
-    let pieces = linear_pieces(rows);
-    let sums = of_pieces(pieces, piece_step, first.saturating_add(columns));
-    let end = layout.end(operation, "gradients", [rows, columns, 1])?;
-    hold(operation, &[("gradients", d.len(), end), ("partial sums", partials.len(), sums)])?;
-    if pieces == 0 || columns == 0 {
-        return Ok(());
+    /// Partial sums of the gradient of a bias, the sums over rows of `d`, `[rows, columns]`, for each of the
+    /// [`linear_pieces`] of rows: `columns` values of `partials` from `first` on, `piece_step` values apart.
+    fn linear_bias = linear_bias(
+        [rows, columns]: [usize; 2], (d, at): Matrix<'_>, piece_step: usize,
+        (partials, first): (&mut Floats, usize),
+    ) {
+        let operation = "gradients of a bias";
+        let pieces = linear_pieces(rows);
+        let sums = of_pieces(pieces, piece_step, first.saturating_add(columns));
+        pass rows(d, at, [rows, columns, 1], "gradients"), u64(at.stride), u64(rows), u32(columns, "columns"),
+            u64(piece_step), write_at(partials, first, sums, "partial sums");
+        grid (pieces * columns.div_ceil(32)).saturating_mul(THREADS as usize), THREADS;
+        skip pieces == 0 || columns == 0;
+        text "{rows} rows of {columns}";
+        safe "Every row and every piece is inside of its buffer, and the kernel goes no further.";
     }
-    let launch = Launch::new(cuda, stream, operation).reads_from(d, layout.first);
-    let launch = launch.number(layout.stride as u64).number(rows as u64);
-    let launch = launch.number(narrow(operation, "columns", columns)?).number(piece_step as u64);
-    let launch = launch.writes_from(partials, first);
-    let blocks = (pieces * columns.div_ceil(32)) as u64;
-    let grid = grid(cuda, blocks.saturating_mul(THREADS.into()), THREADS);
-    // SAFETY: every row and every piece is inside of its buffer, and the kernel goes no further.
-    unsafe { launch.run("linear_bias", grid, || format!("{rows} rows of {columns}")) }
 }
 
 /// Values of `pieces` pieces that end `piece` values behind their beginnings, which are `step` apart.

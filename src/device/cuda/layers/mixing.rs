@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use super::{Place, grid};
+use super::{StreamContext, grid};
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, hold, narrow, product, takes};
+use crate::device::cuda::launch::{Launch, check_len, product, takes, to_u32};
 use crate::device::cuda::memory::CudaBuffer;
 use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{Address, MIXING_PIECE, MIXING_THREADS, MIXING_TILE, Mask, Mixing};
@@ -85,7 +85,7 @@ impl<'a> SlotMixer<'a> {
             let mismatch = format!("{slots} slots and {hidden} hidden values; both are at most {MIXING_MAX}");
             return Err(CudaError::Arguments { operation, mismatch });
         };
-        hold(
+        check_len(
             operation,
             &[
                 ("gamma", self.gamma.len(), slots),
@@ -112,9 +112,9 @@ impl<'a> SlotMixer<'a> {
             first,
             second,
             eps: self.eps,
-            slots: narrow(operation, "slots", self.slots)?,
-            hidden: narrow(operation, "hidden values", self.hidden)?,
-            columns: narrow(operation, "columns", self.columns)?,
+            slots: to_u32(operation, "slots", self.slots)?,
+            hidden: to_u32(operation, "hidden values", self.hidden)?,
+            columns: to_u32(operation, "columns", self.columns)?,
         })
     }
 }
@@ -125,7 +125,7 @@ impl<'a> SlotMixer<'a> {
 /// More slots or hidden values than [`MIXING_MAX`], no slot, buffers that are too short, a buffer of another stream, or
 /// the driver's.
 pub fn mixing_forward(
-    (cuda, stream): Place<'_>,
+    (cuda, stream): StreamContext<'_>,
     mixer: &SlotMixer<'_>,
     seeds: usize,
     x: &CudaBuffer<f32>,
@@ -133,7 +133,7 @@ pub fn mixing_forward(
 ) -> Result<(), CudaError> {
     let operation = "mixing slots";
     let (all, kernel, _) = mixer.check(operation, seeds)?;
-    hold(operation, &[("rows", x.len(), all), ("results", y.len(), all)])?;
+    check_len(operation, &[("rows", x.len(), all), ("results", y.len(), all)])?;
     if all == 0 {
         return Ok(());
     }
@@ -152,7 +152,7 @@ pub fn mixing_forward(
 /// # Errors
 /// As for [`mixing_forward`].
 pub fn mixing_backward(
-    (cuda, stream): Place<'_>,
+    (cuda, stream): StreamContext<'_>,
     mixer: &SlotMixer<'_>,
     seeds: usize,
     x: &CudaBuffer<f32>,
@@ -163,7 +163,7 @@ pub fn mixing_backward(
     let (all, _, kernel) = mixer.check(operation, seeds)?;
     let pieces = mixer.pieces(seeds);
     let sums = product(operation, "partial sums", &[pieces, mixer.parameters()])?;
-    hold(
+    check_len(
         operation,
         &[("rows", x.len(), all), ("gradients", d.len(), all), ("partial sums", partials.len(), sums)],
     )?;

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use super::CudaBuffer;
 use crate::device::cuda::arena::PinnedSlice;
 use crate::device::cuda::error::{CudaError, During};
-use crate::device::cuda::launch::hold;
+use crate::device::cuda::launch::check_len;
 
 impl<T: Pod> CudaBuffer<T> {
     /// Asks for an overwriting of all values by those of an arena, and does not wait.
@@ -25,7 +25,7 @@ impl<T: Pod> CudaBuffer<T> {
     /// More values than one of them has, or the driver's.
     pub fn copy_front_from_pinned(&mut self, values: &PinnedSlice<T>, len: usize) -> Result<(), CudaError> {
         let operation = "copying from the arena to the GPU";
-        hold(operation, &[("the arena", values.len(), len), ("the buffer", self.len, len)])?;
+        check_len(operation, &[("the arena", values.len(), len), ("the buffer", self.len, len)])?;
         if len == 0 {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl<T: Pod> CudaBuffer<T> {
     pub fn copy_part_to_pinned(&self, first: usize, values: &mut PinnedSlice<T>) -> Result<(), CudaError> {
         let operation = "copying from the GPU to the arena";
         let len = values.len();
-        hold(operation, &[("the buffer", self.len, first.saturating_add(len))])?;
+        check_len(operation, &[("the buffer", self.len, first.saturating_add(len))])?;
         if len == 0 {
             return Ok(());
         }

@@ -14,7 +14,7 @@ fn engines() -> Vec<EngineChoice> {
     [EngineChoice::Pread].into_iter().chain(uring).collect()
 }
 
-/// A file of `pages` pages, each filled with words that tell its number, and nothing beside it in the folder.
+/// A file of `pages` pages, each filled with words that hold its number, and nothing beside it in the folder.
 fn filled(choice: EngineChoice, pages: usize) -> (tempfile::TempDir, SpillFile) {
     let folder = tempfile::tempdir().unwrap();
     let file = SpillFile::create(folder.path(), "pages", choice).unwrap();

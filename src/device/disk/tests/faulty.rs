@@ -1,6 +1,6 @@
-//! [`Faulty`]: a file of pages in memory that fails when it is told to, for tests of whoever keeps pages.
+//! [`Faulty`]: a file of pages in memory that fails on request, for tests of whoever keeps pages.
 //!
-//! A plan looks at each operation and says what happens to it: it works, it fails as a disk or a full disk
+//! A plan checks each operation and decides what happens to it: it works, it fails as a disk or a full disk
 //! does, or it lies as torn and lost writes do. The same plan gives the same faults, always.
 
 use std::collections::BTreeMap;
@@ -33,10 +33,10 @@ pub enum Fault {
     Slow(Duration),
     /// The disk reports an error. A write that fails has changed the first half of its bytes.
     Fails(io::ErrorKind),
-    /// Only the first half of the bytes is read or written, and nobody says so: a read has zeros for the rest,
+    /// Only the first half of the bytes is read or written, without an error: a read has zeros for the rest,
     /// a write leaves what was there.
     Torn,
-    /// A read gives zeros, a write changes nothing, and nobody says so.
+    /// A read gives zeros, a write changes nothing, without an error.
     Lost,
 }
 

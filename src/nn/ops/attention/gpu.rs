@@ -67,8 +67,8 @@ impl Attention {
         let mut dq = walk.take(query.rows(), s.model);
         cuda::backward_key(work, shape, (&du, &self.q, w_k), walk.gradient(self.w_k), &mut dq);
         linear::backward_parameters(walk, &dq, query, self.w_q, None);
-        walk.flow_with(self.query, |d, fresh| linear::backward_input(d, fresh, &dq, w_q));
-        walk.flow_with(self.nodes, |dn, fresh| scatter_add(work, dn, &dx, &self.slots, fresh));
+        walk.flow_with(self.query, |d, overwrite| linear::backward_input(d, overwrite, &dq, w_q));
+        walk.flow_with(self.nodes, |dn, overwrite| scatter_add(work, dn, &dx, &self.slots, overwrite));
         if let (TimeEncoder::Trained { w, b }, Some(uploads)) = (&self.time, &self.uploads) {
             time::backward_on_gpu(walk, (*w, *b), uploads.deltas(), (&dx, columns - s.time));
         }

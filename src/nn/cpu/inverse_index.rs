@@ -1,4 +1,4 @@
-//! [`Users`]: an index turned around, by counting.
+//! [`InverseIndex`]: an index turned around, by counting.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -12,13 +12,13 @@ const PARALLEL_FROM: usize = 1 << 16;
 const PARTS_MAX: usize = 8;
 
 /// For every row, the places that read it, ascending.
-pub struct Users {
+pub struct InverseIndex {
     /// The places of row `r` are `places[starts[r]..starts[r + 1]]`.
     starts: Vec<u32>,
     places: Option<Vec<AtomicU32>>,
 }
 
-impl Users {
+impl InverseIndex {
     /// Inverts `index` (place to row); `u32::MAX` reads nothing. In linear time; an index that is sorted already
     /// is only counted, since then the places of a row follow one another.
     pub fn new(index: &[u32], rows: usize) -> Self {
@@ -106,7 +106,7 @@ fn sorted_starts(index: &[u32], rows: usize) -> Vec<u32> {
     starts
 }
 
-impl Members for Users {
+impl Members for InverseIndex {
     #[inline(always)]
     fn count(&self, row: usize) -> usize {
         (self.starts[row + 1] - self.starts[row]) as usize
@@ -129,18 +129,21 @@ mod tests {
     use super::*;
     use crate::device::rng;
 
-    fn of(users: &Users, row: usize) -> Vec<usize> {
-        (0..users.count(row)).map(|nth| users.member(row, nth)).collect()
+    fn of(inverse: &InverseIndex, row: usize) -> Vec<usize> {
+        (0..inverse.count(row)).map(|nth| inverse.member(row, nth)).collect()
     }
 
     #[test]
-    fn users_are_listed_in_order() {
-        let users = Users::new(&[2, 0, u32::MAX, 2, 2], 4);
-        assert_eq!([0, 1, 2, 3].map(|r| of(&users, r)), [vec![1], vec![], vec![0, 3, 4], vec![]]);
-        let users = Users::new(&[0, 0, 2, 2, 5], 7);
-        assert!(users.places.is_none());
-        assert_eq!([0, 1, 2, 5, 6].map(|r| of(&users, r)), [vec![0, 1], vec![], vec![2, 3], vec![4], vec![]]);
-        assert_eq!(of(&Users::new(&[], 3), 2), Vec::<usize>::new());
+    fn readers_are_listed_in_order() {
+        let inverse = InverseIndex::new(&[2, 0, u32::MAX, 2, 2], 4);
+        assert_eq!([0, 1, 2, 3].map(|r| of(&inverse, r)), [vec![1], vec![], vec![0, 3, 4], vec![]]);
+        let inverse = InverseIndex::new(&[0, 0, 2, 2, 5], 7);
+        assert!(inverse.places.is_none());
+        assert_eq!(
+            [0, 1, 2, 5, 6].map(|r| of(&inverse, r)),
+            [vec![0, 1], vec![], vec![2, 3], vec![4], vec![]]
+        );
+        assert_eq!(of(&InverseIndex::new(&[], 3), 2), Vec::<usize>::new());
     }
 
     #[test]
@@ -152,7 +155,8 @@ mod tests {
                     _ => u32::MAX,
                 })
                 .collect();
-            let (one, many) = (Users::alone(&index, rows), Users::in_parts(&index, rows, parts));
+            let (one, many) =
+                (InverseIndex::alone(&index, rows), InverseIndex::in_parts(&index, rows, parts));
             assert!((0..rows).all(|r| of(&one, r) == of(&many, r)), "{rows} rows in {parts} parts");
         }
     }

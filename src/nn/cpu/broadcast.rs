@@ -112,7 +112,7 @@ impl<R: Runs> Kernel for Spread<'_, R> {
 }
 
 /// `dx[row] = d[its group]`, or a member's share of that (`mean`); 0 for rows of nobody.
-pub fn spread<R: Runs>(dx: &mut [f32], runs: &R, d: &[f32], cols: usize, mean: bool) {
+pub fn broadcast<R: Runs>(dx: &mut [f32], runs: &R, d: &[f32], cols: usize, mean: bool) {
     if cols == 0 {
         return;
     }

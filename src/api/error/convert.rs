@@ -1,0 +1,88 @@
+//! Which [`ApiError`] a failure elsewhere becomes: rejections of axum's extractors, and errors of the modules below.
+
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::http::StatusCode;
+
+use super::ApiError;
+use crate::api::admin::OperatorError;
+use crate::event::{IntakeError, SubmitError};
+use crate::serving::QueryError;
+
+impl ApiError {
+    /// The error of a body that could not be read as JSON of the expected shape.
+    pub(in crate::api) fn of_json(rejection: &JsonRejection, body_limit: usize) -> Self {
+        match rejection {
+            JsonRejection::MissingJsonContentType(_) => Self::ContentType { expected: "application/json" },
+            JsonRejection::JsonDataError(error) => Self::Invalid(innermost(error)),
+            JsonRejection::JsonSyntaxError(error) => Self::Unreadable(innermost(error)),
+            other => Self::of_body(other.status(), other.body_text(), body_limit),
+        }
+    }
+
+    /// The error of a body that could not be read at all.
+    pub(in crate::api) fn of_body(status: StatusCode, text: String, body_limit: usize) -> Self {
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            Self::BodyTooLarge { limit: body_limit }
+        } else {
+            Self::Unreadable(text)
+        }
+    }
+}
+
+/// The inner error of a rejection, without the text around it.
+fn innermost(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::Invalid(rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
+        Self::Invalid(rejection.body_text())
+    }
+}
+
+impl From<QueryError> for ApiError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::NotReady | QueryError::Mismatch { .. } => Self::NoModel(error.to_string()),
+            QueryError::Storage(_) => Self::StorageFailed(error.to_string()),
+        }
+    }
+}
+
+impl From<OperatorError> for ApiError {
+    fn from(error: OperatorError) -> Self {
+        let reason = error.to_string();
+        match error {
+            OperatorError::UnknownSource { known, .. } => Self::UnknownSource { reason, known },
+            OperatorError::Invalid(_) => Self::Invalid(reason),
+            OperatorError::Failed(_) => Self::NotDone(reason),
+        }
+    }
+}
+
+impl From<IntakeError> for ApiError {
+    fn from(error: IntakeError) -> Self {
+        match error {
+            IntakeError::Overloaded => Self::QueueFull,
+            IntakeError::Malformed(detail) => Self::Unreadable(detail),
+            IntakeError::TooMany { found_at_least, limit } => {
+                Self::BatchTooLarge { what: "or more events", found: found_at_least, limit }
+            }
+            IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
+            IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
+            IntakeError::Refused(SubmitError::Paused) => Self::SourcePaused,
+            IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
+                Self::DiskFull(refused.to_string())
+            }
+            IntakeError::Refused(refused @ SubmitError::Failed { .. }) => {
+                Self::LogFailed(refused.to_string())
+            }
+        }
+    }
+}
