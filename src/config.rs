@@ -129,7 +129,7 @@ section!(/// `[memory]`
     Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
 section!(/// `[device]`
 Device {
-    #[serde(rename = "use", deserialize_with = "text::wish")] wish: DeviceSpec,
+    #[serde(rename = "use", deserialize_with = "text::spec")] spec: DeviceSpec,
     memory_bytes_max: u64, row_cache_bytes: u64, kernel_dir: PathBuf,
 });
 section!(/// `[model]`

@@ -127,7 +127,7 @@ group! {
 group! {
     /// The temporal graph in memory.
     GraphMetrics, GRAPH;
-    nodes: IntGauge = "graph_nodes" "Nodes in the graph.";
+    nodes: IntGauge = "graph_nodes" "Nodes known to the graph.";
     edges: IntGauge = "graph_edges" "Live edges in the graph.";
     expired_edges: IntCounter = "graph_expired_edges_total" "Edges released by the retention.";
     unknown_type_edges: IntCounter = "graph_unknown_type_edges_total"
@@ -219,7 +219,7 @@ group! {
         "HTTP requests by route template and status code.";
     request_duration: HistogramVec ["route"] (REQUEST_SECONDS) = "http_request_duration_seconds"
         "Request latency, from the header of the request to the header of the response.";
-    inflight_requests: IntGauge = "http_inflight_requests" "Requests in flight.";
+    inflight_requests: IntGauge = "http_inflight_requests" "Requests in flight now.";
     admin_actions: IntCounterVec ["action", "outcome"] = "admin_actions_total"
         "Admin requests; action is checkpoint, source or log_level, outcome is done, refused or failed.";
     rejected: IntCounterVec ["reason"] = "http_rejected_total"

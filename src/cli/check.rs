@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clap::Args;
 
 use super::{ConfigArgs, machine, output};
 use crate::api::{Keys, Tls};
@@ -20,9 +21,19 @@ use crate::train::Trainer;
 
 const BROKER_PATIENCE: Duration = Duration::from_secs(10);
 
+/// What to check.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Read the whole event log, not only its last segment
+    #[arg(long)]
+    whole_log: bool,
+}
+
 /// Probes one part after another and prints the outcome of each.
-pub(super) fn run(args: &ConfigArgs) -> Result<()> {
-    let config = args.load()?;
+pub(super) fn run(args: &CheckArgs) -> Result<()> {
+    let config = args.config.load()?;
     let mut faults = 0;
     let mut report = |part: &str, outcome: Result<String, String>| match outcome {
         Ok(found) => output::print(&format!("ok    {part}: {found}")),
@@ -44,7 +55,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         report("cuda", Ok(cuda(found)))?;
     }
     report("data", data(&config))?;
-    report("log", event_log(&config))?;
+    report("log", event_log(&config, args.whole_log))?;
     report("catalog", catalog(&config))?;
     report("checkpoint", newest_checkpoint(&config, &placement.device))?;
     report("api", listen(&config))?;
@@ -95,17 +106,21 @@ fn data(config: &Config) -> Result<String, String> {
     }
 }
 
-fn event_log(config: &Config) -> Result<String, String> {
+/// Reads the last segment, where a crash leaves its traces, or all of them: that takes as long as a start.
+fn event_log(config: &Config, whole: bool) -> Result<String, String> {
     let dir = config.data.dir.join("log");
     if !dir.exists() {
         return Ok("none yet".to_owned());
     }
     let mut reader = log::read_only(&dir).map_err(|error| error.to_string())?;
+    let first = if whole { reader.position() } else { reader.start_at_last_segment() };
     let mut frames = 0_u64;
     while reader.next_frame().map_err(|error| error.to_string())?.is_some() {
         frames += 1;
     }
-    Ok(format!("{frames} frames, {} records, every checksum holds", reader.position()))
+    let end = reader.position();
+    let unread = if first.0 == 0 { "" } else { "; --whole-log reads what is before" };
+    Ok(format!("records {} to {} in {frames} frames, every checksum holds{unread}", first.0, end.0))
 }
 
 fn listen(config: &Config) -> Result<String, String> {

@@ -50,7 +50,7 @@ enum Command {
     /// Push a file of events to Kafka or to a daemon, as a producer would
     Ingest(ingest::IngestArgs),
     /// Validate the settings and probe Kafka, disk and devices
-    Check(ConfigArgs),
+    Check(check::CheckArgs),
     /// The settings: values in effect with their origin, all faults, a schema
     Config(settings::SettingsArgs),
     /// Show the status of a running daemon

@@ -34,7 +34,7 @@ fn address_of<E: Error>(text: &str) -> Result<SocketAddr, E> {
 }
 
 /// `auto`, `cpu` or `cuda:N`.
-pub(super) fn wish<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DeviceSpec, D::Error> {
+pub(super) fn spec<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DeviceSpec, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 

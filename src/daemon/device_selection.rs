@@ -37,12 +37,12 @@ impl DeviceSelection {
     #[must_use]
     pub fn of(config: &Config, kernel_dir: Option<PathBuf>) -> Self {
         let cpu = |reason| Self { device: Device::Cpu, reason, found: None, shortfall: None, gpu: None };
-        let wish = config.device.wish;
-        if wish == DeviceSpec::Cpu {
+        let spec = config.device.spec;
+        if spec == DeviceSpec::Cpu {
             return cpu("cpu: device.use = \"cpu\"".to_owned());
         }
         let seen = probe();
-        let DeviceSpec::Cuda(number) = wish else {
+        let DeviceSpec::Cuda(number) = spec else {
             return Self { found: Some(seen.cuda), ..cpu(seen.reason) };
         };
         let options = CudaOptions {
@@ -51,7 +51,7 @@ impl DeviceSelection {
             ..CudaOptions::default()
         };
         let short = |why: String| {
-            let shortfall = format!("device.use = \"{wish}\" but it cannot be used: {why}");
+            let shortfall = format!("device.use = \"{spec}\" but it cannot be used: {why}");
             Self { shortfall: Some(shortfall.clone()), ..cpu(format!("cpu: {shortfall}")) }
         };
         let placement = match Cuda::open(number, &options) {
@@ -59,7 +59,7 @@ impl DeviceSelection {
                 let device = Device::Cuda(CudaWork::new(gpu.clone()));
                 match trainer_options(config).model.check_device(&device) {
                     Ok(()) => {
-                        let reason = format!("{}: device.use = \"{wish}\"", gpu.describe());
+                        let reason = format!("{}: device.use = \"{spec}\"", gpu.describe());
                         Self { device, gpu: Some(gpu), ..cpu(reason) }
                     }
                     Err(error) => Self { gpu: Some(gpu), ..short(error.to_string()) },

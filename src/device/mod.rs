@@ -39,12 +39,12 @@ pub enum Device {
 }
 
 impl Device {
-    /// What `wish` names; without a name of a GPU, the CPU. Takes some seconds with a GPU.
+    /// What `spec` names; without a name of a GPU, the CPU. Takes some seconds with a GPU.
     ///
     /// # Errors
     /// Why the GPU cannot be used.
-    pub fn open(wish: DeviceSpec, options: &CudaOptions) -> Result<Self, CudaError> {
-        match wish {
+    pub fn open(spec: DeviceSpec, options: &CudaOptions) -> Result<Self, CudaError> {
+        match spec {
             DeviceSpec::Auto | DeviceSpec::Cpu => Ok(Self::Cpu),
             DeviceSpec::Cuda(number) => Ok(Self::Cuda(CudaWork::new(Cuda::open(number, options)?))),
         }

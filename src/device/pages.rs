@@ -17,7 +17,7 @@ const FROM: usize = 8 << 20;
 /// From now on memory comes in the smallest pages there are, whoever asks for others.
 ///
 /// # Errors
-/// The kernel does not know the wish; the process may be larger than what it uses.
+/// The kernel does not know that; the process may be larger than what it uses.
 pub fn keep_pages_small() -> io::Result<()> {
     Ok(rustix::thread::disable_transparent_huge_pages(true)?)
 }

@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_all_else_refused() {
-        for wish in [DeviceSpec::Auto, DeviceSpec::Cpu, DeviceSpec::Cuda(0), DeviceSpec::Cuda(17)] {
-            assert_eq!(wish.to_string().parse(), Ok(wish));
+        for spec in [DeviceSpec::Auto, DeviceSpec::Cpu, DeviceSpec::Cuda(0), DeviceSpec::Cuda(17)] {
+            assert_eq!(spec.to_string().parse(), Ok(spec));
         }
         for text in [
             "",

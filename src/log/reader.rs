@@ -110,6 +110,12 @@ impl LogReader {
         Ok(None)
     }
 
+    /// Moves a reader that has read nothing yet to the beginning of the last segment, and returns its position.
+    pub fn start_at_last_segment(&mut self) -> EdgeId {
+        self.position = self.log.durable.lock().segments.last().map_or(EdgeId(0), |segment| segment.first);
+        self.position
+    }
+
     /// The position that [`next_frame`](Self::next_frame) gives next: the one the reader was made for,
     /// then the end of the last frame.
     #[must_use]

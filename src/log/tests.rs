@@ -134,6 +134,18 @@ fn a_reader_starts_at_any_position() {
 }
 
 #[test]
+fn a_reader_of_the_last_segment_reads_its_frames_and_no_others() {
+    let disk = MemoryDisk::new();
+    assert_eq!(open(&disk, 1).unwrap().0.reader(EdgeId(0)).start_at_last_segment(), EdgeId(0));
+    write_all(&disk, 1, &story());
+    let (log, _) = open(&disk, 1).unwrap();
+    let mut reader = log.reader(EdgeId(0));
+    assert_eq!(reader.start_at_last_segment(), EdgeId(10));
+    let read = drain(&mut reader).unwrap();
+    assert_same(&read, &story()[5..]);
+}
+
+#[test]
 fn a_reader_sees_what_is_durable_and_follows() {
     for segment_bytes in [1, 200, 1 << 20] {
         let (mut log, _) = open(&MemoryDisk::new(), segment_bytes).unwrap();

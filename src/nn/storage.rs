@@ -1,7 +1,7 @@
 //! Parameters and optimizer state as safetensors bytes.
 //!
 //! The format keeps tensors by name; the order of [`Parameters`] is kept in its metadata under `order` (names
-//! joined by line feeds). Optimiser state is `first.NAME`, `second.NAME` and the metadata `steps`. Knows no
+//! joined by line feeds). Optimizer state is `first.NAME`, `second.NAME` and the metadata `steps`. Knows no
 //! files.
 
 use std::collections::HashMap;

@@ -35,7 +35,7 @@ fn a_missing_gpu_is_a_fault_and_available_ones_are_listed() {
     let data = folder.path().join("data");
     let (content, output) = check(&data, &["device.use=cuda:99"]);
     assert!(
-        !content && output.contains("FAULT device: device.use = \"cuda:99\" and it cannot be used: "),
+        !content && output.contains("FAULT device: device.use = \"cuda:99\" but it cannot be used: "),
         "{output}"
     );
     assert!(output.contains("ok    cuda: driver for CUDA "), "{output}");
@@ -59,7 +59,7 @@ fn a_daemon_without_the_gpu_that_its_settings_name_runs_and_says_so() {
     assert_eq!((code, &ready["status"]), (200, &"degraded".into()), "{ready}");
     assert_eq!(ready["checks"]["device"]["state"], "degraded");
     let detail = ready["checks"]["device"]["detail"].as_str().unwrap().to_owned();
-    assert!(detail.starts_with("device.use = \"cuda:99\" and it cannot be used: "), "{detail}");
+    assert!(detail.starts_with("device.use = \"cuda:99\" but it cannot be used: "), "{detail}");
     assert_eq!(daemon.status()["device"], format!("cpu: {detail}"));
     let mut metrics = ureq::get(daemon.url("/metrics")).call().unwrap();
     let metrics = metrics.body_mut().read_to_string().unwrap();

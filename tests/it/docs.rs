@@ -224,6 +224,11 @@ impl Desk {
         fs::create_dir_all(desk.path("bin")).unwrap();
         fs::create_dir_all(desk.path("here")).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_evergraph"), desk.path("bin/evergraph")).unwrap();
+        std::os::unix::fs::symlink(
+            env!("CARGO_BIN_EXE_evergraph-research"),
+            desk.path("bin/evergraph-research"),
+        )
+        .unwrap();
         let mut file =
             GzEncoder::new(fs::File::create(desk.path("here/events.csv.gz")).unwrap(), Compression::fast());
         writeln!(file, "src,dst,ts").unwrap();

@@ -44,7 +44,7 @@ fn model(data: &Path, args: &[&str]) -> Result<String, String> {
 #[test]
 fn an_operator_promotes_and_rolls_back_what_a_stopped_daemon_has_learned() {
     let data = tempfile::tempdir().unwrap();
-    assert!(model(data.path(), &["rollback"]).unwrap_err().contains("holds no data of a daemon"));
+    assert!(model(data.path(), &["rollback"]).unwrap_err().contains("is not a data directory"));
     let start = || judged_often(data.path()).set("learner.gate.tolerance=1");
     let process = start().ready();
     push(&process, 0, 1_200);

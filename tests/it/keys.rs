@@ -164,7 +164,7 @@ fn status_of(process: &Process, key: &Path) -> (bool, String) {
 
 /// The operations address of a daemon, which its log names.
 fn operations(process: &mut Process) -> String {
-    let line = process.wait_for_line("address of their own").unwrap();
+    let line = process.wait_for_line("separate address").unwrap();
     let line: Value = serde_json::from_str(&line).unwrap();
     line["address"].as_str().unwrap().to_owned()
 }
@@ -198,7 +198,7 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
     }
 
     write_keys(&keys, &[("read", "new", ADMIN)]);
-    process.wait_for_line("was read again").unwrap();
+    process.wait_for_line("was reloaded").unwrap();
     let (done, message) = status_of(&process, &key);
     assert!(!done && message.contains("--key-file"), "{message}");
     std::fs::write(&keys, "nonsense\n").unwrap();

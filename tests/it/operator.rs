@@ -87,7 +87,7 @@ fn a_checkpoint_is_written_when_it_is_asked_for_and_can_be_gone_back_to() {
     assert!(restore(first).0);
 
     let mut process = start.spawn();
-    let restored = process.wait_for_line("restored what was learned").unwrap();
+    let restored = process.wait_for_line("restored the learned state").unwrap();
     assert!(restored.contains("\"position\":400"), "{restored}");
     process.wait_until_ready();
     learned(&process, 800);

@@ -75,7 +75,7 @@ fn a_source_is_held_skips_and_reads_again() {
     assert!(done && said.contains("from 10 to 12; 2 offsets are skipped"), "{said}{told}");
     assert_eq!(position(), 12);
     let (done, said, _) = seek("offset:12", &["--yes"]);
-    assert!(done && said.contains("stands there already"), "{said}");
+    assert!(done && said.contains("is there already"), "{said}");
 
     let process = start(broker, folder.path()).ready();
     assert!(evergraph(&["source", "resume", &source, "--url", &process.url("")]).0);

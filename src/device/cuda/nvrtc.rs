@@ -50,8 +50,9 @@ fn require() -> Result<(), CudaError> {
     }
     Err(CudaError::Absent {
         operation: "compiling kernels",
-        missing: "the library libnvrtc.so is not found; install NVRTC 13 (nvidia-cuda-nvrtc of PyPI, or cuda-nvrtc of \
-                  the distribution) and put its folder on LD_LIBRARY_PATH"
+        missing: "the library libnvrtc.so is not found; install NVRTC 13, or 12 for a driver of CUDA 12 \
+                  (nvidia-cuda-nvrtc of PyPI, or cuda-nvrtc of the distribution) and put its folder on \
+                  LD_LIBRARY_PATH"
             .into(),
     })
 }

@@ -298,7 +298,7 @@ fn adam_follows_its_definition() {
 }
 
 #[test]
-fn weights_and_optimiser_come_back_from_bytes() {
+fn weights_and_optimizer_come_back_from_bytes() {
     let mut parameters = Parameters::new();
     for (i, name) in ["z", "a.weight", "m"].into_iter().enumerate() {
         parameters.add(name, tensor(&super::random(i + 1, 4, i as u64)));

@@ -174,7 +174,7 @@ fn a_damaged_catalog_is_refused_by_name_and_costs_nothing_when_it_is_moved_away(
         let _ = std::fs::rename(data.path().join(name), data.path().join(format!("{name}.away")));
     }
     let mut process = start.spawn();
-    process.wait_for_line("not recorded is found again").expect("the checkpoint is found again");
+    process.wait_for_line("an unrecorded checkpoint was found").expect("the checkpoint is found again");
     process.wait_until_ready();
     assert_eq!(process.status()["learner"]["applied_position"], 500);
     holds_exactly(process, data.path(), 500);

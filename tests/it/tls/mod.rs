@@ -45,7 +45,7 @@ fn commands_reach_a_daemon_over_https_and_its_certificate_is_renewed() {
     let folder = tempfile::tempdir().unwrap();
     serve(folder.path(), "one", "one");
     let mut process = start(folder.path()).set("api.operations_listen=127.0.0.1:0").spawn();
-    let line = process.wait_for_line("address of their own").unwrap();
+    let line = process.wait_for_line("separate address").unwrap();
     let operations: Value = serde_json::from_str(&line).unwrap();
     process.wait_until_ready();
 
@@ -74,7 +74,7 @@ fn commands_reach_a_daemon_over_https_and_its_certificate_is_renewed() {
     assert!(asked.elapsed() < Duration::from_secs(20), "it is not tried again: {:?}", asked.elapsed());
 
     serve(folder.path(), "two", "two");
-    process.wait_for_line("was read again").unwrap();
+    process.wait_for_line("was reloaded").unwrap();
     // Between the two files there may have been a moment when they did not go together.
     let renewed = (0..50).any(|_| {
         std::thread::sleep(Duration::from_millis(100));
@@ -102,7 +102,7 @@ fn a_certificate_that_has_expired_is_named_and_so_is_who_refuses_it() {
     let folder = tempfile::tempdir().unwrap();
     serve(folder.path(), "past", "past");
     let mut process = start(folder.path()).set("api.operations_listen=127.0.0.1:0").spawn();
-    let line = process.wait_for_line("address of their own").unwrap();
+    let line = process.wait_for_line("separate address").unwrap();
     let line: Value = serde_json::from_str(&line).unwrap();
     let operations = line["address"].as_str().unwrap();
     process.wait_until_ready();
@@ -124,7 +124,7 @@ fn a_certificate_that_has_expired_is_named_and_so_is_who_refuses_it() {
     assert!(metric(operations, refused) >= Some(1.0), "who refuses it is counted");
 
     serve(folder.path(), "one", "one");
-    process.wait_for_line("was read again").unwrap();
+    process.wait_for_line("was reloaded").unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while health()["state"] != "ok" || metric(operations, EXPIRY) != Some(4_733_510_400.0) {
         assert!(Instant::now() < deadline, "{} {:?}", health(), metric(operations, EXPIRY));
