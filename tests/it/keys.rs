@@ -202,7 +202,7 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
     let (done, message) = status_of(&process, &key);
     assert!(!done && message.contains("--key-file"), "{message}");
     std::fs::write(&keys, "nonsense\n").unwrap();
-    process.wait_for_line("stays as it was").unwrap();
+    process.wait_for_line("stays in use").unwrap();
     std::fs::write(&key, ADMIN).unwrap();
     let (done, message) = status_of(&process, &key);
     assert!(done, "{message}");

@@ -84,7 +84,7 @@ fn commands_reach_a_daemon_over_https_and_its_certificate_is_renewed() {
     assert!(!run(&process, &["status"], Some("one")).0);
 
     serve(folder.path(), "one", "two");
-    process.wait_for_line("stays as it was").unwrap();
+    process.wait_for_line("stays in use").unwrap();
     let (done, said) = run(&process, &["status"], Some("two"));
     assert!(done, "{said}");
 }
