@@ -148,9 +148,11 @@ impl Learner {
         let name = verdict.name();
         match verdict {
             Verdict::RolledBack => {
-                tracing::warn!(position, candidate, ?published, ?kept, ?figures, "gate: {name}")
+                tracing::warn!(position, candidate, ?published, previous = ?kept, ?figures, "gate: {name}")
             }
-            _ => tracing::info!(position, candidate, ?published, ?kept, ?figures, "gate: {name}"),
+            _ => {
+                tracing::info!(position, candidate, ?published, previous = ?kept, ?figures, "gate: {name}")
+            }
         }
         let kept = self.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
         self.shared.status.update(|report| {
