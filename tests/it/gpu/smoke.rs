@@ -12,11 +12,10 @@ use evergraph::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
 use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaWork, SOURCES};
 use evergraph::feature::cache::{CacheDirectory, Found};
 use evergraph::graph::{CudaGraph, CudaGraphOptions, MirrorOptions};
-use evergraph::model::{GraphMixerOptions, ModelOptions};
 use evergraph::sampler::{CudaLayers, SampleRequest, SamplingPolicy, Seeds};
 use evergraph::train::{Trainer, TrainerOptions};
 
-use super::train::{small_tgat, step};
+use super::train::{small_mixer, small_tgat, step};
 use super::{fresh_gpu, real_gpu};
 use crate::tgn_stream::{self, Stream};
 
@@ -34,7 +33,7 @@ fn a_kernel_of_every_file_is_launched() {
     let cuda = fresh_gpu();
     read_in_place(&cuda);
     let stream = Stream::new(4);
-    for model in [tgn_stream::tgn().into(), small_tgat().into(), mixer()] {
+    for model in [tgn_stream::tgn().into(), small_tgat().into(), small_mixer().into()] {
         let work = CudaWork::new(cuda.clone());
         let model_options = TrainerOptions { model, ..tgn_stream::options() };
         let mut trainer = Trainer::new(model_options, &Device::Cuda(work.clone())).unwrap();
@@ -80,16 +79,4 @@ fn read_in_place(cuda: &Cuda) {
         .unwrap();
     let expected: Vec<f32> = [3, 0, 99].iter().flat_map(|row| values[row * 4..][..4].to_vec()).collect();
     assert_eq!(to.copy_to_host().unwrap(), expected);
-}
-
-fn mixer() -> ModelOptions {
-    GraphMixerOptions {
-        embedding_dim: 12,
-        time_dim: 8,
-        fanout: 6,
-        blocks: 2,
-        edge_feature_dim: 2,
-        ..GraphMixerOptions::default()
-    }
-    .into()
 }

@@ -26,6 +26,18 @@ fn near(found: &[f32], expected: &[f32], what: &str) {
     }
 }
 
+/// A small GraphMixer with features of edges.
+pub fn small_mixer() -> GraphMixerOptions {
+    GraphMixerOptions {
+        embedding_dim: 12,
+        time_dim: 8,
+        fanout: 6,
+        blocks: 2,
+        edge_feature_dim: 2,
+        ..GraphMixerOptions::default()
+    }
+}
+
 /// A small TGAT with features of edges.
 pub fn small_tgat() -> TgatOptions {
     TgatOptions {
@@ -149,16 +161,8 @@ fn tgat_with_and_without_features_of_nodes_is_the_cpus() {
 
 #[test]
 fn graphmixer_with_and_without_features_of_nodes_is_the_cpus() {
-    let mixer = GraphMixerOptions {
-        embedding_dim: 12,
-        time_dim: 8,
-        fanout: 6,
-        blocks: 2,
-        edge_feature_dim: 2,
-        ..GraphMixerOptions::default()
-    };
-    follow(mixer, 8);
-    follow(GraphMixerOptions { node_feature_dim: 3, ..mixer }, 4);
+    follow(small_mixer(), 8);
+    follow(GraphMixerOptions { node_feature_dim: 3, ..small_mixer() }, 4);
 }
 
 /// What steps left behind: the numbers of each of them, and the weights.
