@@ -88,6 +88,8 @@ const REQUEST_SECONDS: [f64; 14] =
 /// Buckets for end-to-end freshness, which grows to hours while the learner catches up.
 const FRESHNESS_SECONDS: [f64; 16] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0];
+/// Buckets for items in a request.
+const ITEM_COUNTS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0];
 /// Buckets for checkpoints.
 const LONG_SECONDS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
@@ -118,6 +120,8 @@ group! {
     LogMetrics, LOG;
     bytes: IntGauge = "log_bytes" "Size of the event log on disk in bytes.";
     end_position: IntGauge = "log_end_position" "Position after the last durable record of the log.";
+    replay_position: IntGauge = "log_replay_position" "Position that the current or latest read of the log at a start reached.";
+    replay_end_position: IntGauge = "log_replay_end_position" "Position at which that read of the log ends.";
     commit_duration: Histogram (SHORT_SECONDS) = "log_commit_duration_seconds"
         "Latency of one log commit, fdatasync included.";
     commit_failures: IntCounter = "log_commit_failures_total" "Log commits that failed.";
@@ -223,11 +227,18 @@ group! {
     admin_actions: IntCounterVec ["action", "outcome"] = "admin_actions_total"
         "Admin requests; action is checkpoint, source or log_level, outcome is done, refused or failed.";
     rejected: IntCounterVec ["reason"] = "http_rejected_total"
-        "Requests rejected by a limit: overloaded, queue_full, rate_limited, body_too_large, batch_too_large, timeout.";
+        "Requests rejected by a limit; reason is the error_type of the response, for example overloaded or timeout.";
     authentication_failures: IntCounterVec ["reason"] = "http_authentication_failures_total"
-        "Requests without a valid key; reason is missing, unknown or role.";
+        "Requests refused for who sent them; reason is missing, unknown or role of a key, or not_local without keys.";
     refused_connections: IntCounterVec ["reason"] = "http_refused_connections_total"
-        "Connections closed before a request: handshake, handshake_timeout, header_timeout, malformed.";
+        "Connections closed by the daemon: handshake, handshake_timeout, header_timeout, malformed, response_timeout.";
+    open_connections: IntGauge = "http_open_connections" "Open connections of all addresses.";
+    held_bytes: IntGaugeVec ["direction"] = "http_held_bytes"
+        "Bytes of large bodies in memory; direction is request, or response for those not sent yet.";
+    request_items: HistogramVec ["kind"] (ITEM_COUNTS) = "http_request_items"
+        "Items of a request; kind is nodes or pairs.";
+    pass_items: HistogramVec ["kind"] (ITEM_COUNTS) = "http_pass_items"
+        "Items that one pass of the model computed, for one or several requests; kind is embeddings or links.";
     certificate_expiry: IntGaugeVec = "http_certificate_expiry_timestamp_seconds"
         "When the TLS certificate expires, seconds since the Unix epoch; absent without one.";
 }
@@ -355,9 +366,16 @@ impl Metrics {
                 self.http.admin_actions.with_label_values(&[action, outcome]);
             }
         }
-        for reason in
-            ["overloaded", "queue_full", "rate_limited", "body_too_large", "batch_too_large", "timeout"]
-        {
+        for reason in [
+            "overloaded",
+            "queue_full",
+            "rate_limited",
+            "body_too_large",
+            "batch_too_large",
+            "timeout",
+            "too_many_transfers",
+            "outcome_unknown",
+        ] {
             self.http.rejected.with_label_values(&[reason]);
         }
     }
