@@ -1,8 +1,8 @@
 //! Admin routes of a running daemon: write a checkpoint, pause or resume a source, change the log level. They need a
 //! key whose role is admin; without keys they are open to the local machine only.
 //!
-//! Every attempt is audited, refused ones too: a log line with the target [`AUDIT`], and a metric. Of refused ones only some
-//! have a line, which counts those left out before it. The daemon provides the implementation as an [`Operator`].
+//! Every attempt is audited, refused ones too: a log line with the target [`AUDIT`], and a metric. Of refused ones only
+//! some have a line, which counts those left out before it. The daemon provides the implementation as an [`Operator`].
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -359,8 +359,8 @@ pub(super) fn render(mut response: Response, request_id: &str) -> Response {
     rendered
 }
 
-/// A message without its middle, if it is long: client input is not returned or logged in full, and the end of a message
-/// names the place of the fault.
+/// A message without its middle, if it is long: client input is not returned or logged in full, and the end of a
+/// message names the place of the fault.
 pub(super) fn shortened(message: String) -> String {
     let length = message.chars().count();
     if length <= MESSAGE_CHARS_MAX {

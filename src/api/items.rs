@@ -1,7 +1,7 @@
 //! The nodes or pairs of a request: counted while they are parsed, and kept only as far as one request may have them.
 //!
-//! A short body can list very many items. What is beyond the limit is read over, so that it costs no memory and the error
-//! still names the number.
+//! A short body can list very many items. What is beyond the limit is read over, so that it costs no memory and the
+//! error still names the number.
 
 use std::cell::Cell;
 use std::fmt;

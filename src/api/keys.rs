@@ -216,8 +216,8 @@ fn bearer(request: &Request) -> Option<&[u8]> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Caller(pub Arc<str>);
 
-/// Admits requests whose key has the role. Without keys all routes are open, but not for web pages of other servers, and
-/// the admin routes are for local programs only, and not for any page.
+/// Admits requests whose key has the role. Without keys all routes are open, but not for web pages of other servers,
+/// and the admin routes are for local programs only, and not for any page.
 pub(super) async fn authorize(
     State((app, needed)): State<(App, Role)>,
     mut request: Request,

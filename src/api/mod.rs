@@ -2,10 +2,10 @@
 //!
 //! The layers of a request, from the outside in: its id is taken or generated; [`envelope`] measures it and renders
 //! errors; a panic becomes a 500; with [`Keys`], its key must have the route's role; its body is [received](receive),
-//! within what its client may hold; then on `/v1` data routes it takes a permit or is refused at once, which bounds the
-//! queued work; a wait for `min_position` is a task and holds no thread; the handler runs blocking and computing work on
-//! the blocking pool, which keeps the permit even if the client disconnects. A large response counts until it is
-//! [sent](sending).
+//! within what its client may hold; then on `/v1` data routes it takes a permit or is refused at once, which bounds
+//! the queued work; a wait for `min_position` is a task and holds no thread; the handler runs blocking and computing
+//! work on the blocking pool, which keeps the permit even if the client disconnects. A large response counts until it
+//! is [sent](sending).
 //!
 //! Reads only what `serving` publishes. Knows nothing of ingest, the learner and the log: the daemon passes
 //! them as an [`Intake`], a status closure and the checks of [`Health`].

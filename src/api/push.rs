@@ -39,8 +39,8 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 #[utoipa::path(
     post, path = "/v1/events", tag = "events",
     params(
-        ("Idempotency-Key" = Option<String>, Header, description = "Identifies the request: an event of it that is sent \
-            again under the same key is stored once. 1 to 255 visible ASCII characters. An event's own \
+        ("Idempotency-Key" = Option<String>, Header, description = "Identifies the request: an event of it that is \
+            sent again under the same key is stored once. 1 to 255 visible ASCII characters. An event's own \
             `idempotency_key` takes precedence"),
     ),
     request_body(

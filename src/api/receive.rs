@@ -1,7 +1,7 @@
 //! Receives request bodies, before a request takes a place from others.
 //!
-//! What comes with the header, or right after it, costs nothing. A body that is large or keeps the daemon waiting has an
-//! [`Entry`] in the ledger of bodies until its last byte is dropped; it has to keep up a [`Pace`], and a client can
+//! What comes with the header, or right after it, costs nothing. A body that is large or keeps the daemon waiting has
+//! an [`Entry`] in the ledger of bodies until its last byte is dropped; it has to keep up a [`Pace`], and a client can
 //! have only so many of them. So clients that send slowly hold some memory each and no place, however many they are.
 
 use std::pin::Pin;

@@ -26,6 +26,9 @@ use super::envelope::{Permit, blocking};
 use super::error::ApiError;
 use super::transfer::{Client, Entry, Full, SMALL_BYTES};
 
+/// Longer responses are written on the blocking pool, so that the threads of the runtime are free for others.
+const INLINE_BYTES: usize = 256 << 10;
+
 /// Size of a piece.
 const PIECE_BYTES: usize = SMALL_BYTES;
 
@@ -50,8 +53,7 @@ pub(super) fn reserve(app: &App, client: &Client, bytes: usize) -> Result<Option
     Ok(Some(entry))
 }
 
-/// Makes a response and writes it as JSON, within `limit`: where room was reserved, it is large, and this is done on the
-/// blocking pool.
+/// Makes a response and writes it as JSON, within `limit`; on the blocking pool, where much room was reserved.
 pub(super) async fn json<T: Serialize>(
     limit: Duration,
     permit: Permit,
@@ -59,21 +61,16 @@ pub(super) async fn json<T: Serialize>(
     make: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Response, ApiError> {
     let write = move || serde_json::to_vec(&make());
-    let (text, reserved) = match room {
-        None => (write(), None),
-        Some(room) => {
-            let text = blocking(Some(permit), limit, write).await?;
-            (text, Some(Reserved(Arc::new(Mutex::new(Some(room))))))
-        }
-    };
+    let is_long = room.as_ref().is_some_and(|room| room.bytes() > INLINE_BYTES);
+    let text = if is_long { blocking(Some(permit), limit, write).await? } else { write() };
     let text = text.map_err(|error| {
         tracing::error!(%error, "a response could not be written as JSON");
         ApiError::Internal
     })?;
     let kind = HeaderValue::from_static("application/json");
     let mut response = ([(CONTENT_TYPE, kind)], text).into_response();
-    if let Some(reserved) = reserved {
-        response.extensions_mut().insert(reserved);
+    if let Some(room) = room {
+        response.extensions_mut().insert(Reserved(Arc::new(Mutex::new(Some(room)))));
     }
     Ok(response)
 }
@@ -183,9 +180,13 @@ mod tests {
         };
         let runtime = thread::current().id();
         let is_elsewhere = move || thread::current().id() != runtime;
-        for (room, expected) in
-            [(None, &b"false"[..]), (Some(ledger.enter(Client::Key("a".into()))), b"true")]
+        for (bytes, expected) in [(None, &b"false"[..]), (Some(100_000), b"false"), (Some(500_000), b"true")]
         {
+            let room = bytes.map(|bytes| {
+                let mut room = ledger.enter(Client::Key("a".into()));
+                room.hold(bytes).unwrap();
+                room
+            });
             let response = json(Duration::from_secs(60), permit(), room, is_elsewhere).await.unwrap();
             let text = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
             assert_eq!(text, expected);

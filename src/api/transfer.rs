@@ -114,6 +114,11 @@ impl Entry {
         Ok(())
     }
 
+    /// What it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Counts it among those of its client that keep waiting. Fails if these are too many.
     pub(super) fn is_late(&mut self) -> Result<(), Full> {
         let mut used = self.ledger.used.lock();

@@ -67,8 +67,8 @@ pub enum BodyFormat {
 
 /// Takes pushed events. Implemented by the push source and called by the HTTP interface.
 pub trait Intake: Send + Sync {
-    /// Decodes `body`, stores what is acceptable and returns when it is durable and indexed. Blocks. With the idempotency
-    /// `key` of a request, an event of it that was stored before is not stored again.
+    /// Decodes `body`, stores what is acceptable and returns when it is durable and indexed. Blocks. With the
+    /// idempotency `key` of a request, an event of it that was stored before is not stored again.
     ///
     /// # Errors
     /// When nothing of the body was stored, or when that is unknown; the variant is the reason.

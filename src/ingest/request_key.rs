@@ -1,8 +1,8 @@
 //! Idempotency keys of events whose request has one.
 //!
 //! An event's key comes from the key of its request, its own bytes, and how many equal events precede it in the body.
-//! So a request that is sent again is stored once, also if it is sent again without the events that were rejected; equal
-//! events of one body are all stored; and another event under a key that is used twice by mistake is not lost.
+//! So a request that is sent again is stored once, also if it is sent again without the events that were rejected;
+//! equal events of one body are all stored; and another event under a key that is used twice by mistake is not lost.
 
 use std::collections::HashMap;
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::live::Live;
+use crate::process::{Process, Start};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -272,4 +273,29 @@ fn pages_of_other_servers_reach_nothing_while_there_are_no_keys() {
     }
     let failures = "evergraph_http_authentication_failures_total{reason=\"not_local\"}";
     assert_eq!(live.metric(failures), Some(8.0));
+}
+
+#[test]
+fn a_request_that_is_sent_twice_under_one_key_is_stored_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = Start::in_dir(folder.path());
+    let mut process = start.ready();
+    let body =
+        json!([{ "src": 1, "dst": 2, "ts": 0 }, { "src": 1, "dst": 2, "ts": 0 }, { "src": 1 }]).to_string();
+    let push = |process: &Process, key: &str, body: &str| {
+        let url = process.url("/v1/events");
+        let request =
+            ureq::post(url).header("content-type", "application/json").header("idempotency-key", key);
+        let outcome = request.send(body).unwrap().body_mut().read_json::<Value>().unwrap();
+        (outcome["accepted"].as_u64().unwrap(), outcome["duplicates"].as_u64().unwrap())
+    };
+    assert_eq!(push(&process, "a", &body), (2, 0), "equal events of one request are both stored");
+    assert_eq!(push(&process, "a", &body), (0, 2));
+    assert_eq!(push(&process, "b", &body), (2, 0));
+    assert!(process.terminate().success());
+    process = start.ready();
+    assert_eq!(push(&process, "a", &body), (0, 2), "also after a restart");
+    let later = json!([{ "src": 1, "dst": 2, "ts": 0 }, { "src": 3, "dst": 4, "ts": 1 }]).to_string();
+    assert_eq!(push(&process, "a", &later), (1, 1), "another event under the same key is not lost");
+    assert!(process.terminate().success());
 }
