@@ -330,6 +330,7 @@ fn refused_requests_do_not_flood_the_log() {
     let mut process = Start::in_dir(folder.path()).ready();
     let url = process.url(&format!("/v1/admin/sources/{}", "x".repeat(50_000)));
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let begun = Instant::now();
     for _ in 0..200 {
         let put =
             agent.put(&url).header("origin", "http://elsewhere").header("content-type", "application/json");
@@ -347,7 +348,8 @@ fn refused_requests_do_not_flood_the_log() {
         }
         refused.push(line);
     }
-    assert!((1..100).contains(&refused.len()), "{} lines", refused.len());
+    let most = 20 + 10 * begun.elapsed().as_secs();
+    assert!((1..=most).contains(&(refused.len() as u64)), "{} lines, at most {most}", refused.len());
     assert!(
         refused.iter().all(|line| line.len() < 2_000),
         "a line has {:?} bytes",

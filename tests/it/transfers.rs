@@ -28,7 +28,7 @@ fn get(path: &str) -> String {
 
 fn post(path: &str, kind: &str, length: usize) -> String {
     format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
     )
 }
 
@@ -45,7 +45,8 @@ fn begun(address: SocketAddr, count: usize, request: &str) -> Vec<TcpStream> {
 
 #[test]
 fn slow_bodies_keep_nobody_out() {
-    let live = Live::start();
+    // No share of one client protects the others here.
+    let live = Live::with(|state| state.limits.late_bodies = 1000);
     let done = AtomicBool::new(false);
     let embeddings = post("/v1/embeddings", "application/json", 10_000);
     let events = post("/v1/events", "application/x-ndjson", 10_000);
@@ -66,16 +67,10 @@ fn slow_bodies_keep_nobody_out() {
             let read = live.get("/v1/nodes/alice").status;
             let body = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] })).status;
             let pushed = live.send_lines("/v1/events", "[\"alice\",\"bob\",30]").status;
-            outcomes.push((read, body, pushed, began.elapsed() < Duration::from_secs(1)));
+            outcomes.push((read, body, pushed, began.elapsed() < Duration::from_secs(3)));
         }
         done.store(true, Ordering::Release);
-        let answered = outcomes.iter().filter(|outcome| **outcome == (200, 200, 200, true)).count();
-        // One in ten may be slow because the machine is busy; none may be refused.
-        assert!(answered >= 18, "{outcomes:?}");
-        assert!(
-            outcomes.iter().all(|outcome| (outcome.0, outcome.1, outcome.2) == (200, 200, 200)),
-            "{outcomes:?}"
-        );
+        assert!(outcomes.iter().all(|outcome| *outcome == (200, 200, 200, true)), "{outcomes:?}");
     });
 }
 
@@ -157,6 +152,7 @@ fn a_body_that_arrives_too_slowly_is_refused() {
 fn a_client_has_its_share_of_bodies_and_leaves_the_rest_to_others() {
     let live = Live::with(|state| {
         state.limits.late_bodies = 5;
+        state.limits.body_grace = Duration::from_secs(60);
         state.limits.body_bytes = 1 << 20;
         state.limits.bodies_bytes = 2 << 20;
     });
@@ -165,15 +161,13 @@ fn a_client_has_its_share_of_bodies_and_leaves_the_rest_to_others() {
     std::thread::sleep(Duration::from_millis(600));
     let refused = ask(live.address, &format!("{head}["), PATIENCE).unwrap();
     assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("too_many_transfers"), "{refused}");
-    assert_eq!(
-        live.send_lines("/v1/events", "[\"a\",\"b\",30]").status,
-        200,
-        "what arrives at once is taken"
-    );
+    let event = "[\"a\",\"b\",30]";
+    let whole = format!("{}{event}", post("/v1/events", "application/x-ndjson", event.len()));
+    let taken = ask(live.address, &whole, PATIENCE).unwrap();
+    assert!(taken.starts_with("HTTP/1.1 200"), "what arrives at once does not count: {taken}");
     drop(waiting);
     // In bytes: a second large body of the same client has no room beside the first.
     let mut first = TcpStream::connect(live.address).unwrap();
-    let event = "[\"a\",\"b\",30]";
     first.write_all(format!("{head}{event}{}", " ".repeat(800_000)).as_bytes()).unwrap();
     let held = "evergraph_http_held_bytes{direction=\"request\"}";
     while live.metric(held) < Some(800_000.0) {
@@ -205,12 +199,7 @@ fn responses_count_until_they_are_read() {
     while live.metric(held) < Some(f64::from(20 << 20)) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let refused = ask(
-        live.address,
-        &request.replacen("content-length", "connection: close\r\ncontent-length", 1),
-        PATIENCE,
-    );
-    let refused = refused.unwrap();
+    let refused = ask(live.address, &request, PATIENCE).unwrap();
     let start = refused.get(..400).unwrap_or(&refused);
     assert!(start.starts_with("HTTP/1.1 429") && start.contains("too_many_transfers"), "{start}");
     let small = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] }));
