@@ -304,6 +304,12 @@ impl AtWork {
                 && learner["mrr"].is_number()
                 && learner["lag_events"] == 0
         });
+        for (path, body) in [
+            ("/v1/embeddings", json!({ "nodes": ["u1"] })),
+            ("/v1/links/score", json!({ "pairs": [{ "src": "u1", "dst": "i1" }] })),
+        ] {
+            at_work.daemon.post(path, "application/json", &body.to_string()).unwrap();
+        }
         let saved = Instant::now() + PATIENCE;
         while !at_work.metrics().contains("evergraph_checkpoint_duration_seconds_count 1") {
             assert!(Instant::now() < saved, "no checkpoint was written");
