@@ -375,7 +375,8 @@ mod tests {
             let vector = !info.labels.is_empty() || may_be_absent;
             assert_eq!(info.handle.ends_with("Vec"), vector, "{name}: a vector has labels or may be absent");
             if info.handle.starts_with("Histogram") {
-                assert!(name.ends_with("_seconds"), "{name}: a histogram here measures time");
+                let measured = name.ends_with("_seconds") || name.ends_with("_items");
+                assert!(measured, "{name}: a histogram here measures time, or counts items");
             }
             assert!(info.help.ends_with('.') && info.help.len() > 20, "{name}: help is a sentence");
         }
