@@ -20,7 +20,8 @@ impl Learner {
         for i in (0..queries).map(|query| query * stride) {
             let mut candidates = Vec::new();
             let key = self.options.seed ^ 0x7261_6e6b;
-            self.pool.draw(key, batch.edges[i].0, self.options.rank_candidates, &mut candidates);
+            let (events, count) = ((&batch.src[..], &batch.dst[..]), self.options.rank_candidates);
+            self.pool.candidates([key, batch.edges[i].0], events, i, count, &mut candidates);
             candidates.retain(|&rival| rival != batch.dst[i]);
             if !candidates.is_empty() {
                 candidates.push(batch.dst[i]);

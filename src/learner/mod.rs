@@ -55,7 +55,7 @@ use crate::model::NodeMemory;
 use crate::model::walk::WalkState;
 use crate::train::edgebank::{BankRule, EdgeBank};
 use crate::train::lookahead::Helper;
-use crate::train::{DestinationPool, PreparedBatch, StepMode, TrainError, Trainer};
+use crate::train::{PreparedBatch, StepMode, StreamNegatives, TrainError, Trainer};
 
 /// How long the loop waits for events before it checks for checkpoints, GPU failures and a stop.
 const IDLE: Duration = Duration::from_millis(100);
@@ -94,7 +94,7 @@ pub struct Learner {
     shared: Shared,
     options: LearnerOptions,
     record: Recorders,
-    pool: DestinationPool,
+    pool: StreamNegatives,
     bank: EdgeBank,
     /// Nodes whose pairs are to go at the next checkpoint.
     deleted: Vec<NodeId>,
@@ -143,7 +143,7 @@ impl Learner {
             gate,
             feed,
             log,
-            pool: DestinationPool::new(),
+            pool: if retention.is_some() { StreamNegatives::aging() } else { StreamNegatives::new() },
             bank: EdgeBank::new(rule),
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
@@ -198,8 +198,7 @@ impl Learner {
             feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO)?;
             self.bank.observe(&batch.src, &batch.dst, &batch.times);
             self.bank.keep_since(batch.kept.since);
-            self.pool.extend(&batch.dst);
-            self.pool.remove(&batch.deleted);
+            self.observe_destinations(&batch);
             self.deleted.extend_from_slice(&batch.deleted);
             if proceed(feed.position()).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -270,8 +269,7 @@ impl Learner {
             let rank = if mode == StepMode::StateOnly { None } else { self.mean_reciprocal_rank(batch)? };
             let baseline = self.baseline(batch, &negatives);
             // The next batch draws from these, possibly during this batch's step.
-            self.pool.extend(&batch.dst);
-            self.pool.remove(&batch.deleted);
+            self.observe_destinations(batch);
             let taken = match self.step(batch.first, behind) {
                 // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {

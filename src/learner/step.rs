@@ -13,8 +13,8 @@ use crate::log::LogError;
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
 use crate::train::{
-    DestinationPool, Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, TrainError,
-    Trainer, World,
+    Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives, TrainError, Trainer,
+    World,
 };
 
 /// The batch after the current one.
@@ -45,12 +45,16 @@ impl Learner {
         mode(&self.options, batch, behind, self.shared.progress.waited(batch.first))
     }
 
-    /// One random destination per edge, from those seen before the batch.
-    pub(super) fn negatives(&mut self, batch: &LearnBatch) -> Vec<NodeId> {
-        if self.pool.is_empty() {
-            self.pool.extend(&batch.dst);
-        }
+    /// One random destination per edge.
+    pub(super) fn negatives(&self, batch: &LearnBatch) -> Vec<NodeId> {
         negatives(&self.options, &self.pool, batch)
+    }
+
+    /// Takes the destinations of a batch into those that later negatives are drawn from.
+    pub(super) fn observe_destinations(&mut self, batch: &LearnBatch) {
+        self.pool.observe(&batch.dst, batch.end);
+        self.pool.keep_from(batch.kept.first);
+        self.pool.remove(&batch.deleted);
     }
 
     /// Gets the batch after the one that was learned last: the one that was fetched ahead, or what the feed has.
@@ -96,7 +100,7 @@ impl Learner {
             feed.fill(&mut ahead.batch, options.batch_events, none, none)?;
             let batch = &ahead.batch;
             ahead.filled = batch.end > batch.first;
-            if batch.edges.is_empty() || pool.is_empty() {
+            if batch.edges.is_empty() {
                 return Ok(());
             }
             let behind = progress.indexed().0.saturating_sub(batch.end.0);
@@ -132,10 +136,10 @@ fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64, waited: Durat
     }
 }
 
-/// One destination of `pool` per edge of the batch.
-fn negatives(options: &LearnerOptions, pool: &DestinationPool, batch: &LearnBatch) -> Vec<NodeId> {
+/// One destination per edge of the batch.
+fn negatives(options: &LearnerOptions, pool: &StreamNegatives, batch: &LearnBatch) -> Vec<NodeId> {
     let mut drawn = Vec::new();
-    pool.draw(options.seed, batch.first.0, batch.dst.len(), &mut drawn);
+    pool.draw([options.seed, batch.first.0], &batch.src, &batch.dst, &mut drawn);
     drawn
 }
 
