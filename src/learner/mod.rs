@@ -9,7 +9,7 @@
 //! skipped first. A step whose loss is not finite is skipped the same way. A batch whose rows cannot be read waits
 //! until they can.
 //!
-//! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
+//! Quality, the destinations for negatives, rows of nodes and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
 
 pub mod checkpoint;
@@ -18,6 +18,7 @@ mod feed;
 pub mod gate;
 mod gpu;
 mod measure;
+mod node_rows;
 mod options;
 mod priority;
 mod publish;
@@ -49,6 +50,7 @@ pub use status::{GateReport, LearnerBytes, LearnerReport, LearnerStatus};
 use self::measure::unix_seconds;
 use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
+use crate::feature::FeatureStore;
 use crate::graph::RetentionClock;
 use crate::log::{LogError, LogReaders};
 use crate::model::NodeMemory;
@@ -96,6 +98,8 @@ pub struct Learner {
     record: Recorders,
     pool: StreamNegatives,
     bank: EdgeBank,
+    /// Rows of nodes as of the cursor.
+    node_rows: FeatureStore,
     /// Nodes whose pairs are to go at the next checkpoint.
     deleted: Vec<NodeId>,
     quality: QualityWindow,
@@ -145,6 +149,7 @@ impl Learner {
             log,
             pool: if retention.is_some() { StreamNegatives::aging() } else { StreamNegatives::new() },
             bank: EdgeBank::new(rule),
+            node_rows: FeatureStore::new(shared.engine.stores.node_features.dimension()),
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
             threads: Arc::new(step_threads(options.threads, options.nice)?),
@@ -184,7 +189,7 @@ impl Learner {
         Ok(Some(learner))
     }
 
-    /// Replays what quality measurement and the clock of retention need, up to `position`.
+    /// Replays what quality measurement, the clock of retention and rows of nodes need, up to `position`.
     fn rebuild(
         &mut self,
         position: EdgeId,
@@ -199,12 +204,15 @@ impl Learner {
             self.bank.observe(&batch.src, &batch.dst, &batch.times);
             self.bank.keep_since(batch.kept.since);
             self.observe_destinations(&batch);
+            batch.node_rows.set_seen(&self.node_rows);
+            batch.node_rows.set_later(&self.node_rows);
+            batch.deleted.iter().for_each(|node| self.node_rows.clear(u64::from(node.0)));
             self.deleted.extend_from_slice(&batch.deleted);
             if proceed(feed.position()).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        self.feed.clock().clone_from(feed.clock());
+        self.feed.follow(&feed);
         Ok(ControlFlow::Continue(()))
     }
 
@@ -223,6 +231,7 @@ impl Learner {
                 _ => states.forget(node),
             }
         }
+        deleted.iter().for_each(|node| self.node_rows.clear(u64::from(node.0)));
         self.pool.remove(deleted);
         self.deleted.extend_from_slice(deleted);
     }
@@ -262,6 +271,7 @@ impl Learner {
     /// Score, train, update state, publish: one batch. A storage failure leaves everything as it was.
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
+        batch.node_rows.set_seen(&self.node_rows);
         if !batch.edges.is_empty() {
             let mode = self.mode(batch, behind);
             let negatives = self.negatives(batch);
@@ -295,6 +305,7 @@ impl Learner {
                 }
             }
         }
+        batch.node_rows.set_later(&self.node_rows);
         self.forget(&batch.deleted);
         self.learned = batch.end;
         self.sampled = false;
@@ -320,6 +331,7 @@ impl Learner {
             mailbox: state.mailbox.bytes() as u64,
             edgebank: self.bank.bytes() as u64,
             destinations: self.pool.bytes() as u64,
+            node_rows: self.node_rows.bytes(),
         }
     }
 

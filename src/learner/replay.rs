@@ -58,7 +58,7 @@ impl Learner {
             Feed::new(reader, progress, EdgeId(first), RetentionClock::new(None)).up_to(batch.first);
         let mut old = LearnBatch::default();
         feed.fill(&mut old, length, Duration::ZERO, Duration::ZERO)?;
-        let world = world(&self.shared.engine, batch);
+        let world = world(&self.shared.engine, &self.node_rows, batch);
         keep_live(world.view, &mut old).map_err(|error| TrainError::from(GatherError::from(error)))?;
         if old.edges.is_empty() {
             return Ok(false);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions};
 use crate::event::{EdgeId, NodeId};
+use crate::feature::FeatureStore;
 use crate::log::LogError;
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
@@ -76,7 +77,7 @@ impl Learner {
         mode: StepMode,
     ) -> Result<(), TrainError> {
         let preparer = self.trainer.preparer().publishing();
-        let world = world(&self.shared.engine, batch);
+        let world = world(&self.shared.engine, &self.node_rows, batch);
         let mailbox = &self.trainer.state().mailbox;
         if !(self.sampled && self.prepared.mode() == mode) {
             sample(&preparer, &world, batch, negatives, mode, &mut self.prepared)?;
@@ -89,7 +90,7 @@ impl Learner {
     /// The step of the prepared batch, which begins at `first`. If `behind` more records fill a batch, that one is
     /// sampled beside the step.
     pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
-        let Self { trainer, shared, options, feed, pool, prepared, ahead, helper, gate, .. } = self;
+        let Self { trainer, shared, options, feed, pool, node_rows, prepared, ahead, helper, gate, .. } = self;
         let preparer = trainer.preparer().publishing();
         let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
         let known = behind >= options.batch_events as u64 && !ahead.filled;
@@ -105,7 +106,8 @@ impl Learner {
             }
             let behind = progress.indexed().0.saturating_sub(batch.end.0);
             let mode = mode(options, batch, behind, progress.waited(batch.first));
-            let (world, against) = (world(engine, batch), negatives(options, pool, batch));
+            // Rows of nodes are gathered at the batch's turn.
+            let (world, against) = (world(engine, node_rows, batch), negatives(options, pool, batch));
             // A failure here is retried, and reported, at the batch's turn.
             ahead.sampled = sample(&preparer, &world, batch, &against, mode, &mut ahead.prepared).is_ok();
             if ahead.sampled {
@@ -195,7 +197,13 @@ fn take_step(
     }
 }
 
-/// What a step or a score of `batch` may see: everything before its end that retention keeps.
-pub(super) fn world<'a>(engine: &'a QueryEngine, batch: &LearnBatch) -> World<'a> {
-    engine.stores.world(engine.stores.graph.view_at(batch.end).keeping(batch.kept.since))
+/// What a step or a score of `batch` may see: everything before its end that retention keeps, and rows of nodes as of
+/// the learner's cursor.
+pub(super) fn world<'a>(
+    engine: &'a QueryEngine,
+    node_features: &'a FeatureStore,
+    batch: &LearnBatch,
+) -> World<'a> {
+    let world = engine.stores.world(engine.stores.graph.view_at(batch.end).keeping(batch.kept.since));
+    World { node_features, ..world }
 }

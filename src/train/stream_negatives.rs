@@ -82,7 +82,7 @@ impl StreamNegatives {
     /// came as pay for the search.
     pub fn keep_from(&mut self, first: EdgeId) {
         let Some(last) = &self.last else { return };
-        if first == EdgeId(0) || self.unsearched < self.known.len() {
+        if first == EdgeId(0) || self.unsearched < self.known.len() / 2 {
             return;
         }
         self.unsearched = 0;
@@ -195,7 +195,11 @@ impl<'a> Beside<'a> {
         found.unwrap_or_else(|| {
             // Whatever there is, the source has.
             let pool = self.before.known.nodes();
-            if pool.is_empty() { self.dst[draws.below(self.dst.len())] } else { pool[draws.below(pool.len())] }
+            if pool.is_empty() {
+                self.dst[draws.below(self.dst.len())]
+            } else {
+                pool[draws.below(pool.len())]
+            }
         })
     }
 
@@ -324,7 +328,7 @@ mod tests {
             let end = u64::from(batch) * 10 + 10;
             negatives.observe(&dst, EdgeId(end));
             negatives.keep_from(EdgeId(end.saturating_sub(100)));
-            assert!(negatives.known().len() <= 2 * 120, "{}", negatives.known().len());
+            assert!(negatives.known().len() <= 220, "{}", negatives.known().len());
         }
         assert!(negatives.known().contains(NodeId(999)) && !negatives.known().contains(NodeId(700)));
         let mut kept = StreamNegatives::new();
