@@ -32,7 +32,8 @@ impl Learner {
             .iter()
             .map(|(i, candidates)| RankQuery { src: batch.src[*i], time: batch.times[*i], candidates })
             .collect();
-        let scores = self.trainer.score_queries(&world(&self.shared.engine, &self.node_rows, batch), &queries)?;
+        let scores =
+            self.trainer.score_queries(&world(&self.shared.engine, &self.node_rows, batch), &queries)?;
         let rank = |scores: &Vec<f32>| {
             scores.split_last().map(|(positive, rivals)| reciprocal_rank(*positive, rivals))
         };

@@ -138,7 +138,7 @@ impl Learner {
         proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<Option<Self>, LearnerError> {
         let retention = shared.engine.stores.graph.retention();
-        let clock = RetentionClock::new(retention);
+        let clock = RetentionClock::new(retention).with_rules(shared.engine.stores.graph.clock_rules());
         // The baseline keeps the pairs that the graph keeps, so that it is bounded too.
         let rule = if retention.is_some() { BankRule::Retained } else { BankRule::Unlimited };
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, clock);
@@ -152,7 +152,7 @@ impl Learner {
             node_rows: FeatureStore::new(shared.engine.stores.node_features.dimension()),
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
-            threads: Arc::new(step_threads(options.threads, options.nice)?),
+            threads: Arc::new(priority::step_threads(options.threads, options.nice)?),
             prepared: PreparedBatch::default(),
             replayed: PreparedBatch::default(),
             sampled: false,
@@ -395,15 +395,4 @@ impl Learner {
 fn next_checkpoint(options: &LearnerOptions, last: EdgeId) -> Duration {
     let soon = if last == EdgeId(0) { FIRST_CHECKPOINT } else { Duration::MAX };
     options.checkpoint_interval.min(soon)
-}
-
-/// Threads of the learner's own. In a pool shared with queries, a small query would wait behind the pieces
-/// of a step.
-fn step_threads(wanted: usize, nice: u8) -> Result<rayon::ThreadPool, LearnerError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if wanted > 0 { wanted } else { cores.div_ceil(2).max(2).min(cores) };
-    let name = |i| format!("learner-{i}");
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name);
-    let pool = pool.start_handler(move |_| priority::stand_back(nice)).build();
-    pool.map_err(|source| LearnerError::Threads { threads, source })
 }

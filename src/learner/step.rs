@@ -14,8 +14,8 @@ use crate::log::LogError;
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
 use crate::train::{
-    Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives, TrainError, Trainer,
-    World,
+    Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives, TrainError,
+    Trainer, World,
 };
 
 /// The batch after the current one.
@@ -90,7 +90,8 @@ impl Learner {
     /// The step of the prepared batch, which begins at `first`. If `behind` more records fill a batch, that one is
     /// sampled beside the step.
     pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
-        let Self { trainer, shared, options, feed, pool, node_rows, prepared, ahead, helper, gate, .. } = self;
+        let Self { trainer, shared, options, feed, pool, node_rows, prepared, ahead, helper, gate, .. } =
+            self;
         let preparer = trainer.preparer().publishing();
         let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
         let known = behind >= options.batch_events as u64 && !ahead.filled;

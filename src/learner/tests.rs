@@ -484,7 +484,11 @@ fn what_is_rebuilt_ends_at_the_checkpoint() {
     let mut learner = rig.learner_at(trainer(), EdgeId(8), rig.options());
     let scored = |learner: &Learner| learner.bank.scores(&[0, 0].map(NodeId), &[8, 28].map(NodeId));
     assert_eq!(scored(&learner), [1.0, 0.0], "the bank holds what stands before the checkpoint");
-    assert!(learner.pool.known().nodes().iter().all(|node| node.0 < 28), "{:?}", learner.pool.known().nodes());
+    assert!(
+        learner.pool.known().nodes().iter().all(|node| node.0 < 28),
+        "{:?}",
+        learner.pool.known().nodes()
+    );
     let batches = learner.drain();
     assert_eq!(batches[0].first, EdgeId(8));
     assert_eq!(scored(&learner), [1.0, 1.0]);

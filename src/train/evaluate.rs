@@ -146,7 +146,9 @@ mod tests {
         assert_eq!(recorder.batches, [30, 30, 25, 15]);
         assert_eq!(done, [30, 60, 85, 100]);
         // Every destination is new, and so are almost all negatives: the last of a batch have none after them.
-        for (drawn, [begin, end]) in recorder.destinations.iter().zip([[0, 30], [30, 60], [60, 85], [85, 100]]) {
+        for (drawn, [begin, end]) in
+            recorder.destinations.iter().zip([[0, 30], [30, 60], [60, 85], [85, 100]])
+        {
             let rows = drawn.iter().map(|node| stream.dst().iter().position(|dst| dst == node).unwrap());
             assert!(rows.clone().all(|row| row < end), "of a later batch");
             let new = rows.enumerate().filter(|(i, row)| *row > begin + i).count();
