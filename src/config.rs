@@ -165,6 +165,12 @@ impl Stream {
     pub fn lateness(&self) -> Option<i64> {
         (self.allowed_lateness >= 0).then_some(self.allowed_lateness)
     }
+
+    /// How far ahead of its partition an event may be; `None` means any distance.
+    #[must_use]
+    pub fn future_limit(&self) -> Option<i64> {
+        (self.future_limit >= 0).then_some(self.future_limit)
+    }
 }
 
 /// What the learning rate does after its rise.

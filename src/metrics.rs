@@ -108,9 +108,9 @@ group! {
     source_state: IntGaugeVec ["source", "state"] = "ingest_source_state"
         "State of a source: 1 for its current state, 0 for the others.";
     latest_event_time: IntGaugeVec = "stream_latest_event_time"
-        "Latest event time in the graph, in the unit of the stream; absent before the first event.";
+        "Latest event time that the edges agree on, in the unit of the stream; absent before the first event.";
     watermark: IntGaugeVec = "stream_watermark"
-        "Event time below which no further event is expected, in the stream's unit; absent without a lateness bound.";
+        "Event time below which no active partition brings an event, in the stream's unit; absent without a lateness bound.";
 }
 
 group! {

@@ -11,6 +11,7 @@
 //! checkpoint, HTTP drains. Operators' decisions about the weights of a stopped daemon are in [`promotion`].
 
 mod checkpoints;
+pub mod clock_correction;
 mod device_selection;
 mod http;
 pub mod log_level;

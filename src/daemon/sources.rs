@@ -185,7 +185,7 @@ impl Sources {
                 LatePolicy::Drop => AdmitLate::Drop,
                 LatePolicy::DeadLetter => AdmitLate::DeadLetter,
             },
-            future_limit: (stream.future_limit >= 0).then_some(stream.future_limit),
+            future_limit: stream.future_limit(),
         };
         if options.allowed_lateness.is_some() && options.future_limit.is_none() {
             tracing::warn!(
