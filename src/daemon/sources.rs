@@ -96,10 +96,15 @@ struct Gate {
 }
 
 impl Intake for Gate {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
+    fn submit(
+        &self,
+        body: &[u8],
+        format: BodyFormat,
+        key: Option<&str>,
+    ) -> Result<IntakeResponse, IntakeError> {
         match self.intake.get() {
             _ if self.closed.load(Ordering::Acquire) => Err(IntakeError::Refused(SubmitError::ShuttingDown)),
-            Some(intake) => intake.submit(body, format),
+            Some(intake) => intake.submit(body, format, key),
             None => Err(IntakeError::Refused(SubmitError::Restoring)),
         }
     }
