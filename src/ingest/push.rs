@@ -331,7 +331,7 @@ mod tests {
         let push = PushIntake::new(PushOptions::default(), wiring);
         let accepted = |time: i64| {
             let body = format!(r#"{{"src":1,"dst":2,"ts":{time}}}"#);
-            push.submit(body.as_bytes(), BodyFormat::JsonLines).unwrap().receipt.accepted
+            push.submit(body.as_bytes(), BodyFormat::JsonLines, None).unwrap().receipt.accepted
         };
         assert_eq!([0, 1, 4_000_000_000].map(accepted), [1, 1, 0]);
         let later: Vec<u64> = (0..12).map(|i| accepted(1_000_000 + i)).collect();
