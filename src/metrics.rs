@@ -122,6 +122,8 @@ group! {
         "Latency of one log commit, fdatasync included.";
     commit_failures: IntCounter = "log_commit_failures_total" "Log commits that failed.";
     disk_full: IntGauge = "log_disk_full" "1 while the disk of the log is full, else 0.";
+    torn_bytes: IntGauge = "log_torn_bytes"
+        "Bytes of an interrupted write that the start cut off the end of the log; a copy is beside it.";
 }
 
 group! {

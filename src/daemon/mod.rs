@@ -52,7 +52,7 @@ use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
 use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, set_count};
 use crate::serving::{NodeStates, Progress, QueryEngine};
 use crate::train::{LoadError, Trainer, TrainerOptions};
 
@@ -98,6 +98,7 @@ impl Daemon {
         let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
+        set_count(&parts.metrics.log.torn_bytes, store.recovery.truncated_bytes);
         placement.report(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
         let catalog = store.checkpoints.catalog();

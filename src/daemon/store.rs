@@ -1,7 +1,7 @@
 //! Opens the data directory: the log, the index rebuilt from it, and the checkpoints.
 //!
 //! ```text
-//! data.dir/log/            segments of the event log
+//! data.dir/log/            segments of the event log, how far it was durable (DURABLE), torn ends that were cut off
 //! data.dir/checkpoints/    what was learned
 //! data.dir/catalog.sqlite  the list of checkpoints, fixed settings
 //! data.dir/dead-letters/   rejected events
@@ -19,7 +19,7 @@ use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::event::EdgeId;
 use crate::feature::FeatureStore;
-use crate::log::{Log, LogOptions};
+use crate::log::{Log, LogOptions, Recovery};
 
 /// The open data directory.
 pub struct Store {
@@ -29,6 +29,8 @@ pub struct Store {
     pub index: Index,
     /// What was learned.
     pub checkpoints: Checkpoints,
+    /// What a crash had left of the log.
+    pub recovery: Recovery,
 }
 
 impl Store {
@@ -46,16 +48,11 @@ impl Store {
         }
         let options = LogOptions { dir: dir.join("log"), segment_bytes: config.log.segment_bytes };
         let (log, recovery) = Log::open(options)?;
-        if recovery.truncated_bytes > 0 {
-            tracing::warn!(
-                bytes = recovery.truncated_bytes,
-                "the last write was cut short by a crash and was removed; nothing acknowledged is lost"
-            );
-        }
+        report(&recovery);
         let catalog = Catalog::open(&dir.join("catalog.sqlite"))?;
         hold_dimensions(&catalog, config)?;
         let checkpoints = Checkpoints::new(catalog, checkpoint_dir);
-        Ok(Self { log, index: empty_index(config)?, checkpoints })
+        Ok(Self { log, index: empty_index(config)?, checkpoints, recovery })
     }
 
     /// Rebuilds the index from the log, for a learner that continues at `learned`.
@@ -78,6 +75,28 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Logs what was cut off, and no more than is known about it.
+fn report(recovery: &Recovery) {
+    if recovery.record_unreadable {
+        tracing::warn!(
+            "the file DURABLE of the log cannot be read, so damage at the end of the log cannot be told from a write \
+             that a crash interrupted; it is written anew"
+        );
+    }
+    let Some((segment, length)) = &recovery.truncated_at else { return };
+    tracing::warn!(
+        bytes = recovery.truncated_bytes,
+        segment = %segment.display(),
+        at_byte = length,
+        log_ends_at = recovery.end.0,
+        recorded_as_durable = recovery.recorded.map(|position| position.0),
+        kept_in = recovery.kept_in.as_ref().map(|path| path.display().to_string()),
+        "the log ended in the middle of a write, and that end was cut off. After a crash of the process this write was \
+         never acknowledged. After a loss of power, it can also be damage to events that were acknowledged after the \
+         position recorded as durable: compare with the producers of pushed events"
+    );
 }
 
 fn hold_dimensions(catalog: &Catalog, config: &Config) -> Result<()> {
