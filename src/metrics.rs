@@ -245,10 +245,15 @@ group! {
 }
 
 group! {
-    /// What runs.
+    /// What runs, and on what.
     BuildMetrics, BUILD;
     info: IntGaugeVec ["version", "device"] = "build_info"
         "Always 1; the labels are the version and the device.";
+    ready: IntGauge = "ready" "1 while requests are served, else 0: during a start, a stop, or after a fault.";
+    memory_limit: IntGaugeVec = "memory_limit_bytes"
+        "Memory that this process may use: the limit of its control group, or what the machine has.";
+    disk_size: IntGaugeVec = "data_disk_size_bytes" "Size of the disk that holds data.dir in bytes.";
+    disk_free: IntGaugeVec = "data_disk_free_bytes" "Bytes that are free on the disk that holds data.dir.";
 }
 
 /// Every metric of the daemon except those of the `process_` collector.

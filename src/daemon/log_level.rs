@@ -5,7 +5,7 @@
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
@@ -19,7 +19,7 @@ static LOG: OnceLock<Log> = OnceLock::new();
 type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
 struct Log {
-    configured: String,
+    configured: Mutex<String>,
     level: Mutex<String>,
     reload: Reload,
 }
@@ -50,7 +50,8 @@ pub fn start(output: &Output) -> Result<()> {
     if let Some(reload) = reload {
         let level = Mutex::new(output.level.clone());
         // Set by the first start of the log only.
-        let _ = LOG.set(Log { configured: output.level.clone(), level, reload });
+        let configured = Mutex::new(output.level.clone());
+        let _ = LOG.set(Log { configured, level, reload });
     }
     Ok(())
 }
@@ -65,8 +66,10 @@ fn with_audit(filter: EnvFilter) -> EnvFilter {
 
 /// The level in effect; empty where this process did not start a log.
 pub(super) fn get() -> LogLevelResponse {
-    let response =
-        |log: &Log| LogLevelResponse { level: log.level.lock().clone(), configured: log.configured.clone() };
+    let response = |log: &Log| LogLevelResponse {
+        level: log.level.lock().clone(),
+        configured: log.configured.lock().clone(),
+    };
     let none = || LogLevelResponse { level: String::new(), configured: String::new() };
     LOG.get().map_or_else(none, response)
 }
@@ -85,5 +88,17 @@ pub(super) fn set(level: &str) -> Result<LogLevelResponse, OperatorError> {
     let mut current = log.level.lock();
     (log.reload)(with_audit(filter)).map_err(OperatorError::Failed)?;
     level.clone_into(&mut current);
-    Ok(LogLevelResponse { level: current.clone(), configured: log.configured.clone() })
+    Ok(LogLevelResponse { level: current.clone(), configured: log.configured.lock().clone() })
+}
+
+/// Takes over a level of the settings, also from an operator who had set another.
+///
+/// # Errors
+/// When it is no filter.
+pub fn configure(level: &str) -> Result<()> {
+    set(level).map_err(|error| anyhow!("{error}"))?;
+    if let Some(log) = LOG.get() {
+        level.clone_into(&mut log.configured.lock());
+    }
+    Ok(())
 }

@@ -14,6 +14,7 @@ mod checkpoints;
 mod device_selection;
 mod http;
 pub mod log_level;
+mod memory_limit;
 mod monitor;
 mod operator;
 pub mod promotion;
@@ -38,6 +39,7 @@ use anyhow::{Context, Result, ensure};
 
 pub use checkpoints::{Checkpoints, Restored};
 pub use device_selection::DeviceSelection;
+pub use memory_limit::limit_bytes;
 pub use sources::GeneratedOptions;
 pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource, resident_bytes};
@@ -104,7 +106,8 @@ impl Daemon {
         let catalog = store.checkpoints.catalog();
         let sources = sources::Sources::prepare(config, sender, generated, catalog)?;
         let status = StatusSource::new(config, &store, &parts, &sources, &placement.reason);
-        scrape::register(&parts.metrics, status.clone(), &placement.reason);
+        let machine = scrape::Machine::new(config, parts.health.clone());
+        scrape::register(&parts.metrics, status.clone(), &placement.reason, machine);
         let http = http::Server::start(config, &parts, &sources, &status, &placement.reason)?;
 
         let learned = store.checkpoints.newest(&store.log.readers())?;

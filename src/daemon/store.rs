@@ -119,7 +119,9 @@ pub fn fixed_settings(config: &Config) -> [(&'static str, String); 2] {
 fn empty_index(config: &Config) -> Result<Index> {
     let node_features = FeatureStore::new(config.stream.node_feature_dimension);
     tiers::settle_pages(config);
-    let (graph, edge_features) = (tiers::graph(config)?, tiers::edge_rows(config)?);
+    let budgets = tiers::Budgets::of(config);
+    let (graph, edge_features) =
+        (tiers::graph(config, budgets.graph)?, tiers::edge_rows(config, budgets.rows)?);
     let index = Index::new(graph, edge_features, node_features, config.ingest.idempotency_keys_max);
     Ok(index.with_edge_types(config.model_options().edge_types()))
 }
