@@ -55,7 +55,7 @@ validate() {
 # The alerts that the chart brings are those of deploy/alerts.yml, with full addresses of their runbook pages.
 rules_are_the_alerts() {
     local asked
-    asked='{{ with $externalLabels.evergraph_docs }}{{ . }}{{ else }}file:///usr/share/doc/evergraph/docs{{ end }}'
+    asked='{{ with $externalLabels.runbook_docs }}{{ . }}{{ else }}file:///usr/share/doc/evergraph/docs{{ end }}'
     rendered -f "$1" --show-only templates/prometheusrule.yaml |
         python3 -c 'import sys; text = sys.stdin.read(); print(text[text.index("\nspec:\n") + 7:])' |
         sed -e 's/^  //' -e "s#runbook_url: '$2/#runbook_url: '$asked/#" -e '/./,$!d' >"$work/rules.yml"

@@ -57,6 +57,10 @@ fn wide(value: usize) -> u64 {
 }
 
 /// Faults, in the order of the checks.
+/// What a memory budget may be.
+const BUDGETS: &str =
+    "must be -1, which derives it from the memory limit, 0, which means no limit, or at least 1048576";
+
 #[derive(Default)]
 struct Faults(Vec<ConfigError>);
 
@@ -138,9 +142,7 @@ impl Config {
             ("memory.rows_bytes_max", self.memory.rows_bytes_max),
         ] {
             let possible = matches!(bytes, -1 | 0) || bytes >= 1 << 20;
-            let allowed = "must be -1, which derives it from the memory limit, 0, which means no limit, or at least \
-                           1048576";
-            faults.require(possible, key, bytes, allowed);
+            faults.require(possible, key, bytes, BUDGETS);
         }
         let bytes = self.device.memory_bytes_max;
         let allowed = "must be 0, which means nine tenths of what is free, or at least 1048576";

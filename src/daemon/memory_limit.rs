@@ -1,5 +1,5 @@
-//! How much memory this process may use: the least of the limits of its control groups (version 2 and 1) and of what the
-//! machine has. Knows nothing of what uses it.
+//! How much memory this process may use: the least of the limits of its control groups (version 2 and 1) and of what
+//! the machine has. Knows nothing of what uses it.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};

@@ -81,8 +81,8 @@ impl Store {
 fn report(recovery: &Recovery) {
     if recovery.record_unreadable {
         tracing::warn!(
-            "the file DURABLE of the log cannot be read, so damage at the end of the log cannot be told from a write \
-             that a crash interrupted; it is written anew"
+            "the file DURABLE of the log cannot be read, so damage at the end of the log looks like a write that a \
+             crash interrupted; it is written anew"
         );
     }
     let Some((segment, length)) = &recovery.truncated_at else { return };

@@ -107,8 +107,8 @@ impl Budgets {
     }
 }
 
-/// Uses small pages if the settings name a budget: with huge pages, the process could exceed it. A derived budget leaves
-/// room for them.
+/// Uses small pages if the settings name a budget: with huge pages, the process could exceed it. A derived budget
+/// leaves room for them.
 pub(super) fn settle_pages(config: &Config) {
     let memory = &config.memory;
     if memory.graph_bytes_max <= 0 && memory.rows_bytes_max <= 0 {

@@ -110,8 +110,8 @@ pub enum LogError {
     },
     /// The last segment lacks bytes that were durable.
     #[error(
-        "{} has {found} bytes, but {expected} of them were durable: the records from position {position} up to {end} are \
-         gone. Restore the file from a copy; or, to give these records up, move {} away",
+        "{} has {found} bytes, but {expected} of them were durable: the records from position {position} up to {end} \
+         are gone. Restore the file from a copy; or, to give these records up, move {} away",
         path.display(), mark.display()
     )]
     CutShort {

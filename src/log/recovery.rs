@@ -1,6 +1,6 @@
 //! What is in a directory of segments, and what a crash has left undone at its end. Only the last
-//! segment is read through: earlier ones were durable before it was begun, and are checked when read. What stands before
-//! the mark was durable, too, and is never taken for torn.
+//! segment is read through: earlier ones were durable before it was begun, and are checked when read. What stands
+//! before the mark was durable, too, and is never taken for torn.
 //!
 //! Writes nothing; the caller cuts the torn tail if it means to write.
 

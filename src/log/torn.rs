@@ -15,8 +15,8 @@ const KEPT_MAX: usize = 16;
 
 const COPY_BYTES: usize = 1 << 20;
 
-/// Copies the bytes of `segment` from `offset` on into a file of their own, durably, and returns its path; `None` if all
-/// of them are zeros, or if the disk has no room for them.
+/// Copies the bytes of `segment` from `offset` on into a file of their own, durably, and returns its path; `None` if
+/// all of them are zeros, or if the disk has no room for them.
 pub(super) fn keep(
     storage: &dyn LogStorage,
     dir: &Path,

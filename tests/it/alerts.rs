@@ -12,7 +12,7 @@ use crate::observability::{family, file, inventory, metrics_in, output_text, rea
 const NOT_OURS: &[&str] = &["up", "absent(up"];
 /// Where the links to the pages begin: at an external label of Prometheus, else at the pages that the package installs.
 const PAGES: &str =
-    "{{ with $externalLabels.evergraph_docs }}{{ . }}{{ else }}file:///usr/share/doc/evergraph/docs{{ end }}";
+    "{{ with $externalLabels.runbook_docs }}{{ . }}{{ else }}file:///usr/share/doc/evergraph/docs{{ end }}";
 /// The parts of a page, in this order.
 const PARTS: [&str; 4] = ["What it means", "What to look at", "What to do", "How to tell it is over"];
 
