@@ -52,7 +52,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
 
 /// Takes over those changed settings that can change while the daemon runs, and names the others. Keys and certificates
 /// are not settings: their files are read again whenever they change.
-fn reload(args: &ConfigArgs, settings: &mut Vec<Setting>) -> Result<()> {
+fn reload(args: &ConfigArgs, settings: &mut [Setting]) -> Result<()> {
     let config = args.load()?;
     let now = args.explain()?;
     let before = |setting: &Setting| settings.iter().find(|old| old.key == setting.key).map(|old| &old.value);
