@@ -128,7 +128,7 @@ section!(/// `[log]`
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize, retention: i64 });
 section!(/// `[memory]`
-    Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
+    Memory { graph_bytes_max: i64, rows_bytes_max: i64, engine: SpillEngine });
 section!(/// `[device]`
 Device {
     #[serde(rename = "use", deserialize_with = "text::spec")] spec: DeviceSpec,
