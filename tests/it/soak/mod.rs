@@ -286,6 +286,7 @@ impl Scene<'_> {
             std::thread::sleep(Duration::from_millis(50));
         }
         let all = run.events();
+        run.breaks(&format!("nothing is produced; {all} events are to be learned"));
         process.wait_until_within(CATCH_UP, "all learned", |status| {
             status["learner"]["applied_position"] == all
         });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use evergraph::device::rng;
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use serde_json::json;
 
 use super::{NODES, PARTITIONS, Run, TOPIC, WILD_TIME};
@@ -27,14 +27,15 @@ enum Ending {
     Aborted,
 }
 
-/// A producer whose messages become readable together.
+/// A producer whose messages become readable together. Deliveries are polled by a thread of its own: a commit waits for
+/// them.
 struct Transactions {
-    producer: BaseProducer,
+    producer: ThreadedProducer<DefaultProducerContext>,
 }
 
 impl Transactions {
     fn new(brokers: &str) -> Self {
-        let producer: BaseProducer = ClientConfig::new()
+        let producer: ThreadedProducer<_> = ClientConfig::new()
             .set("bootstrap.servers", brokers)
             .set("transactional.id", "soak")
             .set("transaction.timeout.ms", "600000")
@@ -61,7 +62,7 @@ impl Transactions {
             let Some(rdkafka::error::RDKafkaErrorCode::QueueFull) = error.rdkafka_error_code() else {
                 return;
             };
-            self.producer.poll(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
             record = back;
         }
     }
@@ -70,8 +71,11 @@ impl Transactions {
         loop {
             match self.producer.commit_transaction(PATIENCE) {
                 Ok(()) => return Ending::Committed,
-                Err(KafkaError::Transaction(error)) if error.is_retriable() => {}
-                Err(KafkaError::Transaction(error)) if error.txn_requires_abort() => return self.abort(),
+                Err(KafkaError::Transaction(error)) if error.is_retriable() => eprintln!("commit: {error}"),
+                Err(KafkaError::Transaction(error)) if error.txn_requires_abort() => {
+                    eprintln!("commit: {error}");
+                    return self.abort();
+                }
                 Err(error) => panic!("the transaction is in doubt: {error}"),
             }
         }
@@ -88,7 +92,7 @@ fn again(call: impl Fn() -> Result<(), KafkaError>) {
     loop {
         match call() {
             Ok(()) => return,
-            Err(KafkaError::Transaction(error)) if error.is_retriable() => {}
+            Err(KafkaError::Transaction(error)) if error.is_retriable() => eprintln!("transaction: {error}"),
             Err(error) => panic!("{error}"),
         }
     }
