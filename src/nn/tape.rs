@@ -42,8 +42,8 @@ pub(super) struct Node {
 pub(super) trait Backward: Send {
     /// Adds to the inputs' gradients, given the gradient `d` of the result, and gives all it holds back.
     fn backward(self: Box<Self>, result: Var, d: Tensor, walk: &mut Walk<'_>);
-    /// Gives saved tensors back without a backward.
-    fn release(self: Box<Self>, pool: &mut TapePool);
+    /// Gives saved tensors back without a backward; most operations save none.
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 enum PoolHandle<'p> {

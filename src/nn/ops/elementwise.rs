@@ -1,10 +1,10 @@
 //! Element by element: sum, product, rectifier, scaling.
 
 use crate::device::Device;
+use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::elementwise as cpu;
-use crate::nn::cuda::elementwise as cuda;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
+use crate::nn::{ParamId, Tape, Tensor, Var};
 
 struct Add {
     x: Var,
@@ -36,7 +36,10 @@ impl Tape<'_> {
         let mut sum = self.room(rows, cols);
         match self.device() {
             Device::Cpu => cpu::add(sum.data_mut(), self.value(x).data(), self.value(y).data()),
-            Device::Cuda(work) => cuda::add(work, &mut sum, self.value(x), self.value(y)),
+            Device::Cuda(work) => work.run(|context| {
+                let (x, y) = (self.value(x), self.value(y));
+                gpu::add(context, x.on_gpu()?, y.on_gpu()?, x.data_len(), sum.on_gpu_mut()?)
+            }),
         }
         let needs = self.needs(x) || self.needs(y);
         self.push(sum, needs, needs.then(|| Box::new(Add { x, y }) as _))
@@ -50,10 +53,7 @@ impl Tape<'_> {
         let (rows, cols) = self.value(x).shape();
         assert_eq!((rows, cols), self.value(y).shape(), "mul of two shapes");
         let mut product = self.room(rows, cols);
-        match self.device() {
-            Device::Cpu => cpu::mul(product.data_mut(), self.value(x).data(), self.value(y).data(), true),
-            Device::Cuda(work) => cuda::mul(work, &mut product, self.value(x), self.value(y), true),
-        }
+        multiply(&mut product, self.value(x), self.value(y), true);
         let needs = self.needs(x) || self.needs(y);
         self.push(product, needs, needs.then(|| Box::new(Mul { x, y }) as _))
     }
@@ -64,7 +64,10 @@ impl Tape<'_> {
         let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => cpu::relu(y.data_mut(), self.value(x).data()),
-            Device::Cuda(work) => cuda::relu(work, &mut y, self.value(x)),
+            Device::Cuda(work) => work.run(|context| {
+                let x = self.value(x);
+                gpu::relu(context, x.on_gpu()?, x.data_len(), y.on_gpu_mut()?)
+            }),
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Relu { x }) as _))
@@ -76,7 +79,10 @@ impl Tape<'_> {
         let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => cpu::scale(y.data_mut(), self.value(x).data(), factor),
-            Device::Cuda(work) => cuda::scale(work, &mut y, self.value(x), factor),
+            Device::Cuda(work) => work.run(|context| {
+                let x = self.value(x);
+                gpu::scale(context, factor, x.on_gpu()?, x.data_len(), y.on_gpu_mut()?)
+            }),
         }
         let needs = self.needs(x);
         self.push(y, needs, needs.then(|| Box::new(Scale { x, factor }) as _))
@@ -87,7 +93,35 @@ impl Tape<'_> {
 pub(in crate::nn) fn accumulate(sum: &mut Tensor, d: &Tensor, overwrite: bool) {
     match d.device() {
         Device::Cpu => cpu::accumulate(sum.data_mut(), d.data(), overwrite),
-        Device::Cuda(work) => cuda::accumulate(work, sum, d, overwrite),
+        Device::Cuda(work) => work.run(|context| {
+            gpu::accumulate(context, (d.on_gpu()?, 0), d.data_len(), overwrite, sum.on_gpu_mut()?)
+        }),
+    }
+}
+
+/// Adds to the gradients of `ids` their values of `sums`, where those of one stand behind those of the other.
+pub(super) fn accumulate_each(walk: &mut Walk<'_>, ids: &[ParamId], sums: &Tensor) {
+    let mut first = 0;
+    for id in ids {
+        let (sum, overwrite) = walk.gradient(*id);
+        let count = sum.data_len();
+        match sums.device() {
+            Device::Cpu => cpu::accumulate(sum.data_mut(), &sums.data()[first..][..count], overwrite),
+            Device::Cuda(work) => work.run(|context| {
+                gpu::accumulate(context, (sums.on_gpu()?, first), count, overwrite, sum.on_gpu_mut()?)
+            }),
+        }
+        first += count;
+    }
+}
+
+/// `out = x * y`, or adds it.
+fn multiply(out: &mut Tensor, x: &Tensor, y: &Tensor, overwrite: bool) {
+    match x.device() {
+        Device::Cpu => cpu::mul(out.data_mut(), x.data(), y.data(), overwrite),
+        Device::Cuda(work) => work.run(|context| {
+            gpu::multiply(context, x.on_gpu()?, y.on_gpu()?, x.data_len(), overwrite, out.on_gpu_mut()?)
+        }),
     }
 }
 
@@ -96,45 +130,40 @@ impl Backward for Add {
         walk.flow_with(self.y, |dy, overwrite| accumulate(dy, &d, overwrite));
         walk.flow(self.x, d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 impl Backward for Mul {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
         for (var, other) in [(self.x, self.y), (self.y, self.x)] {
             let other = walk.value(other);
-            walk.flow_with(var, |dx, overwrite| match d.device() {
-                Device::Cpu => cpu::mul(dx.data_mut(), d.data(), other.data(), overwrite),
-                Device::Cuda(work) => cuda::mul(work, dx, &d, other, overwrite),
-            });
+            walk.flow_with(var, |dx, overwrite| multiply(dx, &d, other, overwrite));
         }
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 impl Backward for Relu {
     fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         match walk.device {
             Device::Cpu => cpu::relu_backward(d.data_mut(), walk.value(result).data()),
-            Device::Cuda(work) => cuda::relu_backward(work, &mut d, walk.value(result)),
+            Device::Cuda(work) => work.run(|context| {
+                let count = d.data_len();
+                gpu::relu_backward(context, d.on_gpu_mut()?, walk.value(result).on_gpu()?, count)
+            }),
         }
         walk.flow(self.x, d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 impl Backward for Scale {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         match walk.device {
             Device::Cpu => d.data_mut().iter_mut().for_each(|v| *v *= self.factor),
-            Device::Cuda(work) => cuda::scale_in_place(work, &mut d, self.factor),
+            Device::Cuda(work) => work.run(|context| {
+                let count = d.data_len();
+                gpu::scale_in_place(context, self.factor, d.on_gpu_mut()?, count)
+            }),
         }
         walk.flow(self.x, d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

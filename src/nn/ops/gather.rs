@@ -6,10 +6,11 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::Device;
+use crate::device::cuda::layers::clear_rows;
 use crate::nn::cpu::gather as cpu;
 use crate::nn::cuda::gather as cuda;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Columns, Tape, TapePool, Tensor, Var};
+use crate::nn::{Columns, Tape, Tensor, Var};
 
 struct Gather {
     x: Var,
@@ -188,8 +189,6 @@ impl Backward for Gather {
         walk.flow_with(self.x, |dx, overwrite| add_up(dx, overwrite, &self.index, &d));
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 impl Backward for AddGathered {
@@ -197,8 +196,6 @@ impl Backward for AddGathered {
         walk.flow_with(self.table, |dt, overwrite| add_up(dt, overwrite, &self.index, &d));
         walk.flow(self.x, d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 impl Backward for Overlay {
@@ -210,13 +207,14 @@ impl Backward for Overlay {
                     let cols = d.cols();
                     cpu::clear_rows(d.data_mut(), cols, &self.index);
                 }
-                Device::Cuda(work) => cuda::clear_at(work, &mut d, &self.index),
+                Device::Cuda(work) => work.run(|context| {
+                    let (rows, columns) = (work.upload(&self.index), d.cols());
+                    clear_rows(context, rows.get()?, self.index.len(), columns, d.on_gpu_mut()?)
+                }),
             }
             walk.flow(self.base, d);
         } else {
             walk.give(d);
         }
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

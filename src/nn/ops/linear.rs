@@ -6,7 +6,7 @@ use crate::device::matmul::{Into, matmul};
 use crate::nn::cpu::linear as cpu;
 use crate::nn::cuda::linear as cuda;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
+use crate::nn::{ParamId, Tape, Tensor, Var};
 
 struct Linear {
     x: Var,
@@ -40,8 +40,6 @@ impl Backward for Linear {
         walk.flow_with(x, |dx, overwrite| backward_input(dx, overwrite, &d, w));
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 /// `y = x wᵀ + b`.

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::broadcast::broadcast;
 use crate::nn::cpu::segment::{Csr, Slots, sum};
-use crate::nn::cuda::slots as cuda;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
+use crate::nn::{Tape, Tensor, Var};
 
 /// Which rows of a value form a group.
 #[derive(Clone, Debug)]
@@ -110,7 +110,11 @@ impl Tape<'_> {
             }
             Device::Cuda(work) => match groups {
                 Groups::Offsets(_) => work.refuse("a sum of groups of rows"),
-                Groups::Slots { counts, .. } => cuda::reduce(work, &mut y, self.value(x), counts, mean),
+                Groups::Slots { slots, counts } => work.run(|context| {
+                    let (filled, x) = (work.upload(counts), self.value(x).on_gpu()?);
+                    let groups = (filled.get()?, counts.len(), *slots);
+                    gpu::reduce_slots(context, groups, x, cols, mean, y.on_gpu_mut()?)
+                }),
             },
         }
         let groups = groups.clone();
@@ -137,13 +141,13 @@ impl Backward for Reduction {
             (Device::Cpu, _) => {
                 over!(&groups, members => broadcast(dx.data_mut(), members, d.data(), cols, mean))
             }
-            (Device::Cuda(work), Groups::Slots { counts, .. }) => {
-                cuda::reduce_backward(work, dx, &d, counts, mean);
-            }
+            (Device::Cuda(work), Groups::Slots { slots, counts }) => work.run(|context| {
+                let filled = work.upload(counts);
+                let groups = (filled.get()?, counts.len(), *slots);
+                gpu::broadcast_slots(context, groups, d.on_gpu()?, cols, mean, dx.on_gpu_mut()?)
+            }),
             (Device::Cuda(work), Groups::Offsets(_)) => work.refuse("a sum of groups of rows"),
         });
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use crate::device::Device;
 use crate::nn::cpu::shape as cpu;
-use crate::nn::cuda::{gather as cuda, shape};
+use crate::nn::cuda::gather as cuda;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
+use crate::nn::{Tape, Tensor, Var};
 
 struct Concat {
     parts: Vec<Var>,
@@ -39,7 +39,7 @@ impl Tape<'_> {
                     at += x.cols();
                 }
             }
-            Device::Cuda(work) => shape::concat(work, &mut y, &values),
+            Device::Cuda(work) => cuda::concat(work, &mut y, &values),
         }
         let needs = parts.iter().any(|p| self.needs(*p));
         self.push(y, needs, needs.then(|| Box::new(Concat { parts: parts.to_vec() }) as _))
@@ -76,8 +76,6 @@ impl Backward for Concat {
         }
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 impl Backward for Rows {
@@ -89,6 +87,4 @@ impl Backward for Rows {
         });
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use super::elementwise::accumulate_each;
 use crate::device::Device;
 use crate::device::cuda::PooledBuffer;
-use crate::nn::cpu::elementwise::accumulate;
+use crate::device::cuda::layers::{pieces_of, time_backward, time_encode};
 use crate::nn::cpu::time as cpu;
-use crate::nn::cuda::elementwise::settle;
-use crate::nn::cuda::time::{self as cuda, Waves};
+use crate::nn::cuda::sums_of;
+use crate::nn::cuda::time::Waves;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};
+use crate::nn::{ParamId, Parameters, Tape, Tensor, Var};
 
 /// Frequencies and phases of a time encoding.
 #[derive(Clone, Debug)]
@@ -92,7 +93,8 @@ impl Tape<'_> {
             }
             Device::Cuda(work) => {
                 let given = work.upload(deltas);
-                cuda::encode(work, &mut y, &given, &Waves::of(work, encoder, parameters));
+                let waves = Waves::of(work, encoder, parameters);
+                work.run(|context| time_encode(context, given.get()?, waves.get()?, y.on_gpu_mut()?));
                 uploaded = Some(given);
             }
         }
@@ -118,8 +120,6 @@ impl Backward for TimeEncoding {
         }
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 /// Adds to the gradients of learned frequencies and phases; row `i` of `d` starts at `i * stride`.
@@ -133,10 +133,8 @@ pub(super) fn backward_weights(
 ) {
     let (weights, phases) = (walk.parameter(w).data(), walk.parameter(b).data());
     let (dw, db) = cpu::backward(deltas, weights, phases, d, stride);
-    for (id, sum) in [(w, &dw), (b, &db)] {
-        let (target, overwrite) = walk.gradient(id);
-        accumulate(target.data_mut(), sum, overwrite);
-    }
+    let sums = Tensor::from_vec(walk.device, 1, dw.len() + db.len(), [dw, db].concat());
+    accumulate_each(walk, &[w, b], &sums);
 }
 
 /// The same on a GPU: the gradient of an encoding is the columns of `d` from `first` on.
@@ -149,9 +147,9 @@ pub(super) fn backward_on_gpu(
     let Device::Cuda(work) = walk.device else { return };
     let dim = walk.parameter(w).data_len();
     let waves = Waves::of(work, &TimeEncoder::Trained { w, b }, walk.parameters());
-    let sums = cuda::backward(work, deltas, &waves, (d, first), dim);
-    for (id, first) in [(w, 0), (b, dim)] {
-        let (target, overwrite) = walk.gradient(id);
-        settle(work, target, &sums, first, overwrite);
-    }
+    let (rows, stride) = d.shape();
+    let sums = sums_of(work, [pieces_of(rows), 2 * dim], |context, partials| {
+        time_backward(context, deltas.get()?, waves.get()?, (d.on_gpu()?, first, stride), partials)
+    });
+    accumulate_each(walk, &[w, b], &sums);
 }

@@ -23,7 +23,7 @@ kernels! {
 
     /// The first `count` of `sum` become those of `d` from `first` on, or have them added unless
     /// `overwrite`.
-    fn accumulate_from = accumulate(
+    fn accumulate = accumulate(
         (d, first): (&Floats, usize), count: usize, overwrite: bool, sum: &mut Floats,
     ) {
         let operation = "adding to sums";
@@ -108,20 +108,6 @@ kernels! {
         text "{count} values";
         safe "Both have `count` values.";
     }
-}
-
-/// [`accumulate_from`] with the first values of `d`.
-///
-/// # Errors
-/// As for [`accumulate_from`].
-pub fn accumulate(
-    context: StreamContext<'_>,
-    d: &Floats,
-    count: usize,
-    overwrite: bool,
-    sum: &mut Floats,
-) -> Result<(), CudaError> {
-    accumulate_from(context, (d, 0), count, overwrite, sum)
 }
 
 /// The first `count` of `values` become `factor` times what they are.

@@ -67,10 +67,10 @@ impl<'a> SlotMixer<'a> {
         2 * self.slots * self.hidden + 3 * self.slots + self.hidden
     }
 
-    /// Rows of partial sums that [`mixing_backward`] makes for so many seeds.
+    /// Rows of partial sums that [`mixing_backward`] makes for so many seeds of so many columns.
     #[must_use]
-    pub fn pieces(&self, seeds: usize) -> usize {
-        seeds.saturating_mul(self.columns).div_ceil(MIXING_PIECE as usize)
+    pub fn pieces(seeds: usize, columns: usize) -> usize {
+        seeds.saturating_mul(columns).div_ceil(MIXING_PIECE as usize)
     }
 
     /// Values of the slots of so many seeds, if all sizes fit, and the kernels' names.
@@ -161,7 +161,7 @@ pub fn mixing_backward(
 ) -> Result<(), CudaError> {
     let operation = "mixing slots backward";
     let (all, _, kernel) = mixer.check(operation, seeds)?;
-    let pieces = mixer.pieces(seeds);
+    let pieces = SlotMixer::pieces(seeds, mixer.columns);
     let sums = product(operation, "partial sums", &[pieces, mixer.parameters()])?;
     check_len(
         operation,

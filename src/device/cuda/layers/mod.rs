@@ -24,8 +24,7 @@ pub(super) mod time_encoding;
 pub use adam::{Moved, adam, adam_bounded_all, squares_of_all};
 pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
 pub use elementwise::{
-    accumulate, accumulate_from, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
-    scale_in_place,
+    accumulate, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale, scale_in_place,
 };
 pub use gru::{gru_backward, gru_forward};
 pub use joined::{InverseIndex, Part, add_rows, drop_out, join_rows, relu_backward, scatter_add_rows};
