@@ -37,7 +37,7 @@ pub fn gru_weight(
         let behind = dense.at(2 * width * width);
         sums.weights(LinearSizes::new([rows, width, width]), whole(hidden)?, whole(h)?, behind)
     });
-    sums.finish(dw, overwrite);
+    sums.finish((dw, overwrite));
 }
 
 /// The gradient of `b_hh`.
@@ -48,7 +48,7 @@ pub fn gru_bias(work: &Arc<CudaWork>, db: &mut Tensor, overwrite: bool, (gates, 
         sums.bias([rows, 2 * width], whole(gates)?, 0)?;
         sums.bias([rows, width], whole(hidden)?, 2 * width)
     });
-    sums.finish(db, overwrite);
+    sums.finish((db, overwrite));
 }
 
 /// Adds what flows into `h` through the products.

@@ -6,7 +6,6 @@
 //! uploaded where they are read.
 
 pub mod adam;
-pub mod attention;
 pub mod cells;
 pub mod gather;
 pub mod linear;
@@ -36,12 +35,12 @@ pub fn sums_of(
 }
 
 /// All rows of a tensor.
-fn whole(tensor: &Tensor) -> Result<Matrix<'_>, CudaError> {
+pub fn whole(tensor: &Tensor) -> Result<Matrix<'_>, CudaError> {
     Ok((tensor.on_gpu()?, Layout::dense(tensor.cols())))
 }
 
 /// All rows of a tensor, for writing.
-fn whole_mut(tensor: &mut Tensor) -> Result<MatrixMut<'_>, CudaError> {
+pub fn whole_mut(tensor: &mut Tensor) -> Result<MatrixMut<'_>, CudaError> {
     let layout = Layout::dense(tensor.cols());
     Ok((tensor.on_gpu_mut()?, layout))
 }

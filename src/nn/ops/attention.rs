@@ -19,7 +19,6 @@ use crate::device::Device;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::attention::{self as cpu, Shape};
 use crate::nn::cpu::gather::{InverseIndex, scatter_add};
-use crate::nn::cuda::attention as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
 
@@ -85,7 +84,7 @@ struct Attention {
     /// `[S * K, time]`.
     phi: Tensor,
     /// What a GPU was given.
-    uploads: Option<cuda::Uploads>,
+    uploads: Option<gpu::Uploads>,
 }
 
 impl Tape<'_> {

@@ -159,10 +159,13 @@ impl Backward for Scale {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         match walk.device {
             Device::Cpu => d.data_mut().iter_mut().for_each(|v| *v *= self.factor),
-            Device::Cuda(work) => work.run(|context| {
-                let count = d.data_len();
-                gpu::scale_in_place(context, self.factor, d.on_gpu_mut()?, count)
-            }),
+            Device::Cuda(work) => {
+                let mut dx = walk.take_like(self.x);
+                work.run(|context| {
+                    gpu::scale(context, self.factor, d.on_gpu()?, d.data_len(), dx.on_gpu_mut()?)
+                });
+                walk.give(std::mem::replace(&mut d, dx));
+            }
         }
         walk.flow(self.x, d);
     }

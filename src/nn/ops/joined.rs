@@ -174,7 +174,7 @@ impl Backward for Joined {
             from += width;
         }
         if let Some(sums) = sums {
-            sums.finish(walk.gradient(self.weight).0, overwrite);
+            sums.finish((walk.gradient(self.weight).0, overwrite));
         }
         walk.give(d);
     }

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::super::timed::timed;
 use crate::cli::output;
 use crate::device::cuda::layers::{
-    Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Matrix, Put,
-    StreamContext, adam, gru_backward, gru_forward, layer_norm_backward, layer_norm_forward,
+    Attention, AttentionSizes, Layout, LinearSizes, Matrix, Put, StreamContext, adam, attention_backward,
+    attention_forward, gru_backward, gru_forward, layer_norm_backward, layer_norm_forward,
     layer_norm_parameters, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights,
     pieces_of, sum_pieces,
 };
@@ -225,7 +225,6 @@ impl<'a> Bench<'a> {
         let block = seeds * heads * sizes.padded();
         let (u, dy) = (self.floats(block)?, self.floats(block)?);
         let attention = Attention {
-            context: self.context(),
             sizes,
             queries: None,
             slots: &rows,
@@ -238,13 +237,14 @@ impl<'a> Bench<'a> {
             u: (&u, seeds),
         };
         let (mut y, mut weights) = (self.zeros(block)?, self.zeros(seeds * heads * slots)?);
-        attention.forward(AttentionForward { y: &mut y, weights: &mut weights })?;
+        let context = self.context();
+        attention_forward(context, &attention, (&mut y, &mut weights))?;
         let (mut other, mut shares) = (self.zeros(block)?, self.zeros(seeds * heads * slots)?);
         let (mut du, mut dx) = (self.zeros(block)?, self.zeros(all * (node + time))?);
-        let mut forward = || attention.forward(AttentionForward { y: &mut other, weights: &mut shares });
+        let mut forward = || attention_forward(context, &attention, (&mut other, &mut shares));
         let mut backward = || {
-            let (y, weights, du, dx) = (&y, &weights, &mut du, &mut dx);
-            attention.backward(AttentionBackward { y, weights, dy: &dy, wanted: (true, true), du, dx })
+            let saved = (&y, &weights, &dy);
+            attention_backward(context, &attention, saved, (true, true), (&mut du, &mut dx))
         };
         let shape = [("seeds", seeds), ("slots", slots), ("heads", heads), ("node", node), ("edge", edge)];
         self.time_layer(
