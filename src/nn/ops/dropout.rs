@@ -5,14 +5,7 @@ use crate::device::cuda::layers::drop_out;
 use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::dropout as cpu;
 use crate::nn::cuda::gather;
-use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, Tensor, Var};
-
-struct Dropout {
-    x: Var,
-    p: f32,
-    key: [u64; 3],
-}
 
 impl Tape<'_> {
     /// Each element is zero with probability `p` in `[0, 1)` and `x / (1 - p)` otherwise; `x` itself in
@@ -33,7 +26,10 @@ impl Tape<'_> {
         }
         apply(&mut y, p, key);
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Dropout { x, p, key }) as _))
+        self.push_with(y, needs, move |_, mut d, walk| {
+            apply(&mut d, p, key);
+            walk.flow(x, d);
+        })
     }
 }
 
@@ -45,12 +41,5 @@ fn apply(x: &mut Tensor, p: f32, key: [u64; 3]) {
             let count = x.data_len();
             drop_out(context, Mask::new(p, key), x.on_gpu_mut()?, count)
         }),
-    }
-}
-
-impl Backward for Dropout {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        apply(&mut d, self.p, self.key);
-        walk.flow(self.x, d);
     }
 }

@@ -3,27 +3,8 @@
 use crate::device::Device;
 use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::elementwise as cpu;
-use crate::nn::tape::{Backward, Walk};
+use crate::nn::tape::Walk;
 use crate::nn::{ParamId, Tape, Tensor, Var};
-
-struct Add {
-    x: Var,
-    y: Var,
-}
-
-struct Mul {
-    x: Var,
-    y: Var,
-}
-
-struct Relu {
-    x: Var,
-}
-
-struct Scale {
-    x: Var,
-    factor: f32,
-}
 
 impl Tape<'_> {
     /// `x + y`, of one shape.
@@ -42,7 +23,10 @@ impl Tape<'_> {
             }),
         }
         let needs = self.needs(x) || self.needs(y);
-        self.push(sum, needs, needs.then(|| Box::new(Add { x, y }) as _))
+        self.push_with(sum, needs, move |_, d, walk| {
+            walk.flow_with(y, |dy, overwrite| accumulate(dy, &d, overwrite));
+            walk.flow(x, d);
+        })
     }
 
     /// `x * y`, of one shape.
@@ -55,7 +39,13 @@ impl Tape<'_> {
         let mut product = self.room(rows, cols);
         multiply(&mut product, self.value(x), self.value(y), true);
         let needs = self.needs(x) || self.needs(y);
-        self.push(product, needs, needs.then(|| Box::new(Mul { x, y }) as _))
+        self.push_with(product, needs, move |_, d, walk| {
+            for (var, other) in [(x, y), (y, x)] {
+                let other = walk.value(other);
+                walk.flow_with(var, |dx, overwrite| multiply(dx, &d, other, overwrite));
+            }
+            walk.give(d);
+        })
     }
 
     /// `max(x, 0)`; the gradient at 0 is 0.
@@ -70,7 +60,16 @@ impl Tape<'_> {
             }),
         }
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Relu { x }) as _))
+        self.push_with(y, needs, move |result, mut d, walk| {
+            match walk.device {
+                Device::Cpu => cpu::relu_backward(d.data_mut(), walk.value(result).data()),
+                Device::Cuda(work) => work.run(|context| {
+                    let count = d.data_len();
+                    gpu::relu_backward(context, d.on_gpu_mut()?, walk.value(result).on_gpu()?, count)
+                }),
+            }
+            walk.flow(x, d);
+        })
     }
 
     /// `factor * x`.
@@ -85,7 +84,19 @@ impl Tape<'_> {
             }),
         }
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Scale { x, factor }) as _))
+        self.push_with(y, needs, move |_, mut d, walk| {
+            match walk.device {
+                Device::Cpu => d.data_mut().iter_mut().for_each(|v| *v *= factor),
+                Device::Cuda(work) => {
+                    let mut dx = walk.take_like(x);
+                    work.run(|context| {
+                        gpu::scale(context, factor, d.on_gpu()?, d.data_len(), dx.on_gpu_mut()?)
+                    });
+                    walk.give(std::mem::replace(&mut d, dx));
+                }
+            }
+            walk.flow(x, d);
+        })
     }
 }
 
@@ -122,51 +133,5 @@ fn multiply(out: &mut Tensor, x: &Tensor, y: &Tensor, overwrite: bool) {
         Device::Cuda(work) => work.run(|context| {
             gpu::multiply(context, x.on_gpu()?, y.on_gpu()?, x.data_len(), overwrite, out.on_gpu_mut()?)
         }),
-    }
-}
-
-impl Backward for Add {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.y, |dy, overwrite| accumulate(dy, &d, overwrite));
-        walk.flow(self.x, d);
-    }
-}
-
-impl Backward for Mul {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        for (var, other) in [(self.x, self.y), (self.y, self.x)] {
-            let other = walk.value(other);
-            walk.flow_with(var, |dx, overwrite| multiply(dx, &d, other, overwrite));
-        }
-        walk.give(d);
-    }
-}
-
-impl Backward for Relu {
-    fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => cpu::relu_backward(d.data_mut(), walk.value(result).data()),
-            Device::Cuda(work) => work.run(|context| {
-                let count = d.data_len();
-                gpu::relu_backward(context, d.on_gpu_mut()?, walk.value(result).on_gpu()?, count)
-            }),
-        }
-        walk.flow(self.x, d);
-    }
-}
-
-impl Backward for Scale {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => d.data_mut().iter_mut().for_each(|v| *v *= self.factor),
-            Device::Cuda(work) => {
-                let mut dx = walk.take_like(self.x);
-                work.run(|context| {
-                    gpu::scale(context, self.factor, d.on_gpu()?, d.data_len(), dx.on_gpu_mut()?)
-                });
-                walk.give(std::mem::replace(&mut d, dx));
-            }
-        }
-        walk.flow(self.x, d);
     }
 }

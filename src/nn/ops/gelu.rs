@@ -6,14 +6,7 @@ use crate::device::Device;
 use crate::device::cuda::layers as gpu;
 use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::gelu as cpu;
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, Tensor, Var};
-
-struct Gelu {
-    x: Var,
-    p: f32,
-    key: [u64; 3],
-}
+use crate::nn::{Tape, Var};
 
 impl Tape<'_> {
     /// `x * P(N(0, 1) <= x)`, exact to 2e-7 times `|x|`, then [`dropout`](Tape::dropout) with probability `p`.
@@ -33,19 +26,15 @@ impl Tape<'_> {
             }),
         }
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Gelu { x, p, key }) as _))
-    }
-}
-
-impl Backward for Gelu {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => cpu::backward(d.data_mut(), walk.value(self.x).data(), self.p, self.key),
-            Device::Cuda(work) => work.run(|context| {
-                let (mask, x) = (Mask::new(self.p, self.key), walk.value(self.x));
-                gpu::gelu_backward(context, mask, x.on_gpu()?, x.data_len(), d.on_gpu_mut()?)
-            }),
-        }
-        walk.flow(self.x, d);
+        self.push_with(y, needs, move |_, mut d, walk| {
+            match walk.device {
+                Device::Cpu => cpu::backward(d.data_mut(), walk.value(x).data(), p, key),
+                Device::Cuda(work) => work.run(|context| {
+                    let (mask, x) = (Mask::new(p, key), walk.value(x));
+                    gpu::gelu_backward(context, mask, x.on_gpu()?, x.data_len(), d.on_gpu_mut()?)
+                }),
+            }
+            walk.flow(x, d);
+        })
     }
 }

@@ -49,12 +49,6 @@ struct Gru {
     hidden: Tensor,
 }
 
-struct Rnn {
-    x: Var,
-    h: Var,
-    p: RnnParams,
-}
-
 impl Tape<'_> {
     /// One GRU step: `x` `[rows, in]`, `h` `[rows, hidden]` to `[rows, hidden]`:
     /// `r = sig(..)`, `z = sig(..)`, `n = tanh(W_n x + b + r * (U_n h + c))`, result `(1 - z) * n + z * h`.
@@ -115,7 +109,22 @@ impl Tape<'_> {
         }
         self.give(hidden);
         let training = self.training();
-        self.push(y, training, training.then(|| Box::new(Rnn { x, h, p: *p }) as _))
+        let p = *p;
+        self.push_with(y, training, move |result, mut d, walk| {
+            match walk.device {
+                Device::Cpu => cpu::rnn_backward(d.data_mut(), walk.value(result).data()),
+                Device::Cuda(work) => work.run(|context| {
+                    let result = walk.value(result);
+                    gpu::rnn_backward(context, result.on_gpu()?, result.data_len(), d.on_gpu_mut()?)
+                }),
+            }
+            linear::backward_parameters(walk, &d, walk.value(x), p.w_ih, Some(p.b_ih));
+            linear::backward_parameters(walk, &d, walk.value(h), p.w_hh, Some(p.b_hh));
+            let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
+            walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &d, w_ih));
+            walk.flow_with(h, |dh, overwrite| linear::backward_input(dh, overwrite, &d, w_hh));
+            walk.give(d);
+        })
     }
 }
 
@@ -201,23 +210,4 @@ fn backward_hidden(walk: &mut Walk<'_>, p: &GruParams, (gates, hidden): (&Tensor
     column_sums(&mut sums[2 * width..], hidden.data(), true);
     let (db, overwrite) = walk.gradient(p.b_hh);
     accumulate(db.data_mut(), &sums, overwrite);
-}
-
-impl Backward for Rnn {
-    fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, h, p } = *self;
-        match walk.device {
-            Device::Cpu => cpu::rnn_backward(d.data_mut(), walk.value(result).data()),
-            Device::Cuda(work) => work.run(|context| {
-                let result = walk.value(result);
-                gpu::rnn_backward(context, result.on_gpu()?, result.data_len(), d.on_gpu_mut()?)
-            }),
-        }
-        linear::backward_parameters(walk, &d, walk.value(x), p.w_ih, Some(p.b_ih));
-        linear::backward_parameters(walk, &d, walk.value(h), p.w_hh, Some(p.b_hh));
-        let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
-        walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &d, w_ih));
-        walk.flow_with(h, |dh, overwrite| linear::backward_input(dh, overwrite, &d, w_hh));
-        walk.give(d);
-    }
 }

@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::broadcast::broadcast;
 use crate::nn::cpu::segment::{Csr, Slots, sum};
-use crate::nn::tape::{Backward, Walk};
+use crate::nn::tape::Walk;
 use crate::nn::{Tape, Tensor, Var};
 
 /// Which rows of a value form a group.
@@ -86,12 +86,6 @@ pub enum Reduce {
     Mean,
 }
 
-struct Reduction {
-    x: Var,
-    groups: Groups,
-    mean: bool,
-}
-
 impl Tape<'_> {
     /// One row per group: `[rows, c]` to `[groups, c]`. A group without rows gives zeros.
     ///
@@ -118,7 +112,21 @@ impl Tape<'_> {
             },
         }
         let groups = groups.clone();
-        self.push(y, needs, needs.then(|| Box::new(Reduction { x, groups, mean }) as _))
+        self.push_with(y, needs, move |_, d, walk| {
+            let cols = d.cols();
+            write_or_add(walk, x, |dx| match (d.device(), &groups) {
+                (Device::Cpu, _) => {
+                    over!(&groups, members => broadcast(dx.data_mut(), members, d.data(), cols, mean))
+                }
+                (Device::Cuda(work), Groups::Slots { slots, counts }) => work.run(|context| {
+                    let filled = work.upload(counts);
+                    let groups = (filled.get()?, counts.len(), *slots);
+                    gpu::broadcast_slots(context, groups, d.on_gpu()?, cols, mean, dx.on_gpu_mut()?)
+                }),
+                (Device::Cuda(work), Groups::Offsets(_)) => work.refuse("a sum of groups of rows"),
+            });
+            walk.give(d);
+        })
     }
 }
 
@@ -131,23 +139,4 @@ fn write_or_add(walk: &mut Walk<'_>, x: Var, write: impl FnOnce(&mut Tensor)) {
     let mut dx = walk.take_like(x);
     write(&mut dx);
     walk.flow(x, dx);
-}
-
-impl Backward for Reduction {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, groups, mean } = *self;
-        let cols = d.cols();
-        write_or_add(walk, x, |dx| match (d.device(), &groups) {
-            (Device::Cpu, _) => {
-                over!(&groups, members => broadcast(dx.data_mut(), members, d.data(), cols, mean))
-            }
-            (Device::Cuda(work), Groups::Slots { slots, counts }) => work.run(|context| {
-                let filled = work.upload(counts);
-                let groups = (filled.get()?, counts.len(), *slots);
-                gpu::broadcast_slots(context, groups, d.on_gpu()?, cols, mean, dx.on_gpu_mut()?)
-            }),
-            (Device::Cuda(work), Groups::Offsets(_)) => work.refuse("a sum of groups of rows"),
-        });
-        walk.give(d);
-    }
 }

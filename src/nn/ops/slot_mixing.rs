@@ -14,7 +14,6 @@ use crate::device::cuda::layers::{SlotMixer, mixing_backward, mixing_forward};
 use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::slot_mixing::{self as cpu, Inputs, Shape};
 use crate::nn::cuda::sums_of;
-use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Parameters, Tape, Tensor, Var};
 
 /// Arguments of [`Tape::mix_slots`] for seeds with K slots.
@@ -38,11 +37,6 @@ pub struct SlotMixing {
     pub dropout: f32,
     /// Names the masks; the last word is that of the first layer's, and the next number that of the second's.
     pub key: [u64; 3],
-}
-
-struct Mixing {
-    x: Var,
-    args: SlotMixing,
 }
 
 impl SlotMixing {
@@ -122,32 +116,27 @@ impl Tape<'_> {
                 mixing_forward(context, &mixer, rows / shape.slots.max(1), x, y.on_gpu_mut()?)
             }),
         }
-        self.push(y, training, training.then(|| Box::new(Mixing { x, args }) as _))
-    }
-}
-
-impl Backward for Mixing {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, args } = *self;
-        let parameters = walk.parameters();
-        let ((rows, cols), value) = (d.shape(), walk.value(x));
-        let shape = args.shape(parameters, cols);
-        let sums = match walk.device {
-            Device::Cpu => {
-                let inputs = args.inputs(parameters, true);
-                let sums = cpu::backward(shape, inputs, value.data(), d.data_mut());
-                Tensor::from_vec(walk.device, 1, sums.len(), sums)
-            }
-            Device::Cuda(work) => {
-                let seeds = rows / shape.slots.max(1);
-                let pieces = SlotMixer::pieces(seeds, cols);
-                sums_of(work, [pieces, shape.parameters()], |context, partials| {
-                    let mixer = args.on_gpu(parameters, true, cols)?;
-                    mixing_backward(context, &mixer, seeds, value.on_gpu()?, d.on_gpu_mut()?, partials)
-                })
-            }
-        };
-        accumulate_each(walk, &args.ids(), &sums);
-        walk.flow(x, d);
+        self.push_with(y, training, move |_, mut d, walk| {
+            let parameters = walk.parameters();
+            let ((rows, cols), value) = (d.shape(), walk.value(x));
+            let shape = args.shape(parameters, cols);
+            let sums = match walk.device {
+                Device::Cpu => {
+                    let inputs = args.inputs(parameters, true);
+                    let sums = cpu::backward(shape, inputs, value.data(), d.data_mut());
+                    Tensor::from_vec(walk.device, 1, sums.len(), sums)
+                }
+                Device::Cuda(work) => {
+                    let seeds = rows / shape.slots.max(1);
+                    let pieces = SlotMixer::pieces(seeds, cols);
+                    sums_of(work, [pieces, shape.parameters()], |context, partials| {
+                        let mixer = args.on_gpu(parameters, true, cols)?;
+                        mixing_backward(context, &mixer, seeds, value.on_gpu()?, d.on_gpu_mut()?, partials)
+                    })
+                }
+            };
+            accumulate_each(walk, &args.ids(), &sums);
+            walk.flow(x, d);
+        })
     }
 }

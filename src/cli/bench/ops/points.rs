@@ -224,10 +224,10 @@ mod tests {
         ids.sort();
         assert!(ids.windows(2).all(|two| two[0] != two[1]));
         assert!((100..=140).contains(&points.len()), "{} points", points.len());
-        for (name, _) in OPERATIONS {
+        for (name, ..) in OPERATIONS {
             assert!(points.iter().any(|point| point.op == *name), "{name} has no point");
         }
-        assert!(points.iter().all(|point| OPERATIONS.iter().any(|(name, _)| *name == point.op)));
+        assert!(points.iter().all(|point| OPERATIONS.iter().any(|(name, ..)| *name == point.op)));
         let one = |point: &Point| point.text("threads").is_ok_and(|threads| threads == "1");
         assert!(points.iter().all(|point| point.text("threads").is_err() || one(point)));
         assert!((12..=16).contains(&points.iter().filter(|point| point.quick).count()));
