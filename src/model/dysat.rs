@@ -45,17 +45,13 @@ options! {
     }
     /// Share of values dropped while training.
     dropout: 0.1,
-    widths |options| check_heads(options.heads, &[(options.embedding_dim, "embedding_dim")])
-}
-
-impl DysatOptions {
-    /// What the model wants of a batch: neighbors in every snapshot.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
+    widths |options| check_heads(options.heads, &[(options.embedding_dim, "embedding_dim")]),
+    // Neighbors in every snapshot.
+    needs |options| {
         Needs {
-            window: Some(i64::try_from(self.snapshot_width).unwrap_or(i64::MAX)),
-            snapshots: self.snapshots,
-            ..self.recent(self.fanout, 1)
+            window: Some(i64::try_from(options.snapshot_width).unwrap_or(i64::MAX)),
+            snapshots: options.snapshots,
+            ..options.recent(options.fanout, 1)
         }
     }
 }

@@ -13,7 +13,7 @@ use super::EmbeddingInput;
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
 use super::link::LinkPredictor;
-use super::needs::{Needs, check_heads};
+use super::needs::check_heads;
 use super::options::options;
 use super::signature::SIGNATURE_DIM;
 use crate::nn::{ParamId, Tape, Var};
@@ -34,15 +34,9 @@ options! {
     }
     /// Share of values dropped while training, behind each layer.
     dropout: 0.1,
-    widths |options| check_heads(options.heads, &[(options.embedding_dim, "embedding_dim")])
-}
-
-impl GatOptions {
-    /// What the model wants of a batch: neighbors in all layers.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        self.recent(self.fanout, self.layers)
-    }
+    widths |options| check_heads(options.heads, &[(options.embedding_dim, "embedding_dim")]),
+    // Neighbors in all layers.
+    needs |options| options.recent(options.fanout, options.layers)
 }
 
 /// The parameters of a GAT.

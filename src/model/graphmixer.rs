@@ -19,7 +19,6 @@ use std::sync::Arc;
 use super::attention::LAYER_NORM_EPSILON;
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
-use super::needs::Needs;
 use super::options::options;
 use super::{EMPTY_SLOT, EmbeddingInput, Hop};
 use crate::nn::{Groups, ParamId, Reduce, SlotMixing, Tape, TimeEncoder, Var};
@@ -41,14 +40,8 @@ options! {
     }
     /// Share of values dropped while training, behind each layer of a block.
     dropout: 0.4,
-}
-
-impl GraphMixerOptions {
-    /// What the model wants of a batch: the most recent edges of each seed.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        self.recent(self.fanout, 1)
-    }
+    // The most recent edges of each seed.
+    needs |options| options.recent(options.fanout, 1)
 }
 
 /// The parameters of a GraphMixer.

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use super::EmbeddingInput;
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
-use super::needs::Needs;
 use super::options::options;
 use super::signature::SIGNATURE_DIM;
 use crate::nn::{Groups, ParamId, Reduce, Tape, TimeEncoder, Var};
@@ -38,14 +37,8 @@ options! {
     }
     /// Share of values dropped while training, behind each level.
     dropout: 0.1,
-}
-
-impl GraphSageOptions {
-    /// What the model wants of a batch: neighbors in all layers.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        self.recent(self.fanout, self.layers)
-    }
+    // Neighbors in all layers.
+    needs |options| options.recent(options.fanout, options.layers)
 }
 
 /// The parameters of a GraphSAGE.

@@ -11,7 +11,8 @@
 //! /// What is dropped.
 //! dropout: 0.1,
 //! choices { /** What varies. */ updater: Updater = Updater::Gru, }
-//! widths |options| check_heads(…)      // how counts must fit one another
+//! widths |options| check_heads(…),     // how counts must fit one another
+//! needs |options| options.recent(…)    // what it wants of a batch
 //! ```
 //! The order of counts and of choices is the one in which checkpoints store them.
 
@@ -22,7 +23,8 @@ macro_rules! options {
         $(#[$dropout_doc:meta])*
         dropout: $dropout:literal,
         $(choices { $($(#[$choice_doc:meta])* $choice:ident: $kind:ty = $chosen:expr,)+ })?
-        $(widths |$options:ident| $widths:expr)?
+        $(widths |$options:ident| $widths:expr,)?
+        needs |$needing:ident| $needs:expr
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +60,13 @@ macro_rules! options {
             fn recent(&self, fanout: usize, layers: usize) -> $crate::model::Needs {
                 let features = [self.node_feature_dim, self.edge_feature_dim];
                 $crate::model::Needs::recent(fanout, layers, features, self.edge_types, self.embedding_dim)
+            }
+
+            /// What the model wants of a batch.
+            #[must_use]
+            pub fn needs(&self) -> $crate::model::Needs {
+                let $needing = self;
+                $needs
             }
         }
 

@@ -15,7 +15,7 @@ use super::EmbeddingInput;
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
-use super::needs::{Needs, check_heads};
+use super::needs::check_heads;
 use super::options::options;
 use crate::nn::{ParamId, Tape, TimeEncoder, Var};
 
@@ -38,15 +38,9 @@ options! {
     widths |options| {
         let widths = [(options.time_dim, "time_dim"), (options.embedding_dim, "embedding_dim")];
         check_heads(options.heads, &widths)
-    }
-}
-
-impl TgatOptions {
-    /// What the model wants of a batch: neighbors in all layers.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        self.recent(self.fanout, self.layers)
-    }
+    },
+    // Neighbors in all layers.
+    needs |options| options.recent(options.fanout, options.layers)
 }
 
 /// The parameters of a TGAT.

@@ -33,7 +33,7 @@ pub struct Source {
 
 impl Source {
     /// Name, and bytes of each parameter, of every kernel that launchers call.
-    pub(super) fn kernels(&self) -> impl Iterator<Item = (&'static str, &'static [usize])> {
+    pub fn kernels(&self) -> impl Iterator<Item = (&'static str, &'static [usize])> {
         self.entries.iter().flat_map(|entry| entry.names.iter().map(|name| (*name, entry.parameters)))
     }
 }

@@ -57,6 +57,19 @@ options! {
         }
         let (embedding, memory) = (options.embedding_dim, options.memory_dim);
         if embedding == memory { Ok(()) } else { Err(OptionsError::EmbeddingWidth { embedding, memory }) }
+    },
+    // The most recent neighbors of each seed, and memory.
+    needs |options| {
+        let fanout = if options.embedding == Embedding::Attention { options.fanout } else { 0 };
+        let averaged = match options.aggregator {
+            Aggregator::Last => 0,
+            Aggregator::Mean => options.edge_feature_dim + options.time_dim,
+        };
+        Needs {
+            memory_dim: options.memory_dim,
+            mailbox_dim: options.memory_dim + averaged,
+            ..options.recent(fanout, 1)
+        }
     }
 }
 
@@ -90,21 +103,6 @@ impl TgnOptions {
     #[must_use]
     pub fn projects_node_features(&self) -> bool {
         self.node_feature_dim != 0 && self.node_feature_dim != self.memory_dim
-    }
-
-    /// What the model wants of a batch: the most recent neighbors of each seed, and memory.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        let fanout = if self.embedding == Embedding::Attention { self.fanout } else { 0 };
-        let averaged = match self.aggregator {
-            Aggregator::Last => 0,
-            Aggregator::Mean => self.edge_feature_dim + self.time_dim,
-        };
-        Needs {
-            memory_dim: self.memory_dim,
-            mailbox_dim: self.memory_dim + averaged,
-            ..self.recent(fanout, 1)
-        }
     }
 }
 

@@ -302,9 +302,8 @@ impl Backward for Attention {
                     scatter_add(dn.data_mut(), s.node, overwrite, &inverse, dx.data(), columns.width());
                 });
                 if let TimeEncoder::Trained { w, b } = self.time {
-                    let stride = columns.width();
-                    let from = stride.saturating_sub(s.time).min(dx.data_len());
-                    time::backward_weights(walk, w, b, &self.deltas, &dx.data()[from..], stride);
+                    let first = columns.width().saturating_sub(s.time);
+                    time::backward(walk, (w, b), &self.deltas, (&dx, first));
                 }
                 [dy, du, dx].into_iter().for_each(|t| walk.give(t));
             }

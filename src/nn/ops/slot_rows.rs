@@ -127,17 +127,7 @@ impl Backward for Rows {
             Device::Cuda(work) => rows::scatter_add(work, dn, &d, &self.node, overwrite),
         });
         if let TimeEncoder::Trained { w, b } = self.time {
-            let first = node_cols + self.edge_cols;
-            match walk.device {
-                Device::Cpu => {
-                    let from = first.min(d.data_len());
-                    time::backward_weights(walk, w, b, &self.deltas, &d.data()[from..], stride);
-                }
-                Device::Cuda(work) => {
-                    let deltas = work.upload(&self.deltas);
-                    time::backward_on_gpu(walk, (w, b), &deltas, (&d, first));
-                }
-            }
+            time::backward(walk, (w, b), &self.deltas, (&d, node_cols + self.edge_cols));
         }
         walk.give(d);
     }

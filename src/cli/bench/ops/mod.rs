@@ -208,7 +208,7 @@ fn measure(args: &OpsArgs, points: &[Point], threads: usize) -> anyhow::Result<(
             let mut work = build(point)?;
             between.set(point.cache);
             let timed = timing::time(work.as_mut(), &mut between, args.runs as usize)?;
-            anyhow::Ok((timed, work.costs(), work.shape()))
+            anyhow::Ok((timed, work.about().costs, work.about().shape.clone()))
         });
         let ((forward, backward), costs, shape) = measured.with_context(|| point.id())?;
         let both = [("forward", Some(forward), Some(costs.0)), ("backward", backward, costs.1)];
