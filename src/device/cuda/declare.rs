@@ -79,7 +79,8 @@ macro_rules! kernels {
                 let launch = $crate::device::cuda::launch::Launch::new(cuda, stream, $operation);
                 $(let launch =
                     $crate::device::cuda::declare::parameter!(pass $operation, launch, $kind $($given)+);)+
-                let grid = $crate::device::cuda::launch::Grid::filling(cuda, work, $threads, None$(.or(Some($blocks)))?);
+                let blocks = None$(.or(Some($blocks)))?;
+                let grid = $crate::device::cuda::launch::Grid::filling(cuda, work, $threads, blocks);
                 let text = || None$(.or(Some(format!($($text),+))))?.unwrap_or_else(|| format!("{work} values"));
                 // SAFETY: every buffer has the values that the declaration requires, and the declaration states
                 // why the kernel goes no further.

@@ -66,19 +66,11 @@ impl GpuSeeds {
     /// # Errors
     /// The driver's.
     pub fn to_host(&self) -> Result<(Vec<u32>, Vec<i64>), CudaError> {
-        let count = self.count()?;
+        let count = self.count.copy_to_host()?.first().map_or(0, |count| *count as usize);
         let (mut nodes, mut times) = (self.nodes.copy_to_host()?, self.times.copy_to_host()?);
         nodes.truncate(count);
         times.truncate(count);
         Ok((nodes, times))
-    }
-
-    /// How many there are. Waits for the GPU.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn count(&self) -> Result<usize, CudaError> {
-        Ok(self.count.copy_to_host()?.first().map_or(0, |count| *count as usize))
     }
 
     pub(super) fn argument<'a>(&'a self, launch: &mut Launch<'a>) -> Seeds {

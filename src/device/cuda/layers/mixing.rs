@@ -111,8 +111,8 @@ kernels! {
               values, and the threads that the kernel is made for.";
     }
 
-    /// `d`, `[seeds * K, columns]`, the gradient of the result, becomes that of `x`; `partials`, `[pieces, parameters]`,
-    /// sums of the gradients of gamma, beta, both layers and their biases, in the order of [`SlotMixer`].
+    /// `d`, `[seeds * K, columns]`, the gradient of the result, becomes that of `x`; `partials`, `[pieces,
+    /// parameters]`, sums of the gradients of gamma, beta, both layers and their biases, in the order of [`SlotMixer`].
     pub fn mixing_backward = mixing_backward_16_16 | mixing_backward_32_16 | mixing_backward_32_32(
         mixer: &SlotMixer<'_>, seeds: usize, x: &CudaBuffer<f32>, d: &mut CudaBuffer<f32>,
         partials: &mut CudaBuffer<f32>,
