@@ -117,8 +117,8 @@ section!(/// `[ingest.file]`
     IngestFile { path: PathBuf, events_per_second: f64 });
 section!(/// `[ingest.kafka]`
 IngestKafka {
-    brokers: String, topic: String, group: String, instance_id: String, dead_letter_topic: String,
-    batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy,
+    brokers: String, topic: String, group: String, dead_letter_topic: String,
+    batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy, tombstones: Tombstones,
     properties: property_map::Properties,
 });
 section!(/// `[log]`
@@ -228,6 +228,18 @@ pub enum LostDataPolicy {
     Fail,
     /// The source continues from the earliest message that is left.
     Earliest,
+}
+
+/// What a Kafka message without a value does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tombstones {
+    /// It deletes what its key names.
+    DeleteNode,
+    /// Nothing; it is counted.
+    Ignore,
+    /// It becomes a dead letter.
+    DeadLetter,
 }
 
 /// How the daemon writes its own log.

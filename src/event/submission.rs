@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{EdgeId, EventBatch, EventTime};
+use super::{EdgeId, EventBatch, EventTime, SourceMark};
 
 /// A batch on its way to the log, with the callback that receives the outcome.
 pub struct Submission {
@@ -48,12 +48,31 @@ pub enum SubmitError {
     /// The daemon is stopping.
     #[error("the daemon is shutting down")]
     ShuttingDown,
+    /// The batch can never be stored as it is.
+    #[error("the batch can never be stored as it is: {detail}")]
+    Unstorable {
+        /// The events that it must be without; none if it is too large as a whole.
+        events: Vec<UnstorableEvent>,
+        /// The reason.
+        detail: String,
+    },
     /// The log could not be written for another reason.
     #[error("the event log could not be written: {detail}")]
     Failed {
         /// The operating system's words.
         detail: String,
     },
+}
+
+/// An event that the log can never take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnstorableEvent {
+    /// Its place in the batch, counted from 0.
+    pub index: usize,
+    /// Its offset, if its source has offsets.
+    pub offset: Option<i64>,
+    /// The reason.
+    pub detail: String,
 }
 
 /// How a pushed body is written.
@@ -120,6 +139,18 @@ pub enum IntakeError {
 pub trait PositionLookup: Send + Sync {
     /// The next offset to read, or `None` if the log has nothing of this partition.
     fn position(&self, source: &str, partition: i32) -> Option<i64>;
+
+    /// The last message that was read of this partition, if the source noted it.
+    fn mark(&self, source: &str, partition: i32) -> Option<SourceMark> {
+        let _ = (source, partition);
+        None
+    }
+
+    /// The origin of the newest frame of this partition; see [`EventBatch`].
+    fn origin_unix_ms(&self, source: &str, partition: i32) -> Option<i64> {
+        let _ = (source, partition);
+        None
+    }
 
     /// The latest event time of an edge of this partition in the log. The empty name stands for all
     /// sources without offsets share one.

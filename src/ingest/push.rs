@@ -3,6 +3,7 @@
 //! offset, so its letter is kept after the others are stored and before the response; a client that got no response
 //! sends again, with idempotency keys to avoid duplicates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::body::{BodyError, read_body};
 use super::dead_letter::{DeadLetter, unix_ms};
 use super::decode::{DecodeOptions, Decoder};
 use super::handover::reply_into;
-use super::rejection::{IngestStats, Rejection};
+use super::rejection::{IngestStats, Reason, Rejection};
 use crate::event::{
     BodyFormat, EdgeId, EventBatch, Intake, IntakeError, IntakeResponse, Receipt, RejectedEvent, Submission,
     SubmitError,
@@ -151,6 +152,24 @@ impl Intake for PushIntake {
         if self.wiring.holds.has(&self.source) {
             return Err(SubmitError::Paused.into());
         }
+        // What the log can never store is rejected like what cannot be read, and the rest is stored without it.
+        let mut unstorable = BTreeMap::new();
+        loop {
+            if let Some(response) = self.attempt(body, format, &mut unstorable)? {
+                return Ok(response);
+            }
+        }
+    }
+}
+
+impl PushIntake {
+    /// Stores a body without the events that are unstorable, by their place in it; `None` if there are more of them.
+    fn attempt(
+        &self,
+        body: &[u8],
+        format: BodyFormat,
+        unstorable: &mut BTreeMap<usize, String>,
+    ) -> Result<Option<IntakeResponse>, IntakeError> {
         let limit = self.options.max_events;
         let events = read_body(&self.decoder, body, format, limit).map_err(|error| match error {
             BodyError::Malformed(detail) => IntakeError::Malformed(detail),
@@ -160,13 +179,17 @@ impl Intake for PushIntake {
         let mut cursor = self.wiring.cursor(&self.source, 0, false);
         let mut refused = Refused::default();
         let mut batch = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
+        let mut places = Vec::new();
         for (index, event) in events.into_iter().enumerate() {
-            let verdict = match event.decoded {
+            let known =
+                unstorable.get(&index).map(|detail| Rejection::new(Reason::Unstorable, detail.as_str()));
+            let verdict = match known.map_or(event.decoded, Err) {
                 Ok(incoming) => {
                     let verdict = cursor.judge(&incoming.event);
                     refused.late_accepted += u64::from(verdict == Verdict::AcceptLate);
                     if matches!(verdict, Verdict::Accept | Verdict::AcceptLate) {
                         batch.events.push(incoming);
+                        places.push(index);
                     }
                     verdict
                 }
@@ -187,14 +210,21 @@ impl Intake for PushIntake {
             Receipt { first: EdgeId(0), end: EdgeId(0), accepted: 0, duplicates: 0 }
         } else {
             cursor.seal();
-            let receipt = self.store(batch)?;
+            let receipt = match self.store(batch) {
+                Err(IntakeError::Refused(SubmitError::Unstorable { events, .. })) if !events.is_empty() => {
+                    let named = events.into_iter().filter_map(|e| Some((*places.get(e.index)?, e.detail)));
+                    unstorable.extend(named);
+                    return Ok(None);
+                }
+                outcome => outcome?,
+            };
             cursor.commit();
             self.stats.count_stored(&receipt);
             receipt
         };
         self.stats.count_received(count as u64);
         self.keep(&refused);
-        Ok(IntakeResponse { receipt, rejected: refused.rejected })
+        Ok(Some(IntakeResponse { receipt, rejected: refused.rejected }))
     }
 }
 
@@ -232,6 +262,19 @@ mod tests {
         assert_eq!(small.submit(BODY, BodyFormat::Json), too_many);
         let snapshot = push.stats().snapshot();
         assert_eq!((snapshot.received, snapshot.stored, snapshot.dead_letters), (5, 2, 3));
+    }
+
+    #[test]
+    fn an_event_that_the_log_can_never_store_is_rejected_and_the_others_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+        *log.unstorable_time.lock() = Some(0);
+        let push = PushIntake::new(PushOptions::default(), wiring);
+        let response = push.submit(BODY, BodyFormat::Json).unwrap();
+        let rejected: Vec<_> = response.rejected.iter().map(|r| (r.index, r.reason)).collect();
+        assert_eq!(rejected, [(0, "unstorable"), (1, "missing_field")]);
+        assert_eq!((response.receipt.accepted, log.count()), (1, 1));
+        assert_eq!(push.stats().snapshot().dead_letters, 2);
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod graph_spill;
 mod hostile;
 mod kafka_daemon;
 mod kafka_ingest;
+mod kafka_topic;
 mod kernels_compile;
 mod kernels_host;
 mod keys;

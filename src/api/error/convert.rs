@@ -80,7 +80,7 @@ impl From<IntakeError> for ApiError {
             IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
                 Self::DiskFull(refused.to_string())
             }
-            IntakeError::Refused(refused @ SubmitError::Failed { .. }) => {
+            IntakeError::Refused(refused @ (SubmitError::Failed { .. } | SubmitError::Unstorable { .. })) => {
                 Self::LogFailed(refused.to_string())
             }
         }
