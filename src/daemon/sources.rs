@@ -96,10 +96,15 @@ struct Gate {
 }
 
 impl Intake for Gate {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
+    fn submit(
+        &self,
+        body: &[u8],
+        format: BodyFormat,
+        key: Option<&str>,
+    ) -> Result<IntakeResponse, IntakeError> {
         match self.intake.get() {
             _ if self.closed.load(Ordering::Acquire) => Err(IntakeError::Refused(SubmitError::ShuttingDown)),
-            Some(intake) => intake.submit(body, format),
+            Some(intake) => intake.submit(body, format, key),
             None => Err(IntakeError::Refused(SubmitError::Restoring)),
         }
     }
@@ -185,7 +190,7 @@ impl Sources {
                 LatePolicy::Drop => AdmitLate::Drop,
                 LatePolicy::DeadLetter => AdmitLate::DeadLetter,
             },
-            future_limit: (stream.future_limit >= 0).then_some(stream.future_limit),
+            future_limit: stream.future_limit(),
         };
         if options.allowed_lateness.is_some() && options.future_limit.is_none() {
             tracing::warn!(

@@ -9,6 +9,7 @@ use super::memory_limit;
 use crate::config::Config;
 use crate::device::disk::SpillFile;
 use crate::device::keep_pages_small;
+use crate::event::ClockRules;
 use crate::feature::{FeatureStore, RowState, RowStats};
 use crate::graph::{GraphOptions, GraphStore, SpillStats};
 
@@ -120,7 +121,7 @@ pub(super) fn settle_pages(config: &Config) {
 }
 
 /// An empty graph.
-pub(super) fn graph(config: &Config, budget: u64) -> Result<GraphStore> {
+pub(super) fn graph(config: &Config, rules: ClockRules, budget: u64) -> Result<GraphStore> {
     let options =
         GraphOptions { shards: config.graph.shards, page_entries_max: config.graph.page_entries_max };
     let graph = if budget == 0 {
@@ -128,6 +129,7 @@ pub(super) fn graph(config: &Config, budget: u64) -> Result<GraphStore> {
     } else {
         GraphStore::with_budget(options, budget, Box::new(spill_file(config, "graph")?))
     };
+    let graph = graph.with_clock_rules(rules);
     Ok(match config.retention() {
         Some(retention) => graph.with_retention(retention),
         None => graph,

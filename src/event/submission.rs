@@ -86,11 +86,17 @@ pub enum BodyFormat {
 
 /// Takes pushed events. Implemented by the push source and called by the HTTP interface.
 pub trait Intake: Send + Sync {
-    /// Decodes `body`, stores what is acceptable and returns when it is durable and indexed. Blocks.
+    /// Decodes `body`, stores what is acceptable and returns when it is durable and indexed. Blocks. With the
+    /// idempotency `key` of a request, an event of it that was stored before is not stored again.
     ///
     /// # Errors
-    /// When nothing of the body was stored; the variant is the reason.
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError>;
+    /// When nothing of the body was stored, or when that is unknown; the variant is the reason.
+    fn submit(
+        &self,
+        body: &[u8],
+        format: BodyFormat,
+        key: Option<&str>,
+    ) -> Result<IntakeResponse, IntakeError>;
 }
 
 /// What became of a pushed body.
@@ -113,7 +119,7 @@ pub struct RejectedEvent {
     pub detail: String,
 }
 
-/// Why nothing of a pushed body was stored.
+/// Why nothing of a pushed body was stored, or is known to be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum IntakeError {
     /// The queue to the log is full; the client should try again later.
@@ -130,6 +136,9 @@ pub enum IntakeError {
         /// So many may come.
         limit: usize,
     },
+    /// There is no outcome: the events may be stored or not.
+    #[error("{0}")]
+    OutcomeUnknown(String),
     /// The log refused the batch.
     #[error(transparent)]
     Refused(#[from] SubmitError),
@@ -152,9 +161,9 @@ pub trait PositionLookup: Send + Sync {
         None
     }
 
-    /// The latest event time of an edge of this partition in the log. The empty name stands for all
-    /// sources without offsets share one.
-    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
+    /// The latest event time that the edges of this partition in the log agree on, and whether there are enough to
+    /// confirm it. The empty name stands for all sources without offsets, which share one.
+    fn latest_time(&self, source: &str, partition: i32) -> Option<(EventTime, bool)> {
         let _ = (source, partition);
         None
     }

@@ -58,5 +58,6 @@ mod tgn_stream;
 mod tiered_rows;
 mod tls;
 mod trainer;
+mod transfers;
 mod unit;
 mod walk;

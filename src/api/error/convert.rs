@@ -74,6 +74,7 @@ impl From<IntakeError> for ApiError {
             IntakeError::TooMany { found_at_least, limit } => {
                 Self::BatchTooLarge { what: "or more events", found: found_at_least, limit }
             }
+            IntakeError::OutcomeUnknown(detail) => Self::OutcomeUnknown { detail },
             IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
             IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
             IntakeError::Refused(SubmitError::Paused) => Self::SourcePaused,
