@@ -100,8 +100,8 @@ impl Daemon {
         let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
-        let starting = Starting { interrupt, metrics: &parts.metrics };
         set_count(&parts.metrics.log.torn_bytes, store.recovery.truncated_bytes);
+        let starting = Starting { interrupt, metrics: &parts.metrics };
         placement.report(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
         let catalog = store.checkpoints.catalog();

@@ -121,7 +121,7 @@ pub(super) fn settle_pages(config: &Config) {
 }
 
 /// An empty graph.
-pub(super) fn graph(config: &Config, budget: u64, rules: ClockRules) -> Result<GraphStore> {
+pub(super) fn graph(config: &Config, rules: ClockRules, budget: u64) -> Result<GraphStore> {
     let options =
         GraphOptions { shards: config.graph.shards, page_entries_max: config.graph.page_entries_max };
     let graph = if budget == 0 {
