@@ -29,7 +29,7 @@ impl Worker {
     pub(super) fn take_up_partitions(&mut self) -> Result<(), KafkaFault> {
         let now = Instant::now();
         if self.consumer.context().partitions_seen.load(Relaxed) > self.partitions.len() {
-            self.look_at.get_or_insert(now);
+            self.look_at.get_or_insert(now + self.options.retry_wait);
         }
         if self.look_at.is_none_or(|at| at > now) {
             return Ok(());
@@ -53,7 +53,7 @@ impl Worker {
             self.look_at = None;
         }
         if self.partitions.len() > before {
-            self.shared.set_assigned(self.partitions.iter().map(|(id, p)| (*id, p.next())));
+            self.shared.set_assigned(self.partitions.iter().map(|(id, p)| (*id, p.stored_end())));
             // What is taken up while we hold still must hold still too.
             if self.holding {
                 self.pause_all()?;
