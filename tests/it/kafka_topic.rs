@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use evergraph::event::PositionLookup;
 use evergraph::ingest::kafka::{KafkaSource, KafkaSourceOptions, KafkaState};
 use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use crate::broker::Broker;
@@ -186,4 +188,46 @@ fn what_the_log_can_never_store_becomes_dead_letters_and_stops_nothing() {
     assert_eq!((snapshot.received, snapshot.dead_letters), (20, 4), "each once");
     assert!(snapshot.rejected.contains(&("unstorable", 4)), "{:?}", snapshot.rejected);
     assert_eq!(source.status().state, KafkaState::Running);
+}
+
+#[test]
+fn a_marker_where_a_message_was_read_is_another_topic_unless_messages_may_vanish() {
+    let Some(broker) = Broker::shared() else { return };
+    if !broker.is_kafka() {
+        return;
+    }
+    let topic = "marker-for-message";
+    let plain = |times: std::ops::Range<i64>| {
+        let values: Vec<String> = times.map(event).collect();
+        broker.produce(topic, values.iter().map(|value| (0, None, Some(value.as_bytes()))));
+    };
+    broker.create_topic(topic, 1);
+    plain(0..10);
+    let setup = Setup::new();
+    let options = KafkaSourceOptions::new(&broker.bootstrap(), topic, topic);
+    let source = setup.source(options.clone());
+    wait_until("the events are stored", 30, || setup.log.count() == 10);
+    assert!(source.stop(Duration::from_secs(15)));
+
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", broker.bootstrap()).create().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(admin.delete_topics(&[topic], &AdminOptions::new())).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    broker.create_topic(topic, 1);
+    // The marker of the transaction stands where the last message was.
+    Transactions::new(broker, topic).run(20..29, true);
+    plain(30..35);
+    let source = setup.source(options.clone());
+    wait_until("the new topic is named", 30, || word(&source) == "topic_recreated");
+    let state = source.status().state;
+    let said = "partition 0 has no message at offset 9";
+    assert!(matches!(&state, KafkaState::Failed { reason, .. } if reason.contains(said)), "{state:?}");
+    assert_eq!(setup.log.count(), 10, "nothing was read");
+
+    let compacted = AlterConfig::new(ResourceSpecifier::Topic(topic)).set("cleanup.policy", "compact");
+    runtime.block_on(admin.alter_configs([&compacted], &AdminOptions::new())).unwrap();
+    let source = setup.source(options);
+    wait_until("what comes after it is stored", 30, || setup.log.count() == 15);
+    assert_eq!(word(&source), "running");
 }
