@@ -94,7 +94,7 @@ group! {
     /// Events on their way in.
     IngestMetrics, INGEST;
     events: IntCounterVec ["source", "result"] = "ingest_events_total"
-        "Events read from a source; result is accepted, duplicate or rejected.";
+        "Events read from a source; result is accepted, duplicate, rejected, or ignored (messages without a value).";
     rejected_events: IntCounterVec ["reason"] = "ingest_rejected_events_total"
         "Events rejected by the rules of the stream, by reason.";
     dead_letters: IntCounterVec ["source"] = "ingest_dead_letters_total"
