@@ -75,6 +75,12 @@ learning-curve: ## draw the learning curve of the front page, TGN beside EdgeBan
 	@target/release/evergraph eval --events "$(DATA)/uci.csv.gz" --model tgn --protocol prequential --seed 0 \
 		--plot docs/images/learning-curve.svg
 
+prequential: ## measure average precision under the prequential protocol on many streams; DATA=folder of event files, JSON=file
+	@[ -n "$(JSON)" ] || { echo "prequential: JSON=file names where the figures go" >&2; exit 1; }
+	@scripts/setup.sh
+	cargo build --release --locked
+	python3 -B benches/prequential/measure.py --data "$(DATA)" --json "$(JSON)"
+
 peers: ## measure beside other temporal samplers; DATA=folder of event files, 12 GB of Python packages
 	@scripts/setup.sh
 	benches/peers/run.sh --data "$(DATA)"
