@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
 use crate::event::{
-    ClockRules, EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange, StreamClock,
+    ClockRules, EdgeId, EventTime, Op, PositionLookup, SourceMark, SourcePosition, SourceRange, StreamClock,
 };
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, RetentionBounds, SpillError};
@@ -17,12 +17,20 @@ use crate::log::{Frame, LogError, LogReader};
 use crate::model::EdgeTypes;
 use crate::serving::Stores;
 
-/// How far each partition of each source is in the log: the next offset, and where in time it stands.
+/// How far each partition of each source is in the log, and where in time it stands.
 #[derive(Debug, Default)]
 pub struct Positions {
-    next: RwLock<HashMap<Partition, i64>>,
+    reached: RwLock<HashMap<Partition, Reached>>,
     clocks: RwLock<HashMap<Partition, StreamClock>>,
     rules: ClockRules,
+}
+
+/// How far a partition is in the log.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    next: i64,
+    mark: Option<SourceMark>,
+    origin_unix_ms: i64,
 }
 
 /// A source and one of its partitions. The empty name stands for all sources without offsets.
@@ -33,13 +41,13 @@ impl Positions {
     #[must_use]
     pub fn all(&self) -> Vec<SourcePosition> {
         let mut all: Vec<_> = self
-            .next
+            .reached
             .read()
             .iter()
-            .map(|((source, partition), &next_offset)| SourcePosition {
+            .map(|((source, partition), reached)| SourcePosition {
                 source: source.clone(),
                 partition: *partition,
-                next_offset,
+                next_offset: reached.next,
             })
             .collect();
         all.sort_by(|a, b| (&a.source, a.partition).cmp(&(&b.source, b.partition)));
@@ -53,16 +61,22 @@ impl Positions {
     pub fn of_log(reader: &mut LogReader) -> Result<Self, LogError> {
         let positions = Self::default();
         while let Some(frame) = reader.next_frame()? {
-            frame.sources.iter().for_each(|range| positions.advance(range));
+            frame.sources.iter().for_each(|range| positions.advance(range, frame.origin_unix_ms));
         }
         Ok(positions)
     }
 
     /// Takes a run in. One that ends before it begins takes the partition back.
-    fn advance(&self, range: &SourceRange) {
-        let mut map = self.next.write();
-        let next = map.entry((range.source.clone(), range.partition)).or_insert(range.to);
-        *next = if range.to < range.from { range.to } else { range.to.max(*next) };
+    fn advance(&self, range: &SourceRange, origin_unix_ms: i64) {
+        let mut map = self.reached.write();
+        let known = map.get(&(range.source.clone(), range.partition)).map_or(range.to, |known| known.next);
+        let next = if range.to < range.from { range.to } else { range.to.max(known) };
+        let reached = Reached { next, mark: range.mark, origin_unix_ms };
+        map.insert((range.source.clone(), range.partition), reached);
+    }
+
+    fn reached(&self, source: &str, partition: i32) -> Option<Reached> {
+        self.reached.read().get(&(Arc::from(source), partition)).copied()
     }
 
     fn advance_time(&self, frame: &Frame) {
@@ -90,7 +104,15 @@ pub(super) fn partition_of(frame: &Frame) -> Partition {
 
 impl PositionLookup for Positions {
     fn position(&self, source: &str, partition: i32) -> Option<i64> {
-        self.next.read().get(&(Arc::from(source), partition)).copied()
+        self.reached(source, partition).map(|reached| reached.next)
+    }
+
+    fn mark(&self, source: &str, partition: i32) -> Option<SourceMark> {
+        self.reached(source, partition)?.mark
+    }
+
+    fn origin_unix_ms(&self, source: &str, partition: i32) -> Option<i64> {
+        self.reached(source, partition).map(|reached| reached.origin_unix_ms)
     }
 
     fn latest_time(&self, source: &str, partition: i32) -> Option<(EventTime, bool)> {
@@ -204,7 +226,7 @@ impl Index {
         let deletes = batch.op.iter().any(|op| matches!(op, Op::DeleteEdge | Op::DeleteNode));
         self.has_traces |= deletes && self.stores.graph.retention().is_some();
         for range in &frame.sources {
-            self.positions.advance(range);
+            self.positions.advance(range, frame.origin_unix_ms);
         }
         self.positions.advance_time(frame);
         Ok(())
@@ -284,8 +306,13 @@ mod tests {
         let positions = Positions::default();
         let mut positions_seen = Vec::new();
         for (from, to) in [(5, 5), (5, 9), (2, 4), (9, 3), (3, 6), (6, 20)] {
-            positions.advance(&SourceRange { source: "kafka:t".into(), partition: 0, from, to });
+            let mark = Some(SourceMark { offset: to - 1, hash: 7 });
+            positions.advance(&SourceRange { source: "kafka:t".into(), partition: 0, from, to, mark }, to);
             positions_seen.extend(positions.position("kafka:t", 0));
+            assert_eq!(
+                (positions.mark("kafka:t", 0), positions.origin_unix_ms("kafka:t", 0)),
+                (mark, Some(to))
+            );
         }
         assert_eq!(positions_seen, [5, 9, 9, 3, 6, 20]);
     }
@@ -303,7 +330,7 @@ mod tests {
             next += times.len() as u64;
             let range = |(source, partition): (&str, i32)| {
                 let (from, to) = (0, next.cast_signed());
-                SourceRange { source: source.into(), partition, from, to }
+                SourceRange { source: source.into(), partition, from, to, mark: None }
             };
             let sources = source.map(range).into_iter().collect();
             let new_keys =

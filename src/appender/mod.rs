@@ -191,10 +191,10 @@ impl Appender {
                     }
                     self.set_state(LogState::Writable);
                 }
-                Err(Refusal::Submission { number, detail }) => {
-                    tracing::error!(detail, "a batch is refused; it can never be stored as it is");
+                Err(Refusal::Submission { number, error }) => {
+                    tracing::error!(%error, "a batch is refused as it is");
                     if let Some(reply) = group.remove(number).reply {
-                        reply(Err(SubmitError::Failed { detail }));
+                        reply(Err(error));
                     }
                 }
                 Err(Refusal::Log(error)) => return self.refuse(group, &error),
@@ -221,13 +221,11 @@ impl Appender {
         let mut encoder = encode::Group::new(&self.index, self.log.durable_end());
         let mut outcomes = Vec::with_capacity(group.len());
         for (number, submission) in group.iter().enumerate() {
-            let blame = |detail| Refusal::Submission { number, detail };
-            let (frame, receipt) = encoder.encode(&submission.batch).map_err(blame)?;
+            let blame = |error| Refusal::Submission { number, error };
+            let (frame, receipt) = encoder.encode(&submission.batch).map_err(|unfit| blame(unfit.into()))?;
             if let Some(frame) = &frame {
-                self.log.append(frame).map_err(|error| match error {
-                    LogError::TooLarge { .. } | LogError::Shape { .. } => blame(error.to_string()),
-                    error => Refusal::Log(error),
-                })?;
+                let refused = |error| encode::refused_alone(&error).map_or(Refusal::Log(error), blame);
+                self.log.append(frame).map_err(refused)?;
             }
             outcomes.push((frame, receipt));
             if self.log.pending_bytes() >= self.options.commit_bytes_max {
@@ -319,8 +317,8 @@ impl Appender {
 enum Refusal {
     /// The log takes nothing at present.
     Log(LogError),
-    /// One submission of the group can never be stored.
-    Submission { number: usize, detail: String },
+    /// One submission of the group cannot be stored as it is.
+    Submission { number: usize, error: SubmitError },
 }
 
 impl Drop for Appender {

@@ -62,7 +62,8 @@ mod tests {
             let mut batch = EdgeBatch { first: EdgeId(end), ..EdgeBatch::default() };
             times.iter().for_each(|&time| batch.push_edge(NodeId(0), NodeId(1), EventTime(time)));
             let to = batch.end().0.cast_signed();
-            let range = SourceRange { source: "kafka:t".into(), partition, from: end.cast_signed(), to };
+            let range =
+                SourceRange { source: "kafka:t".into(), partition, from: end.cast_signed(), to, mark: None };
             let new_keys = if end == 0 { vec!["a".into(), "b".into()] } else { Vec::new() };
             end = batch.end().0;
             let frame = Frame { batch, new_keys, sources: vec![range], ..Frame::default() };

@@ -176,13 +176,14 @@ fn describe_one(source: &Value) -> String {
     let count = |name: &str| source[name].as_u64().unwrap_or(0);
     let _ = write!(
         out,
-        "\n  events     {} received, {} accepted, {} duplicate, {} rejected ({} dead letters)\n  late       {} \
-         accepted, {} dropped\n",
+        "\n  events     {} received, {} accepted, {} duplicate, {} rejected ({} dead letters), \
+         {} ignored\n  late       {} accepted, {} dropped\n",
         count("received_events"),
         count("accepted_events"),
         count("duplicate_events"),
         count("rejected_events"),
         count("dead_letters"),
+        count("ignored_events"),
         count("late_accepted_events"),
         count("late_dropped_events"),
     );

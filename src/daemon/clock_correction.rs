@@ -95,7 +95,15 @@ mod tests {
         let latest = || {
             let mut store = Store::open(&config).unwrap();
             let interrupt = std::sync::atomic::AtomicBool::new(false);
-            store.rebuild(EdgeId(0), &crate::daemon::Starting { interrupt: &interrupt }).unwrap();
+            store
+                .rebuild(
+                    EdgeId(0),
+                    &crate::daemon::Starting {
+                        interrupt: &interrupt,
+                        metrics: &crate::metrics::Metrics::new(),
+                    },
+                )
+                .unwrap();
             store.index.stores.graph.latest_time().map(|time| time.0)
         };
         assert_eq!(latest(), Some(wild + 19));

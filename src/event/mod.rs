@@ -13,10 +13,10 @@ mod submission;
 pub use batch::{EdgeBatch, FeatureColumn, Op};
 pub use clock::{CONFIRMING_EVENTS, ClockRules, PARTITION_IDLE, StreamClock};
 pub use id::{EdgeId, EventTime, NodeId, NodeKey};
-pub use source::{EventBatch, SourcePosition, SourceRange};
+pub use source::{EventBatch, ORIGIN_HISTORY, SourceMark, SourcePosition, SourceRange};
 pub use submission::{
     BodyFormat, Intake, IntakeError, IntakeResponse, PositionLookup, Receipt, RejectedEvent, Reply,
-    Submission, SubmitError,
+    Submission, SubmitError, UnstorableEvent,
 };
 
 /// One thing that happened in the graph, in the producer's words.
