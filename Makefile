@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis soak check fmt manifests package peers ops-peers learn-peers drift learning-curve cache-bench \
+.PHONY: help demo test fuzz schemathesis soak check fmt manifests package peers ops-peers learn-peers drift learning-curve cache-bench prequential \
 	gpu
 
 help: ## list these targets
