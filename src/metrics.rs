@@ -109,7 +109,7 @@ group! {
     latest_event_time: IntGaugeVec = "stream_latest_event_time"
         "Latest event time that the edges agree on, in the unit of the stream; absent before the first event.";
     watermark: IntGaugeVec = "stream_watermark"
-        "Event time below which no active partition brings an event, in the stream's unit; absent without a lateness bound.";
+        "Event time below which no event is expected from active partitions; absent without a lateness bound.";
 }
 
 group! {

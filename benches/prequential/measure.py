@@ -5,7 +5,7 @@
 
 The first form runs `evergraph eval --protocol prequential` of a binary for each stream in the folder and each model, and
 writes what each run printed. Of a long stream it takes the first EVENTS_MAX events. The second prints a table of two such
-files. Streams that are not there are named and left out. About six minutes of one core's time in all.
+files. Streams that are not there are named and left out. About two minutes of CPU time in all.
 """
 
 import argparse

@@ -79,9 +79,9 @@ enum SourceCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Set back where in time the stream stands, after many events with a wrong time have moved it ahead; the daemon must
-    /// be stopped. Requests without a time, the watermark and retention follow it from the next start on; the events
-    /// stay. Without --yes it prints the plan, changes nothing and fails
+    /// Set back where in time the stream stands, after many events with a wrong time have moved it ahead; the daemon
+    /// must be stopped. Requests without a time, the watermark and retention follow it from the next start on; the
+    /// events stay. Without --yes it prints the plan, changes nothing and fails
     Clock {
         /// Later times than this do not count where they belong to edges that are in the log now, in the stream's unit
         #[arg(long, value_name = "TIME", allow_negative_numbers = true)]

@@ -263,8 +263,8 @@ impl Config {
         }
         if self.graph.retention > 0 && stream.future_limit == -1 {
             warnings.push(
-                "graph.retention is set and stream.future_limit is not: a few events with the same wrong time far ahead \
-                 make all others too old; set stream.future_limit"
+                "graph.retention is set and stream.future_limit is not: a few events with the same wrong time far \
+                 ahead make all others too old; set stream.future_limit"
                     .to_owned(),
             );
         }

@@ -104,7 +104,7 @@ pub struct LearnerDocument {
     /// The promotion gate; `None` where it is disabled.
     pub gate: Option<GateDocument>,
     pub node_state_bytes: u64,
-    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives, feature rows of nodes.
+    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives, node rows.
     pub bytes: BTreeMap<&'static str, u64>,
 }
 

@@ -5,8 +5,8 @@
 //! another. How far is far follows from the rules' future limit or, where there is none, from the time that the stream
 //! has covered so far. Of the first events those count that stand together.
 //!
-//! The clock is a function of the events and the rules alone, so a replay of the log leads to the same times. Once it is
-//! confirmed it never goes back.
+//! The clock is a function of the events and the rules alone, so a replay of the log leads to the same times. Once it
+//! is confirmed it never goes back.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ impl StreamClock {
         let span = latest.saturating_sub(first);
         let reach = match self.rules.future_limit {
             Some(limit) => limit,
-            // Events that all have one time tell nothing of the scale.
+            // Events that all have one time show no scale.
             None if span == 0 => i64::MAX,
             None => span.saturating_mul(SPANS_AHEAD),
         };
@@ -170,7 +170,7 @@ fn together(times: &[i64], limit: Option<i64>) -> (i64, i64) {
             let behind = times[times.len() - 1].saturating_sub(times[i]);
             match limit {
                 Some(limit) => gap > limit,
-                // Wide beside what is covered on its longer side, if that tells a scale at all.
+                // Wide beside what is covered on its longer side, if that shows a scale at all.
                 None => {
                     let span = reach.max(behind);
                     span > 0 && gap / SPANS_AHEAD > span
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(after(ClockRules::default(), [7; 30]), [7; 30]);
         let mut times = vec![7; 20];
         times.push(90_000);
-        assert_eq!(after(ClockRules::default(), times).last(), Some(&90_000), "one time tells no scale");
+        assert_eq!(after(ClockRules::default(), times).last(), Some(&90_000), "one time shows no scale");
         let backwards = (0..100).map(|i| 5_000 - i * 40);
         assert!(after(limited(10_000), backwards).iter().all(|&latest| latest == 5_000));
     }

@@ -283,8 +283,8 @@ fn advance(clock: Option<Clock>, time: EventTime, limit: Option<i64>) -> (Clock,
             }
             let detail = format!(
                 "time {time} is more than {limit} after {}, the latest event time of its partition; the \
-                 {CONFIRMING_EVENTS}th edge in a row that is so far ahead and within {limit} of the others is stored; if \
-                 the stream has such gaps, raise stream.future_limit",
+                 {CONFIRMING_EVENTS}th edge in a row that is so far ahead and within {limit} of the others is stored; \
+                 if the stream has such gaps, raise stream.future_limit",
                 clock.time
             );
             (

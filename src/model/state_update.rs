@@ -172,7 +172,8 @@ mod tests {
     #[test]
     fn one_early_time_is_not_taken_for_the_begin_of_the_stream() {
         for place in [0, 5, 15] {
-            let mut state = ModelState::new(&TgnOptions::default().needs());
+            let needs = TgnOptions { memory_dim: 1, ..TgnOptions::default() }.needs();
+            let mut state = ModelState::new(&needs);
             for batch in 0..4_usize {
                 let events: Vec<usize> = (batch * 5..batch * 5 + 5).collect();
                 let time = |&i: &usize| EventTime(if i == place { 0 } else { 1_700_000_000 + i as i64 });
@@ -186,7 +187,7 @@ mod tests {
             let began = 1_700_000_000 + i64::from(place == 0);
             assert_eq!(state.origin, Some(EventTime(began)), "{place}");
             assert!(state.since_update(NodeId(7), EventTime(began + 50)) == 50.0);
-            let (mut bytes, needs) = (Vec::new(), TgnOptions::default().needs());
+            let mut bytes = Vec::new();
             state.write(&mut bytes).unwrap();
             assert!(ModelState::read(&mut &bytes[..], &needs).unwrap() == state);
         }
