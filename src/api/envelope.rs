@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::request_id::RequestId;
 
 use super::App;
-use super::error::{ApiError, render};
+use super::error::{ApiError, render, wants_problem};
 
 /// The longest request id that is taken over from a client, in bytes.
 const REQUEST_ID_MAX: usize = 128;
@@ -70,6 +70,7 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     let id = request.extensions().get::<RequestId>();
     let id =
         id.map(|id| String::from_utf8_lossy(id.header_value().as_bytes()).into_owned()).unwrap_or_default();
+    let as_problem = wants_problem(request.headers());
 
     let response = next.run(request).await;
 
@@ -86,7 +87,7 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     }
     metrics.requests.with_label_values(&[route, status.as_str()]).inc();
     metrics.request_duration.with_label_values(&[route]).observe(started.elapsed().as_secs_f64());
-    render(response, &id)
+    render(response, &id, as_problem)
 }
 
 /// Admits a query while permits are left.

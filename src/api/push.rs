@@ -9,7 +9,7 @@ use super::App;
 use super::body::RawBody;
 use super::envelope::{Permit, blocking, media_type};
 use super::error::{ApiError, ErrorBody};
-use super::wire::{EventsDocument, EventsResponse};
+use super::events::{EventsDocument, EventsResponse};
 use crate::event::BodyFormat;
 
 /// Content types that the route reads.
@@ -20,7 +20,7 @@ const MEDIA_TYPES: &str =
 ///
 /// Events that cannot be accepted are reported per item and kept as dead letters; the others are stored.
 #[utoipa::path(
-    post, path = "/v1/events", tag = "events",
+    post, path = "/v1/events", tag = "events", operation_id = "push_events",
     request_body(
         description = "One event, an array of events, or one event a line",
         content((EventsDocument = "application/json"), (String = "application/x-ndjson")),

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::StatusSource;
-use super::sources::SourceReport;
-use super::status::{GraphStatus, IngestStatus};
-use super::tiers::TierStatus;
+use crate::api::{GraphStatus, IngestStatus, SourceReport, TierStatus};
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
 
