@@ -135,7 +135,7 @@ pub enum DeleteOp {
 }
 
 /// Every reason for which an event is rejected. The list may grow.
-pub const REJECTION_REASONS: [&str; 14] = [
+pub const REJECTION_REASONS: [&str; 16] = [
     "malformed_json",
     "malformed_row",
     "missing_field",
@@ -150,6 +150,8 @@ pub const REJECTION_REASONS: [&str; 14] = [
     "too_far_ahead",
     "unknown_op",
     "missing_key",
+    "tombstone",
+    "unstorable",
 ];
 
 /// One of [`REJECTION_REASONS`].

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use axum::response::Response;
 use axum::{Extension, Json};
 
 use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::key::{Form, Key};
+use super::sending::{json, reserve};
+use super::transfer::Client;
 use super::vector::{EncodingFormat, Vector};
 use super::wire::{
     EmbeddingsRequest, EmbeddingsResponse, FoundEmbedding, FoundScore, ItemError, MissingEmbedding,
@@ -40,6 +43,7 @@ const DEFAULT_NEIGHBORS: usize = 10;
         (status = 413, description = "Too many nodes or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
         (status = 503, description = "Too many requests at a time, no model yet (`no_model`), or the \
             disk could not be read (`storage_failed`)", body = ErrorBody),
     )
@@ -47,20 +51,29 @@ const DEFAULT_NEIGHBORS: usize = 10;
 pub(super) async fn embeddings(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
+    Extension(client): Extension<Client>,
     JsonBody(request): JsonBody<EmbeddingsRequest>,
-) -> Result<Json<EmbeddingsResponse>, ApiError> {
+) -> Result<Response, ApiError> {
     let limits = app.state.limits;
-    check_count("nodes", request.nodes.len(), &limits)?;
+    check_count(&app, "nodes", request.nodes.len())?;
     let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
+    // A number takes about 12 bytes, in base64 5 and a third.
+    let number_bytes = if request.encoding_format == EncodingFormat::Base64 { 6 } else { 12 };
+    let item_bytes = 100 + number_bytes * app.state.info.embedding_dimension;
+    let room = reserve(&app, &client, request.nodes.len().saturating_mul(item_bytes))?;
     let (keys, forms) = request.nodes.into_iter().map(|key| (key.node, key.form)).unzip::<_, _, _, Vec<_>>();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
-    let (keys, response) = app.embeddings.submit(keys, unknown, at, (permit, limits.request_timeout)).await?;
-    let as_sent = keys.into_iter().zip(forms).map(|(node, form)| Key { node, form });
-    let embeddings = as_sent.zip(response.embeddings);
-    let embeddings =
-        embeddings.map(|(key, found)| node_embedding(key, found, request.encoding_format)).collect();
-    Ok(Json(EmbeddingsResponse { at: response.at.0, embeddings, freshness: response.freshness.into() }))
+    let work = app.embeddings.submit(keys, unknown, at, (permit.clone(), limits.request_timeout));
+    let (keys, response) = work.await?;
+    let made = move || {
+        let as_sent = keys.into_iter().zip(forms).map(|(node, form)| Key { node, form });
+        let embeddings = as_sent.zip(response.embeddings);
+        let embeddings =
+            embeddings.map(|(key, found)| node_embedding(key, found, request.encoding_format)).collect();
+        EmbeddingsResponse { at: response.at.0, embeddings, freshness: response.freshness.into() }
+    };
+    json(limits.request_timeout, permit, room, made).await
 }
 
 fn node_embedding(node: Key, found: serving::NodeEmbedding, format: EncodingFormat) -> NodeEmbedding {
@@ -93,6 +106,7 @@ fn node_embedding(node: Key, found: serving::NodeEmbedding, format: EncodingForm
         (status = 413, description = "Too many pairs or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
         (status = 503, description = "Too many requests at a time, no model yet (`no_model`), or the \
             disk could not be read (`storage_failed`)", body = ErrorBody),
     )
@@ -100,18 +114,24 @@ fn node_embedding(node: Key, found: serving::NodeEmbedding, format: EncodingForm
 pub(super) async fn link_scores(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
+    Extension(client): Extension<Client>,
     JsonBody(request): JsonBody<ScoresRequest>,
-) -> Result<Json<ScoresResponse>, ApiError> {
+) -> Result<Response, ApiError> {
     let limits = app.state.limits;
-    check_count("pairs", request.pairs.len(), &limits)?;
+    check_count(&app, "pairs", request.pairs.len())?;
     let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
+    let room = reserve(&app, &client, request.pairs.len().saturating_mul(100))?;
     let (keys, forms) = request.pairs.into_iter().map(split).unzip::<_, _, _, Vec<_>>();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
-    let (pairs, response) = app.scores.submit(keys, unknown, at, (permit, limits.request_timeout)).await?;
-    let as_sent = pairs.into_iter().zip(forms).map(joined);
-    let scores = as_sent.zip(response.scores).map(|(pair, found)| pair_score(pair, found)).collect();
-    Ok(Json(ScoresResponse { at: response.at.0, scores, freshness: response.freshness.into() }))
+    let work = app.scores.submit(keys, unknown, at, (permit.clone(), limits.request_timeout));
+    let (pairs, response) = work.await?;
+    let made = move || {
+        let as_sent = pairs.into_iter().zip(forms).map(joined);
+        let scores = as_sent.zip(response.scores).map(|(pair, found)| pair_score(pair, found)).collect();
+        ScoresResponse { at: response.at.0, scores, freshness: response.freshness.into() }
+    };
+    json(limits.request_timeout, permit, room, made).await
 }
 
 /// The keys of a pair, and how they are written.
@@ -149,6 +169,7 @@ fn pair_score(Pair { src, dst }: Pair, found: serving::PairScore) -> PairScore {
         (status = 412, description = "`min_position` is not reflected yet", body = ErrorBody),
         (status = 413, description = "Too many neighbors", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
         (status = 503, description = "Too many requests at a time, or the \
             disk could not be read (`storage_failed`)", body = ErrorBody),
     )
@@ -188,11 +209,13 @@ pub(super) async fn node(
     Ok(Json(response.await??))
 }
 
-fn check_count(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
+fn check_count(app: &App, what: &'static str, found: usize) -> Result<(), ApiError> {
+    #[allow(clippy::cast_precision_loss)]
+    app.state.metrics.http.request_items.with_label_values(&[what]).observe(found as f64);
     if found == 0 {
         return Err(ApiError::Invalid(format!("{what} is empty; list at least one")));
     }
-    check_limit(what, found, limits)
+    check_limit(what, found, &app.state.limits)
 }
 
 fn check_limit(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {

@@ -76,6 +76,8 @@ pub struct SourceReport {
     pub late_accepted_events: u64,
     /// Late events that were dropped.
     pub late_dropped_events: u64,
+    /// Messages without a value that were ignored.
+    pub ignored_events: u64,
     /// Events kept as dead letters.
     pub dead_letters: u64,
     /// Messages behind the end of each partition, where known.
@@ -230,7 +232,7 @@ pub struct LearnerDocument {
     pub gate: Option<GateDocument>,
     /// Memory of published node states.
     pub node_state_bytes: u64,
-    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives.
+    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives, feature rows of nodes.
     pub bytes: BTreeMap<&'static str, u64>,
 }
 

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::items::Items;
 use super::key::Key;
 use super::vector::{EncodingFormat, Vector};
 use crate::serving;
@@ -73,8 +74,8 @@ impl From<UnknownNodes> for serving::UnknownKeys {
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingsRequest {
     /// The nodes, in the order of the response.
-    #[schema(min_items = 1)]
-    pub nodes: Vec<Key>,
+    #[schema(min_items = 1, value_type = Vec<Key>)]
+    pub nodes: Items<Key>,
     /// Event time to compute for, in the unit of the stream: only earlier events count. Default: just after the
     /// latest event. With `graph.retention`, a request for a past time finds only neighbors that are not released
     /// yet.
@@ -161,8 +162,8 @@ pub struct Pair {
 #[serde(deny_unknown_fields)]
 pub struct ScoresRequest {
     /// The pairs, in the order of the response.
-    #[schema(min_items = 1)]
-    pub pairs: Vec<Pair>,
+    #[schema(min_items = 1, value_type = Vec<Pair>)]
+    pub pairs: Items<Pair>,
     /// Event time to compute for, in the unit of the stream: only earlier events count. Default: just after the
     /// latest event. With `graph.retention`, a request for a past time finds only neighbors that are not released
     /// yet.

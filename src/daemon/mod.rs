@@ -11,6 +11,7 @@
 //! checkpoint, HTTP drains. Operators' decisions about the weights of a stopped daemon are in [`promotion`].
 
 mod checkpoints;
+pub mod clock_correction;
 mod device_selection;
 mod http;
 pub mod log_level;
@@ -95,9 +96,9 @@ impl Daemon {
         interrupt: &AtomicBool,
     ) -> Result<Self> {
         let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
-        let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
+        let starting = Starting { interrupt, metrics: &parts.metrics };
         placement.report(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
         let catalog = store.checkpoints.catalog();

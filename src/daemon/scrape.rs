@@ -50,7 +50,7 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
     for (reason, &count) in &ingest.rejected_events {
         mirror(&metrics.ingest.rejected_events.with_label_values(&[*reason]), count);
     }
-    // A partition that was reassigned to another group member is no longer reported here.
+    // What a source no longer reports is gone.
     metrics.ingest.lag_records.reset();
     for source in &ingest.sources {
         let name = source.name.as_str();
@@ -58,6 +58,7 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
         mirror(&events("accepted"), source.accepted_events);
         mirror(&events("duplicate"), source.duplicate_events);
         mirror(&events("rejected"), source.rejected_events);
+        mirror(&events("ignored"), source.ignored_events);
         mirror(&metrics.ingest.dead_letters.with_label_values(&[name]), source.dead_letters);
         set_state(&metrics.ingest.source_state, name, source.state, &super::sources::STATES);
         for (partition, lag) in &source.lag_records {
@@ -88,6 +89,7 @@ mod tests {
             rejected_events: 0,
             late_accepted_events: 0,
             late_dropped_events: 0,
+            ignored_events: 0,
             dead_letters: 0,
             lag_records: lag.iter().copied().collect(),
             paused_by: None,

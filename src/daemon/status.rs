@@ -185,6 +185,7 @@ impl Inputs {
                 ("mailbox", report.bytes.mailbox),
                 ("edgebank", report.bytes.edgebank),
                 ("destinations", report.bytes.destinations),
+                ("node_rows", report.bytes.node_rows),
             ]),
         }
     }

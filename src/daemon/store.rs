@@ -13,11 +13,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use super::checkpoints::Checkpoints;
+use super::clock_correction::clock_correction;
 use super::{Interrupted, Starting, tiers};
 use crate::appender::{Index, replay};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::event::EdgeId;
+use crate::event::{ClockRules, EdgeId};
 use crate::feature::FeatureStore;
 use crate::log::{Log, LogOptions};
 
@@ -55,7 +56,9 @@ impl Store {
         let catalog = Catalog::open(&dir.join("catalog.sqlite"))?;
         hold_dimensions(&catalog, config)?;
         let checkpoints = Checkpoints::new(catalog, checkpoint_dir);
-        Ok(Self { log, index: empty_index(config)?, checkpoints })
+        let not_after = clock_correction(&checkpoints)?;
+        let rules = ClockRules { future_limit: config.stream.future_limit(), not_after };
+        Ok(Self { log, index: empty_index(config, rules)?, checkpoints })
     }
 
     /// Rebuilds the index from the log, for a learner that continues at `learned`.
@@ -97,10 +100,10 @@ pub fn fixed_settings(config: &Config) -> [(&'static str, String); 2] {
     ]
 }
 
-fn empty_index(config: &Config) -> Result<Index> {
+fn empty_index(config: &Config, rules: ClockRules) -> Result<Index> {
     let node_features = FeatureStore::new(config.stream.node_feature_dimension);
     tiers::settle_pages(config);
-    let (graph, edge_features) = (tiers::graph(config)?, tiers::edge_rows(config)?);
+    let (graph, edge_features) = (tiers::graph(config, rules)?, tiers::edge_rows(config)?);
     let index = Index::new(graph, edge_features, node_features, config.ingest.idempotency_keys_max);
     Ok(index.with_edge_types(config.model_options().edge_types()))
 }

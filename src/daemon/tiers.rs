@@ -8,6 +8,7 @@ use crate::api::TierStatus;
 use crate::config::Config;
 use crate::device::disk::SpillFile;
 use crate::device::keep_pages_small;
+use crate::event::ClockRules;
 use crate::feature::{FeatureStore, RowState, RowStats};
 use crate::graph::{GraphOptions, GraphStore, SpillStats};
 
@@ -65,7 +66,7 @@ pub(super) fn settle_pages(config: &Config) {
 }
 
 /// An empty graph.
-pub(super) fn graph(config: &Config) -> Result<GraphStore> {
+pub(super) fn graph(config: &Config, rules: ClockRules) -> Result<GraphStore> {
     let options =
         GraphOptions { shards: config.graph.shards, page_entries_max: config.graph.page_entries_max };
     let budget = config.memory.graph_bytes_max;
@@ -74,6 +75,7 @@ pub(super) fn graph(config: &Config) -> Result<GraphStore> {
     } else {
         GraphStore::with_budget(options, budget, Box::new(spill_file(config, "graph")?))
     };
+    let graph = graph.with_clock_rules(rules);
     Ok(match config.retention() {
         Some(retention) => graph.with_retention(retention),
         None => graph,

@@ -39,11 +39,15 @@ pub enum Reason {
     UnknownOp,
     /// A null value without a key that names what to delete.
     MissingKey,
+    /// A null value, where none is expected.
+    Tombstone,
+    /// An event that the log can never take.
+    Unstorable,
 }
 
 impl Reason {
     /// Every reason, in a fixed order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::MalformedJson,
         Self::MalformedRow,
         Self::MissingField,
@@ -58,6 +62,8 @@ impl Reason {
         Self::TooFarAhead,
         Self::UnknownOp,
         Self::MissingKey,
+        Self::Tombstone,
+        Self::Unstorable,
     ];
 
     /// The word used in labels, dead letters and responses.
@@ -78,6 +84,8 @@ impl Reason {
             Self::TooFarAhead => "too_far_ahead",
             Self::UnknownOp => "unknown_op",
             Self::MissingKey => "missing_key",
+            Self::Tombstone => "tombstone",
+            Self::Unstorable => "unstorable",
         }
     }
 }
@@ -110,6 +118,7 @@ pub struct IngestStats {
     refused_batches: AtomicU64,
     late_accepted: AtomicU64,
     late_dropped: AtomicU64,
+    tombstones_ignored: AtomicU64,
     dead_letters: AtomicU64,
     pauses: AtomicU64,
     rejected: [AtomicU64; Reason::ALL.len()],
@@ -143,6 +152,11 @@ impl IngestStats {
         self.late_dropped.fetch_add(1, Relaxed);
     }
 
+    /// Counts a message without a value that was ignored.
+    pub fn count_tombstone_ignored(&self) {
+        self.tombstones_ignored.fetch_add(1, Relaxed);
+    }
+
     /// Counts `n` events delivered as dead letters.
     pub fn count_dead_letters(&self, n: u64) {
         self.dead_letters.fetch_add(n, Relaxed);
@@ -172,6 +186,7 @@ impl IngestStats {
             refused_batches: self.refused_batches.load(Relaxed),
             late_accepted: self.late_accepted.load(Relaxed),
             late_dropped: self.late_dropped.load(Relaxed),
+            tombstones_ignored: self.tombstones_ignored.load(Relaxed),
             dead_letters: self.dead_letters.load(Relaxed),
             pauses: self.pauses.load(Relaxed),
             rejected: Reason::ALL
@@ -200,6 +215,8 @@ pub struct IngestSnapshot {
     pub late_accepted: u64,
     /// Late events that were dropped by policy.
     pub late_dropped: u64,
+    /// Messages without a value that were ignored.
+    pub tombstones_ignored: u64,
     /// Events delivered as dead letters.
     pub dead_letters: u64,
     /// Times the source paused because the queue to the log was full.

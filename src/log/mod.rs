@@ -49,6 +49,7 @@
 //!   bit 8  sources: count                     4
 //!            each: length, name, partition,   4 + length + 4
 //!                  from, to                   8 + 8
+//!   bit 9  and in each: 1, offset and hash    1 + 8 + 8   of the last message, or 0 and 16 zero bytes
 //! ```
 //!
 //! A plain edge takes **12 bytes** (16 where a frame spans 2^32 units of time or more), and a frame 56
@@ -70,6 +71,7 @@
 mod error;
 mod frame;
 mod header;
+mod payload;
 mod reader;
 mod recovery;
 mod segment;

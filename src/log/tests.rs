@@ -54,7 +54,7 @@ fn only_positions(first: u64) -> Frame {
 }
 
 fn positions(from: i64) -> SourceRange {
-    SourceRange { source: Arc::from("kafka:payments"), partition: 3, from, to: from + 5 }
+    SourceRange { source: Arc::from("kafka:payments"), partition: 3, from, to: from + 5, mark: None }
 }
 
 /// Frames that follow one another, of several kinds and sizes.

@@ -29,6 +29,7 @@ use crate::config::Config;
 use crate::daemon::{Daemon, Starting, Store, log_level, resident_bytes};
 use crate::event::{EdgeBatch, EdgeId, NodeKey};
 use crate::log::{Frame, Log, LogOptions};
+use crate::metrics::Metrics;
 
 /// Events of a frame: a stream of 25,000 per second that is submitted every 20 ms.
 const FRAME_EVENTS: usize = 500;
@@ -81,7 +82,7 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         let (spent, store) = seconds(|| Store::open(&config));
         open.push(spent);
         let mut store = store?;
-        let starting = Starting { interrupt: &AtomicBool::new(false) };
+        let starting = Starting { interrupt: &AtomicBool::new(false), metrics: &Metrics::new() };
         let (spent, rebuilt) = seconds(|| store.rebuild(EdgeId(source.events() as u64), &starting));
         rebuilt?;
         rebuild.push(spent);
