@@ -232,7 +232,8 @@ pub struct LearnerDocument {
     pub gate: Option<GateDocument>,
     /// Memory of published node states.
     pub node_state_bytes: u64,
-    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives, feature rows of nodes.
+    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives, feature rows of
+    /// nodes.
     pub bytes: BTreeMap<&'static str, u64>,
 }
 

@@ -182,9 +182,6 @@ fn path(template: &str, operation: &Value, spoil: bool, dice: &mut Dice) -> Opti
     for parameter in parameters.filter(|parameter| parameter["in"] != "header") {
         let name = parameter["name"].as_str().unwrap();
         let in_path = parameter["in"] == "path";
-        if parameter["in"] == "header" {
-            continue;
-        }
         let mut value = match &parameter["example"] {
             Value::String(example) if dice.below(2) == 0 => json!(example),
             _ => allowed(&parameter["schema"], dice),
