@@ -4,8 +4,9 @@
 #   scripts/setup.sh          what `make demo` needs: C build tools, OpenSSL and zlib headers, Rust
 #   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
-#                             Prometheus and promtool, NVRTC, by which kernels are compiled without a GPU, and
-#                             what `package` names
+#                             Prometheus and promtool, NVRTC, by which kernels are compiled without a GPU,
+#                             openapi-python-client, which makes a client of the OpenAPI document, and what
+#                             `package` names
 #   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev, cargo-cyclonedx
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
@@ -13,7 +14,7 @@
 #
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
-# Prometheus, promtool, NVRTC, cargo-deny, cargo-cyclonedx, hadolint, helm, kubernetes-validate and schemathesis go to
+# Prometheus, promtool, NVRTC, openapi-python-client, cargo-deny, cargo-cyclonedx, hadolint, helm, kubernetes-validate and schemathesis go to
 # .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -145,6 +146,20 @@ install_nvrtc() {
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
         --only-binary=:all: --require-hashes --target "$folder" -r "$wanted" >&2 || {
         log "warning: pip could not install what $wanted names; the test of kernels will report that it is skipped"
+        return 0
+    }
+    cp "$wanted" "$folder/installed"
+}
+
+# From PyPI; the versions and the checksums stand in scripts/openapi-client.txt. 5 MB, once.
+install_openapi_client() {
+    local folder="$TOOLS/openapi-client" wanted=scripts/openapi-client.txt
+    ! cmp -s "$wanted" "$folder/installed" || return 0
+    log "installing openapi-python-client to $folder (5 MB)"
+    rm -rf "$folder"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
+        --only-binary=:all: --require-hashes --target "$folder" -r "$wanted" >&2 || {
+        log "warning: pip could not install what $wanted names; the test of a generated client will report that it is skipped"
         return 0
     }
     cp "$wanted" "$folder/installed"
@@ -314,6 +329,7 @@ for_test() {
     install_cargo_cyclonedx
     install_prometheus
     install_nvrtc
+    install_openapi_client
 }
 
 for_check() {

@@ -38,14 +38,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
+pub use crate::api::{StatusDocument, TierStatus};
 pub use checkpoints::{Checkpoints, Restored};
 pub use device_selection::DeviceSelection;
 pub use memory_limit::limit_bytes;
-pub use sources::GeneratedOptions;
+pub use sources::{GeneratedOptions, STATES as SOURCE_STATES};
 pub use starting::{Interrupted, Starting};
-pub use status::{StatusDocument, StatusSource, resident_bytes};
+pub use status::{StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
-pub use tiers::TierStatus;
 
 use self::supervise::Supervisor;
 use crate::api::{Health, State};

@@ -8,10 +8,7 @@ use rustix::fs::StatVfs;
 
 use super::StatusSource;
 use super::memory_limit::limit_bytes;
-use super::sources::SourceReport;
-use super::status::{GraphStatus, IngestStatus};
-use super::tiers::TierStatus;
-use crate::api::Health;
+use crate::api::{GraphStatus, Health, IngestStatus, SourceReport, TierStatus};
 use crate::config::Config;
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};

@@ -3,34 +3,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
 use super::memory_limit;
+use crate::api::TierStatus;
 use crate::config::Config;
 use crate::device::disk::SpillFile;
 use crate::device::keep_pages_small;
 use crate::event::ClockRules;
 use crate::feature::{FeatureStore, RowState, RowStats};
 use crate::graph::{GraphOptions, GraphStore, SpillStats};
-
-/// Memory and disk use of a store with a budget. Key names contain their units.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct TierStatus {
-    /// The configured budget, or the minimum if that is higher.
-    pub budget_bytes: u64,
-    pub memory_bytes: u64,
-    /// Read buffers, which do not count against the budget.
-    pub buffer_bytes: u64,
-    pub disk_bytes: u64,
-    /// Reads from disk so far: of chunks of edges, or of blocks of rows.
-    pub reads: u64,
-    /// Reads and writes that failed so far.
-    pub failures: u64,
-    pub engine: String,
-    /// Why the disk cannot be used, while it fails.
-    pub failing: Option<String>,
-}
 
 impl From<SpillStats> for TierStatus {
     fn from(stats: SpillStats) -> Self {
