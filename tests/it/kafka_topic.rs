@@ -73,13 +73,11 @@ fn markers_of_transactions_leave_no_lag_and_are_no_lost_data() {
     // Each transaction ends with a marker, which is a message to the broker and none to a reader.
     transactions.run(0..10, true);
     wait_until("the events are stored", 30, || setup.log.count() == 10);
-    wait_until("no lag remains behind a commit", 10, || lags(&source) == [Some(0)]);
-    assert_eq!(setup.log.position(name, 0), Some(11));
+    let at = |position: i64| setup.log.position(name, 0) == Some(position) && lags(&source) == [Some(0)];
+    wait_until("no lag remains behind a commit", 10, || at(11));
     // Messages that were given up are none to a reader either.
     transactions.run(10..13, false);
-    wait_until("no lag remains behind an abort", 10, || {
-        setup.log.position(name, 0) == Some(15) && lags(&source) == [Some(0)]
-    });
+    wait_until("no lag remains behind an abort", 10, || at(15));
     let batches = setup.log.stored.lock().origins.len();
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(setup.log.stored.lock().origins.len(), batches, "a source at the end writes nothing");
