@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis soak check fmt manifests package peers ops-peers learn-peers drift learning-curve cache-bench \
+.PHONY: help demo test fuzz schemathesis soak check fmt manifests package peers ops-peers learn-peers drift learning-curve cache-bench prequential \
 	gpu
 
 help: ## list these targets
@@ -58,7 +58,7 @@ manifests: ## write the plain Kubernetes manifests from the Helm chart, and chec
 	scripts/kubernetes.sh render
 	scripts/kubernetes.sh check
 
-package: ## build the Debian package: target/package/evergraph_VERSION_ARCHITECTURE.deb
+package: ## build the Debian package and its bill of materials: target/package/evergraph_VERSION_ARCHITECTURE.deb, .cdx.json
 	@scripts/setup.sh package
 	scripts/package.sh
 
@@ -74,6 +74,12 @@ learning-curve: ## draw the learning curve of the front page, TGN beside EdgeBan
 	cargo build --release --locked
 	@target/release/evergraph eval --events "$(DATA)/uci.csv.gz" --model tgn --protocol prequential --seed 0 \
 		--plot docs/images/learning-curve.svg
+
+prequential: ## measure average precision under the prequential protocol on many streams; DATA=folder of event files, JSON=file
+	@[ -n "$(JSON)" ] || { echo "prequential: JSON=file names where the figures go" >&2; exit 1; }
+	@scripts/setup.sh
+	cargo build --release --locked
+	python3 -B benches/prequential/measure.py --data "$(DATA)" --json "$(JSON)"
 
 peers: ## measure beside other temporal samplers; DATA=folder of event files, 12 GB of Python packages
 	@scripts/setup.sh

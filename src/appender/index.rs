@@ -8,16 +8,22 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
-use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourceMark, SourcePosition, SourceRange};
+use crate::event::{
+    ClockRules, EdgeId, EventTime, Op, PositionLookup, SourceMark, SourcePosition, SourceRange, StreamClock,
+};
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, RetentionBounds, SpillError};
 use crate::log::{Frame, LogError, LogReader};
 use crate::model::EdgeTypes;
 use crate::serving::Stores;
 
-/// How far each partition of each source is in the log, and the latest event time.
+/// How far each partition of each source is in the log, and where in time it stands.
 #[derive(Debug, Default)]
-pub struct Positions(RwLock<HashMap<(Arc<str>, i32), Reached>>, RwLock<HashMap<(Arc<str>, i32), EventTime>>);
+pub struct Positions {
+    reached: RwLock<HashMap<Partition, Reached>>,
+    clocks: RwLock<HashMap<Partition, StreamClock>>,
+    rules: ClockRules,
+}
 
 /// How far a partition is in the log.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +33,15 @@ struct Reached {
     origin_unix_ms: i64,
 }
 
+/// A source and one of its partitions. The empty name stands for all sources without offsets.
+pub(super) type Partition = (Arc<str>, i32);
+
 impl Positions {
     /// Every known position, sorted by source and partition.
     #[must_use]
     pub fn all(&self) -> Vec<SourcePosition> {
         let mut all: Vec<_> = self
-            .0
+            .reached
             .read()
             .iter()
             .map(|((source, partition), reached)| SourcePosition {
@@ -59,7 +68,7 @@ impl Positions {
 
     /// Takes a run in. One that ends before it begins takes the partition back.
     fn advance(&self, range: &SourceRange, origin_unix_ms: i64) {
-        let mut map = self.0.write();
+        let mut map = self.reached.write();
         let known = map.get(&(range.source.clone(), range.partition)).map_or(range.to, |known| known.next);
         let next = if range.to < range.from { range.to } else { range.to.max(known) };
         let reached = Reached { next, mark: range.mark, origin_unix_ms };
@@ -67,18 +76,30 @@ impl Positions {
     }
 
     fn reached(&self, source: &str, partition: i32) -> Option<Reached> {
-        self.0.read().get(&(Arc::from(source), partition)).copied()
+        self.reached.read().get(&(Arc::from(source), partition)).copied()
     }
 
     fn advance_time(&self, frame: &Frame) {
         let batch = &frame.batch;
-        let edges = batch.op.iter().zip(&batch.time).filter(|(op, _)| **op == Op::Edge);
-        let Some(latest) = edges.map(|(_, time)| *time).max() else { return };
-        let key = frame.sources.first().map_or_else(|| ("".into(), 0), |r| (r.source.clone(), r.partition));
-        let mut map = self.1.write();
-        let time = map.entry(key).or_insert(latest);
-        *time = latest.max(*time);
+        let mut edges = (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge).peekable();
+        if edges.peek().is_none() {
+            return;
+        }
+        let mut clocks = self.clocks.write();
+        let clock = clocks.entry(partition_of(frame)).or_insert_with(|| StreamClock::new(self.rules));
+        edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
     }
+
+    /// The partitions with events, and where in time each stands.
+    pub(super) fn times(&self) -> Vec<(Partition, EventTime)> {
+        let clocks = self.clocks.read();
+        clocks.iter().filter_map(|(key, clock)| Some((key.clone(), clock.latest()?))).collect()
+    }
+}
+
+/// The partition that a frame is of.
+pub(super) fn partition_of(frame: &Frame) -> Partition {
+    frame.sources.first().map_or_else(|| ("".into(), 0), |range| (range.source.clone(), range.partition))
 }
 
 impl PositionLookup for Positions {
@@ -94,8 +115,10 @@ impl PositionLookup for Positions {
         self.reached(source, partition).map(|reached| reached.origin_unix_ms)
     }
 
-    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
-        self.1.read().get(&(Arc::from(source), partition)).copied()
+    fn latest_time(&self, source: &str, partition: i32) -> Option<(EventTime, bool)> {
+        let clocks = self.clocks.read();
+        let clock = clocks.get(&(Arc::from(source), partition))?;
+        Some((clock.latest()?, clock.confirmed().is_some()))
     }
 }
 
@@ -159,9 +182,10 @@ impl Index {
         node_features: FeatureStore,
         idempotency_keys_max: usize,
     ) -> Self {
+        let positions = Positions { rules: graph.clock_rules(), ..Positions::default() };
         Self {
             stores: Stores::new(graph, edge_features, node_features),
-            positions: Arc::default(),
+            positions: Arc::new(positions),
             types: TypeNames::default(),
             known_types: EdgeTypes::default(),
             unknown_type_edges: Arc::default(),
@@ -318,7 +342,8 @@ mod tests {
         absorb(Some(("kafka:t", 0)), &[7]);
         absorb(None, &[100]);
         absorb(Some(("kafka:t", 2)), &[]);
-        let latest = |source: &str, partition| index.positions.latest_time(source, partition);
+        let latest =
+            |source: &str, partition| index.positions.latest_time(source, partition).map(|found| found.0);
         assert_eq!(latest("kafka:t", 0), Some(EventTime(9)));
         assert_eq!(latest("kafka:t", 1), Some(EventTime(3)));
         assert_eq!(latest("", 0), Some(EventTime(100)));

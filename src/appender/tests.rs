@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::disk::tests::faulty::{Fault, Faulty};
-use crate::event::{EdgeEvent, EdgeId, Event, EventBatch, Incoming, NodeId, NodeKey, SourceRange};
+use crate::event::{EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, NodeKey, SourceRange};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::log::LogOptions;

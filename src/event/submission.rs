@@ -161,9 +161,9 @@ pub trait PositionLookup: Send + Sync {
         None
     }
 
-    /// The latest event time of an edge of this partition in the log. The empty name stands for all
-    /// sources without offsets share one.
-    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
+    /// The latest event time that the edges of this partition in the log agree on, and whether there are enough to
+    /// confirm it. The empty name stands for all sources without offsets, which share one.
+    fn latest_time(&self, source: &str, partition: i32) -> Option<(EventTime, bool)> {
         let _ = (source, partition);
         None
     }

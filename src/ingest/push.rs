@@ -215,6 +215,9 @@ impl PushIntake {
             }
         }
         let receipt = if batch.events.is_empty() {
+            // Edges that are too far ahead count towards those that move the clock.
+            cursor.seal();
+            cursor.commit();
             Receipt { first: EdgeId(0), end: EdgeId(0), accepted: 0, duplicates: 0 }
         } else {
             cursor.seal();
@@ -318,6 +321,22 @@ mod tests {
         assert_eq!(rejected, [(0, "unstorable"), (1, "missing_field")]);
         assert_eq!((response.receipt.accepted, log.count()), (1, 1));
         assert_eq!(push.stats().snapshot().dead_letters, 2);
+    }
+
+    #[test]
+    fn events_after_a_long_gap_are_stored_again_though_each_comes_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = AdmitOptions { future_limit: Some(100), ..AdmitOptions::default() };
+        let (log, wiring) = FakeLog::start(folder.path(), options);
+        let push = PushIntake::new(PushOptions::default(), wiring);
+        let accepted = |time: i64| {
+            let body = format!(r#"{{"src":1,"dst":2,"ts":{time}}}"#);
+            push.submit(body.as_bytes(), BodyFormat::JsonLines, None).unwrap().receipt.accepted
+        };
+        assert_eq!([0, 1, 4_000_000_000].map(accepted), [1, 1, 0]);
+        let later: Vec<u64> = (0..12).map(|i| accepted(1_000_000 + i)).collect();
+        assert_eq!(later, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(log.count(), 5);
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn own_scores(learner: &Learner, rig: &Rig) -> Vec<f32> {
     let at = LearnBatch { end: rig.log.end(), ..LearnBatch::default() };
     let candidates: Vec<NodeId> = (8..20).map(NodeId).collect();
     let of = |u| {
-        let world = step::world(&rig.shared.engine, &at);
+        let world = step::world(&rig.shared.engine, &rig.shared.engine.stores.node_features, &at);
         learner.trainer.score_candidates(&world, NodeId(u), EventTime(10_000), &candidates).unwrap()
     };
     (0..8).flat_map(of).collect()
@@ -137,7 +137,7 @@ fn a_deleted_node_leaves_no_row_no_pair_and_no_byte_of_its_own() {
     let mut learner = learner(&rig);
     rig.append(edges((0..60).map(event)), STARTED);
     // Times that nobody else has.
-    let (odd, pair) = (777_777_i64, PairTimes::key(NodeId(9), NodeId(25)));
+    let (odd, pair) = (77_777_i64, PairTimes::key(NodeId(9), NodeId(25)));
     rig.append(edges([(25, 9, odd), (9, 25, odd + 1), (2, 10, odd + 2)]), STARTED);
     learner.drain();
     let row = |learner: &Learner| {
