@@ -13,8 +13,8 @@ pub use batch::{EdgeBatch, FeatureColumn, Op};
 pub use id::{EdgeId, EventTime, NodeId, NodeKey};
 pub use source::{EventBatch, SourcePosition, SourceRange};
 pub use submission::{
-    BodyFormat, Intake, IntakeError, IntakeResponse, PositionLookup, Receipt, RejectedEvent, Reply,
-    Submission, SubmitError,
+    BodyFormat, Intake, IntakeError, IntakeResponse, NodeNames, PositionLookup, Receipt, RejectedEvent,
+    Reply, Submission, SubmitError,
 };
 
 /// One thing that happened in the graph, in the producer's words.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use super::block::Entry;
+use super::entry::Entry;
 use crate::device::disk::{DiskError, Extent, PAGE_BYTES, PageBuffer, PageFile};
 
 /// Chunks that are read or written by one call at most.
@@ -34,7 +34,7 @@ const TROUBLE_LASTS: Duration = Duration::from_secs(60);
 /// How long after a failure the disk is not written to.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Entries of the graph that are on disk could not be read.
+/// Entries of the graph that are on disk could not be read, or a batch does not fit.
 #[derive(Clone, Debug, Error)]
 pub enum SpillError {
     /// The disk failed.
@@ -52,6 +52,15 @@ pub enum SpillError {
         expected: u32,
         /// Checksum of what was read.
         found: u32,
+    },
+    /// A shard has no room for more entries.
+    #[error(
+        "one of the graph's {shards} shards is full: it holds 2^32 entries at most; the log is intact, set \
+         graph.shards to more and start again"
+    )]
+    Full {
+        /// Number of shards.
+        shards: usize,
     },
 }
 

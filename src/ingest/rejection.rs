@@ -39,11 +39,13 @@ pub enum Reason {
     UnknownOp,
     /// A null value without a key that names what to delete.
     MissingKey,
+    /// A node that is new, while there are as many as the stream may have.
+    TooManyNodes,
 }
 
 impl Reason {
     /// Every reason, in a fixed order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::MalformedJson,
         Self::MalformedRow,
         Self::MissingField,
@@ -58,6 +60,7 @@ impl Reason {
         Self::TooFarAhead,
         Self::UnknownOp,
         Self::MissingKey,
+        Self::TooManyNodes,
     ];
 
     /// The word used in labels, dead letters and responses.
@@ -78,6 +81,7 @@ impl Reason {
             Self::TooFarAhead => "too_far_ahead",
             Self::UnknownOp => "unknown_op",
             Self::MissingKey => "missing_key",
+            Self::TooManyNodes => "too_many_nodes",
         }
     }
 }

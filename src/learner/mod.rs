@@ -19,6 +19,7 @@ pub mod gate;
 mod gpu;
 mod measure;
 mod options;
+mod pairs;
 mod priority;
 mod publish;
 mod quality;
@@ -136,7 +137,8 @@ impl Learner {
         let retention = shared.engine.stores.graph.retention();
         let clock = RetentionClock::new(retention);
         // The baseline keeps the pairs that the graph keeps, so that it is bounded too.
-        let rule = if retention.is_some() { BankRule::Retained } else { BankRule::Unlimited };
+        let is_bounded = retention.is_some() || options.pairs_max > 0;
+        let rule = if is_bounded { BankRule::Retained } else { BankRule::Unlimited };
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, clock);
         let mut learner = Self {
             trainer,
@@ -144,7 +146,7 @@ impl Learner {
             feed,
             log,
             pool: DestinationPool::new(),
-            bank: EdgeBank::new(rule),
+            bank: EdgeBank::new(rule).limited(options.pairs_max),
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
             threads: Arc::new(step_threads(options.threads, options.nice)?),
@@ -162,6 +164,7 @@ impl Learner {
             options,
             record,
         };
+        learner.limit_pairs();
         if learner.rebuild(position, proceed)?.is_break() {
             return Ok(None);
         }
@@ -334,11 +337,7 @@ impl Learner {
     /// Writes a checkpoint if anything was learned since the last one, and completes the requests for one. A failure is
     /// counted and logged, and retried at the next interval: the log still has everything.
     fn checkpoint(&mut self, pulse: &dyn Fn()) {
-        // A deleted node occurs in no later event, so it is the same to every score when its pairs go.
-        let deleted = std::mem::take(&mut self.deleted);
-        self.bank.forget(&deleted);
-        self.trainer.forget_pairs(&deleted);
-        self.shared.engine.states.pairs.forget(&deleted);
+        self.drop_pairs();
         self.fetch_gpu_weights();
         let position = self.learned;
         let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
