@@ -144,9 +144,9 @@ impl<'a> Group<'a> {
 
     fn push_edge(&mut self, edge: &'a EdgeEvent) -> Result<(), String> {
         if self.index.stores.graph.is_full() {
-            return Err("a shard of the graph is full: it holds 2^32 entries at most; set graph.shards to more and start \
-                        again, or set graph.retention"
-                .into());
+            let detail = "a shard of the graph is full: it holds 2^32 entries at most; set graph.shards to more and \
+                          start again, or set graph.retention";
+            return Err(detail.into());
         }
         let (src, dst) = (self.intern(&edge.src)?, self.intern(&edge.dst)?);
         let edge_type = edge.edge_type.as_deref().map_or(0, |name| self.type_number(name));

@@ -92,7 +92,7 @@ fn a_batch_that_no_log_could_hold_is_refused_alone_and_poisons_nothing() {
 fn a_full_graph_refuses_edges_before_they_are_durable() {
     let disk = MemoryDisk::new();
     let mut appender = appender(&disk);
-    let graph = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 }).with_shard_units(1 << 15);
+    let graph = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 }).with_shard_units(1 << 17);
     appender.index = Index::new(graph, FeatureStore::new(1), FeatureStore::new(1), 100);
     let mut stored = 0;
     let refused = loop {

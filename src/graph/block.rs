@@ -13,6 +13,7 @@ use std::ops::Range;
 use super::entry::{Entry, FEW, Form, Parts, Record, distance, fitting, partition};
 use super::search::TimeSearch;
 use super::slab::{EntrySource, Slab, class_entries, class_of};
+use super::view::Run;
 use crate::device::prefetch;
 
 /// Set in the class of a block whose edge ids do not ascend.
@@ -39,24 +40,9 @@ pub(super) struct TemporalBlock {
     form: Form,
 }
 
-/// Consecutive edges of a node.
-pub struct Run<'a> {
-    block: &'a TemporalBlock,
-    parts: Parts<'a>,
-}
-
-impl Run<'_> {
-    /// The entries, unpacked, ascending.
-    #[inline]
-    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
-        let Parts { entries, lows } = self.parts;
-        entries.iter().enumerate().map(move |(i, &entry)| self.block.unpack(entry, low(lows, i)))
-    }
-}
-
 /// The low bits of entry `i`; narrow entries have none.
 #[inline]
-fn low(lows: &[u32], i: usize) -> u32 {
+pub(super) fn low(lows: &[u32], i: usize) -> u32 {
     lows.get(i).copied().unwrap_or(0)
 }
 
@@ -298,7 +284,7 @@ impl TemporalBlock {
     pub fn run<'a>(&'a self, slab: impl EntrySource<'a>, range: Range<usize>) -> Run<'a> {
         let Parts { entries, lows } = self.parts(slab);
         let lows = if self.form == Form::Wide { &lows[range.clone()] } else { lows };
-        Run { block: self, parts: Parts { entries: &entries[range], lows } }
+        Run::new(self, Parts { entries: &entries[range], lows })
     }
 
     /// Prefetches the entry that a search reads first.

@@ -18,9 +18,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 use parking_lot::RwLock;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::device::rng;
+use super::key::{KeyRef, SparseKey, TextKey, halves, hash_halves, hash_text, widen_hash};
 use crate::event::{NodeId, NodeKey, NodeNames};
 
 /// The most nodes that the graph supports: ids are 31 bits wide, because an entry of the graph store keeps the
@@ -63,56 +62,6 @@ struct Inner {
     forgotten_bytes: usize,
     /// Ids whose keys were forgotten.
     forgotten: usize,
-}
-
-/// An integer, as its two halves so that twelve bytes suffice, and its id.
-#[derive(Clone, Copy)]
-struct SparseKey {
-    number: [u32; 2],
-    id: NodeId,
-}
-
-/// A text by its hash, and its id.
-#[derive(Clone, Copy)]
-struct TextKey {
-    hash: u32,
-    id: NodeId,
-}
-
-/// A key without its storage.
-#[derive(Clone, Copy, PartialEq)]
-enum KeyRef<'a> {
-    Int(i64),
-    Text(&'a str),
-}
-
-impl<'a> From<&'a NodeKey> for KeyRef<'a> {
-    fn from(key: &'a NodeKey) -> Self {
-        match key {
-            NodeKey::Int(number) => Self::Int(*number),
-            NodeKey::Text(text) => Self::Text(text),
-        }
-    }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "halves of a number")]
-fn halves(number: i64) -> [u32; 2] {
-    let number = number.cast_unsigned();
-    [number as u32, (number >> 32) as u32]
-}
-
-fn hash_halves(halves: [u32; 2], seed: u64) -> u64 {
-    rng::draw(seed, u64::from(halves[0]) | u64::from(halves[1]) << 32)
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "a part of the hash")]
-fn hash_text(text: &str, seed: u64) -> u32 {
-    xxh3_64_with_seed(text.as_bytes(), seed) as u32
-}
-
-/// Widens a hash to 64 bits: the table uses the low bits as place and the high ones as tag.
-fn widen_hash(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
 }
 
 impl Inner {

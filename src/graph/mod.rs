@@ -26,6 +26,7 @@ mod evict;
 mod fault;
 mod fill;
 mod gpu;
+mod key;
 mod list;
 mod load;
 mod mirror;
@@ -39,7 +40,6 @@ mod store;
 mod view;
 
 pub use account::{GraphBytes, GraphStats};
-pub use block::Run;
 pub use candidates::{Candidates, Pick};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
@@ -47,7 +47,7 @@ pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
 pub use retain::{Retention, RetentionBounds, RetentionClock};
 pub use spill::{SpillError, SpillStats};
 pub use store::GraphStore;
-pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past};
+pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past, Run};
 
 use crate::event::EdgeId;
 

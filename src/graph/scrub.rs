@@ -1,6 +1,6 @@
 //! Erases what was deleted. A released slot keeps its bytes until it is reused, so every chunk in which a slot was
-//! released since it was last scrubbed is *stained*. Scrubbing overwrites what is in no slot in use of these chunks, and
-//! at the end the places on disk that hold nothing in use.
+//! released since it was last scrubbed is *stained*. Scrubbing overwrites what is in no slot in use of these chunks,
+//! and at the end the places on disk that hold nothing in use.
 //!
 //! Other chunks are not touched, and of those on disk [`GROUP`] at a time are in memory.
 
@@ -9,8 +9,8 @@ use super::store::{GraphStore, Shard};
 
 impl GraphStore {
     /// Overwrites what was released in one shard or, as the last part, on disk; returns whether there are more parts.
-    /// What was deleted before part 0 is nowhere after the last. Readers are blocked for [`GROUP`] chunks at a time, and
-    /// batches may be applied between parts.
+    /// What was deleted before part 0 is nowhere after the last. Readers are blocked for [`GROUP`] chunks at a time,
+    /// and batches may be applied between parts.
     ///
     /// # Errors
     /// The disk fails: traces may be left. The part may be tried again.

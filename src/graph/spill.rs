@@ -53,15 +53,9 @@ pub enum SpillError {
         /// Checksum of what was read.
         found: u32,
     },
-    /// A shard has no room for more entries.
-    #[error(
-        "one of the graph's {shards} shards is full: it holds 2^32 entries at most; the log is intact, set \
-         graph.shards to more and start again"
-    )]
-    Full {
-        /// Number of shards.
-        shards: usize,
-    },
+    /// A shard has no room for more entries; of so many shards.
+    #[error("one of the graph's {0} shards is full (2^32 entries): set graph.shards to more and start again")]
+    Full(usize),
 }
 
 impl From<DiskError> for SpillError {

@@ -190,8 +190,8 @@ impl GraphStore {
         self.apply_reporting_removed(batch, &mut |_| ())
     }
 
-    /// As [`apply`](Self::apply); calls `removed` with every edge that a deletion removed, after its removal, also where
-    /// the deletion then fails: applied again, it reports the others.
+    /// As [`apply`](Self::apply); calls `removed` with every edge that a deletion removed, after its removal, also
+    /// where the deletion then fails: applied again, it reports the others.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -298,7 +298,7 @@ impl GraphStore {
             // An entry takes less than two units, and what its block takes to grow is released again.
             if room < (2 * words.len() as u64).max(most / RESERVE / 16) {
                 self.full.store(true, Ordering::Release);
-                return Err(SpillError::Full { shards: self.shards.len() });
+                return Err(SpillError::Full(self.shards.len()));
             }
         }
         self.full.fetch_or(full, Ordering::AcqRel);
@@ -403,7 +403,7 @@ mod tests {
                 Err(error) => break (batch.first, error),
             }
         };
-        assert!(matches!(refused.1, SpillError::Full { shards: 1 }), "{}", refused.1);
+        assert!(matches!(refused.1, SpillError::Full(1)), "{}", refused.1);
         let warned = warned_at.unwrap().0;
         assert!(refused.0.0 > warned + 1_000 && warned > 20_000, "warned at {warned}, {refused:?}");
         assert_eq!((full.applied(), full.stats().edges), (refused.0, refused.0.0));

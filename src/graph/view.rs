@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use parking_lot::RwLockReadGuard;
 
-use super::block::{Run, TemporalBlock};
+use super::block::{TemporalBlock, low};
 use super::candidates::Candidates;
-use super::entry::Record;
+use super::entry::{Parts, Record};
 use super::fault::{Entries, Fault};
 use super::search::TimeSearch;
 use super::spill::{Spill, SpillError};
@@ -300,7 +300,25 @@ pub(super) fn neighbor(record: Record) -> Neighbor {
     Neighbor { node: record.neighbor(), edge: EdgeId(record.edge), time: EventTime(record.time) }
 }
 
-impl Run<'_> {
+/// Consecutive edges of a node.
+pub struct Run<'a> {
+    block: &'a TemporalBlock,
+    parts: Parts<'a>,
+}
+
+impl<'a> Run<'a> {
+    #[inline]
+    pub(super) fn new(block: &'a TemporalBlock, parts: Parts<'a>) -> Self {
+        Self { block, parts }
+    }
+
+    /// The entries, unpacked, ascending.
+    #[inline]
+    fn records(&self) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
+        let Parts { entries, lows } = self.parts;
+        entries.iter().enumerate().map(move |(i, &entry)| self.block.unpack(entry, low(lows, i)))
+    }
+
     /// The edges, newest first.
     #[inline]
     pub fn newest_first(&self) -> impl ExactSizeIterator<Item = Neighbor> {

@@ -18,9 +18,9 @@
 //! start at what the log has of their partition. So a batch that the log refused is judged again as it was
 //! the first time.
 //!
-//! **Nodes.** With a limit to their number, an event that names a new node is refused while there are as many. What is on
-//! its way to the log when the limit is reached is still stored, so the limit may be passed by that much. A deletion
-//! makes room for another node.
+//! **Nodes.** With a limit to their number, an event that names a new node is refused while there are as many. What
+//! is on its way to the log when the limit is reached is still stored, so the limit may be passed by that much. A
+//! deletion makes room for another node.
 //!
 //! Only edges have lateness and advance clocks: node features are often loaded from tables with arbitrary
 //! times, and deletions name a time to delete up to.

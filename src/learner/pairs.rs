@@ -24,8 +24,8 @@ impl Learner {
         }
     }
 
-    /// Drops the pairs of nodes that were deleted, and those that count as never seen. A deleted node occurs in no later
-    /// event, so it is the same to every score when its pairs go.
+    /// Drops the pairs of nodes that were deleted, and those that count as never seen. A deleted node occurs in no
+    /// later event, so it is the same to every score when its pairs go.
     pub(super) fn drop_pairs(&mut self) {
         let deleted = std::mem::take(&mut self.deleted);
         self.bank.forget(&deleted);

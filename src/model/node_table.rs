@@ -1,6 +1,6 @@
-//! [`NodeTable`]: a value per node, in pages. Ids of nodes are never reused, so tables by id grow with every node that ever
-//! was; a page in which every node has the empty value takes no memory, so where nodes come and go, those that went
-//! cost a pointer per page.
+//! [`NodeTable`]: a value per node, in pages. Ids of nodes are never reused, so tables by id grow with every node
+//! that ever was; a page in which every node has the empty value takes no memory, so where nodes come and go, those
+//! that went cost a pointer per page.
 
 use crate::event::NodeId;
 

@@ -3,8 +3,9 @@
 //!
 //! A row gets its place when it is first written: in most streams many nodes occur once and are never updated. Places
 //! come in chunks that never move, so a table that grows with the stream neither holds room for twice its nodes nor
-//! is copied. A row that is cleared gives its place back for the next row: ids of nodes are never reused, places are, so
-//! a stream whose nodes come and go holds the rows of those that are there. As bytes it is one table by node, row after row.
+//! is copied. A row that is cleared gives its place back for the next row: ids of nodes are never reused, places are,
+//! so a stream whose nodes come and go holds the rows of those that are there. As bytes it is one table by node, row
+//! after row.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 

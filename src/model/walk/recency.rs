@@ -171,8 +171,8 @@ impl Recency {
         self.evicted += evict_oldest(&mut self.pairs, most, |times| times.latest());
     }
 
-    /// Pairs that were last seen before `since` count as never seen from now on. The time does not go back. Now and then
-    /// all pairs are visited: once for each time that their number doubles.
+    /// Pairs that were last seen before `since` count as never seen from now on. The time does not go back. Now and
+    /// then all pairs are visited: once for each time that their number doubles.
     pub fn keep_since(&mut self, since: EventTime) {
         self.since = self.since.max(since);
         if since == NEVER || self.pairs.len() < self.prune_at.max(PRUNE_MIN) {
