@@ -3,7 +3,7 @@
 //! The list of one end is read from its newest entries to its oldest, a piece of some thousand at a time. Of each piece
 //! the entries at the other ends are found by (time, edge id), which their lists are sorted by, so no other list is
 //! read as a whole; then the piece itself goes. A shard is locked for writing for one list at a time, and between two
-//! pieces a store with a budget makes room: of a list with millions of edges only a piece is in memory.
+//! pieces and within them a store with a budget makes room: of a list with millions of edges only a piece is in memory.
 //!
 //! A piece that cannot be read from disk ends the deletion. What was removed until then is reported, and the same
 //! deletion, applied again, removes the rest.
@@ -17,6 +17,9 @@ use super::list::{AdjacencyList, Key};
 use super::spill::SpillError;
 use super::store::GraphStore;
 use crate::event::{EdgeBatch, EdgeId, NodeId, Op};
+
+/// Lists that are changed before room is made.
+const LISTS: usize = 64;
 
 /// Entries of a piece, unless the last block of it has more.
 const PIECE: usize = 1 << 12;
@@ -61,9 +64,14 @@ impl GraphStore {
             gone.retain(|record| record.neighbor() != node);
             // Stable: the keys of each neighbor stay ascending.
             gone.sort_by_key(|record| record.neighbor());
-            for gone in gone.chunk_by(|a, b| a.neighbor() == b.neighbor()) {
+            let neighbors = gone.chunk_by(|a, b| a.neighbor() == b.neighbor());
+            for (number, gone) in neighbors.enumerate() {
                 let keys: Vec<Key> = gone.iter().map(|record| record.key()).collect();
                 self.remove(gone[0].neighbor(), newest, &keys)?;
+                // Each may have brought a chunk into memory.
+                if number % LISTS == LISTS - 1 {
+                    self.settle(hand);
+                }
             }
             self.remove(node, newest, &keys)?;
             keys.iter().for_each(|&(_, edge)| removed(EdgeId(edge)));

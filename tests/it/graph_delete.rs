@@ -69,8 +69,8 @@ fn nobody_waits_for_a_hub_to_go() {
     });
     println!("a hub of 2,000,000 edges: {took:?}, and others waited for {longest:?}");
     assert_eq!((store.stats().edges, store.degree(NodeId(0))), (0, 0));
-    assert!(longest < Duration::from_millis(500), "others waited for {longest:?}");
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(longest < Duration::from_secs(1), "others waited for {longest:?}");
+    assert!(took < Duration::from_secs(40), "{took:?}");
 }
 
 #[test]
