@@ -97,7 +97,9 @@ Api {
     #[serde(deserialize_with = "text::address")] listen: SocketAddr,
     #[serde(deserialize_with = "text::maybe_address")] operations_listen: Option<SocketAddr>,
     keys_file: PathBuf, tls_certificate: PathBuf, tls_key: PathBuf,
-    connections_max: usize, header_timeout_ms: u64,
+    allowed_hosts: String, connections_max: usize, header_timeout_ms: u64,
+    bytes_per_second_min: u32, body_pause_ms_max: u64, late_bodies_max: usize, bodies_bytes_max: usize,
+    responses_bytes_max: usize,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
     request_timeout_ms: u64,
 });
@@ -118,8 +120,8 @@ section!(/// `[ingest.file]`
     IngestFile { path: PathBuf, events_per_second: f64 });
 section!(/// `[ingest.kafka]`
 IngestKafka {
-    brokers: String, topic: String, group: String, instance_id: String, dead_letter_topic: String,
-    batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy,
+    brokers: String, topic: String, group: String, dead_letter_topic: String,
+    batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy, tombstones: Tombstones,
     properties: property_map::Properties,
 });
 section!(/// `[log]`
@@ -127,7 +129,7 @@ section!(/// `[log]`
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize, retention: i64 });
 section!(/// `[memory]`
-    Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
+    Memory { graph_bytes_max: i64, rows_bytes_max: i64, engine: SpillEngine });
 section!(/// `[device]`
 Device {
     #[serde(rename = "use", deserialize_with = "text::spec")] spec: DeviceSpec,
@@ -158,13 +160,28 @@ Gate {
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize });
 section!(/// `[output]`
-    Output { level: String, format: OutputFormat });
+    Output { level: String, format: OutputFormat, access_log: bool });
+
+impl Api {
+    /// The names in `allowed_hosts`.
+    #[must_use]
+    pub fn allowed_hosts(&self) -> Vec<String> {
+        let names = self.allowed_hosts.split(',').map(str::trim);
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+}
 
 impl Stream {
     /// How far behind the newest event time an event may be; `None` means any distance.
     #[must_use]
     pub fn lateness(&self) -> Option<i64> {
         (self.allowed_lateness >= 0).then_some(self.allowed_lateness)
+    }
+
+    /// How far ahead of its partition an event may be; `None` means any distance.
+    #[must_use]
+    pub fn future_limit(&self) -> Option<i64> {
+        (self.future_limit >= 0).then_some(self.future_limit)
     }
 }
 
@@ -229,6 +246,18 @@ pub enum LostDataPolicy {
     Fail,
     /// The source continues from the earliest message that is left.
     Earliest,
+}
+
+/// What a Kafka message without a value does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tombstones {
+    /// It deletes what its key names.
+    DeleteNode,
+    /// Nothing; it is counted.
+    Ignore,
+    /// It becomes a dead letter.
+    DeadLetter,
 }
 
 /// How the daemon writes its own log.

@@ -18,10 +18,12 @@ use prometheus::{
 };
 
 use self::handle::{Handle, Spec};
+use self::http::HTTP;
 
 mod handle;
 mod set;
 
+pub use http::{ADMIN_ACTIONS, HttpMetrics};
 pub use set::{mirror, set_count, set_if_known, set_state};
 
 /// Content type of [`Metrics::encode`].
@@ -65,10 +67,10 @@ macro_rules! group {
             pub $field: $handle,
         )* }
 
-        const $inventory: &[MetricInfo] = &[ $( info!($handle $name [$($($label),+)?] $help), )* ];
+        pub(super) const $inventory: &[MetricInfo] = &[ $( info!($handle $name [$($($label),+)?] $help), )* ];
 
         impl $group {
-            fn register(registry: &Registry) -> prometheus::Result<Self> {
+            pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
                 Ok(Self { $( $field: $handle::register(&Spec {
                     registry,
                     info: info!($handle $name [$($($label),+)?] $help),
@@ -82,9 +84,6 @@ macro_rules! group {
 /// Buckets for work that takes microseconds to seconds.
 const SHORT_SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
-/// Buckets for request latency.
-const REQUEST_SECONDS: [f64; 14] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0];
 /// Buckets for end-to-end freshness, which grows to hours while the learner catches up.
 const FRESHNESS_SECONDS: [f64; 16] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0];
@@ -108,9 +107,9 @@ group! {
     source_state: IntGaugeVec ["source", "state"] = "ingest_source_state"
         "State of a source: 1 for its current state, 0 for the others.";
     latest_event_time: IntGaugeVec = "stream_latest_event_time"
-        "Latest event time in the graph, in the unit of the stream; absent before the first event.";
+        "Latest event time that the edges agree on, in the unit of the stream; absent before the first event.";
     watermark: IntGaugeVec = "stream_watermark"
-        "Event time below which no further event is expected, in the stream's unit; absent without a lateness bound.";
+        "Event time below which no active partition brings an event, in the stream's unit; absent without a lateness bound.";
 }
 
 group! {
@@ -118,10 +117,15 @@ group! {
     LogMetrics, LOG;
     bytes: IntGauge = "log_bytes" "Size of the event log on disk in bytes.";
     end_position: IntGauge = "log_end_position" "Position after the last durable record of the log.";
+    replay_position: IntGauge = "log_replay_position"
+        "Position that the current or latest read of the log at a start reached.";
+    replay_end_position: IntGauge = "log_replay_end_position" "Position at which that read of the log ends.";
     commit_duration: Histogram (SHORT_SECONDS) = "log_commit_duration_seconds"
         "Latency of one log commit, fdatasync included.";
     commit_failures: IntCounter = "log_commit_failures_total" "Log commits that failed.";
     disk_full: IntGauge = "log_disk_full" "1 while the disk of the log is full, else 0.";
+    torn_bytes: IntGauge = "log_torn_bytes"
+        "Bytes of an interrupted write that the start cut off the end of the log; a copy is beside it.";
 }
 
 group! {
@@ -214,25 +218,7 @@ group! {
     bytes: IntGauge = "checkpoint_bytes" "Size of the latest complete checkpoint in bytes.";
 }
 
-group! {
-    /// The HTTP interface.
-    HttpMetrics, HTTP;
-    requests: IntCounterVec ["route", "code"] = "http_requests_total"
-        "HTTP requests by route template and status code.";
-    request_duration: HistogramVec ["route"] (REQUEST_SECONDS) = "http_request_duration_seconds"
-        "Request latency, from the header of the request to the header of the response.";
-    inflight_requests: IntGauge = "http_inflight_requests" "Requests in flight now.";
-    admin_actions: IntCounterVec ["action", "outcome"] = "admin_actions_total"
-        "Admin requests; action is checkpoint, source or log_level, outcome is done, refused or failed.";
-    rejected: IntCounterVec ["reason"] = "http_rejected_total"
-        "Requests rejected by a limit: overloaded, queue_full, rate_limited, body_too_large, batch_too_large, timeout.";
-    authentication_failures: IntCounterVec ["reason"] = "http_authentication_failures_total"
-        "Requests without a valid key; reason is missing, unknown or role.";
-    refused_connections: IntCounterVec ["reason"] = "http_refused_connections_total"
-        "Connections closed before a request: handshake, handshake_timeout, header_timeout, malformed.";
-    certificate_expiry: IntGaugeVec = "http_certificate_expiry_timestamp_seconds"
-        "When the TLS certificate expires, seconds since the Unix epoch; absent without one.";
-}
+mod http;
 
 group! {
     /// The requested GPU.
@@ -245,18 +231,22 @@ group! {
 }
 
 group! {
-    /// What runs.
+    /// What runs, and on what.
     BuildMetrics, BUILD;
     info: IntGaugeVec ["version", "device"] = "build_info"
         "Always 1; the labels are the version and the device.";
+    ready: IntGauge = "ready" "1 while requests are served, else 0: during a start, a stop, or after a fault.";
+    memory_limit: IntGaugeVec = "memory_limit_bytes"
+        "Memory this process may use: its control group's limit, or what the machine has; absent where unknown.";
+    disk_size: IntGaugeVec = "data_disk_size_bytes"
+        "Size of the disk that holds data.dir in bytes; absent where unknown.";
+    disk_free: IntGaugeVec = "data_disk_free_bytes"
+        "Bytes that are free on the disk that holds data.dir; absent where unknown.";
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
 pub const INVENTORY: [&[MetricInfo]; 12] =
     [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, HTTP, DEVICE, BUILD];
-
-/// Admin actions, the label of [`HttpMetrics::admin_actions`].
-pub const ADMIN_ACTIONS: [&str; 3] = ["checkpoint", "source", "log_level"];
 
 /// Names of the process collector's metrics.
 pub const PROCESS_METRICS: [&str; 7] = [
@@ -355,16 +345,7 @@ impl Metrics {
         for action in ["accept", "drop", "dead_letter"] {
             self.ingest.late_events.with_label_values(&[action]);
         }
-        for action in ADMIN_ACTIONS {
-            for outcome in ["done", "refused", "failed"] {
-                self.http.admin_actions.with_label_values(&[action, outcome]);
-            }
-        }
-        for reason in
-            ["overloaded", "queue_full", "rate_limited", "body_too_large", "batch_too_large", "timeout"]
-        {
-            self.http.rejected.with_label_values(&[reason]);
-        }
+        self.http.start_closed_lists();
     }
 
     /// Adds a hook that runs at every scrape, before the values are read. A hook must not block: it

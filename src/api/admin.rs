@@ -1,8 +1,8 @@
 //! Admin routes of a running daemon: write a checkpoint, pause or resume a source, change the log level. They need a
 //! key whose role is admin; without keys they are open to the local machine only.
 //!
-//! Every attempt is audited, refused ones too: a log line with the target [`AUDIT`], and a metric. The daemon provides
-//! the implementation as an [`Operator`].
+//! Every attempt is audited, refused ones too: a log line with the target [`AUDIT`], and a metric. Of refused ones only
+//! some have a line, which counts those left out before it. The daemon provides the implementation as an [`Operator`].
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tower_http::request_id::RequestId;
 use utoipa::ToSchema;
 
 use super::App;
 use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
-use super::error::{ApiError, ErrorBody};
+use super::error::{ApiError, ErrorBody, shortened};
 use super::keys::Caller;
+use super::requests_log::{cut, request_id, trace_id};
 
 /// Target of the audit log lines.
 pub const AUDIT: &str = "evergraph::audit";
@@ -142,6 +142,7 @@ fn done<T: Serialize>(what: String, response: T) -> Response {
     responses(
         (status = 200, description = "It is durable", body = CheckpointResponse),
         (status = 503, description = "It could not be written, or not in time", body = ErrorBody),
+        (status = 504, description = "It took too long and may still be written", body = ErrorBody),
     )
 )]
 pub(super) async fn checkpoint(
@@ -170,6 +171,7 @@ pub(super) async fn checkpoint(
         (status = 415, description = "No JSON", body = ErrorBody),
         (status = 422, description = "The body has another shape", body = ErrorBody),
         (status = 503, description = "Starting, stopping, or the decision could not be stored", body = ErrorBody),
+        (status = 504, description = "It took too long and may still be done", body = ErrorBody),
     )
 )]
 pub(super) async fn source(
@@ -223,16 +225,16 @@ pub(super) async fn audit(State(app): State<App>, request: Request, next: Next) 
         return next.run(request).await;
     }
     let action = request.extensions().get::<MatchedPath>().map_or("", |path| action_of(path.as_str()));
-    let path = request.uri().path().to_owned();
+    let path = cut(request.uri().path());
+    let trace = trace_id(request.headers()).to_owned();
     let from = request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.0.to_string());
-    let id = request.extensions().get::<RequestId>().cloned();
-    let id = id.as_ref().and_then(|id| id.header_value().to_str().ok()).unwrap_or_default();
+    let id = request_id(&request);
 
     let response = next.run(request).await;
 
     let error = response.extensions().get::<ApiError>();
     let who = match (response.extensions().get::<Caller>(), error) {
-        (Some(caller), _) => caller.0.as_str(),
+        (Some(caller), _) => &*caller.0,
         (None, Some(ApiError::Forbidden { name, .. })) => name.as_str(),
         _ => "unknown",
     };
@@ -243,14 +245,23 @@ pub(super) async fn audit(State(app): State<App>, request: Request, next: Next) 
     };
     let detail = match (response.extensions().get::<Done>(), error) {
         (Some(done), _) => done.0.clone(),
-        (None, error) => error.map(ToString::to_string).unwrap_or_default(),
+        (None, error) => error.map(|error| shortened(error.to_string())).unwrap_or_default(),
     };
     app.state.metrics.http.admin_actions.with_label_values(&[action, outcome]).inc();
-    match outcome {
-        "done" => {
-            tracing::info!(target: AUDIT, who, from, action, outcome, detail, request_id = id, "{path}")
-        }
-        _ => tracing::warn!(target: AUDIT, who, from, action, outcome, detail, request_id = id, "{path}"),
+    // Strangers can send refused requests, and as many as they like.
+    let left_out = if outcome == "refused" { app.refused_admin_lines.admit() } else { Some(0) };
+    let Some(left_out) = left_out else { return response };
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                target: AUDIT, who, from, action, outcome, detail, left_out, request_id = id, trace_id = trace, "{path}"
+            )
+        };
+    }
+    if outcome == "done" {
+        line!(info);
+    } else {
+        line!(warn);
     }
     response
 }

@@ -1,8 +1,9 @@
 //! Connections: how many are open at a time, how long a request may take to arrive, and how they are shut down.
 //!
 //! A connection is closed when the header of its next request does not arrive within [`ApiLimits::head`], whether the
-//! client is slow or idle, and when the client reads nothing of a response for [`ApiLimits::stall`]. So an inactive
-//! client holds none of the [`ApiLimits::connections`]. More connections wait to be accepted.
+//! client is slow or idle, and when the client reads nothing of a response for [`ApiLimits::stall`], or on average less
+//! than [`ApiLimits::bytes_per_second_min`]. So an inactive client holds none of the [`ApiLimits::connections`]. More
+//! connections wait to be accepted.
 
 use std::future::Future;
 use std::io;
@@ -19,11 +20,14 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use prometheus::IntGauge;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::ApiLimits;
 use super::admin::Peer;
+use super::paced::Paced;
+use super::transfer::Pace;
 use crate::metrics::Metrics;
 
 /// How long open requests may take to finish once the shutdown began.
@@ -48,10 +52,30 @@ pub(super) fn prepare(stream: &TcpStream, stall: Duration) {
     }
 }
 
+/// Counts a connection while it is open.
+struct Open(IntGauge);
+
+impl Open {
+    fn one_of(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// Why the daemon closed a broken connection; `None` if the client did.
 fn refusal(error: &hyper::Error) -> Option<&'static str> {
     if error.is_timeout() {
         return Some("header_timeout");
+    }
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    if cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut) {
+        return Some("response_timeout");
     }
     error.is_parse().then_some("malformed")
 }
@@ -67,6 +91,7 @@ pub async fn serve(
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(BUFFER_BYTES_MAX);
+    let pace = Pace { rate: limits.bytes_per_second_min, grace: limits.stall };
     let room = Arc::new(Semaphore::new(limits.connections));
     let open = GracefulShutdown::new();
     tokio::pin!(shutdown);
@@ -85,8 +110,10 @@ pub async fn serve(
             request.extensions_mut().insert(Peer(address));
             routes.call(request)
         });
-        let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
+        let stream = TokioIo::new(Paced::new(stream, pace));
+        let connection = open.watch(http.serve_connection(stream, service));
         let refused = metrics.http.refused_connections.clone();
+        let count = Open::one_of(&metrics.http.open_connections);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 if let Some(reason) = refusal(&error) {
@@ -94,7 +121,7 @@ pub async fn serve(
                 }
                 tracing::debug!(%address, %error, "a connection broke off");
             }
-            drop(place);
+            drop((place, count));
         });
     }
     drop(listener);

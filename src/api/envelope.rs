@@ -14,6 +14,7 @@ use tower_http::request_id::RequestId;
 
 use super::App;
 use super::error::{ApiError, render};
+use super::requests_log::{Asked, log_refused, request_id};
 
 /// The longest request id that is taken over from a client, in bytes.
 const REQUEST_ID_MAX: usize = 128;
@@ -67,9 +68,8 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     let _inflight = Inflight::enter(&metrics.inflight_requests);
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
-    let id = request.extensions().get::<RequestId>();
-    let id =
-        id.map(|id| String::from_utf8_lossy(id.header_value().as_bytes()).into_owned()).unwrap_or_default();
+    let id = request_id(&request);
+    let asked = Asked::of(&request);
 
     let response = next.run(request).await;
 
@@ -77,16 +77,26 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     if let Some(reason) = error.and_then(ApiError::rejection) {
         metrics.rejected.with_label_values(&[reason]).inc();
     }
-    if let Some(reason) = error.and_then(ApiError::authentication_failure) {
+    if let Some((error, reason)) = error.and_then(|error| Some((error, error.authentication_failure()?))) {
         metrics.authentication_failures.with_label_values(&[reason]).inc();
+        log_refused(&app.refused_lines, (error, reason), &asked, (route, &id));
     }
     let status = response.status();
     if status == StatusCode::INTERNAL_SERVER_ERROR {
-        tracing::error!(request_id = id, route, "a request failed because of a bug in the daemon");
+        tracing::error!(
+            request_id = id,
+            trace_id = asked.trace_id(),
+            route,
+            "a request failed because of a bug in the daemon"
+        );
     }
     metrics.requests.with_label_values(&[route, status.as_str()]).inc();
     metrics.request_duration.with_label_values(&[route]).observe(started.elapsed().as_secs_f64());
-    render(response, &id)
+    let response = render(response, &id);
+    if app.state.access_log {
+        asked.log_access(&response, route, &id, started.elapsed());
+    }
+    response
 }
 
 /// Admits a query while permits are left.

@@ -72,11 +72,34 @@ pub enum ApiError {
         /// The limit in seconds.
         seconds: f64,
     },
-    /// The work took too long.
+    /// The body arrived too slowly.
     #[error(
-        "the request took longer than {seconds} s and may still complete; events sent with an \
-         idempotency_key can be sent again safely"
+        "the body arrives at less than {bytes_per_second} bytes per second, or paused for {seconds} s; send it faster \
+         or in parts"
     )]
+    BodyTooSlow {
+        /// The slowest that is allowed.
+        bytes_per_second: u32,
+        /// The longest pause in seconds.
+        seconds: f64,
+    },
+    /// The client has too many transfers.
+    #[error(
+        "this client's requests and responses under way hold as much of the daemon as one client may; wait for some \
+         to end, and send bodies and read responses faster"
+    )]
+    TooManyTransfers,
+    /// Whether the events of a request were stored is unknown.
+    #[error(
+        "{detail}; the events may be stored or not: send them again only if the request had the header \
+         `Idempotency-Key`, or each event an idempotency_key"
+    )]
+    OutcomeUnknown {
+        /// What happened.
+        detail: String,
+    },
+    /// The work took too long.
+    #[error("the request took longer than {seconds} s and was given up; its work may still complete")]
     WorkTimeout {
         /// The limit in seconds.
         seconds: f64,
@@ -153,6 +176,21 @@ pub enum ApiError {
          role is admin"
     )]
     LocalOnly,
+    /// Without keys, the name by which the daemon was addressed is not known to be its own.
+    #[error(
+        "the header `Host` has {host:?}, which is not known to be a name of this daemon; it has no keys, so web pages \
+         are kept away: use its address, add the name to api.allowed_hosts, or set api.keys_file"
+    )]
+    UnknownHost {
+        /// The name.
+        host: String,
+    },
+    /// Without keys, a web page of another server sent the request.
+    #[error(
+        "the request comes from a web page of another server (header `Origin`); this daemon has no keys, so pages are \
+         kept away: let their server send it, or set api.keys_file"
+    )]
+    ForeignPage,
     /// No source has this name.
     #[error("{reason}")]
     UnknownSource {
@@ -206,7 +244,11 @@ impl ApiError {
             Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", None),
             Self::BatchTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", None),
             Self::BodyTimeout { .. } => (StatusCode::REQUEST_TIMEOUT, "timeout", None),
-            Self::WorkTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "timeout", Some(5)),
+            Self::BodyTooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, "timeout", None),
+            Self::TooManyTransfers => (StatusCode::TOO_MANY_REQUESTS, "too_many_transfers", Some(1)),
+            // Without Retry-After, and no status that gateways repeat a request after: it may have had its effect.
+            Self::WorkTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, "timeout", None),
+            Self::OutcomeUnknown { .. } => (StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", None),
             Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "unknown_route", None),
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", None),
             Self::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node", None),
@@ -217,6 +259,8 @@ impl ApiError {
             Self::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden", None),
             Self::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limited", Some(1)),
             Self::LocalOnly => (StatusCode::FORBIDDEN, "local_only", None),
+            Self::UnknownHost { .. } => (StatusCode::FORBIDDEN, "unknown_host", None),
+            Self::ForeignPage => (StatusCode::FORBIDDEN, "foreign_page", None),
             Self::UnknownSource { .. } => (StatusCode::NOT_FOUND, "unknown_source", None),
             Self::NotDone(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_done", Some(5)),
             Self::SourcePaused => (StatusCode::SERVICE_UNAVAILABLE, "source_paused", Some(30)),
@@ -238,7 +282,10 @@ impl ApiError {
             Self::BodyTooLarge { .. }
             | Self::BatchTooLarge { .. }
             | Self::BodyTimeout { .. }
+            | Self::BodyTooSlow { .. }
+            | Self::TooManyTransfers
             | Self::WorkTimeout { .. }
+            | Self::OutcomeUnknown { .. }
             | Self::Overloaded
             | Self::TooFast { .. }
             | Self::QueueFull => Some(self.class().1),
@@ -252,6 +299,7 @@ impl ApiError {
             Self::Unauthenticated { sent: false } => Some("missing"),
             Self::Unauthenticated { sent: true } => Some("unknown"),
             Self::Forbidden { .. } => Some("role"),
+            Self::LocalOnly | Self::UnknownHost { .. } | Self::ForeignPage => Some("not_local"),
             _ => None,
         }
     }
@@ -263,6 +311,9 @@ impl ApiError {
             Self::BatchTooLarge { found, limit, .. } => json!({ "found": found, "limit": limit }),
             Self::BodyTimeout { seconds } | Self::WorkTimeout { seconds } => {
                 json!({ "limit_seconds": seconds })
+            }
+            Self::BodyTooSlow { bytes_per_second, seconds } => {
+                json!({ "least_bytes_per_second": bytes_per_second, "limit_seconds": seconds })
             }
             Self::UnknownNode { key, freshness } => json!({ "node": key, "freshness": freshness }),
             Self::NotYetVisible { min_position, freshness } => {
@@ -308,9 +359,9 @@ pub(super) fn render(mut response: Response, request_id: &str) -> Response {
     rendered
 }
 
-/// A message without its middle, if it is long: client input is not returned in full, and the end of a message names
-/// the place of the fault.
-fn shortened(message: String) -> String {
+/// A message without its middle, if it is long: client input is not returned or logged in full, and the end of a
+/// message names the place of the fault.
+pub(super) fn shortened(message: String) -> String {
     let length = message.chars().count();
     if length <= MESSAGE_CHARS_MAX {
         return message;

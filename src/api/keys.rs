@@ -24,10 +24,13 @@ use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
+use super::App;
 use super::admin::Peer;
+use super::browser::refuse_pages;
 use super::error::ApiError;
 use super::rate_limit::RateLimit;
 use super::reload::Reloaded;
+use super::transfer::Client;
 
 /// Shortest key that is accepted, in bytes.
 const KEY_BYTES_MIN: usize = 16;
@@ -97,7 +100,7 @@ pub enum KeysError {
 
 struct Key {
     role: Role,
-    name: String,
+    name: Arc<str>,
     secret: String,
     rate_limit: Option<RateLimit>,
 }
@@ -143,13 +146,13 @@ impl Keys {
         };
         if let Some(rate_limit) = rate_limit.as_ref().filter(|rate_limit| !rate_limit.allows(Instant::now()))
         {
-            return Err(ApiError::TooFast { name: name.clone(), per_second: rate_limit.per_second() });
+            return Err(ApiError::TooFast { name: name.to_string(), per_second: rate_limit.per_second() });
         }
         if !role.covers(needed) {
             let (role, needed) = (role.name(), needed.name());
-            return Err(ApiError::Forbidden { name: name.clone(), role, needed });
+            return Err(ApiError::Forbidden { name: name.to_string(), role, needed });
         }
-        Ok(Caller(name.clone()))
+        Ok(Caller(Arc::clone(name)))
     }
 }
 
@@ -190,7 +193,7 @@ fn parse(line: &str) -> Result<Key, String> {
         return Err("a key must be printable ASCII".to_owned());
     }
     let rate_limit = rate_limit.map(parse_rate_limit).transpose()?;
-    Ok(Key { role, name: name.to_owned(), secret: secret.to_owned(), rate_limit })
+    Ok(Key { role, name: name.into(), secret: secret.to_owned(), rate_limit })
 }
 
 /// Requests per second, as in `50/s`. The word may be a misplaced key, so errors do not repeat it.
@@ -211,27 +214,33 @@ fn bearer(request: &Request) -> Option<&[u8]> {
 
 /// The caller: the name of a key, or `local` for a local program where there are no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Caller(pub String);
+pub(super) struct Caller(pub Arc<str>);
 
-/// Admits requests whose key has the role. Without keys all routes are open except the admin routes, which are then for
-/// local programs only, and not for pages in local browsers.
+/// Admits requests whose key has the role. Without keys all routes are open, but not for web pages of other servers,
+/// and the admin routes are for local programs only, and not for any page.
 pub(super) async fn authorize(
-    State((keys, needed)): State<(Option<Arc<Keys>>, Role)>,
+    State((app, needed)): State<(App, Role)>,
     mut request: Request,
     next: Next,
 ) -> Response {
+    let peer = request.extensions().get::<Peer>().map(|peer| Client::at(peer.0.ip()));
+    let keys = app.state.keys.as_ref();
     let admitted = match keys {
         Some(keys) => keys.admit(bearer(&request), needed),
         None if needed == Role::Admin && !is_local(&request) => Err(ApiError::LocalOnly),
-        None => Ok(Caller("local".to_owned())),
+        None => refuse_pages(&request, &app.state.allowed_hosts).map(|()| Caller("local".into())),
     };
     match admitted {
         Err(refused) => refused.into_response(),
-        Ok(_) if needed != Role::Admin => next.run(request).await,
         Ok(caller) => {
-            request.extensions_mut().insert(caller.clone());
+            let client = if keys.is_some() { Some(Client::Key(Arc::clone(&caller.0))) } else { peer };
+            let caller = (needed == Role::Admin).then_some(caller);
+            let known = request.extensions_mut();
+            client.clone().map(|client| known.insert(client));
+            caller.clone().map(|caller| known.insert(caller));
             let mut response = next.run(request).await;
-            response.extensions_mut().insert(caller);
+            client.map(|client| response.extensions_mut().insert(client));
+            caller.map(|caller| response.extensions_mut().insert(caller));
             response
         }
     }

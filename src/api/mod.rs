@@ -1,10 +1,11 @@
 //! Edge: the HTTP API. Serves requests and passes pushed events to an [`Intake`] unparsed.
 //!
 //! The layers of a request, from the outside in: its id is taken or generated; [`envelope`] measures it and renders
-//! errors; a panic becomes a 500; with [`Keys`], its key must have the route's role; on `/v1` data routes it takes a
-//! permit or is refused at once, which bounds the queued work; a wait for `min_position` is a task and holds no
-//! thread; the handler runs blocking and computing work on the blocking pool, which keeps the permit even if the
-//! client disconnects.
+//! errors; a panic becomes a 500; with [`Keys`], its key must have the route's role; its body is [received](receive),
+//! within what its client may hold; then on `/v1` data routes it takes a permit or is refused at once, which bounds
+//! the queued work; a wait for `min_position` is a task and holds no thread; the handler runs blocking and computing
+//! work on the blocking pool, which keeps the permit even if the client disconnects. A large response counts until it
+//! is [sent](sending).
 //!
 //! Reads only what `serving` publishes. Knows nothing of ingest, the learner and the log: the daemon passes
 //! them as an [`Intake`], a status closure and the checks of [`Health`].
@@ -12,6 +13,7 @@
 mod admin;
 mod batcher;
 mod body;
+mod browser;
 mod certificate;
 mod connections;
 mod docs;
@@ -19,13 +21,19 @@ mod drain;
 mod envelope;
 mod error;
 mod health;
+mod items;
 mod keys;
 mod ops;
+mod paced;
 mod push;
 mod query;
 mod rate_limit;
+mod receive;
 mod reload;
+mod requests_log;
+mod sending;
 mod tls;
+mod transfer;
 mod wire;
 
 use std::num::NonZero;
@@ -43,6 +51,8 @@ use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetReques
 use utoipa::ToSchema;
 
 use self::batcher::Batcher;
+use self::requests_log::Seldom;
+use self::transfer::Ledger;
 use crate::event::{EdgeId, Intake, NodeKey};
 use crate::metrics::Metrics;
 use crate::serving::{EmbeddingResponse, QueryEngine, ScoreResponse};
@@ -52,6 +62,7 @@ pub use connections::{plain, serve};
 pub use docs::openapi_json;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
 pub use keys::{Keys, KeysError, Role};
+pub use requests_log::ACCESS;
 pub use tls::{Tls, TlsError, TlsListener};
 
 /// Makes the document behind `GET /v1/status`. Called on the blocking pool.
@@ -72,6 +83,10 @@ pub struct ApiState {
     pub health: Arc<Health>,
     /// Keys that clients must have; without them, the API is open.
     pub keys: Option<Arc<Keys>>,
+    /// Names of this daemon besides those that [`browser`] knows, in requests while there are no keys.
+    pub allowed_hosts: Vec<String>,
+    /// Whether each request is logged.
+    pub access_log: bool,
     /// Limits on requests and connections.
     pub limits: ApiLimits,
     /// What runs.
@@ -89,6 +104,16 @@ pub struct ApiLimits {
     pub head: Duration,
     /// Longest time that a client may read nothing of a response.
     pub stall: Duration,
+    /// Longest time that a client may send nothing of a body.
+    pub body_grace: Duration,
+    /// The slowest that a client may send a body or read a response on average, bytes per second.
+    pub bytes_per_second_min: u32,
+    /// Bodies of one client that may keep the daemon waiting at a time.
+    pub late_bodies: usize,
+    /// Bytes of large bodies in memory at a time; a client gets half at most.
+    pub bodies_bytes: usize,
+    /// Bytes of large responses in memory at a time, until they are sent; a client gets half at most.
+    pub responses_bytes: usize,
     /// Concurrent queries, waiting ones included; more are refused with 503. Waiting ones hold no thread.
     pub concurrent_queries: usize,
     /// Concurrent pushes; more are refused with 503. Separate from queries, so that readers who wait for an event
@@ -119,8 +144,8 @@ impl ApiLimits {
 /// Concurrent admin requests; a checkpoint takes as long as the disk.
 const ADMIN_REQUESTS_MAX: usize = 4;
 
-/// Concurrent status requests and scrapes; each has a reserved thread.
-const OPERATIONS_MAX: usize = 32;
+/// Concurrent status requests, and scrapes; each has a reserved thread.
+pub const OPERATIONS_MAX: usize = 32;
 
 impl Default for ApiLimits {
     fn default() -> Self {
@@ -128,6 +153,11 @@ impl Default for ApiLimits {
             connections: 1024,
             head: Duration::from_secs(75),
             stall: Duration::from_secs(30),
+            body_grace: Duration::from_secs(5),
+            bytes_per_second_min: 16 << 10,
+            late_bodies: 128,
+            bodies_bytes: 256 << 20,
+            responses_bytes: 512 << 20,
             concurrent_queries: 64,
             concurrent_pushes: 16,
             body_bytes: 8 << 20,
@@ -166,6 +196,11 @@ struct Shared {
     pushes: Arc<Semaphore>,
     operations: Arc<Semaphore>,
     admin_requests: Arc<Semaphore>,
+    /// Log lines about refused requests, and about refused admin requests.
+    refused_lines: Seldom,
+    refused_admin_lines: Seldom,
+    bodies: Arc<Ledger>,
+    responses: Arc<Ledger>,
     embeddings: Arc<Batcher<NodeKey, EmbeddingResponse>>,
     scores: Arc<Batcher<(NodeKey, NodeKey), ScoreResponse>>,
     /// One past the last record that responses reflect.
@@ -201,27 +236,43 @@ impl Routes {
         // Some may wait for the disk.
         let workers = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
         let (for_nodes, for_pairs) = (state.engine.clone(), state.engine.clone());
+        let passes = &state.metrics.http.pass_items;
+        let (node_passes, pair_passes) =
+            (passes.with_label_values(&["embeddings"]), passes.with_label_values(&["links"]));
         let app: App = Arc::new(Shared {
-            embeddings: Batcher::new(workers, move |queries, at| for_nodes.embeddings_of(queries, at)),
-            scores: Batcher::new(workers, move |queries, at| for_pairs.link_scores_of(queries, at)),
+            embeddings: Batcher::new(workers, move |queries, at| {
+                node_passes.observe(items_of(queries));
+                for_nodes.embeddings_of(queries, at)
+            }),
+            scores: Batcher::new(workers, move |queries, at| {
+                pair_passes.observe(items_of(queries));
+                for_pairs.link_scores_of(queries, at)
+            }),
             learned,
             queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
             pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             admin_requests: Arc::new(Semaphore::new(ADMIN_REQUESTS_MAX)),
+            refused_lines: Seldom::new(),
+            refused_admin_lines: Seldom::new(),
+            bodies: Ledger::new(state.limits.bodies_bytes, state.limits.late_bodies),
+            responses: Ledger::new(state.limits.responses_bytes, 0),
             state,
         });
-        // Authentication comes before admission: a request without a key takes no permit.
-        let may = |role| from_fn_with_state((app.state.keys.clone(), role), keys::authorize);
+        // Authentication comes before all that a client can use up, and the body before the permit.
+        let may = |role| from_fn_with_state((Arc::clone(&app), role), keys::authorize);
+        let receive = || from_fn_with_state(Arc::clone(&app), receive::receive);
         let queries = Router::new()
             .route("/v1/embeddings", post(query::embeddings))
             .route("/v1/links/score", post(query::link_scores))
             .route("/v1/nodes/{key}", get(query::node))
             .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_query))
+            .route_layer(receive())
             .route_layer(may(Role::Read));
         let pushes = Router::new()
             .route("/v1/events", post(push::events))
             .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_push))
+            .route_layer(receive())
             .route_layer(may(Role::Write));
         let bounded = || from_fn_with_state(Arc::clone(&app), envelope::admit_operation);
         let about = Router::new()
@@ -234,6 +285,7 @@ impl Routes {
             .route("/v1/admin/sources/{source}", put(admin::source))
             .route("/v1/admin/log-level", get(admin::log_level).put(admin::set_log_level))
             .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_admin))
+            .route_layer(receive())
             .route_layer(may(Role::Admin))
             .route_layer(from_fn_with_state(Arc::clone(&app), admin::audit));
         let data = queries.merge(pushes).merge(about).merge(admin_requests);
@@ -259,6 +311,12 @@ impl Routes {
     }
 }
 
+/// Items of all queries of a pass.
+#[allow(clippy::cast_precision_loss)]
+fn items_of<I>(queries: &[batcher::Query<'_, I>]) -> f64 {
+    queries.iter().map(|(items, _)| items.len()).sum::<usize>() as f64
+}
+
 /// Adds the layers that all routes share.
 fn with_layers(app: &App, routes: Router<App>) -> Router {
     routes
@@ -266,6 +324,7 @@ fn with_layers(app: &App, routes: Router<App>) -> Router {
         .method_not_allowed_fallback(envelope::method_not_allowed)
         .layer(DefaultBodyLimit::max(app.state.limits.body_bytes))
         .layer(CatchPanicLayer::custom(envelope::panicked))
+        .layer(from_fn_with_state(Arc::clone(app), sending::hold))
         .layer(from_fn(drain::drain_unread_body))
         .layer(from_fn_with_state(Arc::clone(app), envelope::envelope))
         .layer(PropagateRequestIdLayer::x_request_id())

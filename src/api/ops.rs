@@ -21,7 +21,8 @@ use crate::metrics::CONTENT_TYPE as PROMETHEUS_TEXT;
     responses(
         (status = 200, description = "An object with one entry for each part, and `freshness`", body = Object),
         (status = 500, description = "A bug in the daemon", body = ErrorBody),
-        (status = 503, description = "It took too long, or there are too many concurrent requests", body = ErrorBody),
+        (status = 503, description = "Too many concurrent requests", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
     )
 )]
 pub(super) async fn status(
@@ -87,13 +88,18 @@ fn probe(report: HealthReport) -> Response {
     responses(
         (status = 200, description = "All metrics", body = String, content_type = "text/plain"),
         (status = 500, description = "A bug in the daemon", body = ErrorBody),
-        (status = 503, description = "It took too long, or there are too many concurrent requests", body = ErrorBody),
+        (status = 503, description = "Too many concurrent requests", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
     )
 )]
 pub(super) async fn metrics(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
 ) -> Result<Response, ApiError> {
+    let held = &app.state.metrics.http.held_bytes;
+    for (direction, ledger) in [("request", &app.bodies), ("response", &app.responses)] {
+        held.with_label_values(&[direction]).set(i64::try_from(ledger.bytes()).unwrap_or(i64::MAX));
+    }
     match blocking(Some(permit), app.state.limits.request_timeout, move || app.state.metrics.encode()).await?
     {
         Ok(text) => Ok(([(CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response()),

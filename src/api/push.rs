@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request, State};
+use axum::http::HeaderMap;
 use axum::{Extension, Json};
 
 use super::App;
@@ -16,11 +17,32 @@ use crate::event::BodyFormat;
 const MEDIA_TYPES: &str =
     "application/json (one event or an array) or application/x-ndjson (one event a line)";
 
+/// Longest idempotency key of a request, in bytes.
+const REQUEST_KEY_MAX: usize = 255;
+
+/// The idempotency key of a request, if it has one.
+fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let mut sent = headers.get_all("idempotency-key").iter();
+    let Some(key) = sent.next() else { return Ok(None) };
+    let text = key.to_str().ok().filter(|text| (1..=REQUEST_KEY_MAX).contains(&text.len()));
+    match text {
+        Some(text) if sent.next().is_none() => Ok(Some(text.to_owned())),
+        _ => Err(ApiError::Invalid(format!(
+            "the header `Idempotency-Key` must come once, with 1 to {REQUEST_KEY_MAX} visible ASCII characters"
+        ))),
+    }
+}
+
 /// Stores events. Responds once they are durable and in the graph.
 ///
 /// Events that cannot be accepted are reported per item and kept as dead letters; the others are stored.
 #[utoipa::path(
     post, path = "/v1/events", tag = "events",
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "Identifies the request: an event of it that is \
+            sent again under the same key is stored once. 1 to 255 visible ASCII characters. An event's own \
+            `idempotency_key` takes precedence"),
+    ),
     request_body(
         description = "One event, an array of events, or one event a line",
         content((EventsDocument = "application/json"), (String = "application/x-ndjson")),
@@ -36,6 +58,7 @@ const MEDIA_TYPES: &str =
         (status = 429, description = "The ingest queue is full, or the key exceeds its rate limit",
             body = ErrorBody),
         (status = 503, description = "Busy, disk full, restoring, or shutting down", body = ErrorBody),
+        (status = 504, description = "The events may be stored or not (`outcome_unknown`)", body = ErrorBody),
     )
 )]
 pub(super) async fn events(
@@ -49,10 +72,14 @@ pub(super) async fn events(
         Some("application/x-ndjson" | "application/jsonl") => BodyFormat::JsonLines,
         _ => return Err(ApiError::ContentType { expected: MEDIA_TYPES }),
     };
+    let key = request_key(request.headers())?;
     let RawBody(body) = RawBody::from_request(request, &app).await?;
-    let response =
-        blocking(Some(permit), app.state.limits.request_timeout, move || intake.submit(&body, format))
-            .await??;
+    let store = move || intake.submit(&body, format, key.as_deref());
+    let stored = blocking(Some(permit), app.state.limits.request_timeout, store).await;
+    let response = stored.map_err(|error| match error {
+        late @ ApiError::WorkTimeout { .. } => ApiError::OutcomeUnknown { detail: late.to_string() },
+        other => other,
+    })??;
     let receipt = response.receipt;
     let rejected: Vec<_> = response.rejected.into_iter().map(Into::into).collect();
     if receipt.accepted == 0 && receipt.duplicates == 0 && !rejected.is_empty() {

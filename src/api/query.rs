@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use axum::response::Response;
 use axum::{Extension, Json};
 
 use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
+use super::sending::{json, reserve};
+use super::transfer::Client;
 use super::wire::{
     EmbeddingsRequest, EmbeddingsResponse, Key, Neighbor, NodeEmbedding, NodeQuery, NodeResponse, PairScore,
     ScoresRequest, ScoresResponse, Wait,
@@ -43,6 +46,7 @@ const NOT_FINITE: &str = "not_finite";
         (status = 413, description = "Too many nodes or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
         (status = 503, description = "Too many requests at a time, no model yet (`no_model`), or the \
             disk could not be read (`storage_failed`)", body = ErrorBody),
     )
@@ -50,17 +54,24 @@ const NOT_FINITE: &str = "not_finite";
 pub(super) async fn embeddings(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
+    Extension(client): Extension<Client>,
     JsonBody(request): JsonBody<EmbeddingsRequest>,
-) -> Result<Json<EmbeddingsResponse>, ApiError> {
+) -> Result<Response, ApiError> {
     let limits = app.state.limits;
-    check_count("nodes", request.nodes.len(), &limits)?;
+    check_count(&app, "nodes", request.nodes.len())?;
     let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
+    let dimension = app.state.info.embedding_dimension;
+    let room = reserve(&app, &client, request.nodes.len().saturating_mul(100 + 12 * dimension))?;
     let keys = request.nodes.into_iter().map(|Key(key)| key).collect();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
-    let (keys, response) = app.embeddings.submit(keys, unknown, at, (permit, limits.request_timeout)).await?;
-    let embeddings = keys.into_iter().zip(response.embeddings).map(node_embedding).collect();
-    Ok(Json(EmbeddingsResponse { at: response.at.0, embeddings, freshness: response.freshness.into() }))
+    let work = app.embeddings.submit(keys, unknown, at, (permit.clone(), limits.request_timeout));
+    let (keys, response) = work.await?;
+    let made = move || {
+        let embeddings = keys.into_iter().zip(response.embeddings).map(node_embedding).collect();
+        EmbeddingsResponse { at: response.at.0, embeddings, freshness: response.freshness.into() }
+    };
+    json(limits.request_timeout, permit, room, made).await
 }
 
 fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedding {
@@ -89,6 +100,7 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
         (status = 413, description = "Too many pairs or bytes", body = ErrorBody),
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
         (status = 503, description = "Too many requests at a time, no model yet (`no_model`), or the \
             disk could not be read (`storage_failed`)", body = ErrorBody),
     )
@@ -96,17 +108,23 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
 pub(super) async fn link_scores(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
+    Extension(client): Extension<Client>,
     JsonBody(request): JsonBody<ScoresRequest>,
-) -> Result<Json<ScoresResponse>, ApiError> {
+) -> Result<Response, ApiError> {
     let limits = app.state.limits;
-    check_count("pairs", request.pairs.len(), &limits)?;
+    check_count(&app, "pairs", request.pairs.len())?;
     let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
+    let room = reserve(&app, &client, request.pairs.len().saturating_mul(100))?;
     let keys = request.pairs.into_iter().map(|pair| (pair.src.0, pair.dst.0)).collect();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
-    let (pairs, response) = app.scores.submit(keys, unknown, at, (permit, limits.request_timeout)).await?;
-    let scores = pairs.into_iter().zip(response.scores).map(pair_score).collect();
-    Ok(Json(ScoresResponse { at: response.at.0, scores, freshness: response.freshness.into() }))
+    let work = app.scores.submit(keys, unknown, at, (permit.clone(), limits.request_timeout));
+    let (pairs, response) = work.await?;
+    let made = move || {
+        let scores = pairs.into_iter().zip(response.scores).map(pair_score).collect();
+        ScoresResponse { at: response.at.0, scores, freshness: response.freshness.into() }
+    };
+    json(limits.request_timeout, permit, room, made).await
 }
 
 fn pair_score(((src, dst), found): ((NodeKey, NodeKey), serving::PairScore)) -> PairScore {
@@ -135,6 +153,7 @@ fn pair_score(((src, dst), found): ((NodeKey, NodeKey), serving::PairScore)) -> 
         (status = 412, description = "`min_position` is not reflected yet", body = ErrorBody),
         (status = 413, description = "Too many neighbors", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
         (status = 503, description = "Too many requests at a time, or the \
             disk could not be read (`storage_failed`)", body = ErrorBody),
     )
@@ -174,11 +193,13 @@ pub(super) async fn node(
     Ok(Json(response.await??))
 }
 
-fn check_count(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
+fn check_count(app: &App, what: &'static str, found: usize) -> Result<(), ApiError> {
+    #[allow(clippy::cast_precision_loss)]
+    app.state.metrics.http.request_items.with_label_values(&[what]).observe(found as f64);
     if found == 0 {
         return Err(ApiError::Invalid(format!("{what} is empty; list at least one")));
     }
-    check_limit(what, found, limits)
+    check_limit(what, found, &app.state.limits)
 }
 
 fn check_limit(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {

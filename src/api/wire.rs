@@ -7,6 +7,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::{IntoParams, PartialSchema, ToSchema, schema};
 
+use super::items::Items;
 use crate::event::{NodeKey, RejectedEvent};
 use crate::serving;
 
@@ -129,8 +130,8 @@ impl From<UnknownNodes> for serving::UnknownKeys {
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingsRequest {
     /// The nodes, in the order of the response.
-    #[schema(min_items = 1)]
-    pub nodes: Vec<Key>,
+    #[schema(min_items = 1, value_type = Vec<Key>)]
+    pub nodes: Items<Key>,
     /// Event time to compute for, in the unit of the stream: only earlier events count. Default: just after the
     /// latest event. With `graph.retention`, a request for a past time finds only neighbors that are not released
     /// yet.
@@ -196,8 +197,8 @@ pub struct Pair {
 #[serde(deny_unknown_fields)]
 pub struct ScoresRequest {
     /// The pairs, in the order of the response.
-    #[schema(min_items = 1)]
-    pub pairs: Vec<Pair>,
+    #[schema(min_items = 1, value_type = Vec<Pair>)]
+    pub pairs: Items<Pair>,
     /// Event time to compute for, in the unit of the stream: only earlier events count. Default: just after the
     /// latest event. With `graph.retention`, a request for a past time finds only neighbors that are not released
     /// yet.

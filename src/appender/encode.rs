@@ -15,10 +15,47 @@ use hashbrown::{HashMap, HashSet};
 use super::index::Index;
 use crate::event::{
     EdgeBatch, EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, NodeKey, Op,
-    PositionLookup, Receipt,
+    PositionLookup, Receipt, SubmitError, UnstorableEvent,
 };
 use crate::graph::NODES_MAX;
-use crate::log::Frame;
+use crate::log::{Frame, LogError};
+
+const GRAPH_FULL: &str = "a shard of the graph is full: it holds 2^32 entries at most; set graph.shards to more and \
+                          start again, or set graph.retention";
+
+/// Why a submission is not stored, now or ever.
+#[derive(Debug)]
+pub(super) enum Unfit {
+    /// It does not follow on what the log has of its source.
+    Gap(String),
+    /// The graph has no room for its edges; its source waits.
+    Full,
+    /// The log can never take these events.
+    Events(Vec<UnstorableEvent>),
+}
+
+impl From<Unfit> for SubmitError {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Gap(detail) => Self::Failed { detail },
+            Unfit::Full => Self::Failed { detail: GRAPH_FULL.into() },
+            Unfit::Events(events) => {
+                let detail = events.first().map(|event| event.detail.clone()).unwrap_or_default();
+                Self::Unstorable { events, detail }
+            }
+        }
+    }
+}
+
+/// Why a submission alone is refused for this error of the log, if it is not the log's.
+pub(super) fn refused_alone(error: &LogError) -> Option<SubmitError> {
+    let detail = error.to_string();
+    match error {
+        LogError::TooLarge { .. } => Some(SubmitError::Unstorable { events: Vec::new(), detail }),
+        LogError::Shape { .. } => Some(SubmitError::Failed { detail }),
+        _ => None,
+    }
+}
 
 /// What the frames of a group have in common until they are durable.
 pub(super) struct Group<'a> {
@@ -58,19 +95,30 @@ impl<'a> Group<'a> {
     /// The frame of one submission, or `None` if nothing of it is new, and the receipt it will get.
     ///
     /// # Errors
-    /// When it can never be stored, with the reason. The group is spoilt then: encode the others anew.
-    pub(super) fn encode(&mut self, submitted: &'a EventBatch) -> Result<(Option<Frame>, Receipt), String> {
+    /// When it cannot be stored as it is, with the reason. The group is spoilt then: encode the others anew.
+    pub(super) fn encode(&mut self, submitted: &'a EventBatch) -> Result<(Option<Frame>, Receipt), Unfit> {
         self.frame = Frame { origin_unix_ms: submitted.origin_unix_ms, ..Frame::default() };
         self.frame.batch.first = self.next;
         let mut duplicates = 0;
-        let known_offset = self.known_offset(submitted)?;
+        let has_edges = || submitted.events.iter().any(|incoming| matches!(incoming.event, Event::Edge(_)));
+        if self.index.stores.graph.is_full() && has_edges() {
+            return Err(Unfit::Full);
+        }
+        let known_offset = self.known_offset(submitted).map_err(Unfit::Gap)?;
+        let mut unstorable = Vec::new();
         for (i, incoming) in submitted.events.iter().enumerate() {
             let read_before = submitted.offsets.get(i).is_some_and(|&offset| offset < known_offset);
             if read_before || self.delivered_before(incoming.idempotency) {
                 duplicates += 1;
                 continue;
             }
-            self.push(incoming)?;
+            if let Err(detail) = self.push(incoming) {
+                let offset = submitted.offsets.get(i).copied();
+                unstorable.push(UnstorableEvent { index: i, offset, detail });
+            }
+        }
+        if !unstorable.is_empty() {
+            return Err(Unfit::Events(unstorable));
         }
         let mut frame = std::mem::take(&mut self.frame);
         frame.sources = submitted.ranges.iter().filter(|range| range.to > known_offset).cloned().collect();
@@ -143,11 +191,6 @@ impl<'a> Group<'a> {
     }
 
     fn push_edge(&mut self, edge: &'a EdgeEvent) -> Result<(), String> {
-        if self.index.stores.graph.is_full() {
-            let detail = "a shard of the graph is full: it holds 2^32 entries at most; set graph.shards to more and \
-                          start again, or set graph.retention";
-            return Err(detail.into());
-        }
         let (src, dst) = (self.intern(&edge.src)?, self.intern(&edge.dst)?);
         let edge_type = edge.edge_type.as_deref().map_or(0, |name| self.type_number(name));
         let batch = &mut self.frame.batch;

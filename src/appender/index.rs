@@ -8,29 +8,46 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
-use crate::event::{EdgeId, EventTime, Op, PositionLookup, SourcePosition, SourceRange};
+use crate::event::{
+    ClockRules, EdgeId, EventTime, Op, PositionLookup, SourceMark, SourcePosition, SourceRange, StreamClock,
+};
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, RetentionBounds, SpillError};
 use crate::log::{Frame, LogError, LogReader};
 use crate::model::EdgeTypes;
 use crate::serving::Stores;
 
-/// How far each partition of each source is in the log: the next offset, and the latest event time.
+/// How far each partition of each source is in the log, and where in time it stands.
 #[derive(Debug, Default)]
-pub struct Positions(RwLock<HashMap<(Arc<str>, i32), i64>>, RwLock<HashMap<(Arc<str>, i32), EventTime>>);
+pub struct Positions {
+    reached: RwLock<HashMap<Partition, Reached>>,
+    clocks: RwLock<HashMap<Partition, StreamClock>>,
+    rules: ClockRules,
+}
+
+/// How far a partition is in the log.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    next: i64,
+    mark: Option<SourceMark>,
+    origin_unix_ms: i64,
+}
+
+/// A source and one of its partitions. The empty name stands for all sources without offsets.
+pub(super) type Partition = (Arc<str>, i32);
 
 impl Positions {
     /// Every known position, sorted by source and partition.
     #[must_use]
     pub fn all(&self) -> Vec<SourcePosition> {
         let mut all: Vec<_> = self
-            .0
+            .reached
             .read()
             .iter()
-            .map(|((source, partition), &next_offset)| SourcePosition {
+            .map(|((source, partition), reached)| SourcePosition {
                 source: source.clone(),
                 partition: *partition,
-                next_offset,
+                next_offset: reached.next,
             })
             .collect();
         all.sort_by(|a, b| (&a.source, a.partition).cmp(&(&b.source, b.partition)));
@@ -44,36 +61,64 @@ impl Positions {
     pub fn of_log(reader: &mut LogReader) -> Result<Self, LogError> {
         let positions = Self::default();
         while let Some(frame) = reader.next_frame()? {
-            frame.sources.iter().for_each(|range| positions.advance(range));
+            frame.sources.iter().for_each(|range| positions.advance(range, frame.origin_unix_ms));
         }
         Ok(positions)
     }
 
     /// Takes a run in. One that ends before it begins takes the partition back.
-    fn advance(&self, range: &SourceRange) {
-        let mut map = self.0.write();
-        let next = map.entry((range.source.clone(), range.partition)).or_insert(range.to);
-        *next = if range.to < range.from { range.to } else { range.to.max(*next) };
+    fn advance(&self, range: &SourceRange, origin_unix_ms: i64) {
+        let mut map = self.reached.write();
+        let known = map.get(&(range.source.clone(), range.partition)).map_or(range.to, |known| known.next);
+        let next = if range.to < range.from { range.to } else { range.to.max(known) };
+        let reached = Reached { next, mark: range.mark, origin_unix_ms };
+        map.insert((range.source.clone(), range.partition), reached);
+    }
+
+    fn reached(&self, source: &str, partition: i32) -> Option<Reached> {
+        self.reached.read().get(&(Arc::from(source), partition)).copied()
     }
 
     fn advance_time(&self, frame: &Frame) {
         let batch = &frame.batch;
-        let edges = batch.op.iter().zip(&batch.time).filter(|(op, _)| **op == Op::Edge);
-        let Some(latest) = edges.map(|(_, time)| *time).max() else { return };
-        let key = frame.sources.first().map_or_else(|| ("".into(), 0), |r| (r.source.clone(), r.partition));
-        let mut map = self.1.write();
-        let time = map.entry(key).or_insert(latest);
-        *time = latest.max(*time);
+        let mut edges = (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge).peekable();
+        if edges.peek().is_none() {
+            return;
+        }
+        let mut clocks = self.clocks.write();
+        let clock = clocks.entry(partition_of(frame)).or_insert_with(|| StreamClock::new(self.rules));
+        edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
     }
+
+    /// The partitions with events, and where in time each stands.
+    pub(super) fn times(&self) -> Vec<(Partition, EventTime)> {
+        let clocks = self.clocks.read();
+        clocks.iter().filter_map(|(key, clock)| Some((key.clone(), clock.latest()?))).collect()
+    }
+}
+
+/// The partition that a frame is of.
+pub(super) fn partition_of(frame: &Frame) -> Partition {
+    frame.sources.first().map_or_else(|| ("".into(), 0), |range| (range.source.clone(), range.partition))
 }
 
 impl PositionLookup for Positions {
     fn position(&self, source: &str, partition: i32) -> Option<i64> {
-        self.0.read().get(&(Arc::from(source), partition)).copied()
+        self.reached(source, partition).map(|reached| reached.next)
     }
 
-    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
-        self.1.read().get(&(Arc::from(source), partition)).copied()
+    fn mark(&self, source: &str, partition: i32) -> Option<SourceMark> {
+        self.reached(source, partition)?.mark
+    }
+
+    fn origin_unix_ms(&self, source: &str, partition: i32) -> Option<i64> {
+        self.reached(source, partition).map(|reached| reached.origin_unix_ms)
+    }
+
+    fn latest_time(&self, source: &str, partition: i32) -> Option<(EventTime, bool)> {
+        let clocks = self.clocks.read();
+        let clock = clocks.get(&(Arc::from(source), partition))?;
+        Some((clock.latest()?, clock.confirmed().is_some()))
     }
 }
 
@@ -137,9 +182,10 @@ impl Index {
         node_features: FeatureStore,
         idempotency_keys_max: usize,
     ) -> Self {
+        let positions = Positions { rules: graph.clock_rules(), ..Positions::default() };
         Self {
             stores: Stores::new(graph, edge_features, node_features),
-            positions: Arc::default(),
+            positions: Arc::new(positions),
             types: TypeNames::default(),
             known_types: EdgeTypes::default(),
             unknown_type_edges: Arc::default(),
@@ -180,7 +226,7 @@ impl Index {
         let deletes = batch.op.iter().any(|op| matches!(op, Op::DeleteEdge | Op::DeleteNode));
         self.has_traces |= deletes && self.stores.graph.retention().is_some();
         for range in &frame.sources {
-            self.positions.advance(range);
+            self.positions.advance(range, frame.origin_unix_ms);
         }
         self.positions.advance_time(frame);
         Ok(())
@@ -260,8 +306,13 @@ mod tests {
         let positions = Positions::default();
         let mut positions_seen = Vec::new();
         for (from, to) in [(5, 5), (5, 9), (2, 4), (9, 3), (3, 6), (6, 20)] {
-            positions.advance(&SourceRange { source: "kafka:t".into(), partition: 0, from, to });
+            let mark = Some(SourceMark { offset: to - 1, hash: 7 });
+            positions.advance(&SourceRange { source: "kafka:t".into(), partition: 0, from, to, mark }, to);
             positions_seen.extend(positions.position("kafka:t", 0));
+            assert_eq!(
+                (positions.mark("kafka:t", 0), positions.origin_unix_ms("kafka:t", 0)),
+                (mark, Some(to))
+            );
         }
         assert_eq!(positions_seen, [5, 9, 9, 3, 6, 20]);
     }
@@ -279,7 +330,7 @@ mod tests {
             next += times.len() as u64;
             let range = |(source, partition): (&str, i32)| {
                 let (from, to) = (0, next.cast_signed());
-                SourceRange { source: source.into(), partition, from, to }
+                SourceRange { source: source.into(), partition, from, to, mark: None }
             };
             let sources = source.map(range).into_iter().collect();
             let new_keys =
@@ -291,7 +342,8 @@ mod tests {
         absorb(Some(("kafka:t", 0)), &[7]);
         absorb(None, &[100]);
         absorb(Some(("kafka:t", 2)), &[]);
-        let latest = |source: &str, partition| index.positions.latest_time(source, partition);
+        let latest =
+            |source: &str, partition| index.positions.latest_time(source, partition).map(|found| found.0);
         assert_eq!(latest("kafka:t", 0), Some(EventTime(9)));
         assert_eq!(latest("kafka:t", 1), Some(EventTime(3)));
         assert_eq!(latest("", 0), Some(EventTime(100)));

@@ -13,22 +13,25 @@ mod index;
 mod replay;
 mod retain;
 mod scrub;
+mod status;
 #[cfg(test)]
 mod tests;
+mod watermark;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use parking_lot::RwLock;
 
 pub use index::{Index, Positions, TypeNames};
 pub use replay::{ReplayError, replay};
 use retain::Releasing;
 use scrub::Scrubbing;
+pub use status::{AppenderStatus, LogState};
+use watermark::ActivePartitions;
 
-use crate::event::{EventTime, Receipt, Submission, SubmitError};
+use crate::event::{Receipt, Submission, SubmitError};
 use crate::graph::SpillError;
 use crate::log::{Frame, Log, LogError};
 use crate::metrics::Metrics;
@@ -41,69 +44,6 @@ const IDLE: Duration = Duration::from_millis(100);
 const FOLLOW_TRIES: u32 = 20;
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 
-/// Whether the log takes events.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum LogState {
-    /// It does.
-    #[default]
-    Writable,
-    /// The disk has no room; the text is the operating system's.
-    Full(String),
-    /// It cannot be written for another reason.
-    Failing(String),
-}
-
-impl LogState {
-    fn of(error: &LogError) -> Self {
-        if error.is_disk_full() { Self::Full(error.to_string()) } else { Self::Failing(error.to_string()) }
-    }
-
-    /// Why it cannot be written, if so.
-    #[must_use]
-    pub fn fault(&self) -> Option<String> {
-        match self {
-            Self::Writable => None,
-            Self::Full(detail) => Some(format!("the log's disk is full: {detail}")),
-            Self::Failing(detail) => Some(format!("the log cannot be written: {detail}")),
-        }
-    }
-}
-
-/// What others may see of the appender while it runs.
-#[derive(Debug, Default)]
-pub struct AppenderStatus {
-    state: RwLock<LogState>,
-    accepted: AtomicU64,
-    duplicates: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl AppenderStatus {
-    /// Whether the log takes events.
-    #[must_use]
-    pub fn state(&self) -> LogState {
-        self.state.read().clone()
-    }
-
-    /// Events written since start.
-    #[must_use]
-    pub fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
-    }
-
-    /// Events left out since start because they had been written before.
-    #[must_use]
-    pub fn duplicates(&self) -> u64 {
-        self.duplicates.load(Ordering::Relaxed)
-    }
-
-    /// Size of the log on disk in bytes.
-    #[must_use]
-    pub fn log_bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
-
 /// The loop's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct AppenderOptions {
@@ -111,7 +51,7 @@ pub struct AppenderOptions {
     pub commit_events_max: usize,
     /// Nor does one with so many bytes.
     pub commit_bytes_max: usize,
-    /// How far behind the latest event time events are still expected, in the stream's unit; the
+    /// How far behind the slowest active partition events are still expected, in the stream's unit; the
     /// watermark stays behind by this much. `None`: an event of any time may come, so there is no watermark.
     pub allowed_lateness: Option<i64>,
 }
@@ -132,6 +72,7 @@ pub struct Appender {
     behind: bool,
     scrubbing: Scrubbing,
     releasing: Releasing,
+    active: ActivePartitions,
 }
 
 impl Appender {
@@ -148,6 +89,7 @@ impl Appender {
         status.bytes.store(log.bytes(), Ordering::Relaxed);
         progress.set_durable(log.durable_end());
         progress.set_indexed(index.end());
+        let active = ActivePartitions::new(&index.positions, Instant::now());
         let appender = Self {
             log,
             index,
@@ -160,6 +102,7 @@ impl Appender {
             behind: false,
             scrubbing: Scrubbing::new(),
             releasing: Releasing::new(),
+            active,
         };
         appender.advance_watermark();
         appender
@@ -171,6 +114,7 @@ impl Appender {
         let _refusing = RefuseTheRest(queue);
         while !stop.load(Ordering::Acquire) && !self.behind {
             pulse();
+            self.advance_watermark();
             self.scrubbing.turn(&mut self.index);
             self.releasing.turn(&mut self.index, self.progress.kept());
             match queue.recv_timeout(IDLE) {
@@ -247,10 +191,10 @@ impl Appender {
                     }
                     self.set_state(LogState::Writable);
                 }
-                Err(Refusal::Submission { number, detail }) => {
-                    tracing::error!(detail, "a batch is refused; it can never be stored as it is");
+                Err(Refusal::Submission { number, error }) => {
+                    tracing::error!(%error, "a batch is refused as it is");
                     if let Some(reply) = group.remove(number).reply {
-                        reply(Err(SubmitError::Failed { detail }));
+                        reply(Err(error));
                     }
                 }
                 Err(Refusal::Log(error)) => return self.refuse(group, &error),
@@ -277,13 +221,11 @@ impl Appender {
         let mut encoder = encode::Group::new(&self.index, self.log.durable_end());
         let mut outcomes = Vec::with_capacity(group.len());
         for (number, submission) in group.iter().enumerate() {
-            let blame = |detail| Refusal::Submission { number, detail };
-            let (frame, receipt) = encoder.encode(&submission.batch).map_err(blame)?;
+            let blame = |error| Refusal::Submission { number, error };
+            let (frame, receipt) = encoder.encode(&submission.batch).map_err(|unfit| blame(unfit.into()))?;
             if let Some(frame) = &frame {
-                self.log.append(frame).map_err(|error| match error {
-                    LogError::TooLarge { .. } | LogError::Shape { .. } => blame(error.to_string()),
-                    error => Refusal::Log(error),
-                })?;
+                let refused = |error| encode::refused_alone(&error).map_or(Refusal::Log(error), blame);
+                self.log.append(frame).map_err(refused)?;
             }
             outcomes.push((frame, receipt));
             if self.log.pending_bytes() >= self.options.commit_bytes_max {
@@ -308,6 +250,7 @@ impl Appender {
             self.follow(frame)?;
             self.metrics.graph.apply_duration.observe(started.elapsed().as_secs_f64());
             self.progress.set_indexed(self.index.end());
+            self.active.note(frame, Instant::now());
             self.advance_watermark();
         }
         self.status.accepted.fetch_add(receipt.accepted, Ordering::Relaxed);
@@ -337,10 +280,9 @@ impl Appender {
     }
 
     fn advance_watermark(&self) {
-        let latest = self.index.stores.graph.latest_time();
-        if let (Some(latest), Some(late)) = (latest, self.options.allowed_lateness) {
-            self.progress.set_watermark(EventTime(latest.0.saturating_sub(late)));
-        }
+        let Some(late) = self.options.allowed_lateness else { return };
+        let closed = self.active.closed(&self.index.positions, late, Instant::now());
+        closed.into_iter().for_each(|time| self.progress.set_watermark(time));
     }
 
     fn refuse(&self, group: Vec<Submission>, error: &LogError) {
@@ -375,8 +317,8 @@ impl Appender {
 enum Refusal {
     /// The log takes nothing at present.
     Log(LogError),
-    /// One submission of the group can never be stored.
-    Submission { number: usize, detail: String },
+    /// One submission of the group cannot be stored as it is.
+    Submission { number: usize, error: SubmitError },
 }
 
 impl Drop for Appender {

@@ -34,7 +34,8 @@ pub fn replay(
     mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, ReplayError> {
     let mut reader = log.reader(EdgeId(0));
-    let mut clock = RetentionClock::new(index.stores.graph.retention());
+    let mut clock =
+        RetentionClock::new(index.stores.graph.retention()).with_rules(index.stores.graph.clock_rules());
     while let Some(frame) = reader.next_frame()? {
         index.absorb(&frame)?;
         let batch = &frame.batch;

@@ -217,6 +217,28 @@ impl Catalog {
         }
     }
 
+    /// A value that an operator has set, if one has.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn operator_value(&self, name: &str) -> Result<Option<String>, CatalogError> {
+        let query = "SELECT value FROM fixed_setting WHERE name = ?1";
+        self.connection
+            .query_row(query, [name], |row| row.get(0))
+            .optional()
+            .map_err(|error| self.fail(error))
+    }
+
+    /// Sets a value for an operator, whatever it was before. It stands beside the fixed settings, under a name of its
+    /// own.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn set_operator_value(&self, name: &str, value: &str) -> Result<(), CatalogError> {
+        let insert = "INSERT OR REPLACE INTO fixed_setting (name, value) VALUES (?1, ?2)";
+        self.connection.execute(insert, [name, value]).map(drop).map_err(|error| self.fail(error))
+    }
+
     /// Compares a setting with the value that the data directory was made with; `false` if it is not held.
     ///
     /// # Errors
@@ -277,6 +299,11 @@ mod tests {
         catalog.fix_setting("stream.edge_feature_dimension", "4").unwrap();
         let error = catalog.fix_setting("stream.edge_feature_dimension", "5").unwrap_err().to_string();
         assert!(error.contains("was made with 4"), "{error}");
+        assert_eq!(catalog.operator_value("clock").unwrap(), None);
+        for value in ["1:2", "3:4"] {
+            catalog.set_operator_value("clock", value).unwrap();
+            assert_eq!(catalog.operator_value("clock").unwrap().as_deref(), Some(value));
+        }
     }
 
     #[test]

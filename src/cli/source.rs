@@ -1,4 +1,4 @@
-//! `evergraph source`: show, pause and resume sources; move a Kafka source to another position.
+//! `evergraph source`: show, pause and resume sources; move a Kafka source to another position; set back the clock.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,9 @@ use ureq::http::Method;
 
 use super::client::{DaemonArgs, PATIENCE};
 use super::{ConfigArgs, output};
+use crate::daemon::clock_correction::correct_clock;
 use crate::daemon::seek::{Seek, Step, Target};
+use crate::event::EventTime;
 
 /// `evergraph source`
 #[derive(Debug, Args)]
@@ -77,6 +79,23 @@ enum SourceCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Set back where in time the stream stands, after many events with a wrong time have moved it ahead; the daemon must
+    /// be stopped. Requests without a time, the watermark and retention follow it from the next start on; the events
+    /// stay. Without --yes it prints the plan, changes nothing and fails
+    Clock {
+        /// Later times than this do not count where they belong to edges that are in the log now, in the stream's unit
+        #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+        not_after: i64,
+        /// Apply it
+        #[arg(long)]
+        yes: bool,
+        /// The daemon's settings
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 fn target(text: &str) -> Result<Target, String> {
@@ -100,6 +119,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<()> {
         SourceCommand::Seek { to, partition, yes, config, json } => {
             seek(*to, *partition, *yes, config, *json)
         }
+        SourceCommand::Clock { not_after, yes, config, json } => clock(*not_after, *yes, config, *json),
     }
 }
 
@@ -156,13 +176,14 @@ fn describe_one(source: &Value) -> String {
     let count = |name: &str| source[name].as_u64().unwrap_or(0);
     let _ = write!(
         out,
-        "\n  events     {} received, {} accepted, {} duplicate, {} rejected ({} dead letters)\n  late       {} \
-         accepted, {} dropped\n",
+        "\n  events     {} received, {} accepted, {} duplicate, {} rejected ({} dead letters), \
+         {} ignored\n  late       {} accepted, {} dropped\n",
         count("received_events"),
         count("accepted_events"),
         count("duplicate_events"),
         count("rejected_events"),
         count("dead_letters"),
+        count("ignored_events"),
         count("late_accepted_events"),
         count("late_dropped_events"),
     );
@@ -224,6 +245,21 @@ fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json
     }
     if steps.is_empty() {
         return Ok(());
+    }
+    ensure!(yes, "nothing was changed; pass --yes to apply it");
+    Ok(())
+}
+
+fn clock(not_after: i64, yes: bool, config: &ConfigArgs, json: bool) -> Result<()> {
+    let correction = correct_clock(&config.load()?, EventTime(not_after), yes)?;
+    let [from, to] = [correction.from, correction.to].map(|time| time.map(|time| time.0));
+    if json {
+        let document = json!({ "done": yes, "below_position": correction.below.0, "from": from, "to": to });
+        output::print(&format!("{document:#}"))?;
+    } else {
+        let shown = |time: Option<i64>| time.map_or_else(|| "no time".to_owned(), |time| time.to_string());
+        let will = if yes { "" } else { "would be: " };
+        output::print(&format!("{will}the stream stands at {}, before at {}", shown(to), shown(from)))?;
     }
     ensure!(yes, "nothing was changed; pass --yes to apply it");
     Ok(())

@@ -20,9 +20,12 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 type Number = fn(&Config) -> u64;
 
 /// Numbers of which there must be at least one.
-pub(super) const AT_LEAST_ONE: [(&str, Number); 29] = [
+pub(super) const AT_LEAST_ONE: [(&str, Number); 32] = [
     ("api.connections_max", |config| wide(config.api.connections_max)),
     ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
+    ("api.bytes_per_second_min", |config| config.api.bytes_per_second_min.into()),
+    ("api.body_pause_ms_max", |config| config.api.body_pause_ms_max),
+    ("api.late_bodies_max", |config| wide(config.api.late_bodies_max)),
     ("api.body_bytes_max", |config| wide(config.api.body_bytes_max)),
     ("api.batch_items_max", |config| wide(config.api.batch_items_max)),
     ("api.concurrent_requests_max", |config| wide(config.api.concurrent_requests_max)),
@@ -57,6 +60,10 @@ fn wide(value: usize) -> u64 {
 }
 
 /// Faults, in the order of the checks.
+/// What a memory budget may be.
+const BUDGETS: &str =
+    "must be -1, which derives it from the memory limit, 0, which means no limit, or at least 1048576";
+
 #[derive(Default)]
 struct Faults(Vec<ConfigError>);
 
@@ -137,8 +144,8 @@ impl Config {
             ("memory.graph_bytes_max", self.memory.graph_bytes_max),
             ("memory.rows_bytes_max", self.memory.rows_bytes_max),
         ] {
-            let possible = bytes == 0 || bytes >= 1 << 20;
-            faults.require(possible, key, bytes, "must be 0, which means no limit, or at least 1048576");
+            let possible = matches!(bytes, -1 | 0) || bytes >= 1 << 20;
+            faults.require(possible, key, bytes, BUDGETS);
         }
         let bytes = self.device.memory_bytes_max;
         let allowed = "must be 0, which means nine tenths of what is free, or at least 1048576";
@@ -162,6 +169,7 @@ impl Config {
             ("api.wait_ms_max", self.api.wait_ms_max),
             ("api.request_timeout_ms", self.api.request_timeout_ms),
             ("api.header_timeout_ms", self.api.header_timeout_ms),
+            ("api.body_pause_ms_max", self.api.body_pause_ms_max),
             ("ingest.kafka.batch_wait_ms", self.ingest.kafka.batch_wait_ms),
             ("learner.batch_wait_ms", self.learner.batch_wait_ms),
         ];
@@ -171,6 +179,16 @@ impl Config {
     }
 
     fn check_relations(&self, faults: &mut Faults) {
+        let (bodies, body) = (self.api.bodies_bytes_max, self.api.body_bytes_max);
+        let allowed = "must be at least twice api.body_bytes_max: one client gets half";
+        faults.require(bodies / 2 >= body, "api.bodies_bytes_max", bodies, allowed);
+        let responses = self.api.responses_bytes_max;
+        faults.require(
+            responses >= 1 << 20,
+            "api.responses_bytes_max",
+            responses,
+            "must be at least 1048576",
+        );
         let (certificate, key) = (&self.api.tls_certificate, &self.api.tls_key);
         let both = certificate.as_os_str().is_empty() == key.as_os_str().is_empty();
         faults.require(both, "api.tls_key", key.display(), "must be set together with api.tls_certificate");
@@ -245,8 +263,8 @@ impl Config {
         }
         if self.graph.retention > 0 && stream.future_limit == -1 {
             warnings.push(
-                "graph.retention is set and stream.future_limit is not: one event with a time far ahead makes all \
-                 others too old; set stream.future_limit"
+                "graph.retention is set and stream.future_limit is not: a few events with the same wrong time far ahead \
+                 make all others too old; set stream.future_limit"
                     .to_owned(),
             );
         }
@@ -293,8 +311,8 @@ mod tests {
         for (key, value, expected) in [
             ("graph.page_entries_max", "100", "must be a power of two"),
             ("graph.shards", "3", "must be a power of two"),
-            ("memory.graph_bytes_max", "1000", "must be 0, which means no limit, or at least 1048576"),
-            ("memory.rows_bytes_max", "1", "must be 0"),
+            ("memory.graph_bytes_max", "1000", "0, which means no limit, or at least 1048576"),
+            ("memory.rows_bytes_max", "-2", "must be -1, which derives it from the memory limit"),
             (
                 "device.memory_bytes_max",
                 "1024",

@@ -280,6 +280,11 @@ impl Checkpoints {
         }
     }
 
+    /// The catalog's connection.
+    pub(super) fn with_catalog<T>(&self, f: impl FnOnce(&Catalog) -> Result<T, CatalogError>) -> Result<T> {
+        Ok(f(&self.catalog.lock())?)
+    }
+
     /// Records decisions in the catalog. After a failure, the decision is in the daemon's log only.
     fn decision_recorder(&self) -> DecisionRecorder {
         let catalog = self.catalog.clone();

@@ -1,7 +1,9 @@
-//! The HTTP API on its own runtime, the only async code of the daemon.
+//! The HTTP API on its own runtimes, the only async code of the daemon: one for clients, and where health checks and
+//! metrics have their own address, another one for these, which clients cannot keep busy.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +19,14 @@ use tokio::task::JoinHandle;
 use super::operator::Operating;
 use super::sources::Sources;
 use super::{Parts, StatusSource, unix_ms};
-use crate::api::{self, ApiLimits, ApiState, Health, Info, Keys, Routes, State, Tls};
+use crate::api::{self, ApiLimits, ApiState, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls};
 use crate::config::Config;
 use crate::metrics::Metrics;
 
 /// How long open connections may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Threads of the API on a machine with one core: one that is busy must not be the only one.
+const THREADS_MIN: usize = 2;
 /// Interval of checks for changed files.
 const SECRETS_PERIOD: Duration = Duration::from_millis(500);
 
@@ -32,6 +36,8 @@ const FILES_FOR_OTHERS: u64 = 512;
 /// The running interface.
 pub(super) struct Server {
     runtime: Runtime,
+    /// Of the separate address.
+    operations: Option<Runtime>,
     address: SocketAddr,
     endpoints: Vec<Endpoint>,
 }
@@ -191,13 +197,9 @@ impl Server {
         let secrets = Secrets::open(config)?;
         let keys = secrets.keys.clone();
         let state = ApiState { keys, ..state(config, parts, sources, status, device) };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .max_blocking_threads(state.limits.blocking_threads())
-            .thread_name("http")
-            .enable_all()
-            .build()
-            .context("cannot start the HTTP threads")?;
+        let threads = std::thread::available_parallelism().map_or(THREADS_MIN, NonZero::get).max(THREADS_MIN);
+        let runtime = runtime("http", threads, state.limits.blocking_threads())?;
+        let separate = config.api.operations_listen.map(|_| runtime_of_operations()).transpose()?;
         let (limits, listen) = (state.limits, config.api.listen);
         allow_files_for(limits.connections * (1 + usize::from(config.api.operations_listen.is_some())));
         let routes = Routes::new(state);
@@ -205,19 +207,19 @@ impl Server {
         let data = |routes| {
             Endpoint::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), service(routes))
         };
-        let endpoints = match config.api.operations_listen {
-            None => vec![data(routes.merged())?],
-            Some(apart) => {
+        let endpoints = match (config.api.operations_listen, &separate) {
+            (None, _) | (_, None) => vec![data(routes.merged())?],
+            (Some(apart), Some(separate)) => {
                 let (routes, operations) = routes.separate();
                 let data = data(routes)?;
                 let operations =
-                    Endpoint::open(&runtime, "api.operations_listen", apart, None, service(operations))?;
+                    Endpoint::open(separate, "api.operations_listen", apart, None, service(operations))?;
                 tracing::info!(address = %operations.address, "health checks and metrics have a separate address");
                 vec![data, operations]
             }
         };
         runtime.spawn(secrets.watch(parts.health.clone(), parts.metrics.clone()));
-        Ok(Self { runtime, address: endpoints[0].address, endpoints })
+        Ok(Self { runtime, operations: separate, address: endpoints[0].address, endpoints })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -246,7 +248,21 @@ impl Server {
             tracing::warn!("connections that did not end in time were closed");
         }
         self.runtime.shutdown_timeout(Duration::from_secs(2));
+        if let Some(operations) = self.operations {
+            operations.shutdown_timeout(Duration::from_secs(2));
+        }
     }
+}
+
+fn runtime(name: &'static str, threads: usize, blocking_threads: usize) -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(threads).max_blocking_threads(blocking_threads).thread_name(name).enable_all();
+    builder.build().context("cannot start the HTTP threads")
+}
+
+/// One thread, which only passes scrapes on.
+fn runtime_of_operations() -> Result<Runtime> {
+    runtime("operations", 1, OPERATIONS_MAX)
 }
 
 /// Raises the limit of open files as far as allowed, and warns if connections could use it up: then the log could not
@@ -276,6 +292,11 @@ fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSourc
         connections: config.api.connections_max,
         head: Duration::from_millis(config.api.header_timeout_ms),
         stall: Duration::from_millis(config.api.request_timeout_ms),
+        body_grace: Duration::from_millis(config.api.body_pause_ms_max),
+        bytes_per_second_min: config.api.bytes_per_second_min,
+        late_bodies: config.api.late_bodies_max,
+        bodies_bytes: config.api.bodies_bytes_max,
+        responses_bytes: config.api.responses_bytes_max,
         concurrent_queries: config.api.concurrent_requests_max,
         concurrent_pushes: config.api.concurrent_requests_max,
         body_bytes: config.api.body_bytes_max,
@@ -293,6 +314,8 @@ fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSourc
         metrics: parts.metrics.clone(),
         health: parts.health.clone(),
         keys: None,
+        allowed_hosts: config.api.allowed_hosts(),
+        access_log: config.output.access_log,
         limits,
         info: Info {
             name: "evergraph".to_owned(),

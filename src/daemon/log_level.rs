@@ -1,27 +1,33 @@
 //! The daemon's own log: configured at start, its level changeable while it runs. There is one per process.
 //!
-//! Admin actions are logged at any level: the target [`AUDIT`] is never silent.
+//! Two kinds of lines have layers of their own, which no level and no directive reaches: the [`AUDIT`], which is always
+//! written, and the [`ACCESS`] log, which is written where it is switched on, as JSON.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use parking_lot::Mutex;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::Directive;
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{FilterExt, Targets};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
 
-use crate::api::{AUDIT, LogLevelResponse, OperatorError};
+use crate::api::{ACCESS, AUDIT, LogLevelResponse, OperatorError};
 use crate::config::{Output, OutputFormat, level_filter};
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Replaces the filter in effect.
-type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+type Filter = reload::Handle<EnvFilter, Registry>;
 
 struct Log {
-    configured: String,
+    configured: Mutex<String>,
     level: Mutex<String>,
-    reload: Reload,
+    filter: Filter,
 }
 
 /// Starts the log on standard error. A second start in one process keeps the first one's.
@@ -29,44 +35,50 @@ struct Log {
 /// # Errors
 /// When `output.level` is not a filter.
 pub fn start(output: &Output) -> Result<()> {
-    let filter = with_audit(level_filter(&output.level)?);
     let json = match output.format {
         OutputFormat::Auto => !std::io::stderr().is_terminal(),
         OutputFormat::Text => false,
         OutputFormat::Json => true,
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let reload: Option<Reload> = if json {
-        let builder = builder.json().flatten_event(true).with_filter_reloading();
-        let handle = builder.reload_handle();
-        let reload: Reload = Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
-        builder.try_init().ok().map(|()| reload)
-    } else {
-        let builder = builder.with_target(false).with_filter_reloading();
-        let handle = builder.reload_handle();
-        let reload: Reload = Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
-        builder.try_init().ok().map(|()| reload)
-    };
-    if let Some(reload) = reload {
+    let (log, filter) = log(level_filter(&output.level)?, json, std::io::stderr);
+    if log.try_init().is_ok() {
         let level = Mutex::new(output.level.clone());
         // Set by the first start of the log only.
-        let _ = LOG.set(Log { configured: output.level.clone(), level, reload });
+        let configured = Mutex::new(output.level.clone());
+        let _ = LOG.set(Log { configured, level, filter });
     }
     Ok(())
 }
 
-/// A filter, plus the audit log.
-fn with_audit(filter: EnvFilter) -> EnvFilter {
-    match format!("{AUDIT}=info").parse::<Directive>() {
-        Ok(audit) => filter.add_directive(audit),
-        Err(_) => filter,
-    }
+/// A log that writes to `writer`, and the handle of its filter.
+fn log<W>(filter: EnvFilter, json: bool, writer: W) -> (impl Subscriber + Send + Sync, Filter)
+where
+    W: for<'a> MakeWriter<'a> + Clone + Send + Sync + 'static,
+{
+    type Lines = Box<dyn Layer<Registry> + Send + Sync>;
+    let lines = |json: bool| -> Lines {
+        let lines = fmt::layer().with_writer(writer.clone());
+        if json { lines.json().flatten_event(true).boxed() } else { lines.with_target(false).boxed() }
+    };
+    let (filter, handle) = reload::Layer::new(filter);
+    let others = Targets::new()
+        .with_default(LevelFilter::TRACE)
+        .with_targets([AUDIT, ACCESS].map(|own| (own, LevelFilter::OFF)));
+    let only = |target: &'static str| Targets::new().with_target(target, LevelFilter::INFO);
+    let layers: Vec<Lines> = vec![
+        lines(json).with_filter(filter.and(others)).boxed(),
+        lines(json).with_filter(only(AUDIT)).boxed(),
+        lines(true).with_filter(only(ACCESS)).boxed(),
+    ];
+    (registry().with(layers), handle)
 }
 
 /// The level in effect; empty where this process did not start a log.
 pub(super) fn get() -> LogLevelResponse {
-    let response =
-        |log: &Log| LogLevelResponse { level: log.level.lock().clone(), configured: log.configured.clone() };
+    let response = |log: &Log| LogLevelResponse {
+        level: log.level.lock().clone(),
+        configured: log.configured.lock().clone(),
+    };
     let none = || LogLevelResponse { level: String::new(), configured: String::new() };
     LOG.get().map_or_else(none, response)
 }
@@ -83,7 +95,69 @@ pub(super) fn set(level: &str) -> Result<LogLevelResponse, OperatorError> {
         return Err(OperatorError::Failed("the log of this process is not the daemon's".to_owned()));
     };
     let mut current = log.level.lock();
-    (log.reload)(with_audit(filter)).map_err(OperatorError::Failed)?;
+    log.filter.reload(filter).map_err(|error| OperatorError::Failed(error.to_string()))?;
     level.clone_into(&mut current);
-    Ok(LogLevelResponse { level: current.clone(), configured: log.configured.clone() })
+    Ok(LogLevelResponse { level: current.clone(), configured: log.configured.lock().clone() })
+}
+
+/// Takes over a level of the settings, also from an operator who had set another.
+///
+/// # Errors
+/// When it is no filter.
+pub fn configure(level: &str) -> Result<()> {
+    set(level).map_err(|error| anyhow!("{error}"))?;
+    if let Some(log) = LOG.get() {
+        level.clone_into(&mut log.configured.lock());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_filter_reaches_the_audit_and_the_access_log() {
+        let lines = Lines::default();
+        let writer = {
+            let lines = lines.clone();
+            move || lines.clone()
+        };
+        let (log, filter) = log(EnvFilter::new("info"), false, writer);
+        let written = || {
+            tracing::info!("ordinary");
+            tracing::info!(target: AUDIT, action = "x", "audited");
+            tracing::info!(target: ACCESS, status = 200, "accessed");
+            String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap()
+        };
+        tracing::subscriber::with_default(log, || {
+            let all = written();
+            assert!(all.contains("ordinary") && all.contains("\"status\":200"), "{all}");
+            assert_eq!(all.lines().count(), 3, "each once: {all}");
+            for silence in
+                ["off", "evergraph::audit=off,evergraph::access=off", "off,[{action}]=off,[{status}]=off"]
+            {
+                filter.reload(EnvFilter::new(silence)).unwrap();
+                let left = written();
+                assert!(left.contains("audited") && left.contains("accessed"), "{silence}: {left}");
+                assert!(!left.contains("ordinary"), "{silence}: {left}");
+            }
+        });
+    }
 }

@@ -11,9 +11,11 @@
 //! checkpoint, HTTP drains. Operators' decisions about the weights of a stopped daemon are in [`promotion`].
 
 mod checkpoints;
+pub mod clock_correction;
 mod device_selection;
 mod http;
 pub mod log_level;
+mod memory_limit;
 mod monitor;
 mod operator;
 pub mod promotion;
@@ -38,6 +40,7 @@ use anyhow::{Context, Result, ensure};
 
 pub use checkpoints::{Checkpoints, Restored};
 pub use device_selection::DeviceSelection;
+pub use memory_limit::limit_bytes;
 pub use sources::GeneratedOptions;
 pub use starting::{Interrupted, Starting};
 pub use status::{StatusDocument, StatusSource, resident_bytes};
@@ -52,7 +55,7 @@ use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
 use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, set_count};
 use crate::serving::{NodeStates, Progress, QueryEngine};
 use crate::train::{LoadError, Trainer, TrainerOptions};
 
@@ -95,15 +98,17 @@ impl Daemon {
         interrupt: &AtomicBool,
     ) -> Result<Self> {
         let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
-        let starting = Starting { interrupt };
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
+        let starting = Starting { interrupt, metrics: &parts.metrics };
+        set_count(&parts.metrics.log.torn_bytes, store.recovery.truncated_bytes);
         placement.report(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
         let catalog = store.checkpoints.catalog();
         let sources = sources::Sources::prepare(config, sender, generated, catalog)?;
         let status = StatusSource::new(config, &store, &parts, &sources, &placement.reason);
-        scrape::register(&parts.metrics, status.clone(), &placement.reason);
+        let machine = scrape::Machine::new(config, parts.health.clone());
+        scrape::register(&parts.metrics, status.clone(), &placement.reason, machine);
         let http = http::Server::start(config, &parts, &sources, &status, &placement.reason)?;
 
         let learned = store.checkpoints.newest(&store.log.readers())?;

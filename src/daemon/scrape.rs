@@ -1,16 +1,23 @@
 //! Copies counts that are kept outside the metrics into them at every scrape.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::StatVfs;
 
 use super::StatusSource;
+use super::memory_limit::limit_bytes;
 use super::sources::SourceReport;
 use super::status::{GraphStatus, IngestStatus};
 use super::tiers::TierStatus;
+use crate::api::Health;
+use crate::config::Config;
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
 
 /// Registers the scrape hook.
-pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
+pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str, machine: Machine) {
     metrics.build.info.with_label_values(&[env!("CARGO_PKG_VERSION"), device]).set(1);
     metrics.on_scrape(Box::new(move |metrics| {
         let document = status.document();
@@ -20,7 +27,31 @@ pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
         set_count(&metrics.log.bytes, document.log.bytes);
         set_count(&metrics.log.end_position, document.log.durable_position);
         set_count(&metrics.train.lag_events, document.learner.lag_events);
+        machine.report(metrics);
     }));
+}
+
+/// What the daemon runs on, and whether it serves.
+pub(super) struct Machine {
+    health: Arc<Health>,
+    data: PathBuf,
+    memory_limit: Option<u64>,
+}
+
+impl Machine {
+    pub(super) fn new(config: &Config, health: Arc<Health>) -> Self {
+        Self { health, data: config.data.dir.clone(), memory_limit: limit_bytes() }
+    }
+
+    fn report(&self, metrics: &Metrics) {
+        let known = |bytes: u64| i64::try_from(bytes).ok();
+        metrics.build.ready.set(i64::from(self.health.readiness().passes()));
+        set_if_known(&metrics.build.memory_limit, self.memory_limit.and_then(known));
+        let disk = rustix::fs::statvfs(&self.data).ok();
+        let bytes = |blocks: fn(&StatVfs) -> u64| disk.as_ref().map(|disk| blocks(disk) * disk.f_frsize);
+        set_if_known(&metrics.build.disk_size, bytes(|disk| disk.f_blocks).and_then(known));
+        set_if_known(&metrics.build.disk_free, bytes(|disk| disk.f_bavail).and_then(known));
+    }
 }
 
 fn graph(metrics: &Metrics, graph: &GraphStatus) {
@@ -52,7 +83,7 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
     for (reason, &count) in &ingest.rejected_events {
         mirror(&metrics.ingest.rejected_events.with_label_values(&[*reason]), count);
     }
-    // A partition that was reassigned to another group member is no longer reported here.
+    // What a source no longer reports is gone.
     metrics.ingest.lag_records.reset();
     for source in &ingest.sources {
         let name = source.name.as_str();
@@ -60,6 +91,7 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
         mirror(&events("accepted"), source.accepted_events);
         mirror(&events("duplicate"), source.duplicate_events);
         mirror(&events("rejected"), source.rejected_events);
+        mirror(&events("ignored"), source.ignored_events);
         mirror(&metrics.ingest.dead_letters.with_label_values(&[name]), source.dead_letters);
         set_state(&metrics.ingest.source_state, name, source.state, &super::sources::STATES);
         for (partition, lag) in &source.lag_records {
@@ -90,6 +122,7 @@ mod tests {
             rejected_events: 0,
             late_accepted_events: 0,
             late_dropped_events: 0,
+            ignored_events: 0,
             dead_letters: 0,
             lag_records: lag.iter().copied().collect(),
             paused_by: None,

@@ -16,7 +16,7 @@ use super::source_options::kafka_options;
 use super::{Store, unix_ms};
 use crate::appender::Positions;
 use crate::config::Config;
-use crate::event::{EdgeBatch, EdgeId, PositionLookup, SourceRange};
+use crate::event::{EdgeBatch, EdgeId, ORIGIN_HISTORY, PositionLookup, SourceRange};
 use crate::ingest::kafka::{KafkaFault, PartitionRange, offsets_at, preflight};
 use crate::log::Frame;
 
@@ -137,7 +137,10 @@ impl Seek {
             return Ok(());
         }
         let log = &mut self.store.log;
-        log.append(&frame(log.durable_end(), &self.source, &self.steps, unix_ms()))?;
+        // What is read again, or for the first time, is history up to the end of the topic.
+        let is_history = |step: &Step| step.from.is_none_or(|from| step.to < from);
+        let origin = if self.steps.iter().any(is_history) { ORIGIN_HISTORY } else { unix_ms() };
+        log.append(&frame(log.durable_end(), &self.source, &self.steps, origin))?;
         log.commit().context("nothing was changed")?;
         Ok(())
     }
@@ -161,6 +164,8 @@ fn frame(end: EdgeId, source: &Arc<str>, steps: &[Step], origin_unix_ms: i64) ->
         partition: step.range.partition,
         from: step.from.unwrap_or(step.to),
         to: step.to,
+        // What is there is not compared with what was read before: the operator has decided.
+        mark: None,
     };
     let batch = EdgeBatch { first: end, ..EdgeBatch::default() };
     Frame { batch, sources: steps.iter().map(run).collect(), origin_unix_ms, ..Frame::default() }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::config::{Config, IngestKafka, LostDataPolicy};
+use crate::config::{self, Config, IngestKafka, LostDataPolicy};
 use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions};
-use crate::ingest::decode::DecodeOptions;
+use crate::ingest::decode::{DecodeOptions, Tombstones};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
 use crate::ingest::push::PushOptions;
 
@@ -18,7 +18,13 @@ pub(super) fn push_options(config: &Config) -> PushOptions {
 
 pub(super) fn decode_options(config: &Config) -> DecodeOptions {
     let stream = &config.stream;
-    DecodeOptions::for_rows_of(stream.edge_feature_dimension.max(stream.node_feature_dimension))
+    let tombstones = match config.ingest.kafka.tombstones {
+        config::Tombstones::DeleteNode => Tombstones::DeleteNode,
+        config::Tombstones::Ignore => Tombstones::Ignore,
+        config::Tombstones::DeadLetter => Tombstones::DeadLetter,
+    };
+    let dimension = stream.edge_feature_dimension.max(stream.node_feature_dimension);
+    DecodeOptions { tombstones, ..DecodeOptions::for_rows_of(dimension) }
 }
 
 pub(super) fn dead_letter_target(config: &Config) -> DeadLetterTarget {
@@ -47,7 +53,6 @@ pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
 pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
     let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
     options.client = client_options(kafka);
-    options.instance = (!kafka.instance_id.is_empty()).then(|| kafka.instance_id.clone());
     options.batch_max_events = kafka.batch_messages_max;
     options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);
     options.data_loss = match kafka.lost_data_policy {

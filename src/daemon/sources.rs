@@ -55,6 +55,7 @@ pub struct SourceReport {
     pub rejected_events: u64,
     pub late_accepted_events: u64,
     pub late_dropped_events: u64,
+    pub ignored_events: u64,
     pub dead_letters: u64,
     pub lag_records: BTreeMap<i32, i64>,
     /// Who paused it, if an operator did.
@@ -95,10 +96,15 @@ struct Gate {
 }
 
 impl Intake for Gate {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
+    fn submit(
+        &self,
+        body: &[u8],
+        format: BodyFormat,
+        key: Option<&str>,
+    ) -> Result<IntakeResponse, IntakeError> {
         match self.intake.get() {
             _ if self.closed.load(Ordering::Acquire) => Err(IntakeError::Refused(SubmitError::ShuttingDown)),
-            Some(intake) => intake.submit(body, format),
+            Some(intake) => intake.submit(body, format, key),
             None => Err(IntakeError::Refused(SubmitError::Restoring)),
         }
     }
@@ -184,7 +190,7 @@ impl Sources {
                 LatePolicy::Drop => AdmitLate::Drop,
                 LatePolicy::DeadLetter => AdmitLate::DeadLetter,
             },
-            future_limit: (stream.future_limit >= 0).then_some(stream.future_limit),
+            future_limit: stream.future_limit(),
         };
         if options.allowed_lateness.is_some() && options.future_limit.is_none() {
             tracing::warn!(
@@ -371,6 +377,7 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
         rejected_events: counts.rejected.iter().map(|(_, count)| count).sum(),
         late_accepted_events: counts.late_accepted,
         late_dropped_events: counts.late_dropped,
+        ignored_events: counts.tombstones_ignored,
         dead_letters: counts.dead_letters,
         lag_records: BTreeMap::new(),
         paused_by: None,

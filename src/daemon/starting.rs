@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::service;
 use crate::event::EdgeId;
+use crate::metrics::Metrics;
 
 /// Interval of progress reports.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -21,6 +22,8 @@ pub struct Interrupted;
 pub struct Starting<'a> {
     /// Interrupts it when set.
     pub interrupt: &'a AtomicBool,
+    /// Where progress is shown.
+    pub metrics: &'a Metrics,
 }
 
 impl Starting<'_> {
@@ -30,7 +33,11 @@ impl Starting<'_> {
         // The service manager's clock has been running since the process began.
         service::busy();
         let mut last_report = Instant::now();
+        let (position, last) = (&self.metrics.log.replay_position, &self.metrics.log.replay_end_position);
+        let number = |position: EdgeId| i64::try_from(position.0).unwrap_or(i64::MAX);
+        last.set(number(end));
         move |at| {
+            position.set(number(at));
             if self.interrupt.load(Ordering::Acquire) {
                 return ControlFlow::Break(());
             }

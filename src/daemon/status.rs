@@ -104,7 +104,7 @@ pub struct LearnerDocument {
     /// The promotion gate; `None` where it is disabled.
     pub gate: Option<GateDocument>,
     pub node_state_bytes: u64,
-    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives.
+    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives, feature rows of nodes.
     pub bytes: BTreeMap<&'static str, u64>,
 }
 
@@ -300,6 +300,7 @@ impl Inputs {
                 ("mailbox", report.bytes.mailbox),
                 ("edgebank", report.bytes.edgebank),
                 ("destinations", report.bytes.destinations),
+                ("node_rows", report.bytes.node_rows),
             ]),
         }
     }

@@ -5,16 +5,18 @@
 //! Knows nothing of bytes, JSON, files or sockets, and imports nothing of ours.
 
 mod batch;
+mod clock;
 mod id;
 mod source;
 mod submission;
 
 pub use batch::{EdgeBatch, FeatureColumn, Op};
+pub use clock::{CONFIRMING_EVENTS, ClockRules, PARTITION_IDLE, StreamClock};
 pub use id::{EdgeId, EventTime, NodeId, NodeKey};
-pub use source::{EventBatch, SourcePosition, SourceRange};
+pub use source::{EventBatch, ORIGIN_HISTORY, SourceMark, SourcePosition, SourceRange};
 pub use submission::{
     BodyFormat, Intake, IntakeError, IntakeResponse, NodeNames, PositionLookup, Receipt, RejectedEvent,
-    Reply, Submission, SubmitError,
+    Reply, Submission, SubmitError, UnstorableEvent,
 };
 
 /// One thing that happened in the graph, in the producer's words.

@@ -16,6 +16,20 @@ pub struct SourcePosition {
     pub next_offset: i64,
 }
 
+/// A message that was read, by what it is: a message never changes, so one that differs at the same offset belongs to
+/// another stream of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceMark {
+    /// Its offset.
+    pub offset: i64,
+    /// Hash of its key, value and timestamp.
+    pub hash: u64,
+}
+
+/// The origin of a batch with events that had been produced before their source was first read to its end. Producers'
+/// clocks do not decide that.
+pub const ORIGIN_HISTORY: i64 = 0;
+
 /// A run of offsets `from..to` of one partition that a batch accounts for, rejected events included. A run without a
 /// batch is an operator's: what it covers is skipped, and one that ends before it begins takes the partition back, to
 /// be read again from there.
@@ -29,6 +43,8 @@ pub struct SourceRange {
     pub from: i64,
     /// One past the last offset of the run.
     pub to: i64,
+    /// The last message below `to`, where the source can be read again to compare.
+    pub mark: Option<SourceMark>,
 }
 
 /// Many events with the positions they were read from.
@@ -45,8 +61,8 @@ pub struct EventBatch {
     /// between are lost at their origin, and the source is configured to continue without them. Offsets that never
     /// held an event (compacted, transaction markers) need no permission: they belong to a range.
     pub gap_allowed: bool,
-    /// When the oldest event of the batch was produced (broker timestamp, last change of a file) or received
-    /// (HTTP), milliseconds since the Unix epoch. Freshness is measured from here, and it separates history from
-    /// what happened since the learning began.
+    /// When the oldest event of the batch was produced (timestamp of a message if it can be right, last change of a
+    /// file) or received, milliseconds since the Unix epoch, or [`ORIGIN_HISTORY`]. Freshness is measured from here,
+    /// and it separates history from what happened since the learning began.
     pub origin_unix_ms: i64,
 }

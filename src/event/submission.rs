@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{EdgeId, EventBatch, EventTime, NodeKey};
+use super::{EdgeId, EventBatch, EventTime, NodeKey, SourceMark};
 
 /// A batch on its way to the log, with the callback that receives the outcome.
 pub struct Submission {
@@ -48,12 +48,31 @@ pub enum SubmitError {
     /// The daemon is stopping.
     #[error("the daemon is shutting down")]
     ShuttingDown,
+    /// The batch can never be stored as it is.
+    #[error("the batch can never be stored as it is: {detail}")]
+    Unstorable {
+        /// The events that it must be without; none if it is too large as a whole.
+        events: Vec<UnstorableEvent>,
+        /// The reason.
+        detail: String,
+    },
     /// The log could not be written for another reason.
     #[error("the event log could not be written: {detail}")]
     Failed {
         /// The operating system's words.
         detail: String,
     },
+}
+
+/// An event that the log can never take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnstorableEvent {
+    /// Its place in the batch, counted from 0.
+    pub index: usize,
+    /// Its offset, if its source has offsets.
+    pub offset: Option<i64>,
+    /// The reason.
+    pub detail: String,
 }
 
 /// How a pushed body is written.
@@ -67,11 +86,17 @@ pub enum BodyFormat {
 
 /// Takes pushed events. Implemented by the push source and called by the HTTP interface.
 pub trait Intake: Send + Sync {
-    /// Decodes `body`, stores what is acceptable and returns when it is durable and indexed. Blocks.
+    /// Decodes `body`, stores what is acceptable and returns when it is durable and indexed. Blocks. With the
+    /// idempotency `key` of a request, an event of it that was stored before is not stored again.
     ///
     /// # Errors
-    /// When nothing of the body was stored; the variant is the reason.
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError>;
+    /// When nothing of the body was stored, or when that is unknown; the variant is the reason.
+    fn submit(
+        &self,
+        body: &[u8],
+        format: BodyFormat,
+        key: Option<&str>,
+    ) -> Result<IntakeResponse, IntakeError>;
 }
 
 /// What became of a pushed body.
@@ -94,7 +119,7 @@ pub struct RejectedEvent {
     pub detail: String,
 }
 
-/// Why nothing of a pushed body was stored.
+/// Why nothing of a pushed body was stored, or is known to be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum IntakeError {
     /// The queue to the log is full; the client should try again later.
@@ -111,6 +136,9 @@ pub enum IntakeError {
         /// So many may come.
         limit: usize,
     },
+    /// There is no outcome: the events may be stored or not.
+    #[error("{0}")]
+    OutcomeUnknown(String),
     /// The log refused the batch.
     #[error(transparent)]
     Refused(#[from] SubmitError),
@@ -130,9 +158,21 @@ pub trait PositionLookup: Send + Sync {
     /// The next offset to read, or `None` if the log has nothing of this partition.
     fn position(&self, source: &str, partition: i32) -> Option<i64>;
 
-    /// The latest event time of an edge of this partition in the log. The empty name stands for all
-    /// sources without offsets share one.
-    fn latest_time(&self, source: &str, partition: i32) -> Option<EventTime> {
+    /// The last message that was read of this partition, if the source noted it.
+    fn mark(&self, source: &str, partition: i32) -> Option<SourceMark> {
+        let _ = (source, partition);
+        None
+    }
+
+    /// The origin of the newest frame of this partition; see [`EventBatch`].
+    fn origin_unix_ms(&self, source: &str, partition: i32) -> Option<i64> {
+        let _ = (source, partition);
+        None
+    }
+
+    /// The latest event time that the edges of this partition in the log agree on, and whether there are enough to
+    /// confirm it. The empty name stands for all sources without offsets, which share one.
+    fn latest_time(&self, source: &str, partition: i32) -> Option<(EventTime, bool)> {
         let _ = (source, partition);
         None
     }

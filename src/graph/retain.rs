@@ -3,7 +3,7 @@
 //! A store with a retention of `age` shows of a node before time t only what happened in `[t - age, t)`, whatever the
 //! store still holds. A reader that follows the order of the log, as the learner does, is also limited by the
 //! [`RetentionBounds`] at its position in the log: nothing before the newest event so far less the age, less the
-//! lateness that events may have. That bound follows from the log alone and only grows, so older edges can be released
+//! lateness that events may have; how new the newest is, its [`StreamClock`] judges. That bound follows from the log alone and only grows, so older edges can be released
 //! at any time from then on without changing a result.
 //!
 //! Edges are released in whole blocks: a block whose every entry is before the bound is released unread, because the
@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 use super::fault::{Entries, Fault};
 use super::spill::{GROUP, SpillError};
 use super::store::{GraphStore, Shard};
-use crate::event::{EdgeId, EventTime};
+use crate::event::{ClockRules, EdgeId, EventTime, StreamClock};
 
 /// Edge ids per block; the [`RetentionClock`] keeps one latest time per block.
 const ROW_BLOCK: u64 = 4096;
@@ -54,7 +54,7 @@ impl Default for RetentionBounds {
 #[derive(Clone, Debug)]
 pub struct RetentionClock {
     retention: Option<Retention>,
-    latest: EventTime,
+    stream: StreamClock,
     end: EdgeId,
     /// The first block of ids that is kept.
     block: u64,
@@ -66,8 +66,14 @@ impl RetentionClock {
     /// A clock at the begin of the log.
     #[must_use]
     pub fn new(retention: Option<Retention>) -> Self {
-        let latest = EventTime::MIN;
-        Self { retention, latest, end: EdgeId(0), block: 0, latest_in_block: VecDeque::new() }
+        let stream = StreamClock::default();
+        Self { retention, stream, end: EdgeId(0), block: 0, latest_in_block: VecDeque::new() }
+    }
+
+    /// The same, which judges times by these rules.
+    #[must_use]
+    pub fn with_rules(self, rules: ClockRules) -> Self {
+        Self { stream: StreamClock::new(rules), ..self }
     }
 
     /// Observes an edge, whose id is above those before it.
@@ -75,7 +81,7 @@ impl RetentionClock {
         if self.retention.is_none() {
             return;
         }
-        self.latest = self.latest.max(time);
+        self.stream.observe(edge, time);
         self.end = EdgeId(edge.0 + 1);
         let place = usize::try_from((edge.0 / ROW_BLOCK).saturating_sub(self.block)).unwrap_or(usize::MAX);
         if place >= self.latest_in_block.len() {
@@ -88,7 +94,8 @@ impl RetentionClock {
     /// The bounds after the last edge that was observed.
     pub fn bounds(&mut self) -> RetentionBounds {
         let Some(Retention { age, lateness }) = self.retention else { return RetentionBounds::default() };
-        let since = EventTime(self.latest.0.saturating_sub(age).saturating_sub(lateness));
+        let latest = self.stream.confirmed().unwrap_or(EventTime::MIN);
+        let since = EventTime(latest.0.saturating_sub(age).saturating_sub(lateness));
         while self.latest_in_block.len() > 1 && self.latest_in_block[0] < since.0 {
             self.latest_in_block.pop_front();
             self.block += 1;
@@ -103,6 +110,26 @@ impl GraphStore {
     pub fn with_retention(mut self, retention: Retention) -> Self {
         self.retention = Some(retention);
         self
+    }
+
+    /// The latest time that the edges so far agree on, later deleted ones included: see [`StreamClock`].
+    #[must_use]
+    pub fn latest_time(&self) -> Option<EventTime> {
+        self.summary.read().clock.latest()
+    }
+
+    /// The same store, empty, which judges times by these rules.
+    #[must_use]
+    pub fn with_clock_rules(mut self, rules: ClockRules) -> Self {
+        self.clock_rules = rules;
+        self.summary.get_mut().clock = StreamClock::new(rules);
+        self
+    }
+
+    /// By what times are judged.
+    #[must_use]
+    pub fn clock_rules(&self) -> ClockRules {
+        self.clock_rules
     }
 
     /// How far back views see; `None` if everything is kept.
@@ -243,12 +270,33 @@ mod tests {
     }
 
     #[test]
+    fn one_time_far_ahead_takes_nothing_away() {
+        for place in [0, 3, 50] {
+            let mut clock = RetentionClock::new(Some(Retention { age: 500, lateness: 20 }));
+            for id in 0..100 {
+                let wild = id == place;
+                let time = if wild { 4_000_000_000_000_000_000 } else { 10_000 + id as i64 };
+                clock.observe(EdgeId(id), EventTime(time));
+            }
+            assert_eq!(clock.bounds().since, EventTime(10_099 - 520), "{place}");
+            let store = GraphStore::new(GraphOptions::default());
+            for id in 0..100_u64 {
+                let mut batch = EdgeBatch { first: EdgeId(id), ..EdgeBatch::default() };
+                let time = if id == place { 4_000_000_000_000_000_000 } else { 10_000 + id as i64 };
+                batch.push_edge(NodeId(0), NodeId(1), EventTime(time));
+                store.apply(&batch).unwrap();
+            }
+            assert_eq!(store.latest_time(), Some(EventTime(10_099)), "{place}");
+        }
+    }
+
+    #[test]
     fn ids_without_edges_and_times_at_the_ends_are_no_trouble() {
         let mut clock = RetentionClock::new(Some(Retention { age: i64::MAX, lateness: i64::MAX }));
         clock.observe(EdgeId(3 * ROW_BLOCK), EventTime::MIN);
         assert_eq!(clock.bounds().since, EventTime::MIN);
-        clock.observe(EdgeId(9 * ROW_BLOCK), EventTime::MAX);
-        let (first, end) = (EdgeId(9 * ROW_BLOCK), EdgeId(9 * ROW_BLOCK + 1));
+        (0..20).for_each(|i| clock.observe(EdgeId(9 * ROW_BLOCK + i), EventTime::MAX));
+        let (first, end) = (EdgeId(9 * ROW_BLOCK), EdgeId(9 * ROW_BLOCK + 20));
         assert_eq!(clock.bounds(), RetentionBounds { since: EventTime(-i64::MAX), first, end });
     }
 

@@ -28,7 +28,7 @@ use super::slab::{Slab, chunk_entries};
 use super::spill::{Spill, SpillError};
 use super::{Applied, GraphOptions, GraphView};
 use crate::device::disk::PageFile;
-use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
+use crate::event::{ClockRules, EdgeBatch, EdgeId, EventTime, NodeId, Op, StreamClock};
 
 /// A batch with fewer entries is not worth waking other threads for.
 const PARALLEL_MIN: usize = 1 << 14;
@@ -57,6 +57,7 @@ pub struct GraphStore {
     pub(super) summary: RwLock<Summary>,
     pub(super) retention: Option<Retention>,
     /// Edges before this time may have been released.
+    pub(super) clock_rules: ClockRules,
     pub(super) released_before: AtomicI64,
     applied: AtomicU64,
 }
@@ -70,7 +71,7 @@ pub(super) struct Shard {
 }
 
 /// Counts over the whole store.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Summary {
     pub nodes: u64,
     pub edges: u64,
@@ -78,7 +79,7 @@ pub(super) struct Summary {
     pub late_edges: u64,
     /// Entries released because of their age.
     pub expired_entries: u64,
-    pub latest: Option<EventTime>,
+    pub clock: StreamClock,
     /// Bytes of the writer's buffers.
     pub plan_bytes: u64,
 }
@@ -92,10 +93,10 @@ impl Summary {
             if batch.op[i] == Op::Edge {
                 outcome.edges += 1;
                 self.edges += 1;
-                let late = self.latest.is_some_and(|latest| batch.time[i] < latest);
+                let late = self.clock.latest().is_some_and(|latest| batch.time[i] < latest);
                 outcome.late_edges += u64::from(late);
                 self.late_edges += u64::from(late);
-                self.latest = self.latest.max(Some(batch.time[i]));
+                self.clock.observe(batch.id(i), batch.time[i]);
             }
         }
     }
@@ -171,6 +172,7 @@ impl GraphStore {
             writer: Mutex::default(),
             summary: RwLock::default(),
             retention: None,
+            clock_rules: ClockRules::default(),
             released_before: AtomicI64::new(i64::MIN),
             applied: AtomicU64::new(0),
         }
@@ -209,7 +211,7 @@ impl GraphStore {
         let applied = self.applied();
         let skipped = applied.0.saturating_sub(batch.first.0).min(batch.len() as u64);
         let mut outcome = Applied { skipped, ..Applied::default() };
-        let mut summary = *self.summary.read();
+        let mut summary = self.summary.read().clone();
         let mut begun = usize::try_from(skipped).unwrap_or(usize::MAX);
         let mut failed = None;
         while begun < batch.len() && failed.is_none() {
@@ -336,12 +338,6 @@ impl GraphStore {
     #[must_use]
     pub fn view_at(&self, bound: EdgeId) -> GraphView<'_> {
         GraphView::new(self, bound.min(self.applied()))
-    }
-
-    /// The latest time of any edge so far, later deleted ones included.
-    #[must_use]
-    pub fn latest_time(&self) -> Option<EventTime> {
-        self.summary.read().latest
     }
 
     /// Number of edges that `node` has now, in either direction; a self loop counts once.

@@ -4,14 +4,16 @@
 //! **Clocks.** Partitions of a source, and sources, do not advance together: a broker hands out a day of
 //! one partition before the first message of the next. So every partition has a clock of its own, the
 //! latest event time of its edges, and an edge is late when it is behind *every* clock by more than the
-//! allowed lateness: its own, and those of all partitions that had events within [`IDLE`]. A partition that
+//! allowed lateness: its own, and those of all partitions that had events within [`PARTITION_IDLE`]. A partition that
 //! has gone quiet holds nobody back; one whose first edge is yet to come sets its clock with it.
 //!
 //! **Too far ahead** is judged by the partition's own clock alone, for the same reason. A clock is *sure*
-//! once two edges in a row stood within the future limit of one another, and only a sure clock refuses
-//! edges: a first edge with a wild time is corrected by the next one, and after a start, the first edges
-//! may be any distance from what is in the log. Without a future limit one wild time makes everything after
-//! it in its partition late, until another partition with sane times is active.
+//! once two edges in a row stood within the future limit of one another, or if enough edges in the log confirm it, and
+//! only a sure clock refuses edges: a first edge with a wild time is corrected by the next one. After a gap in the
+//! stream, [`CONFIRMING_EVENTS`] edges in a row that are too far ahead and stand within the future limit of one another
+//! move the clock: the last of them is stored, those before it are dead letters. Without a future limit one wild time
+//! makes everything after it in its partition late, until another partition with sane times is active or the daemon
+//! starts again.
 //!
 //! **Again.** A source judges through an [`AdmitCursor`], which also sees the batch it is building and
 //! advances the shared clock with [`AdmitCursor::commit`] once the batch is durable; after a restart clocks
@@ -27,16 +29,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::decode::TIME_LIMIT;
 use super::rejection::{Reason, Rejection};
-use crate::event::{Event, EventTime, NodeKey, NodeNames};
+use crate::event::{CONFIRMING_EVENTS, Event, EventTime, NodeKey, NodeNames, PARTITION_IDLE};
 
-/// A partition without events for so long is not waited for.
-pub const IDLE: Duration = Duration::from_secs(30);
 /// Edges that are checked between two reads of the other clocks.
 const LOOK_EVERY: u32 = 1024;
 
@@ -75,6 +75,14 @@ struct Clock {
     time: EventTime,
     /// Whether a second edge has confirmed it.
     sure: bool,
+    /// The latest time of the edges in a row that were too far ahead, and their number.
+    ahead: Option<(EventTime, usize)>,
+}
+
+impl Clock {
+    fn at(time: EventTime, sure: bool) -> Self {
+        Self { time, sure, ahead: None }
+    }
 }
 
 /// A clock as others see it.
@@ -153,19 +161,20 @@ impl Admission {
     }
 
     /// A cursor to judge the events of one partition of a source with. `stored` is the latest event time
-    /// that the log has of this partition; it counts where the partition has no clock yet.
+    /// that the log has of this partition, and whether enough edges confirm it; it counts where the partition has no
+    /// clock yet.
     #[must_use]
     pub fn cursor(
         self: &Arc<Self>,
         source: &Arc<str>,
         partition: i32,
-        stored: Option<EventTime>,
+        stored: Option<(EventTime, bool)>,
     ) -> AdmitCursor {
         let key = (Arc::clone(source), partition);
         let mut clocks = self.clocks.lock();
         let shown = clocks.entry(key.clone()).or_default();
-        shown.clock =
-            shown.clock.or(stored.map(|time| Clock { time, sure: self.options.future_limit.is_none() }));
+        let unlimited = self.options.future_limit.is_none();
+        shown.clock = shown.clock.or(stored.map(|(time, confirmed)| Clock::at(time, confirmed || unlimited)));
         let clock = shown.clock;
         drop(clocks);
         AdmitCursor {
@@ -185,7 +194,7 @@ impl Admission {
         if let Some(own) = clocks.get_mut(key) {
             own.active = Some(now);
         }
-        let active = |shown: &Shown| shown.active.is_some_and(|at| now.duration_since(at) < IDLE);
+        let active = |shown: &Shown| shown.active.is_some_and(|at| now.duration_since(at) < PARTITION_IDLE);
         clocks
             .iter()
             .filter(|(other, shown)| *other != key && active(shown))
@@ -258,9 +267,7 @@ impl AdmitCursor {
         let mut clocks = self.admission.clocks.lock();
         let Some(shown) = clocks.get_mut(&self.key) else { return };
         shown.clock = Some(match shown.clock {
-            Some(clock) if clock.sure && sealed.sure => {
-                Clock { time: clock.time.max(sealed.time), sure: true }
-            }
+            Some(clock) if clock.sure && sealed.sure => Clock { time: clock.time.max(sealed.time), ..sealed },
             Some(clock) if clock.sure => clock,
             _ => sealed,
         });
@@ -284,10 +291,11 @@ impl AdmitCursor {
         }
         self.until_look -= 1;
         let before = self.ahead.map(|clock| clock.time);
-        self.ahead = match advance(self.ahead, time, self.admission.options.future_limit) {
-            Ok(clock) => Some(clock),
-            Err(rejection) => return Verdict::Refuse(rejection),
-        };
+        let (clock, refused) = advance(self.ahead, time, self.admission.options.future_limit);
+        self.ahead = Some(clock);
+        if let Some(rejection) = refused {
+            return Verdict::Refuse(rejection);
+        }
         // A clock that an unsure time had put ahead was set back by this edge, which then is not late.
         let own = before.zip(self.ahead).map(|(before, now)| before.min(now.time));
         let Some(own) = own else { return Verdict::Accept };
@@ -312,26 +320,35 @@ impl AdmitCursor {
     }
 }
 
-/// The clock after an edge at `time`, or why the edge is refused.
-fn advance(clock: Option<Clock>, time: EventTime, limit: Option<i64>) -> Result<Clock, Rejection> {
+/// The clock after an edge at `time`, and why the edge is refused, if it is.
+fn advance(clock: Option<Clock>, time: EventTime, limit: Option<i64>) -> (Clock, Option<Rejection>) {
     let Some(limit) = limit else {
         let time = clock.map_or(time, |clock| clock.time.max(time));
-        return Ok(Clock { time, sure: true });
+        return (Clock::at(time, true), None);
     };
-    let Some(clock) = clock else { return Ok(Clock { time, sure: false }) };
+    let Some(clock) = clock else { return (Clock::at(time, false), None) };
     let is_far_ahead = time.0 > clock.time.0.saturating_add(limit);
     let is_far_behind = time.0 < clock.time.0.saturating_sub(limit);
     match clock.sure {
         true if is_far_ahead => {
+            let joined = clock.ahead.filter(|(latest, _)| time.0.abs_diff(latest.0) <= limit.unsigned_abs());
+            let (latest, edges) = joined.map_or((time, 1), |(latest, edges)| (latest.max(time), edges + 1));
+            if edges >= CONFIRMING_EVENTS {
+                return (Clock::at(latest, true), None);
+            }
             let detail = format!(
-                "time {time} is more than {limit} after {}, the latest event time of its partition; if the \
-                 stream has such gaps, raise stream.future_limit and restart",
+                "time {time} is more than {limit} after {}, the latest event time of its partition; the \
+                 {CONFIRMING_EVENTS}th edge in a row that is so far ahead and within {limit} of the others is stored; if \
+                 the stream has such gaps, raise stream.future_limit",
                 clock.time
             );
-            Err(Rejection::new(Reason::TooFarAhead, detail))
+            (
+                Clock { ahead: Some((latest, edges)), ..clock },
+                Some(Rejection::new(Reason::TooFarAhead, detail)),
+            )
         }
-        false if is_far_ahead || is_far_behind => Ok(Clock { time, sure: false }),
-        _ => Ok(Clock { time: clock.time.max(time), sure: true }),
+        false if is_far_ahead || is_far_behind => (Clock::at(time, false), None),
+        _ => (Clock::at(clock.time.max(time), true), None),
     }
 }
 
@@ -370,7 +387,7 @@ mod tests {
     }
 
     fn cursor(admission: &Arc<Admission>, partition: i32, stored: Option<i64>) -> AdmitCursor {
-        admission.cursor(&"kafka:t".into(), partition, stored.map(EventTime))
+        admission.cursor(&"kafka:t".into(), partition, stored.map(|time| (EventTime(time), true)))
     }
 
     fn late_after(allowed: i64) -> AdmitOptions {
@@ -462,7 +479,7 @@ mod tests {
         );
 
         // A partition without events holds nobody back.
-        let long_ago = Instant::now().checked_sub(IDLE).unwrap();
+        let long_ago = Instant::now().checked_sub(PARTITION_IDLE).unwrap();
         admission.clocks.lock().get_mut(&("kafka:t".into(), 1)).unwrap().active = Some(long_ago);
         ahead.rewind();
         assert_eq!(store(&mut ahead, [990, 600]), [600]);
@@ -509,13 +526,38 @@ mod tests {
         // The very first one cannot be detected, but does no harm to the others.
         let mut first = cursor(&admission, 1, None);
         assert_eq!(store(&mut first, [wild, 100, 101, 80, 102]), [80]);
-        // One that went in while there was no limit is forgotten after a restart with one.
-        let mut restarted = cursor(&Admission::new(options), 0, Some(wild));
+        // One that the log has, and no other with it, is forgotten after a restart.
+        let stored = Some((EventTime(wild), false));
+        let mut restarted = Admission::new(options).cursor(&"kafka:t".into(), 0, stored);
         assert_eq!(store(&mut restarted, [100, 101, 80]), [80]);
-        // A gap in the stream is passed by a restart.
+        // What the log confirms refuses the first edge after a restart too.
         let mut restarted = cursor(&Admission::new(options), 0, Some(100));
-        assert_eq!(store(&mut restarted, [9000, 9001, 9002]), [0; 0]);
-        assert_eq!(reason(&now.judge(&edge(9000, 0))), Some(Reason::TooFarAhead));
+        assert_eq!(store(&mut restarted, [wild, 101, 102]), [wild]);
+    }
+
+    #[test]
+    fn edges_in_a_row_that_agree_carry_the_clock_over_a_gap() {
+        let options = AdmitOptions { future_limit: Some(1000), ..late_after(10) };
+        let admission = Admission::new(options);
+        let mut cursor = cursor(&admission, 0, Some(100));
+        let last = 9_000 + CONFIRMING_EVENTS as i64 - 1;
+        let before: Vec<i64> = (9_000..last).collect();
+        assert_eq!(store(&mut cursor, before.clone()), before);
+        assert_eq!(store(&mut cursor, [101]), [0; 0], "the clock stands where it stood");
+        assert_eq!(store(&mut cursor, before.clone()), before, "in a row");
+        // A wild one of its own is no part of the row, which begins anew.
+        assert_eq!(store(&mut cursor, [1 << 50]), [1 << 50]);
+        assert_eq!(store(&mut cursor, before.clone()), before);
+        assert_eq!(store(&mut cursor, [last, last + 1, 9_900]), [0; 0]);
+        assert_eq!(admission.latest(), Some(EventTime(9_900)));
+        assert_eq!(reason(&cursor.judge(&edge(1 << 50, 0))), Some(Reason::TooFarAhead));
+        // What is judged again gets the same verdicts.
+        let mut again = admission.cursor(&"kafka:t".into(), 1, Some((EventTime(100), true)));
+        for _ in 0..2 {
+            again.rewind();
+            let refused: Vec<_> = (9_000..=last).map(|time| reason(&again.judge(&edge(time, 0)))).collect();
+            assert_eq!(refused.iter().flatten().count(), CONFIRMING_EVENTS - 1);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Bytes to events: one JSON object is one event, a null Kafka value is a deletion.
+//! Bytes to events: one JSON object is one event; a null Kafka value may be a deletion.
 //!
 //! ```json
 //! {"src": "alice", "dst": 7, "ts": 1700000000, "features": [0.5], "type": "pays", "label": 0,
@@ -31,13 +31,28 @@ pub const TIME_LIMIT: i64 = 1 << 62;
 /// A number of a feature row as text, with its comma: the 17 digits of a double, sign, exponent, blank.
 const NUMBER_BYTES: usize = 32;
 
-/// Bounds of one event.
+/// What a Kafka message without a value does. It looks the same whether a deletion is meant or a row was deleted in the
+/// database that the topic copies, and a node that was deleted does not come back; so a deletion has to be asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tombstones {
+    /// It deletes the node or the edges that its key names.
+    DeleteNode,
+    /// Nothing.
+    Ignore,
+    /// It is rejected.
+    #[default]
+    DeadLetter,
+}
+
+/// How an event is read, and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeOptions {
     /// Largest event in bytes.
     pub max_event_bytes: usize,
     /// Longest feature row.
     pub max_features: usize,
+    /// What a message without a value does.
+    pub tombstones: Tombstones,
 }
 
 impl DecodeOptions {
@@ -48,13 +63,14 @@ impl DecodeOptions {
         Self {
             max_event_bytes: default.max_event_bytes.max(dimension.saturating_mul(NUMBER_BYTES) + (64 << 10)),
             max_features: default.max_features.max(dimension),
+            ..default
         }
     }
 }
 
 impl Default for DecodeOptions {
     fn default() -> Self {
-        Self { max_event_bytes: 1 << 20, max_features: 4096 }
+        Self { max_event_bytes: 1 << 20, max_features: 4096, tombstones: Tombstones::default() }
     }
 }
 
@@ -86,29 +102,19 @@ impl Decoder {
         Ok(Incoming { event: self.judge(wire)?, idempotency })
     }
 
-    /// Reads a Kafka message without a value: its key names what to delete. A key `{"src", "dst"}` deletes
-    /// edges, `{"node"}` or any other text (or JSON text) deletes a node.
+    /// Reads a Kafka message without a value; `None` if it is to be ignored.
     ///
     /// # Errors
-    /// When there is no key, or the key names nothing.
-    pub fn tombstone(&self, key: Option<&[u8]>) -> Result<Incoming, Rejection> {
-        let key = key.unwrap_or_default();
-        if key.is_empty() {
-            let detail =
-                "a message without a value is a deletion and needs a key that names a node or an edge";
-            return Err(Rejection::new(Reason::MissingKey, detail));
+    /// When it is to be rejected, or its key names nothing to delete.
+    pub fn tombstone(&self, key: Option<&[u8]>) -> Result<Option<Incoming>, Rejection> {
+        match self.options.tombstones {
+            Tombstones::DeleteNode => deletion_by_key(key).map(Some),
+            Tombstones::Ignore => Ok(None),
+            Tombstones::DeadLetter => Err(Rejection::new(
+                Reason::Tombstone,
+                "a message without a value; ingest.kafka.tombstones decides whether it deletes what its key names",
+            )),
         }
-        if first_byte(key) == Some(b'{') {
-            let wire = parse_object(key)?;
-            return deletion(&wire).map(Incoming::new);
-        }
-        let text = std::str::from_utf8(key)
-            .map_err(|_| Rejection::new(Reason::BadId, "the key of a deletion is not UTF-8"))?;
-        let text = match serde_json::from_str::<Cow<'_, str>>(text) {
-            Ok(unquoted) => unquoted,
-            Err(_) => Cow::Borrowed(text),
-        };
-        Ok(Incoming::new(Event::DeleteNode { key: text_key("key", &text)? }))
     }
 
     fn judge(&self, wire: Wire<'_>) -> Result<Event, Rejection> {
@@ -167,6 +173,27 @@ impl Decoder {
         }
         Ok(values)
     }
+}
+
+/// A message without a value whose key names what to delete. A key `{"src", "dst"}` deletes edges, `{"node"}` or any
+/// other text (or JSON text) deletes a node.
+fn deletion_by_key(key: Option<&[u8]>) -> Result<Incoming, Rejection> {
+    let key = key.unwrap_or_default();
+    if key.is_empty() {
+        let detail = "a message without a value is a deletion and needs a key that names a node or an edge";
+        return Err(Rejection::new(Reason::MissingKey, detail));
+    }
+    if first_byte(key) == Some(b'{') {
+        let wire = parse_object(key)?;
+        return deletion(&wire).map(Incoming::new);
+    }
+    let text = std::str::from_utf8(key)
+        .map_err(|_| Rejection::new(Reason::BadId, "the key of a deletion is not UTF-8"))?;
+    let text = match serde_json::from_str::<Cow<'_, str>>(text) {
+        Ok(unquoted) => unquoted,
+        Err(_) => Cow::Borrowed(text),
+    };
+    Ok(Incoming::new(Event::DeleteNode { key: text_key("key", &text)? }))
 }
 
 fn deletion(wire: &Wire<'_>) -> Result<Event, Rejection> {
@@ -455,7 +482,9 @@ mod tests {
 
     #[test]
     fn tombstones_delete_what_their_key_names() {
-        let decode = |key: &[u8]| Decoder::default().tombstone(Some(key)).map(|i| i.event);
+        let decoder = |tombstones| Decoder::new(DecodeOptions { tombstones, ..DecodeOptions::default() });
+        let deleting = decoder(Tombstones::DeleteNode);
+        let decode = |key: &[u8]| deleting.tombstone(Some(key)).map(|incoming| incoming.unwrap().event);
         let edge = Event::DeleteEdge { src: 1.into(), dst: "b".into(), until: None };
         assert_eq!(decode(br#"{"src":1,"dst":"b"}"#), Ok(edge));
         for key in [&br#"{"node":"alice"}"#[..], br#"{"src":"alice"}"#, b"alice", br#""alice""#] {
@@ -467,7 +496,13 @@ mod tests {
         assert_eq!(decode(b"{\"src\":").unwrap_err().reason, Reason::MalformedJson);
         assert_eq!(decode(b"{}").unwrap_err().reason, Reason::MissingField);
         assert_eq!(decode(b"").unwrap_err().reason, Reason::MissingKey);
-        assert_eq!(Decoder::default().tombstone(None).unwrap_err().reason, Reason::MissingKey);
+        assert_eq!(deleting.tombstone(None).unwrap_err().reason, Reason::MissingKey);
+        for key in [None, Some(&b"alice"[..])] {
+            assert_eq!(decoder(Tombstones::Ignore).tombstone(key), Ok(None));
+            let rejection = Decoder::default().tombstone(key).unwrap_err();
+            assert_eq!(rejection.reason, Reason::Tombstone, "nothing is deleted unless it is asked for");
+            assert!(rejection.detail.contains("ingest.kafka.tombstones"), "{rejection}");
+        }
     }
 
     /// Texts that are almost events: JSON of the right shape with values of any kind.

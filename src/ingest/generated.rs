@@ -206,6 +206,7 @@ fn batch(world: GeneratedWorld, source: &Arc<str>, first: u64, count: u64) -> Ev
             partition: 0,
             from: range.start.cast_signed(),
             to: range.end.cast_signed(),
+            mark: None,
         }],
         gap_allowed: false,
         origin_unix_ms: unix_ms(),

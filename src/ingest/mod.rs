@@ -20,6 +20,7 @@ pub mod produce;
 pub mod push;
 pub mod rejection;
 pub mod replay;
+mod request_key;
 mod wire;
 
 pub use handover::{Holds, SourceWiring};

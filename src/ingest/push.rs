@@ -1,12 +1,13 @@
 //! Pushed events: bodies of JSON or JSON lines; the response is sent when they are durable. Each event stands for
 //! itself: rejected ones are reported per item and kept as dead letters, the others are stored. A pushed event has no
 //! offset, so its letter is kept after the others are stored and before the response; a client that got no response
-//! sends again, with idempotency keys to avoid duplicates.
+//! sends again, with idempotency keys to avoid duplicates: of the events, or one of the request.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::SendTimeoutError;
+use crossbeam_channel::{RecvTimeoutError, SendTimeoutError};
 
 use super::SourceWiring;
 use super::admit::Verdict;
@@ -14,7 +15,8 @@ use super::body::{BodyError, read_body};
 use super::dead_letter::{DeadLetter, unix_ms};
 use super::decode::{DecodeOptions, Decoder};
 use super::handover::reply_into;
-use super::rejection::{IngestStats, Rejection};
+use super::rejection::{IngestStats, Reason, Rejection};
+use super::request_key::RequestKey;
 use crate::event::{
     BodyFormat, EdgeId, EventBatch, Intake, IntakeError, IntakeResponse, Receipt, RejectedEvent, Submission,
     SubmitError,
@@ -103,13 +105,12 @@ impl PushIntake {
                 }
                 Ok(outcome.result?)
             }
-            Err(_) => {
+            Err(RecvTimeoutError::Timeout) => {
                 let waited = self.options.durable_wait.as_secs();
-                let detail = format!(
-                    "no response within {waited} s; the events may still be stored, so send them again only with \
-                     idempotency keys"
-                );
-                Err(SubmitError::Failed { detail }.into())
+                Err(IntakeError::OutcomeUnknown(format!("the log did not respond within {waited} s")))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(IntakeError::OutcomeUnknown("the writer of the log ended before it responded".to_owned()))
             }
         }
     }
@@ -147,10 +148,33 @@ impl PushIntake {
 }
 
 impl Intake for PushIntake {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
+    fn submit(
+        &self,
+        body: &[u8],
+        format: BodyFormat,
+        key: Option<&str>,
+    ) -> Result<IntakeResponse, IntakeError> {
         if self.wiring.holds.has(&self.source) {
             return Err(SubmitError::Paused.into());
         }
+        // What the log can never store is rejected like what cannot be read, and the rest is stored without it.
+        let mut unstorable = BTreeMap::new();
+        loop {
+            if let Some(response) = self.attempt((body, format), key, &mut unstorable)? {
+                return Ok(response);
+            }
+        }
+    }
+}
+
+impl PushIntake {
+    /// Stores a body without the events that are unstorable, by their place in it; `None` if there are more of them.
+    fn attempt(
+        &self,
+        (body, format): (&[u8], BodyFormat),
+        key: Option<&str>,
+        unstorable: &mut BTreeMap<usize, String>,
+    ) -> Result<Option<IntakeResponse>, IntakeError> {
         let limit = self.options.max_events;
         let events = read_body(&self.decoder, body, format, limit).map_err(|error| match error {
             BodyError::Malformed(detail) => IntakeError::Malformed(detail),
@@ -160,13 +184,20 @@ impl Intake for PushIntake {
         let mut cursor = self.wiring.cursor(&self.source, 0, false);
         let mut refused = Refused::default();
         let mut batch = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
+        let mut places = Vec::new();
+        let mut key = key.map(RequestKey::new);
         for (index, event) in events.into_iter().enumerate() {
-            let verdict = match event.decoded {
-                Ok(incoming) => {
+            let known =
+                unstorable.get(&index).map(|detail| Rejection::new(Reason::Unstorable, detail.as_str()));
+            let verdict = match known.map_or(event.decoded, Err) {
+                Ok(mut incoming) => {
+                    let of_request = key.as_mut().map(|key| key.of_event(event.raw));
+                    incoming.idempotency = incoming.idempotency.or(of_request);
                     let verdict = cursor.judge(&incoming.event);
                     refused.late_accepted += u64::from(verdict == Verdict::AcceptLate);
                     if matches!(verdict, Verdict::Accept | Verdict::AcceptLate) {
                         batch.events.push(incoming);
+                        places.push(index);
                     }
                     verdict
                 }
@@ -184,17 +215,27 @@ impl Intake for PushIntake {
             }
         }
         let receipt = if batch.events.is_empty() {
+            // Edges that are too far ahead count towards those that move the clock.
+            cursor.seal();
+            cursor.commit();
             Receipt { first: EdgeId(0), end: EdgeId(0), accepted: 0, duplicates: 0 }
         } else {
             cursor.seal();
-            let receipt = self.store(batch)?;
+            let receipt = match self.store(batch) {
+                Err(IntakeError::Refused(SubmitError::Unstorable { events, .. })) if !events.is_empty() => {
+                    let named = events.into_iter().filter_map(|e| Some((*places.get(e.index)?, e.detail)));
+                    unstorable.extend(named);
+                    return Ok(None);
+                }
+                outcome => outcome?,
+            };
             cursor.commit();
             self.stats.count_stored(&receipt);
             receipt
         };
         self.stats.count_received(count as u64);
         self.keep(&refused);
-        Ok(IntakeResponse { receipt, rejected: refused.rejected })
+        Ok(Some(IntakeResponse { receipt, rejected: refused.rejected }))
     }
 }
 
@@ -213,7 +254,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
         let push = PushIntake::new(PushOptions::default(), wiring);
-        let response = push.submit(BODY, BodyFormat::Json).unwrap();
+        let response = push.submit(BODY, BodyFormat::Json, None).unwrap();
         assert_eq!(response.receipt.accepted, 2);
         let rejected: Vec<_> = response.rejected.iter().map(|r| (r.index, r.reason)).collect();
         assert_eq!(rejected, [(1, "missing_field")]);
@@ -222,16 +263,80 @@ mod tests {
         let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
         assert!(letters.contains(r#""source":"http""#) && letters.contains(r#""payload":"{\"src\":1}""#));
 
-        let response = push.submit(b"{\"src\":1}\n5\n", BodyFormat::JsonLines).unwrap();
+        let response = push.submit(b"{\"src\":1}\n5\n", BodyFormat::JsonLines, None).unwrap();
         assert_eq!((response.receipt.accepted, response.rejected.len()), (0, 2));
-        let malformed = push.submit(b"[", BodyFormat::Json);
+        let malformed = push.submit(b"[", BodyFormat::Json, None);
         assert!(matches!(malformed, Err(IntakeError::Malformed(_))), "{malformed:?}");
         let small =
             PushIntake::new(PushOptions { max_events: 2, ..PushOptions::default() }, push.wiring.clone());
         let too_many = Err(IntakeError::TooMany { found_at_least: 3, limit: 2 });
-        assert_eq!(small.submit(BODY, BodyFormat::Json), too_many);
+        assert_eq!(small.submit(BODY, BodyFormat::Json, None), too_many);
         let snapshot = push.stats().snapshot();
         assert_eq!((snapshot.received, snapshot.stored, snapshot.dead_letters), (5, 2, 3));
+    }
+
+    #[test]
+    fn events_of_a_request_with_a_key_have_keys_unless_they_bring_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+        let push = PushIntake::new(PushOptions::default(), wiring);
+        let event = r#"{"src":1,"dst":2,"ts":0}"#;
+        let own = r#"{"src":1,"dst":2,"ts":0,"idempotency_key":"own"}"#;
+        let send = |body: &str, key: Option<&str>| {
+            push.submit(body.as_bytes(), BodyFormat::JsonLines, key).unwrap();
+            let batches = log.batches.lock();
+            batches.last().unwrap().events.iter().map(|event| event.idempotency).collect::<Vec<_>>()
+        };
+        let first = send(&format!("{event}\n{event}\n{own}"), Some("a"));
+        assert!(first.iter().all(Option::is_some) && first[0] != first[1], "{first:?}");
+        assert_eq!(first[2], send(own, None)[0]);
+        assert_eq!(first[..2], send(&format!("oops\n{event}\n{event}"), Some("a"))[..]);
+        assert_ne!(first[0], send(event, Some("b"))[0]);
+        assert_eq!(send(event, None), [None]);
+    }
+
+    #[test]
+    fn a_log_that_does_not_respond_leaves_the_outcome_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+        let (submissions, silent) = crossbeam_channel::bounded(1);
+        let options = PushOptions { durable_wait: Duration::from_millis(20), ..PushOptions::default() };
+        let push = PushIntake::new(options, SourceWiring { submissions, ..wiring });
+        let late = push.submit(BODY, BodyFormat::Json, None);
+        assert!(matches!(late, Err(IntakeError::OutcomeUnknown(_))), "{late:?}");
+        let ended = std::thread::spawn(move || drop(silent));
+        ended.join().unwrap();
+        let refused = push.submit(BODY, BodyFormat::Json, None);
+        assert_eq!(refused, Err(IntakeError::Refused(SubmitError::ShuttingDown)));
+    }
+
+    #[test]
+    fn an_event_that_the_log_can_never_store_is_rejected_and_the_others_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+        *log.unstorable_time.lock() = Some(0);
+        let push = PushIntake::new(PushOptions::default(), wiring);
+        let response = push.submit(BODY, BodyFormat::Json, None).unwrap();
+        let rejected: Vec<_> = response.rejected.iter().map(|r| (r.index, r.reason)).collect();
+        assert_eq!(rejected, [(0, "unstorable"), (1, "missing_field")]);
+        assert_eq!((response.receipt.accepted, log.count()), (1, 1));
+        assert_eq!(push.stats().snapshot().dead_letters, 2);
+    }
+
+    #[test]
+    fn events_after_a_long_gap_are_stored_again_though_each_comes_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = AdmitOptions { future_limit: Some(100), ..AdmitOptions::default() };
+        let (log, wiring) = FakeLog::start(folder.path(), options);
+        let push = PushIntake::new(PushOptions::default(), wiring);
+        let accepted = |time: i64| {
+            let body = format!(r#"{{"src":1,"dst":2,"ts":{time}}}"#);
+            push.submit(body.as_bytes(), BodyFormat::JsonLines, None).unwrap().receipt.accepted
+        };
+        assert_eq!([0, 1, 4_000_000_000].map(accepted), [1, 1, 0]);
+        let later: Vec<u64> = (0..12).map(|i| accepted(1_000_000 + i)).collect();
+        assert_eq!(later, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(log.count(), 5);
     }
 
     #[test]
@@ -241,9 +346,9 @@ mod tests {
         wiring.holds.set(PUSH_SOURCE, true);
         let push = PushIntake::new(PushOptions::default(), wiring.clone());
         let held = Err(IntakeError::Refused(SubmitError::Paused));
-        assert_eq!((push.submit(BODY, BodyFormat::Json), log.count()), (held, 0));
+        assert_eq!((push.submit(BODY, BodyFormat::Json, None), log.count()), (held, 0));
         wiring.holds.set(PUSH_SOURCE, false);
-        assert_eq!(push.submit(BODY, BodyFormat::Json).unwrap().receipt.accepted, 2);
+        assert_eq!(push.submit(BODY, BodyFormat::Json, None).unwrap().receipt.accepted, 2);
     }
 
     #[test]
@@ -252,16 +357,16 @@ mod tests {
         let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
         log.refuse.store(1, SeqCst);
         let push = PushIntake::new(PushOptions::default(), wiring.clone());
-        let refused = push.submit(BODY, BodyFormat::Json);
+        let refused = push.submit(BODY, BodyFormat::Json, None);
         assert!(matches!(refused, Err(IntakeError::Refused(SubmitError::DiskFull { .. }))), "{refused:?}");
-        assert_eq!(push.submit(BODY, BodyFormat::Json).unwrap().receipt.accepted, 2);
+        assert_eq!(push.submit(BODY, BodyFormat::Json, None).unwrap().receipt.accepted, 2);
 
         let (submissions, full) = crossbeam_channel::bounded(0);
         let options = PushOptions { queue_wait: Duration::from_millis(20), ..PushOptions::default() };
         let push = PushIntake::new(options, SourceWiring { submissions, ..wiring });
-        assert_eq!(push.submit(BODY, BodyFormat::Json), Err(IntakeError::Overloaded));
+        assert_eq!(push.submit(BODY, BodyFormat::Json, None), Err(IntakeError::Overloaded));
         drop(full);
-        let gone = push.submit(BODY, BodyFormat::Json);
+        let gone = push.submit(BODY, BodyFormat::Json, None);
         assert_eq!(gone, Err(IntakeError::Refused(SubmitError::ShuttingDown)));
         let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
         assert_eq!(letters.lines().count(), 1, "only the stored body's bad event is a letter");

@@ -41,11 +41,15 @@ pub enum Reason {
     MissingKey,
     /// A node that is new, while there are as many as the stream may have.
     TooManyNodes,
+    /// A null value, where none is expected.
+    Tombstone,
+    /// An event that the log can never take.
+    Unstorable,
 }
 
 impl Reason {
     /// Every reason, in a fixed order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::MalformedJson,
         Self::MalformedRow,
         Self::MissingField,
@@ -61,6 +65,8 @@ impl Reason {
         Self::UnknownOp,
         Self::MissingKey,
         Self::TooManyNodes,
+        Self::Tombstone,
+        Self::Unstorable,
     ];
 
     /// The word used in labels, dead letters and responses.
@@ -82,6 +88,8 @@ impl Reason {
             Self::UnknownOp => "unknown_op",
             Self::MissingKey => "missing_key",
             Self::TooManyNodes => "too_many_nodes",
+            Self::Tombstone => "tombstone",
+            Self::Unstorable => "unstorable",
         }
     }
 }
@@ -114,6 +122,7 @@ pub struct IngestStats {
     refused_batches: AtomicU64,
     late_accepted: AtomicU64,
     late_dropped: AtomicU64,
+    tombstones_ignored: AtomicU64,
     dead_letters: AtomicU64,
     pauses: AtomicU64,
     rejected: [AtomicU64; Reason::ALL.len()],
@@ -147,6 +156,11 @@ impl IngestStats {
         self.late_dropped.fetch_add(1, Relaxed);
     }
 
+    /// Counts a message without a value that was ignored.
+    pub fn count_tombstone_ignored(&self) {
+        self.tombstones_ignored.fetch_add(1, Relaxed);
+    }
+
     /// Counts `n` events delivered as dead letters.
     pub fn count_dead_letters(&self, n: u64) {
         self.dead_letters.fetch_add(n, Relaxed);
@@ -176,6 +190,7 @@ impl IngestStats {
             refused_batches: self.refused_batches.load(Relaxed),
             late_accepted: self.late_accepted.load(Relaxed),
             late_dropped: self.late_dropped.load(Relaxed),
+            tombstones_ignored: self.tombstones_ignored.load(Relaxed),
             dead_letters: self.dead_letters.load(Relaxed),
             pauses: self.pauses.load(Relaxed),
             rejected: Reason::ALL
@@ -204,6 +219,8 @@ pub struct IngestSnapshot {
     pub late_accepted: u64,
     /// Late events that were dropped by policy.
     pub late_dropped: u64,
+    /// Messages without a value that were ignored.
+    pub tombstones_ignored: u64,
     /// Events delivered as dead letters.
     pub dead_letters: u64,
     /// Times the source paused because the queue to the log was full.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::node_rows::NodeRows;
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 use crate::graph::{RetentionBounds, RetentionClock};
 use crate::log::{Frame, LogError, LogReader};
@@ -24,6 +25,8 @@ pub struct LearnBatch {
     pub times: Vec<EventTime>,
     /// Log positions.
     pub edges: Vec<EdgeId>,
+    /// Rows of nodes that the run sets.
+    pub node_rows: NodeRows,
     /// Nodes deleted by the last records of the run, after all of its edges.
     pub deleted: Vec<NodeId>,
     /// Position of the first record of the run.
@@ -43,12 +46,13 @@ impl LearnBatch {
         self.origins_unix_ms.iter().any(|&origin| origin < began_unix_ms)
     }
 
-    fn clear(&mut self, at: EdgeId, kept: RetentionBounds) {
+    fn clear(&mut self, at: EdgeId, kept: RetentionBounds, known: u32) {
         self.src.clear();
         self.dst.clear();
         self.times.clear();
         self.edges.clear();
         self.deleted.clear();
+        self.node_rows.begin(known);
         self.origins_unix_ms.clear();
         self.first = at;
         self.end = at;
@@ -67,9 +71,11 @@ impl LearnBatch {
                     self.dst.push(records.dst[i]);
                     self.times.push(records.time[i]);
                     self.edges.push(records.id(i));
+                    self.node_rows.edge(records.src[i], records.dst[i]);
                 }
                 Op::DeleteNode => self.deleted.push(records.src[i]),
-                Op::Node | Op::DeleteEdge => {}
+                Op::Node => self.node_rows.row(records.src[i], records.features.row(i)),
+                Op::DeleteEdge => {}
             }
             i += 1;
         }
@@ -95,6 +101,8 @@ pub struct Feed {
     end: EdgeId,
     /// Has observed every edge that was handed out.
     clock: RetentionClock,
+    /// One past the highest node id that was handed out.
+    known: u32,
 }
 
 impl Feed {
@@ -110,6 +118,7 @@ impl Feed {
             position: from,
             end: EdgeId(u64::MAX),
             clock,
+            known: 0,
         }
     }
 
@@ -130,6 +139,12 @@ impl Feed {
         &mut self.clock
     }
 
+    /// Goes on from what `earlier`, which ended where this feed begins, has observed.
+    pub fn follow(&mut self, earlier: &Self) {
+        self.clock.clone_from(&earlier.clock);
+        self.known = earlier.known;
+    }
+
     /// Fills `batch` with up to `edges_max` edges. Waits at most `idle` for a first record and, once
     /// there is one, at most `fill` for more. The batch is empty when nothing came.
     ///
@@ -142,7 +157,7 @@ impl Feed {
         idle: Duration,
         fill: Duration,
     ) -> Result<(), LogError> {
-        batch.clear(self.position, self.clock.bounds());
+        batch.clear(self.position, self.clock.bounds(), self.known);
         let mut deadline = Instant::now() + idle;
         while !batch.is_full(edges_max) && self.position < self.end {
             if self.frame.is_none() && !self.next_frame(deadline)? {
@@ -159,6 +174,7 @@ impl Feed {
                 self.frame = None;
             }
         }
+        self.known = batch.node_rows.known();
         batch.edges.iter().zip(&batch.times).for_each(|(&edge, &time)| self.clock.observe(edge, time));
         Ok(())
     }

@@ -20,7 +20,8 @@ impl Learner {
         for i in (0..queries).map(|query| query * stride) {
             let mut candidates = Vec::new();
             let key = self.options.seed ^ 0x7261_6e6b;
-            self.pool.draw(key, batch.edges[i].0, self.options.rank_candidates, &mut candidates);
+            let (events, count) = ((&batch.src[..], &batch.dst[..]), self.options.rank_candidates);
+            self.pool.candidates([key, batch.edges[i].0], events, i, count, &mut candidates);
             candidates.retain(|&rival| rival != batch.dst[i]);
             if !candidates.is_empty() {
                 candidates.push(batch.dst[i]);
@@ -31,7 +32,8 @@ impl Learner {
             .iter()
             .map(|(i, candidates)| RankQuery { src: batch.src[*i], time: batch.times[*i], candidates })
             .collect();
-        let scores = self.trainer.score_queries(&world(&self.shared.engine, batch), &queries)?;
+        let scores =
+            self.trainer.score_queries(&world(&self.shared.engine, &self.node_rows, batch), &queries)?;
         let rank = |scores: &Vec<f32>| {
             scores.split_last().map(|(positive, rivals)| reciprocal_rank(*positive, rivals))
         };

@@ -9,7 +9,7 @@
 //! skipped first. A step whose loss is not finite is skipped the same way. A batch whose rows cannot be read waits
 //! until they can.
 //!
-//! Quality, the destinations for negatives and the EdgeBank baseline are functions of the log up to
+//! Quality, the destinations for negatives, rows of nodes and the EdgeBank baseline are functions of the log up to
 //! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
 
 pub mod checkpoint;
@@ -18,6 +18,7 @@ mod feed;
 pub mod gate;
 mod gpu;
 mod measure;
+mod node_rows;
 mod options;
 mod pairs;
 mod priority;
@@ -50,13 +51,14 @@ pub use status::{GateReport, LearnerBytes, LearnerReport, LearnerStatus};
 use self::measure::unix_seconds;
 use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
+use crate::feature::FeatureStore;
 use crate::graph::RetentionClock;
 use crate::log::{LogError, LogReaders};
 use crate::model::NodeMemory;
 use crate::model::walk::WalkState;
 use crate::train::edgebank::{BankRule, EdgeBank};
 use crate::train::lookahead::Helper;
-use crate::train::{DestinationPool, PreparedBatch, StepMode, TrainError, Trainer};
+use crate::train::{PreparedBatch, StepMode, StreamNegatives, TrainError, Trainer};
 
 /// How long the loop waits for events before it checks for checkpoints, GPU failures and a stop.
 const IDLE: Duration = Duration::from_millis(100);
@@ -95,8 +97,10 @@ pub struct Learner {
     shared: Shared,
     options: LearnerOptions,
     record: Recorders,
-    pool: DestinationPool,
+    pool: StreamNegatives,
     bank: EdgeBank,
+    /// Rows of nodes as of the cursor.
+    node_rows: FeatureStore,
     /// Nodes whose pairs are to go at the next checkpoint.
     deleted: Vec<NodeId>,
     quality: QualityWindow,
@@ -135,7 +139,7 @@ impl Learner {
         proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<Option<Self>, LearnerError> {
         let retention = shared.engine.stores.graph.retention();
-        let clock = RetentionClock::new(retention);
+        let clock = RetentionClock::new(retention).with_rules(shared.engine.stores.graph.clock_rules());
         // The baseline keeps the pairs that the graph keeps, so that it is bounded too.
         let is_bounded = retention.is_some() || options.pairs_max > 0;
         let rule = if is_bounded { BankRule::Retained } else { BankRule::Unlimited };
@@ -145,11 +149,12 @@ impl Learner {
             gate,
             feed,
             log,
-            pool: DestinationPool::new(),
+            pool: if retention.is_some() { StreamNegatives::aging() } else { StreamNegatives::new() },
             bank: EdgeBank::new(rule).limited(options.pairs_max),
+            node_rows: FeatureStore::new(shared.engine.stores.node_features.dimension()),
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
-            threads: Arc::new(step_threads(options.threads, options.nice)?),
+            threads: Arc::new(priority::step_threads(options.threads, options.nice)?),
             prepared: PreparedBatch::default(),
             replayed: PreparedBatch::default(),
             sampled: false,
@@ -187,7 +192,7 @@ impl Learner {
         Ok(Some(learner))
     }
 
-    /// Replays what quality measurement and the clock of retention need, up to `position`.
+    /// Replays what quality measurement, the clock of retention and rows of nodes need, up to `position`.
     fn rebuild(
         &mut self,
         position: EdgeId,
@@ -201,14 +206,16 @@ impl Learner {
             feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO)?;
             self.bank.observe(&batch.src, &batch.dst, &batch.times);
             self.bank.keep_since(batch.kept.since);
-            self.pool.extend(&batch.dst);
-            self.pool.remove(&batch.deleted);
+            self.observe_destinations(&batch);
+            batch.node_rows.set_seen(&self.node_rows);
+            batch.node_rows.set_later(&self.node_rows);
+            batch.deleted.iter().for_each(|node| self.node_rows.clear(u64::from(node.0)));
             self.deleted.extend_from_slice(&batch.deleted);
             if proceed(feed.position()).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        self.feed.clock().clone_from(feed.clock());
+        self.feed.follow(&feed);
         Ok(ControlFlow::Continue(()))
     }
 
@@ -227,6 +234,7 @@ impl Learner {
                 _ => states.forget(node),
             }
         }
+        deleted.iter().for_each(|node| self.node_rows.clear(u64::from(node.0)));
         self.pool.remove(deleted);
         self.deleted.extend_from_slice(deleted);
     }
@@ -266,6 +274,7 @@ impl Learner {
     /// Score, train, update state, publish: one batch. A storage failure leaves everything as it was.
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
+        batch.node_rows.set_seen(&self.node_rows);
         if !batch.edges.is_empty() {
             let mode = self.mode(batch, behind);
             let negatives = self.negatives(batch);
@@ -273,8 +282,7 @@ impl Learner {
             let rank = if mode == StepMode::StateOnly { None } else { self.mean_reciprocal_rank(batch)? };
             let baseline = self.baseline(batch, &negatives);
             // The next batch draws from these, possibly during this batch's step.
-            self.pool.extend(&batch.dst);
-            self.pool.remove(&batch.deleted);
+            self.observe_destinations(batch);
             let taken = match self.step(batch.first, behind) {
                 // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
@@ -300,6 +308,7 @@ impl Learner {
                 }
             }
         }
+        batch.node_rows.set_later(&self.node_rows);
         self.forget(&batch.deleted);
         self.learned = batch.end;
         self.sampled = false;
@@ -325,6 +334,7 @@ impl Learner {
             mailbox: state.mailbox.bytes() as u64,
             edgebank: self.bank.bytes() as u64,
             destinations: self.pool.bytes() as u64,
+            node_rows: self.node_rows.bytes(),
         }
     }
 
@@ -384,15 +394,4 @@ impl Learner {
 fn next_checkpoint(options: &LearnerOptions, last: EdgeId) -> Duration {
     let soon = if last == EdgeId(0) { FIRST_CHECKPOINT } else { Duration::MAX };
     options.checkpoint_interval.min(soon)
-}
-
-/// Threads of the learner's own. In a pool shared with queries, a small query would wait behind the pieces
-/// of a step.
-fn step_threads(wanted: usize, nice: u8) -> Result<rayon::ThreadPool, LearnerError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if wanted > 0 { wanted } else { cores.div_ceil(2).max(2).min(cores) };
-    let name = |i| format!("learner-{i}");
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name);
-    let pool = pool.start_handler(move |_| priority::stand_back(nice)).build();
-    pool.map_err(|source| LearnerError::Threads { threads, source })
 }

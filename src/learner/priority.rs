@@ -7,6 +7,8 @@
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
+use super::LearnerError;
+
 /// Gives this thread, and those that it starts, a nice value.
 pub(super) fn stand_back(nice: u8) {
     if nice == 0 {
@@ -15,6 +17,17 @@ pub(super) fn stand_back(nice: u8) {
     if let Err(error) = setpriority_process(Some(gettid()), i32::from(nice)) {
         tracing::warn!(%error, nice, "learner.nice has no effect: the system refuses setpriority");
     }
+}
+
+/// Threads of the learner's own. In a pool shared with queries, a small query would wait behind the pieces
+/// of a step.
+pub(super) fn step_threads(wanted: usize, nice: u8) -> Result<rayon::ThreadPool, LearnerError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if wanted > 0 { wanted } else { cores.div_ceil(2).max(2).min(cores) };
+    let name = |i| format!("learner-{i}");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name);
+    let pool = pool.start_handler(move |_| stand_back(nice)).build();
+    pool.map_err(|source| LearnerError::Threads { threads, source })
 }
 
 #[cfg(test)]

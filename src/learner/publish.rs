@@ -46,6 +46,15 @@ impl Learner {
         self.on_gpu(|learner| learner.publish_memory())?;
         let states = &self.shared.engine.states;
         let Some(walks) = &self.trainer.state().walks else { return Ok(()) };
+        // A stream that turns out to have begun at another time has other readings in every row.
+        let began = states.origin().zip(walks.origin());
+        if began.is_some_and(|(known, origin)| known != origin) {
+            let nodes: Vec<NodeId> = (0..self.trainer.state().nodes() as u32).map(NodeId).collect();
+            let since = self.shared.progress.kept().since;
+            self.on_gpu(|learner| learner.publish_rows(since, &nodes))?;
+        }
+        let states = &self.shared.engine.states;
+        let Some(walks) = &self.trainer.state().walks else { return Ok(()) };
         walks.origin().into_iter().for_each(|origin| states.set_origin(origin));
         let events = self.prepared.positives();
         for (&u, &v) in events.src.iter().zip(events.dst) {

@@ -58,13 +58,13 @@ impl Learner {
             Feed::new(reader, progress, EdgeId(first), RetentionClock::new(None)).up_to(batch.first);
         let mut old = LearnBatch::default();
         feed.fill(&mut old, length, Duration::ZERO, Duration::ZERO)?;
-        let world = world(&self.shared.engine, batch);
+        let world = world(&self.shared.engine, &self.node_rows, batch);
         keep_live(world.view, &mut old).map_err(|error| TrainError::from(GatherError::from(error)))?;
         if old.edges.is_empty() {
             return Ok(false);
         }
         let mut drawn = Vec::new();
-        self.pool.draw(seed ^ STREAM ^ number, batch.first.0, old.dst.len(), &mut drawn);
+        self.pool.draw([seed ^ STREAM ^ number, batch.first.0], &old.src, &old.dst, &mut drawn);
         let positives = Positives { src: &old.src, dst: &old.dst, times: &old.times, edges: &old.edges };
         let negatives = Negatives { src: &old.src, dst: &drawn };
         self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.replayed)?;

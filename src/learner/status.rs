@@ -21,6 +21,8 @@ pub struct LearnerBytes {
     pub edgebank: u64,
     /// Destinations that negatives are drawn from.
     pub destinations: u64,
+    /// Feature rows of nodes as of the cursor.
+    pub node_rows: u64,
 }
 
 /// What the gate decided since the start.

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions};
 use crate::event::{EdgeId, NodeId};
+use crate::feature::FeatureStore;
 use crate::log::LogError;
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
 use crate::train::{
-    DestinationPool, Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, TrainError,
+    Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives, TrainError,
     Trainer, World,
 };
 
@@ -45,12 +46,16 @@ impl Learner {
         mode(&self.options, batch, behind, self.shared.progress.waited(batch.first))
     }
 
-    /// One random destination per edge, from those seen before the batch.
-    pub(super) fn negatives(&mut self, batch: &LearnBatch) -> Vec<NodeId> {
-        if self.pool.is_empty() {
-            self.pool.extend(&batch.dst);
-        }
+    /// One random destination per edge.
+    pub(super) fn negatives(&self, batch: &LearnBatch) -> Vec<NodeId> {
         negatives(&self.options, &self.pool, batch)
+    }
+
+    /// Takes the destinations of a batch into those that later negatives are drawn from.
+    pub(super) fn observe_destinations(&mut self, batch: &LearnBatch) {
+        self.pool.observe(&batch.dst, batch.end);
+        self.pool.keep_from(batch.kept.first);
+        self.pool.remove(&batch.deleted);
     }
 
     /// Gets the batch after the one that was learned last: the one that was fetched ahead, or what the feed has.
@@ -72,7 +77,7 @@ impl Learner {
         mode: StepMode,
     ) -> Result<(), TrainError> {
         let preparer = self.trainer.preparer().publishing();
-        let world = world(&self.shared.engine, batch);
+        let world = world(&self.shared.engine, &self.node_rows, batch);
         let mailbox = &self.trainer.state().mailbox;
         if !(self.sampled && self.prepared.mode() == mode) {
             sample(&preparer, &world, batch, negatives, mode, &mut self.prepared)?;
@@ -85,7 +90,8 @@ impl Learner {
     /// The step of the prepared batch, which begins at `first`. If `behind` more records fill a batch, that one is
     /// sampled beside the step.
     pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
-        let Self { trainer, shared, options, feed, pool, prepared, ahead, helper, gate, .. } = self;
+        let Self { trainer, shared, options, feed, pool, node_rows, prepared, ahead, helper, gate, .. } =
+            self;
         let preparer = trainer.preparer().publishing();
         let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
         let known = behind >= options.batch_events as u64 && !ahead.filled;
@@ -96,12 +102,13 @@ impl Learner {
             feed.fill(&mut ahead.batch, options.batch_events, none, none)?;
             let batch = &ahead.batch;
             ahead.filled = batch.end > batch.first;
-            if batch.edges.is_empty() || pool.is_empty() {
+            if batch.edges.is_empty() {
                 return Ok(());
             }
             let behind = progress.indexed().0.saturating_sub(batch.end.0);
             let mode = mode(options, batch, behind, progress.waited(batch.first));
-            let (world, against) = (world(engine, batch), negatives(options, pool, batch));
+            // Rows of nodes are gathered at the batch's turn.
+            let (world, against) = (world(engine, node_rows, batch), negatives(options, pool, batch));
             // A failure here is retried, and reported, at the batch's turn.
             ahead.sampled = sample(&preparer, &world, batch, &against, mode, &mut ahead.prepared).is_ok();
             if ahead.sampled {
@@ -132,10 +139,10 @@ fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64, waited: Durat
     }
 }
 
-/// One destination of `pool` per edge of the batch.
-fn negatives(options: &LearnerOptions, pool: &DestinationPool, batch: &LearnBatch) -> Vec<NodeId> {
+/// One destination per edge of the batch.
+fn negatives(options: &LearnerOptions, pool: &StreamNegatives, batch: &LearnBatch) -> Vec<NodeId> {
     let mut drawn = Vec::new();
-    pool.draw(options.seed, batch.first.0, batch.dst.len(), &mut drawn);
+    pool.draw([options.seed, batch.first.0], &batch.src, &batch.dst, &mut drawn);
     drawn
 }
 
@@ -191,7 +198,13 @@ fn take_step(
     }
 }
 
-/// What a step or a score of `batch` may see: everything before its end that retention keeps.
-pub(super) fn world<'a>(engine: &'a QueryEngine, batch: &LearnBatch) -> World<'a> {
-    engine.stores.world(engine.stores.graph.view_at(batch.end).keeping(batch.kept.since))
+/// What a step or a score of `batch` may see: everything before its end that retention keeps, and rows of nodes as of
+/// the learner's cursor.
+pub(super) fn world<'a>(
+    engine: &'a QueryEngine,
+    node_features: &'a FeatureStore,
+    batch: &LearnBatch,
+) -> World<'a> {
+    let world = engine.stores.world(engine.stores.graph.view_at(batch.end).keeping(batch.kept.since));
+    World { node_features, ..world }
 }

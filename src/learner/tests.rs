@@ -18,6 +18,7 @@ use crate::train::{Negatives, Positives, TrainerOptions};
 
 mod gate;
 mod gpu;
+mod node_rows;
 mod replay;
 mod walk;
 
@@ -412,7 +413,7 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     // The last event is all that is known of node 1.
     assert_eq!(state.last_event(NodeId(1)), Some(EventTime(300)));
     assert_eq!(memory(1), [0.0; 6]);
-    assert!(!learner.pool.nodes().contains(&NodeId(9)));
+    assert!(!learner.pool.known().nodes().contains(&NodeId(9)));
     let response = rig.shared.engine.embeddings(&[key(9), key(1)], None, UnknownKeys::Error).unwrap();
     let cold = |i: usize| matches!(response.embeddings[i], NodeEmbedding::Found { cold: true, .. });
     assert_eq!((cold(0), cold(1)), (true, false));
@@ -420,10 +421,10 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     rig.shared.engine.states.gather(&[NodeId(9)], &mut row);
     assert_eq!(row, [0.0; 6], "readers have nothing left of it");
 
-    let pool = learner.pool.nodes().to_vec();
+    let pool = learner.pool.known().nodes().to_vec();
     rig.restart();
     let again = rig.learner_at(trainer(), rig.log.end(), rig.options());
-    assert_eq!(again.pool.nodes(), pool, "a restart draws the same negatives");
+    assert_eq!(again.pool.known().nodes(), pool, "a restart draws the same negatives");
 }
 
 #[test]
@@ -484,7 +485,11 @@ fn what_is_rebuilt_ends_at_the_checkpoint() {
     let mut learner = rig.learner_at(trainer(), EdgeId(8), rig.options());
     let scored = |learner: &Learner| learner.bank.scores(&[0, 0].map(NodeId), &[8, 28].map(NodeId));
     assert_eq!(scored(&learner), [1.0, 0.0], "the bank holds what stands before the checkpoint");
-    assert!(learner.pool.nodes().iter().all(|node| node.0 < 28), "{:?}", learner.pool.nodes());
+    assert!(
+        learner.pool.known().nodes().iter().all(|node| node.0 < 28),
+        "{:?}",
+        learner.pool.known().nodes()
+    );
     let batches = learner.drain();
     assert_eq!(batches[0].first, EdgeId(8));
     assert_eq!(scored(&learner), [1.0, 1.0]);
@@ -591,7 +596,7 @@ fn preparing_the_next_batch_early_changes_nothing() {
         }
         let mut bytes = Vec::new();
         learner.trainer.save(&mut bytes).unwrap();
-        let pool = learner.pool.nodes().to_vec();
+        let pool = learner.pool.known().nodes().to_vec();
         (ahead, (cuts, bytes, pool, rig.shared.status.report().quality))
     };
     let (none, plain) = learned(None);
@@ -624,7 +629,7 @@ fn quality_is_measured_without_dropout() {
     learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
     let against = learner.negatives(&batch);
     let engine = rig.shared.engine.clone();
-    let world = step::world(&engine, &batch);
+    let world = step::world(&engine, &engine.stores.node_features, &batch);
     let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();

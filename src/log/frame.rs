@@ -10,6 +10,7 @@ use bytemuck::Pod;
 
 use super::LogError;
 use super::header::{HEADER_BYTES, Header};
+use super::payload::{KEY_INT, KEY_TEXT, PayloadError, Rest};
 use crate::event::{EdgeBatch, EventTime, FeatureColumn, NodeKey, Op, SourceRange};
 
 #[cfg(target_endian = "big")]
@@ -30,13 +31,10 @@ mod part {
     pub const KEYS: u16 = 1 << 6;
     pub const TYPES: u16 = 1 << 7;
     pub const SOURCES: u16 = 1 << 8;
-    pub const ALL: u16 = (1 << 9) - 1;
+    /// Each source is followed by its mark.
+    pub const MARKS: u16 = 1 << 9;
+    pub const ALL: u16 = (1 << 10) - 1;
 }
-
-/// Marks an integer key.
-const KEY_INT: u8 = 0;
-/// Marks a text key.
-const KEY_TEXT: u8 = 1;
 
 /// What is written at once: records, the names they are the first to use, and where they were read
 /// from. Either all of a frame is in the log or nothing of it.
@@ -54,14 +52,6 @@ pub struct Frame {
     pub sources: Vec<SourceRange>,
     /// When the oldest event was produced or received, milliseconds since the Unix epoch.
     pub origin_unix_ms: i64,
-}
-
-/// What contradicts itself in a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PayloadError {
-    pub what: &'static str,
-    pub expected: u64,
-    pub found: u64,
 }
 
 /// Appends the bytes of `frame`, a payload of at most `limit` bytes, to `buffer`, which is unchanged on an
@@ -196,13 +186,21 @@ fn put_names(frame: &Frame, out: &mut Vec<u8>) -> u16 {
         frame.new_types.iter().for_each(|name| put_text(name, out));
     }
     if !frame.sources.is_empty() {
-        columns |= part::SOURCES;
+        let is_marked = frame.sources.iter().any(|range| range.mark.is_some());
+        columns |= if is_marked { part::SOURCES | part::MARKS } else { part::SOURCES };
         put_length(frame.sources.len(), out);
         for range in &frame.sources {
             put_text(&range.source, out);
             out.extend_from_slice(&range.partition.to_le_bytes());
             out.extend_from_slice(&range.from.to_le_bytes());
             out.extend_from_slice(&range.to.to_le_bytes());
+            if is_marked {
+                let mark = range.mark.map(|mark| (1_u8, mark.offset, mark.hash));
+                let (is_there, offset, hash) = mark.unwrap_or_default();
+                out.push(is_there);
+                out.extend_from_slice(&offset.to_le_bytes());
+                out.extend_from_slice(&hash.to_le_bytes());
+            }
         }
     }
     columns
@@ -233,7 +231,7 @@ pub(super) fn decode(header: &Header, payload: &[u8]) -> Result<Frame, PayloadEr
         batch: take_columns(header, &mut rest)?,
         new_keys: rest.list(header.columns & part::KEYS, 5, Rest::key)?,
         new_types: rest.list(header.columns & part::TYPES, 4, |rest| Ok(rest.text()?.into()))?,
-        sources: take_sources(header.columns & part::SOURCES, &mut rest)?,
+        sources: take_sources(header.columns, &mut rest)?,
         origin_unix_ms: header.origin_unix_ms,
     };
     match rest.bytes.len() {
@@ -260,9 +258,9 @@ fn take_columns(header: &Header, rest: &mut Rest<'_>) -> Result<EdgeBatch, Paylo
     Ok(EdgeBatch { first: header.first, op, src, dst, time, edge_type, label, features, idempotency })
 }
 
-fn take_sources(present: u16, rest: &mut Rest<'_>) -> Result<Vec<SourceRange>, PayloadError> {
+fn take_sources(columns: u16, rest: &mut Rest<'_>) -> Result<Vec<SourceRange>, PayloadError> {
     let mut last: Option<Arc<str>> = None;
-    rest.list(present, 24, |rest| {
+    rest.list(columns & part::SOURCES, 24, |rest| {
         let name = rest.text()?;
         let source = match &last {
             Some(source) if **source == *name => Arc::clone(source),
@@ -271,116 +269,8 @@ fn take_sources(present: u16, rest: &mut Rest<'_>) -> Result<Vec<SourceRange>, P
         last = Some(Arc::clone(&source));
         let partition = i32::from_le_bytes(rest.array()?);
         let from = i64::from_le_bytes(rest.array()?);
-        Ok(SourceRange { source, partition, from, to: i64::from_le_bytes(rest.array()?) })
+        let to = i64::from_le_bytes(rest.array()?);
+        let mark = if columns & part::MARKS == 0 { None } else { rest.mark()? };
+        Ok(SourceRange { source, partition, from, to, mark })
     })
-}
-
-/// The part of a payload that is not decoded yet.
-struct Rest<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Rest<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], PayloadError> {
-        let (taken, rest) = self.bytes.split_at_checked(length).ok_or(PayloadError {
-            what: "number of bytes of a column",
-            expected: length as u64,
-            found: self.bytes.len() as u64,
-        })?;
-        self.bytes = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], PayloadError> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
-    }
-
-    fn length(&mut self) -> Result<usize, PayloadError> {
-        Ok(u32::from_le_bytes(self.array()?) as usize)
-    }
-
-    fn column<T: Pod>(&mut self, n: usize) -> Result<Vec<T>, PayloadError> {
-        let bytes = self.take(n.saturating_mul(size_of::<T>()))?;
-        let mut column = vec![T::zeroed(); n];
-        bytemuck::cast_slice_mut(&mut column).copy_from_slice(bytes);
-        Ok(column)
-    }
-
-    fn short_times(&mut self, n: usize) -> Result<Vec<EventTime>, PayloadError> {
-        let base = i64::from_le_bytes(self.array()?);
-        let offsets = self.take(n.saturating_mul(4))?.as_chunks::<4>().0;
-        Ok(offsets
-            .iter()
-            .map(|&offset| EventTime(base.wrapping_add(i64::from(u32::from_le_bytes(offset)))))
-            .collect())
-    }
-
-    fn ops(&mut self, n: usize) -> Result<Vec<Op>, PayloadError> {
-        let code = |&code: &u8| {
-            Op::from_code(code).ok_or(PayloadError {
-                what: "operation code",
-                expected: 3,
-                found: u64::from(code),
-            })
-        };
-        self.take(n)?.iter().map(code).collect()
-    }
-
-    fn features(&mut self, n: usize) -> Result<FeatureColumn, PayloadError> {
-        let rows = self.length()?;
-        let count = self.length()?;
-        if rows > n {
-            return Err(PayloadError {
-                what: "number of feature rows",
-                expected: n as u64,
-                found: rows as u64,
-            });
-        }
-        let ends: Vec<u32> = self.column(rows)?;
-        let values: Vec<f32> = self.column(count)?;
-        let last = ends.last().map_or(0, |&end| end as usize);
-        if last != count || !ends.is_sorted() {
-            return Err(PayloadError {
-                what: "end of the last feature row",
-                expected: count as u64,
-                found: last as u64,
-            });
-        }
-        Ok(FeatureColumn { ends, values })
-    }
-
-    fn text(&mut self) -> Result<&'a str, PayloadError> {
-        let length = self.length()?;
-        let bytes = self.take(length)?;
-        std::str::from_utf8(bytes).map_err(|error| PayloadError {
-            what: "number of bytes of valid UTF-8 in a name",
-            expected: length as u64,
-            found: error.valid_up_to() as u64,
-        })
-    }
-
-    fn key(&mut self) -> Result<NodeKey, PayloadError> {
-        match self.array()? {
-            [KEY_INT] => Ok(NodeKey::Int(i64::from_le_bytes(self.array()?))),
-            [KEY_TEXT] => Ok(NodeKey::from_text(self.text()?)),
-            [mark] => Err(PayloadError { what: "kind of a key", expected: 1, found: u64::from(mark) }),
-        }
-    }
-
-    /// A counted list of entries of at least `entry_bytes` each; empty when it is not `present`.
-    fn list<T>(
-        &mut self,
-        present: u16,
-        entry_bytes: usize,
-        mut entry: impl FnMut(&mut Self) -> Result<T, PayloadError>,
-    ) -> Result<Vec<T>, PayloadError> {
-        let count = if present == 0 { 0 } else { self.length()? };
-        let mut list = Vec::with_capacity(count.min(self.bytes.len() / entry_bytes));
-        for _ in 0..count {
-            list.push(entry(self)?);
-        }
-        Ok(list)
-    }
 }

@@ -40,6 +40,7 @@ mod needs;
 mod neighborhood;
 pub mod node_table;
 mod on_gpu;
+mod options;
 pub mod pair_budget;
 mod rows;
 mod senders;

@@ -16,10 +16,10 @@ use super::mirror::NodeMirror;
 use super::rows::NodeRows;
 use super::walk::WalkState;
 use super::{Mailbox, Needs, NodeMemory, tables};
-use crate::event::{EdgeId, EventTime, NodeId};
+use crate::event::{EdgeId, EventTime, NodeId, StreamClock};
 
 /// First bytes of a stored state.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS4");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS5");
 
 /// Memory and pending messages.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +28,11 @@ pub struct ModelState {
     pub memory: NodeMemory,
     /// Messages that wait to be applied.
     pub mailbox: Mailbox,
-    /// Time of the first event; `None` before it.
+    /// When the stream began; `None` before the first event. A time far from those of the first events is not taken
+    /// for its begin.
     pub origin: Option<EventTime>,
+    /// The first events.
+    pub(super) began: StreamClock,
     /// Walks, in a model that scores pairs by them.
     pub walks: Option<WalkState>,
     /// Rows of memory and messages on the GPU that trains, if one does.
@@ -76,6 +79,7 @@ impl ModelState {
             memory: NodeMemory::new(kept_dim(needs)),
             mailbox: Mailbox::new(needs.mailbox_dim),
             origin: None,
+            began: StreamClock::default(),
             walks: needs.walks.as_ref().map(WalkState::new),
             mirror: NodeMirror::default(),
         }
@@ -87,6 +91,7 @@ impl ModelState {
         self.mailbox.reset();
         self.mirror.clear();
         self.origin = None;
+        self.began = StreamClock::default();
         if let Some(walks) = &mut self.walks {
             walks.reset();
         }
@@ -154,6 +159,7 @@ impl ModelState {
         tables::write_u64(out, self.memory.dimension() as u64)?;
         tables::write_u64(out, self.mailbox.dimension() as u64)?;
         tables::write_table(out, self.origin.as_slice())?;
+        tables::write_table(out, &self.began.to_numbers())?;
         let (rows, updated) = self.memory.tables();
         rows.write(updated.len(), out)?;
         tables::write_table(out, &updated)?;
@@ -184,6 +190,8 @@ impl ModelState {
             }
         }
         let origin: Vec<EventTime> = tables::read_table(input)?;
+        let began = StreamClock::from_numbers(&tables::read_table::<i64>(input)?);
+        let began = began.ok_or(StateError::Lengths { table: "clock" })?;
         let (rows, updated): (_, Vec<EventTime>) =
             (NodeRows::read(width, input)?, tables::read_table(input)?);
         let memory =
@@ -200,7 +208,7 @@ impl ModelState {
             .ok_or(StateError::Lengths { table: "mailbox" })?;
         let walks = needs.walks.map(|options| WalkState::read(&options, input)).transpose()?;
         let (origin, mirror) = (origin.first().copied(), NodeMirror::default());
-        Ok(Self { memory, mailbox, origin, walks, mirror })
+        Ok(Self { memory, mailbox, origin, began, walks, mirror })
     }
 }
 

@@ -121,6 +121,21 @@ impl ModelState {
         refused
     }
 
+    /// Notes when the stream began. What the first events do not stand near to was not the begin.
+    fn begin(&mut self, batch: &Interactions<'_>) {
+        if self.began.is_confirmed() {
+            return;
+        }
+        for (&edge, &time) in batch.edges.iter().zip(batch.times) {
+            if !self.began.is_confirmed() {
+                self.began.observe(edge, time);
+            }
+        }
+        let Some((first, latest)) = self.began.covered() else { return };
+        let origin = self.origin.or_else(|| batch.times.iter().min().copied());
+        self.origin = origin.map(|origin| if (first..=latest).contains(&origin) { origin } else { first });
+    }
+
     /// The first half of [`update`](Self::update): no message is left, and the next one's are not built yet.
     pub(super) fn write_back<'r>(
         &mut self,
@@ -128,9 +143,7 @@ impl ModelState {
         touched: &Touched,
         fresh: impl Fn(usize) -> &'r [f32],
     ) -> usize {
-        if self.origin.is_none() {
-            self.origin = batch.times.iter().min().copied();
-        }
+        self.begin(batch);
         if self.memory.dimension() == 0 {
             for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
                 self.memory.write(node, &[], batch.times[last as usize]);
@@ -155,6 +168,29 @@ impl ModelState {
 mod tests {
     use super::*;
     use crate::model::TgnOptions;
+
+    #[test]
+    fn one_early_time_is_not_taken_for_the_begin_of_the_stream() {
+        for place in [0, 5, 15] {
+            let mut state = ModelState::new(&TgnOptions::default().needs());
+            for batch in 0..4_usize {
+                let events: Vec<usize> = (batch * 5..batch * 5 + 5).collect();
+                let time = |&i: &usize| EventTime(if i == place { 0 } else { 1_700_000_000 + i as i64 });
+                let (times, nodes): (Vec<_>, Vec<_>) = events.iter().map(|i| (time(i), NodeId(1))).unzip();
+                let edges: Vec<_> = events.iter().map(|&i| EdgeId(i as u64)).collect();
+                let batch = Interactions { src: &nodes, dst: &nodes, times: &times, edges: &edges };
+                let mut touched = Touched::default();
+                touched.build(&batch);
+                state.update(&batch, &touched, |_| &[0.0]);
+            }
+            let began = 1_700_000_000 + i64::from(place == 0);
+            assert_eq!(state.origin, Some(EventTime(began)), "{place}");
+            assert!(state.since_update(NodeId(7), EventTime(began + 50)) == 50.0);
+            let (mut bytes, needs) = (Vec::new(), TgnOptions::default().needs());
+            state.write(&mut bytes).unwrap();
+            assert!(ModelState::read(&mut &bytes[..], &needs).unwrap() == state);
+        }
+    }
 
     #[test]
     fn the_last_event_by_time_then_edge_leaves_the_message() {

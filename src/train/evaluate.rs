@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn test_then_train_cuts_at_the_last_15_percent_and_draws_what_was_seen() {
+    fn test_then_train_cuts_at_the_last_15_percent_and_draws_new_destinations_too() {
         let stream = stream((0..100).map(|t| (t % 3, 10 + t)));
         let mut recorder = Recorder::default();
         let mut done = Vec::new();
@@ -145,12 +145,14 @@ mod tests {
         // The 0.85 quantile of 0..=99 is 84.15: 85 events stand before the last part.
         assert_eq!(recorder.batches, [30, 30, 25, 15]);
         assert_eq!(done, [30, 60, 85, 100]);
-        // The first batch draws from its own 30 events, each other from what stood before it.
-        for (drawn, seen) in recorder.destinations.iter().zip([30, 30, 60, 85]) {
-            for node in drawn {
-                let row = stream.dst().iter().position(|dst| dst == node).unwrap();
-                assert!(row < seen, "row {row} was drawn with {seen} seen");
-            }
+        // Every destination is new, and so are almost all negatives: the last of a batch have none after them.
+        for (drawn, [begin, end]) in
+            recorder.destinations.iter().zip([[0, 30], [30, 60], [60, 85], [85, 100]])
+        {
+            let rows = drawn.iter().map(|node| stream.dst().iter().position(|dst| dst == node).unwrap());
+            assert!(rows.clone().all(|row| row < end), "of a later batch");
+            let new = rows.enumerate().filter(|(i, row)| *row > begin + i).count();
+            assert!(new >= (end - begin) * 2 / 3, "{new} of {}", end - begin);
         }
         let own = &report.contender;
         assert_eq!((own.all.average_precision, own.all.events), (1.0, 100));

@@ -1,8 +1,8 @@
 //! Floor 6: one step of training, and its evaluation.
 //!
 //! [`Trainer`] scores, learns from and applies one batch at a time, which was prepared before
-//! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`DestinationPool`] is where its
-//! random negatives come from.
+//! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`StreamNegatives`] is where the
+//! negatives of a model that follows a stream come from, [`DestinationPool`] those of the published protocols.
 //! [`schedule`] is the course of its step size, [`replay`] what it trains on again.
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
@@ -26,11 +26,13 @@ mod save;
 pub mod schedule;
 mod step;
 pub mod stream;
+mod stream_negatives;
 mod trainer;
 
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
 pub use save::LoadError;
+pub use stream_negatives::{RECENT_EVENTS, StreamNegatives};
 pub use trainer::{
     Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError, Trainer, TrainerOptions,
     World,

@@ -1,9 +1,10 @@
-//! Where random negatives come from: destinations seen so far, each equally likely.
+//! Where random negatives of the published protocols come from: a pool of destinations, each equally likely.
 //!
 //! A draw is a function of (seed, batch, place in the batch) and of the pool, never of what was drawn
 //! before, so a restored or replayed run draws the same negatives. A drawn pair may happen to be a true
-//! edge; that is the custom of the field and is left as it is. Historical and inductive negatives belong
-//! to evaluation protocols, not to training ([`historical`](super::historical)).
+//! edge; that is the custom of the field and is left as it is. Historical and inductive negatives are in
+//! [`historical`](super::historical), those of a model that follows a stream in
+//! [`stream_negatives`](super::stream_negatives).
 
 use crate::device::rng;
 use crate::event::NodeId;
@@ -60,6 +61,12 @@ impl DestinationPool {
                 }
             }
         }
+    }
+
+    /// Whether `node` is in the pool.
+    #[must_use]
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.places.get(node) != NOWHERE
     }
 
     /// Number of distinct destinations.

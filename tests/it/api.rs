@@ -322,7 +322,8 @@ fn work_that_hangs_times_out_and_keeps_its_permit() {
     });
     let hang = live.intake.hang.lock();
     let response = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
-    assert_eq!((response.status, response.error_type().as_str()), (503, "timeout"));
+    assert_eq!((response.status, response.error_type().as_str()), (504, "outcome_unknown"));
+    assert_eq!(response.header("retry-after"), None, "who sends it again may store it twice");
     let second = live.send_lines("/v1/events", "[\"a\",\"b\",30]");
     assert_eq!(second.error_type(), "overloaded", "work that nobody waits for is still counted");
     drop(hang);
@@ -427,7 +428,8 @@ fn a_slow_status_or_scrape_times_out() {
     });
     for path in ["/v1/status", "/metrics"] {
         let response = live.get(path);
-        assert_eq!((response.status, response.error_type().as_str()), (503, "timeout"), "{path}");
+        assert_eq!((response.status, response.error_type().as_str()), (504, "timeout"), "{path}");
+        assert_eq!(response.header("retry-after"), None, "{path}");
     }
 }
 
@@ -473,6 +475,29 @@ fn open_requests_finish_at_shutdown() {
     open.read_to_string(&mut response).unwrap();
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     live.join();
+}
+
+#[test]
+fn an_outcome_that_nobody_knows_is_not_to_be_tried_again() {
+    let live = Live::start();
+    *live.intake.next.lock() = Some(Err(IntakeError::OutcomeUnknown("the log did not respond".to_owned())));
+    let unknown = live.send_lines("/v1/events", "x");
+    assert_eq!((unknown.status, unknown.error_type().as_str()), (504, "outcome_unknown"));
+    assert_eq!(unknown.header("retry-after"), None);
+    assert!(unknown.json()["error"].as_str().unwrap().contains("Idempotency-Key"));
+}
+
+#[test]
+fn the_key_of_a_request_reaches_the_intake() {
+    let live = Live::start();
+    let push = |keys: &[&str]| {
+        let mut headers = vec![("content-type", "application/x-ndjson")];
+        headers.extend(keys.iter().map(|key| ("Idempotency-Key", *key)));
+        live.request("POST", "/v1/events", &headers, b"[\"a\",\"b\",30]").status
+    };
+    assert_eq!((push(&[]), push(&["order-1"])), (200, 200));
+    assert_eq!((push(&[""]), push(&["a", "b"]), push(&[&"x".repeat(256)])), (422, 422, 422));
+    assert_eq!(*live.intake.keys.lock(), [None, Some("order-1".to_owned())]);
 }
 
 #[test]

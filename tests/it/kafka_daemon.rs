@@ -25,7 +25,6 @@ pub fn daemon(broker: &Broker, topic: &str, data: &Path) -> Start {
         .set(&format!("ingest.kafka.brokers={}", broker.bootstrap()))
         .set(&format!("ingest.kafka.topic={topic}"))
         .set(&format!("ingest.kafka.group={group}"))
-        .set("ingest.kafka.instance_id=one")
 }
 
 fn to_topic(broker: &Broker, topic: &str, partitions: i32, events: &Path) -> ProduceOptions {
@@ -124,8 +123,10 @@ fn a_daemon_keeps_poison_in_its_topic_and_deletes_by_null_values() {
         ],
     );
     let data = tempfile::tempdir().unwrap();
-    let process =
-        daemon(broker, topic, data.path()).set(&format!("ingest.kafka.dead_letter_topic={letters}")).ready();
+    let process = daemon(broker, topic, data.path())
+        .set(&format!("ingest.kafka.dead_letter_topic={letters}"))
+        .set("ingest.kafka.tombstones=delete_node")
+        .ready();
     let status = process.wait_until("all five", |status| {
         status["ingest"]["positions"][0]["next_offset"] == 5 && status["log"]["indexed_position"] == 3
     });
@@ -136,6 +137,29 @@ fn a_daemon_keeps_poison_in_its_topic_and_deletes_by_null_values() {
     let (_, node) = process.get("/v1/nodes/a").unwrap();
     assert_eq!(node["neighbors"].as_array().map(Vec::len), Some(1), "{node}");
     assert!(process.terminate().success());
+}
+
+#[test]
+fn a_row_that_was_deleted_in_a_database_deletes_no_node_of_the_same_key() {
+    let Some(broker) = Broker::shared() else { return };
+    let topic = "with-tombstones";
+    broker.create_topic(topic, 1);
+    let event = br#"{"src":"a","dst":"b","ts":1}"#;
+    broker.produce(topic, [(0, Some(&b"a"[..]), Some(&event[..])), (0, Some(&b"a"[..]), None)]);
+    for (setting, dead_letters, ignored) in [(None, 1, 0), (Some("ingest.kafka.tombstones=ignore"), 0, 1)] {
+        let data = tempfile::tempdir().unwrap();
+        let start = setting.into_iter().fold(daemon(broker, topic, data.path()), |start, set| start.set(set));
+        let process = start.ready();
+        let status =
+            process.wait_until("both", |status| status["ingest"]["positions"][0]["next_offset"] == 2);
+        assert_eq!(status["log"]["durable_position"], 1, "nothing is deleted: {status:#}");
+        let source = kafka(&status);
+        let counted = (&source["dead_letters"], &source["ignored_events"]);
+        assert_eq!(counted, (&json!(dead_letters), &json!(ignored)), "{source:#}");
+        assert_eq!(status["ingest"]["rejected_events"]["tombstone"], dead_letters, "{status:#}");
+        assert_eq!(process.get("/v1/nodes/a").unwrap().0, 200);
+        assert!(process.terminate().success());
+    }
 }
 
 #[test]

@@ -9,12 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use evergraph::event::{EdgeId, Event, PositionLookup, Receipt, Submission, SubmitError};
+use evergraph::event::{
+    EdgeId, Event, EventBatch, Incoming, PositionLookup, Receipt, SourceMark, Submission, SubmitError,
+    UnstorableEvent,
+};
 use evergraph::ingest::SourceWiring;
 use evergraph::ingest::admit::{Admission, AdmitOptions};
 use evergraph::ingest::dead_letter::{
     DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions, DeadLetters,
 };
+use evergraph::ingest::decode::Tombstones;
 use evergraph::ingest::kafka::{
     DataLossPolicy, KafkaClientOptions, KafkaFault, KafkaSource, KafkaSourceOptions, KafkaState, preflight,
 };
@@ -28,23 +32,31 @@ use crate::broker::Broker;
 
 /// What the stand-in for the log has.
 #[derive(Default)]
-struct Stored {
-    positions: HashMap<(String, i32), i64>,
+pub struct Stored {
+    pub positions: HashMap<(String, i32), i64>,
+    /// The mark and the origin of the last run.
+    last_runs: HashMap<(String, i32), (Option<SourceMark>, i64)>,
     /// How often each event time was stored; event times number the events of a test.
-    times: HashMap<i64, u32>,
+    pub times: HashMap<i64, u32>,
     deletions: Vec<Event>,
     /// Messages that the largest batch accounts for.
     largest: i64,
     /// Runs of offsets that did not start where the last one ended.
     broken_runs: Vec<String>,
+    /// Of each batch, its last event time (-1 without events) and when it says that it was produced.
+    pub origins: Vec<(i64, i64)>,
 }
 
 /// A stand-in for the log: takes batches one by one, checks and remembers them.
 #[derive(Default)]
-struct Log {
-    stored: Mutex<Stored>,
+pub struct Log {
+    pub stored: Mutex<Stored>,
     /// So many batches are refused for a full disk first.
     refuse: AtomicUsize,
+    /// Events of these times can never be stored.
+    pub unstorable: Mutex<Vec<i64>>,
+    /// Nor can batches of more events, if it is not 0.
+    pub events_max: AtomicUsize,
     /// Time that each batch takes.
     slowness: Mutex<Duration>,
 }
@@ -52,6 +64,14 @@ struct Log {
 impl PositionLookup for Log {
     fn position(&self, source: &str, partition: i32) -> Option<i64> {
         self.stored.lock().positions.get(&(source.to_owned(), partition)).copied()
+    }
+
+    fn mark(&self, source: &str, partition: i32) -> Option<SourceMark> {
+        self.stored.lock().last_runs.get(&(source.to_owned(), partition))?.0
+    }
+
+    fn origin_unix_ms(&self, source: &str, partition: i32) -> Option<i64> {
+        Some(self.stored.lock().last_runs.get(&(source.to_owned(), partition))?.1)
     }
 }
 
@@ -77,18 +97,25 @@ impl Log {
             return Err(SubmitError::DiskFull { detail: "for the test".into() });
         }
         let batch = &submission.batch;
+        self.can_store(batch)?;
         let mut stored = self.stored.lock();
         assert_eq!(batch.offsets.len(), batch.events.len());
-        assert!(batch.origin_unix_ms > 1_600_000_000_000);
         let range = &batch.ranges[0];
         let key = (range.source.to_string(), range.partition);
         stored.largest = stored.largest.max(range.to - range.from);
+        stored.last_runs.insert(key.clone(), (range.mark, batch.origin_unix_ms));
         let at = stored.positions.insert(key, range.to);
         if at.unwrap_or(range.from) != range.from {
-            stored.broken_runs.push(format!("{range:?} after {at:?}"));
+            let (source, partition, from, to) = (&range.source, range.partition, range.from, range.to);
+            stored.broken_runs.push(format!("{source} {partition}: {from}..{to} after {at:?}"));
         }
         assert!(batch.offsets.is_sorted());
         assert!(batch.offsets.iter().all(|o| (range.from..range.to).contains(o)));
+        let last = batch.events.iter().rev().find_map(|incoming| match &incoming.event {
+            Event::Edge(edge) => Some(edge.time.0),
+            _ => None,
+        });
+        stored.origins.push((last.unwrap_or(-1), batch.origin_unix_ms));
         for incoming in &batch.events {
             match &incoming.event {
                 Event::Edge(edge) => *stored.times.entry(edge.time.0).or_default() += 1,
@@ -99,7 +126,25 @@ impl Log {
         Ok(Receipt { first: EdgeId(0), end: EdgeId(accepted), accepted, duplicates: 0 })
     }
 
-    fn count(&self) -> usize {
+    /// Refuses batches with an event of a time in `unstorable`, and those with more than `events_max`.
+    fn can_store(&self, batch: &EventBatch) -> Result<(), SubmitError> {
+        let unstorable = self.unstorable.lock();
+        let named = |(index, incoming): (usize, &Incoming)| match &incoming.event {
+            Event::Edge(edge) if unstorable.contains(&edge.time.0) => {
+                let offset = batch.offsets.get(index).copied();
+                Some(UnstorableEvent { index, offset, detail: format!("never {}", edge.time.0) })
+            }
+            _ => None,
+        };
+        let events: Vec<_> = batch.events.iter().enumerate().filter_map(named).collect();
+        let most = self.events_max.load(SeqCst);
+        if events.is_empty() && (most == 0 || batch.events.len() <= most) {
+            return Ok(());
+        }
+        Err(SubmitError::Unstorable { events, detail: "for the test".into() })
+    }
+
+    pub fn count(&self) -> usize {
         self.stored.lock().times.len()
     }
 
@@ -107,8 +152,14 @@ impl Log {
         self.stored.lock().positions.insert((source.into(), partition), next);
     }
 
+    /// Every run began where the one before it had ended.
+    pub fn assert_runs_join(&self) {
+        let stored = self.stored.lock();
+        assert!(stored.broken_runs.is_empty(), "{:?}", stored.broken_runs);
+    }
+
     /// Every event `0..n` was stored once, in runs without gap or overlap.
-    fn assert_exactly_once(&self, n: i64) {
+    pub fn assert_exactly_once(&self, n: i64) {
         let stored = self.stored.lock();
         assert!(stored.broken_runs.is_empty(), "{:?}", stored.broken_runs);
         let missing = (0..n).filter(|t| !stored.times.contains_key(t)).count();
@@ -121,14 +172,14 @@ impl Log {
     }
 }
 
-struct Setup {
-    log: Arc<Log>,
-    wiring: SourceWiring,
+pub struct Setup {
+    pub log: Arc<Log>,
+    pub wiring: SourceWiring,
     folder: tempfile::TempDir,
 }
 
 impl Setup {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = DeadLetterFileOptions::new(folder.path().join("dead.jsonl"));
         Self::with_letters(folder, DeadLetterTarget::File(file))
@@ -146,7 +197,7 @@ impl Setup {
         Self { log, wiring, folder }
     }
 
-    fn source(&self, options: KafkaSourceOptions) -> KafkaSource {
+    pub fn source(&self, options: KafkaSourceOptions) -> KafkaSource {
         KafkaSource::start(options, self.wiring.clone()).unwrap()
     }
 
@@ -163,7 +214,7 @@ impl Setup {
     }
 }
 
-fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     let deadline = started + Duration::from_secs(seconds);
     while !condition() {
@@ -174,7 +225,7 @@ fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
 }
 
 /// The fixed word of a degraded or failed state.
-fn word(source: &KafkaSource) -> &'static str {
+pub fn word(source: &KafkaSource) -> &'static str {
     match source.status().state {
         KafkaState::Degraded { word, .. } | KafkaState::Failed { word, .. } => word,
         KafkaState::Running => "running",
@@ -318,7 +369,9 @@ fn poison_becomes_dead_letters_with_headers_and_stops_nothing() {
             (0, Some(b"k7"), Some(br#"{"src":1,"dst":2,"ts":1}"#)),
         ],
     );
-    let source = setup.source(KafkaSourceOptions::new(&broker.bootstrap(), "poison", "poison"));
+    let mut options = KafkaSourceOptions::new(&broker.bootstrap(), "poison", "poison");
+    options.decode.tombstones = Tombstones::DeleteNode;
+    let source = setup.source(options);
     wait_until("both good events are stored", 30, || setup.log.count() == 2);
     wait_until("the run is accounted for", 5, || setup.log.position("kafka:poison", 0) == Some(8));
     setup.log.assert_exactly_once(2);
@@ -538,15 +591,11 @@ fn messages_that_go_while_the_log_is_busy_do_not_stop_the_partition_for_ever() {
     *setup.log.slowness.lock() = Duration::ZERO;
     setup.wiring.holds.set(source.name(), false);
     wait_until("what is left is stored", 30, || setup.log.count() == 60);
-    assert_eq!(
-        setup.log.stored.lock().broken_runs,
-        ["SourceRange { source: \"kafka:vanishing\", partition: 0, \
-        from: 50, to: 100 } after Some(10)"]
-    );
+    assert_eq!(setup.log.stored.lock().broken_runs, ["kafka:vanishing 0: 50..100 after Some(10)"]);
     wait_until("the source runs", 10, || word(&source) == "running");
 }
 
-fn delete_records(broker: &Broker, topic: &str, before: i64) {
+pub fn delete_records(broker: &Broker, topic: &str, before: i64) {
     use rdkafka::admin::{AdminClient, AdminOptions};
     use rdkafka::client::DefaultClientContext;
     let admin: AdminClient<DefaultClientContext> =

@@ -130,13 +130,21 @@ pub struct ScriptedIntake {
     engine: Arc<QueryEngine>,
     pub next: Mutex<Option<Result<IntakeResponse, IntakeError>>>,
     pub formats: Mutex<Vec<BodyFormat>>,
+    /// The idempotency keys of requests.
+    pub keys: Mutex<Vec<Option<String>>>,
     /// While a test holds this, no push gets a response.
     pub hang: Mutex<()>,
 }
 
 impl Intake for ScriptedIntake {
-    fn submit(&self, body: &[u8], format: BodyFormat) -> Result<IntakeResponse, IntakeError> {
+    fn submit(
+        &self,
+        body: &[u8],
+        format: BodyFormat,
+        key: Option<&str>,
+    ) -> Result<IntakeResponse, IntakeError> {
         self.formats.lock().push(format);
+        self.keys.lock().push(key.map(str::to_owned));
         drop(self.hang.lock());
         if let Some(scripted) = self.next.lock().take() {
             return scripted;
@@ -209,6 +217,7 @@ impl Live {
             engine: Arc::clone(&engine),
             next: Mutex::default(),
             formats: Mutex::default(),
+            keys: Mutex::default(),
             hang: Mutex::default(),
         });
         let health = Health::new();
@@ -220,6 +229,8 @@ impl Live {
             metrics: Metrics::new(),
             health,
             keys: None,
+            allowed_hosts: Vec::new(),
+            access_log: false,
             limits: ApiLimits::default(),
             info: Info {
                 name: "evergraph".into(),

@@ -251,9 +251,13 @@ const ABSENT: &[(&str, &str)] = &[
 const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
     ("evergraph_graph_unknown_type_edges_total", "the model has no edge types"),
+    ("evergraph_http_held_bytes", "bodies and responses are small"),
+    ("evergraph_log_replay_position", "it starts with an empty log"),
+    ("evergraph_log_replay_end_position", "it starts with an empty log"),
     ("evergraph_ingest_paused", "nothing holds the sources up"),
     ("evergraph_log_commit_failures_total", "the disk works"),
     ("evergraph_log_disk_full", "the disk has room"),
+    ("evergraph_log_torn_bytes", "no write was interrupted"),
     ("evergraph_spill_reads_total", "all of it is in memory"),
     ("evergraph_spill_failures_total", "the disk works"),
     ("evergraph_spill_degraded", "the disk works"),
@@ -305,6 +309,12 @@ impl AtWork {
                 && learner["mrr"].is_number()
                 && learner["lag_events"] == 0
         });
+        for (path, body) in [
+            ("/v1/embeddings", json!({ "nodes": ["u1"] })),
+            ("/v1/links/score", json!({ "pairs": [{ "src": "u1", "dst": "i1" }] })),
+        ] {
+            at_work.daemon.post(path, "application/json", &body.to_string()).unwrap();
+        }
         let saved = Instant::now() + PATIENCE;
         while !at_work.metrics().contains("evergraph_checkpoint_duration_seconds_count 1") {
             assert!(Instant::now() < saved, "no checkpoint was written");

@@ -306,3 +306,122 @@ fn one_screen_shows_what_a_daemon_does() {
     assert!(!done && stderr.contains("no daemon responds"), "{stderr}");
     assert!(!evergraph(&["top", "--once", "--interval", "0"]).0);
 }
+
+#[test]
+fn no_directive_silences_the_audit() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Start::in_dir(folder.path()).ready();
+    let url = process.url("/v1/admin/log-level");
+    for level in
+        ["off", "error,evergraph::audit=off", "info,evergraph::audit[{action}]=off", "off,[{who}]=off"]
+    {
+        let body = json!({ "level": level }).to_string();
+        let put = ureq::put(&url).header("content-type", "application/json").send(body).unwrap();
+        assert_eq!(put.status(), 200, "{level}");
+        let line = audited(&mut process);
+        assert_eq!((&line["detail"], &line["outcome"]), (&json!(level), &json!("done")), "{line}");
+    }
+    assert!(process.terminate().success());
+}
+
+#[test]
+fn refused_requests_do_not_flood_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Start::in_dir(folder.path()).ready();
+    let url = process.url(&format!("/v1/admin/sources/{}", "x".repeat(50_000)));
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let begun = Instant::now();
+    for _ in 0..200 {
+        let put =
+            agent.put(&url).header("origin", "http://elsewhere").header("content-type", "application/json");
+        assert_eq!(put.send("{\"paused\":true}").unwrap().status(), 403);
+    }
+    // The log's last line of the flood is followed by this one.
+    let level = process.url("/v1/admin/log-level");
+    agent.put(&level).header("content-type", "application/json").send("{\"level\":\"warn\"}").unwrap();
+    let mut refused = Vec::new();
+    loop {
+        let line = process.wait_for_line("evergraph::audit").expect("an audit line");
+        let fields: Value = serde_json::from_str(&line).unwrap();
+        if fields["outcome"] == "done" {
+            break;
+        }
+        refused.push(line);
+    }
+    let most = 20 + 10 * begun.elapsed().as_secs();
+    assert!((1..=most).contains(&(refused.len() as u64)), "{} lines, at most {most}", refused.len());
+    assert!(
+        refused.iter().all(|line| line.len() < 2_000),
+        "a line has {:?} bytes",
+        refused.iter().map(String::len).max()
+    );
+    assert!(process.terminate().success());
+}
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+#[test]
+fn each_request_is_in_the_access_log_where_there_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Start::in_dir(folder.path()).set("output.access_log=true").ready();
+    let traced = format!("00-{TRACE}-b7ad6b7169203331-01");
+    let response = ureq::get(process.url("/v1/status")).header("traceparent", traced).call().unwrap();
+    let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
+    let line = process.wait_for_line("evergraph::access").unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let expected = json!({
+        "method": "GET", "path": "/v1/status", "route": "/v1/status", "status": 200, "key": "", "request_id": id,
+        "trace_id": TRACE
+    });
+    assert!(expected.as_object().unwrap().iter().all(|(name, value)| line[name] == *value), "{line}");
+    assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    assert!(
+        line["duration_ms"].as_f64() > Some(0.0) && line["response_bytes"].as_u64() > Some(100),
+        "{line}"
+    );
+    assert!(process.terminate().success());
+}
+
+#[test]
+fn failed_authentication_is_logged_with_the_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    std::fs::write(&keys, "write shop writer-0123456789abcdef\n").unwrap();
+    let mut process =
+        Start::in_dir(&folder.path().join("data")).set(&format!("api.keys_file={}", keys.display())).ready();
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let traced = format!("00-{TRACE}-b7ad6b7169203331-01");
+    for (key, status, reason, name) in [
+        (None, 401, "missing", ""),
+        (Some("guessed-0123456789abcdef"), 401, "unknown", ""),
+        (Some("writer-0123456789abcdef"), 403, "role", "shop"),
+    ] {
+        let mut request = agent.get(process.url("/v1/nodes/a")).header("traceparent", &traced);
+        if let Some(key) = key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        assert_eq!(request.call().unwrap().status(), status);
+        let line = process.wait_for_line("authentication failed").unwrap();
+        assert!(key.is_none_or(|key| !line.contains(key)), "{line}");
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (&line["reason"], &line["key"], &line["trace_id"]),
+            (&json!(reason), &json!(name), &json!(TRACE))
+        );
+        assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    }
+    assert!(process.terminate().success());
+}
+
+#[test]
+fn health_checks_have_threads_of_their_own_at_their_own_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let process = Start::in_dir(folder.path()).set("api.operations_listen=127.0.0.1:0").ready();
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    let names: Vec<_> = names.map(|name| name.trim().to_owned()).collect();
+    let count = |wanted: &str| names.iter().filter(|name| *name == wanted).count();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert!(count("operations") >= 1 && count("http") >= cores.max(2), "{names:?}");
+    assert!(process.terminate().success());
+}

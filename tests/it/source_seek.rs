@@ -23,10 +23,7 @@ fn settings(broker: &Broker) -> [String; 2] {
 fn start(broker: &Broker, data: &Path) -> Start {
     let group = data.file_name().unwrap().to_string_lossy().into_owned();
     let start = settings(broker).iter().fold(Start::in_dir(data), |start, setting| start.set(setting));
-    start
-        .set(&format!("ingest.kafka.group={group}"))
-        .set("ingest.kafka.instance_id=one")
-        .set("learner.train=false")
+    start.set(&format!("ingest.kafka.group={group}")).set("learner.train=false")
 }
 
 fn stored(process: &Process, count: u64) {

@@ -57,7 +57,8 @@ fn metrics_defined(file: &File) -> Vec<String> {
         file.text[..end].lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let code = code.join("\n");
     let quoted: Vec<&str> = code.split('"').collect();
-    let prefixes = quoted.contains(&"evergraph_");
+    // The macro `group!` puts the prefix in front, in the files below as well.
+    let prefixes = quoted.contains(&"evergraph_") || code.contains("group! {");
     let is_name =
         |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     let mut names = Vec::new();

@@ -74,13 +74,14 @@ impl From<IntakeError> for ApiError {
             IntakeError::TooMany { found_at_least, limit } => {
                 Self::BatchTooLarge { what: "or more events", found: found_at_least, limit }
             }
+            IntakeError::OutcomeUnknown(detail) => Self::OutcomeUnknown { detail },
             IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
             IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
             IntakeError::Refused(SubmitError::Paused) => Self::SourcePaused,
             IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
                 Self::DiskFull(refused.to_string())
             }
-            IntakeError::Refused(refused @ SubmitError::Failed { .. }) => {
+            IntakeError::Refused(refused @ (SubmitError::Failed { .. } | SubmitError::Unstorable { .. })) => {
                 Self::LogFailed(refused.to_string())
             }
         }

@@ -1,40 +1,35 @@
-//! librdkafka's callbacks. Those of a rebalance run inside `poll`, on the source's thread; they decide
-//! where each newly assigned partition starts and leave a note for the thread. A start is checked against
-//! what the broker has: a position below its oldest message is data lost by retention, one above its
-//! newest is a topic that was created again.
+//! What the source's thread and librdkafka's callbacks share. Callbacks run inside `poll`, on the source's thread; they
+//! leave notes for it. A start is checked against what the broker has: a position below its oldest message is data lost
+//! by retention, one above its newest is a topic that was created again.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::statistics::Statistics;
-use rdkafka::topic_partition_list::TopicPartitionListElem;
-use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use super::fault::KafkaFault;
+use super::fault::{KafkaFault, is_about_another_topic};
 use super::options::{DataLossPolicy, KafkaSourceOptions};
 use super::status::Shared;
 use crate::event::PositionLookup;
 
-/// Timeout for the broker's responses about the ranges of all partitions.
-const RANGES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for the high watermarks while reading is paused.
 const WATERMARK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A change of ownership, for the source's thread.
-pub(super) enum Change {
-    /// Reading of a partition starts at `next`, or at its oldest message.
-    Assigned { partition: i32, next: Option<i64> },
-    /// A partition is no longer ours.
-    Revoked { partition: i32 },
-    /// A partition cannot be read.
-    Fault(KafkaFault),
+/// Where reading of a partition starts, and what the broker has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The next offset to read.
+    pub next: i64,
+    /// The oldest offset.
+    pub low: i64,
+    /// One past the newest offset.
+    pub high: i64,
 }
 
 /// Why it is not known where reading of a partition starts.
@@ -56,32 +51,53 @@ pub(super) struct SourceContext {
     pub source: Arc<str>,
     pub positions: Arc<dyn PositionLookup>,
     pub shared: Arc<Shared>,
-    pub changes: Mutex<Vec<Change>>,
     /// Whether the cluster is the one whose offsets the log holds.
     pub cluster_known: AtomicBool,
+    /// How many partitions the topic has, by the latest statistics.
+    pub partitions_seen: AtomicUsize,
+    /// Whether the topic went away or changed its id, so that its messages may be others.
+    pub topic_changed: AtomicBool,
 }
 
 impl SourceContext {
-    /// Where reading of a partition starts: the log's position if the broker still has it. `None` where the
+    /// A context in which nothing is known of the topic.
+    pub fn new(
+        options: KafkaSourceOptions,
+        source: Arc<str>,
+        positions: Arc<dyn PositionLookup>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            options,
+            source,
+            positions,
+            shared,
+            cluster_known: AtomicBool::new(false),
+            partitions_seen: AtomicUsize::new(0),
+            topic_changed: AtomicBool::new(false),
+        }
+    }
+
+    /// Where reading of a partition starts: the log's position if the broker still has it, the oldest message where the
     /// log has none.
     pub fn start_of(
         &self,
         consumer: &BaseConsumer<Self>,
         partition: i32,
         wait: Duration,
-    ) -> Result<Option<i64>, NoStart> {
+    ) -> Result<Start, NoStart> {
         let deadline = Instant::now() + wait;
         self.know_cluster(consumer, wait / 2)?;
-        let Some(stored) = self.positions.position(&self.source, partition) else { return Ok(None) };
         let topic = self.options.topic.clone();
         let left = deadline.saturating_duration_since(Instant::now());
         let (low, high) = consumer.fetch_watermarks(&topic, partition, left).map_err(NoStart::NoResponse)?;
         self.shared.set_high(partition, high);
+        let stored = self.positions.position(&self.source, partition).unwrap_or(low);
         if stored > high {
             return Err(KafkaFault::TopicRecreated { topic, partition, stored, high }.into());
         }
         if stored >= low {
-            return Ok(Some(stored));
+            return Ok(Start { next: stored, low, high });
         }
         match self.options.data_loss {
             DataLossPolicy::Fail => Err(KafkaFault::DataLost { topic, partition, stored, low }.into()),
@@ -92,7 +108,7 @@ impl SourceContext {
                     low,
                     "offsets are gone by retention; going on without them"
                 );
-                Ok(Some(low))
+                Ok(Start { next: low, low, high })
             }
         }
     }
@@ -139,97 +155,19 @@ impl SourceContext {
         }
     }
 
-    /// Where reading of newly assigned partitions starts. All responses of the broker must come
-    /// within `wait`: the group waits for this. A partition that was not checked starts at the log's position,
-    /// and if the broker does not have that, fetching it is an error that leads to another check.
-    fn starts_of(
-        &self,
-        consumer: &BaseConsumer<Self>,
-        assigned: &TopicPartitionList,
-        wait: Duration,
-    ) -> Vec<(String, i32, Offset, Change)> {
-        let deadline = Instant::now() + wait;
-        let start = |partition: i32| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let checked = match left.is_zero() {
-                true => Err(NoStart::NoResponse(KafkaError::Canceled)),
-                false => self.start_of(consumer, partition, left),
-            };
-            let next = match checked {
-                Ok(next) => next,
-                Err(NoStart::NoResponse(error)) => {
-                    tracing::warn!(partition, %error, "the partition's range could not be fetched");
-                    self.positions.position(&self.source, partition)
-                }
-                // The source ends before it would read from here.
-                Err(NoStart::Fault(fault)) => return (Offset::End, Change::Fault(fault)),
-            };
-            (next.map_or(Offset::Beginning, Offset::Offset), Change::Assigned { partition, next })
-        };
-        let element = |e: TopicPartitionListElem<'_>| {
-            let (offset, change) = start(e.partition());
-            (e.topic().to_owned(), e.partition(), offset, change)
-        };
-        assigned.elements().into_iter().map(element).collect()
-    }
-
-    fn assign(&self, consumer: &BaseConsumer<Self>, assigned: &TopicPartitionList) {
-        let mut starts = TopicPartitionList::new();
-        let mut changes = Vec::new();
-        for (topic, partition, offset, change) in self.starts_of(consumer, assigned, RANGES_TIMEOUT) {
-            changes.push(change);
-            if let Err(error) = starts.add_partition_offset(&topic, partition, offset) {
-                changes.push(Change::Fault(other(&error)));
-            }
-        }
-        let result = match consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => consumer.incremental_assign(&starts),
-            _ => consumer.assign(&starts),
-        };
-        if let Err(error) = result {
-            changes.push(Change::Fault(other(&error)));
-        }
-        self.changes.lock().extend(changes);
-    }
-
-    /// Gives a partition that we keep another start. Unlike a seek this also works where fetching has ended.
-    pub fn assign_anew(
-        &self,
-        consumer: &BaseConsumer<Self>,
-        partition: i32,
-        offset: Offset,
-    ) -> KafkaResult<()> {
-        let topic = &self.options.topic;
+    /// Starts reading of a partition at `offset`.
+    pub fn assign(&self, consumer: &BaseConsumer<Self>, partition: i32, offset: i64) -> KafkaResult<()> {
         let mut start = TopicPartitionList::new();
-        start.add_partition_offset(topic, partition, offset)?;
-        if matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
-            consumer.incremental_unassign(&start)?;
-            return consumer.incremental_assign(&start);
-        }
-        // The others go on where they stand, or where they would start.
-        let all = consumer.position()?;
-        for mut element in all.elements_for_topic(topic) {
-            let other = element.partition();
-            if other == partition {
-                element.set_offset(offset)?;
-            } else if element.offset() == Offset::Invalid {
-                let stored = self.positions.position(&self.source, other);
-                element.set_offset(stored.map_or(Offset::Beginning, Offset::Offset))?;
-            }
-        }
-        consumer.assign(&all)
+        start.add_partition_offset(&self.options.topic, partition, Offset::Offset(offset))?;
+        consumer.incremental_assign(&start)
     }
 
-    fn revoke(&self, consumer: &BaseConsumer<Self>, revoked: &TopicPartitionList) {
-        let notes = revoked.elements().into_iter().map(|e| Change::Revoked { partition: e.partition() });
-        self.changes.lock().extend(notes);
-        let result = match consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => consumer.incremental_unassign(revoked),
-            _ => consumer.unassign(),
-        };
-        if let Err(error) = result {
-            tracing::warn!(%error, "partitions could not be given back");
-        }
+    /// Gives a partition that is read another start. Unlike a seek this also works where fetching has ended.
+    pub fn assign_anew(&self, consumer: &BaseConsumer<Self>, partition: i32, offset: i64) -> KafkaResult<()> {
+        let mut old = TopicPartitionList::new();
+        old.add_partition(&self.options.topic, partition);
+        consumer.incremental_unassign(&old)?;
+        self.assign(consumer, partition, offset)
     }
 }
 
@@ -241,6 +179,9 @@ pub(super) fn other(error: &KafkaError) -> KafkaFault {
 
 impl ClientContext for SourceContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        if is_about_another_topic(text, &self.options.topic) {
+            self.topic_changed.store(true, Relaxed);
+        }
         match level {
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
                 tracing::error!(target: "librdkafka", facility, "{text}");
@@ -254,8 +195,7 @@ impl ClientContext for SourceContext {
         let Some(code) = error.rdkafka_error_code() else { return };
         tracing::debug!(target: "librdkafka", ?code, reason, "error event");
         let options = &self.options;
-        let named =
-            KafkaFault::from_code(code, reason, &options.topic, &options.group, options.instance.as_deref());
+        let named = KafkaFault::from_code(code, reason, &options.topic, &options.group);
         match code {
             RDKafkaErrorCode::AllBrokersDown => self.shared.all_brokers_down(reason),
             // One of several brokers may be away without harm.
@@ -264,9 +204,15 @@ impl ClientContext for SourceContext {
             | RDKafkaErrorCode::OperationTimedOut => self.shared.set_cause(named),
             // Ranges are checked by the source's thread.
             RDKafkaErrorCode::AutoOffsetReset => {}
+            // Only committing needs the group, for outside tools; reading goes on.
+            RDKafkaErrorCode::GroupAuthorizationFailed => {}
             _ => {
                 if named.is_about_connection() {
                     self.shared.set_cause(named.clone());
+                }
+                // When it is back it may be another one.
+                if matches!(named, KafkaFault::TopicMissing { .. }) {
+                    self.topic_changed.store(true, Relaxed);
                 }
                 self.shared.set_fault(named);
             }
@@ -278,10 +224,10 @@ impl ClientContext for SourceContext {
         if let Some(age) = up.map(|b| b.stateage).min() {
             self.shared.broker_up(Duration::from_micros(u64::try_from(age).unwrap_or(0)));
         }
-        if self.shared.is_holding.load(Relaxed) {
-            return;
-        }
-        if let Some(topic) = statistics.topics.get(&self.options.topic) {
+        let Some(topic) = statistics.topics.get(&self.options.topic) else { return };
+        // The one below 0 stands for messages without a partition.
+        self.partitions_seen.store(topic.partitions.keys().filter(|id| **id >= 0).count(), Relaxed);
+        if !self.shared.is_holding.load(Relaxed) {
             for (partition, numbers) in topic.partitions.iter().filter(|(_, n)| n.hi_offset >= 0) {
                 self.shared.set_high(*partition, numbers.hi_offset);
             }
@@ -290,13 +236,6 @@ impl ClientContext for SourceContext {
 }
 
 impl ConsumerContext for SourceContext {
-    fn rebalance(&self, consumer: &BaseConsumer<Self>, err: RDKafkaRespErr, list: &mut TopicPartitionList) {
-        match err {
-            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, list),
-            _ => self.revoke(consumer, list),
-        }
-    }
-
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
         // Committed offsets only let outside tools see the lag.
         if let Err(error) = result {
@@ -306,42 +245,5 @@ impl ConsumerContext for SourceContext {
 
     fn main_queue_min_poll_interval(&self) -> rdkafka::util::Timeout {
         rdkafka::util::Timeout::After(Duration::from_millis(100))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct AtTen;
-
-    impl PositionLookup for AtTen {
-        fn position(&self, _: &str, _: i32) -> Option<i64> {
-            Some(10)
-        }
-    }
-
-    #[test]
-    fn many_partitions_without_a_response_are_waited_for_once() {
-        let options = KafkaSourceOptions::new("127.0.0.1:1", "t", "g");
-        let context = SourceContext {
-            source: "kafka:t".into(),
-            positions: Arc::new(AtTen),
-            shared: Arc::default(),
-            changes: Mutex::default(),
-            cluster_known: AtomicBool::new(false),
-            options: options.clone(),
-        };
-        let config = options.consumer_config().unwrap();
-        let consumer: BaseConsumer<_> = config.create_with_context(context).unwrap();
-        let mut assigned = TopicPartitionList::new();
-        for partition in 0..20 {
-            assigned.add_partition("t", partition);
-        }
-        let started = Instant::now();
-        let starts = consumer.context().starts_of(&consumer, &assigned, Duration::from_millis(300));
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
-        assert_eq!(starts.len(), 20);
-        assert!(starts.iter().all(|(_, _, offset, _)| *offset == Offset::Offset(10)));
     }
 }

@@ -83,14 +83,6 @@ pub enum KafkaFault {
         /// The group.
         group: String,
     },
-    /// Another member uses the same instance name.
-    #[error(
-        "another consumer took over the instance {instance}; give every daemon its own ingest.kafka.instance_id"
-    )]
-    InstanceFenced {
-        /// The instance name.
-        instance: String,
-    },
     /// Messages that were not read yet are gone.
     #[error(
         "offsets {stored}..{low} of {topic} partition {partition} are gone by retention: the log stands at {stored}, \
@@ -121,6 +113,24 @@ pub enum KafkaFault {
         stored: i64,
         /// One past the newest offset that the broker has.
         high: i64,
+    },
+    /// A partition has another message where one was read, or none.
+    #[error(
+        "{topic} partition {partition} has {} at offset {offset}, where a message was read: the topic was deleted and \
+         created again, or a broker has lost the end of the partition; give the new stream a new topic \
+         (ingest.kafka.topic) or a new data.dir, or stop the daemon and choose where to go on (evergraph source seek, \
+         for example --to earliest)",
+        if *is_gone { "no message" } else { "another message" }
+    )]
+    TopicReplaced {
+        /// The topic.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// Where the message was.
+        offset: i64,
+        /// Whether there is no message any more.
+        is_gone: bool,
     },
     /// The brokers are of another cluster than the one that was read so far.
     #[error(
@@ -153,13 +163,7 @@ fn similar_hint(similar: &Option<String>) -> String {
 impl KafkaFault {
     /// The fault that an error code and its text stand for, for a reader of `topic` in `group`.
     #[must_use]
-    pub(super) fn from_code(
-        code: Code,
-        text: &str,
-        topic: &str,
-        group: &str,
-        instance: Option<&str>,
-    ) -> Self {
+    pub(super) fn from_code(code: Code, text: &str, topic: &str, group: &str) -> Self {
         let detail = text.to_owned();
         match code {
             Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
@@ -167,7 +171,6 @@ impl KafkaFault {
             }
             Code::TopicAuthorizationFailed => Self::TopicDenied { topic: topic.into() },
             Code::GroupAuthorizationFailed => Self::GroupDenied { group: group.into() },
-            Code::FencedInstanceId => Self::InstanceFenced { instance: instance.unwrap_or_default().into() },
             Code::Authentication | Code::SaslAuthenticationFailed => Self::Authentication { detail },
             Code::Resolve => Self::NameNotResolved { address: address_in(text), detail },
             Code::SSL => Self::Tls { detail },
@@ -224,9 +227,8 @@ impl KafkaFault {
             Self::TopicMissing { .. } => "topic_missing",
             Self::TopicDenied { .. } => "topic_denied",
             Self::GroupDenied { .. } => "group_denied",
-            Self::InstanceFenced { .. } => "instance_fenced",
             Self::DataLost { .. } => "data_lost",
-            Self::TopicRecreated { .. } => "topic_recreated",
+            Self::TopicRecreated { .. } | Self::TopicReplaced { .. } => "topic_recreated",
             Self::OtherCluster { .. } => "other_cluster",
             Self::Other { .. } => "other",
         }
@@ -243,13 +245,25 @@ fn address_in(text: &str) -> String {
         .map_or_else(|| "the brokers".to_owned(), str::to_owned)
 }
 
+/// Whether librdkafka logs that `topic` has another id than before: another topic has its name. It goes on reading as
+/// if nothing had happened, and reports it nowhere else.
+pub(super) fn is_about_another_topic(text: &str, topic: &str) -> bool {
+    // The id of a topic of which none is known yet consists of zeros, in base64.
+    let is_known = |id: &str| id.trim_end_matches('=').chars().any(|c| c != 'A');
+    let ids = text
+        .split_once("Topic ")
+        .and_then(|(_, text)| text.strip_prefix(topic)?.strip_prefix(" changed id from "))
+        .and_then(|text| text.split_once(" to "));
+    ids.is_some_and(|(old, new)| is_known(old) && is_known(new))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn transport_texts_are_distinguished() {
-        let fault = |text: &str| KafkaFault::from_code(Code::BrokerTransportFailure, text, "t", "g", None);
+        let fault = |text: &str| KafkaFault::from_code(Code::BrokerTransportFailure, text, "t", "g");
         let refused =
             "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)";
         assert_eq!(fault(refused), KafkaFault::ConnectionRefused { address: "127.0.0.1:1".into() });
@@ -271,14 +285,16 @@ mod tests {
         let lost = KafkaFault::DataLost { topic: "t".into(), partition: 3, stored: 10, low: 20 };
         assert!(lost.to_string().contains("10..20") && lost.to_string().contains("earliest"));
         let known = include_str!("../../../deploy/evergraph.toml");
-        let instance = KafkaFault::InstanceFenced { instance: "a".into() };
         let (topic, partition, stored, high) = ("t".into(), 0, 2, 1);
         let recreated = KafkaFault::TopicRecreated { topic, partition, stored, high };
         let (property, detail) = ("x".into(), "y".into());
         let option = KafkaFault::BadOption { property, detail };
         let (address, detail) = ("b:1".into(), "y".into());
         let name = KafkaFault::NameNotResolved { address, detail };
-        for fault in [&lost, &instance, &recreated, &option, &name] {
+        let (topic, partition, offset) = ("t".into(), 0, 7);
+        let replaced = KafkaFault::TopicReplaced { topic, partition, offset, is_gone: false };
+        assert!(replaced.to_string().contains("partition 0 has another message at offset 7"), "{replaced}");
+        for fault in [&lost, &replaced, &recreated, &option, &name] {
             let text = fault.to_string();
             let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.');
             let settings: Vec<_> = text.split(word).filter_map(|w| w.strip_prefix("ingest.kafka.")).collect();
@@ -290,5 +306,18 @@ mod tests {
         }
         let missing = KafkaFault::TopicMissing { topic: "paymnts".into(), similar: Some("payments".into()) };
         assert!(missing.to_string().contains("(there is payments)"));
+    }
+    #[test]
+    fn a_topic_that_changes_its_id_differs_from_one_that_is_seen_first() {
+        let is_another = |text: &str| is_about_another_topic(text, "pay.ments");
+        let [old, new, none] = ["7xJJn_kdTGazyhxCqdnnIg", "A0aAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAA"];
+        let line = |topic: &str, from: &str, to: &str| {
+            format!("[thrd:main]: Topic {topic} changed id from {from} to {to}")
+        };
+        assert!(is_another(&line("pay.ments", old, new)));
+        assert!(!is_another(&line("pay.ments", none, new)), "the first that is known of it");
+        assert!(!is_another(&line("pay.ments", old, none)), "not known at the moment");
+        assert!(!is_another(&line("pay.ments2", old, new)) && !is_another(&line("other", old, new)));
+        assert!(!is_another("[thrd:main]: Topic pay.ments [0] Leader 1 Epoch 4"));
     }
 }

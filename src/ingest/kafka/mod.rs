@@ -1,33 +1,37 @@
 //! Events from a Kafka topic, exactly once by effect.
 //!
-//! The log's frames hold the offsets of the events they hold, so the log alone determines where to resume: on
-//! assignment every partition is sought to its position by
-//! [`PositionLookup`](crate::event::PositionLookup). Offsets committed to Kafka are for outside tools only.
+//! The log's frames hold the offsets of the events they hold, so the log alone determines where to resume: every
+//! partition is read from its position by [`PositionLookup`](crate::event::PositionLookup). A source reads all
+//! partitions of its topic, new ones included, and is no member of a group: daemons share nothing, and two that read
+//! one topic read everything each, whatever their groups are called. Offsets committed to Kafka are for outside tools
+//! only.
 //! Every submission states the run of offsets it accounts for, refused events included, and a refused event
 //! is delivered as a dead letter first.
 //!
 //! The source has a thread of its own (`worker`), librdkafka's callbacks leave notes for it (`context`),
 //! and everyone may see how it stands (`status`). A broker that is away, a missing topic or bad
 //! credentials degrade the source and are named ([`KafkaFault`]); it recovers by itself. It ends only when
-//! going on would lose or falsify data. While an operator holds it ([`Holds`]) it reads nothing and stays in the
-//! group. Knows nothing of how the log stores events.
+//! going on would lose or falsify data: the position is one that the broker does not have, or has for another message
+//! (`identity`). While an operator holds it ([`Holds`]) it reads nothing. Knows nothing of how the log stores events.
 
 mod context;
 mod fault;
+mod identity;
+mod letter;
 mod options;
+mod origin;
 mod partition;
 mod preflight;
 mod status;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::BaseConsumer;
 
 pub use fault::KafkaFault;
 pub use options::{ClusterMemory, DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
@@ -56,19 +60,11 @@ impl KafkaSource {
         let shared = Arc::new(status::Shared::default());
         let stats = Arc::new(IngestStats::default());
         let name: Arc<str> = options.source_name().into();
-        let config = options.consumer_config()?;
-        let topic = options.topic.clone();
-        let context = context::SourceContext {
-            options,
-            source: Arc::clone(&name),
-            positions: Arc::clone(&wiring.positions),
-            shared: Arc::clone(&shared),
-            changes: Mutex::new(Vec::new()),
-            cluster_known: AtomicBool::new(false),
-        };
+        let config = options.source_config()?;
+        let (positions, status) = (Arc::clone(&wiring.positions), Arc::clone(&shared));
+        let context = context::SourceContext::new(options, Arc::clone(&name), positions, status);
         let consumer: BaseConsumer<_> =
             config.create_with_context(context).map_err(|e| preflight::config_fault(&e))?;
-        consumer.subscribe(&[topic.as_str()]).map_err(|e| context::other(&e))?;
         let (alive, ended) = crossbeam_channel::bounded(0);
         let holds = Arc::clone(&wiring.holds);
         let worker = worker::Worker::new(consumer, wiring, Arc::clone(&stats));
@@ -100,7 +96,7 @@ impl KafkaSource {
         &self.stats
     }
 
-    /// Stops: awaits the outcomes of the batches in flight, commits, leaves the group and closes the consumer. Waits at
+    /// Stops: awaits the outcomes of the batches in flight, commits and closes the consumer. Waits at
     /// most `timeout`; returns whether the thread has ended. Closing can hang inside librdkafka, and then
     /// the thread is left behind.
     pub fn stop(&self, timeout: Duration) -> bool {

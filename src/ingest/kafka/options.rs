@@ -12,10 +12,9 @@ use super::fault::KafkaFault;
 use crate::ingest::decode::DecodeOptions;
 
 /// Properties that the source sets itself; exactly-once reading stands on them.
-const RESERVED: [&str; 8] = [
+const RESERVED: [&str; 7] = [
     "bootstrap.servers",
     "group.id",
-    "group.instance.id",
     "enable.auto.commit",
     "enable.auto.offset.store",
     "auto.offset.reset",
@@ -131,12 +130,8 @@ pub struct KafkaSourceOptions {
     pub client: KafkaClientOptions,
     /// The topic.
     pub topic: String,
-    /// The consumer group.
+    /// The consumer group under which positions are committed, for outside tools.
     pub group: String,
-    /// A name of this member that outlives restarts (static membership), so that a restart moves no partition.
-    pub instance: Option<String>,
-    /// The group takes the member for dead after so long without a heartbeat.
-    pub session_timeout: Duration,
     /// A partition's batch is handed over at so many messages, or …
     pub batch_events: usize,
     /// … after so long.
@@ -165,8 +160,6 @@ impl KafkaSourceOptions {
             client: KafkaClientOptions::new(brokers),
             topic: topic.into(),
             group: group.into(),
-            instance: None,
-            session_timeout: Duration::from_secs(45),
             batch_events: 1000,
             batch_wait: Duration::from_millis(20),
             batch_max_events: 16_384,
@@ -193,11 +186,9 @@ impl KafkaSourceOptions {
             return Err(KafkaFault::BadOption { property: (*property).into(), detail });
         }
         let mut config = self.client.config(&[
-            ("partition.assignment.strategy", "cooperative-sticky"),
             ("isolation.level", "read_committed"),
             ("queued.max.messages.kbytes", &self.prefetch_kbytes.to_string()),
             ("topic.metadata.refresh.interval.ms", "30000"),
-            ("session.timeout.ms", &self.session_timeout.as_millis().to_string()),
         ]);
         config
             .set("group.id", &self.group)
@@ -206,10 +197,21 @@ impl KafkaSourceOptions {
             // The start of every partition is set on assignment; a position that the broker does not have
             // is an error to be named, not a reason to jump.
             .set("auto.offset.reset", "error")
+            // Offsets without messages at the end of a partition are accounted for there.
+            .set("enable.partition.eof", "true")
             .set("statistics.interval.ms", "1000");
-        if let Some(instance) = &self.instance {
-            config.set("group.instance.id", instance);
-        }
+        Ok(config)
+    }
+
+    /// The same for a reader that notices when the topic changes its id, which librdkafka only logs.
+    ///
+    /// # Errors
+    /// When a property is set that the source sets itself.
+    pub(super) fn source_config(&self) -> Result<ClientConfig, KafkaFault> {
+        let mut config = self.consumer_config()?;
+        let parts =
+            config.get("debug").map_or_else(|| "metadata".to_owned(), |parts| format!("{parts},metadata"));
+        config.set("debug", parts).set_log_level(RDKafkaLogLevel::Debug);
         Ok(config)
     }
 }

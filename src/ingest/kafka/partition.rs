@@ -1,20 +1,35 @@
 //! One partition's way through the source: messages gather in a pending batch; one batch at a time is on
 //! its way to the log. So batches of a partition never overtake one another, a refused batch leaves no
 //! gap behind it, and while the log is busy the next batch grows by itself.
+//!
+//! Not every offset holds a message: some are markers of transactions, messages that were given up, or compacted ones.
+//! Those before a message belong to its run. Those at the end belong to the run of the last messages if they come with
+//! them, as they do behind a commit, and else get a run without events when the partition has been at its end for a
+//! moment. So a position is never behind what was read, and retention of what holds no message is no loss.
+//!
+//! A batch that the log can never store is read again without the events that it named, which are dead letters then, or
+//! in halves where it is too large as a whole.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::Offset;
-use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::message::{BorrowedMessage, Message};
 
+use super::context::Start;
+use super::identity::mark_of;
+use super::letter::letter;
+use super::origin::Origins;
 use super::status::Shared;
-use crate::event::{EventBatch, Incoming, SourceRange, Submission};
+use crate::event::{EventBatch, Incoming, SourceMark, SourceRange, Submission, UnstorableEvent};
 use crate::ingest::SourceWiring;
 use crate::ingest::admit::{AdmitCursor, Verdict};
 use crate::ingest::dead_letter::{DeadLetter, unix_ms};
 use crate::ingest::decode::Decoder;
-use crate::ingest::rejection::{IngestStats, Rejection};
+use crate::ingest::rejection::{IngestStats, Reason, Rejection};
+
+/// After so long at its end, a partition's offsets without messages get a run of their own.
+const END_WAIT: Duration = Duration::from_secs(1);
 
 /// What is being gathered for the next batch.
 #[derive(Default)]
@@ -28,6 +43,8 @@ struct Pending {
     messages: usize,
     bytes: usize,
     origin_unix_ms: i64,
+    /// The last message.
+    mark: Option<SourceMark>,
     since: Option<Instant>,
 }
 
@@ -35,6 +52,17 @@ struct Pending {
 pub(super) struct InFlight {
     pub from: i64,
     pub to: i64,
+    mark: Option<SourceMark>,
+    events: usize,
+    /// The offset of the event in its middle.
+    middle: i64,
+}
+
+/// An event that the log can never store.
+struct Unstorable {
+    detail: String,
+    /// Whether its dead letter was delivered.
+    is_lettered: bool,
 }
 
 pub(super) struct Partition {
@@ -46,15 +74,27 @@ pub(super) struct Partition {
     /// After a refusal nothing is submitted before this moment.
     pub wait_until: Option<Instant>,
     /// A refusal takes reading back to this offset; until the seek has succeeded messages are ignored.
-    pub seek_to: Option<Offset>,
+    pub seek_to: Option<i64>,
     /// librdkafka fetches no more of it and does not take a seek: it has to be assigned anew.
     pub is_stuck: bool,
-    /// From this moment on it is to be found out whether the broker has what is read next.
+    /// From this moment on it is to be found out whether the broker has what is read next; until then messages are
+    /// ignored.
     pub range_check_at: Option<Instant>,
     /// When that was found out last.
     pub range_checked: Option<Instant>,
-    /// The next offset to read; `None` before the first message of a partition that the log does not know.
-    next: Option<i64>,
+    /// The next offset to read.
+    next: i64,
+    /// Up to where the log has the partition.
+    stored: i64,
+    /// The last message below that.
+    mark: Option<SourceMark>,
+    /// Offsets from `next` up to this one hold no message, known since then.
+    end: Option<(i64, Instant)>,
+    origins: Origins,
+    /// By offset.
+    unstorable: BTreeMap<i64, Unstorable>,
+    /// The batch that is gathered ends before this offset; messages from there on are ignored and come again.
+    cut: Option<i64>,
     /// Offsets below this were counted before.
     counted: i64,
     /// Refused events below this offset were delivered as dead letters before.
@@ -72,7 +112,13 @@ pub(super) struct Bounds {
 }
 
 impl Partition {
-    pub fn new(epoch: u64, next: Option<i64>, cursor: AdmitCursor) -> Self {
+    pub fn new(
+        epoch: u64,
+        start: &Start,
+        cursor: AdmitCursor,
+        mark: Option<SourceMark>,
+        origins: Origins,
+    ) -> Self {
         Self {
             epoch,
             in_flight: None,
@@ -82,7 +128,13 @@ impl Partition {
             is_stuck: false,
             range_check_at: None,
             range_checked: None,
-            next,
+            next: start.next,
+            stored: start.next,
+            mark,
+            end: None,
+            origins,
+            unstorable: BTreeMap::new(),
+            cut: None,
             counted: i64::MIN,
             lettered: i64::MIN,
             cursor,
@@ -99,32 +151,18 @@ impl Partition {
         stats: &IngestStats,
     ) {
         let offset = message.offset();
-        // Already taken, or a seek is outstanding: it comes again.
-        if self.seek_to.is_some() || self.next.is_some_and(|next| offset < next) {
+        // Already taken, or to be read again later.
+        let is_cut = self.cut.is_some_and(|cut| offset >= cut);
+        if self.is_ignoring() || is_cut || offset < self.next {
             return;
         }
         let first_time = offset >= self.counted;
-        if self.pending.since.is_none() {
-            self.pending.since = Some(Instant::now());
-            // A run starts where the last one ended, so that offsets without messages (transaction
-            // markers, compacted ones) belong to a run too.
-            self.pending.from = self.next.unwrap_or(offset);
-            self.pending.origin_unix_ms = message.timestamp().to_millis().unwrap_or_else(unix_ms);
-        }
-        self.next = Some(offset + 1);
-        self.counted = self.counted.max(offset + 1);
-        self.pending.to = offset + 1;
-        self.pending.messages += 1;
-        self.pending.bytes += message.payload_len() + message.key_len() + 64;
+        self.note(message);
         if first_time {
             stats.count_received(1);
         }
-        let decoded = match message.payload() {
-            Some(payload) => decoder.event(payload),
-            None => decoder.tombstone(message.key()),
-        };
-        let refused = match decoded {
-            Ok(incoming) => match self.cursor.judge(&incoming.event) {
+        let refused = match self.read(message, decoder) {
+            Ok(Some(incoming)) => match self.cursor.judge(&incoming.event) {
                 verdict @ (Verdict::Accept | Verdict::AcceptLate) => {
                     if first_time && verdict == Verdict::AcceptLate {
                         stats.count_late_accepted();
@@ -141,15 +179,75 @@ impl Partition {
                 }
                 Verdict::Refuse(rejection) => Some(rejection),
             },
+            Ok(None) => {
+                if first_time {
+                    stats.count_tombstone_ignored();
+                }
+                None
+            }
             Err(rejection) => Some(rejection),
         };
         let Some(rejection) = refused else { return };
-        if first_time {
+        // One that the log cannot store was read before, and had no letter then.
+        let is_new = self.unstorable.get(&offset).map_or(first_time, |event| !event.is_lettered);
+        if is_new {
             stats.count_rejected(rejection.reason);
         }
-        if offset >= self.lettered {
+        if is_new || offset >= self.lettered {
             self.pending.letters.push(letter(message, source, rejection));
         }
+    }
+
+    /// Adds a message to the run that is gathered.
+    fn note(&mut self, message: &BorrowedMessage<'_>) {
+        let offset = message.offset();
+        self.end = None;
+        if self.pending.since.is_none() {
+            self.pending.since = Some(Instant::now());
+            // A run starts where the last one ended, with all offsets before its first message.
+            self.pending.from = self.next;
+            let timestamp = message.timestamp().to_millis();
+            self.pending.origin_unix_ms = self.origins.of(offset, timestamp, unix_ms());
+        }
+        self.next = offset + 1;
+        self.counted = self.counted.max(offset + 1);
+        self.pending.to = offset + 1;
+        self.pending.mark = Some(mark_of(message));
+        self.pending.messages += 1;
+        self.pending.bytes += message.payload_len() + message.key_len() + 64;
+    }
+
+    /// The event of a message; `None` for one that is ignored.
+    fn read(&self, message: &BorrowedMessage<'_>, decoder: &Decoder) -> Result<Option<Incoming>, Rejection> {
+        if let Some(event) = self.unstorable.get(&message.offset()) {
+            return Err(Rejection::new(Reason::Unstorable, event.detail.as_str()));
+        }
+        match message.payload() {
+            Some(payload) => decoder.event(payload).map(Some),
+            None => decoder.tombstone(message.key()),
+        }
+    }
+
+    /// Whether messages are ignored, because they come again or may be others.
+    fn is_ignoring(&self) -> bool {
+        self.seek_to.is_some() || self.range_check_at.is_some()
+    }
+
+    /// At the end of the partition: everything before `position` was delivered, as far as there was a message.
+    pub fn reached_end(&mut self, position: i64) {
+        // A report from before a seek is not about what is read again since.
+        let is_unread = self.is_ignoring() || self.cut.is_some() || self.next < self.counted;
+        if is_unread || position <= self.next {
+            return;
+        }
+        let since = self.end.map_or_else(Instant::now, |(_, since)| since);
+        self.end = Some((position, since));
+    }
+
+    /// Whether all that remains is offsets without messages, at the end.
+    pub fn is_at_unstored_end(&self) -> bool {
+        let is_idle = !self.is_on_its_way() && !self.is_ignoring() && self.pending.since.is_none();
+        is_idle && self.next == self.stored && self.end.is_some()
     }
 
     /// Whether reading must wait for the log.
@@ -159,11 +257,16 @@ impl Partition {
 
     /// Whether the pending batch should be handed over now.
     pub fn is_due(&self, bounds: &Bounds) -> bool {
-        let Some(since) = self.pending.since else { return false };
-        let busy = self.in_flight.is_some() || self.ready.is_some() || self.seek_to.is_some();
-        let waiting = self.wait_until.is_some_and(|until| Instant::now() < until);
+        if self.wait_until.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
+        let Some(since) = self.pending.since else {
+            let has_ended = self.end.is_some_and(|(_, since)| since.elapsed() >= END_WAIT);
+            return has_ended && self.is_at_unstored_end();
+        };
+        let busy = self.is_on_its_way() || self.seek_to.is_some();
         let enough = self.pending.messages >= bounds.messages || self.is_full(bounds);
-        !busy && !waiting && (enough || since.elapsed() >= bounds.wait)
+        !busy && (enough || since.elapsed() >= bounds.wait)
     }
 
     /// Delivers the dead letters of the pending batch, which come before the batch. When that fails, the batch
@@ -195,10 +298,20 @@ impl Partition {
 
     /// Closes the pending batch, whose dead letters are delivered.
     pub fn close_batch(&mut self, source: &Arc<str>, partition: i32) -> EventBatch {
-        let pending = std::mem::take(&mut self.pending);
+        let mut pending = std::mem::take(&mut self.pending);
+        if pending.since.is_none() {
+            (pending.from, pending.to, pending.origin_unix_ms) = (self.next, self.next, unix_ms());
+        }
+        if let Some((end, _)) = self.end.take() {
+            (pending.to, self.next) = (end, end);
+        }
+        let mark = pending.mark.or(self.mark);
         self.lettered = self.lettered.max(pending.to);
+        self.unstorable.range_mut(..pending.to).for_each(|(_, event)| event.is_lettered = true);
         self.cursor.seal();
-        self.in_flight = Some(InFlight { from: pending.from, to: pending.to });
+        let events = pending.offsets.len();
+        let middle = pending.offsets.get(events / 2).copied().unwrap_or(pending.from);
+        self.in_flight = Some(InFlight { from: pending.from, to: pending.to, mark, events, middle });
         EventBatch {
             events: pending.events,
             offsets: pending.offsets,
@@ -207,6 +320,7 @@ impl Partition {
                 partition,
                 from: pending.from,
                 to: pending.to,
+                mark,
             }],
             gap_allowed: false,
             origin_unix_ms: pending.origin_unix_ms,
@@ -218,21 +332,46 @@ impl Partition {
         let in_flight = self.in_flight.take()?;
         self.cursor.commit();
         self.wait_until = None;
+        (self.stored, self.mark) = (in_flight.to, in_flight.mark);
+        self.unstorable = self.unstorable.split_off(&in_flight.to);
+        if self.cut.take().is_some() {
+            self.read_again_from(in_flight.to);
+        }
         Some(in_flight.to)
     }
 
     /// The batch in flight was refused: forgets everything from its start on, to be read again.
     pub fn refused(&mut self, wait_until: Instant) {
         let Some(in_flight) = self.in_flight.take() else { return };
+        self.wait_until = Some(wait_until);
+        self.read_again_from(in_flight.from);
+    }
+
+    /// The batch in flight can never be stored as it is: because of these events, or because of its size.
+    pub fn refused_for_good(&mut self, events: Vec<UnstorableEvent>, detail: String) {
+        let Some(in_flight) = &self.in_flight else { return };
+        let note = |detail: String| Unstorable { detail, is_lettered: false };
+        if !events.is_empty() {
+            let named = events.into_iter().filter_map(|event| Some((event.offset?, note(event.detail))));
+            self.unstorable.extend(named);
+        } else if in_flight.events > 1 {
+            self.cut = Some(in_flight.middle);
+        } else {
+            self.unstorable.insert(in_flight.middle, note(detail));
+        }
+        self.refused(Instant::now());
+    }
+
+    fn read_again_from(&mut self, offset: i64) {
         self.pending = Pending::default();
         self.cursor.rewind();
-        self.wait_until = Some(wait_until);
-        self.seek_to = Some(Offset::Offset(in_flight.from));
-        self.next = Some(in_flight.from);
+        self.seek_to = Some(offset);
+        self.next = offset;
+        self.end = None;
     }
 
     /// Where reading stands.
-    pub fn next(&self) -> Option<i64> {
+    pub fn next(&self) -> i64 {
         self.next
     }
 
@@ -241,29 +380,13 @@ impl Partition {
         self.in_flight.is_some() || self.ready.is_some()
     }
 
-    /// Forgets what was not handed over and reads from `next` on, or from the oldest message.
-    pub fn start_again(&mut self, next: Option<i64>) {
+    /// Forgets what was not handed over and reads from `next` on.
+    pub fn start_again(&mut self, next: i64) {
         self.range_checked = Some(Instant::now());
-        self.pending = Pending::default();
-        self.cursor.rewind();
-        self.next = next;
-        self.seek_to = Some(next.map_or(Offset::Beginning, Offset::Offset));
+        self.range_check_at = None;
+        self.cut = None;
+        self.read_again_from(next);
+        self.stored = next;
         self.is_stuck = true;
-    }
-}
-
-fn letter(message: &BorrowedMessage<'_>, source: &Arc<str>, rejection: Rejection) -> DeadLetter {
-    let headers = message.headers().map_or_else(Vec::new, |headers| {
-        headers.iter().map(|h| (h.key.to_owned(), h.value.map(<[u8]>::to_vec))).collect()
-    });
-    DeadLetter {
-        source: Arc::clone(source),
-        partition: message.partition(),
-        offset: message.offset(),
-        key: message.key().map(<[u8]>::to_vec),
-        payload: message.payload().map(<[u8]>::to_vec),
-        headers,
-        rejection,
-        received_unix_ms: unix_ms(),
     }
 }

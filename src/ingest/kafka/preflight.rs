@@ -72,9 +72,7 @@ pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<Pref
     probe_tcp(&options.client.brokers, left().min(Duration::from_secs(3)))?;
 
     let topic = options.topic.as_str();
-    let named = |code, text: &str| {
-        KafkaFault::from_code(code, text, topic, &options.group, options.instance.as_deref())
-    };
+    let named = |code, text: &str| KafkaFault::from_code(code, text, topic, &options.group);
     let metadata = request(&consumer, deadline, |t| consumer.fetch_metadata(Some(topic), t))
         .map_err(|error| explain(&consumer, &error, named))?;
     let found = metadata.topics().iter().find(|t| t.name() == topic);
@@ -126,9 +124,7 @@ pub fn offsets_at(
     let consumer: BaseConsumer<Causes> =
         config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))?;
     let topic = options.topic.as_str();
-    let named = |code, text: &str| {
-        KafkaFault::from_code(code, text, topic, &options.group, options.instance.as_deref())
-    };
+    let named = |code, text: &str| KafkaFault::from_code(code, text, topic, &options.group);
     let mut times = TopicPartitionList::with_capacity(partitions.len());
     for range in partitions {
         // Only a negative offset could be refused.

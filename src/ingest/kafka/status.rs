@@ -12,7 +12,7 @@ use super::fault::KafkaFault;
 /// The state of a Kafka source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KafkaState {
-    /// Not yet part of the group.
+    /// It is not known yet where to read.
     Connecting,
     /// Reading, or waiting for messages.
     Running,
@@ -39,7 +39,7 @@ pub enum KafkaState {
 /// How one partition stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionStatus {
-    /// The next offset that is not durable here; `None` before the first message.
+    /// The next offset that is not durable here.
     pub next_offset: Option<i64>,
     /// One past the newest offset of the broker, as of the last second.
     pub high_watermark: Option<i64>,
@@ -54,7 +54,7 @@ pub struct KafkaStatus {
     pub state: KafkaState,
     /// Whether reading waits because the queue to the log is full.
     pub back_pressure: bool,
-    /// The partitions this member owns now.
+    /// The partitions that are read.
     pub partitions: BTreeMap<i32, PartitionStatus>,
 }
 
@@ -94,16 +94,14 @@ impl Shared {
         }
     }
 
-    pub fn set_assigned(&self, partitions: impl Iterator<Item = (i32, Option<i64>)>) {
+    pub fn set_assigned(&self, partitions: impl Iterator<Item = (i32, i64)>) {
         let mut inner = self.inner.lock();
         inner.assigned = true;
-        // Whoever owns a partition now finds out for itself.
-        inner.undelivered = None;
-        inner.unknown_ranges.clear();
         let old = std::mem::take(&mut inner.partitions);
         inner.partitions = partitions
             .map(|(partition, next_offset)| {
                 let high_watermark = old.get(&partition).and_then(|p| p.high_watermark);
+                let next_offset = Some(next_offset);
                 (partition, with_lag(PartitionStatus { next_offset, high_watermark, lag: None }))
             })
             .collect();
@@ -150,9 +148,11 @@ impl Shared {
         self.inner.lock().unknown_ranges.insert(partition, detail);
     }
 
-    /// The broker has reported which offsets a partition has.
+    /// The broker has reported which offsets a partition has: whatever was wrong is over.
     pub fn range_known(&self, partition: i32) {
-        self.inner.lock().unknown_ranges.remove(&partition);
+        let mut inner = self.inner.lock();
+        inner.unknown_ranges.remove(&partition);
+        (inner.fault, inner.cause) = (None, None);
     }
 
     /// Notes a fault; connection failures count once every broker is down.

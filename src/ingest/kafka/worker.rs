@@ -1,6 +1,9 @@
 //! The source's thread: polls, gathers per partition, delivers dead letters, submits batches, receives
-//! outcomes. It never stops polling for long, or the group would take it for dead: when the queue to the
-//! log is full it waits a moment, then pauses every partition and polls on.
+//! outcomes. It never stops polling for long, because faults arrive there, too: when the queue to the
+//! log is full it waits a moment, then pauses every partition and polls on. `start` finds out what is read, and from
+//! where.
+
+mod start;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::context::{Change, NoStart, SourceContext, other};
+use super::context::{SourceContext, other};
 use super::fault::KafkaFault;
 use super::partition::{Bounds, Partition};
 use super::status::Shared;
@@ -32,7 +35,6 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Messages between two turns of everything else.
 const MESSAGES_PER_ROUND: usize = 512;
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
-const RANGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the high watermarks are fetched while nothing else is.
 const WATERMARK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -50,6 +52,8 @@ pub(super) struct Worker {
     decoder: Decoder,
     partitions: BTreeMap<i32, Partition>,
     epochs: u64,
+    /// When to look for partitions that are not read yet.
+    look_at: Option<Instant>,
     outcomes: (Sender<Outcome<Tag>>, Receiver<Outcome<Tag>>),
     blocked_since: Option<Instant>,
     holding: bool,
@@ -80,6 +84,7 @@ impl Worker {
             options,
             partitions: BTreeMap::new(),
             epochs: 0,
+            look_at: Some(Instant::now()),
             // One batch per partition is in flight, so the channel is bounded by the number of partitions.
             outcomes: crossbeam_channel::unbounded(),
             blocked_since: None,
@@ -93,16 +98,17 @@ impl Worker {
 
     /// Reads until stopped. The consumer is closed when this returns.
     pub fn run(mut self) {
-        match self.read() {
-            Ok(()) => {}
-            Err(fault) => self.shared.fail(fault),
+        let ended = self.read();
+        let is_well = ended.is_ok();
+        if let Err(fault) = ended {
+            self.shared.fail(fault);
         }
-        self.finish();
+        self.finish(is_well);
     }
 
     fn read(&mut self) -> Result<(), KafkaFault> {
         while !self.shared.stop.load(Relaxed) {
-            self.take_changes()?;
+            self.take_up_partitions()?;
             self.take_outcomes()?;
             self.check_ranges()?;
             self.seek_back()?;
@@ -121,15 +127,18 @@ impl Worker {
         // An outcome ends a wait that polling does not notice, so polls are short while one is due.
         let busy = self.partitions.values().any(|p| p.in_flight.is_some() || p.ready.is_some());
         let mut timeout = Duration::from_millis(if busy { 2 } else { 20 });
+        let mut ended = Vec::new();
         for _ in 0..MESSAGES_PER_ROUND {
-            // The message borrows the consumer; the handle keeps both borrows apart.
-            match self.consumer.poll(timeout) {
+            let polled = self.consumer.poll(timeout);
+            if self.consumer.context().topic_changed.swap(false, Relaxed) {
+                make_checks_due(&mut self.partitions, self.options.retry_wait);
+            }
+            match polled {
                 None => break,
                 Some(Ok(message)) => {
                     if self.fault_shown {
                         self.shared.message_arrived();
                     }
-                    // A message of a partition that was just given back belongs to its next owner.
                     if let Some(partition) = self.partitions.get_mut(&message.partition()) {
                         partition.take(&message, &self.source, &self.decoder, &self.stats);
                         if partition.is_full(&self.bounds) {
@@ -137,6 +146,7 @@ impl Worker {
                         }
                     }
                 }
+                Some(Err(KafkaError::PartitionEOF(partition))) => ended.push(partition),
                 Some(Err(error)) => {
                     self.poll_error(&error)?;
                     break;
@@ -145,20 +155,35 @@ impl Worker {
             timeout = Duration::ZERO;
         }
         self.fault_shown = !self.shared.is_well();
+        self.take_ends(&ended);
         Ok(())
+    }
+
+    /// Takes note of how far partitions were read that have ended. The client's position includes what is no message to
+    /// a reader.
+    fn take_ends(&mut self, ended: &[i32]) {
+        if ended.is_empty() {
+            return;
+        }
+        let positions = match self.consumer.position() {
+            Ok(positions) => positions,
+            Err(error) => return tracing::debug!(%error, "how far partitions were read is not known"),
+        };
+        for id in ended {
+            let element = positions.find_partition(&self.options.topic, *id);
+            if let Some(Offset::Offset(position)) = element.map(|element| element.offset())
+                && let Some(partition) = self.partitions.get_mut(id)
+            {
+                partition.reached_end(position);
+            }
+        }
     }
 
     fn poll_error(&mut self, error: &KafkaError) -> Result<(), KafkaFault> {
         match error {
             KafkaError::MessageConsumptionFatal(code) => Err(self.named(*code, &error.to_string())),
             KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset) => {
-                let at = Instant::now();
-                for partition in self.partitions.values_mut() {
-                    // A check right before did not help, so the next one waits.
-                    let rest = partition.range_checked.map(|checked| checked + self.options.retry_wait);
-                    let due = rest.map_or(at, |rest| rest.max(at));
-                    partition.range_check_at.get_or_insert(due);
-                }
+                make_checks_due(&mut self.partitions, self.options.retry_wait);
                 Ok(())
             }
             // Named by the error callback already, or about to be.
@@ -168,61 +193,7 @@ impl Worker {
 
     fn named(&self, code: RDKafkaErrorCode, text: &str) -> KafkaFault {
         let options = &self.options;
-        KafkaFault::from_code(code, text, &options.topic, &options.group, options.instance.as_deref())
-    }
-
-    /// Finds out where reading goes on in partitions whose position may be out of the broker's range.
-    /// librdkafka reports that once, does not name the partition, and fetches no more of it until it is
-    /// sought; so a check stays due until the broker has responded and nothing is on its way to the log.
-    fn check_ranges(&mut self) -> Result<(), KafkaFault> {
-        let now = Instant::now();
-        for (id, partition) in &mut self.partitions {
-            if partition.range_check_at.is_none_or(|at| at > now) || partition.is_on_its_way() {
-                continue;
-            }
-            match self.consumer.context().start_of(&self.consumer, *id, RANGE_TIMEOUT) {
-                Ok(start) => {
-                    partition.range_check_at = None;
-                    partition.start_again(start);
-                    self.shared.range_known(*id);
-                }
-                Err(NoStart::Fault(fault)) => return Err(fault),
-                Err(NoStart::NoResponse(error)) => {
-                    partition.range_check_at = Some(Instant::now() + self.options.retry_wait);
-                    self.shared.range_unknown(*id, error.to_string());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn take_changes(&mut self) -> Result<(), KafkaFault> {
-        let changes = std::mem::take(&mut *self.consumer.context().changes.lock());
-        if changes.is_empty() {
-            return Ok(());
-        }
-        for change in changes {
-            match change {
-                Change::Assigned { partition, next } => {
-                    self.epochs += 1;
-                    let cursor = self.wiring.cursor(&self.source, partition, true);
-                    self.partitions.insert(partition, Partition::new(self.epochs, next, cursor));
-                    tracing::info!(source = %self.source, partition, next, "partition assigned");
-                }
-                Change::Revoked { partition } => {
-                    self.partitions.remove(&partition);
-                    self.uncommitted.remove(&partition);
-                    tracing::info!(source = %self.source, partition, "partition revoked");
-                }
-                Change::Fault(fault) => return Err(fault),
-            }
-        }
-        self.shared.set_assigned(self.partitions.iter().map(|(id, p)| (*id, p.next())));
-        // What was assigned while we hold still must hold still too.
-        if self.holding {
-            self.pause_all()?;
-        }
-        Ok(())
+        KafkaFault::from_code(code, text, &options.topic, &options.group)
     }
 
     fn take_outcomes(&mut self) -> Result<(), KafkaFault> {
@@ -252,6 +223,10 @@ impl Worker {
                 partition.refused(Instant::now() + self.options.retry_wait);
                 self.shared.stop.store(true, Relaxed);
             }
+            Err(SubmitError::Unstorable { events, detail }) => {
+                self.stats.count_refused_batch();
+                partition.refused_for_good(events, detail);
+            }
             Err(refusal) => {
                 self.stats.count_refused_batch();
                 self.shared.set_refused(Some(refusal.to_string()));
@@ -271,11 +246,11 @@ impl Worker {
                 assigned_anew = true;
                 self.consumer.context().assign_anew(&self.consumer, *id, offset)
             } else {
-                self.consumer.seek(topic, *id, offset, SEEK_TIMEOUT)
+                self.consumer.seek(topic, *id, Offset::Offset(offset), SEEK_TIMEOUT)
             };
             match sought {
                 Ok(()) => (partition.seek_to, partition.is_stuck) = (None, false),
-                Err(error) => tracing::debug!(partition = id, ?offset, %error, "seek failed; trying again"),
+                Err(error) => tracing::debug!(partition = id, offset, %error, "seek failed; trying again"),
             }
         }
         if assigned_anew && self.holding {
@@ -373,22 +348,49 @@ impl Worker {
         }
     }
 
-    /// Awaits the outcomes of the batches in flight, commits, and leaves the group.
-    fn finish(mut self) {
+    /// Awaits the outcomes of the batches in flight, accounts for offsets without messages at the end of partitions,
+    /// commits, and closes the consumer.
+    fn finish(mut self, is_well: bool) {
         let deadline = Instant::now() + Duration::from_secs(5);
         for partition in self.partitions.values_mut() {
             if partition.ready.take().is_some() {
                 partition.in_flight = None;
             }
         }
+        self.await_outcomes(deadline);
+        if is_well {
+            for (id, partition) in &mut self.partitions {
+                if partition.is_at_unstored_end() {
+                    let batch = partition.close_batch(&self.source, *id);
+                    let reply = reply_into(self.outcomes.0.clone(), (*id, partition.epoch));
+                    // One that is not taken is dropped, and its outcome is a refusal.
+                    let submission = Submission { batch, reply: Some(reply) };
+                    let _ = self.wiring.submissions.send_deadline(submission, deadline);
+                }
+            }
+            self.await_outcomes(deadline);
+        }
+        self.commit(true);
+        self.shared.set_stopped();
+    }
+
+    fn await_outcomes(&mut self, deadline: Instant) {
         while self.partitions.values().any(|p| p.in_flight.is_some()) {
             let Ok(outcome) = self.outcomes.1.recv_deadline(deadline) else { break };
             if self.handle_outcome(outcome).is_err() {
                 break;
             }
         }
-        self.commit(true);
-        self.shared.set_stopped();
-        self.consumer.unsubscribe();
+    }
+}
+
+/// Makes a check of what the broker has due for all partitions: which one it is about is not known.
+fn make_checks_due(partitions: &mut BTreeMap<i32, Partition>, retry_wait: Duration) {
+    let at = Instant::now();
+    for partition in partitions.values_mut() {
+        // A check right before did not help, so the next one waits.
+        let rest = partition.range_checked.map(|checked| checked + retry_wait);
+        let due = rest.map_or(at, |rest| rest.max(at));
+        partition.range_check_at.get_or_insert(due);
     }
 }

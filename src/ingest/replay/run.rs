@@ -163,8 +163,13 @@ impl Run {
         if self.row == from {
             return Ok(None);
         }
-        events.ranges =
-            vec![SourceRange { source: Arc::clone(&self.source), partition: 0, from, to: self.row }];
+        events.ranges = vec![SourceRange {
+            source: Arc::clone(&self.source),
+            partition: 0,
+            from,
+            to: self.row,
+            mark: None,
+        }];
         Ok(Some(Batch { events, letters, to: self.row }))
     }
 
@@ -228,6 +233,12 @@ impl Run {
                     return Ok(());
                 }
                 Err(SubmitError::ShuttingDown) => return Err(End::Stopped),
+                // The same file would be refused the same way for ever.
+                Err(refusal @ SubmitError::Unstorable { .. }) => {
+                    let rows = batch.events.ranges.first().map_or(0..0, |range| range.from..range.to);
+                    let reason = format!("rows {rows:?} of {}: {refusal}", self.options.path.display());
+                    return Err(End::Failed(reason));
+                }
                 Err(refusal) => {
                     self.stats.count_refused_batch();
                     *self.shared.state.lock() = ReplayState::Degraded { reason: refusal.to_string() };

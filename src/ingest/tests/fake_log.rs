@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 
-use crate::event::{EdgeId, EventBatch, PositionLookup, Receipt, SubmitError};
+use crate::event::{EdgeId, Event, EventBatch, PositionLookup, Receipt, SubmitError, UnstorableEvent};
 use crate::ingest::SourceWiring;
 use crate::ingest::admit::{Admission, AdmitOptions};
 use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetters};
@@ -19,6 +19,8 @@ pub struct FakeLog {
     pub batches: Mutex<Vec<EventBatch>>,
     /// So many batches are refused first.
     pub refuse: AtomicUsize,
+    /// Events of this time can never be stored.
+    pub unstorable_time: Mutex<Option<i64>>,
     positions: Mutex<HashMap<(String, i32), i64>>,
 }
 
@@ -61,6 +63,19 @@ impl FakeLog {
     fn take(&self, mut batch: EventBatch) -> Result<Receipt, SubmitError> {
         if self.refuse.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)).is_ok() {
             return Err(SubmitError::DiskFull { detail: "for the test".into() });
+        }
+        let time = |event: &Event| match event {
+            Event::Edge(edge) => Some(edge.time.0),
+            _ => None,
+        };
+        let unstorable_time = *self.unstorable_time.lock();
+        let is_bad = |event: &Event| unstorable_time.is_some() && time(event) == unstorable_time;
+        let bad = batch.events.iter().enumerate().filter(|(_, incoming)| is_bad(&incoming.event));
+        let events: Vec<UnstorableEvent> = bad
+            .map(|(index, _)| UnstorableEvent { index, offset: None, detail: "for the test".into() })
+            .collect();
+        if !events.is_empty() {
+            return Err(SubmitError::Unstorable { events, detail: "for the test".into() });
         }
         let mut duplicates = 0;
         for range in &batch.ranges {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::super::frame::{PAYLOAD_BYTES_MAX, decode, encode};
 use super::super::header::{HEADER_BYTES, Header};
 use super::*;
-use crate::event::FeatureColumn;
+use crate::event::{FeatureColumn, SourceMark};
 
 fn frames() -> impl Strategy<Value = Frame> {
     (0usize..40, any::<u32>(), any::<bool>(), any::<u16>()).prop_flat_map(|(n, first, wide, columns)| {
@@ -37,8 +37,12 @@ fn frames() -> impl Strategy<Value = Frame> {
             any::<i64>().prop_map(NodeKey::Int),
             any::<String>().prop_map(|text| NodeKey::from_text(&text)),
         ];
-        let range = (any::<String>(), any::<i32>(), any::<i64>(), any::<i64>()).prop_map(
-            |(source, partition, from, to)| SourceRange { source: source.into(), partition, from, to },
+        let mark = any::<Option<(i64, u64)>>();
+        let range = (any::<String>(), any::<i32>(), any::<i64>(), any::<i64>(), mark).prop_map(
+            |(source, partition, from, to, mark)| {
+                let mark = mark.map(|(offset, hash)| SourceMark { offset, hash });
+                SourceRange { source: source.into(), partition, from, to, mark }
+            },
         );
         (batch, vec(key, 0..5), vec(any::<String>(), 0..3), vec(range, 0..4), any::<i64>()).prop_map(
             |(batch, new_keys, new_types, sources, origin_unix_ms)| {

@@ -6,7 +6,8 @@
 //! rate r    reading(t) = r (t - t0)           an edge counts exp(-r age): half after ln 2 / r
 //! span c    reading(t) = c ln(1 + (t - t0))   an edge counts ((1 + s - t0) / (1 + t - t0))^c
 //! ```
-//! with `t0` the time of the first event. The second needs no unit: whatever a stream's time scale is, an
+//! with `t0` the time of the first event, or the earliest of the first events that stand together if that one is far from
+//! them. The second needs no unit: whatever a stream's time scale is, an
 //! edge from half of the time since `t0` counts `2^-c`. It follows from the events seen so far alone, and
 //! slows down as the stream grows older: at age `a` it fades like a rate of `c / a`.
 
@@ -88,6 +89,11 @@ impl Clock {
             Decay::Rate(rate) => rate * age,
             Decay::Span(power) => power * age.ln_1p(),
         }
+    }
+
+    /// How weights fall.
+    pub fn decay(&self) -> Decay {
+        self.decay
     }
 
     /// Sets `t0`, unless an earlier call has.

@@ -38,7 +38,7 @@ use super::{StateError, tables};
 use crate::event::{EventTime, NodeId};
 
 /// First bytes of a stored state.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGWALK1");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGWALK2");
 
 /// Pairs whose features one thread computes at a time.
 const PIECE: usize = 50;
@@ -134,7 +134,7 @@ impl WalkState {
         self.recency.limit_pairs(pairs_max);
     }
 
-    /// Time of the first event; `None` before it.
+    /// When the stream began; `None` before the first event.
     #[must_use]
     pub fn origin(&self) -> Option<EventTime> {
         self.projection.origin()

@@ -12,7 +12,8 @@
 //! ```
 //! A row stands at the reading of the newest event that has touched it. Both rows of an event are first
 //! brought to the newest of their readings and the event's, so no factor exceeds 1 and a late event counts
-//! as little as it would had it come in time. Vectors of signs serve as well as normal ones (Achlioptas)
+//! as little as it would had it come in time. An event far ahead of the stream counts as one of the present, or all
+//! later ones of its nodes would count nothing. Vectors of signs serve as well as normal ones (Achlioptas)
 //! and have the exact length 1.
 
 use std::io::{Read, Write};
@@ -22,7 +23,7 @@ use super::clock::{Clock, left};
 use super::options::{LANES, STEPS_MAX};
 use crate::device::rng;
 use crate::device::simd::{Kernel, dispatch, fma};
-use crate::event::{EventTime, NodeId};
+use crate::event::{EdgeId, EventTime, NodeId, StreamClock};
 use crate::model::rows::NodeRows;
 use crate::model::{StateError, tables};
 
@@ -41,6 +42,10 @@ pub(super) struct WalkProjection {
     steps: usize,
     dimension: usize,
     clock: Clock,
+    /// Where in time the stream stands.
+    stream: StreamClock,
+    /// The first events, until it is sure when the stream began.
+    early: Vec<(NodeId, NodeId, EventTime)>,
     seed: u64,
     /// `k + 1` vectors a node, one after another.
     rows: NodeRows,
@@ -57,6 +62,8 @@ impl WalkProjection {
             steps,
             dimension,
             clock: Clock::new(decay),
+            stream: StreamClock::default(),
+            early: Vec::new(),
             seed,
             rows: NodeRows::new(zeros.len()),
             readings: Vec::new(),
@@ -89,7 +96,7 @@ impl WalkProjection {
         Some((self.rows.get(node)?, reading))
     }
 
-    /// Time of the first event.
+    /// When the stream began.
     pub(super) fn origin(&self) -> Option<EventTime> {
         self.clock.origin()
     }
@@ -102,8 +109,42 @@ impl WalkProjection {
 
     /// Takes in one event.
     pub(super) fn observe(&mut self, u: NodeId, v: NodeId, time: EventTime) {
+        let is_early = !self.stream.is_confirmed();
+        self.stream.observe(EdgeId(0), time);
         self.clock.start(time);
-        let event = self.clock.reading(time);
+        if is_early {
+            self.early.push((u, v, time));
+            if self.begins_elsewhere() {
+                return self.start_over();
+            }
+        }
+        self.count(u, v, time);
+        if is_early && self.stream.is_confirmed() {
+            self.early = Vec::new();
+        }
+    }
+
+    /// Whether `t0` is far from what the first events agree on.
+    fn begins_elsewhere(&self) -> bool {
+        let origin = self.clock.origin().zip(self.stream.covered());
+        origin.is_some_and(|(origin, (first, latest))| !(first..=latest).contains(&origin))
+    }
+
+    /// Counts the first events again, from when the stream began.
+    fn start_over(&mut self) {
+        let first = self.stream.covered().map(|(first, _)| first);
+        self.clock = Clock::since(self.clock.decay(), first);
+        self.rows.reset();
+        self.readings.clear();
+        let early = std::mem::take(&mut self.early);
+        early.iter().for_each(|&(u, v, time)| self.count(u, v, time));
+        if !self.stream.is_confirmed() {
+            self.early = early;
+        }
+    }
+
+    fn count(&mut self, u: NodeId, v: NodeId, time: EventTime) {
+        let event = self.clock.reading(self.stream.latest().map_or(time, |latest| time.min(latest)));
         let readings = [self.enter(u), self.enter(v)];
         let newest = readings[0].max(readings[1]).max(event);
         let (keep, count) = (readings.map(|reading| powers(left(newest - reading))), left(newest - event));
@@ -146,18 +187,27 @@ impl WalkProjection {
                 self.rows.clear(node);
             }
         }
+        self.early.retain(|(u, v, _)| !nodes.contains(u) && !nodes.contains(v));
     }
 
     pub(super) fn reset(&mut self) {
         self.rows.reset();
         self.readings.clear();
         self.clock.reset();
+        self.stream = StreamClock::default();
+        self.early.clear();
     }
 
     /// Writes all of it but for the shape.
     pub(super) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         tables::write_u64(out, self.seed)?;
         tables::write_table(out, self.clock.origin().as_slice())?;
+        tables::write_table(out, &self.stream.to_numbers())?;
+        let early =
+            |end: fn(&(NodeId, NodeId, EventTime)) -> NodeId| self.early.iter().map(end).collect::<Vec<_>>();
+        tables::write_table(out, &early(|event| event.0))?;
+        tables::write_table(out, &early(|event| event.1))?;
+        tables::write_table(out, &self.early.iter().map(|event| event.2).collect::<Vec<EventTime>>())?;
         self.rows.write(self.readings.len(), out)?;
         tables::write_table(out, &self.readings)
     }
@@ -167,6 +217,15 @@ impl WalkProjection {
         let mut new = Self::new(&WalkOptions { seed: tables::read_u64(input)?, ..*options });
         let origin: Vec<EventTime> = tables::read_table(input)?;
         new.clock = Clock::since(options.decay, origin.first().copied());
+        let stream = StreamClock::from_numbers(&tables::read_table::<i64>(input)?);
+        new.stream = stream.ok_or(StateError::Lengths { table: "clock" })?;
+        let ends: [Vec<NodeId>; 2] = [tables::read_table(input)?, tables::read_table(input)?];
+        let times: Vec<EventTime> = tables::read_table(input)?;
+        if ends.iter().any(|ends| ends.len() != times.len()) {
+            return Err(StateError::Lengths { table: "first events" });
+        }
+        let [u, v] = ends;
+        new.early = u.into_iter().zip(v).zip(times).map(|((u, v), time)| (u, v, time)).collect();
         new.rows = NodeRows::read(new.zeros.len(), input)?;
         new.readings = tables::read_table(input)?;
         if new.rows.len() != new.readings.len() {
@@ -281,6 +340,40 @@ mod tests {
             }
         }
         h
+    }
+
+    #[test]
+    fn one_wild_time_neither_moves_the_begin_nor_stops_the_counting() {
+        let options =
+            WalkOptions { dimension: 32, decay: Decay::Span(8.0), seed: 5, ..WalkOptions::default() };
+        let real =
+            |i: i64| (NodeId((i * i % 7) as u32), NodeId((i % 5) as u32), EventTime(1_700_000_000 + i * 90));
+        let mut plain = WalkProjection::new(&options);
+        (0..200).map(real).for_each(|(u, v, time)| plain.observe(u, v, time));
+        for (place, wild) in [(0, 0), (4, 0), (0, 4 << 60), (6, 4 << 60), (100, 4 << 60), (100, 0)] {
+            let mut projection = WalkProjection::new(&options);
+            for i in 0..200 {
+                if i == place {
+                    projection.observe(NodeId(100), NodeId(101), EventTime(wild));
+                }
+                let (u, v, time) = real(i);
+                projection.observe(u, v, time);
+                let (mut bytes, early) = (Vec::new(), projection.early.len());
+                assert!(early <= 10 && (i < 10 || early == 0), "{early} events are kept");
+                projection.write(&mut bytes).unwrap();
+                assert!(WalkProjection::read(&options, &mut &bytes[..]).unwrap() == projection);
+            }
+            assert_eq!(projection.origin(), plain.origin(), "{wild} at {place}");
+            for node in (0..7).map(NodeId) {
+                assert_eq!(projection.row(node), plain.row(node), "{wild} at {place}");
+            }
+            // A node that had one wild event still counts its later ones.
+            let known = projection.row(NodeId(100)).unwrap().1;
+            assert!(
+                known <= projection.clock.reading(EventTime(1_700_000_000 + 200 * 90)),
+                "{wild} at {place}"
+            );
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use super::node_label::Encoder;
 use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
-use crate::event::{EdgeBatch, EventTime, NodeId};
+use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphOptions, GraphStore, GraphView};
 use crate::model::{EdgeTypes, ModelState, Weights};
@@ -15,7 +15,7 @@ use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::protocol::{Batch, Populations};
 use crate::train::replay::{self, ReplayOptions};
 use crate::train::stream::Stream;
-use crate::train::{DestinationPool, PreparedBatch, Preparer, RankQuery, StepMode, Trainer, World};
+use crate::train::{PreparedBatch, Preparer, RankQuery, StepMode, StreamNegatives, Trainer, World};
 
 /// Feature rows of a stream, by edge id and by node id.
 pub struct StreamFeatures {
@@ -189,7 +189,7 @@ pub struct TestThenTrain<'a> {
     batch: PreparedBatch,
     replays: ReplayOptions,
     /// Where the negatives of replayed events come from.
-    pool: DestinationPool,
+    pool: StreamNegatives,
     old: Batch,
     replayed: PreparedBatch,
 }
@@ -203,7 +203,7 @@ impl<'a> TestThenTrain<'a> {
         let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
         let graph = GraphStore::new(GraphOptions::default());
         let (batch, replayed) = (PreparedBatch::default(), PreparedBatch::default());
-        let (replays, pool, old) = (ReplayOptions::default(), DestinationPool::new(), Batch::default());
+        let (replays, pool, old) = (ReplayOptions::default(), StreamNegatives::new(), Batch::default());
         Ok(Self { stream, trainer, features, graph, sight, batch, replays, pool, old, replayed })
     }
 
@@ -222,7 +222,8 @@ impl<'a> TestThenTrain<'a> {
             let start = start as usize;
             self.old.load(self.stream, start..start + length);
             self.old.negative_src.clone_from(&self.old.src);
-            self.pool.draw(seed ^ replay::STREAM ^ number, now, length, &mut self.old.negative_dst);
+            let Batch { src, dst, negative_dst, .. } = &mut self.old;
+            self.pool.draw([seed ^ replay::STREAM ^ number, now], src, dst, negative_dst);
             let world = self.features.world(self.graph.view());
             let (positives, negatives) = (self.old.positives(), self.old.negatives());
             self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.replayed)?;
@@ -254,7 +255,7 @@ impl Contender for TestThenTrain<'_> {
         let report = self.trainer.step_prepared(&self.batch)?;
         let (positive, negative) = undropped.unwrap_or((report.positive, report.negative));
         self.graph.apply(&edges)?;
-        self.pool.extend(&batch.dst);
+        self.pool.observe(&batch.dst, EdgeId(last as u64 + 1));
         if mode == StepMode::Train {
             self.replay(first, batch.rows.len())?;
         }

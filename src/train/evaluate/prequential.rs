@@ -1,6 +1,5 @@
 //! Test-then-train: one pass over the stream, in which every batch is scored with what was learned
-//! before it, and then learned. Negatives are drawn uniformly from the destinations seen before the
-//! batch; the first batch draws from its own.
+//! before it, and then learned. Negatives are those of a learner ([`StreamNegatives`]).
 //!
 //! The last 15 % are the events of the published protocol's test part: a batch ends where they begin.
 
@@ -8,12 +7,13 @@ use std::time::Instant;
 
 use super::learned::Sight;
 use super::{Contender, EvaluationError, Progress, Scores, Stage, Watch};
+use crate::event::EdgeId;
 use crate::train::StepMode;
 use crate::train::edgebank::EdgeBank;
-use crate::train::negative::DestinationPool;
 use crate::train::protocol::{Batch, Draw, Split};
 use crate::train::ranking::{RankingMeter, RankingSummary};
 use crate::train::stream::Stream;
+use crate::train::stream_negatives::StreamNegatives;
 
 /// Parts of equal event count that the curve over the stream has.
 pub const DECILES: usize = 10;
@@ -84,7 +84,7 @@ pub fn evaluate_prequential(
     let last15 = Split::by_quantiles(stream.times()).test;
     let seed = Draw::Prequential.seed(seed, 0);
     let (mut own, mut others) = (Meters::default(), Meters::default());
-    let (mut batch, mut pool) = (Batch::default(), DestinationPool::new());
+    let (mut batch, mut pool) = (Batch::default(), StreamNegatives::new());
     let (mut start, mut number, mut seconds) = (0, 0, 0.0);
     while start < stream.len() {
         let mut end = (start + batch_size.max(1)).min(stream.len());
@@ -92,11 +92,8 @@ pub fn evaluate_prequential(
             end = end.min(last15);
         }
         batch.load(stream, start..end);
-        if pool.is_empty() {
-            pool.extend(&batch.dst);
-        }
         batch.negative_src.clone_from(&batch.src);
-        pool.draw(seed, number, batch.src.len(), &mut batch.negative_dst);
+        pool.draw([seed, number], &batch.src, &batch.dst, &mut batch.negative_dst);
         let decile = start * DECILES / stream.len();
         let clock = Instant::now();
         let scores = contender.take(&batch, StepMode::Train)?;
@@ -113,7 +110,7 @@ pub fn evaluate_prequential(
             };
             others.push(&scores, decile, start >= last15);
         }
-        pool.extend(&batch.dst);
+        pool.observe(&batch.dst, EdgeId(end as u64));
         (start, number) = (end, number + 1);
         watch(&Progress {
             stage: Stage::Prequential,

@@ -3,7 +3,7 @@
 use evergraph::event::{BodyFormat, Event, NodeKey};
 use evergraph::ingest::body::{BodyError, read_body};
 use evergraph::ingest::csv::CsvReader;
-use evergraph::ingest::decode::{Decoder, TEXT_BYTES_MAX, TIME_LIMIT};
+use evergraph::ingest::decode::{DecodeOptions, Decoder, TEXT_BYTES_MAX, TIME_LIMIT, Tombstones};
 use evergraph::ingest::rejection::Rejection;
 
 use super::{Corpus, file};
@@ -86,11 +86,12 @@ fn hold_rejection(rejection: &Rejection) {
 
 #[test]
 fn an_event_is_one_or_is_refused_by_its_field() {
-    let decoder = Decoder::default();
+    let tombstones = Tombstones::DeleteNode;
+    let decoder = Decoder::new(DecodeOptions { tombstones, ..DecodeOptions::default() });
     Corpus::read("event", WORDS).check(1, |bytes| {
         // The same bytes as the key of a deletion.
         match decoder.tombstone(Some(bytes)) {
-            Ok(incoming) => hold_event(&incoming.event),
+            Ok(incoming) => hold_event(&incoming.expect("it is not ignored").event),
             Err(rejection) => hold_rejection(&rejection),
         }
         match decoder.event(bytes) {

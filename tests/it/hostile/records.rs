@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use evergraph::device::Device;
-use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op, SourceRange};
+use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op, SourceMark, SourceRange};
 use evergraph::learner::checkpoint::{self, CheckpointHead, SUFFIX};
 use evergraph::learner::{Gate, GateOptions};
 use evergraph::log::{Frame, Log, LogError, LogOptions};
@@ -77,7 +77,13 @@ fn story() -> Vec<Frame> {
     first.op[7] = Op::DeleteNode;
     first.edge_type[2] = 1;
     first.label[3] = 0.25;
-    let source = |from| SourceRange { source: Arc::from("kafka:payments"), partition: 3, from, to: from + 9 };
+    let source = |from| SourceRange {
+        source: Arc::from("kafka:payments"),
+        partition: 3,
+        from,
+        to: from + 9,
+        mark: Some(SourceMark { offset: from + 7, hash: u64::MAX - 5 }),
+    };
     let new_keys = vec![NodeKey::Int(-7), "käse".into(), "".into(), NodeKey::Int(i64::MAX), "b".into()];
     let (types, sources) = (vec!["pays".into()], vec![source(0)]);
     let mut second = EdgeBatch { first: EdgeId(9), ..EdgeBatch::default() };

@@ -164,7 +164,9 @@ fn coded(text: &str) -> String {
 /// The path of an operation with parameters that its schemas allow; or, if `spoil`, one that they do not allow.
 fn path(template: &str, operation: &Value, spoil: bool, dice: &mut Dice) -> Option<String> {
     let (mut path, mut query, mut spoiled) = (template.to_owned(), Vec::new(), !spoil);
-    for parameter in operation["parameters"].as_array().into_iter().flatten() {
+    let parameters = operation["parameters"].as_array().into_iter().flatten();
+    // A header has only text, and all that is tried here are types.
+    for parameter in parameters.filter(|parameter| parameter["in"] != "header") {
         let name = parameter["name"].as_str().unwrap();
         let in_path = parameter["in"] == "path";
         let mut value = match &parameter["example"] {

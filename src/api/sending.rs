@@ -1,0 +1,195 @@
+//! Responses on their way to the client: what is large counts until it is sent or dropped.
+//!
+//! A large response has an [`Entry`] in the ledger of responses. It is handed over in small pieces, one after the other
+//! as the connection takes them, so that what was not handed over yet is what is left in memory. A route that can
+//! estimate its response takes the entry before the work, with [`reserve`]. How long a client may take to read is the
+//! matter of the [connection](super::connections).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::App;
+use super::admin::Peer;
+use super::envelope::{Permit, blocking};
+use super::error::ApiError;
+use super::transfer::{Client, Entry, Full, SMALL_BYTES};
+
+/// Longer responses are written on the blocking pool, so that the threads of the runtime are free for others.
+const INLINE_BYTES: usize = 256 << 10;
+
+/// Size of a piece.
+const PIECE_BYTES: usize = SMALL_BYTES;
+
+/// The entry of a response, taken before it was made.
+#[derive(Clone)]
+struct Reserved(Arc<Mutex<Option<Entry>>>);
+
+fn refuse(full: Full) -> ApiError {
+    match full {
+        Full::All => ApiError::Overloaded,
+        Full::Client => ApiError::TooManyTransfers,
+    }
+}
+
+/// Room for a response of about `bytes`; none is needed for a small one.
+pub(super) fn reserve(app: &App, client: &Client, bytes: usize) -> Result<Option<Entry>, ApiError> {
+    if bytes <= SMALL_BYTES {
+        return Ok(None);
+    }
+    let mut entry = app.responses.enter(client.clone());
+    entry.hold(bytes).map_err(refuse)?;
+    Ok(Some(entry))
+}
+
+/// Makes a response and writes it as JSON, within `limit`; on the blocking pool, where much room was reserved.
+pub(super) async fn json<T: Serialize>(
+    limit: Duration,
+    permit: Permit,
+    room: Option<Entry>,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Result<Response, ApiError> {
+    let write = move || serde_json::to_vec(&make());
+    let is_long = room.as_ref().is_some_and(|room| room.bytes() > INLINE_BYTES);
+    let text = if is_long { blocking(Some(permit), limit, write).await? } else { write() };
+    let text = text.map_err(|error| {
+        tracing::error!(%error, "a response could not be written as JSON");
+        ApiError::Internal
+    })?;
+    let kind = HeaderValue::from_static("application/json");
+    let mut response = ([(CONTENT_TYPE, kind)], text).into_response();
+    if let Some(room) = room {
+        response.extensions_mut().insert(Reserved(Arc::new(Mutex::new(Some(room)))));
+    }
+    Ok(response)
+}
+
+/// Counts what is large until it is sent. Without room for it, an error is sent instead.
+pub(super) async fn hold(State(app): State<App>, request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    let mut response = next.run(request).await;
+    let reserved =
+        response.extensions_mut().remove::<Reserved>().and_then(|reserved| reserved.0.lock().take());
+    let bytes = response.body().size_hint().lower();
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if bytes <= SMALL_BYTES {
+        return response;
+    }
+    let client = response.extensions().get::<Client>().cloned().or(peer.map(|peer| Client::at(peer.0.ip())));
+    let Some(mut entry) = reserved.or_else(|| client.map(|client| app.responses.enter(client))) else {
+        return response;
+    };
+    match entry.hold(bytes) {
+        Ok(()) => response.map(|body| Body::new(Sending { body, rest: Bytes::new(), _entry: entry })),
+        Err(full) => refuse(full).into_response(),
+    }
+}
+
+/// A body that is handed over piece by piece.
+struct Sending {
+    body: Body,
+    /// What is left of the current frame.
+    rest: Bytes,
+    _entry: Entry,
+}
+
+impl HttpBody for Sending {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return other,
+            }
+        }
+        let piece = self.rest.len().min(PIECE_BYTES);
+        let piece = self.rest.split_to(piece);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (inner, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower().saturating_add(rest));
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::api::transfer::Ledger;
+
+    async fn frames(mut body: Sending) -> Vec<usize> {
+        let mut lengths = Vec::new();
+        while !body.is_end_stream() {
+            let left = usize::try_from(body.size_hint().exact().unwrap()).unwrap();
+            let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+            let length = frame.unwrap().unwrap().into_data().unwrap().len();
+            lengths.push(length);
+            assert_eq!(body.size_hint().exact(), Some((left - length) as u64));
+        }
+        lengths
+    }
+
+    #[tokio::test]
+    async fn a_body_is_handed_over_in_pieces_and_counts_until_it_ends() {
+        let ledger = Ledger::new(1 << 20, 0);
+        let mut entry = ledger.enter(Client::Key("a".into()));
+        entry.hold(150_000).unwrap();
+        let body = Sending { body: Body::from(vec![0; 150_000]), rest: Bytes::new(), _entry: entry };
+        assert_eq!(ledger.bytes(), 150_000);
+        assert_eq!(frames(body).await, [PIECE_BYTES, PIECE_BYTES, 150_000 - 2 * PIECE_BYTES]);
+        assert_eq!(ledger.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn large_responses_are_written_on_other_threads_than_the_runtimes() {
+        let ledger = Ledger::new(1 << 20, 0);
+        let permit = || {
+            let place = Arc::new(tokio::sync::Semaphore::new(1));
+            Permit::new(place.try_acquire_owned().unwrap())
+        };
+        let runtime = thread::current().id();
+        let is_elsewhere = move || thread::current().id() != runtime;
+        for (bytes, expected) in [(None, &b"false"[..]), (Some(100_000), b"false"), (Some(500_000), b"true")]
+        {
+            let room = bytes.map(|bytes| {
+                let mut room = ledger.enter(Client::Key("a".into()));
+                room.hold(bytes).unwrap();
+                room
+            });
+            let response = json(Duration::from_secs(60), permit(), room, is_elsewhere).await.unwrap();
+            let text = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
+            assert_eq!(text, expected);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What others may see of the appender while it runs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::log::LogError;
+
+/// Whether the log takes events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LogState {
+    /// It does.
+    #[default]
+    Writable,
+    /// The disk has no room; the text is the operating system's.
+    Full(String),
+    /// It cannot be written for another reason.
+    Failing(String),
+}
+
+impl LogState {
+    pub(super) fn of(error: &LogError) -> Self {
+        if error.is_disk_full() { Self::Full(error.to_string()) } else { Self::Failing(error.to_string()) }
+    }
+
+    /// Why it cannot be written, if so.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        match self {
+            Self::Writable => None,
+            Self::Full(detail) => Some(format!("the log's disk is full: {detail}")),
+            Self::Failing(detail) => Some(format!("the log cannot be written: {detail}")),
+        }
+    }
+}
+
+/// What others may see of the appender while it runs.
+#[derive(Debug, Default)]
+pub struct AppenderStatus {
+    pub(super) state: RwLock<LogState>,
+    pub(super) accepted: AtomicU64,
+    pub(super) duplicates: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+impl AppenderStatus {
+    /// Whether the log takes events.
+    #[must_use]
+    pub fn state(&self) -> LogState {
+        self.state.read().clone()
+    }
+
+    /// Events written since start.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Events left out since start because they had been written before.
+    #[must_use]
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates.load(Ordering::Relaxed)
+    }
+
+    /// Size of the log on disk in bytes.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}

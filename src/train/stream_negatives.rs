@@ -1,0 +1,339 @@
+//! Negatives of a model that follows a stream: those of the learner and of test-then-train.
+//!
+//! Whether a destination was ever seen before must not tell negatives from positives: were they drawn from what is
+//! known, every destination that occurs for the first time would be a positive. So each kind of destination is about as
+//! frequent among the negatives of a batch as among its positives. For event `i`:
+//!
+//! ```text
+//! new      no destination before i              a destination that first occurs later in the batch
+//! young    one since the batch began            a destination of the batch before i that was none before the batch
+//! known    one before the batch                 one half: of all that are known, each equally likely
+//!                                               other half: of the latest RECENT_EVENTS events before i, as often
+//! ```
+//! A drawn destination is none that the source has in the batch, unless there is no other. It may be one that the
+//! source had earlier, as is the custom.
+//!
+//! A draw is a function of (seed, batch, place in the batch), of the batch and of the events before it. The protocols
+//! with published negatives draw from a [`DestinationPool`] alone.
+
+use std::collections::VecDeque;
+
+use super::negative::DestinationPool;
+use crate::device::rng;
+use crate::event::{EdgeId, NodeId};
+
+/// Events whose destinations are recent.
+pub const RECENT_EVENTS: usize = 1024;
+
+/// Keeps these negatives apart from everything else that is drawn from one seed.
+const STREAM: u64 = 0x6e65_6773_7472_6561;
+
+/// Draws before a kind of destination is given up that the source has all of.
+const TRIES: usize = 8;
+
+/// The destinations of a stream so far.
+#[derive(Clone, Debug, Default)]
+pub struct StreamNegatives {
+    known: DestinationPool,
+    /// Destinations of the latest events, the newest last. Those that are not known any more count for nothing.
+    recent: VecDeque<NodeId>,
+    /// Where destinations age: for each node a position behind its last event as a destination.
+    last: Option<Vec<EdgeId>>,
+    /// Events since destinations were last searched for old ones.
+    unsearched: usize,
+}
+
+impl StreamNegatives {
+    /// No destination yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// No destination yet; each is forgotten some time after its last event is (see [`Self::keep_from`]).
+    #[must_use]
+    pub fn aging() -> Self {
+        Self { last: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// The destinations that are known.
+    #[must_use]
+    pub fn known(&self) -> &DestinationPool {
+        &self.known
+    }
+
+    /// Takes in the destinations of a batch that ends at position `end`.
+    pub fn observe(&mut self, destinations: &[NodeId], end: EdgeId) {
+        self.known.extend(destinations);
+        let fresh = destinations.len().saturating_sub(RECENT_EVENTS);
+        self.recent.extend(&destinations[fresh..]);
+        self.recent.drain(..self.recent.len().saturating_sub(RECENT_EVENTS));
+        let Some(last) = &mut self.last else { return };
+        self.unsearched += destinations.len();
+        for node in destinations {
+            if node.index() >= last.len() {
+                last.resize(node.index() + 1, EdgeId(0));
+            }
+            last[node.index()] = end;
+        }
+    }
+
+    /// Events before `first` are not kept any more. Destinations without a later one are forgotten once as many events
+    /// came as pay for the search.
+    pub fn keep_from(&mut self, first: EdgeId) {
+        let Some(last) = &self.last else { return };
+        if first == EdgeId(0) || self.unsearched < self.known.len() / 2 {
+            return;
+        }
+        self.unsearched = 0;
+        let is_old = |node: &&NodeId| last.get(node.index()).is_none_or(|&end| end <= first);
+        let old: Vec<NodeId> = self.known.nodes().iter().filter(is_old).copied().collect();
+        self.known.remove(&old);
+    }
+
+    /// Drops nodes that were deleted.
+    pub fn remove(&mut self, nodes: &[NodeId]) {
+        self.known.remove(nodes);
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let last = self.last.as_ref().map_or(0, |last| last.capacity() * size_of::<EdgeId>());
+        self.known.bytes() + self.recent.capacity() * size_of::<NodeId>() + last
+    }
+
+    /// Fills `out` with one negative destination for each event of a batch, which was not observed yet.
+    pub fn draw(&self, [seed, batch]: [u64; 2], src: &[NodeId], dst: &[NodeId], out: &mut Vec<NodeId>) {
+        let beside = Beside::new(self, src, dst);
+        out.clear();
+        out.extend((0..dst.len()).map(|i| beside.one(&mut Draws::new([STREAM ^ seed, batch, i as u64]), i)));
+    }
+
+    /// Fills `out` with `count` candidates for event `i` of a batch, drawn as its negative is; the true destination is
+    /// not among them unless there is no other.
+    pub fn candidates(
+        &self,
+        [seed, batch]: [u64; 2],
+        (src, dst): (&[NodeId], &[NodeId]),
+        i: usize,
+        count: usize,
+        out: &mut Vec<NodeId>,
+    ) {
+        let beside = Beside::new(self, src, dst);
+        let mut draws = Draws::new([STREAM ^ seed, batch, i as u64]);
+        out.clear();
+        out.extend((0..count).map(|_| beside.one(&mut draws, i)));
+    }
+}
+
+/// Random numbers of one event.
+struct Draws {
+    prefix: u64,
+    next: u64,
+}
+
+impl Draws {
+    fn new(key: [u64; 3]) -> Self {
+        Self { prefix: rng::prefix(key), next: 0 }
+    }
+
+    /// A number in `0..n`, which is not 0.
+    fn below(&mut self, n: usize) -> usize {
+        self.next += 1;
+        let n = u32::try_from(n).unwrap_or(u32::MAX);
+        rng::scale(rng::draw(self.prefix, self.next - 1), n) as usize
+    }
+
+    /// A number in `[0, 1)`.
+    fn unit(&mut self) -> f64 {
+        f64::from(u32::try_from(self.below(1 << 24)).unwrap_or(0)) / f64::from(1 << 24)
+    }
+}
+
+/// A batch beside what was known before it.
+struct Beside<'a> {
+    before: &'a StreamNegatives,
+    src: &'a [NodeId],
+    dst: &'a [NodeId],
+    /// The batch's pairs in order.
+    pairs: Vec<(NodeId, NodeId)>,
+    /// Events to destinations that were none before the batch, and the first of each destination.
+    unknown: Vec<usize>,
+    first: Vec<usize>,
+}
+
+impl<'a> Beside<'a> {
+    fn new(before: &'a StreamNegatives, src: &'a [NodeId], dst: &'a [NodeId]) -> Self {
+        let mut pairs: Vec<_> = src.iter().copied().zip(dst.iter().copied()).collect();
+        pairs.sort_unstable();
+        let unknown: Vec<usize> = (0..dst.len()).filter(|&i| !before.known.contains(dst[i])).collect();
+        let mut first = unknown.clone();
+        first.sort_by_key(|&i| (dst[i], i));
+        first.dedup_by_key(|i| dst[*i]);
+        first.sort_unstable();
+        Self { before, src, dst, pairs, unknown, first }
+    }
+
+    /// A negative destination for event `i`.
+    fn one(&self, draws: &mut Draws, i: usize) -> NodeId {
+        let (new, young) = self.shares(i);
+        let kind = draws.unit();
+        let special = if kind < new {
+            self.any(&self.first[self.first.partition_point(|&event| event <= i)..], draws, i)
+        } else if kind < new + young {
+            self.any(&self.unknown[..self.unknown.partition_point(|&event| event < i)], draws, i)
+        } else {
+            None
+        };
+        let known = |draws: &mut Draws| {
+            let recent_first = draws.unit() < 0.5;
+            let [one, other] = [recent_first, !recent_first].map(|recent| self.known(recent, draws, i));
+            one.or(other)
+        };
+        let found = special.or_else(|| known(draws)).or_else(|| self.any(&self.unknown, draws, i));
+        found.unwrap_or_else(|| {
+            // Whatever there is, the source has.
+            let pool = self.before.known.nodes();
+            if pool.is_empty() {
+                self.dst[draws.below(self.dst.len())]
+            } else {
+                pool[draws.below(pool.len())]
+            }
+        })
+    }
+
+    /// With which probabilities the negative of event `i` is a new and a young destination, so that the batch has as
+    /// many of either kind among its negatives as among its positives.
+    #[allow(clippy::cast_precision_loss)]
+    fn shares(&self, i: usize) -> (f64, f64) {
+        let (Some(&begin), Some(&end)) = (self.first.first(), self.first.last()) else { return (0.0, 0.0) };
+        let share = |events: usize, places: usize| (events as f64 / places.max(1) as f64).min(1.0);
+        let new = if i < end { share(self.first.len(), end) } else { 0.0 };
+        let repeats = self.unknown.len() - self.first.len();
+        let young = if i > begin { share(repeats, self.dst.len() - 1 - begin) } else { 0.0 };
+        (new, young)
+    }
+
+    /// The destination of any of these events that the source of event `i` does not have.
+    fn any(&self, events: &[usize], draws: &mut Draws, i: usize) -> Option<NodeId> {
+        let start = if events.is_empty() { 0 } else { draws.below(events.len()) };
+        let from = events.iter().cycle().skip(start).take(events.len().min(TRIES));
+        from.map(|&event| self.dst[event]).find(|&node| self.is_negative(i, node))
+    }
+
+    /// A known destination that the source of event `i` does not have: of a recent event, or any.
+    fn known(&self, recent: bool, draws: &mut Draws, i: usize) -> Option<NodeId> {
+        let (pool, window) = (&self.before.known, &self.before.recent);
+        let length = if recent { (window.len() + i).min(RECENT_EVENTS) } else { pool.len() };
+        let skipped = (window.len() + i).saturating_sub(RECENT_EVENTS);
+        (0..if length == 0 { 0 } else { TRIES }).find_map(|_| {
+            let place = draws.below(length);
+            let node = if recent {
+                let place = skipped + place;
+                *window.get(place).or_else(|| self.dst.get(place - window.len()))?
+            } else {
+                pool.nodes()[place]
+            };
+            (pool.contains(node) && self.is_negative(i, node)).then_some(node)
+        })
+    }
+
+    fn is_negative(&self, i: usize, node: NodeId) -> bool {
+        self.pairs.binary_search(&(self.src[i], node)).is_err()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream in which about every fifth event has a destination of its own kind, some of them twice.
+    fn events(range: std::ops::Range<u32>) -> (Vec<NodeId>, Vec<NodeId>) {
+        let dst = |i: u32| match i % 10 {
+            3 | 8 => 10_000 + i,
+            9 => 10_000 + i - 1,
+            _ => 100 + i * i % 37,
+        };
+        range.map(|i| (NodeId(i * 7 % 23), NodeId(dst(i)))).unzip()
+    }
+
+    #[test]
+    fn whether_a_destination_was_seen_before_does_not_tell_a_negative() {
+        let (mut drawn, mut negatives) = (Vec::new(), StreamNegatives::new());
+        // Of all positives and negatives: never seen, seen in this batch only, seen in the latest 300 events.
+        let mut counts = [[0_usize; 2]; 2];
+        for batch in 0..100_u32 {
+            let (src, dst) = events(batch * 50..batch * 50 + 50);
+            negatives.draw([7, u64::from(batch)], &src, &dst, &mut drawn);
+            for (i, pair) in dst.iter().zip(&drawn).enumerate().filter(|_| batch > 0) {
+                for (label, node) in [*pair.0, *pair.1].into_iter().enumerate() {
+                    let unknown = !negatives.known().contains(node);
+                    counts[0][label] += usize::from(unknown && !dst[..i].contains(&node));
+                    counts[1][label] += usize::from(unknown && dst[..i].contains(&node));
+                }
+            }
+            negatives.observe(&dst, EdgeId(u64::from(batch) * 50 + 50));
+        }
+        for [positive, negative] in counts {
+            let ratio = negative as f64 / positive as f64;
+            assert!((0.85..1.15).contains(&ratio), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn half_of_the_known_ones_are_drawn_as_often_as_they_occur() {
+        let mut negatives = StreamNegatives::new();
+        // A hundred destinations, of which one has every other event.
+        let dst: Vec<NodeId> = (0..2_000).map(|i| NodeId(if i % 2 == 0 { 0 } else { i / 2 % 100 })).collect();
+        negatives.observe(&dst, EdgeId(2_000));
+        let (src, seen) = (vec![NodeId(500); 4_000], vec![NodeId(50); 4_000]);
+        let mut drawn = Vec::new();
+        negatives.draw([1, 2], &src, &seen, &mut drawn);
+        let share = drawn.iter().filter(|node| node.0 == 0).count() as f64 / 4_000.0;
+        // Of all, 1 of 100; of recent ones half less the place of the batch's own before the event.
+        assert!((0.05..0.3).contains(&share), "{share}");
+        assert!(!drawn.contains(&NodeId(50)), "the source has it in the batch");
+        let mut again = Vec::new();
+        negatives.draw([1, 2], &src, &seen, &mut again);
+        assert_eq!(drawn, again);
+        negatives.draw([1, 3], &src, &seen, &mut again);
+        assert_ne!(drawn, again);
+    }
+
+    #[test]
+    fn a_batch_of_one_destination_has_negatives_all_the_same() {
+        let (src, dst) = (vec![NodeId(1), NodeId(2)], vec![NodeId(9), NodeId(9)]);
+        let (mut drawn, mut negatives) = (Vec::new(), StreamNegatives::new());
+        negatives.draw([0, 0], &src, &dst, &mut drawn);
+        assert_eq!(drawn, dst, "there is no other");
+        negatives.observe(&dst, EdgeId(2));
+        negatives.observe(&[NodeId(4)], EdgeId(3));
+        negatives.draw([0, 3], &src, &dst, &mut drawn);
+        assert_eq!(drawn, [NodeId(4); 2]);
+        negatives.draw([0, 3], &[], &[], &mut drawn);
+        assert!(drawn.is_empty());
+        negatives.candidates([0, 3], (&src, &dst), 1, 5, &mut drawn);
+        assert_eq!(drawn, [NodeId(4); 5]);
+        negatives.remove(&[NodeId(4)]);
+        negatives.draw([0, 3], &src, &dst, &mut drawn);
+        assert_eq!(drawn, dst, "a deleted destination is not drawn, recent or not");
+    }
+
+    #[test]
+    fn destinations_age_with_the_events_that_had_them() {
+        let mut negatives = StreamNegatives::aging();
+        for batch in 0..100_u32 {
+            let dst: Vec<NodeId> = (0..10).map(|i| NodeId(batch * 10 + i)).collect();
+            let end = u64::from(batch) * 10 + 10;
+            negatives.observe(&dst, EdgeId(end));
+            negatives.keep_from(EdgeId(end.saturating_sub(100)));
+            assert!(negatives.known().len() <= 220, "{}", negatives.known().len());
+        }
+        assert!(negatives.known().contains(NodeId(999)) && !negatives.known().contains(NodeId(700)));
+        let mut kept = StreamNegatives::new();
+        kept.observe(&[NodeId(1)], EdgeId(1));
+        kept.keep_from(EdgeId(1_000));
+        assert_eq!(kept.known().len(), 1, "where nothing ages, all are kept");
+    }
+}
