@@ -70,8 +70,9 @@ fn a_graph_costs_the_same_memory_in_seconds_and_in_nanoseconds() {
         for unit in COSTS {
             let bytes = bytes_per_edge(unit, edges, shape);
             println!("{name}: {seconds:.1} bytes per edge, {unit:?} {bytes:.1}: {:.3}", bytes / seconds);
-            // An entry has 16 bytes in place of 12, and blocks are as long.
-            assert!(bytes <= 1.37 * seconds, "{name}: {seconds} bytes per edge, {unit:?} {bytes}");
+            // An entry has 16 bytes in place of 12; and a page of a node may just have been begun, with room for a
+            // quarter of what it has.
+            assert!(bytes <= 1.5 * seconds, "{name}: {seconds} bytes per edge, {unit:?} {bytes}");
         }
     }
 }
