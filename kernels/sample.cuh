@@ -33,7 +33,7 @@ struct Slots {
     i64* times;
     float* deltas;
 
-    FN void fill(u64 slot, const Block& block, const Entry& entry, i64 seed_time) const {
+    FN void fill(u64 slot, const Block& block, const Edge& entry, i64 seed_time) const {
         i64 time = (i64)((u64)block.start + entry.time);
         put(neighbors + slot, entry.neighbor & ~INCOMING);
         put(edges + slot, block.base_edge + entry.edge);
@@ -62,9 +62,9 @@ struct Past {
 // The number of entries before `time` in a block.
 template <u32 W>
 FN u32 rank_of_time(const Team<W>& team, const Graph& graph, const Block& block, i64 time) {
-    const Entry* entries = graph.entries(block);
+    Entries entries = graph.entries(block);
     u64 limit = block.distance(time);
-    return limit == 0 ? 0 : team.search(0, block.length(), [&](u32 i) { return entries[i].time < limit; });
+    return limit == 0 ? 0 : team.search(0, block.length(), [&](u32 i) { return entries.time(i) < limit; });
 }
 
 template <u32 W>
@@ -93,7 +93,7 @@ FN u32 fill_newest(const Team<W>& team, const Graph& graph, u64 bound, const Pas
     for (u32 b = past.end; b > 0 && filled < most; b--) {
         Block block = past.blocks[b - 1];
         if (block.base_edge < bound) {
-            const Entry* entries = graph.entries(block);
+            Entries entries = graph.entries(block);
             bool all = block.highest() < bound;
             u64 limit = block.distance_of_edge(bound);
             u64 oldest = block.distance(past.from);
@@ -101,10 +101,10 @@ FN u32 fill_newest(const Team<W>& team, const Graph& graph, u64 bound, const Pas
             while (high > 0 && filled < most) {
                 bool is_seen = false;
                 bool is_old = false;
-                Entry entry = {0, 0, 0};
+                Edge entry = {0, 0, 0};
                 // Where every entry may be seen, no more are read than there are slots.
                 if (team.lane < high && (!all || team.lane < most - filled)) {
-                    entry = entries[high - 1 - team.lane];
+                    entry = entries.at(high - 1 - team.lane);
                     is_old = entry.time < oldest;
                     is_seen = !is_old && entry.edge < limit;
                 }
@@ -153,9 +153,9 @@ FN Part part_of(const Team<W>& team, const Graph& graph, const Candidates& candi
     if (limit == 0) {
         return part;
     }
-    const Entry* entries = graph.entries(block);
+    Entries entries = graph.entries(block);
     if (block.ordered()) {
-        u32 cut = team.search(0, block.length(), [&](u32 i) { return entries[i].edge < limit; });
+        u32 cut = team.search(0, block.length(), [&](u32 i) { return entries.edge(i) < limit; });
         cut = min32(cut, part.end);
         part.visible = cut > part.start ? cut - part.start : 0;
         return part;
@@ -163,7 +163,7 @@ FN Part part_of(const Team<W>& team, const Graph& graph, const Candidates& candi
     part.contiguous = false;
     for (u32 first = part.start; first < part.end; first += W) {
         u32 i = first + team.lane;
-        part.visible += __popc(team.vote(i < part.end && entries[i].edge < limit));
+        part.visible += __popc(team.vote(i < part.end && entries.edge(i) < limit));
     }
     return part;
 }
@@ -279,11 +279,11 @@ FN Pick find_rank(const Team<W>& team, const Graph& graph, u64 bound, const Past
                 pick = {b - 1, part.start + rank - first};
             }
         } else if (team.vote(is_here) != 0) {
-            const Entry* entries = graph.entries(block);
+            Entries entries = graph.entries(block);
             u64 limit = block.distance_of_edge(bound);
             for (u32 begin = part.start, passed = first; begin < part.end; begin += W) {
                 u32 i = begin + team.lane;
-                u32 votes = team.vote(i < part.end && entries[i].edge < limit);
+                u32 votes = team.vote(i < part.end && entries.edge(i) < limit);
                 u32 visible = __popc(votes);
                 if (is_here && rank >= passed && rank < passed + visible) {
                     pick = {b - 1, begin + set_bit(votes, rank - passed)};
@@ -311,7 +311,7 @@ FN u32 fill_drawn(const Team<W>& team, const Graph& graph, u64 bound, const Past
         Block block = past.blocks[pick.block];
         // Inside of the block also if blocks count too few entries before them.
         u32 place = min32(pick.place, block.length() - 1);
-        slots.fill(first + draw.above, block, graph.entries(block)[place], past.before);
+        slots.fill(first + draw.above, block, graph.entries(block).at(place), past.before);
     }
     return taken;
 }

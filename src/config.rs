@@ -108,7 +108,7 @@ Api {
 section!(/// `[stream]`
 Stream {
     edge_feature_dimension: usize, node_feature_dimension: usize, allowed_lateness: i64,
-    late_policy: LatePolicy, future_limit: i64, time_unit: StreamTimeUnit,
+    late_policy: LatePolicy, future_limit: i64, time_unit: StreamTimeUnit, nodes_max: usize,
 });
 section!(/// `[ingest]`
 Ingest {
@@ -147,7 +147,7 @@ section!(/// `[learner]`
 Learner {
     train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
     lag_events_max: u64, lag_ms_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
-    rank_candidates: usize, threads: usize, nice: u64, schedule: Schedule, replay: Replay, gate: Gate,
+    rank_candidates: usize, pairs_max: usize, threads: usize, nice: u64, schedule: Schedule, replay: Replay, gate: Gate,
 });
 section!(/// `[learner.schedule]`
     Schedule { warmup_steps: u64, decay: DecayKind, decay_steps: u64, floor: f32 });

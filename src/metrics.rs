@@ -163,6 +163,8 @@ group! {
     events: IntCounter = "train_events_total" "Events the model was trained on.";
     skipped_events: IntCounter = "train_skipped_events_total"
         "Events with a state-only update: the learner lagged, or a gradient step was rejected.";
+    evicted_pairs: IntCounterVec ["table"] = "train_evicted_pairs_total"
+        "Pairs of nodes that were dropped because learner.pairs_max was reached; table is edgebank or walk.";
     step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
         "Duration of one step by phase: sample, gather, forward, backward, optimizer, memory, gate, publish.";
     replay_steps: IntCounterVec ["result"] = "train_replay_steps_total"
@@ -330,6 +332,9 @@ impl Metrics {
     fn start_closed_lists(&self) {
         for mode in ["train", "state_only"] {
             self.train.steps.with_label_values(&[mode]);
+        }
+        for table in ["edgebank", "walk"] {
+            self.train.evicted_pairs.with_label_values(&[table]);
         }
         for result in ["trained", "skipped"] {
             self.train.replay_steps.with_label_values(&[result]);

@@ -20,11 +20,16 @@ use crate::event::{
 use crate::graph::NODES_MAX;
 use crate::log::{Frame, LogError};
 
+const GRAPH_FULL: &str = "a shard of the graph is full: it holds 2^32 entries at most; set graph.shards to more and \
+                          start again, or set graph.retention";
+
 /// Why a submission is not stored, now or ever.
 #[derive(Debug)]
 pub(super) enum Unfit {
     /// It does not follow on what the log has of its source.
     Gap(String),
+    /// The graph has no room for its edges; its source waits.
+    Full,
     /// The log can never take these events.
     Events(Vec<UnstorableEvent>),
 }
@@ -33,6 +38,7 @@ impl From<Unfit> for SubmitError {
     fn from(unfit: Unfit) -> Self {
         match unfit {
             Unfit::Gap(detail) => Self::Failed { detail },
+            Unfit::Full => Self::Failed { detail: GRAPH_FULL.into() },
             Unfit::Events(events) => {
                 let detail = events.first().map(|event| event.detail.clone()).unwrap_or_default();
                 Self::Unstorable { events, detail }
@@ -94,6 +100,10 @@ impl<'a> Group<'a> {
         self.frame = Frame { origin_unix_ms: submitted.origin_unix_ms, ..Frame::default() };
         self.frame.batch.first = self.next;
         let mut duplicates = 0;
+        let has_edges = || submitted.events.iter().any(|incoming| matches!(incoming.event, Event::Edge(_)));
+        if self.index.stores.graph.is_full() && has_edges() {
+            return Err(Unfit::Full);
+        }
         let known_offset = self.known_offset(submitted).map_err(Unfit::Gap)?;
         let mut unstorable = Vec::new();
         for (i, incoming) in submitted.events.iter().enumerate() {

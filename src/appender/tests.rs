@@ -93,6 +93,30 @@ fn a_batch_that_no_log_could_hold_is_refused_alone_and_poisons_nothing() {
 }
 
 #[test]
+fn a_full_graph_refuses_edges_before_they_are_durable() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let graph = GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 }).with_shard_units(1 << 17);
+    appender.index = Index::new(graph, FeatureStore::new(1), FeatureStore::new(1), 100);
+    let mut stored = 0;
+    let refused = loop {
+        let edges = (0..500).map(|i| edge(&format!("u{}", i % 9), &format!("i{}", i % 7), stored + i));
+        match submit(&mut appender, [batch(edges.collect())]).remove(0) {
+            Ok(receipt) => stored += receipt.accepted as i64,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(
+        matches!(&refused, SubmitError::Failed { detail } if detail.contains("graph.shards")),
+        "{refused}"
+    );
+    assert!(stored > 10_000 && !appender.behind, "{stored}");
+    assert_eq!((appender.log.durable_end().0 as i64, appender.index.end().0 as i64), (stored, stored));
+    let deletion = Incoming::new(Event::DeleteNode { key: NodeKey::from_text("u3") });
+    assert!(submit(&mut appender, [batch(vec![deletion])])[0].is_ok(), "deletions make room");
+}
+
+#[test]
 fn a_refused_group_leaves_no_names_and_the_next_one_gets_the_same_ids() {
     let disk = MemoryDisk::new();
     let mut appender = appender(&disk);

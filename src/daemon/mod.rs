@@ -268,6 +268,7 @@ fn open_learner(
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,
+        pairs_max: learner.pairs_max,
         replay: config.replay_options(),
         seed: learner.seed,
         threads: learner.threads,

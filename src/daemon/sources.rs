@@ -18,7 +18,7 @@ use crate::appender::Index;
 use crate::catalog::{Catalog, CatalogError, PausedSource};
 use crate::config::{Config, LatePolicy};
 use crate::event::{BodyFormat, Intake, IntakeError, IntakeResponse, Submission, SubmitError};
-use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate};
+use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate, NodeLimit};
 use crate::ingest::dead_letter::DeadLetters;
 use crate::ingest::generated::{self, GeneratedWorld};
 use crate::ingest::kafka::{ClusterMemory, KafkaSource, KafkaState};
@@ -178,7 +178,11 @@ impl Sources {
         Ok(SourceWiring {
             submissions: self.0.queue.clone(),
             positions: index.positions.clone(),
-            admission: Admission::new(options),
+            admission: Admission::with_nodes(
+                options,
+                (stream.nodes_max > 0)
+                    .then(|| NodeLimit { nodes_max: stream.nodes_max, names: index.stores.keys.clone() }),
+            ),
             dead_letters: DeadLetters::open(dead_letter_target(config))?,
             holds: self.0.holds.clone(),
         })

@@ -15,8 +15,8 @@ pub use clock::{CONFIRMING_EVENTS, ClockRules, PARTITION_IDLE, StreamClock};
 pub use id::{EdgeId, EventTime, NodeId, NodeKey};
 pub use source::{EventBatch, ORIGIN_HISTORY, SourceMark, SourcePosition, SourceRange};
 pub use submission::{
-    BodyFormat, Intake, IntakeError, IntakeResponse, PositionLookup, Receipt, RejectedEvent, Reply,
-    Submission, SubmitError, UnstorableEvent,
+    BodyFormat, Intake, IntakeError, IntakeResponse, NodeNames, PositionLookup, Receipt, RejectedEvent,
+    Reply, Submission, SubmitError, UnstorableEvent,
 };
 
 /// One thing that happened in the graph, in the producer's words.

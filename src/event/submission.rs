@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{EdgeId, EventBatch, EventTime, SourceMark};
+use super::{EdgeId, EventBatch, EventTime, NodeKey, SourceMark};
 
 /// A batch on its way to the log, with the callback that receives the outcome.
 pub struct Submission {
@@ -142,6 +142,15 @@ pub enum IntakeError {
     /// The log refused the batch.
     #[error(transparent)]
     Refused(#[from] SubmitError),
+}
+
+/// Which nodes there are, by the producers' names.
+pub trait NodeNames: Send + Sync {
+    /// How many nodes have a name; deleted ones have none.
+    fn count(&self) -> usize;
+
+    /// Whether a node has this name.
+    fn has(&self, key: &NodeKey) -> bool;
 }
 
 /// Where a partition stands according to the log.

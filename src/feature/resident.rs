@@ -43,11 +43,19 @@ impl ResidentRows {
         Ok(())
     }
 
-    /// Makes a row zeros.
+    /// Makes a row zeros, and frees its chunk if nothing else is left in it. Only the one writer calls this.
     pub fn clear(&self, index: u64) {
-        let (chunk, offset) = self.locate(index);
-        if let Some(Some(chunk)) = self.chunks.read().get(chunk) {
-            chunk.write()[offset..offset + self.dimension].fill(0.0);
+        let (number, offset) = self.locate(index);
+        let is_empty = match self.chunks.read().get(number) {
+            Some(Some(chunk)) => {
+                let mut rows = chunk.write();
+                rows[offset..offset + self.dimension].fill(0.0);
+                rows.iter().all(|value| value.to_bits() == 0)
+            }
+            _ => false,
+        };
+        if is_empty {
+            self.chunks.write()[number] = None;
         }
     }
 

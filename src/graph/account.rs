@@ -3,7 +3,8 @@
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 use super::NodeDictionary;
-use super::block::{Entry, TemporalBlock};
+use super::block::TemporalBlock;
+use super::entry::Entry;
 use super::fault::{Entries, Fault};
 use super::list::AdjacencyList;
 use super::spill::{SpillError, SpillStats};
@@ -35,9 +36,10 @@ pub struct GraphStats {
 /// Memory and disk of a [`GraphStore`] by purpose, in bytes. Nothing is left out but the allocator's own overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GraphBytes {
-    /// Live entries.
+    /// Live entries, 12 bytes each.
     pub entries: u64,
-    /// Room for entries that holds none: spare capacity of blocks, released slots, uncut chunks.
+    /// Room for entries that holds none: spare capacity of blocks, released slots, uncut chunks; and the low bits of
+    /// wide entries.
     pub slack: u64,
     /// Descriptions of blocks, including the spare capacity of directories.
     pub headers: u64,

@@ -1,61 +1,23 @@
 //! The temporal block: consecutive edges of one node, ascending by (time, edge id).
 //!
-//! An entry is 12 bytes: the neighbor with the direction of the edge in its highest bit, and the time and the edge id
-//! as 32-bit distances from the block's 64-bit bases. A record whose distance does not fit begins a new block. The
+//! A block stores its entries in one of two forms (see `entry`), as distances from its 64-bit bases. A record whose
+//! distance does not fit a narrow block makes it wide while the block is short, else it begins a new block. The
 //! entries are in the shard's slab; the block's description is 32 bytes and is in its node's directory. It holds the
 //! time of the first entry, bounds of the edge ids in this and the earlier blocks, and the number of entries in those,
 //! so that a query usually reads descriptions and one block.
 //!
 //! Knows nothing of nodes and locks.
 
-use std::hint::select_unpredictable;
 use std::ops::Range;
 
-use bytemuck::{Pod, Zeroable};
-
-use super::slab::{EntrySource, Slab, class_of};
+use super::entry::{Entry, FEW, Form, Parts, Record, distance, fitting, partition};
+use super::search::TimeSearch;
+use super::slab::{EntrySource, Slab, class_entries, class_of};
+use super::view::Run;
 use crate::device::prefetch;
-use crate::event::NodeId;
 
-/// Set in the packed neighbor of an entry when the edge comes from the neighbor.
-pub(super) const INCOMING: u32 = 1 << 31;
-
-/// One edge as stored under one of its end points.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Entry {
-    pub neighbor: u32,
-    pub time: u32,
-    pub edge: u32,
-}
-
-/// One edge under one of its end points, unpacked. Orders by time, then edge id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Record {
-    pub time: i64,
-    pub edge: u64,
-    /// The neighbor and the direction bit.
-    pub packed: u32,
-}
-
-impl Record {
-    /// The other end point.
-    #[inline]
-    pub fn neighbor(self) -> NodeId {
-        NodeId(self.packed & !INCOMING)
-    }
-
-    /// Whether the edge comes from the neighbor.
-    pub fn is_incoming(self) -> bool {
-        self.packed & INCOMING != 0
-    }
-
-    /// What entries are sorted by.
-    #[inline]
-    pub fn key(self) -> (i64, u64) {
-        (self.time, self.edge)
-    }
-}
+/// Set in the class of a block whose edge ids do not ascend.
+const MIXED: u8 = 1 << 7;
 
 /// Description of one block.
 #[derive(Clone, Copy, Debug)]
@@ -68,178 +30,155 @@ pub(super) struct TemporalBlock {
     slot: u32,
     /// Number of entries in the earlier blocks of the node.
     pub before: u32,
-    /// Distance from `base_edge` of an edge id that none in this or an earlier block of the node
-    /// exceeds; `u32::MAX` if that is too far.
+    /// Distance from `base_edge` of an edge id that none in this or an earlier block of the node exceeds, as
+    /// [`Form::reach`] rounds it; `u32::MAX` if that is too far.
     reach: u32,
     len: u16,
+    /// The slot's size class; the highest bit: edge ids do not ascend, so the entries below an edge id need not come
+    /// first.
     class: u8,
-    /// Whether edge ids ascend too, so that the entries below an edge id come first.
-    ordered: bool,
+    form: Form,
 }
 
-/// Consecutive edges of a node.
-pub struct Run<'a> {
-    block: &'a TemporalBlock,
-    entries: &'a [Entry],
-}
-
-impl Run<'_> {
-    /// The entries, unpacked, ascending.
-    #[inline]
-    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
-        self.entries.iter().map(|&entry| self.block.unpack(entry))
-    }
-}
-
-/// The search for the first entry of a block with some time or a later one. It advances one step per call, so that
-/// searches in many blocks can interleave and their memory accesses overlap.
-#[derive(Clone, Copy)]
-pub(super) struct TimeSearch<'a> {
-    entries: &'a [Entry],
-    /// The time as a distance from the block's first.
-    limit: u64,
-    /// Entries before this one are earlier.
-    low: usize,
-    /// Entries from `low` on that are not excluded yet.
-    size: usize,
-}
-
-impl TimeSearch<'_> {
-    /// A search that has found 0.
-    pub const NOWHERE: Self = Self { entries: &[], limit: 0, low: 0, size: 0 };
-    /// This many entries are close enough in memory that their steps need not interleave.
-    const NEAR: usize = 16;
-
-    /// Halves the remaining range, prefetches what the next step reads, and returns whether further interleaving pays
-    /// off.
-    #[inline]
-    pub fn halve(&mut self) -> bool {
-        self.step();
-        if let Some(entry) = self.entries.get(self.low + self.size / 2) {
-            prefetch(entry);
-        }
-        self.size > Self::NEAR
-    }
-
-    #[inline]
-    fn step(&mut self) {
-        let half = self.size / 2;
-        let middle = self.low + half;
-        let is_earlier = self.entries.get(middle).is_some_and(|entry| u64::from(entry.time) < self.limit);
-        self.low = select_unpredictable(is_earlier, middle, self.low);
-        self.size -= half;
-    }
-
-    /// The number of entries before the one searched for; takes the steps that are left.
-    #[inline]
-    pub fn rank(mut self) -> usize {
-        while self.size > 1 {
-            self.step();
-        }
-        let is_earlier = self.entries.get(self.low).is_some_and(|entry| u64::from(entry.time) < self.limit);
-        self.low + usize::from(is_earlier)
-    }
-}
-
-/// Distance of two times, the later first.
+/// The low bits of entry `i`; narrow entries have none.
 #[inline]
-fn distance(later: i64, earlier: i64) -> u64 {
-    later.wrapping_sub(earlier).cast_unsigned()
-}
-
-/// How many records at the front of `records` (ascending, none before the block's last entry) fit a
-/// block whose entries begin at `start` and have edge ids in `edges.0..=edges.1`, `room` at most; and the
-/// range of edge ids with them.
-pub(super) fn fitting(
-    start: i64,
-    mut edges: (u64, u64),
-    room: usize,
-    records: &[Record],
-) -> (usize, (u64, u64)) {
-    let mut count = 0;
-    for record in records.iter().take(room) {
-        let wider = (edges.0.min(record.edge), edges.1.max(record.edge));
-        let far = distance(record.time, start) > u64::from(u32::MAX);
-        // The largest distance means "too far".
-        if far || wider.1 - wider.0 >= u64::from(u32::MAX) {
-            break;
-        }
-        edges = wider;
-        count += 1;
-    }
-    (count, edges)
+pub(super) fn low(lows: &[u32], i: usize) -> u32 {
+    lows.get(i).copied().unwrap_or(0)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "distances and counts are checked by `fitting`")]
 impl TemporalBlock {
-    /// Stores the first records of `records` (ascending, not empty, `most` at most) in a new block with room for
-    /// `capacity` entries if they need less, and returns how many.
-    pub fn begin(slab: &mut Slab, records: &[Record], most: usize, capacity: usize) -> (Self, usize) {
+    /// Stores the first records of `records` (ascending, not empty, `most` at most) in a new block of at most `page`
+    /// units, and returns how many. Its slot has at least `capacity` units if the block can grow.
+    pub fn begin(
+        slab: &mut Slab,
+        records: &[Record],
+        (most, page): (usize, usize),
+        capacity: usize,
+    ) -> (Self, usize) {
         let first = records[0];
-        let (count, edges) = fitting(first.time, (first.edge, first.edge), most, records);
-        let class = class_of(count.max(capacity));
+        let fit = |form: Form| {
+            let most = most.min(form.capacity(page)).min(records.len());
+            (fitting(form, first.time, (first.edge, first.edge), most, records), most)
+        };
+        let mut form = Form::Narrow;
+        let ((mut count, mut edges), mut most) = fit(form);
+        if count < FEW.min(most) {
+            let (wide, most_wide) = fit(Form::Wide);
+            if wide.0 > count {
+                (form, most, (count, edges)) = (Form::Wide, most_wide, wide);
+            }
+        }
+        let capacity = if count < most { 0 } else { capacity };
+        let class = class_of(form.units(count).max(capacity));
         let mut block = Self {
             start: first.time,
             base_edge: edges.0,
             slot: slab.take(class),
             before: 0,
-            reach: (edges.1 - edges.0) as u32,
+            reach: form.reach(edges.1 - edges.0),
             len: 0,
             class: class as u8,
-            ordered: true,
+            form,
         };
         block.write(slab, &records[..count]);
         (block, count)
     }
 
     /// Appends the first records of `records` (ascending, none before the last entry, edge ids above the block's), as
-    /// many as distances allow in a block of `page` entries, and returns how many. The slot grows as needed.
+    /// many as distances allow in a block of `page` units, and returns how many. The slot grows as needed.
     pub fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize) -> usize {
-        let room = page.saturating_sub(self.len());
-        let (count, edges) = fitting(self.start, self.edges(), room, records);
+        let (count, edges) = fitting(self.form, self.start, self.edges(), self.room(page), records);
         if count == 0 {
             return 0;
         }
         debug_assert_eq!(edges.0, self.base_edge, "appended edges are younger than the block");
         self.reserve(slab, count);
-        self.reach = (edges.1 - edges.0) as u32;
+        self.reach = self.form.reach(edges.1 - edges.0);
         self.write(slab, &records[..count]);
         count
     }
 
+    /// How many more entries a block of at most `page` units takes.
+    pub fn room(&self, page: usize) -> usize {
+        self.form.capacity(page).saturating_sub(self.len())
+    }
+
+    /// Makes a short narrow block wide, if `next` can be appended then and not before; returns whether it did.
+    pub fn widen(&mut self, slab: &mut Slab, next: Record, page: usize) -> bool {
+        let len = self.len();
+        let is_short = self.form == Form::Narrow && len < FEW.min(Form::Wide.capacity(page));
+        if !is_short || fitting(Form::Wide, self.start, self.edges(), 1, &[next]).0 == 0 {
+            return false;
+        }
+        let records: Vec<Record> = self.records(&*slab).collect();
+        let (_, highest) = self.edges();
+        let class = class_of(Form::Wide.units(len + 1)).max(self.class());
+        if class != self.class() {
+            self.release(slab);
+            self.slot = slab.take(class);
+        }
+        (self.form, self.class, self.len, self.reach) = (Form::Wide, class as u8, 0, 0);
+        self.reach_to(highest);
+        self.write(slab, &records);
+        true
+    }
+
+    /// Gives back what the slot has beyond the smallest that holds the entries: the block will not grow.
+    pub fn trim(&mut self, slab: &mut Slab) {
+        let class = class_of(self.form.units(self.len()));
+        if class < self.class() {
+            self.change_class(slab, class);
+        }
+    }
+
     /// Inserts `record` before entry `position` and returns true, if the bases can stay and the block has
-    /// fewer than `page` entries.
+    /// room in a page of `page` units.
     pub fn insert(&mut self, slab: &mut Slab, record: Record, position: usize, page: usize) -> bool {
-        let (count, edges) = fitting(self.start, self.edges(), 1, &[record]);
-        if count == 0 || record.time < self.start || edges.0 < self.base_edge || self.len() >= page {
+        let (count, edges) = fitting(self.form, self.start, self.edges(), 1, &[record]);
+        if count == 0 || record.time < self.start || edges.0 < self.base_edge || self.room(page) == 0 {
             return false;
         }
         self.reserve(slab, 1);
-        self.reach = (edges.1 - edges.0) as u32;
-        self.ordered = false;
+        self.reach = self.form.reach(edges.1 - edges.0);
+        self.class |= MIXED;
         self.len += 1;
-        let entry = self.pack(record);
-        let entries = slab.get_mut(self.slot, usize::from(self.len));
-        entries.copy_within(position..usize::from(self.len) - 1, position + 1);
+        let (entry, low) = self.pack(record);
+        let last = self.len() - 1;
+        let (entries, lows) = self.parts_mut(slab);
+        entries.copy_within(position..last, position + 1);
         entries[position] = entry;
+        if !lows.is_empty() {
+            lows.copy_within(position..last, position + 1);
+            lows[position] = low;
+        }
         true
     }
 
     /// Records that an earlier block holds edge ids up to `edge`.
     pub fn reach_to(&mut self, edge: u64) {
-        let distance = edge.saturating_sub(self.base_edge);
-        self.reach = self.reach.max(u32::try_from(distance).unwrap_or(u32::MAX));
+        self.reach = self.reach.max(self.form.reach(edge.saturating_sub(self.base_edge)));
     }
 
     /// Gives the slot back; the block is gone.
     pub fn release(self, slab: &mut Slab) {
-        slab.release(self.slot, usize::from(self.class));
+        slab.release(self.slot, self.class());
+    }
+
+    /// The slot, and how many of its units are used.
+    pub fn span(&self) -> (u32, u32) {
+        let units = match self.form {
+            Form::Narrow => self.len(),
+            Form::Wide => class_entries(self.class()),
+        };
+        (self.slot, units as u32)
     }
 
     /// Copies the entries to a slot of the same size in `to`, and returns that slot.
     pub fn copy<'a>(&self, from: impl EntrySource<'a>, to: &mut Slab) -> u32 {
-        let slot = to.take(usize::from(self.class));
-        to.get_mut(slot, self.len()).copy_from_slice(from.get(self.slot, self.len()));
+        let slot = to.take(self.class());
+        let units = self.span().1 as usize;
+        to.get_mut(slot, units).copy_from_slice(from.get(self.slot, units));
         slot
     }
 
@@ -260,11 +199,18 @@ impl TemporalBlock {
         usize::from(self.len)
     }
 
+    fn class(&self) -> usize {
+        usize::from(self.class & !MIXED)
+    }
+
     /// Bounds of edge ids: no id of this block is below the first, none of this block or an earlier block
     /// of the node above the second.
     #[inline]
     pub fn edges(&self) -> (u64, u64) {
-        let highest = if self.reach == u32::MAX { u64::MAX } else { self.base_edge + u64::from(self.reach) };
+        let highest = match self.reach {
+            u32::MAX => u64::MAX,
+            reach => self.base_edge.saturating_add(self.form.reached(reach)),
+        };
         (self.base_edge, highest)
     }
 
@@ -272,28 +218,48 @@ impl TemporalBlock {
     /// edge ids.
     #[inline]
     pub fn rank_of_edge<'a>(&self, slab: impl EntrySource<'a>, bound: u64) -> Option<usize> {
+        if self.class & MIXED != 0 {
+            return None;
+        }
+        let Parts { entries, lows } = self.parts(slab);
         let limit = bound.saturating_sub(self.base_edge);
-        let entries = slab.get(self.slot, self.len());
-        self.ordered.then(|| entries.partition_point(|entry| u64::from(entry.edge) < limit))
+        Some(match self.form {
+            Form::Narrow => entries.partition_point(|entry| u64::from(entry.edge) < limit),
+            Form::Wide => partition(entries.len(), |i| self.unpack(entries[i], lows[i]).edge < bound),
+        })
     }
 
     /// All entries.
     #[inline]
-    pub fn entries<'a>(&self, slab: impl EntrySource<'a>) -> &'a [Entry] {
-        slab.get(self.slot, self.len())
+    pub fn parts<'a>(&self, slab: impl EntrySource<'a>) -> Parts<'a> {
+        match self.form {
+            Form::Narrow => Parts { entries: slab.get(self.slot, self.len()), lows: &[] },
+            Form::Wide => Parts::wide(slab.get(self.slot, class_entries(self.class())), self.len()),
+        }
     }
 
-    /// Entry `position`, which the block has.
+    fn parts_mut<'a>(&self, slab: &'a mut Slab) -> (&'a mut [Entry], &'a mut [u32]) {
+        match self.form {
+            Form::Narrow => (slab.get_mut(self.slot, self.len()), &mut []),
+            Form::Wide => Parts::wide_mut(slab.get_mut(self.slot, class_entries(self.class())), self.len()),
+        }
+    }
+
+    /// Entry `position`, which the block has, and where its low bits are.
     #[inline]
-    pub fn entry<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> &'a Entry {
+    pub fn entry<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> (&'a Entry, &'a u32) {
         debug_assert!(position < self.len(), "entry {position} of {}", self.len);
-        &slab.get(self.slot + position as u32, 1)[0]
+        match self.form {
+            Form::Narrow => (&slab.get(self.slot + position as u32, 1)[0], &0),
+            Form::Wide => self.parts(slab).at(position),
+        }
     }
 
     /// Entry `position`, unpacked.
     #[inline]
     pub fn record<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> Record {
-        self.unpack(*self.entry(slab, position))
+        let (entry, low) = self.entry(slab, position);
+        self.unpack(*entry, *low)
     }
 
     /// Announces that entries will be appended.
@@ -309,13 +275,16 @@ impl TemporalBlock {
         &'a self,
         slab: impl EntrySource<'a>,
     ) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator + 'a {
-        slab.get(self.slot, self.len()).iter().map(|&entry| self.unpack(entry))
+        let Parts { entries, lows } = self.parts(slab);
+        entries.iter().enumerate().map(move |(i, &entry)| self.unpack(entry, low(lows, i)))
     }
 
     /// The entries `range`.
     #[inline]
     pub fn run<'a>(&'a self, slab: impl EntrySource<'a>, range: Range<usize>) -> Run<'a> {
-        Run { block: self, entries: &slab.get(self.slot, self.len())[range] }
+        let Parts { entries, lows } = self.parts(slab);
+        let lows = if self.form == Form::Wide { &lows[range.clone()] } else { lows };
+        Run::new(self, Parts { entries: &entries[range], lows })
     }
 
     /// Prefetches the entry that a search reads first.
@@ -324,44 +293,56 @@ impl TemporalBlock {
         prefetch(&slab.get(self.slot, self.len())[self.len() / 2]);
     }
 
-    /// The search for the first entry with time at least `time`.
+    /// The search for the first entry with time at least `time`, by its high bits: [`refined`](Self::refined)
+    /// completes what it finds.
     #[inline]
     pub fn search<'a>(&self, slab: impl EntrySource<'a>, time: i64) -> TimeSearch<'a> {
         if time <= self.start {
             return TimeSearch::NOWHERE;
         }
-        let entries = slab.get(self.slot, self.len());
-        TimeSearch { entries, limit: distance(time, self.start), low: 0, size: entries.len() }
+        let limit = distance(time, self.start) >> self.form.low_time_bits();
+        TimeSearch::new(slab.get(self.slot, self.len()), limit)
+    }
+
+    /// The number of entries before the first with time at least `time`, from the `rank` that the search for it found.
+    #[inline]
+    pub fn refined<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
+        match self.form {
+            Form::Narrow => rank,
+            Form::Wide => {
+                let Parts { entries, lows } = self.parts(slab);
+                let is_earlier = |i: usize| self.unpack(entries[rank + i], lows[rank + i]).time < time;
+                rank + partition(entries.len() - rank, is_earlier)
+            }
+        }
     }
 
     /// Number of entries before the first with time at least `time`.
     #[inline]
     pub fn rank_of_time<'a>(&self, slab: impl EntrySource<'a>, time: i64) -> usize {
-        self.search(slab, time).rank()
+        self.refined(slab, self.search(slab, time).rank(), time)
     }
 
     /// Number of entries before the first that is not below `record`.
     pub fn rank_of<'a>(&self, slab: impl EntrySource<'a>, record: Record) -> usize {
-        let entries = slab.get(self.slot, self.len());
-        entries.partition_point(|&entry| self.unpack(entry).key() < record.key())
+        let Parts { entries, lows } = self.parts(slab);
+        partition(entries.len(), |i| self.unpack(entries[i], low(lows, i)).key() < record.key())
     }
 
     /// `entry`, one of the block's, unpacked.
     #[inline]
-    pub fn unpack(&self, entry: Entry) -> Record {
+    pub fn unpack(&self, entry: Entry, low: u32) -> Record {
+        let (time, edge) = self.form.distances(entry, low);
         Record {
-            time: self.start.wrapping_add(i64::from(entry.time)),
-            edge: self.base_edge + u64::from(entry.edge),
+            time: self.start.wrapping_add(time.cast_signed()),
+            edge: self.base_edge + edge,
             packed: entry.neighbor,
         }
     }
 
-    fn pack(&self, record: Record) -> Entry {
-        Entry {
-            neighbor: record.packed,
-            time: distance(record.time, self.start) as u32,
-            edge: (record.edge - self.base_edge) as u32,
-        }
+    fn pack(&self, record: Record) -> (Entry, u32) {
+        let (time, edge) = (distance(record.time, self.start), record.edge - self.base_edge);
+        self.form.pack(record.packed, time, edge)
     }
 
     /// Writes `records` behind the last entry; bases and capacity suit them.
@@ -370,25 +351,41 @@ impl TemporalBlock {
         self.len += records.len() as u16;
         // Younger than what is there: order among themselves decides.
         let mut last = 0;
-        let new = &mut slab.get_mut(self.slot, self.len())[block.len()..];
-        for (entry, &record) in new.iter_mut().zip(records) {
-            *entry = block.pack(record);
-            self.ordered &= entry.edge >= last;
-            last = entry.edge;
+        let (entries, lows) = self.parts_mut(slab);
+        let mut lows = lows.iter_mut().skip(block.len());
+        for (new, record) in entries[block.len()..].iter_mut().zip(records) {
+            let (entry, low) = block.pack(*record);
+            *new = entry;
+            if let Some(new) = lows.next() {
+                *new = low;
+            }
+            if record.edge < last {
+                self.class |= MIXED;
+            }
+            last = record.edge;
         }
     }
 
     /// Makes room for `more` entries: the next class at least, so that single appends copy each entry a
     /// constant number of times.
     fn reserve(&mut self, slab: &mut Slab, more: usize) {
-        let class = class_of(self.len() + more);
-        if class <= usize::from(self.class) {
-            return;
+        let class = class_of(self.form.units(self.len() + more));
+        if class > self.class() {
+            self.change_class(slab, class);
         }
+    }
+
+    /// Moves the entries to a slot of `class`, which has room for them.
+    fn change_class(&mut self, slab: &mut Slab, class: usize) {
         let slot = slab.take(class);
         slab.copy(self.slot, slot, self.len());
+        if self.form == Form::Wide {
+            let [from, to] =
+                [self.class(), class].map(|class| Form::Wide.capacity(class_entries(class)) as u32);
+            slab.copy(self.slot + from, slot + to, self.len().div_ceil(3));
+        }
         self.release(slab);
         self.slot = slot;
-        self.class = class as u8;
+        self.class = class as u8 | self.class & MIXED;
     }
 }

@@ -4,7 +4,8 @@
 
 use std::ops::Range;
 
-use super::block::{Entry, TemporalBlock};
+use super::block::TemporalBlock;
+use super::entry::Entry;
 use super::fault::Entries;
 use super::view::{Neighbor, neighbor, rank32};
 use crate::device::prefetch;
@@ -37,6 +38,8 @@ pub struct Candidates<'a> {
 pub struct Pick<'a> {
     block: &'a TemporalBlock,
     entry: &'a Entry,
+    /// Its low bits.
+    low: &'a u32,
 }
 
 impl Pick<'_> {
@@ -50,7 +53,7 @@ impl Pick<'_> {
     #[inline]
     #[must_use]
     pub fn neighbor(self) -> Neighbor {
-        neighbor(self.block.unpack(*self.entry))
+        neighbor(self.block.unpack(*self.entry, *self.low))
     }
 }
 
@@ -104,8 +107,11 @@ impl<'a> Candidates<'a> {
             self.slab.expect(chunks);
         }
         if let [block] = &self.blocks[..self.end] {
-            let entries = block.entries(self.slab);
-            picks.extend(ranks.map(|rank| Pick { block, entry: &entries[rank as usize] }.announced()));
+            let parts = block.parts(self.slab);
+            picks.extend(ranks.map(|rank| {
+                let (entry, low) = parts.at(rank as usize);
+                Pick { block, entry, low }.announced()
+            }));
         } else {
             picks.extend(ranks.map(|rank| self.find_among_blocks(rank).announced()));
         }
@@ -114,7 +120,8 @@ impl<'a> Candidates<'a> {
     #[inline]
     fn find_among_blocks(&self, rank: u32) -> Pick<'a> {
         let block = &self.blocks[self.block_of(rank)];
-        Pick { block, entry: block.entry(self.slab, (rank - block.before) as usize) }
+        let (entry, low) = block.entry(self.slab, (rank - block.before) as usize);
+        Pick { block, entry, low }
     }
 
     /// The block that holds the entry of a rank.

@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-use super::block::Entry;
+use super::entry::Entry;
 use super::spill::Spill;
 
 /// Means "not on disk".
@@ -26,6 +26,8 @@ pub(super) struct Chunk {
     touched: AtomicBool,
     /// Entries in slots in use.
     pub live: u32,
+    /// Whether a slot was released in it since it was last wiped.
+    pub stained: bool,
 }
 
 impl Chunk {
@@ -43,6 +45,7 @@ impl Chunk {
             dirty: AtomicBool::new(true),
             touched: AtomicBool::new(true),
             live: 0,
+            stained: false,
         }
     }
 
@@ -123,6 +126,13 @@ impl Chunk {
         let before = self.place.swap(place, Relaxed);
         self.checksum.store(checksum, Relaxed);
         self.dirty.store(false, Relaxed);
+        (before != NOWHERE).then_some(before)
+    }
+
+    /// Gives up what is on disk, of a chunk that is in memory: where that was.
+    pub fn unstore(&mut self) -> Option<u32> {
+        *self.dirty.get_mut() = true;
+        let before = std::mem::replace(self.place.get_mut(), NOWHERE);
         (before != NOWHERE).then_some(before)
     }
 

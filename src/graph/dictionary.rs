@@ -9,7 +9,8 @@
 //! reading them. Hashes are seeded per process, because keys come from outside.
 //!
 //! A forgotten key is overwritten everywhere, and its id refers to nothing from then on: ids are never reused. If the
-//! same key arrives again, it is the key of a new node.
+//! same key arrives again, it is the key of a new node. The bytes of forgotten texts are given back once they are half
+//! of all, so of a node that is gone, eight bytes and a bit are left.
 //!
 //! Knows nothing of edges.
 
@@ -17,10 +18,9 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 use parking_lot::RwLock;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::device::rng;
-use crate::event::{NodeId, NodeKey};
+use super::key::{KeyRef, SparseKey, TextKey, halves, hash_halves, hash_text, widen_hash};
+use crate::event::{NodeId, NodeKey, NodeNames};
 
 /// The most nodes that the graph supports: ids are 31 bits wide, because an entry of the graph store keeps the
 /// direction of its edge in the remaining bit.
@@ -31,6 +31,9 @@ const DENSE_MIN: usize = 64;
 
 /// In place of a text's position, for an id whose key was forgotten.
 const FORGOTTEN: u64 = u64::MAX;
+
+/// Bytes of forgotten texts that are worth moving the others for.
+const ARENA_MIN: usize = 1 << 16;
 
 /// Keys that are written under one lock, at most.
 const WRITTEN_AT_ONCE: usize = 256;
@@ -55,56 +58,10 @@ struct Inner {
     is_text: Vec<u64>,
     /// Texts, each as its length in four bytes and its UTF-8 bytes.
     arena: Vec<u8>,
-}
-
-/// An integer, as its two halves so that twelve bytes suffice, and its id.
-#[derive(Clone, Copy)]
-struct SparseKey {
-    number: [u32; 2],
-    id: NodeId,
-}
-
-/// A text by its hash, and its id.
-#[derive(Clone, Copy)]
-struct TextKey {
-    hash: u32,
-    id: NodeId,
-}
-
-/// A key without its storage.
-#[derive(Clone, Copy, PartialEq)]
-enum KeyRef<'a> {
-    Int(i64),
-    Text(&'a str),
-}
-
-impl<'a> From<&'a NodeKey> for KeyRef<'a> {
-    fn from(key: &'a NodeKey) -> Self {
-        match key {
-            NodeKey::Int(number) => Self::Int(*number),
-            NodeKey::Text(text) => Self::Text(text),
-        }
-    }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "halves of a number")]
-fn halves(number: i64) -> [u32; 2] {
-    let number = number.cast_unsigned();
-    [number as u32, (number >> 32) as u32]
-}
-
-fn hash_halves(halves: [u32; 2], seed: u64) -> u64 {
-    rng::draw(seed, u64::from(halves[0]) | u64::from(halves[1]) << 32)
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "a part of the hash")]
-fn hash_text(text: &str, seed: u64) -> u32 {
-    xxh3_64_with_seed(text.as_bytes(), seed) as u32
-}
-
-/// Widens a hash to 64 bits: the table uses the low bits as place and the high ones as tag.
-fn widen_hash(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
+    /// Bytes of it that belong to forgotten texts.
+    forgotten_bytes: usize,
+    /// Ids whose keys were forgotten.
+    forgotten: usize,
 }
 
 impl Inner {
@@ -217,12 +174,31 @@ impl Inner {
         let Some(&value) = self.values.get(id) else { return };
         if self.is_text(id) {
             let length = self.text_at(value).map_or(0, <[u8]>::len);
-            if let Some(start) = usize::try_from(value).ok().filter(|_| value != FORGOTTEN) {
-                self.arena[start..start + size_of::<u32>() + length].fill(0);
-            }
+            let Some(start) = usize::try_from(value).ok().filter(|_| value != FORGOTTEN) else { return };
+            self.arena[start..start + size_of::<u32>() + length].fill(0);
+            self.forgotten_bytes += size_of::<u32>() + length;
         }
         self.values[id] = FORGOTTEN;
         self.is_text[id / 64] |= 1 << (id % 64);
+        self.forgotten += 1;
+        if self.forgotten_bytes > ARENA_MIN.max(self.arena.len() / 2) {
+            self.compact_arena();
+        }
+    }
+
+    /// Moves the texts to an arena without those that were forgotten.
+    fn compact_arena(&mut self) {
+        let mut arena = Vec::with_capacity(self.arena.len() - self.forgotten_bytes);
+        for id in 0..self.values.len() {
+            let (value, place) = (self.values[id], arena.len() as u64);
+            if let Some(text) = self.text_at(value).filter(|_| self.is_text(id)) {
+                // The length before a text was made from it.
+                arena.extend_from_slice(&(text.len() as u32).to_le_bytes());
+                arena.extend_from_slice(text);
+                self.values[id] = place;
+            }
+        }
+        (self.arena, self.forgotten_bytes) = (arena, 0);
     }
 
     /// The next id, with its value.
@@ -278,6 +254,8 @@ impl NodeDictionary {
             values: Vec::new(),
             is_text: Vec::new(),
             arena: Vec::new(),
+            forgotten_bytes: 0,
+            forgotten: 0,
         };
         Self { inner: RwLock::new(inner) }
     }
@@ -370,6 +348,17 @@ impl NodeDictionary {
     }
 }
 
+impl NodeNames for NodeDictionary {
+    fn count(&self) -> usize {
+        let inner = self.inner.read();
+        inner.values.len() - inner.forgotten
+    }
+
+    fn has(&self, key: &NodeKey) -> bool {
+        self.lookup(key).is_some()
+    }
+}
+
 impl Default for NodeDictionary {
     fn default() -> Self {
         Self::new()
@@ -384,6 +373,26 @@ mod tests {
 
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn names_that_come_and_go_leave_eight_bytes() {
+        let dictionary = NodeDictionary::new();
+        let name = |i: u32| NodeKey::from_text(&format!("a node with a name of some length: {i}"));
+        for i in 0..200_000 {
+            assert_eq!(dictionary.intern(&name(i)), NodeId(i));
+            dictionary.forget(NodeId(i.wrapping_sub(1_000)));
+        }
+        assert_eq!((dictionary.count(), dictionary.len()), (1_000, 200_000));
+        // Capacity of the table by id doubles.
+        assert!(dictionary.bytes() < 2 * 200_000 * 9 + 400_000, "{}", dictionary.bytes());
+        for i in 199_000..200_000 {
+            assert_eq!(dictionary.lookup(&name(i)), Some(NodeId(i)));
+            assert_eq!(dictionary.key(NodeId(i)), Some(name(i)));
+        }
+        assert!(!dictionary.has(&name(198_999)) && dictionary.key(NodeId(198_999)).is_none());
+        dictionary.forget(NodeId(5));
+        assert_eq!(dictionary.count(), 1_000, "once only");
+    }
 
     fn key(i: i64) -> NodeKey {
         if i % 3 == 0 { NodeKey::Int(i - 50) } else { NodeKey::from_text(&format!("node {i} ü")) }

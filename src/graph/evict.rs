@@ -10,7 +10,7 @@
 
 use parking_lot::MutexGuard;
 
-use super::block::Entry;
+use super::entry::Entry;
 use super::spill::{GROUP, Spill};
 use super::store::{GraphStore, Shard};
 

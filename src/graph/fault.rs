@@ -9,8 +9,9 @@
 
 use std::cell::OnceCell;
 
-use super::block::{Entry, TemporalBlock};
+use super::block::TemporalBlock;
 use super::chunk::Chunk;
+use super::entry::Entry;
 use super::slab::{EntrySource, Slab};
 use super::spill::{GROUP, Spill, SpillError};
 

@@ -4,7 +4,7 @@
 //! if it has several, and the end of that block's entries. Each is found through the one before it, so all three are
 //! prefetched some nodes ahead, the first earliest.
 
-use super::block::Record;
+use super::entry::Record;
 use super::list::AdjacencyList;
 use super::plan::BatchPlan;
 use super::store::Shard;

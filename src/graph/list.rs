@@ -3,17 +3,23 @@
 //!
 //! Growth follows the degree: one block that grows through the size classes up to a page, then pages;
 //! a fresh page starts at a quarter of the degree so that a node just over one page does not hold a second,
-//! empty one. A late record goes to its place in time, where the block grows; a full block is split
-//! for it.
+//! empty one. Where distance in time or edge ids ends a block before it is full, the block keeps no room. A late record
+//! goes to its place in time, where the block grows; a full block is split for it. What the directory states of the
+//! blocks behind late records is brought up to date once per batch, so late records that come together, as when a
+//! source is read after another that goes further, cost the directory once, not once each.
 //!
 //! Knows nothing of shards and of what other nodes hold.
 
 use super::GraphOptions;
-use super::block::{Record, TemporalBlock};
+use super::block::TemporalBlock;
+use super::entry::Record;
 use super::slab::{EntrySource, Slab, class_entries, class_of};
 use crate::device::prefetch;
 
-/// Entries of a page, the largest block that a list makes.
+/// What entries are sorted by: time and edge id.
+pub(super) type Key = (i64, u64);
+
+/// Units of a page, the largest block that a list makes.
 pub(super) fn page_entries(options: &GraphOptions) -> usize {
     class_entries(class_of(options.page_entries_max.clamp(1, 1 << 15)))
 }
@@ -94,8 +100,12 @@ impl AdjacencyList {
             None => 0,
         };
         let (late, in_order) = records.split_at(late);
-        for &record in late {
-            self.insert(slab, record, page, newest);
+        if let Some(first) = late.first() {
+            let first = self.place_of(first.time);
+            for &record in late {
+                self.insert(slab, record, page);
+            }
+            self.refresh(first, newest);
         }
         self.append(slab, in_order, page, newest);
     }
@@ -103,13 +113,21 @@ impl AdjacencyList {
     fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize, newest: u64) {
         let mut rest = records;
         if let Some(tail) = self.blocks_mut().last_mut() {
-            let count = tail.append(slab, rest, page);
+            let mut count = tail.append(slab, rest, page);
+            // Distance ended it.
+            if count < rest.len() && tail.room(page) > 0 {
+                if tail.widen(slab, rest[count], page) {
+                    count += tail.append(slab, &rest[count..], page);
+                } else {
+                    tail.trim(slab);
+                }
+            }
             rest = &rest[count..];
         }
         while !rest.is_empty() {
             let degree = self.degree();
             let room = (degree as usize / 4).min(page);
-            let (mut block, count) = TemporalBlock::begin(slab, rest, page, room);
+            let (mut block, count) = TemporalBlock::begin(slab, rest, (page, page), room);
             block.before = degree;
             self.push(block, newest);
             rest = &rest[count..];
@@ -133,52 +151,96 @@ impl AdjacencyList {
     }
 
     /// Puts `record` in its place in time, behind entries of the same time, all of which arrived before
-    /// it. The list is not empty.
-    fn insert(&mut self, slab: &mut Slab, record: Record, page: usize, newest: u64) {
+    /// it. The list is not empty. The directory behind the place is outdated afterwards.
+    fn insert(&mut self, slab: &mut Slab, record: Record, page: usize) {
         let index = self.place_of(record.time);
-        let blocks = self.blocks_mut();
-        let position = blocks[index].rank_of(&*slab, record);
-        if !blocks[index].insert(slab, record, position, page) {
-            self.split(slab, index, (position, record), page, newest);
-            return;
-        }
-        for block in &mut blocks[index + 1..] {
-            block.before += 1;
-            block.reach_to(record.edge);
+        let block = &mut self.blocks_mut()[index];
+        let position = block.rank_of(&*slab, record);
+        if !block.insert(slab, record, position, page) {
+            self.split(slab, index, (position, record), page);
         }
     }
 
     /// Replaces block `index` by blocks of its entries and a new one at a position: two halves if the block was full,
     /// or as many as the distances require.
-    fn split(&mut self, slab: &mut Slab, index: usize, new: (usize, Record), page: usize, newest: u64) {
+    fn split(&mut self, slab: &mut Slab, index: usize, new: (usize, Record), page: usize) {
         let block = self.blocks()[index];
         let mut records: Vec<Record> = block.records(&*slab).collect();
         records.insert(new.0, new.1);
+        let most = if block.room(page) == 0 { records.len().div_ceil(2) } else { page };
         block.release(slab);
-        let most = if records.len() > page { records.len().div_ceil(2) } else { page };
-        let parts = encode(slab, &records, most);
+        let parts = encode(slab, &records, most, page);
         let mut blocks = self.take_blocks();
         blocks.splice(index..=index, parts);
-        *self = Self::of(blocks, newest);
+        *self = Self::with(blocks);
     }
 
-    /// Removes the entries for which `gone` is true and returns how many. No edge id exceeds `newest`.
-    pub fn remove(&mut self, slab: &mut Slab, newest: u64, gone: impl Fn(Record) -> bool) -> u64 {
-        let before = self.degree();
-        if !self.blocks().iter().any(|block| block.records(&*slab).any(&gone)) {
-            return 0;
+    /// Brings ranks and bounds up to date from block `first` on. A bound too far to be stored becomes `newest`, so
+    /// only the block that cannot store it is affected.
+    fn refresh(&mut self, first: usize, newest: u64) {
+        let (mut before, mut highest) = (0, 0);
+        let blocks = self.blocks_mut();
+        for (index, block) in blocks.iter_mut().enumerate().skip(first.saturating_sub(1)) {
+            if index >= first {
+                block.before = before;
+                block.reach_to(highest);
+            }
+            highest = block.edges().1.min(newest);
+            #[allow(clippy::cast_possible_truncation, reason = "a slab holds 2^32 entries")]
+            let len = block.len() as u32;
+            before = block.before + len;
         }
-        let mut blocks = Vec::new();
-        for block in self.take_blocks() {
-            if block.records(&*slab).any(&gone) {
-                let left: Vec<Record> = block.records(&*slab).filter(|&record| !gone(record)).collect();
-                block.release(slab);
-                blocks.extend(encode(slab, &left, left.len()));
+    }
+
+    /// The block of each of `keys`, ascending, that holds the entry with this key if any does; none of an empty list.
+    pub fn places_of<'a>(&self, slab: impl EntrySource<'a>, keys: &[Key]) -> Vec<usize> {
+        let blocks = self.blocks();
+        if blocks.is_empty() {
+            return Vec::new();
+        }
+        // Blocks that begin at the same time differ in their first edge.
+        let begins = |block: &TemporalBlock, (time, edge): Key| {
+            block.start < time || block.start == time && block.record(slab, 0).edge <= edge
+        };
+        let place = |&key| blocks.partition_point(|block| begins(block, key)).saturating_sub(1);
+        keys.iter().map(place).collect()
+    }
+
+    /// Removes the entries with these keys, ascending, from the blocks that [`places_of`](Self::places_of) found for
+    /// them, and returns how many went. The blocks are in memory.
+    pub fn remove(
+        &mut self,
+        slab: &mut Slab,
+        (page, newest): (usize, u64),
+        keys: &[Key],
+        places: &[usize],
+    ) -> u64 {
+        let (Some(&first), Some(&last)) = (places.first(), places.last()) else { return 0 };
+        let before = self.degree();
+        let mut blocks = self.take_blocks();
+        let (mut left, mut done) = (Vec::with_capacity(last + 1 - first), 0);
+        for (index, &block) in blocks.iter().enumerate().take(last + 1).skip(first) {
+            let end = done + places[done..].partition_point(|&place| place == index);
+            let gone = &keys[std::mem::replace(&mut done, end)..end];
+            if gone.is_empty() {
+                left.push(block);
+                continue;
+            }
+            let is_kept = |record: &Record| gone.binary_search(&record.key()).is_err();
+            let kept: Vec<Record> = block.records(&*slab).filter(is_kept).collect();
+            if kept.len() == block.len() {
+                left.push(block);
             } else {
-                blocks.push(block);
+                block.release(slab);
+                left.extend(encode(slab, &kept, kept.len(), page));
             }
         }
-        *self = Self::of(blocks, newest);
+        blocks.splice(first..=last, left);
+        if blocks.len() < blocks.capacity() / 2 {
+            blocks.shrink_to_fit();
+        }
+        *self = Self::with(blocks);
+        self.refresh(first, newest);
         u64::from(before - self.degree())
     }
 
@@ -205,19 +267,14 @@ impl AdjacencyList {
         }
     }
 
-    /// The list of `blocks`, ascending, with ranks and bounds computed anew. A bound too far to be stored becomes
-    /// `newest`, so only the block that cannot store it is affected.
-    fn of(mut blocks: Vec<TemporalBlock>, newest: u64) -> Self {
-        let mut before = 0;
-        let mut highest = 0;
-        for block in &mut blocks {
-            block.before = before;
-            block.reach_to(highest);
-            highest = block.edges().1.min(newest);
-            #[allow(clippy::cast_possible_truncation, reason = "a slab holds 2^32 entries")]
-            let len = block.len() as u32;
-            before += len;
-        }
+    /// The list of `blocks`, ascending, with ranks and bounds computed anew.
+    fn of(blocks: Vec<TemporalBlock>, newest: u64) -> Self {
+        let mut list = Self::with(blocks);
+        list.refresh(0, newest);
+        list
+    }
+
+    fn with(blocks: Vec<TemporalBlock>) -> Self {
         match blocks.as_slice() {
             [] => Self::Empty,
             [block] => Self::One(*block),
@@ -226,12 +283,12 @@ impl AdjacencyList {
     }
 }
 
-/// Blocks of `most` entries at most that hold `records`, ascending.
-fn encode(slab: &mut Slab, records: &[Record], most: usize) -> Vec<TemporalBlock> {
+/// Blocks of `most` entries and `page` units at most that hold `records`, ascending.
+fn encode(slab: &mut Slab, records: &[Record], most: usize, page: usize) -> Vec<TemporalBlock> {
     let mut blocks = Vec::new();
     let mut rest = records;
     while !rest.is_empty() {
-        let (block, count) = TemporalBlock::begin(slab, rest, most, 0);
+        let (block, count) = TemporalBlock::begin(slab, rest, (most, page), 0);
         blocks.push(block);
         rest = &rest[count..];
     }
@@ -249,6 +306,33 @@ mod tests {
 
     fn records(ids: std::ops::Range<u64>, first_time: i64) -> Vec<Record> {
         ids.zip(first_time..).map(|(edge, time)| Record { time, edge, packed: 7 }).collect()
+    }
+
+    fn remove(
+        list: &mut AdjacencyList,
+        slab: &mut Slab,
+        newest: u64,
+        is_gone: impl Fn(&Record) -> bool,
+    ) -> u64 {
+        let keys: Vec<Key> = list.records(&*slab).filter(is_gone).map(Record::key).collect();
+        let places = list.places_of(&*slab, &keys);
+        list.remove(slab, (PAGE, newest), &keys, &places)
+    }
+
+    #[test]
+    fn entries_of_one_time_are_found_by_their_edge() {
+        let (mut list, mut slab) = (AdjacencyList::default(), Slab::new(64, None));
+        let all: Vec<Record> = (0..500).map(|edge| Record { time: 7, edge, packed: 7 }).collect();
+        list.add(&mut slab, &all, PAGE, 499);
+        assert_eq!(
+            list.places_of(&slab, &[(6, 3), (7, 0), (7, 63), (7, 64), (7, 499), (8, 0)]),
+            [0, 0, 0, 1, 7, 7]
+        );
+        assert_eq!(remove(&mut list, &mut slab, 499, |record| record.edge % 5 == 0), 100);
+        assert!(list.records(&slab).eq(all.into_iter().filter(|record| record.edge % 5 != 0)));
+        let keys = [(7, 0), (7, 500)];
+        let places = list.places_of(&slab, &keys);
+        assert_eq!(list.remove(&mut slab, (PAGE, 499), &keys, &places), 0, "what is not there stays so");
     }
 
     #[test]
@@ -269,7 +353,7 @@ mod tests {
         let next = 2 * far + 2;
         list.add(&mut slab, &records(next..next + 100, 5_000), PAGE, next + 99);
         assert_eq!(list.blocks().last().unwrap().edges().1, next + 99);
-        assert_eq!(list.remove(&mut slab, next + 99, |record| record.time < 100), 103);
+        assert_eq!(remove(&mut list, &mut slab, next + 99, |record| record.time < 100), 103);
         assert_eq!(list.blocks().last().unwrap().edges().1, next + 99);
     }
 
@@ -291,7 +375,7 @@ mod tests {
         assert_eq!(lens, [64, 33, 32, 64, 64, 64, 64, 64, 64, 64, 64]);
         let ranks: Vec<u32> = list.blocks().iter().map(|block| block.before).collect();
         assert_eq!(ranks, [0, 64, 97, 129, 193, 257, 321, 385, 449, 513, 577]);
-        assert_eq!(list.remove(&mut slab, 640, |_| true), 641);
+        assert_eq!(remove(&mut list, &mut slab, 640, |_| true), 641);
         assert!(matches!(list, AdjacencyList::Empty));
         assert!(list.last(&slab).is_none());
     }

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::block::{Record, TemporalBlock};
+use super::block::TemporalBlock;
+use super::entry::Record;
 use super::fault::Missing;
 use super::plan::BatchPlan;
 use super::slab::Slab;
@@ -39,20 +40,6 @@ impl GraphStore {
                 wanted.extend(late.map(|record| list.blocks()[list.place_of(record.time)].chunk(slab)));
             });
             slab.load(wanted)?;
-        }
-        Ok(())
-    }
-
-    /// Loads everything about `nodes`.
-    pub(super) fn load_lists(&self, nodes: &[NodeId]) -> Result<(), SpillError> {
-        if self.spill.is_none() {
-            return Ok(());
-        }
-        for &node in nodes {
-            let (shard, index) = self.map.locate(node);
-            let shard = self.shards[shard].read();
-            let chunks = shard.blocks(index).iter().map(|block| block.chunk(&shard.slab));
-            shard.slab.load(chunks.collect())?;
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! Floor 2: the temporal graph as an index over the log.
 //!
 //! A [`NodeDictionary`] gives nodes their ids. A [`GraphStore`] keeps every edge under both of its end
-//! points, in order of (time, edge id), in temporal blocks: `block` packs edges into 12-byte entries,
-//! `slab` holds the entries of a shard, `list` is one node's blocks and their directory, `plan` sorts a
-//! batch once, `store` applies it under the shards' locks, `fill` adds to one shard, `view` is what readers see, and
-//! `account` counts and digests.
+//! points, in order of (time, edge id), in temporal blocks: `entry` packs edges into 12 or 16 bytes, `block` describes
+//! consecutive ones, `search` finds times in them, `slab` holds the entries of a shard, `list` is one node's blocks and
+//! their directory, `plan` sorts a batch once, `store` applies it under the shards' locks, `fill` adds to one shard,
+//! `delete` removes edges, `view` is what readers see, and `account` counts and digests.
 //!
 //! A store with a budget keeps entries beyond it on disk: `chunk` is the unit that moves, `spill` the file, `fault`
 //! handles reads of entries that are not in memory, `load` loads many chunks in advance for the writer and samplers,
@@ -19,24 +19,27 @@ mod block;
 mod candidates;
 mod chunk;
 mod compact;
+mod delete;
 mod dictionary;
+mod entry;
 mod evict;
 mod fault;
 mod fill;
 mod gpu;
+mod key;
 mod list;
 mod load;
 mod mirror;
 mod plan;
 mod retain;
 mod scrub;
+mod search;
 mod slab;
 mod spill;
 mod store;
 mod view;
 
 pub use account::{GraphBytes, GraphStats};
-pub use block::Run;
 pub use candidates::{Candidates, Pick};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
@@ -44,7 +47,7 @@ pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
 pub use retain::{Retention, RetentionBounds, RetentionClock};
 pub use spill::{SpillError, SpillStats};
 pub use store::GraphStore;
-pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past};
+pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past, Run};
 
 use crate::event::EdgeId;
 

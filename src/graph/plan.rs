@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use super::NODES_MAX;
-use super::block::{INCOMING, Record};
+use super::entry::{INCOMING, Record};
 use crate::device::prefetch;
 use crate::event::{EdgeBatch, NodeId, Op};
 

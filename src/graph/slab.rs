@@ -14,8 +14,9 @@
 
 use std::sync::Arc;
 
-use super::block::Entry;
 use super::chunk::Chunk;
+use super::entry::Entry;
+use super::scrub::Span;
 use super::spill::Spill;
 
 /// Entries of a chunk: 12 KiB, three pages of a disk; one per shard is partly unused.
@@ -83,7 +84,7 @@ impl Slab {
     /// A slot of `class` with any content, in memory.
     ///
     /// # Panics
-    /// When the arena is full: 2^32 entries, 48 GiB, in one shard.
+    /// When the arena is full: 2^32 entries, 48 GiB, in one shard. The store refuses batches before.
     pub fn take(&mut self, class: usize) -> u32 {
         // A released slot on disk is not worth reading: it is forgotten until its chunk is empty.
         while let Some(slot) = self.free[class].pop() {
@@ -119,8 +120,9 @@ impl Slab {
             if class_entries(class) > self.rest.1 as usize {
                 class -= 1;
             }
+            // Never used, so nothing of it has to be wiped.
             let slot = self.cut(class);
-            self.release(slot, class);
+            self.put_back(slot, class);
         }
         let chunk = Chunk::new(1 << self.shift, self.spill.as_deref());
         let index = match self.vacant.pop() {
@@ -142,6 +144,11 @@ impl Slab {
 
     /// Gives back a slot of `class`.
     pub fn release(&mut self, slot: u32, class: usize) {
+        self.chunk_mut(slot).stained = true;
+        self.put_back(slot, class);
+    }
+
+    fn put_back(&mut self, slot: u32, class: usize) {
         self.free[class].push(slot);
         self.released += class_entries(class);
         self.chunk_mut(slot).live -= Self::size(class);
@@ -164,6 +171,34 @@ impl Slab {
             self.vacant.extend(&gone);
         }
         gone.len()
+    }
+
+    /// Overwrites what of `chunks`, which are in memory, is in none of the `used` ranges, ascending.
+    pub fn wipe(&mut self, chunks: &[usize], used: &[Span]) {
+        for &index in chunks {
+            let first = index << self.shift;
+            let begin = used.partition_point(|span| (span.0 as usize) < first);
+            let chunk = &mut self.chunks[index];
+            let (entries, mut from) = (chunk.entries_mut(), 0);
+            for &(slot, units) in
+                used[begin..].iter().take_while(|span| span.0 as usize >> self.shift == index)
+            {
+                let at = slot as usize - first;
+                entries[from..at].fill(Entry::default());
+                from = at + units as usize;
+            }
+            entries[from..].fill(Entry::default());
+            chunk.stained = false;
+            if let (Some(place), Some(spill)) = (chunk.unstore(), &self.spill) {
+                spill.free(place);
+            }
+        }
+    }
+
+    /// Units that can still be taken before the arena has `most`.
+    pub fn room(&self, most: u64) -> u64 {
+        let begun = ((self.chunks.len() - self.vacant.len()) as u64) << self.shift;
+        most.saturating_sub(begun) + u64::from(self.rest.1)
     }
 
     /// The first `entries` entries of a slot, to write.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use super::block::Entry;
+use super::entry::Entry;
 use crate::device::disk::{DiskError, Extent, PAGE_BYTES, PageBuffer, PageFile};
 
 /// Chunks that are read or written by one call at most.
@@ -34,7 +34,7 @@ const TROUBLE_LASTS: Duration = Duration::from_secs(60);
 /// How long after a failure the disk is not written to.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Entries of the graph that are on disk could not be read.
+/// Entries of the graph that are on disk could not be read, or a batch does not fit.
 #[derive(Clone, Debug, Error)]
 pub enum SpillError {
     /// The disk failed.
@@ -53,6 +53,9 @@ pub enum SpillError {
         /// Checksum of what was read.
         found: u32,
     },
+    /// A shard has no room for more entries; of so many shards.
+    #[error("one of the graph's {0} shards is full (2^32 entries): set graph.shards to more and start again")]
+    Full(usize),
 }
 
 impl From<DiskError> for SpillError {

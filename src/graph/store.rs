@@ -11,13 +11,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rayon::prelude::*;
 
 use super::account::ListCounts;
-use super::block::{Record, TemporalBlock};
+use super::block::TemporalBlock;
+use super::entry::Record;
 use super::evict::Hand;
 use super::fault::{Entries, Fault};
 use super::list::{AdjacencyList, page_entries};
@@ -32,6 +33,9 @@ use crate::event::{ClockRules, EdgeBatch, EdgeId, EventTime, NodeId, Op, StreamC
 /// A batch with fewer entries is not worth waking other threads for.
 const PARALLEL_MIN: usize = 1 << 14;
 
+/// Part of a shard, as a divisor, that is kept for events that are durable already when it fills up.
+const RESERVE: u64 = 16;
+
 /// Records of a batch that a store with a budget applies at a time: what they touch is in memory at once.
 const PIECE_RECORDS: usize = 1 << 14;
 
@@ -41,6 +45,10 @@ pub struct GraphStore {
     pub(super) shards: Box<[RwLock<Shard>]>,
     pub(super) map: ShardMap,
     pub(super) page: usize,
+    /// Units that a shard holds, at most.
+    pub(super) shard_units_max: u64,
+    /// Whether a shard is nearly full.
+    full: AtomicBool,
     /// Where entries beyond the budget are, if there is a budget.
     pub(super) spill: Option<Arc<Spill>>,
     /// Who holds it may evict entries.
@@ -157,6 +165,8 @@ impl GraphStore {
             shards: (0..map.shards()).map(|_| RwLock::new(Shard::new(page, spill.clone()))).collect(),
             map,
             page,
+            shard_units_max: 1 << 32,
+            full: AtomicBool::new(false),
             spill,
             hand: Mutex::default(),
             writer: Mutex::default(),
@@ -170,19 +180,20 @@ impl GraphStore {
 
     /// Applies the records of `batch` in order and publishes its end. Records below
     /// [`applied`](Self::applied) are in already and are skipped. One batch at a time: another caller waits.
-    /// A deletion costs time in proportion to the degrees of the nodes it touches.
+    /// A deletion costs time in proportion to the edges that go.
     ///
     /// # Errors
-    /// Entries that the batch changes are on disk and cannot be read. The records before the first that needs
-    /// them are in and published; the same batch may be applied again.
+    /// Entries that the batch changes are on disk and cannot be read, or a shard is full (2^32 entries). The records
+    /// before the first that needs them are in and published; the same batch may be applied again.
     ///
     /// # Panics
-    /// When a record names a node beyond [`NODES_MAX`](super::NODES_MAX), or a shard is full (2^32 entries).
+    /// When a record names a node beyond [`NODES_MAX`](super::NODES_MAX).
     pub fn apply(&self, batch: &EdgeBatch) -> Result<Applied, SpillError> {
         self.apply_reporting_removed(batch, &mut |_| ())
     }
 
-    /// As [`apply`](Self::apply); calls `removed` with every edge that a deletion removed, after its removal.
+    /// As [`apply`](Self::apply); calls `removed` with every edge that a deletion removed, after its removal, also
+    /// where the deletion then fails: applied again, it reports the others.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -204,13 +215,32 @@ impl GraphStore {
         let mut begun = usize::try_from(skipped).unwrap_or(usize::MAX);
         let mut failed = None;
         while begun < batch.len() && failed.is_none() {
-            match self.apply_piece(&mut writer, batch, begun, &mut summary, &mut outcome) {
-                Ok((records, gone)) => {
-                    begun += records;
-                    gone.into_iter().for_each(&mut *removed);
+            let applied = match self.edges_at(batch, begun) {
+                0 => {
+                    let mut deleted = 0;
+                    let mut count = |edge| {
+                        deleted += 1;
+                        removed(edge);
+                    };
+                    let result = self.delete(batch, begun, &mut hand, &mut count);
+                    outcome.deleted_edges += deleted;
+                    summary.deleted_edges += deleted;
+                    summary.edges -= deleted;
+                    result.map(|()| 1)
                 }
+                edges => {
+                    let range = begun..begun + edges;
+                    self.insert(&mut writer, batch, range, &mut summary, &mut outcome).map(|()| edges)
+                }
+            };
+            match applied {
+                Ok(records) => begun += records,
                 Err(error) => failed = Some(error),
             }
+            self.settle(&mut hand);
+        }
+        if outcome.deleted_edges > 0 {
+            self.compact_all();
             self.settle(&mut hand);
         }
         outcome.end = applied.max(EdgeId(batch.first.0 + begun as u64));
@@ -220,29 +250,11 @@ impl GraphStore {
         failed.map_or(Ok(outcome), Err)
     }
 
-    /// Applies the records from `begun` up to the next deletion, or that deletion, and returns how many and which edges
-    /// were removed.
-    fn apply_piece(
-        &self,
-        writer: &mut Writer,
-        batch: &EdgeBatch,
-        begun: usize,
-        summary: &mut Summary,
-        outcome: &mut Applied,
-    ) -> Result<(usize, Vec<EdgeId>), SpillError> {
+    /// How many records from `begun` on are applied together: those up to the next deletion, none if one is next.
+    fn edges_at(&self, batch: &EdgeBatch, begun: usize) -> usize {
         let most = if self.spill.is_some() { PIECE_RECORDS } else { usize::MAX };
         let is_deletion = |op: &Op| matches!(op, Op::DeleteEdge | Op::DeleteNode);
-        let edges = batch.op[begun..].iter().take(most).take_while(|op| !is_deletion(op)).count();
-        if edges > 0 {
-            self.insert(writer, batch, begun..begun + edges, summary, outcome)?;
-            return Ok((edges, Vec::new()));
-        }
-        let gone = self.delete(batch, begun)?;
-        let deleted = gone.len() as u64;
-        outcome.deleted_edges += deleted;
-        summary.deleted_edges += deleted;
-        summary.edges -= deleted;
-        Ok((1, gone))
+        batch.op[begun..].iter().take(most).take_while(|op| !is_deletion(op)).count()
     }
 
     /// Inserts the records `range`, none of which is a deletion.
@@ -256,6 +268,7 @@ impl GraphStore {
     ) -> Result<(), SpillError> {
         let Writer { plan, records } = writer;
         plan.arrange(batch, range.clone(), self.map);
+        self.check_room(plan)?;
         self.load_for(plan, batch, records)?;
         summary.count(batch, range, outcome);
         let fill = |records: &mut Vec<Record>, (number, words): (usize, &[u64])| {
@@ -277,61 +290,35 @@ impl GraphStore {
         Ok(())
     }
 
-    /// Carries out the deletion at `i` and returns the edges it removed.
-    fn delete(&self, batch: &EdgeBatch, i: usize) -> Result<Vec<EdgeId>, SpillError> {
-        let (src, dst, until) = (batch.src[i], batch.dst[i], batch.time[i].0);
-        let newest = batch.id(i).0;
-        if batch.op[i] == Op::DeleteNode {
-            return self.delete_node(src, newest);
-        }
-        self.load_lists(&[src, dst])?;
-        let is_it =
-            |record: Record| record.neighbor() == dst && !record.is_incoming() && record.time <= until;
-        let gone = self.edges_of(src, is_it)?.into_iter().map(|(_, edge)| edge).collect::<Vec<_>>();
-        if !gone.is_empty() {
-            self.remove(src, newest, is_it);
-            if src != dst {
-                self.remove(dst, newest, |record| {
-                    record.neighbor() == src && record.is_incoming() && record.time <= until
-                });
+    /// An error if a shard may not have room for its part of a plan; notes whether one is nearly full.
+    fn check_room(&self, plan: &BatchPlan) -> Result<(), SpillError> {
+        let most = self.shard_units_max;
+        let mut full = false;
+        for (number, words) in plan.shards() {
+            let room = self.shards[number].read().slab.room(most);
+            full |= room < most / RESERVE;
+            // An entry takes less than two units, and what its block takes to grow is released again.
+            if room < (2 * words.len() as u64).max(most / RESERVE / 16) {
+                self.full.store(true, Ordering::Release);
+                return Err(SpillError::Full(self.shards.len()));
             }
         }
-        Ok(gone)
+        self.full.fetch_or(full, Ordering::AcqRel);
+        Ok(())
     }
 
-    fn delete_node(&self, node: NodeId, newest: u64) -> Result<Vec<EdgeId>, SpillError> {
-        self.load_lists(&[node])?;
-        let (mut neighbors, gone): (Vec<NodeId>, Vec<EdgeId>) =
-            self.edges_of(node, |_| true)?.into_iter().unzip();
-        neighbors.sort_unstable();
-        neighbors.dedup();
-        for neighbor in neighbors.into_iter().filter(|&neighbor| neighbor != node) {
-            self.load_lists(&[neighbor])?;
-            self.remove(neighbor, newest, |record| record.neighbor() == node);
-        }
-        self.remove(node, newest, |_| true);
-        Ok(gone)
+    /// Whether a shard is nearly full: what is stored is taken in, but no further edge should be. Only a start with
+    /// more shards changes that.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
     }
 
-    /// The edges of `node` for which `wanted` is true, each with its other end.
-    fn edges_of(
-        &self,
-        node: NodeId,
-        wanted: impl Fn(Record) -> bool,
-    ) -> Result<Vec<(NodeId, EdgeId)>, SpillError> {
-        self.read_list(node, |list, slab| {
-            let wanted = list.records(slab).filter(|&record| wanted(record));
-            wanted.map(|record| (record.neighbor(), EdgeId(record.edge))).collect()
-        })
-    }
-
-    /// Removes the entries of `node` for which `gone` is true. No edge id exceeds `newest`.
-    fn remove(&self, node: NodeId, newest: u64, gone: impl Fn(Record) -> bool) {
-        let (shard, index) = self.map.locate(node);
-        let mut shard = self.shards[shard].write();
-        if index < shard.lists.len() {
-            shard.change(index, |list, slab| list.remove(slab, newest, gone));
-        }
+    /// The same store, whose shards hold no more than this.
+    #[cfg(test)]
+    pub(crate) fn with_shard_units(mut self, most: u64) -> Self {
+        self.shard_units_max = most;
+        self
     }
 
     /// Every record below this position is in.
@@ -383,5 +370,42 @@ impl GraphStore {
         let list = shard.lists.get(index).unwrap_or(&AdjacencyList::Empty);
         let result = f(list, Entries::new(&shard.slab, &fault));
         fault.check(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_that_fills_up_is_an_error_and_what_it_holds_stays() {
+        let full =
+            GraphStore::new(GraphOptions { shards: 1, page_entries_max: 64 }).with_shard_units(1 << 16);
+        let large = GraphStore::new(GraphOptions { shards: 4, page_entries_max: 64 });
+        let mut warned_at = None;
+        let refused = loop {
+            let first = full.applied();
+            let mut batch = EdgeBatch { first, ..EdgeBatch::default() };
+            for i in first.0..first.0 + 100 {
+                let (src, dst) = (NodeId((i * 7 % 300) as u32), NodeId((i % 11) as u32));
+                batch.push_edge(src, dst, EventTime(i as i64 - if i % 5 == 0 { 1_000 } else { 0 }));
+            }
+            large.apply(&batch).unwrap();
+            if full.is_full() {
+                warned_at.get_or_insert(first);
+            }
+            match full.apply(&batch) {
+                Ok(applied) => assert_eq!(applied.end, batch.end()),
+                Err(error) => break (batch.first, error),
+            }
+        };
+        assert!(matches!(refused.1, SpillError::Full(1)), "{}", refused.1);
+        let warned = warned_at.unwrap().0;
+        assert!(refused.0.0 > warned + 1_000 && warned > 20_000, "warned at {warned}, {refused:?}");
+        assert_eq!((full.applied(), full.stats().edges), (refused.0, refused.0.0));
+        let (bound, keys) = (full.applied(), crate::graph::NodeDictionary::new());
+        assert_eq!(full.view().bound(), bound);
+        assert!(full.digest(&keys).is_ok());
+        assert!(!large.is_full());
     }
 }

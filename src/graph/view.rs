@@ -8,9 +8,11 @@ use std::ops::Range;
 
 use parking_lot::RwLockReadGuard;
 
-use super::block::{Record, Run, TemporalBlock, TimeSearch};
+use super::block::{TemporalBlock, low};
 use super::candidates::Candidates;
+use super::entry::{Parts, Record};
 use super::fault::{Entries, Fault};
+use super::search::TimeSearch;
 use super::spill::{Spill, SpillError};
 use super::store::{GraphStore, Shard};
 use crate::device::prefetch;
@@ -231,6 +233,14 @@ impl<'a> Horizon<'a> {
         self.search.halve()
     }
 
+    /// Number of entries inside the range in the last block that begins inside it.
+    #[inline]
+    fn rank(&self) -> usize {
+        let Past { blocks, slab, before, .. } = self.past;
+        let rank = self.search.rank();
+        blocks[..self.end].last().map_or(0, |block| block.refined(slab, rank, before))
+    }
+
     /// Calls `f` with the newest edges, `most` at most, in runs: the newest run first. Equal times: the later
     /// arrival counts as newer.
     #[inline]
@@ -238,7 +248,7 @@ impl<'a> Horizon<'a> {
         let Past { blocks, slab, bound, from, .. } = self.past;
         let mut left = most;
         // Only the last block can reach beyond the end of the range, only the first behind its begin.
-        let last = self.search.rank();
+        let last = self.rank();
         for (i, block) in blocks[..self.end].iter().enumerate().rev() {
             let end = if i + 1 == self.end { last } else { block.len() };
             let (lowest, highest) = block.edges();
@@ -272,7 +282,7 @@ impl<'a> Horizon<'a> {
     #[must_use]
     pub fn candidates(&self) -> Candidates<'a> {
         let Past { blocks, slab, bound, from, .. } = self.past;
-        let high = blocks[..self.end].last().map_or(0, |block| block.before + rank32(self.search.rank()));
+        let high = blocks[..self.end].last().map_or(0, |block| block.before + rank32(self.rank()));
         let low = if from == i64::MIN { 0 } else { self.past.rank_of_begin().min(high) };
         Candidates::new((blocks, slab), bound, self.end, low..high)
     }
@@ -290,7 +300,25 @@ pub(super) fn neighbor(record: Record) -> Neighbor {
     Neighbor { node: record.neighbor(), edge: EdgeId(record.edge), time: EventTime(record.time) }
 }
 
-impl Run<'_> {
+/// Consecutive edges of a node.
+pub struct Run<'a> {
+    block: &'a TemporalBlock,
+    parts: Parts<'a>,
+}
+
+impl<'a> Run<'a> {
+    #[inline]
+    pub(super) fn new(block: &'a TemporalBlock, parts: Parts<'a>) -> Self {
+        Self { block, parts }
+    }
+
+    /// The entries, unpacked, ascending.
+    #[inline]
+    fn records(&self) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
+        let Parts { entries, lows } = self.parts;
+        entries.iter().enumerate().map(move |(i, &entry)| self.block.unpack(entry, low(lows, i)))
+    }
+
     /// The edges, newest first.
     #[inline]
     pub fn newest_first(&self) -> impl ExactSizeIterator<Item = Neighbor> {

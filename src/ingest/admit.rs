@@ -20,6 +20,10 @@
 //! start at what the log has of their partition. So a batch that the log refused is judged again as it was
 //! the first time.
 //!
+//! **Nodes.** With a limit to their number, an event that names a new node is refused while there are as many. What
+//! is on its way to the log when the limit is reached is still stored, so the limit may be passed by that much. A
+//! deletion makes room for another node.
+//!
 //! Only edges have lateness and advance clocks: node features are often loaded from tables with arbitrary
 //! times, and deletions name a time to delete up to.
 
@@ -31,7 +35,7 @@ use parking_lot::Mutex;
 
 use super::decode::TIME_LIMIT;
 use super::rejection::{Reason, Rejection};
-use crate::event::{CONFIRMING_EVENTS, Event, EventTime, PARTITION_IDLE};
+use crate::event::{CONFIRMING_EVENTS, Event, EventTime, NodeKey, NodeNames, PARTITION_IDLE};
 
 /// Edges that are checked between two reads of the other clocks.
 const LOOK_EVERY: u32 = 1024;
@@ -88,10 +92,44 @@ struct Shown {
     active: Option<Instant>,
 }
 
+/// How many nodes the stream may have, and which there are.
+pub struct NodeLimit {
+    /// No event that names a new node is taken in while there are so many.
+    pub nodes_max: usize,
+    /// Which there are.
+    pub names: Arc<dyn NodeNames>,
+}
+
+impl std::fmt::Debug for NodeLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeLimit").field("nodes_max", &self.nodes_max).finish_non_exhaustive()
+    }
+}
+
+impl NodeLimit {
+    fn check(&self, keys: &[&NodeKey]) -> Result<(), Rejection> {
+        if self.names.count() < self.nodes_max {
+            return Ok(());
+        }
+        match keys.iter().find(|key| !self.names.has(key)) {
+            None => Ok(()),
+            Some(key) => Err(Rejection::new(
+                Reason::TooManyNodes,
+                format!(
+                    "node {key} is new, and there are {} nodes, the most that stream.nodes_max allows; delete nodes, \
+                     or raise it and restart",
+                    self.nodes_max
+                ),
+            )),
+        }
+    }
+}
+
 /// The stream's rules and the clocks of all partitions.
 #[derive(Debug)]
 pub struct Admission {
     options: AdmitOptions,
+    nodes: Option<NodeLimit>,
     clocks: Mutex<BTreeMap<(Arc<str>, i32), Shown>>,
 }
 
@@ -99,7 +137,21 @@ impl Admission {
     /// Rules for a stream; clocks start with their first edge or with what their cursor is given.
     #[must_use]
     pub fn new(options: AdmitOptions) -> Arc<Self> {
-        Arc::new(Self { options, clocks: Mutex::default() })
+        Self::with_nodes(options, None)
+    }
+
+    /// The same with a limit to the number of nodes.
+    #[must_use]
+    pub fn with_nodes(options: AdmitOptions, nodes: Option<NodeLimit>) -> Arc<Self> {
+        Arc::new(Self { options, nodes, clocks: Mutex::default() })
+    }
+
+    fn check_nodes(&self, event: &Event) -> Result<(), Rejection> {
+        match (&self.nodes, event) {
+            (None, _) | (_, Event::DeleteEdge { .. } | Event::DeleteNode { .. }) => Ok(()),
+            (Some(nodes), Event::Edge(edge)) => nodes.check(&[&edge.src, &edge.dst]),
+            (Some(nodes), Event::Node { key, .. }) => nodes.check(&[key]),
+        }
     }
 
     /// The latest event time on any clock: of edges that are durable.
@@ -183,6 +235,9 @@ impl AdmitCursor {
     /// Judges the next event.
     pub fn judge(&mut self, event: &Event) -> Verdict {
         let options = self.admission.options;
+        if let Err(rejection) = self.admission.check_nodes(event) {
+            return Verdict::Refuse(rejection);
+        }
         match event {
             Event::Edge(edge) => {
                 match check_dimension("edge", edge.features.len(), options.edge_feature_dim) {
@@ -348,6 +403,33 @@ mod tests {
         cursor.seal();
         cursor.commit();
         refused
+    }
+
+    #[test]
+    fn a_new_node_beyond_the_limit_is_refused_until_another_is_deleted() {
+        struct Names(Mutex<Vec<NodeKey>>);
+        impl NodeNames for Names {
+            fn count(&self) -> usize {
+                self.0.lock().len()
+            }
+            fn has(&self, key: &NodeKey) -> bool {
+                self.0.lock().contains(key)
+            }
+        }
+        let names = Arc::new(Names(Mutex::new(vec!["a".into()])));
+        let limit = NodeLimit { nodes_max: 2, names: names.clone() };
+        let admission = Admission::with_nodes(AdmitOptions::default(), Some(limit));
+        let mut cursor = admission.cursor(&"s".into(), 0, None);
+        let node = |key: &str| Event::Node { key: key.into(), time: EventTime(0), features: Vec::new() };
+        assert_eq!(cursor.judge(&node("b")), Verdict::Accept);
+        names.0.lock().push("b".into());
+        assert_eq!(cursor.judge(&node("b")), Verdict::Accept, "it is there");
+        let Verdict::Refuse(refused) = cursor.judge(&node("c")) else { panic!("accepted") };
+        assert_eq!(refused.reason, Reason::TooManyNodes);
+        assert!(refused.detail.contains("node c is new") && refused.detail.contains("2 nodes"), "{refused}");
+        assert_eq!(cursor.judge(&Event::DeleteNode { key: "c".into() }), Verdict::Accept);
+        names.0.lock().retain(|key| *key != "a".into());
+        assert_eq!(cursor.judge(&node("c")), Verdict::Accept);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub enum Reason {
     UnknownOp,
     /// A null value without a key that names what to delete.
     MissingKey,
+    /// A node that is new, while there are as many as the stream may have.
+    TooManyNodes,
     /// A null value, where none is expected.
     Tombstone,
     /// An event that the log can never take.
@@ -47,7 +49,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in a fixed order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::MalformedJson,
         Self::MalformedRow,
         Self::MissingField,
@@ -62,6 +64,7 @@ impl Reason {
         Self::TooFarAhead,
         Self::UnknownOp,
         Self::MissingKey,
+        Self::TooManyNodes,
         Self::Tombstone,
         Self::Unstorable,
     ];
@@ -84,6 +87,7 @@ impl Reason {
             Self::TooFarAhead => "too_far_ahead",
             Self::UnknownOp => "unknown_op",
             Self::MissingKey => "missing_key",
+            Self::TooManyNodes => "too_many_nodes",
             Self::Tombstone => "tombstone",
             Self::Unstorable => "unstorable",
         }

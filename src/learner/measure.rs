@@ -46,7 +46,7 @@ impl Learner {
     /// events strictly before the one that is scored, if the model samples neighbors. Afterwards it has seen the batch.
     pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
         let LearnBatch { src, dst, times, kept, .. } = batch;
-        self.bank.keep_since(kept.since);
+        self.keep_pairs_since(kept.since);
         let scores = if self.trainer.model().needs().fanout > 0 {
             self.bank.score_in_time(src, dst, negatives, times)
         } else {

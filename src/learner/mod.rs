@@ -20,6 +20,7 @@ mod gpu;
 mod measure;
 mod node_rows;
 mod options;
+mod pairs;
 mod priority;
 mod publish;
 mod quality;
@@ -140,7 +141,8 @@ impl Learner {
         let retention = shared.engine.stores.graph.retention();
         let clock = RetentionClock::new(retention).with_rules(shared.engine.stores.graph.clock_rules());
         // The baseline keeps the pairs that the graph keeps, so that it is bounded too.
-        let rule = if retention.is_some() { BankRule::Retained } else { BankRule::Unlimited };
+        let is_bounded = retention.is_some() || options.pairs_max > 0;
+        let rule = if is_bounded { BankRule::Retained } else { BankRule::Unlimited };
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, clock);
         let mut learner = Self {
             trainer,
@@ -148,7 +150,7 @@ impl Learner {
             feed,
             log,
             pool: if retention.is_some() { StreamNegatives::aging() } else { StreamNegatives::new() },
-            bank: EdgeBank::new(rule),
+            bank: EdgeBank::new(rule).limited(options.pairs_max),
             node_rows: FeatureStore::new(shared.engine.stores.node_features.dimension()),
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
@@ -167,6 +169,7 @@ impl Learner {
             options,
             record,
         };
+        learner.limit_pairs();
         if learner.rebuild(position, proceed)?.is_break() {
             return Ok(None);
         }
@@ -344,11 +347,7 @@ impl Learner {
     /// Writes a checkpoint if anything was learned since the last one, and completes the requests for one. A failure is
     /// counted and logged, and retried at the next interval: the log still has everything.
     fn checkpoint(&mut self, pulse: &dyn Fn()) {
-        // A deleted node occurs in no later event, so it is the same to every score when its pairs go.
-        let deleted = std::mem::take(&mut self.deleted);
-        self.bank.forget(&deleted);
-        self.trainer.forget_pairs(&deleted);
-        self.shared.engine.states.pairs.forget(&deleted);
+        self.drop_pairs();
         self.fetch_gpu_weights();
         let position = self.learned;
         let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };

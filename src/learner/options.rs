@@ -32,6 +32,8 @@ pub struct LearnerOptions {
     pub rank_queries: usize,
     /// Candidates per ranked positive.
     pub rank_candidates: usize,
+    /// Pairs that EdgeBank keeps at most, and a model that knows pairs; 0: any number.
+    pub pairs_max: usize,
     /// Replays of old events.
     pub replay: ReplayOptions,
     /// Seed of the negatives.

@@ -110,6 +110,7 @@ impl Rig {
             quality_window_batches: 100,
             rank_queries: 2,
             rank_candidates: 5,
+            pairs_max: 0,
             replay: ReplayOptions::default(),
             seed: 3,
             threads: 2,

@@ -8,14 +8,17 @@
 //! meanwhile), so they are read from where they are kept when the message is applied: copies of them would be the
 //! largest table of a model, and the one table of rows that no budget could move to disk.
 //!
-//! Beside each message stands the other end, v: when v is to be forgotten, the messages that hold its row go too.
+//! Beside each message stands the other end, v: when v is to be forgotten, the messages that hold its row go too. They
+//! are found from v through [`Senders`], or where messages are averaged among the means that wait.
 //!
 //! Where messages are averaged, what waits is wider than s_v (see `tgn::aggregator`), and beside it stand its
 //! [`Part`]s: whom each of the messages was from, and the type of its edge.
 
 use hashbrown::HashMap;
 
+use super::node_table::NodeTable;
 use super::rows::NodeRows;
+use super::senders::Senders;
 use crate::event::{EdgeId, EventTime, NodeId};
 
 /// The raw message that waits for a node.
@@ -39,15 +42,17 @@ pub struct Part {
 }
 
 /// At most one pending raw message per node.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Mailbox {
     messages: NodeRows,
-    edges: Vec<EdgeId>,
-    times: Vec<EventTime>,
+    edges: NodeTable<EdgeId>,
+    times: NodeTable<EventTime>,
     /// The message of a node whose other end had no memory, as it may come from a file.
     zeros: Box<[f32]>,
     /// Whose memory row the message holds; `NodeId::NONE` where that is not known or nothing waits.
-    others: Vec<NodeId>,
+    others: NodeTable<NodeId>,
+    /// The reverse of `others`.
+    senders: Senders,
     /// What the mean that waits for a node was made of; nothing where messages are not averaged.
     parts: HashMap<NodeId, Vec<Part>>,
 }
@@ -59,12 +64,15 @@ impl Mailbox {
     /// An empty mailbox for messages of `dimension` values.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self::over(NodeRows::new(dimension), Vec::new(), Vec::new(), Vec::new())
+        Self::over(NodeRows::new(dimension), &[], &[], &[])
     }
 
-    fn over(messages: NodeRows, edges: Vec<EdgeId>, times: Vec<EventTime>, others: Vec<NodeId>) -> Self {
+    fn over(messages: NodeRows, edges: &[EdgeId], times: &[EventTime], others: &[NodeId]) -> Self {
         let zeros = vec![0.0; messages.dimension()].into();
-        Self { messages, edges, times, zeros, others, parts: HashMap::new() }
+        let senders = Senders::of(others);
+        let edges = NodeTable::of(Self::EMPTY, edges);
+        let (times, others) = (NodeTable::of(EventTime(0), times), NodeTable::of(NodeId::NONE, others));
+        Self { messages, edges, times, zeros, others, senders, parts: HashMap::new() }
     }
 
     /// Values kept per message.
@@ -95,8 +103,8 @@ impl Mailbox {
     /// The event whose message waits for `node`, if any: its edge and its time.
     #[must_use]
     pub fn pending_event(&self, node: NodeId) -> Option<(EdgeId, EventTime)> {
-        let edge = self.edges.get(node.index()).copied().filter(|edge| *edge != Self::EMPTY)?;
-        Some((edge, self.times[node.index()]))
+        let edge = Some(self.edges.get(node)).filter(|edge| *edge != Self::EMPTY)?;
+        Some((edge, self.times.get(node)))
     }
 
     /// Whether a message waits for `node`.
@@ -108,14 +116,10 @@ impl Mailbox {
     /// Makes a message of `edge` with `other` at `time` wait for `node` in place of any other, and returns the
     /// room for its s_v.
     pub fn post(&mut self, node: NodeId, other: NodeId, edge: EdgeId, time: EventTime) -> &mut [f32] {
-        if node.index() >= self.edges.len() {
-            self.edges.resize(node.index() + 1, Self::EMPTY);
-            self.times.resize(node.index() + 1, EventTime(0));
-            self.others.resize(node.index() + 1, NodeId::NONE);
-        }
-        self.others[node.index()] = other;
-        self.edges[node.index()] = edge;
-        self.times[node.index()] = time;
+        self.others.set(node, other);
+        self.senders.set(node, other);
+        self.edges.set(node, edge);
+        self.times.set(node, time);
         // Without means there are no parts to search for.
         if !self.parts.is_empty() {
             self.parts.remove(&node);
@@ -142,45 +146,40 @@ impl Mailbox {
 
     /// Forgets the message that waits for one node.
     pub fn forget(&mut self, node: NodeId) {
-        if let Some(edge) = self.edges.get_mut(node.index()) {
-            *edge = Self::EMPTY;
-            self.times[node.index()] = EventTime(0);
-            self.others[node.index()] = NodeId::NONE;
-            self.parts.remove(&node);
-            self.messages.clear(node);
-        }
+        self.edges.set(node, Self::EMPTY);
+        self.times.set(node, EventTime(0));
+        self.others.set(node, NodeId::NONE);
+        self.senders.set(node, NodeId::NONE);
+        self.parts.remove(&node);
+        self.messages.clear(node);
     }
 
     /// Forgets every message that holds the memory row of one of `gone`, ascending, and returns the nodes for which
     /// they waited.
     pub fn forget_from(&mut self, gone: &[NodeId]) -> Vec<NodeId> {
-        let (Some(&low), Some(&high)) = (gone.first(), gone.last()) else { return Vec::new() };
-        let is_gone = |other: NodeId| (low..=high).contains(&other) && gone.binary_search(&other).is_ok();
-        let holds = |&(node, other): &(NodeId, &NodeId)| {
-            is_gone(*other) || self.parts(node).iter().any(|part| is_gone(part.other))
-        };
-        let nodes = (0..).map(NodeId).zip(&self.others);
-        let affected: Vec<NodeId> = nodes.filter(holds).map(|(node, _)| node).collect();
+        let mut affected: Vec<NodeId> = gone.iter().flat_map(|&node| self.senders.nodes_of(node)).collect();
+        let is_gone = |part: &Part| gone.binary_search(&part.other).is_ok();
+        let means = self.parts.iter().filter(|(_, parts)| parts.iter().any(is_gone));
+        affected.extend(means.map(|(&node, _)| node));
+        affected.sort_unstable();
+        affected.dedup();
         affected.iter().for_each(|&node| self.forget(node));
         affected
     }
 
     /// Forgets every message.
     pub fn reset(&mut self) {
-        self.messages.reset();
-        self.edges.clear();
-        self.times.clear();
-        self.others.clear();
-        self.parts.clear();
+        *self = Self::new(self.dimension());
     }
 
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.messages.bytes()
-            + self.edges.capacity() * size_of::<EdgeId>()
-            + self.times.capacity() * size_of::<EventTime>()
-            + self.others.capacity() * size_of::<NodeId>()
+            + self.edges.bytes()
+            + self.times.bytes()
+            + self.others.bytes()
+            + self.senders.bytes()
             + self.parts.allocation_size()
             + self.parts.values().map(|parts| parts.capacity() * size_of::<Part>()).sum::<usize>()
     }
@@ -215,19 +214,37 @@ impl Mailbox {
     }
 
     /// The tables as they are: all messages, all edges, all times, all other ends.
-    pub(super) fn tables(&self) -> (&NodeRows, &[EdgeId], &[EventTime], &[NodeId]) {
-        (&self.messages, &self.edges, &self.times, &self.others)
+    pub(super) fn tables(&self) -> (&NodeRows, Vec<EdgeId>, Vec<EventTime>, Vec<NodeId>) {
+        let len = self.len();
+        let fill = |node: usize| NodeId(node as u32);
+        (
+            &self.messages,
+            self.edges.to_vec(),
+            (0..len).map(|node| self.times.get(fill(node))).collect(),
+            (0..len).map(|node| self.others.get(fill(node))).collect(),
+        )
     }
 
     /// A mailbox from tables of matching lengths; `None` if they do not match.
     pub(super) fn from_tables(
         messages: NodeRows,
-        edges: Vec<EdgeId>,
-        times: Vec<EventTime>,
-        others: Vec<NodeId>,
+        edges: &[EdgeId],
+        times: &[EventTime],
+        others: &[NodeId],
     ) -> Option<Self> {
         let matches = [times.len(), others.len(), messages.len()].iter().all(|&len| len == edges.len());
         matches.then(|| Self::over(messages, edges, times, others))
+    }
+}
+
+/// Equal messages are equal, in whatever order the indexes about them were built.
+impl PartialEq for Mailbox {
+    fn eq(&self, other: &Self) -> bool {
+        self.messages == other.messages
+            && self.edges == other.edges
+            && self.tables().2 == other.tables().2
+            && self.tables().3 == other.tables().3
+            && self.parts == other.parts
     }
 }
 
@@ -259,5 +276,19 @@ mod tests {
         let values: f32 = (0..8).filter_map(|node| mailbox.tables().0.get(NodeId(node))).flatten().sum();
         assert_eq!(values, 2.0, "their rows are gone");
         assert_eq!(mailbox.forget_from(&[NodeId(7), NodeId(9)]), []);
+    }
+
+    #[test]
+    fn forgetting_a_node_costs_no_more_among_many() {
+        let mut mailbox = Mailbox::new(1);
+        for node in (0..1_000_000).rev() {
+            mailbox.post(NodeId(node), NodeId(node ^ 1), EdgeId(0), EventTime(10));
+        }
+        let begun = std::time::Instant::now();
+        for node in (0..1_000_000).step_by(100).map(NodeId) {
+            mailbox.forget(node);
+            assert_eq!(mailbox.forget_from(&[node]), [NodeId(node.0 ^ 1)]);
+        }
+        assert!(begun.elapsed().as_secs_f64() < 1.0, "10,000 took {:?}", begun.elapsed());
     }
 }

@@ -3,6 +3,7 @@
 //! Rows live in one growing table indexed by [`NodeId`]; a node beyond its end has the zero row and was
 //! never updated, so new nodes need no registration. Knows nothing of messages or weights.
 
+use super::node_table::NodeTable;
 use super::rows::NodeRows;
 use crate::event::{EventTime, NodeId};
 
@@ -10,7 +11,7 @@ use crate::event::{EventTime, NodeId};
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeMemory {
     rows: NodeRows,
-    updated: Vec<EventTime>,
+    updated: NodeTable<EventTime>,
 }
 
 impl NodeMemory {
@@ -20,7 +21,7 @@ impl NodeMemory {
     /// Empty memory with rows of `dimension` values.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self { rows: NodeRows::new(dimension), updated: Vec::new() }
+        Self { rows: NodeRows::new(dimension), updated: NodeTable::new(Self::NEVER) }
     }
 
     /// Values per row.
@@ -58,51 +59,46 @@ impl NodeMemory {
     /// When `node` was last updated; [`Self::NEVER`] if it never was.
     #[must_use]
     pub fn updated(&self, node: NodeId) -> EventTime {
-        self.updated.get(node.index()).copied().unwrap_or(Self::NEVER)
+        self.updated.get(node)
     }
 
     /// Replaces the row of `node` and moves its update time forward to `time` (a late event does not
     /// move it back).
     pub fn write(&mut self, node: NodeId, row: &[f32], time: EventTime) {
-        if node.index() >= self.updated.len() {
-            self.updated.resize(node.index() + 1, Self::NEVER);
-        }
         if self.dimension() > 0 {
             self.rows.get_mut(node).copy_from_slice(row);
         }
-        let updated = &mut self.updated[node.index()];
-        *updated = (*updated).max(time);
+        self.updated.set(node, time.max(self.updated.get(node)));
     }
 
     /// Forgets the row of one node, as if it had never been updated.
     pub fn forget(&mut self, node: NodeId) {
-        if let Some(updated) = self.updated.get_mut(node.index()) {
-            *updated = Self::NEVER;
-            self.rows.clear(node);
-        }
+        self.updated.set(node, Self::NEVER);
+        self.rows.clear(node);
     }
 
     /// Forgets every row.
     pub fn reset(&mut self) {
         self.rows.reset();
-        self.updated.clear();
+        self.updated = NodeTable::new(Self::NEVER);
     }
 
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.rows.bytes() + self.updated.capacity() * size_of::<EventTime>()
+        self.rows.bytes() + self.updated.bytes()
     }
 
     /// The tables as they are: all rows, and all update times.
-    pub(super) fn tables(&self) -> (&NodeRows, &[EventTime]) {
-        (&self.rows, &self.updated)
+    pub(super) fn tables(&self) -> (&NodeRows, Vec<EventTime>) {
+        (&self.rows, self.updated.to_vec())
     }
 
     /// Memory from tables of matching lengths; `None` if they do not match.
-    pub(super) fn from_tables(rows: NodeRows, updated: Vec<EventTime>) -> Option<Self> {
+    pub(super) fn from_tables(rows: NodeRows, updated: &[EventTime]) -> Option<Self> {
         // Rows without values are all equal.
-        (rows.dimension() == 0 || rows.len() == updated.len()).then_some(Self { rows, updated })
+        (rows.dimension() == 0 || rows.len() == updated.len())
+            .then(|| Self { rows, updated: NodeTable::of(Self::NEVER, updated) })
     }
 }
 

@@ -3,10 +3,13 @@
 //!
 //! A row gets its place when it is first written: in most streams many nodes occur once and are never updated. Places
 //! come in chunks that never move, so a table that grows with the stream neither holds room for twice its nodes nor
-//! is copied. As bytes it is one table by node, row after row.
+//! is copied. A row that is cleared gives its place back for the next row: ids of nodes are never reused, places are,
+//! so a stream whose nodes come and go holds the rows of those that are there. As bytes it is one table by node, row
+//! after row.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
+use super::node_table::NodeTable;
 use super::tables;
 use crate::device::{Device, DeviceBuffer, prefetch};
 use crate::event::NodeId;
@@ -25,9 +28,13 @@ const NOWHERE: u32 = u32::MAX;
 pub(super) struct NodeRows {
     dimension: usize,
     /// By node; every node beyond has the zero row.
-    places: Vec<u32>,
-    /// Places given.
+    places: NodeTable<u32>,
+    /// Nodes that have room.
+    len: usize,
+    /// Places given so far.
     used: usize,
+    /// Those of them that were given back; their rows are zeros.
+    free: Vec<u32>,
     /// Aligned, so that a vector that begins on a multiple of 16 values lies in whole cache lines.
     chunks: Vec<DeviceBuffer<f32>>,
 }
@@ -35,7 +42,14 @@ pub(super) struct NodeRows {
 impl NodeRows {
     /// No rows yet.
     pub fn new(dimension: usize) -> Self {
-        Self { dimension, places: Vec::new(), used: 0, chunks: Vec::new() }
+        Self {
+            dimension,
+            places: NodeTable::new(NOWHERE),
+            len: 0,
+            used: 0,
+            free: Vec::new(),
+            chunks: Vec::new(),
+        }
     }
 
     /// Values per row.
@@ -45,7 +59,7 @@ impl NodeRows {
 
     /// The row of `node`; `None` means zeros.
     pub fn get(&self, node: NodeId) -> Option<&[f32]> {
-        let place = *self.places.get(node.index())? as usize;
+        let place = self.places.get(node) as usize;
         let chunk = self.chunks.get(place / CHUNK_ROWS)?;
         chunk.as_slice().get(place % CHUNK_ROWS * self.dimension..)?.get(..self.dimension)
     }
@@ -76,25 +90,32 @@ impl NodeRows {
 
     /// Chunk, and place in it, of the row of `node`, which is given one if it has none.
     fn place(&mut self, node: NodeId) -> (usize, usize) {
-        if node.index() >= self.places.len() {
-            self.places.resize(node.index() + 1, NOWHERE);
+        self.len = self.len.max(node.index() + 1);
+        let mut place = self.places.get(node);
+        if place == NOWHERE {
+            place = self.free.pop().unwrap_or_else(|| self.next_place());
+            self.places.set(node, place);
         }
-        if self.places[node.index()] == NOWHERE {
-            if self.used == self.chunks.len() * CHUNK_ROWS {
-                self.chunks.push(DeviceBuffer::zeros(&Device::Cpu, CHUNK_ROWS * self.dimension));
-            }
-            // Fewer rows than nodes, whose ids have 32 bits.
-            self.places[node.index()] = self.used as u32;
-            self.used += 1;
-        }
-        let place = self.places[node.index()] as usize;
+        let place = place as usize;
         (place / CHUNK_ROWS, place % CHUNK_ROWS * self.dimension)
     }
 
-    /// Makes the row of `node` zeros.
+    /// A place that was never given.
+    fn next_place(&mut self) -> u32 {
+        if self.used == self.chunks.len() * CHUNK_ROWS {
+            self.chunks.push(DeviceBuffer::zeros(&Device::Cpu, CHUNK_ROWS * self.dimension));
+        }
+        self.used += 1;
+        // Fewer rows than nodes, whose ids have 32 bits.
+        (self.used - 1) as u32
+    }
+
+    /// Makes the row of `node` zeros, and gives its place back.
     pub fn clear(&mut self, node: NodeId) {
         if self.get(node).is_some() {
             self.get_mut(node).fill(0.0);
+            self.free.push(self.places.get(node));
+            self.places.set(node, NOWHERE);
         }
     }
 
@@ -107,7 +128,8 @@ impl NodeRows {
     pub fn bytes(&self) -> usize {
         self.chunks.len() * CHUNK_ROWS * self.dimension * size_of::<f32>()
             + self.chunks.capacity() * size_of::<DeviceBuffer<f32>>()
-            + self.places.capacity() * size_of::<u32>()
+            + self.places.bytes()
+            + self.free.capacity() * size_of::<u32>()
     }
 
     /// Writes the rows of the first `len` nodes as one table.
@@ -143,7 +165,7 @@ impl NodeRows {
             if row.iter().any(|value| value.to_bits() != 0) {
                 table.get_mut(NodeId(node)).copy_from_slice(&row);
             } else {
-                table.places.push(NOWHERE);
+                table.len = index + 1;
             }
         }
         Ok(table)
@@ -151,7 +173,7 @@ impl NodeRows {
 
     /// Nodes that have room.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.len
     }
 }
 
@@ -180,6 +202,13 @@ mod tests {
         table.clear(NodeId(255));
         table.clear(NodeId(9_999));
         assert_eq!((table.len(), table.get(NodeId(600)), table.get(NodeId(9_999))), (1_001, None, None));
+        let mut rounds = NodeRows::new(3);
+        for node in (0..100_000).map(NodeId) {
+            assert_eq!(rounds.get_mut(node), [0.0; 3], "a place that comes back is empty");
+            rounds.get_mut(node).fill(1.0);
+            rounds.clear(NodeId(node.0.saturating_sub(500)));
+        }
+        assert!(rounds.bytes() < 3 * CHUNK_ROWS * 3 * 4 + 16_384, "{}", rounds.bytes());
         assert!(table.bytes() < CHUNK_ROWS * 3 * 4 + 1_100 * 8, "{}", table.bytes());
         let mut bytes = Vec::new();
         table.write(1_001, &mut bytes).unwrap();

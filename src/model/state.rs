@@ -16,7 +16,7 @@ use super::mirror::NodeMirror;
 use super::rows::NodeRows;
 use super::walk::WalkState;
 use super::{Mailbox, Needs, NodeMemory, tables};
-use crate::event::{EventTime, NodeId, StreamClock};
+use crate::event::{EdgeId, EventTime, NodeId, StreamClock};
 
 /// First bytes of a stored state.
 const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS5");
@@ -162,12 +162,12 @@ impl ModelState {
         tables::write_table(out, &self.began.to_numbers())?;
         let (rows, updated) = self.memory.tables();
         rows.write(updated.len(), out)?;
-        tables::write_table(out, updated)?;
+        tables::write_table(out, &updated)?;
         let (messages, edges, times, others) = self.mailbox.tables();
         messages.write(edges.len(), out)?;
-        tables::write_table(out, edges)?;
-        tables::write_table(out, times)?;
-        tables::write_table(out, others)?;
+        tables::write_table(out, &edges)?;
+        tables::write_table(out, &times)?;
+        tables::write_table(out, &others)?;
         self.mailbox.part_tables().iter().try_for_each(|table| tables::write_table(out, table))?;
         self.walks.as_ref().map_or(Ok(()), |walks| walks.write(out))
     }
@@ -192,16 +192,18 @@ impl ModelState {
         let origin: Vec<EventTime> = tables::read_table(input)?;
         let began = StreamClock::from_numbers(&tables::read_table::<i64>(input)?);
         let began = began.ok_or(StateError::Lengths { table: "clock" })?;
-        let (rows, updated) = (NodeRows::read(width, input)?, tables::read_table(input)?);
-        let memory = NodeMemory::from_tables(rows, updated).ok_or(StateError::Lengths { table: "memory" })?;
+        let (rows, updated): (_, Vec<EventTime>) =
+            (NodeRows::read(width, input)?, tables::read_table(input)?);
+        let memory =
+            NodeMemory::from_tables(rows, &updated).ok_or(StateError::Lengths { table: "memory" })?;
         let messages = NodeRows::read(needs.mailbox_dim, input)?;
-        let (edges, times) = (tables::read_table(input)?, tables::read_table(input)?);
-        let others = tables::read_table(input)?;
+        let edges: Vec<EdgeId> = tables::read_table(input)?;
+        let (times, others): (Vec<EventTime>, _) = (tables::read_table(input)?, tables::read_table(input)?);
         let mut parts = <[Vec<u32>; 4]>::default();
         for table in &mut parts {
             *table = tables::read_table(input)?;
         }
-        let mailbox = Mailbox::from_tables(messages, edges, times, others)
+        let mailbox = Mailbox::from_tables(messages, &edges, &times, &others)
             .and_then(|mailbox| mailbox.with_parts(parts))
             .ok_or(StateError::Lengths { table: "mailbox" })?;
         let walks = needs.walks.map(|options| WalkState::read(&options, input)).transpose()?;
@@ -218,7 +220,6 @@ fn kept_dim(needs: &Needs) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::EdgeId;
     use crate::model::{GraphMixerOptions, TgnOptions};
 
     fn needs() -> Needs {
@@ -289,7 +290,7 @@ mod tests {
         assert!(!state.mailbox.is_pending(NodeId(5)));
         assert_eq!(state.forget(&[NodeId(5)]), []);
         assert_eq!((state.last_event(NodeId(5)), state.memory.updated(NodeId(5))), (None, NodeMemory::NEVER));
-        assert_eq!(state.memory.row(NodeId(2)), Some(&[0.0; 3][..]));
+        assert_eq!(state.memory.row(NodeId(2)), None);
         assert_eq!(state.since_update(NodeId(2), EventTime(125)), 25.0);
     }
 

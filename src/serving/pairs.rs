@@ -4,11 +4,13 @@
 //! the queries about its own pairs.
 
 use std::array;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::RwLock;
 
-use crate::event::NodeId;
+use crate::event::{EventTime, NodeId};
+use crate::model::pair_budget::evict_oldest;
 use crate::model::walk::PairTimes;
 
 /// Number of locks; a power of two.
@@ -17,25 +19,57 @@ const SHARDS: usize = 256;
 /// Published times by pair.
 pub struct PairStates {
     shards: [RwLock<HashMap<u64, PairTimes>>; SHARDS],
+    /// Most pairs of a shard; 0: any number.
+    shard_pairs_max: AtomicUsize,
+    /// Pairs that were last seen before this count as never seen.
+    since: AtomicI64,
 }
 
 impl Default for PairStates {
     fn default() -> Self {
-        Self { shards: array::from_fn(|_| RwLock::default()) }
+        Self {
+            shards: array::from_fn(|_| RwLock::default()),
+            shard_pairs_max: AtomicUsize::new(0),
+            since: AtomicI64::new(EventTime::MIN.0),
+        }
     }
 }
 
 impl PairStates {
     /// Publishes `times` for the pair with this key; see [`PairTimes::key`].
     pub fn publish(&self, key: u64, times: PairTimes) {
-        self.shard(key).write().insert(key, times);
+        let mut shard = self.shard(key).write();
+        shard.insert(key, times);
+        evict_oldest(&mut shard, self.shard_pairs_max.load(Ordering::Relaxed), |times| times.latest());
+    }
+
+    /// Holds about `most` pairs at most, those that were seen last; 0: any number.
+    pub fn limit(&self, most: usize) {
+        self.shard_pairs_max.store(most.div_ceil(SHARDS), Ordering::Relaxed);
+    }
+
+    /// Pairs that were last seen before `since` count as never seen from now on.
+    pub fn keep_since(&self, since: EventTime) {
+        self.since.fetch_max(since.0, Ordering::Relaxed);
+    }
+
+    /// Frees the pairs that count as never seen. Visits every pair.
+    pub fn prune(&self) {
+        let since = EventTime(self.since.load(Ordering::Relaxed));
+        for shard in self.shards.iter().filter(|_| since > EventTime::MIN) {
+            let mut shard = shard.write();
+            shard.retain(|_, times| times.latest() >= since);
+            let len = shard.len();
+            shard.shrink_to(2 * len);
+        }
     }
 
     /// The published times of a pair.
     #[must_use]
     pub fn get(&self, u: NodeId, v: NodeId) -> Option<PairTimes> {
         let key = PairTimes::key(u, v);
-        self.shard(key).read().get(&key).copied()
+        let times = self.shard(key).read().get(&key).copied();
+        times.filter(|times| times.latest().0 >= self.since.load(Ordering::Relaxed))
     }
 
     /// Forgets the pairs of nodes. Visits every pair.
@@ -62,7 +96,6 @@ impl PairStates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::EventTime;
     use crate::model::walk::{WalkOptions, WalkState};
 
     #[test]

@@ -4,7 +4,7 @@
 //! under its chunk's lock, so a reader sees a row either before or after a publication, never half of
 //! each; rows of one response may come from different publications. The list of chunks has a lock of its
 //! own, taken for writing only when nodes appear beyond the last chunk. No call waits for a training
-//! step.
+//! step. A chunk takes memory while a row of it is published: where all its nodes are deleted it is given back.
 //!
 //! Models of walks publish beside the rows of nodes when pairs were last seen, and when the stream began.
 
@@ -21,7 +21,7 @@ const CHUNK_ROWS: usize = 256;
 /// Published memory rows by node.
 pub struct NodeStates {
     dimension: usize,
-    chunks: RwLock<Vec<RwLock<Chunk>>>,
+    chunks: RwLock<Vec<RwLock<Option<Chunk>>>>,
     /// When pairs were last seen.
     pub pairs: PairStates,
     /// [`EventTime::MIN`] stands for none.
@@ -57,6 +57,7 @@ impl NodeStates {
         let chunks = self.chunks.read();
         if let Some(chunk) = chunks.get(chunk) {
             let mut chunk = chunk.write();
+            let chunk = chunk.get_or_insert_with(|| Chunk::new(self.dimension));
             chunk.rows[place * self.dimension..][..self.dimension].copy_from_slice(row);
             chunk.updated[place] = Some(updated);
         }
@@ -79,7 +80,7 @@ impl NodeStates {
     pub fn updated(&self, node: NodeId) -> Option<EventTime> {
         let chunks = self.chunks.read();
         let chunk = chunks.get(node.index() / CHUNK_ROWS)?.read();
-        chunk.updated[node.index() % CHUNK_ROWS]
+        chunk.as_ref()?.updated[node.index() % CHUNK_ROWS]
     }
 
     /// Whether a row was published for `node`.
@@ -96,12 +97,13 @@ impl NodeStates {
         }
         let chunks = self.chunks.read();
         for (node, out) in nodes.iter().zip(out.chunks_exact_mut(self.dimension)) {
-            match chunks.get(node.index() / CHUNK_ROWS) {
-                Some(chunk) => {
+            let chunk = chunks.get(node.index() / CHUNK_ROWS).map(RwLock::read);
+            match chunk.as_deref() {
+                Some(Some(chunk)) => {
                     let start = node.index() % CHUNK_ROWS * self.dimension;
-                    out.copy_from_slice(&chunk.read().rows[start..start + self.dimension]);
+                    out.copy_from_slice(&chunk.rows[start..start + self.dimension]);
                 }
-                None => out.fill(0.0),
+                _ => out.fill(0.0),
             }
         }
     }
@@ -109,9 +111,13 @@ impl NodeStates {
     /// Forgets the row of one node.
     pub fn forget(&self, node: NodeId) {
         if let Some(chunk) = self.chunks.read().get(node.index() / CHUNK_ROWS) {
-            let (mut chunk, place) = (chunk.write(), node.index() % CHUNK_ROWS);
+            let (mut held, place) = (chunk.write(), node.index() % CHUNK_ROWS);
+            let Some(chunk) = held.as_mut() else { return };
             chunk.rows[place * self.dimension..][..self.dimension].fill(0.0);
             chunk.updated[place] = None;
+            if chunk.updated.iter().all(Option::is_none) {
+                *held = None;
+            }
         }
     }
 
@@ -119,17 +125,24 @@ impl NodeStates {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let per_node = self.dimension * size_of::<f32>() + size_of::<Option<EventTime>>();
-        self.chunks.read().len() * CHUNK_ROWS * per_node + self.pairs.bytes()
+        let chunks = self.chunks.read();
+        let held = chunks.iter().filter(|chunk| chunk.read().is_some()).count();
+        held * CHUNK_ROWS * per_node
+            + chunks.capacity() * size_of::<RwLock<Option<Chunk>>>()
+            + self.pairs.bytes()
     }
 
     fn grow_to(&self, count: usize) {
         let mut chunks = self.chunks.write();
-        while chunks.len() < count {
-            chunks.push(RwLock::new(Chunk {
-                rows: vec![0.0; CHUNK_ROWS * self.dimension].into(),
-                updated: vec![None; CHUNK_ROWS].into(),
-            }));
+        if chunks.len() < count {
+            chunks.resize_with(count, || RwLock::new(None));
         }
+    }
+}
+
+impl Chunk {
+    fn new(dimension: usize) -> Self {
+        Self { rows: vec![0.0; CHUNK_ROWS * dimension].into(), updated: vec![None; CHUNK_ROWS].into() }
     }
 }
 

@@ -12,6 +12,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::quantile::{ROUNDING, quantile};
 use crate::event::{EventTime, NodeId};
+use crate::model::pair_budget::evict_oldest;
 
 /// Which of the pairs seen so far count as held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,9 @@ pub struct EdgeBank {
     seen: HashSet<u64>,
     /// All that [`BankRule::Retained`] needs to know, the latest time of each pair; empty under the other rules.
     latest_of: HashMap<u64, EventTime>,
+    /// Most entries of `latest_of`; 0: any number.
+    pairs_max: usize,
+    evicted: u64,
     /// Entries of `latest_of` at which those that do not count are dropped.
     prune_at: usize,
     /// Empty under [`BankRule::Unlimited`] and [`BankRule::Retained`].
@@ -82,6 +86,8 @@ impl EdgeBank {
             rule,
             seen: HashSet::new(),
             latest_of: HashMap::new(),
+            pairs_max: 0,
+            evicted: 0,
             prune_at: PRUNE_MIN,
             pairs: HashMap::new(),
             times: Vec::new(),
@@ -90,6 +96,18 @@ impl EdgeBank {
             gap_sum: 0.0,
             window_start: EventTime::MIN,
         }
+    }
+
+    /// Under [`BankRule::Retained`], holds `most` pairs at most, those that were seen last; 0: any number.
+    #[must_use]
+    pub fn limited(self, most: usize) -> Self {
+        Self { pairs_max: most, ..self }
+    }
+
+    /// Pairs that went for the limit.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// Which pairs count.
@@ -229,6 +247,7 @@ impl EdgeBank {
             BankRule::Retained => {
                 let latest = self.latest_of.entry(packed(src, dst)).or_insert(time);
                 *latest = time.max(*latest);
+                self.evicted += evict_oldest(&mut self.latest_of, self.pairs_max, |&latest| latest);
                 return;
             }
             _ => {}
@@ -333,6 +352,17 @@ mod tests {
             assert!(kept.pairs() <= 2 * window as usize, "{} pairs at {time}", kept.pairs());
         }
         assert_eq!(held(&kept, &[(95_000, 1), (94_999, 1)]), [true, false]);
+    }
+
+    #[test]
+    fn a_limited_bank_holds_the_pairs_that_were_seen_last() {
+        let mut bank = EdgeBank::new(BankRule::Retained).limited(1_000);
+        for i in 0..20_000_u32 {
+            bank.observe(&[NodeId(i)], &[NodeId(1)], &[EventTime(i64::from(i))]);
+            assert!(bank.pairs() <= 1_000);
+        }
+        assert_eq!(bank.evicted() as usize + bank.pairs(), 20_000);
+        assert_eq!(held(&bank, &[(19_300, 1), (18_000, 1)]), [true, false]);
     }
 
     #[test]

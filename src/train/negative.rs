@@ -8,15 +8,27 @@
 
 use crate::device::rng;
 use crate::event::NodeId;
+use crate::model::node_table::NodeTable;
 
 /// Keeps negatives apart from everything else that is drawn from one seed.
 const STREAM: u64 = 0x6e65_6761_7469_7665;
 
-/// The distinct destinations seen so far, in order of first appearance.
-#[derive(Clone, Debug, Default)]
+/// Stands for no place in the pool.
+const NOWHERE: u32 = u32::MAX;
+
+/// The distinct destinations seen so far. The order follows from what was added and removed, and from nothing else: one
+/// that is removed leaves its place to the last.
+#[derive(Clone, Debug)]
 pub struct DestinationPool {
     nodes: Vec<NodeId>,
-    member: Vec<u64>,
+    /// By node, its place among them.
+    places: NodeTable<u32>,
+}
+
+impl Default for DestinationPool {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), places: NodeTable::new(NOWHERE) }
+    }
 }
 
 impl DestinationPool {
@@ -29,36 +41,32 @@ impl DestinationPool {
     /// Adds destinations; those already in the pool change nothing.
     pub fn extend(&mut self, destinations: &[NodeId]) {
         for &node in destinations {
-            let (word, bit) = (node.index() / 64, 1 << (node.index() % 64));
-            if word >= self.member.len() {
-                self.member.resize(word + 1, 0);
-            }
-            if self.member[word] & bit == 0 {
-                self.member[word] |= bit;
+            if self.places.get(node) == NOWHERE {
+                // Fewer than ids, which have 32 bits.
+                self.places.set(node, self.nodes.len() as u32);
                 self.nodes.push(node);
             }
         }
     }
 
-    /// Drops nodes from the pool; the others keep their order. One that comes again is added at the end.
+    /// Drops nodes from the pool. One that comes again is added at the end.
     pub fn remove(&mut self, nodes: &[NodeId]) {
-        let mut known = 0;
         for &node in nodes {
-            let (word, bit) = (node.index() / 64, 1 << (node.index() % 64));
-            if let Some(word) = self.member.get_mut(word) {
-                known |= *word & bit;
-                *word &= !bit;
+            let place = self.places.get(node);
+            if place != NOWHERE {
+                self.places.set(node, NOWHERE);
+                self.nodes.swap_remove(place as usize);
+                if let Some(&moved) = self.nodes.get(place as usize) {
+                    self.places.set(moved, place);
+                }
             }
-        }
-        if known != 0 {
-            self.nodes.retain(|node| self.member[node.index() / 64] & (1 << (node.index() % 64)) != 0);
         }
     }
 
     /// Whether `node` is in the pool.
     #[must_use]
     pub fn contains(&self, node: NodeId) -> bool {
-        self.member.get(node.index() / 64).is_some_and(|word| word & (1 << (node.index() % 64)) != 0)
+        self.places.get(node) != NOWHERE
     }
 
     /// Number of distinct destinations.
@@ -70,7 +78,7 @@ impl DestinationPool {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<NodeId>() + self.member.capacity() * size_of::<u64>()
+        self.nodes.capacity() * size_of::<NodeId>() + self.places.bytes()
     }
 
     /// Whether no destination was seen yet.
@@ -79,7 +87,7 @@ impl DestinationPool {
         self.nodes.is_empty()
     }
 
-    /// The destinations in order of first appearance.
+    /// The destinations, in the pool's order.
     #[must_use]
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
@@ -137,8 +145,21 @@ mod tests {
         let mut pool = DestinationPool::new();
         pool.extend(&[9, 3, 64, 0].map(NodeId));
         pool.remove(&[64, 1, 7_000, 9].map(NodeId));
-        assert_eq!(pool.nodes(), [NodeId(3), NodeId(0)]);
+        assert_eq!(pool.nodes(), [NodeId(0), NodeId(3)]);
         pool.extend(&[0, 64].map(NodeId));
-        assert_eq!(pool.nodes(), [3, 0, 64].map(NodeId));
+        assert_eq!(pool.nodes(), [0, 3, 64].map(NodeId));
+    }
+
+    #[test]
+    fn a_removal_costs_no_more_in_a_large_pool() {
+        let mut pool = DestinationPool::new();
+        let all: Vec<NodeId> = (0..1_000_000).map(NodeId).collect();
+        pool.extend(&all);
+        let begun = std::time::Instant::now();
+        all.iter().step_by(100).for_each(|&node| pool.remove(&[node]));
+        assert!(begun.elapsed().as_secs_f64() < 1.0, "10,000 removals took {:?}", begun.elapsed());
+        assert_eq!(pool.len(), 990_000);
+        pool.extend(&all);
+        assert_eq!(pool.len(), 1_000_000);
     }
 }

@@ -319,6 +319,20 @@ impl Trainer {
         }
     }
 
+    /// Keeps `most` pairs at most, those that were seen last, in a model that knows pairs; 0: any number.
+    pub fn limit_pairs(&mut self, most: usize) {
+        if let Some(walks) = &mut self.state.walks {
+            walks.limit_pairs(most);
+        }
+    }
+
+    /// Pairs that were last seen before `since` count as never seen from now on.
+    pub fn keep_pairs_since(&mut self, since: EventTime) {
+        if let Some(walks) = &mut self.state.walks {
+            walks.keep_pairs_since(since);
+        }
+    }
+
     /// Where the model computes.
     #[must_use]
     pub fn device(&self) -> &Device {

@@ -261,6 +261,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_spill_reads_total", "all of it is in memory"),
     ("evergraph_spill_failures_total", "the disk works"),
     ("evergraph_spill_degraded", "the disk works"),
+    ("evergraph_train_evicted_pairs_total", "there are few pairs"),
     ("evergraph_train_skipped_events_total", "the learner keeps up"),
     ("evergraph_learner_lag_events", "the learner has caught up"),
     ("evergraph_train_nonfinite_total", "every loss is finite"),

@@ -22,8 +22,9 @@ const THREADS: u32 = 256;
 const BLOCKS: u32 = 4;
 /// Uploads beyond this go through the GPU's memory, not through memory that is kept for them.
 const STAGED_BYTES_MAX: usize = 32 << 20;
-/// The highest bit of a block's form states how its edge ids are ordered.
-const LENGTH: u16 = !(1 << 15);
+/// The two highest bits of a block's form state how its edge ids are ordered, and whether entries take two units.
+const LENGTH: u16 = (1 << 14) - 1;
+const WIDE: u16 = 1 << 14;
 
 /// Elements that the tables have, at least; they only grow. What was not written to is never read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +74,8 @@ impl GraphUpload<'_> {
             return refuse(format!("an entry at {} of {pages} pages of 2^{page_log2}", entry.slot));
         }
         let fits = |block: &&Block| {
-            let end = u32::from(block.place) + u32::from(block.form & LENGTH) + 1;
+            let entries = u32::from(block.form & LENGTH) + 1;
+            let end = u32::from(block.place) + if block.form & WIDE == 0 { entries } else { 2 * entries };
             u64::from(block.page) < pages && end <= 1 << page_log2
         };
         if let Some(block) = self.blocks.iter().find(|block| !fits(block)) {
@@ -277,6 +279,8 @@ mod tests {
         assert!(refused(|_, block, _, _| block.page = 2).contains("page: 2"));
         assert!(refused(|_, block, _, _| block.place = 5).contains("place: 5"));
         assert!(refused(|_, block, _, _| block.form = 4).contains("form: 4"));
+        assert_eq!(refused(|_, block, _, _| block.form = 1 | WIDE), "");
+        assert!(refused(|_, block, _, _| block.form = 2 | WIDE).contains("form: 16386"));
         assert!(refused(|_, _, index, _| *index = 4).contains("block 4 of 4"));
         assert!(refused(|_, _, _, nodes| nodes[1].node = 3).contains("of 3 nodes"));
         assert!(refused(|_, _, _, nodes| nodes[0].blocks.count = 3).contains("count: 3"));

@@ -107,15 +107,15 @@ twins! {
         page: u32,
         /// Number of entries in the node's earlier blocks.
         before: u32,
-        /// Distance from `base_edge` of an id that none so far exceeds; all ones: too far.
+        /// Distance from `base_edge` of an id that none so far exceeds, of wide blocks in 256; all ones: too far.
         reach: u32,
         /// Entry of the page at which the entries begin.
         place: u16,
-        /// Number of entries less 1; the highest bit: edge ids ascend with the entries.
+        /// Number of entries less 1; the highest bit: edge ids ascend with the entries; the next: entries are wide.
         form: u16,
     }
 
-    /// One edge of a block.
+    /// One edge of a block, or the high bits of one in a wide block.
     Entry {
         /// The other node; the highest bit: the edge comes from there.
         neighbor: u32,

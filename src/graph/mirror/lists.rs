@@ -6,11 +6,11 @@
 use std::ops::Range;
 
 use super::MirrorOptions;
-use super::layout::{MirrorBlock, NodeBlocks, PlacedNode};
+use super::layout::{MirrorBlock, NodeBlocks, PlacedNode, entries_in};
 use super::patch::GraphPatch;
 use super::slots::{Slots, TableFull};
 use crate::event::NodeId;
-use crate::graph::block::Record;
+use crate::graph::entry::Record;
 use crate::graph::slab::class_entries;
 
 /// Room of a node's first block, and of its first range of the table of blocks.
@@ -43,6 +43,8 @@ pub(super) struct Edit {
     list: List,
     /// Blocks from this one on are not what the GPU has.
     changed: usize,
+    /// Whether distance ended the last block.
+    is_far: bool,
 }
 
 impl Edit {
@@ -102,12 +104,12 @@ impl Lists {
     /// The list of `node`, to change.
     pub fn edit(&self, node: NodeId) -> Edit {
         let list = self.lists.get(node.index()).copied().unwrap_or_default();
-        Edit { node, list, changed: usize::MAX }
+        Edit { node, list, changed: usize::MAX, is_far: false }
     }
 
     /// Records the change, and puts the blocks that are not what the GPU has into `patch`.
     pub fn commit(&mut self, edit: Edit, patch: &mut GraphPatch) {
-        let Edit { node, list, changed } = edit;
+        let Edit { node, list, changed, .. } = edit;
         if self.lists.len() <= node.index() {
             self.lists.resize(node.index() + 1, List::default());
         }
@@ -142,8 +144,9 @@ impl Lists {
         let Some(tail) = range_of(&edit.list).last() else { return 0 };
         let block = &mut self.blocks[tail];
         let from = block.len();
-        let room = class_entries(self.classes[tail].into()).min(self.options.block_entries_max) - from;
-        let added = block.extend(records, room);
+        let units = class_entries(self.classes[tail].into()).min(self.options.block_entries_max);
+        let added = block.extend(records, units);
+        edit.is_far = added < records.len() && from + added < entries_in(units, block.form());
         if added > 0 {
             edit.changed = edit.list.blocks.count as usize - 1;
             edit.list.latest = records[added - 1].time;
@@ -164,12 +167,15 @@ impl Lists {
     ) -> Result<(), TableFull> {
         let most = self.options.block_entries_max;
         let mut rest = records;
-        while let [.., last] = rest {
-            edit.list.latest = last.time;
+        while !rest.is_empty() {
             let earlier = self.blocks[range_of(&edit.list)].last();
-            let (mut block, count) = MirrorBlock::begin(rest, most, earlier, newest);
-            let room = if to_grow { (block.before as usize).max(FIRST_ROOM).min(most) } else { 0 };
-            let (slot, class) = self.pages.take(count.max(room))?;
+            let is_far = edit.is_far || earlier.is_some_and(|block| block.needs_width(edit.list.latest));
+            let (mut block, count) = MirrorBlock::begin(rest, most, (earlier, newest), is_far);
+            edit.is_far = count < entries_in(most, block.form());
+            edit.list.latest = rest[count - 1].time;
+            let (len, units) = (block.len(), block.units());
+            let room = if to_grow { (block.before as usize).max(FIRST_ROOM) * units / len } else { 0 };
+            let (slot, class) = self.pages.take(units.max(room.min(most)))?;
             block.move_to(slot, self.options.page_log2);
             patch.place(&block, 0, &rest[..count], self.options.page_log2);
             self.push(edit, block, class)?;

@@ -18,13 +18,13 @@ mod slots;
 
 pub use patch::GraphPatch;
 
-use super::block::Record;
+use super::entry::Record;
 use super::plan::{BatchPlan, ShardMap};
 use super::spill::SpillError;
 use super::store::GraphStore;
 use crate::device::cuda::graph::TableLengths;
 use crate::event::{EdgeBatch, EdgeId, NodeId, Op};
-use layout::BLOCK_ENTRIES_MAX;
+use layout::BLOCK_UNITS_MAX;
 use lists::Lists;
 use slots::TableFull;
 
@@ -62,7 +62,8 @@ impl From<TableFull> for MirrorError {
 pub struct MirrorOptions {
     /// log2 of the entries of a page, 16 at most: what moves between a GPU and the host's memory. 12 is 48 KiB.
     pub page_log2: u32,
-    /// Entries at which blocks stop growing, from 1 to a page.
+    /// Entries at which blocks stop growing, from 1 to a page and 2^14; half of that where distances are so far that an
+    /// entry takes 24 bytes, not 12.
     pub block_entries_max: usize,
 }
 
@@ -84,7 +85,7 @@ impl GraphMirror {
     #[must_use]
     pub fn new(options: MirrorOptions) -> Self {
         let page_log2 = options.page_log2.clamp(1, 16);
-        let most = BLOCK_ENTRIES_MAX.min(1 << page_log2);
+        let most = BLOCK_UNITS_MAX.min(1 << page_log2);
         let options =
             MirrorOptions { page_log2, block_entries_max: options.block_entries_max.clamp(1, most) };
         Self { lists: Lists::new(options), applied: EdgeId(0), plan: BatchPlan::default() }

@@ -5,7 +5,7 @@ use bytemuck::Pod;
 
 use super::layout::{MirrorBlock, PlacedEntry, PlacedNode};
 use crate::device::cuda::graph::{GraphUpload, TableLengths};
-use crate::graph::block::Record;
+use crate::graph::entry::Record;
 
 /// An upload, and how large the tables are with it.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl GraphPatch {
     /// Brings `records` as the entries from `position` on of a block that has them.
     pub(super) fn place(&mut self, block: &MirrorBlock, position: usize, records: &[Record], page_log2: u32) {
         let places = (position..).zip(records);
-        self.entries.extend(places.map(|(position, &record)| block.pack(record, position, page_log2)));
+        self.entries.extend(places.flat_map(|(position, &record)| block.pack(record, position, page_log2)));
     }
 
     /// The upload: placed entries, blocks, placed nodes, indexes of the blocks, without gaps.

@@ -57,7 +57,7 @@ impl WalkState {
     /// Has seen nothing. The options describe a model.
     #[must_use]
     pub fn new(options: &WalkOptions) -> Self {
-        Self { projection: WalkProjection::new(options), recency: Recency::default() }
+        Self { projection: WalkProjection::new(options), recency: Recency::new() }
     }
 
     /// Numbers per pair.
@@ -110,10 +110,28 @@ impl WalkState {
         self.recency.forget_pairs(nodes);
     }
 
+    /// Keeps `most` pairs at most from now on, those that were seen last; 0: any number.
+    pub fn limit_pairs(&mut self, most: usize) {
+        self.recency.limit_pairs(most);
+    }
+
+    /// Pairs that were last seen before `since` count as never seen from now on.
+    pub fn keep_pairs_since(&mut self, since: EventTime) {
+        self.recency.keep_since(since);
+    }
+
+    /// Pairs that went for the limit.
+    #[must_use]
+    pub fn evicted_pairs(&self) -> u64 {
+        self.recency.evicted()
+    }
+
     /// Forgets the stream.
     pub fn reset(&mut self) {
         self.projection.reset();
-        self.recency = Recency::default();
+        let (pairs_max, fresh) = (self.recency.pairs_max(), Recency::new());
+        self.recency = fresh;
+        self.recency.limit_pairs(pairs_max);
     }
 
     /// When the stream began; `None` before the first event.

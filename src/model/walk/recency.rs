@@ -3,6 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use crate::event::{EventTime, NodeId};
+use crate::model::pair_budget::evict_oldest;
 
 /// A time that never was.
 const NEVER: EventTime = EventTime::MIN;
@@ -26,6 +27,12 @@ pub struct PairTimes {
 
 impl PairTimes {
     const NEVER: Self = Self { forth: NEVER, back: NEVER };
+
+    /// When it was last seen in either direction.
+    #[must_use]
+    pub fn latest(self) -> EventTime {
+        self.forth.max(self.back)
+    }
 
     /// Names the pair of two nodes, whichever comes first.
     #[must_use]
@@ -73,11 +80,28 @@ impl Seen {
 }
 
 /// Times and counts by node and by pair.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Recency {
     nodes: Vec<Node>,
     /// By the two ids, the smaller one first: one lookup covers both directions.
     pairs: HashMap<u64, PairTimes>,
+    /// Pairs that were last seen before this count as never seen; [`NEVER`]: none do.
+    since: EventTime,
+    /// Most pairs; 0: any number.
+    pairs_max: usize,
+    /// Pairs at which those before `since` are dropped.
+    prune_at: usize,
+    evicted: u64,
+}
+
+/// Fewer pairs are not worth looking through.
+const PRUNE_MIN: usize = 1_024;
+
+/// Equal in what was seen.
+impl PartialEq for Recency {
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes == other.nodes && self.pairs == other.pairs
+    }
 }
 
 /// [`Recency`] as tables: last times and events by node; keys of pairs, ascending, and the times of each.
@@ -90,6 +114,12 @@ pub(super) struct Columns {
 }
 
 impl Recency {
+    /// Has seen nothing.
+    pub fn new() -> Self {
+        let (nodes, pairs) = (Vec::new(), HashMap::new());
+        Self { nodes, pairs, since: NEVER, pairs_max: 0, prune_at: PRUNE_MIN, evicted: 0 }
+    }
+
     /// What stands at `time`.
     pub fn of(&self, u: NodeId, v: NodeId, time: EventTime) -> Seen {
         let nodes = [u, v].map(|node| self.nodes.get(node.index()).copied().unwrap_or(Node::UNSEEN));
@@ -101,7 +131,7 @@ impl Recency {
 
     /// When a pair was last seen, if it ever was.
     pub fn pair(&self, u: NodeId, v: NodeId) -> Option<PairTimes> {
-        self.pairs.get(&PairTimes::key(u, v)).copied()
+        self.pairs.get(&PairTimes::key(u, v)).copied().filter(|times| times.latest() >= self.since)
     }
 
     /// All pairs by their keys, in no order.
@@ -132,6 +162,35 @@ impl Recency {
         if v <= u {
             pair.back = pair.back.max(time);
         }
+        self.evicted += evict_oldest(&mut self.pairs, self.pairs_max, |times| times.latest());
+    }
+
+    /// Keeps `most` pairs at most from now on, those that were seen last; 0: any number.
+    pub fn limit_pairs(&mut self, most: usize) {
+        self.pairs_max = most;
+        self.evicted += evict_oldest(&mut self.pairs, most, |times| times.latest());
+    }
+
+    /// Pairs that were last seen before `since` count as never seen from now on. The time does not go back. Now and
+    /// then all pairs are visited: once for each time that their number doubles.
+    pub fn keep_since(&mut self, since: EventTime) {
+        self.since = self.since.max(since);
+        if since == NEVER || self.pairs.len() < self.prune_at.max(PRUNE_MIN) {
+            return;
+        }
+        self.pairs.retain(|_, times| times.latest() >= self.since);
+        self.prune_at = 2 * self.pairs.len();
+        self.pairs.shrink_to(self.prune_at);
+    }
+
+    /// Most pairs; 0: any number.
+    pub fn pairs_max(&self) -> usize {
+        self.pairs_max
+    }
+
+    /// Pairs that went for the limit.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// Forgets nodes: their pairs count as never seen.
@@ -172,7 +231,7 @@ impl Recency {
         }
         let nodes = last.into_iter().zip(events).map(|(last, events)| Node { last, events }).collect();
         let times = forth.into_iter().zip(back).map(|(forth, back)| PairTimes { forth, back });
-        Some(Self { nodes, pairs: pairs.into_iter().zip(times).collect() })
+        Some(Self { nodes, pairs: pairs.into_iter().zip(times).collect(), ..Self::new() })
     }
 
     pub fn bytes(&self) -> usize {
@@ -191,8 +250,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn old_pairs_are_never_seen_whether_they_are_there_or_not_and_the_table_stays_small() {
+        let (mut kept, mut all) = (Recency::new(), Recency::new());
+        kept.limit_pairs(1_000_000);
+        for i in 0..50_000_u32 {
+            let (u, v, time) = (NodeId(i % 7), NodeId(10 + i), EventTime(i64::from(i)));
+            kept.observe(u, v, time);
+            all.observe(u, v, time);
+            kept.keep_since(EventTime(i64::from(i) - 3_000));
+            assert!(kept.pairs.len() <= 7_000, "{} pairs", kept.pairs.len());
+        }
+        for i in (0..50_000_u32).step_by(77) {
+            let expected = all.pair(NodeId(i % 7), NodeId(10 + i)).filter(|_| i >= 49_999 - 3_000);
+            assert_eq!(kept.pair(NodeId(i % 7), NodeId(10 + i)), expected, "pair {i}");
+        }
+        all.limit_pairs(400);
+        assert_eq!((all.pairs.len(), all.evicted()), (300, 49_700));
+        all.observe(NodeId(3), NodeId(4), EventTime(0));
+        assert!(all.pair(NodeId(3), NodeId(4)).is_some());
+    }
+
+    #[test]
     fn pairs_have_a_direction_and_late_events_turn_no_time_back() {
-        let mut recency = Recency::default();
+        let mut recency = Recency::new();
         let at = |recency: &Recency, u, v| recency.of(NodeId(u), NodeId(v), EventTime(100));
         recency.observe(NodeId(7), NodeId(2), EventTime(90));
         recency.observe(NodeId(7), NodeId(2), EventTime(40));

@@ -24,9 +24,9 @@ pub(crate) enum Record {
 }
 
 #[derive(Default)]
-pub(super) struct Oracle {
+pub(crate) struct Oracle {
     pub(super) edges: Vec<Edge>,
-    pub(super) next: u64,
+    pub(crate) next: u64,
     pub(super) deleted: u64,
     pub(super) late: u64,
     pub(super) latest: Option<i64>,
@@ -34,7 +34,7 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn apply(&mut self, record: Record) {
+    pub(crate) fn apply(&mut self, record: Record) {
         let before = self.edges.len();
         match record {
             Record::Edge { src, dst, time } => {
@@ -91,7 +91,7 @@ pub(crate) fn batches(records: &[Record], cuts: &[usize]) -> Vec<EdgeBatch> {
     batches
 }
 
-pub(super) fn batch(first: u64, records: &[Record]) -> EdgeBatch {
+pub(crate) fn batch(first: u64, records: &[Record]) -> EdgeBatch {
     let mut batch = EdgeBatch { first: EdgeId(first), ..EdgeBatch::default() };
     for &record in records {
         let (op, src, dst, time) = match record {
@@ -181,7 +181,7 @@ fn slots(graph: &MessageFlowGraph, seed: usize) -> Vec<(u32, u64, i64)> {
 }
 
 /// Compares samples of `nodes` at `times` with the oracle's, both policies.
-pub(super) fn compare_samples(
+pub(crate) fn compare_samples(
     oracle: &Oracle,
     view: GraphView<'_>,
     nodes: &[NodeId],

@@ -1,0 +1,184 @@
+//! Deletions cost what they delete: not the lists of the neighbors, nor a shard, nor memory beyond the budget; and
+//! whoever needs the graph meanwhile does not wait for a hub to go.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use evergraph::device::disk::{EngineChoice, SpillFile};
+use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, NodeNames, Op};
+use evergraph::feature::FeatureStore;
+use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary};
+use evergraph::model::{ModelState, TgnOptions};
+use evergraph::serving::NodeStates;
+use evergraph::train::DestinationPool;
+
+/// Edges in batches, the edge with number `i` between `node(i)`.
+fn filled(store: GraphStore, edges: u64, node: impl Fn(u64) -> (u32, u32)) -> GraphStore {
+    for begin in (0..edges).step_by(50_000) {
+        let mut batch = EdgeBatch { first: EdgeId(begin), ..EdgeBatch::default() };
+        for i in begin..(begin + 50_000).min(edges) {
+            let (src, dst) = node(i);
+            batch.push_edge(NodeId(src), NodeId(dst), EventTime(i as i64));
+        }
+        store.apply(&batch).unwrap();
+    }
+    store
+}
+
+fn deletion(store: &GraphStore, nodes: impl Iterator<Item = u32>) -> EdgeBatch {
+    let mut batch = EdgeBatch { first: store.applied(), ..EdgeBatch::default() };
+    for node in nodes {
+        batch.push_edge(NodeId(node), NodeId(node), EventTime::MAX);
+    }
+    batch.op.fill(Op::DeleteNode);
+    batch
+}
+
+#[test]
+fn ten_thousand_deletions_among_a_million_neighbors_of_a_hub_take_seconds() {
+    let store = filled(GraphStore::new(GraphOptions::default()), 1_000_000, |i| (0, 1 + i as u32));
+    let batch = deletion(&store, (0..10_000).map(|i| 1 + i * 97));
+    let begun = Instant::now();
+    let applied = store.apply(&batch).unwrap();
+    println!("10,000 deletions: {:?}", begun.elapsed());
+    assert_eq!((applied.deleted_edges, store.degree(NodeId(0))), (10_000, 990_000));
+    assert!(begun.elapsed() < Duration::from_secs(5), "10,000 deletions took {:?}", begun.elapsed());
+}
+
+#[test]
+fn nobody_waits_for_a_hub_to_go() {
+    // One shard: everybody needs its lock.
+    let options = GraphOptions { shards: 1, ..GraphOptions::default() };
+    let store = filled(GraphStore::new(options), 2_000_000, |i| (0, 1 + (i * 7 % 300_007) as u32));
+    let (batch, is_over) = (deletion(&store, std::iter::once(0)), AtomicBool::new(false));
+    let (took, longest) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !is_over.load(Ordering::Acquire) {
+                let begun = Instant::now();
+                std::hint::black_box(store.degree(NodeId(77)));
+                longest = longest.max(begun.elapsed());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            longest
+        });
+        let begun = Instant::now();
+        assert_eq!(store.apply(&batch).unwrap().deleted_edges, 2_000_000);
+        is_over.store(true, Ordering::Release);
+        (begun.elapsed(), reader.join().unwrap())
+    });
+    println!("a hub of 2,000,000 edges: {took:?}, and others waited for {longest:?}");
+    assert_eq!((store.stats().edges, store.degree(NodeId(0))), (0, 0));
+    assert!(longest < Duration::from_secs(1), "others waited for {longest:?}");
+    assert!(took < Duration::from_secs(40), "{took:?}");
+}
+
+#[test]
+fn a_hub_on_disk_is_deleted_within_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = SpillFile::create(dir.path(), "graph", EngineChoice::Auto).unwrap();
+    let budget = 6 << 20;
+    let store = GraphStore::with_budget(
+        GraphOptions { shards: 2, ..GraphOptions::default() },
+        budget,
+        Box::new(file),
+    );
+    let store =
+        filled(store, 1_500_000, |i| if i % 2 == 0 { (0, 1 + (i % 2_003) as u32) } else { (3_000, 3_001) });
+    let batch = deletion(&store, std::iter::once(0));
+    let most = std::cell::Cell::new(0);
+    let mut removed = 0;
+    store
+        .apply_reporting_removed(&batch, &mut |_| {
+            removed += 1;
+            if removed % 1_000 == 0 {
+                most.set(most.get().max(store.spill_stats().unwrap().resident_bytes));
+            }
+        })
+        .unwrap();
+    assert_eq!((removed, store.stats().edges), (750_000, 750_000));
+    println!("{} of {budget} bytes at most", most.get());
+    assert!(most.get() <= budget + (4 << 20), "{} bytes were in memory, {budget} may be", most.get());
+    let mut part = 0;
+    while store.scrub_part(part).unwrap() {
+        part += 1;
+    }
+    assert_eq!((store.degree(NodeId(3_000)), store.degree(NodeId(1))), (750_000, 0));
+}
+
+/// Everything that holds something per node.
+struct PerNode {
+    graph: GraphStore,
+    names: NodeDictionary,
+    state: ModelState,
+    published: NodeStates,
+    rows: FeatureStore,
+    pool: DestinationPool,
+}
+
+impl PerNode {
+    fn bytes(&self) -> u64 {
+        let graph = self.graph.stats().bytes;
+        let model = self.state.bytes() + self.published.bytes() + self.pool.bytes();
+        graph.total() - graph.plan + self.names.bytes() + self.rows.bytes() + model as u64
+    }
+
+    /// Creates `count` nodes, each with a name, an edge, rows and a message.
+    fn create(&mut self, count: u32) -> Vec<NodeId> {
+        let first = self.names.len() as u32;
+        let mut batch = EdgeBatch { first: self.graph.applied(), ..EdgeBatch::default() };
+        let nodes: Vec<NodeId> = (first..first + count).map(NodeId).collect();
+        for &node in &nodes {
+            let name = NodeKey::from_text(&format!("a node with the number {}", node.0));
+            assert_eq!(self.names.intern(&name), node);
+            let other = NodeId(node.0 ^ 1);
+            batch.push_edge(node, other, EventTime(i64::from(node.0)));
+            self.rows.set(u64::from(node.0), &[1.0; 16]).unwrap();
+            self.state.memory.write(node, &[0.5; 100], EventTime(7));
+            self.state.mailbox.post(node, other, EdgeId(3), EventTime(8)).fill(0.25);
+            self.published.publish(node, &[0.5; 100], EventTime(7));
+        }
+        self.pool.extend(&nodes);
+        self.graph.apply(&batch).unwrap();
+        nodes
+    }
+
+    fn delete(&mut self, nodes: &[NodeId]) {
+        let batch = deletion(&self.graph, nodes.iter().map(|node| node.0));
+        self.graph.apply(&batch).unwrap();
+        for &node in nodes {
+            self.names.forget(node);
+            self.rows.clear(u64::from(node.0));
+            self.published.forget(node);
+        }
+        self.state.forget(nodes);
+        self.pool.remove(nodes);
+    }
+}
+
+#[test]
+fn a_million_nodes_that_come_and_go_leave_a_few_bytes_each() {
+    let needs = TgnOptions { memory_dim: 100, ..TgnOptions::default() }.needs();
+    let mut all = PerNode {
+        graph: GraphStore::new(GraphOptions { shards: 4, ..GraphOptions::default() }),
+        names: NodeDictionary::new(),
+        state: ModelState::new(&needs),
+        published: NodeStates::new(100),
+        rows: FeatureStore::new(16),
+        pool: DestinationPool::new(),
+    };
+    let mut held = Vec::new();
+    let mut alive = 0;
+    for round in 0..20 {
+        let nodes = all.create(50_000);
+        alive = alive.max(all.bytes());
+        all.delete(&nodes);
+        assert_eq!(all.names.count(), 0, "round {round}");
+        held.push(all.bytes());
+    }
+    let (first, last) = (held[0], held[19]);
+    println!("50,000 nodes take {alive} bytes; when they went, {first}; after 1,000,000 that went, {last}");
+    // An id of the graph and one of the dictionary, in tables that grow by doubling.
+    let per_node = last.saturating_sub(first) as f64 / 950_000.0;
+    assert!(per_node < 64.0, "each of a million nodes that are gone holds {per_node} bytes");
+}
