@@ -202,8 +202,8 @@ impl ClientContext for SourceContext {
             RDKafkaErrorCode::BrokerTransportFailure
             | RDKafkaErrorCode::Resolve
             | RDKafkaErrorCode::OperationTimedOut => self.shared.set_cause(named),
-            // Ranges are checked by the source's thread.
-            RDKafkaErrorCode::AutoOffsetReset => {}
+            // Ranges and ends are the business of the source's thread; an end is no fault.
+            RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::PartitionEOF => {}
             // Only committing needs the group, for outside tools; reading goes on.
             RDKafkaErrorCode::GroupAuthorizationFailed => {}
             _ => {
