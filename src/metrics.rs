@@ -94,7 +94,7 @@ group! {
     /// Events on their way in.
     IngestMetrics, INGEST;
     events: IntCounterVec ["source", "result"] = "ingest_events_total"
-        "Events read from a source; result is accepted, duplicate or rejected.";
+        "Events read from a source; result is accepted, duplicate, rejected, or ignored (messages without a value).";
     rejected_events: IntCounterVec ["reason"] = "ingest_rejected_events_total"
         "Events rejected by the rules of the stream, by reason.";
     dead_letters: IntCounterVec ["source"] = "ingest_dead_letters_total"
@@ -124,6 +124,8 @@ group! {
         "Latency of one log commit, fdatasync included.";
     commit_failures: IntCounter = "log_commit_failures_total" "Log commits that failed.";
     disk_full: IntGauge = "log_disk_full" "1 while the disk of the log is full, else 0.";
+    torn_bytes: IntGauge = "log_torn_bytes"
+        "Bytes of an interrupted write that the start cut off the end of the log; a copy is beside it.";
 }
 
 group! {
@@ -227,10 +229,17 @@ group! {
 }
 
 group! {
-    /// What runs.
+    /// What runs, and on what.
     BuildMetrics, BUILD;
     info: IntGaugeVec ["version", "device"] = "build_info"
         "Always 1; the labels are the version and the device.";
+    ready: IntGauge = "ready" "1 while requests are served, else 0: during a start, a stop, or after a fault.";
+    memory_limit: IntGaugeVec = "memory_limit_bytes"
+        "Memory this process may use: its control group's limit, or what the machine has; absent where unknown.";
+    disk_size: IntGaugeVec = "data_disk_size_bytes"
+        "Size of the disk that holds data.dir in bytes; absent where unknown.";
+    disk_free: IntGaugeVec = "data_disk_free_bytes"
+        "Bytes that are free on the disk that holds data.dir; absent where unknown.";
 }
 
 /// Every metric of the daemon except those of the `process_` collector.

@@ -101,8 +101,10 @@ pub struct SourceResponse {
     /// Whether an operator paused it.
     pub paused: bool,
     /// Name of the key that paused it; null while it is not paused.
+    #[schema(required = true)]
     pub by: Option<String>,
     /// Since when, milliseconds since the Unix epoch; null while it is not paused.
+    #[schema(required = true)]
     pub since_unix_ms: Option<i64>,
 }
 
@@ -138,7 +140,7 @@ fn done<T: Serialize>(what: String, response: T) -> Response {
 
 /// Writes a checkpoint of everything learned so far. Responds once it is durable.
 #[utoipa::path(
-    post, path = "/v1/admin/checkpoints", tag = "admin",
+    post, path = "/v1/admin/checkpoints", tag = "admin", operation_id = "create_checkpoint",
     responses(
         (status = 200, description = "It is durable", body = CheckpointResponse),
         (status = 503, description = "It could not be written, or not in time", body = ErrorBody),
@@ -157,7 +159,7 @@ pub(super) async fn checkpoint(
 
 /// Pauses or resumes a source.
 #[utoipa::path(
-    put, path = "/v1/admin/sources/{source}", tag = "admin",
+    put, path = "/v1/admin/sources/{source}", tag = "admin", operation_id = "update_source",
     params(
         ("source" = String, Path, description = "Name of the source, as in `/v1/status`", example = "http"),
     ),
@@ -190,7 +192,7 @@ pub(super) async fn source(
 
 /// Returns the log level.
 #[utoipa::path(
-    get, path = "/v1/admin/log-level", tag = "admin",
+    get, path = "/v1/admin/log-level", tag = "admin", operation_id = "get_log_level",
     responses((status = 200, description = "The level in effect", body = LogLevelResponse))
 )]
 pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevelResponse> {
@@ -199,7 +201,7 @@ pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevelResponse> 
 
 /// Changes the log level until the next start.
 #[utoipa::path(
-    put, path = "/v1/admin/log-level", tag = "admin",
+    put, path = "/v1/admin/log-level", tag = "admin", operation_id = "set_log_level",
     request_body = LogLevelRequest,
     responses(
         (status = 200, description = "The level in effect", body = LogLevelResponse),

@@ -1,12 +1,17 @@
 //! The OpenAPI document and the page that shows it, both from the binary: nothing is fetched from elsewhere.
 
+mod complete;
+mod examples;
+
+use serde_json::Value;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, ContentBuilder, OpenApi as Written, Ref, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use super::{admin, ops, push, query};
+use super::error::Problem;
+use super::{ApiLimits, admin, ops, push, query};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -14,9 +19,13 @@ use super::{admin, ops, push, query};
         title = "Evergraph",
         description = "Fresh node embeddings and link scores of a temporal graph that keeps learning.\n\n\
             Every `/v1` response contains `freshness`. Push events, take `end_position` from the response and pass it \
-            as `min_position` to read your own write. Errors have one shape, `ErrorBody`; programs check `error_type`."
+            as `min_position` to read your own write. Errors have one shape, `ErrorBody`; programs check `error_type`. \
+            A request whose `Accept` lists `application/problem+json` gets errors as `Problem`. Large responses are \
+            compressed with gzip for clients that accept it. Maxima are those of the daemon that serves this document; \
+            `/v1/info` lists them, too."
     ),
     modifiers(&Guarded),
+    components(schemas(Problem)),
     paths(
         query::embeddings,
         query::link_scores,
@@ -49,7 +58,7 @@ const GUARDED: [&str; 9] = [
     "/v1/nodes/{key}",
     "/v1/events",
     "/v1/status",
-    "/info",
+    "/v1/info",
     "/v1/admin/checkpoints",
     "/v1/admin/sources/{source}",
     "/v1/admin/log-level",
@@ -88,29 +97,38 @@ fn guard(operation: &mut Operation) {
     }
 }
 
-/// The OpenAPI document as indented JSON.
+/// The OpenAPI document of a daemon with default limits, as indented JSON.
 ///
 /// # Errors
 /// If the document cannot be written as JSON.
 pub fn openapi_json() -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(&Document::openapi())
+    serde_json::to_string_pretty(&written(&ApiLimits::default())?)
+}
+
+fn written(limits: &ApiLimits) -> Result<Value, serde_json::Error> {
+    let mut document = serde_json::to_value(Document::openapi())?;
+    complete::complete(&mut document, limits);
+    Ok(document)
 }
 
 /// All routes.
-pub(super) fn document() -> Written {
-    Document::openapi()
+pub(super) fn document(limits: &ApiLimits) -> Value {
+    // A test writes it.
+    written(limits).unwrap_or_default()
 }
 
 /// The routes of an address that leaves health checks and metrics to another one.
-pub(super) fn document_without_operations() -> Written {
-    let mut document = document();
-    OPERATIONS.iter().for_each(|path| drop(document.paths.paths.remove(*path)));
+pub(super) fn document_without_operations(limits: &ApiLimits) -> Value {
+    let mut document = document(limits);
+    if let Some(paths) = document.get_mut("paths").and_then(Value::as_object_mut) {
+        paths.retain(|path, _| !OPERATIONS.contains(&path.as_str()));
+    }
     document
 }
 
 /// `/docs` and `/openapi.json`, which is `document`.
-pub(super) fn swagger_ui(document: Written) -> SwaggerUi {
+pub(super) fn swagger_ui(document: Value) -> SwaggerUi {
     // "none": do not send the document to the validator in the internet.
     let config = Config::from("/openapi.json").validator_url("none").display_request_duration(true);
-    SwaggerUi::new("/docs").url("/openapi.json", document).config(config)
+    SwaggerUi::new("/docs").external_url_unchecked("/openapi.json", document).config(config)
 }

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::request_id::RequestId;
 
 use super::App;
-use super::error::{ApiError, render};
+use super::error::{ApiError, render, wants_problem};
 use super::requests_log::{Asked, log_refused, request_id};
 
 /// The longest request id that is taken over from a client, in bytes.
@@ -70,6 +70,7 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let id = request_id(&request);
     let asked = Asked::of(&request);
+    let as_problem = wants_problem(request.headers());
 
     let response = next.run(request).await;
 
@@ -92,7 +93,7 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     }
     metrics.requests.with_label_values(&[route, status.as_str()]).inc();
     metrics.request_duration.with_label_values(&[route]).observe(started.elapsed().as_secs_f64());
-    let response = render(response, &id);
+    let response = render(response, &id, as_problem);
     if app.state.access_log {
         asked.log_access(&response, route, &id, started.elapsed());
     }

@@ -4,9 +4,11 @@
 //! the router, where the request id is known. Knows status codes and nothing of the handlers.
 
 mod convert;
+mod kind;
+mod problem;
 
 use axum::Json;
-use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -14,7 +16,11 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use utoipa::ToSchema;
 
-use super::wire::{Freshness, Key, Rejected};
+pub use self::kind::ErrorType;
+pub(super) use self::problem::{PROBLEM_JSON, Problem, is_wanted as wants_problem};
+use super::events::Rejected;
+use super::key::Key;
+use super::wire::Freshness;
 
 /// Longest message, in characters.
 const MESSAGE_CHARS_MAX: usize = 800;
@@ -25,9 +31,8 @@ pub struct ErrorBody {
     /// What went wrong and what to do, for people.
     #[schema(example = "no node has the key 7")]
     pub error: String,
-    /// What went wrong, for programs: a word from a fixed list.
-    #[schema(example = "unknown_node")]
-    pub error_type: String,
+    #[allow(missing_docs)] // words beside a reference would be a second schema
+    pub error_type: ErrorType,
     /// Facts about this failure; an object whose fields depend on `error_type`.
     #[schema(value_type = Object)]
     pub details: Value,
@@ -119,7 +124,7 @@ pub enum ApiError {
         method: String,
     },
     /// The node of the path is unknown.
-    #[error("no node has the key {}", .key.0)]
+    #[error("no node has the key {}", .key.node)]
     UnknownNode {
         /// The requested key.
         key: Key,
@@ -236,43 +241,45 @@ pub enum ApiError {
 
 impl ApiError {
     /// Status code, `error_type`, and seconds after which to retry.
-    fn class(&self) -> (StatusCode, &'static str, Option<u32>) {
+    fn class(&self) -> (StatusCode, ErrorType, Option<u32>) {
         match self {
-            Self::Unreadable(_) => (StatusCode::BAD_REQUEST, "malformed", None),
-            Self::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", None),
-            Self::ContentType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", None),
-            Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", None),
-            Self::BatchTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", None),
-            Self::BodyTimeout { .. } => (StatusCode::REQUEST_TIMEOUT, "timeout", None),
-            Self::BodyTooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, "timeout", None),
-            Self::TooManyTransfers => (StatusCode::TOO_MANY_REQUESTS, "too_many_transfers", Some(1)),
+            Self::Unreadable(_) => (StatusCode::BAD_REQUEST, ErrorType::Malformed, None),
+            Self::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, ErrorType::Invalid, None),
+            Self::ContentType { .. } => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorType::UnsupportedMediaType, None)
+            }
+            Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorType::BodyTooLarge, None),
+            Self::BatchTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorType::BatchTooLarge, None),
+            Self::BodyTimeout { .. } => (StatusCode::REQUEST_TIMEOUT, ErrorType::Timeout, None),
+            Self::BodyTooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, ErrorType::Timeout, None),
+            Self::TooManyTransfers => (StatusCode::TOO_MANY_REQUESTS, ErrorType::TooManyTransfers, Some(1)),
             // Without Retry-After, and no status that gateways repeat a request after: it may have had its effect.
-            Self::WorkTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, "timeout", None),
-            Self::OutcomeUnknown { .. } => (StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", None),
-            Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "unknown_route", None),
-            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", None),
-            Self::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node", None),
-            Self::NotYetVisible { .. } => (StatusCode::PRECONDITION_FAILED, "not_yet_visible", None),
-            Self::PushDisabled => (StatusCode::NOT_FOUND, "push_disabled", None),
-            Self::AllRejected(_) => (StatusCode::UNPROCESSABLE_ENTITY, "all_rejected", None),
-            Self::Unauthenticated { .. } => (StatusCode::UNAUTHORIZED, "unauthenticated", None),
-            Self::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden", None),
-            Self::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limited", Some(1)),
-            Self::LocalOnly => (StatusCode::FORBIDDEN, "local_only", None),
-            Self::UnknownHost { .. } => (StatusCode::FORBIDDEN, "unknown_host", None),
-            Self::ForeignPage => (StatusCode::FORBIDDEN, "foreign_page", None),
-            Self::UnknownSource { .. } => (StatusCode::NOT_FOUND, "unknown_source", None),
-            Self::NotDone(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_done", Some(5)),
-            Self::SourcePaused => (StatusCode::SERVICE_UNAVAILABLE, "source_paused", Some(30)),
-            Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", Some(1)),
-            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full", Some(1)),
-            Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_model", Some(5)),
-            Self::StorageFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, "storage_failed", Some(5)),
-            Self::DiskFull(_) => (StatusCode::SERVICE_UNAVAILABLE, "disk_full", Some(30)),
-            Self::Restoring => (StatusCode::SERVICE_UNAVAILABLE, "restoring", Some(5)),
-            Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", Some(5)),
-            Self::LogFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, "log_failed", Some(5)),
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", None),
+            Self::WorkTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, ErrorType::Timeout, None),
+            Self::OutcomeUnknown { .. } => (StatusCode::GATEWAY_TIMEOUT, ErrorType::OutcomeUnknown, None),
+            Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, ErrorType::UnknownRoute, None),
+            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, ErrorType::MethodNotAllowed, None),
+            Self::UnknownNode { .. } => (StatusCode::NOT_FOUND, ErrorType::UnknownNode, None),
+            Self::NotYetVisible { .. } => (StatusCode::PRECONDITION_FAILED, ErrorType::NotYetVisible, None),
+            Self::PushDisabled => (StatusCode::NOT_FOUND, ErrorType::PushDisabled, None),
+            Self::AllRejected(_) => (StatusCode::UNPROCESSABLE_ENTITY, ErrorType::AllRejected, None),
+            Self::Unauthenticated { .. } => (StatusCode::UNAUTHORIZED, ErrorType::Unauthenticated, None),
+            Self::Forbidden { .. } => (StatusCode::FORBIDDEN, ErrorType::Forbidden, None),
+            Self::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorType::RateLimited, Some(1)),
+            Self::LocalOnly => (StatusCode::FORBIDDEN, ErrorType::LocalOnly, None),
+            Self::UnknownHost { .. } => (StatusCode::FORBIDDEN, ErrorType::UnknownHost, None),
+            Self::ForeignPage => (StatusCode::FORBIDDEN, ErrorType::ForeignPage, None),
+            Self::UnknownSource { .. } => (StatusCode::NOT_FOUND, ErrorType::UnknownSource, None),
+            Self::NotDone(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::NotDone, Some(5)),
+            Self::SourcePaused => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::SourcePaused, Some(30)),
+            Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::Overloaded, Some(1)),
+            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, ErrorType::QueueFull, Some(1)),
+            Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::NoModel, Some(5)),
+            Self::StorageFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::StorageFailed, Some(5)),
+            Self::DiskFull(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::DiskFull, Some(30)),
+            Self::Restoring => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::Restoring, Some(5)),
+            Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::ShuttingDown, Some(5)),
+            Self::LogFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::LogFailed, Some(5)),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, ErrorType::Internal, None),
         }
     }
 
@@ -288,7 +295,7 @@ impl ApiError {
             | Self::OutcomeUnknown { .. }
             | Self::Overloaded
             | Self::TooFast { .. }
-            | Self::QueueFull => Some(self.class().1),
+            | Self::QueueFull => Some(self.class().1.as_str()),
             _ => None,
         }
     }
@@ -343,17 +350,23 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Writes the error inside `response`, if there is one, as its body.
-pub(super) fn render(mut response: Response, request_id: &str) -> Response {
+/// Writes the error inside `response`, if there is one, as its body, which is an [`ErrorBody`] or a [`Problem`].
+pub(super) fn render(mut response: Response, request_id: &str, as_problem: bool) -> Response {
     let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
     let body = ErrorBody {
         error: shortened(error.to_string()),
-        error_type: error.class().1.to_owned(),
+        error_type: error.class().1,
         details: error.details(),
         request_id: request_id.to_owned(),
     };
     let (parts, _) = response.into_parts();
-    let mut rendered = Json(body).into_response();
+    let mut rendered = if as_problem {
+        let problem = Json(Problem::of(body, parts.status));
+        ([(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON))], problem).into_response()
+    } else {
+        Json(body).into_response()
+    };
+    rendered.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     *rendered.status_mut() = parts.status;
     rendered.headers_mut().extend(parts.headers.into_iter().filter_map(|(name, value)| Some((name?, value))));
     rendered

@@ -15,13 +15,17 @@ mod batcher;
 mod body;
 mod browser;
 mod certificate;
+mod compression;
 mod connections;
 mod docs;
 mod drain;
 mod envelope;
 mod error;
+mod events;
 mod health;
+mod info;
 mod items;
+mod key;
 mod keys;
 mod ops;
 mod paced;
@@ -32,8 +36,10 @@ mod receive;
 mod reload;
 mod requests_log;
 mod sending;
+mod status;
 mod tls;
 mod transfer;
+mod vector;
 mod wire;
 
 use std::num::NonZero;
@@ -44,11 +50,9 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post, put};
-use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
-use utoipa::ToSchema;
 
 use self::batcher::Batcher;
 use self::requests_log::Seldom;
@@ -60,13 +64,20 @@ use crate::serving::{EmbeddingResponse, QueryEngine, ScoreResponse};
 pub use admin::{AUDIT, CheckpointResponse, LogLevelResponse, Operator, OperatorError, SourceResponse};
 pub use connections::{plain, serve};
 pub use docs::openapi_json;
+pub use events::REJECTION_REASONS;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
+pub use info::{Info, TimeUnit};
 pub use keys::{Keys, KeysError, Role};
 pub use requests_log::ACCESS;
+pub use status::{
+    DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
+    SourceReport, StatusDocument, TierStatus,
+};
 pub use tls::{Tls, TlsError, TlsListener};
+pub use wire::Freshness;
 
-/// Makes the document behind `GET /v1/status`. Called on the blocking pool.
-pub type StatusSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+/// Makes the response of `GET /v1/status`. Called on the blocking pool.
+pub type StatusSource = Arc<dyn Fn() -> StatusDocument + Send + Sync>;
 
 /// What the interface is made of.
 #[derive(Clone)]
@@ -91,7 +102,7 @@ pub struct ApiState {
     pub limits: ApiLimits,
     /// What runs.
     pub info: Info,
-    /// The status document; `freshness` is added to it.
+    /// The status document.
     pub status: StatusSource,
 }
 
@@ -128,6 +139,8 @@ pub struct ApiLimits {
     pub batch_items: usize,
     /// Longest time that a request may wait for `min_position`.
     pub wait: Duration,
+    /// Smallest response that is compressed, in bytes; 0: none is.
+    pub compress_bytes_min: usize,
 }
 
 impl ApiLimits {
@@ -162,29 +175,11 @@ impl Default for ApiLimits {
             concurrent_pushes: 16,
             body_bytes: 8 << 20,
             request_timeout: Duration::from_secs(30),
-            batch_items: 4096,
+            batch_items: 10_000,
             wait: Duration::from_secs(10),
+            compress_bytes_min: 1 << 20,
         }
     }
-}
-
-/// What runs; the response of `GET /info`.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Info {
-    /// Name of the program.
-    #[schema(example = "evergraph")]
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// The device it computes on, with the reason for that choice.
-    pub device: String,
-    /// The kind of model.
-    #[schema(example = "tgn")]
-    pub model: String,
-    /// Length of an embedding.
-    pub embedding_dimension: usize,
-    /// When the process started, milliseconds since the Unix epoch.
-    pub started_unix_ms: i64,
 }
 
 /// The state that handlers share.
@@ -278,7 +273,7 @@ impl Routes {
         let about = Router::new()
             .route("/v1/status", get(ops::status))
             .route_layer(bounded())
-            .route("/info", get(ops::info))
+            .route("/v1/info", get(ops::info))
             .route_layer(may(Role::Read));
         let admin_requests = Router::new()
             .route("/v1/admin/checkpoints", post(admin::checkpoint))
@@ -300,13 +295,14 @@ impl Routes {
 
     /// All routes, for one address.
     pub fn merged(self) -> Router {
-        let data = self.data.merge(docs::swagger_ui(docs::document()));
+        let data = self.data.merge(docs::swagger_ui(docs::document(&self.app.state.limits)));
         with_layers(&self.app, data.merge(self.operations))
     }
 
     /// The routes for users, and those for health checks and scrapers, which need no key.
     pub fn separate(self) -> (Router, Router) {
-        let data = self.data.merge(docs::swagger_ui(docs::document_without_operations()));
+        let data =
+            self.data.merge(docs::swagger_ui(docs::document_without_operations(&self.app.state.limits)));
         (with_layers(&self.app, data), with_layers(&self.app, self.operations))
     }
 }
@@ -326,6 +322,7 @@ fn with_layers(app: &App, routes: Router<App>) -> Router {
         .layer(CatchPanicLayer::custom(envelope::panicked))
         .layer(from_fn_with_state(Arc::clone(app), sending::hold))
         .layer(from_fn(drain::drain_unread_body))
+        .layer(compression::layer(app.state.limits.compress_bytes_min))
         .layer(from_fn_with_state(Arc::clone(app), envelope::envelope))
         .layer(PropagateRequestIdLayer::x_request_id())
         .layer(from_fn(envelope::drop_odd_request_id))

@@ -6,20 +6,20 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde_json::{Value, json};
 
+use super::App;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::health::HealthReport;
-use super::wire::Freshness;
-use super::{App, Info};
+use super::info::InfoResponse;
+use super::status::StatusDocument;
 use crate::metrics::CONTENT_TYPE as PROMETHEUS_TEXT;
 
 /// The state of the daemon: every part with its figures.
 #[utoipa::path(
-    get, path = "/v1/status", tag = "operations",
+    get, path = "/v1/status", tag = "operations", operation_id = "get_status",
     responses(
-        (status = 200, description = "An object with one entry for each part, and `freshness`", body = Object),
+        (status = 200, description = "One entry for each part, and `freshness`", body = StatusDocument),
         (status = 500, description = "A bug in the daemon", body = ErrorBody),
         (status = 503, description = "Too many concurrent requests", body = ErrorBody),
         (status = 504, description = "It took too long", body = ErrorBody),
@@ -28,22 +28,14 @@ use crate::metrics::CONTENT_TYPE as PROMETHEUS_TEXT;
 pub(super) async fn status(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
-) -> Result<Json<Value>, ApiError> {
-    let document = blocking(Some(permit), app.state.limits.request_timeout, move || {
-        let freshness: Freshness = app.state.engine.freshness().into();
-        let mut document = (app.state.status)();
-        if !document.is_object() {
-            document = json!({ "status": document });
-        }
-        document["freshness"] = json!(freshness);
-        document
-    });
-    Ok(Json(document.await?))
+) -> Result<Json<StatusDocument>, ApiError> {
+    let limit = app.state.limits.request_timeout;
+    Ok(Json(blocking(Some(permit), limit, move || (app.state.status)()).await?))
 }
 
 /// Liveness: fails only if a supervised thread is stuck.
 #[utoipa::path(
-    get, path = "/livez", tag = "operations",
+    get, path = "/livez", tag = "operations", operation_id = "check_liveness",
     responses(
         (status = 200, description = "Every thread beats", body = HealthReport),
         (status = 503, description = "A thread is stuck", body = HealthReport),
@@ -55,7 +47,7 @@ pub(super) async fn livez(State(app): State<App>) -> Response {
 
 /// Readiness: fails while starting, restoring or draining, and when events cannot be stored.
 #[utoipa::path(
-    get, path = "/readyz", tag = "operations",
+    get, path = "/readyz", tag = "operations", operation_id = "check_readiness",
     responses(
         (status = 200, description = "Ready, possibly degraded", body = HealthReport),
         (status = 503, description = "Not ready", body = HealthReport),
@@ -67,7 +59,7 @@ pub(super) async fn readyz(State(app): State<App>) -> Response {
 
 /// Liveness and readiness together.
 #[utoipa::path(
-    get, path = "/healthz", tag = "operations",
+    get, path = "/healthz", tag = "operations", operation_id = "check_health",
     responses(
         (status = 200, description = "Every check passes", body = HealthReport),
         (status = 503, description = "A check fails", body = HealthReport),
@@ -84,7 +76,7 @@ fn probe(report: HealthReport) -> Response {
 
 /// Metrics in the Prometheus text format.
 #[utoipa::path(
-    get, path = "/metrics", tag = "operations",
+    get, path = "/metrics", tag = "operations", operation_id = "get_metrics",
     responses(
         (status = 200, description = "All metrics", body = String, content_type = "text/plain"),
         (status = 500, description = "A bug in the daemon", body = ErrorBody),
@@ -110,11 +102,11 @@ pub(super) async fn metrics(
     }
 }
 
-/// What runs.
+/// What runs, and what it accepts.
 #[utoipa::path(
-    get, path = "/info", tag = "operations",
-    responses((status = 200, description = "Version, device, model", body = Info))
+    get, path = "/v1/info", tag = "operations", operation_id = "get_info",
+    responses((status = 200, description = "Version, device, model, lengths of rows, limits", body = InfoResponse))
 )]
-pub(super) async fn info(State(app): State<App>) -> Json<Info> {
-    Json(app.state.info.clone())
+pub(super) async fn info(State(app): State<App>) -> Json<InfoResponse> {
+    Json(InfoResponse::of(&app.state.info, &app.state.limits))
 }

@@ -10,7 +10,7 @@ use super::App;
 use super::body::RawBody;
 use super::envelope::{Permit, blocking, media_type};
 use super::error::{ApiError, ErrorBody};
-use super::wire::{EventsDocument, EventsResponse};
+use super::events::{EventsDocument, EventsResponse};
 use crate::event::BodyFormat;
 
 /// Content types that the route reads.
@@ -37,7 +37,7 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 ///
 /// Events that cannot be accepted are reported per item and kept as dead letters; the others are stored.
 #[utoipa::path(
-    post, path = "/v1/events", tag = "events",
+    post, path = "/v1/events", tag = "events", operation_id = "push_events",
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "Identifies the request: an event of it that is \
             sent again under the same key is stored once. 1 to 255 visible ASCII characters. An event's own \

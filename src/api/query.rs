@@ -10,11 +10,14 @@ use axum::{Extension, Json};
 use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
+use super::key::{Form, Key};
 use super::sending::{json, reserve};
 use super::transfer::Client;
+use super::vector::{EncodingFormat, Vector};
 use super::wire::{
-    EmbeddingsRequest, EmbeddingsResponse, Key, Neighbor, NodeEmbedding, NodeQuery, NodeResponse, PairScore,
-    ScoresRequest, ScoresResponse, Wait,
+    EmbeddingsRequest, EmbeddingsResponse, FoundEmbedding, FoundScore, ItemError, MissingEmbedding,
+    MissingScore, Neighbor, NodeEmbedding, NodeQuery, NodeResponse, Pair, PairScore, ScoresRequest,
+    ScoresResponse, Wait,
 };
 use super::{ApiLimits, App};
 use crate::event::{EdgeId, EventTime, NodeKey};
@@ -26,17 +29,11 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 /// Neighbors listed without `neighbors`.
 const DEFAULT_NEIGHBORS: usize = 10;
 
-/// Error of a node that the graph does not know.
-const UNKNOWN: &str = "unknown_node";
-
-/// Error of a node or pair with output that is not finite.
-const NOT_FINITE: &str = "not_finite";
-
 /// Embeddings of nodes as of now, or of a time in the past.
 ///
 /// Nodes that the graph does not know are reported per item, or get the model's prior; they do not fail the request.
 #[utoipa::path(
-    post, path = "/v1/embeddings", tag = "query",
+    post, path = "/v1/embeddings", tag = "query", operation_id = "compute_embeddings",
     request_body = EmbeddingsRequest,
     responses(
         (status = 200, description = "One entry for each node, in order", body = EmbeddingsResponse),
@@ -61,27 +58,36 @@ pub(super) async fn embeddings(
     check_count(&app, "nodes", request.nodes.len())?;
     let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
-    let dimension = app.state.info.embedding_dimension;
-    let room = reserve(&app, &client, request.nodes.len().saturating_mul(100 + 12 * dimension))?;
-    let keys = request.nodes.into_iter().map(|Key(key)| key).collect();
+    // A number takes about 12 bytes, in base64 5 and a third.
+    let number_bytes = if request.encoding_format == EncodingFormat::Base64 { 6 } else { 12 };
+    let item_bytes = 100 + number_bytes * app.state.info.embedding_dimension;
+    let room = reserve(&app, &client, request.nodes.len().saturating_mul(item_bytes))?;
+    let (keys, forms) = request.nodes.into_iter().map(|key| (key.node, key.form)).unzip::<_, _, _, Vec<_>>();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
     let work = app.embeddings.submit(keys, unknown, at, (permit.clone(), limits.request_timeout));
     let (keys, response) = work.await?;
     let made = move || {
-        let embeddings = keys.into_iter().zip(response.embeddings).map(node_embedding).collect();
+        let as_sent = keys.into_iter().zip(forms).map(|(node, form)| Key { node, form });
+        let embeddings = as_sent.zip(response.embeddings);
+        let embeddings =
+            embeddings.map(|(key, found)| node_embedding(key, found, request.encoding_format)).collect();
         EmbeddingsResponse { at: response.at.0, embeddings, freshness: response.freshness.into() }
     };
     json(limits.request_timeout, permit, room, made).await
 }
 
-fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedding {
-    let node = Key(key);
+fn node_embedding(node: Key, found: serving::NodeEmbedding, format: EncodingFormat) -> NodeEmbedding {
     match found {
         serving::NodeEmbedding::Found { vector, last_event, cold } => {
-            NodeEmbedding::Found { node, embedding: vector, last_event: last_event.map(|time| time.0), cold }
+            let (embedding, last_event) = (Vector { numbers: vector, format }, last_event.map(|time| time.0));
+            NodeEmbedding::Found(FoundEmbedding { node, embedding, last_event, cold })
         }
-        serving::NodeEmbedding::Unknown => NodeEmbedding::Missing { node, error: UNKNOWN },
-        serving::NodeEmbedding::NotFinite => NodeEmbedding::Missing { node, error: NOT_FINITE },
+        serving::NodeEmbedding::Unknown => {
+            NodeEmbedding::Missing(MissingEmbedding { node, error: ItemError::UnknownNode })
+        }
+        serving::NodeEmbedding::NotFinite => {
+            NodeEmbedding::Missing(MissingEmbedding { node, error: ItemError::NotFinite })
+        }
     }
 }
 
@@ -90,7 +96,7 @@ fn node_embedding((key, found): (NodeKey, serving::NodeEmbedding)) -> NodeEmbedd
 /// Pairs with a node that the graph does not know are reported per item, or scored by the model's prior; they do not
 /// fail the request.
 #[utoipa::path(
-    post, path = "/v1/links/score", tag = "query",
+    post, path = "/v1/links/score", tag = "query", operation_id = "score_links",
     request_body = ScoresRequest,
     responses(
         (status = 200, description = "One entry for each pair, in order", body = ScoresResponse),
@@ -116,37 +122,47 @@ pub(super) async fn link_scores(
     let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
     let room = reserve(&app, &client, request.pairs.len().saturating_mul(100))?;
-    let keys = request.pairs.into_iter().map(|pair| (pair.src.0, pair.dst.0)).collect();
+    let (keys, forms) = request.pairs.into_iter().map(split).unzip::<_, _, _, Vec<_>>();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
     let work = app.scores.submit(keys, unknown, at, (permit.clone(), limits.request_timeout));
     let (pairs, response) = work.await?;
     let made = move || {
-        let scores = pairs.into_iter().zip(response.scores).map(pair_score).collect();
+        let as_sent = pairs.into_iter().zip(forms).map(joined);
+        let scores = as_sent.zip(response.scores).map(|(pair, found)| pair_score(pair, found)).collect();
         ScoresResponse { at: response.at.0, scores, freshness: response.freshness.into() }
     };
     json(limits.request_timeout, permit, room, made).await
 }
 
-fn pair_score(((src, dst), found): ((NodeKey, NodeKey), serving::PairScore)) -> PairScore {
-    let (src, dst) = (Key(src), Key(dst));
-    match found {
+/// The keys of a pair, and how they are written.
+fn split(Pair { src, dst }: Pair) -> ((NodeKey, NodeKey), (Form, Form)) {
+    ((src.node, dst.node), (src.form, dst.form))
+}
+
+/// The opposite of [`split`].
+fn joined(((src, dst), forms): ((NodeKey, NodeKey), (Form, Form))) -> Pair {
+    Pair { src: Key { node: src, form: forms.0 }, dst: Key { node: dst, form: forms.1 } }
+}
+
+fn pair_score(Pair { src, dst }: Pair, found: serving::PairScore) -> PairScore {
+    let (error, unknown) = match found {
         serving::PairScore::Found { probability, cold } => {
-            PairScore::Scored { src, dst, score: probability, cold }
+            return PairScore::Found(FoundScore { src, dst, score: probability, cold });
         }
         serving::PairScore::Unknown { src: no_src, dst: no_dst } => {
             let unknown = [no_src.then(|| src.clone()), no_dst.then(|| dst.clone())];
-            PairScore::Missing { src, dst, error: UNKNOWN, unknown: unknown.into_iter().flatten().collect() }
+            (ItemError::UnknownNode, unknown.into_iter().flatten().collect())
         }
-        serving::PairScore::NotFinite => {
-            PairScore::Missing { src, dst, error: NOT_FINITE, unknown: Vec::new() }
-        }
-    }
+        serving::PairScore::NotFinite => (ItemError::NotFinite, Vec::new()),
+    };
+    PairScore::Missing(MissingScore { src, dst, error, unknown })
 }
 
 /// A node's degree, latest event and newest neighbors.
 #[utoipa::path(
-    get, path = "/v1/nodes/{key}", tag = "query",
-    params(("key" = String, Path, description = "Node key, percent-encoded"), NodeQuery),
+    get, path = "/v1/nodes/{key}", tag = "query", operation_id = "get_node",
+    params(("key" = String, Path, description = "Node key, percent-encoded; `7` is the node 7 and \"7\"",
+        max_length = 1024, example = "user-1"), NodeQuery),
     responses(
         (status = 200, description = "The node", body = NodeResponse),
         (status = 404, description = "The graph does not know the node", body = ErrorBody),
@@ -165,6 +181,7 @@ pub(super) async fn node(
     query: Result<Query<NodeQuery>, QueryRejection>,
 ) -> Result<Json<NodeResponse>, ApiError> {
     let (Path(key), Query(query)) = (path?, query?);
+    let key = Key::of_path(&key)?;
     let limits = app.state.limits;
     let neighbors = query.neighbors.unwrap_or(DEFAULT_NEIGHBORS.min(limits.batch_items));
     check_limit("neighbors", neighbors, &limits)?;
@@ -172,17 +189,16 @@ pub(super) async fn node(
     wait_until_visible(&app, wait).await?;
     let response = blocking(Some(permit), limits.request_timeout, move || {
         let engine = &app.state.engine;
-        let key = NodeKey::from_text(&key);
-        let Some(found) = engine.node(&key, neighbors)? else {
-            return Err(ApiError::UnknownNode { key: Key(key), freshness: engine.freshness().into() });
+        let Some(found) = engine.node(&key.node, neighbors)? else {
+            return Err(ApiError::UnknownNode { key, freshness: engine.freshness().into() });
         };
         let neighbors = found.neighbors.into_iter().map(|neighbor| Neighbor {
-            node: Key(neighbor.key),
+            node: Key::named(neighbor.key),
             time: neighbor.time.0,
             position: neighbor.edge.0,
         });
         Ok(NodeResponse {
-            node: Key(key),
+            node: key,
             degree: found.degree,
             last_event: found.last_event.map(|time| time.0),
             learned_event: found.learned_event.map(|time| time.0),

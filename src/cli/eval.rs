@@ -16,12 +16,13 @@ use clap::Args;
 
 use super::device::DeviceArgs;
 use super::events::read_stream;
+use crate::config::AggregatorKind;
 use crate::device::DeviceSpec;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
 use progress::ProgressBars;
 use report::Report;
-pub use values::{AggregatorName, BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
+pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
 
 /// Measure a model on an event file
 #[derive(Args, Clone, Debug)]
@@ -88,7 +89,7 @@ pub struct EvalArgs {
     pub edge_type_dimension: u16,
     /// How a batch's messages for one node are combined; last if not given (tgn, jodie)
     #[arg(long, value_enum)]
-    pub aggregator: Option<AggregatorName>,
+    pub aggregator: Option<AggregatorKind>,
     /// Number of time windows (dysat)
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub snapshots: u32,

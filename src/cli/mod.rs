@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Setting};
 
 /// Learns temporal graph networks from event streams and serves fresh embeddings.
 #[derive(Debug, Parser)]
@@ -101,6 +101,11 @@ pub(crate) struct ConfigArgs {
 impl ConfigArgs {
     fn load(&self) -> anyhow::Result<Config> {
         Ok(Config::load(self.config.as_deref(), &self.flags()?)?)
+    }
+
+    /// Every setting in effect, with its origin.
+    fn explain(&self) -> anyhow::Result<Vec<Setting>> {
+        Ok(Config::explain(self.config.as_deref(), &self.flags()?)?)
     }
 
     /// What the flags set, as keys and values.

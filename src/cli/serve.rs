@@ -1,4 +1,5 @@
-//! `evergraph serve`: runs the daemon until a signal, and notifies systemd if present.
+//! `evergraph serve`: runs the daemon until a signal, and notifies systemd if present. SIGHUP reloads what can be
+//! reloaded and never ends the daemon.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -8,17 +9,22 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::ConfigArgs;
+use crate::config::Setting;
 use crate::daemon::{Daemon, Interrupted, log_level, service};
+
+/// The setting that a reload takes over.
+const LEVEL: &str = "output.level";
 
 /// Interval of checks whether a part of the daemon has ended.
 const POLL_PERIOD: Duration = Duration::from_millis(250);
 
 /// Runs the daemon.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
+    let signals = Signals::listen_with_reload()?;
     let config = args.load()?;
     log_level::start(&config.output)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    let signals = Signals::listen()?;
+    let mut settings = args.explain()?;
     let daemon = match Daemon::start(&config, None, &signals.stop_requested) {
         Err(error) if error.is::<Interrupted>() => {
             tracing::info!("{error}");
@@ -27,7 +33,13 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         started => started?,
     };
     service::ready();
-    while daemon.fault().is_none() && !signals.wait_timeout(POLL_PERIOD) {}
+    while daemon.fault().is_none() && !signals.wait_timeout(POLL_PERIOD) {
+        if signals.reload_requested.swap(false, Ordering::AcqRel)
+            && let Err(error) = reload(args, &mut settings)
+        {
+            tracing::error!(error = format!("{error:#}"), "not reloaded; the settings in effect stay");
+        }
+    }
     service::stopping();
     match daemon.fault() {
         None => tracing::info!("stopping: draining, then a last checkpoint; a second signal ends at once"),
@@ -38,33 +50,79 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     daemon.stop()
 }
 
+/// Takes over those changed settings that can change while the daemon runs, and names the others. Keys and certificates
+/// are not settings: their files are read again whenever they change.
+fn reload(args: &ConfigArgs, settings: &mut [Setting]) -> Result<()> {
+    let config = args.load()?;
+    let now = args.explain()?;
+    let before = |setting: &Setting| settings.iter().find(|old| old.key == setting.key).map(|old| &old.value);
+    let changed: Vec<&Setting> = now.iter().filter(|new| before(new) != Some(&new.value)).collect();
+    let (level, rest): (Vec<_>, Vec<_>) = changed.into_iter().partition(|setting| setting.key == LEVEL);
+    if !level.is_empty() {
+        log_level::configure(&config.output.level)?;
+    }
+    let waiting: Vec<&str> = rest.iter().map(|setting| setting.key.as_str()).collect();
+    if !waiting.is_empty() {
+        tracing::warn!(settings = waiting.join(", "), "changed settings take effect at the next start");
+    }
+    tracing::info!(level = config.output.level, "reloaded");
+    // The others are reported again until a start takes them over.
+    for taken in settings.iter_mut().filter(|setting| setting.key == LEVEL) {
+        taken.value = config.output.level.clone().into();
+    }
+    Ok(())
+}
+
 /// SIGTERM and SIGINT. The first one starts an orderly stop; the second ends the process at once:
 /// the log is safe at any moment.
 pub(super) struct Signals {
     /// Set by the first signal.
     pub(super) stop_requested: Arc<AtomicBool>,
+    /// Set by SIGHUP, where it is listened to; elsewhere it ends the process.
+    reload_requested: Arc<AtomicBool>,
     received: mpsc::Receiver<()>,
 }
 
 impl Signals {
     /// Listens from now on, on a thread of its own.
     pub(super) fn listen() -> Result<Self> {
+        Self::listen_to(false)
+    }
+
+    /// The same, and SIGHUP asks for a reload.
+    fn listen_with_reload() -> Result<Self> {
+        Self::listen_to(true)
+    }
+
+    fn listen_to(hangup: bool) -> Result<Self> {
         let (sender, received) = mpsc::sync_channel(1);
         let stop_requested = Arc::new(AtomicBool::new(false));
-        let flag = stop_requested.clone();
+        let (flag, reload_requested) = (stop_requested.clone(), Arc::new(AtomicBool::new(false)));
+        let reload = reload_requested.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut terminate = {
+        let (mut terminate, mut interrupt, mut hangup) = {
             let _inside = runtime.enter();
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+            let hangup = hangup.then(|| signal(SignalKind::hangup())).transpose()?;
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, hangup)
         };
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
                     loop {
+                        let hung_up = async {
+                            match &mut hangup {
+                                Some(hangup) => hangup.recv().await,
+                                None => std::future::pending().await,
+                            }
+                        };
                         tokio::select! {
-                            _ = terminate.0.recv() => {}
-                            _ = terminate.1.recv() => {}
+                            _ = terminate.recv() => {}
+                            _ = interrupt.recv() => {}
+                            _ = hung_up => {
+                                reload.store(true, Ordering::Release);
+                                continue;
+                            }
                         }
                         if flag.swap(true, Ordering::AcqRel) {
                             std::process::exit(130);
@@ -75,7 +133,7 @@ impl Signals {
                 });
             })
             .context("cannot start the thread that waits for signals")?;
-        Ok(Self { stop_requested, received })
+        Ok(Self { stop_requested, reload_requested, received })
     }
 
     /// Waits for a signal until `timeout` passes; returns whether one came.

@@ -60,6 +60,10 @@ fn wide(value: usize) -> u64 {
 }
 
 /// Faults, in the order of the checks.
+/// What a memory budget may be.
+const BUDGETS: &str =
+    "must be -1, which derives it from the memory limit, 0, which means no limit, or at least 1048576";
+
 #[derive(Default)]
 struct Faults(Vec<ConfigError>);
 
@@ -140,8 +144,8 @@ impl Config {
             ("memory.graph_bytes_max", self.memory.graph_bytes_max),
             ("memory.rows_bytes_max", self.memory.rows_bytes_max),
         ] {
-            let possible = bytes == 0 || bytes >= 1 << 20;
-            faults.require(possible, key, bytes, "must be 0, which means no limit, or at least 1048576");
+            let possible = matches!(bytes, -1 | 0) || bytes >= 1 << 20;
+            faults.require(possible, key, bytes, BUDGETS);
         }
         let bytes = self.device.memory_bytes_max;
         let allowed = "must be 0, which means nine tenths of what is free, or at least 1048576";
@@ -307,8 +311,8 @@ mod tests {
         for (key, value, expected) in [
             ("graph.page_entries_max", "100", "must be a power of two"),
             ("graph.shards", "3", "must be a power of two"),
-            ("memory.graph_bytes_max", "1000", "must be 0, which means no limit, or at least 1048576"),
-            ("memory.rows_bytes_max", "1", "must be 0"),
+            ("memory.graph_bytes_max", "1000", "0, which means no limit, or at least 1048576"),
+            ("memory.rows_bytes_max", "-2", "must be -1, which derives it from the memory limit"),
             (
                 "device.memory_bytes_max",
                 "1024",

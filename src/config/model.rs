@@ -35,13 +35,22 @@ pub enum ModelKind {
 }
 
 /// Which of a batch's messages for one node waits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum AggregatorKind {
     /// The last one.
     Last,
     /// The mean of all.
     Mean,
+}
+
+impl From<AggregatorKind> for Aggregator {
+    fn from(kind: AggregatorKind) -> Self {
+        match kind {
+            AggregatorKind::Last => Self::Last,
+            AggregatorKind::Mean => Self::Mean,
+        }
+    }
 }
 
 impl ModelKind {
@@ -59,10 +68,7 @@ impl Config {
         let model = &self.model;
         let (embedding_dim, time_dim) = (model.embedding_dimension, model.time_dimension);
         let (heads, fanout, memory_dim) = (model.heads, model.fanout, model.memory_dimension);
-        let aggregator = match model.aggregator {
-            AggregatorKind::Last => Aggregator::Last,
-            AggregatorKind::Mean => Aggregator::Mean,
-        };
+        let aggregator = model.aggregator.into();
         let tgn =
             |kind| TgnOptions { memory_dim, time_dim, embedding_dim, heads, fanout, aggregator, ..kind };
         let options: ModelOptions = match model.kind {

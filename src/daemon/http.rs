@@ -303,6 +303,7 @@ fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSourc
         request_timeout: Duration::from_millis(config.api.request_timeout_ms),
         batch_items: config.api.batch_items_max,
         wait: Duration::from_millis(config.api.wait_ms_max),
+        compress_bytes_min: config.api.compress_bytes_min,
     };
     let status = status.clone();
     let operator =
@@ -318,13 +319,15 @@ fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSourc
         access_log: config.output.access_log,
         limits,
         info: Info {
-            name: "evergraph".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             device: device.to_owned(),
             model: config.model.kind.name(),
             embedding_dimension: config.model_options().needs().embedding_dim,
+            edge_feature_dimension: config.stream.edge_feature_dimension,
+            node_feature_dimension: config.stream.node_feature_dimension,
+            time_unit: config.stream.time_unit.into(),
             started_unix_ms: unix_ms(),
         },
-        status: Arc::new(move || serde_json::to_value(status.document()).unwrap_or_default()),
+        status: Arc::new(move || status.document()),
     }
 }

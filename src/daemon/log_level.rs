@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use parking_lot::Mutex;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -25,7 +25,7 @@ static LOG: OnceLock<Log> = OnceLock::new();
 type Filter = reload::Handle<EnvFilter, Registry>;
 
 struct Log {
-    configured: String,
+    configured: Mutex<String>,
     level: Mutex<String>,
     filter: Filter,
 }
@@ -44,7 +44,8 @@ pub fn start(output: &Output) -> Result<()> {
     if log.try_init().is_ok() {
         let level = Mutex::new(output.level.clone());
         // Set by the first start of the log only.
-        let _ = LOG.set(Log { configured: output.level.clone(), level, filter });
+        let configured = Mutex::new(output.level.clone());
+        let _ = LOG.set(Log { configured, level, filter });
     }
     Ok(())
 }
@@ -74,8 +75,10 @@ where
 
 /// The level in effect; empty where this process did not start a log.
 pub(super) fn get() -> LogLevelResponse {
-    let response =
-        |log: &Log| LogLevelResponse { level: log.level.lock().clone(), configured: log.configured.clone() };
+    let response = |log: &Log| LogLevelResponse {
+        level: log.level.lock().clone(),
+        configured: log.configured.lock().clone(),
+    };
     let none = || LogLevelResponse { level: String::new(), configured: String::new() };
     LOG.get().map_or_else(none, response)
 }
@@ -94,7 +97,19 @@ pub(super) fn set(level: &str) -> Result<LogLevelResponse, OperatorError> {
     let mut current = log.level.lock();
     log.filter.reload(filter).map_err(|error| OperatorError::Failed(error.to_string()))?;
     level.clone_into(&mut current);
-    Ok(LogLevelResponse { level: current.clone(), configured: log.configured.clone() })
+    Ok(LogLevelResponse { level: current.clone(), configured: log.configured.lock().clone() })
+}
+
+/// Takes over a level of the settings, also from an operator who had set another.
+///
+/// # Errors
+/// When it is no filter.
+pub fn configure(level: &str) -> Result<()> {
+    set(level).map_err(|error| anyhow!("{error}"))?;
+    if let Some(log) = LOG.get() {
+        level.clone_into(&mut log.configured.lock());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod clock_correction;
 mod device_selection;
 mod http;
 pub mod log_level;
+mod memory_limit;
 mod monitor;
 mod operator;
 pub mod promotion;
@@ -37,13 +38,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
+pub use crate::api::{StatusDocument, TierStatus};
 pub use checkpoints::{Checkpoints, Restored};
 pub use device_selection::DeviceSelection;
-pub use sources::GeneratedOptions;
+pub use memory_limit::limit_bytes;
+pub use sources::{GeneratedOptions, STATES as SOURCE_STATES};
 pub use starting::{Interrupted, Starting};
-pub use status::{StatusDocument, StatusSource, resident_bytes};
+pub use status::{StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
-pub use tiers::TierStatus;
 
 use self::supervise::Supervisor;
 use crate::api::{Health, State};
@@ -53,7 +55,7 @@ use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
 use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, set_count};
 use crate::serving::{NodeStates, Progress, QueryEngine};
 use crate::train::{LoadError, Trainer, TrainerOptions};
 
@@ -98,13 +100,15 @@ impl Daemon {
         let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
+        set_count(&parts.metrics.log.torn_bytes, store.recovery.truncated_bytes);
         let starting = Starting { interrupt, metrics: &parts.metrics };
         placement.report(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
         let catalog = store.checkpoints.catalog();
         let sources = sources::Sources::prepare(config, sender, generated, catalog)?;
         let status = StatusSource::new(config, &store, &parts, &sources, &placement.reason);
-        scrape::register(&parts.metrics, status.clone(), &placement.reason);
+        let machine = scrape::Machine::new(config, parts.health.clone());
+        scrape::register(&parts.metrics, status.clone(), &placement.reason, machine);
         let http = http::Server::start(config, &parts, &sources, &status, &placement.reason)?;
 
         let learned = store.checkpoints.newest(&store.log.readers())?;

@@ -69,9 +69,14 @@ impl Watcher {
             };
             faults.get(check).cloned().or_else(stuck)
         };
-        match dead("appender", "log").or_else(|| self.appender.state().fault()) {
-            Some(fault) => self.health.set("log", State::Failed, fault),
-            None => self.health.set("log", State::Ok, "writable"),
+        match (dead("appender", "log"), self.appender.state().fault()) {
+            (Some(fault), _) => self.health.set("log", State::Failed, fault),
+            // Requests are served from memory whether the log can be written or not; pushes get the reason.
+            (None, Some(fault)) => {
+                let restriction = format!("events are not stored: {fault}");
+                self.health.set("log", State::Degraded, restriction);
+            }
+            (None, None) => self.health.set("log", State::Ok, "writable"),
         }
         let behind = self.progress.behind();
         match dead("learner", "learner") {

@@ -1,16 +1,20 @@
 //! Copies counts that are kept outside the metrics into them at every scrape.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::StatVfs;
 
 use super::StatusSource;
-use super::sources::SourceReport;
-use super::status::{GraphStatus, IngestStatus};
-use super::tiers::TierStatus;
+use super::memory_limit::limit_bytes;
+use crate::api::{GraphStatus, Health, IngestStatus, SourceReport, TierStatus};
+use crate::config::Config;
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
 
 /// Registers the scrape hook.
-pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
+pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str, machine: Machine) {
     metrics.build.info.with_label_values(&[env!("CARGO_PKG_VERSION"), device]).set(1);
     metrics.on_scrape(Box::new(move |metrics| {
         let document = status.document();
@@ -20,7 +24,31 @@ pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str) {
         set_count(&metrics.log.bytes, document.log.bytes);
         set_count(&metrics.log.end_position, document.log.durable_position);
         set_count(&metrics.train.lag_events, document.learner.lag_events);
+        machine.report(metrics);
     }));
+}
+
+/// What the daemon runs on, and whether it serves.
+pub(super) struct Machine {
+    health: Arc<Health>,
+    data: PathBuf,
+    memory_limit: Option<u64>,
+}
+
+impl Machine {
+    pub(super) fn new(config: &Config, health: Arc<Health>) -> Self {
+        Self { health, data: config.data.dir.clone(), memory_limit: limit_bytes() }
+    }
+
+    fn report(&self, metrics: &Metrics) {
+        let known = |bytes: u64| i64::try_from(bytes).ok();
+        metrics.build.ready.set(i64::from(self.health.readiness().passes()));
+        set_if_known(&metrics.build.memory_limit, self.memory_limit.and_then(known));
+        let disk = rustix::fs::statvfs(&self.data).ok();
+        let bytes = |blocks: fn(&StatVfs) -> u64| disk.as_ref().map(|disk| blocks(disk) * disk.f_frsize);
+        set_if_known(&metrics.build.disk_size, bytes(|disk| disk.f_blocks).and_then(known));
+        set_if_known(&metrics.build.disk_free, bytes(|disk| disk.f_bavail).and_then(known));
+    }
 }
 
 fn graph(metrics: &Metrics, graph: &GraphStatus) {

@@ -72,6 +72,8 @@ pub struct Seek {
     store: Store,
     source: Arc<str>,
     steps: Vec<Step>,
+    /// Whether a partition was not read to its end yet: it is history up to there, before and after the seek.
+    is_history: bool,
 }
 
 impl Seek {
@@ -113,7 +115,10 @@ impl Seek {
             to,
         };
         let steps = ranges.into_iter().zip(targets).map(step).filter(|step| step.from != Some(step.to));
-        Ok(Self { steps: steps.collect(), store, source })
+        let steps: Vec<Step> = steps.collect();
+        let origin = |step: &Step| positions.origin_unix_ms(&source, step.range.partition);
+        let is_history = steps.iter().any(|step| origin(step).is_none_or(|origin| origin == ORIGIN_HISTORY));
+        Ok(Self { steps, store, source, is_history })
     }
 
     /// The steps, one per partition that is not at the target yet.
@@ -137,9 +142,7 @@ impl Seek {
             return Ok(());
         }
         let log = &mut self.store.log;
-        // What is read again, or for the first time, is history up to the end of the topic.
-        let is_history = |step: &Step| step.from.is_none_or(|from| step.to < from);
-        let origin = if self.steps.iter().any(is_history) { ORIGIN_HISTORY } else { unix_ms() };
+        let origin = if self.is_history { ORIGIN_HISTORY } else { unix_ms() };
         log.append(&frame(log.durable_end(), &self.source, &self.steps, origin))?;
         log.commit().context("nothing was changed")?;
         Ok(())

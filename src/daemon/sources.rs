@@ -11,10 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
-use serde::Serialize;
 
 use super::source_options::{dead_letter_target, decode_options, kafka_options, push_options};
-use crate::api::OperatorError;
+use crate::api::{OperatorError, SourceReport};
 use crate::appender::Index;
 use crate::catalog::{Catalog, CatalogError, PausedSource};
 use crate::config::{Config, LatePolicy};
@@ -40,29 +39,6 @@ pub struct GeneratedOptions {
     pub seed: u64,
     /// Its rate.
     pub events_per_second: f64,
-}
-
-/// Report of one source.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the names explain themselves
-pub struct SourceReport {
-    pub name: String,
-    pub state: &'static str,
-    pub detail: String,
-    pub received_events: u64,
-    pub accepted_events: u64,
-    pub duplicate_events: u64,
-    pub rejected_events: u64,
-    pub late_accepted_events: u64,
-    pub late_dropped_events: u64,
-    pub ignored_events: u64,
-    pub dead_letters: u64,
-    pub lag_records: BTreeMap<i32, i64>,
-    /// Who paused it, if an operator did.
-    pub paused_by: Option<String>,
-    pub paused_since_unix_ms: Option<i64>,
-    #[serde(skip)]
-    pub rejected_by_reason: Vec<(&'static str, u64)>,
 }
 
 /// All sources; clones share them.

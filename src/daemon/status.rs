@@ -1,139 +1,21 @@
-//! The status document: the figures of every part of the daemon, for `GET /v1/status`, the terminal and
-//! `evergraph status`. Key names contain their units.
+//! Fills the status document with the figures of every part of the daemon.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use serde::Serialize;
-
-use super::sources::{SourceReport, Sources};
-use super::tiers::{self, TierStatus};
-use super::{Parts, Store};
+use super::sources::Sources;
+use super::{Parts, Store, tiers};
+use crate::api::{
+    DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
+    StatusDocument,
+};
 use crate::appender::{AppenderStatus, Positions};
 use crate::config::Config;
 use crate::event::SourcePosition;
 use crate::learner::{Decision, GateReport, LearnerStatus};
-use crate::serving::{NodeStates, Progress, Stores};
-
-/// The state of the daemon.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the names explain themselves and contain units
-pub struct StatusDocument {
-    pub version: &'static str,
-    pub uptime_seconds: f64,
-    pub device: String,
-    pub resident_bytes: u64,
-    pub ingest: IngestStatus,
-    pub log: LogStatus,
-    pub graph: GraphStatus,
-    /// Stores with a memory budget: `graph`, `rows`; empty without budgets.
-    pub memory: BTreeMap<&'static str, TierStatus>,
-    pub learner: LearnerDocument,
-}
-
-/// Events on their way in.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct IngestStatus {
-    pub accepted_events: u64,
-    pub duplicate_events: u64,
-    pub rejected_events: BTreeMap<&'static str, u64>,
-    pub queue_batches: usize,
-    pub queue_batches_max: usize,
-    pub sources: Vec<SourceReport>,
-    pub positions: Vec<PositionDocument>,
-}
-
-/// How far one partition is in the log.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct PositionDocument {
-    pub source: Arc<str>,
-    pub partition: i32,
-    pub next_offset: i64,
-}
-
-/// The event log.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct LogStatus {
-    pub state: String,
-    pub bytes: u64,
-    pub durable_position: u64,
-    pub indexed_position: u64,
-}
-
-/// The temporal graph in memory.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct GraphStatus {
-    pub nodes: u64,
-    pub edges: u64,
-    pub late_edges: u64,
-    /// Released by the retention.
-    pub expired_edges: u64,
-    /// Edges with a type beyond `model.edge_types`.
-    pub unknown_type_edges: u64,
-    pub blocks: u64,
-    pub bytes: BTreeMap<&'static str, u64>,
-    pub latest_event_time: Option<i64>,
-    pub watermark: Option<i64>,
-}
-
-/// The learning loop.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct LearnerDocument {
-    pub model: &'static str,
-    pub model_version: u64,
-    pub applied_position: u64,
-    pub lag_events: u64,
-    pub trained_events: u64,
-    pub skipped_events: u64,
-    /// Whether the learner is at history: events from before it first began, which are always trained on.
-    pub training_on_history: bool,
-    pub loss: Option<f32>,
-    pub average_precision: Option<f64>,
-    pub auc: Option<f64>,
-    pub mrr: Option<f64>,
-    pub edgebank_average_precision: Option<f64>,
-    pub end_to_end_freshness_p50_seconds: Option<f64>,
-    pub end_to_end_freshness_p99_seconds: Option<f64>,
-    /// The promotion gate; `None` where it is disabled.
-    pub gate: Option<GateDocument>,
-    pub node_state_bytes: u64,
-    /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives, node rows.
-    pub bytes: BTreeMap<&'static str, u64>,
-}
-
-/// The promotion gate: counts of decisions since the start, and the latest decision.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct GateDocument {
-    pub promoted: u64,
-    pub held: u64,
-    pub rolled_back: u64,
-    /// Version that a rollback would publish.
-    pub previous_version: Option<u64>,
-    pub last: Option<DecisionDocument>,
-}
-
-/// One decision of the gate, with average precision over its window.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct DecisionDocument {
-    pub verdict: &'static str,
-    pub position: u64,
-    pub candidate_version: u64,
-    pub published_version: Option<u64>,
-    pub previous_version: Option<u64>,
-    pub candidate_average_precision: f64,
-    pub published_average_precision: Option<f64>,
-    pub previous_average_precision: Option<f64>,
-    pub edgebank_average_precision: f64,
-}
+use crate::serving::{NodeStates, Progress, QueryEngine, Stores};
 
 impl From<GateReport> for GateDocument {
     fn from(report: GateReport) -> Self {
@@ -174,6 +56,7 @@ struct Inputs {
     positions: Arc<Positions>,
     progress: Arc<Progress>,
     states: Arc<NodeStates>,
+    engine: Arc<QueryEngine>,
     appender: Arc<AppenderStatus>,
     learner: Arc<LearnerStatus>,
     sources: Sources,
@@ -198,6 +81,7 @@ impl StatusSource {
             positions: store.index.positions.clone(),
             progress: parts.progress.clone(),
             states: parts.engine.states.clone(),
+            engine: parts.engine.clone(),
             appender: parts.appender.clone(),
             learner: parts.learner.clone(),
             sources: sources.clone(),
@@ -217,6 +101,7 @@ impl StatusSource {
             graph: self.0.graph(),
             memory: tiers::stores(&self.0.stores.graph, &self.0.stores.edge_features),
             learner: self.0.learner(),
+            freshness: self.0.engine.freshness().into(),
         }
     }
 }

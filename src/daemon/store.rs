@@ -1,7 +1,7 @@
 //! Opens the data directory: the log, the index rebuilt from it, and the checkpoints.
 //!
 //! ```text
-//! data.dir/log/            segments of the event log
+//! data.dir/log/            segments of the event log, how far it was durable (DURABLE), torn ends that were cut off
 //! data.dir/checkpoints/    what was learned
 //! data.dir/catalog.sqlite  the list of checkpoints, fixed settings
 //! data.dir/dead-letters/   rejected events
@@ -20,7 +20,7 @@ use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::event::{ClockRules, EdgeId};
 use crate::feature::FeatureStore;
-use crate::log::{Log, LogOptions};
+use crate::log::{Log, LogOptions, Recovery};
 
 /// The open data directory.
 pub struct Store {
@@ -30,6 +30,8 @@ pub struct Store {
     pub index: Index,
     /// What was learned.
     pub checkpoints: Checkpoints,
+    /// What a crash had left of the log.
+    pub recovery: Recovery,
 }
 
 impl Store {
@@ -47,18 +49,13 @@ impl Store {
         }
         let options = LogOptions { dir: dir.join("log"), segment_bytes: config.log.segment_bytes };
         let (log, recovery) = Log::open(options)?;
-        if recovery.truncated_bytes > 0 {
-            tracing::warn!(
-                bytes = recovery.truncated_bytes,
-                "the last write was cut short by a crash and was removed; nothing acknowledged is lost"
-            );
-        }
+        report(&recovery);
         let catalog = Catalog::open(&dir.join("catalog.sqlite"))?;
         hold_dimensions(&catalog, config)?;
         let checkpoints = Checkpoints::new(catalog, checkpoint_dir);
         let not_after = clock_correction(&checkpoints)?;
         let rules = ClockRules { future_limit: config.stream.future_limit(), not_after };
-        Ok(Self { log, index: empty_index(config, rules)?, checkpoints })
+        Ok(Self { log, index: empty_index(config, rules)?, checkpoints, recovery })
     }
 
     /// Rebuilds the index from the log, for a learner that continues at `learned`.
@@ -83,6 +80,28 @@ impl Store {
     }
 }
 
+/// Logs what was cut off, and no more than is known about it.
+fn report(recovery: &Recovery) {
+    if recovery.record_unreadable {
+        tracing::warn!(
+            "the file DURABLE of the log cannot be read, so damage at the end of the log looks like a write that a \
+             crash interrupted; it is written anew"
+        );
+    }
+    let Some((segment, length)) = &recovery.truncated_at else { return };
+    tracing::warn!(
+        bytes = recovery.truncated_bytes,
+        segment = %segment.display(),
+        at_byte = length,
+        log_ends_at = recovery.end.0,
+        recorded_as_durable = recovery.recorded.map(|position| position.0),
+        kept_in = recovery.kept_in.as_ref().map(|path| path.display().to_string()),
+        "the log ended in the middle of a write, and that end was cut off. After a crash of the process this write was \
+         never acknowledged. After a loss of power, it can also be damage to events that were acknowledged after the \
+         position recorded as durable: compare with the producers of pushed events"
+    );
+}
+
 fn hold_dimensions(catalog: &Catalog, config: &Config) -> Result<()> {
     for (name, value) in fixed_settings(config) {
         catalog.fix_setting(name, &value)?;
@@ -103,7 +122,9 @@ pub fn fixed_settings(config: &Config) -> [(&'static str, String); 2] {
 fn empty_index(config: &Config, rules: ClockRules) -> Result<Index> {
     let node_features = FeatureStore::new(config.stream.node_feature_dimension);
     tiers::settle_pages(config);
-    let (graph, edge_features) = (tiers::graph(config, rules)?, tiers::edge_rows(config)?);
+    let budgets = tiers::Budgets::of(config);
+    let graph = tiers::graph(config, rules, budgets.graph)?;
+    let edge_features = tiers::edge_rows(config, budgets.rows)?;
     let index = Index::new(graph, edge_features, node_features, config.ingest.idempotency_keys_max);
     Ok(index.with_edge_types(config.model_options().edge_types()))
 }

@@ -3,33 +3,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
+use super::memory_limit;
+use crate::api::TierStatus;
 use crate::config::Config;
 use crate::device::disk::SpillFile;
 use crate::device::keep_pages_small;
 use crate::event::ClockRules;
 use crate::feature::{FeatureStore, RowState, RowStats};
 use crate::graph::{GraphOptions, GraphStore, SpillStats};
-
-/// Memory and disk use of a store with a budget. Key names contain their units.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct TierStatus {
-    /// The configured budget, or the minimum if that is higher.
-    pub budget_bytes: u64,
-    pub memory_bytes: u64,
-    /// Read buffers, which do not count against the budget.
-    pub buffer_bytes: u64,
-    pub disk_bytes: u64,
-    /// Reads from disk so far: of chunks of edges, or of blocks of rows.
-    pub reads: u64,
-    /// Reads and writes that failed so far.
-    pub failures: u64,
-    pub engine: String,
-    /// Why the disk cannot be used, while it fails.
-    pub failing: Option<String>,
-}
 
 impl From<SpillStats> for TierStatus {
     fn from(stats: SpillStats) -> Self {
@@ -73,10 +55,45 @@ pub(super) fn stores(graph: &GraphStore, edge_rows: &FeatureStore) -> BTreeMap<&
     graph.into_iter().chain(rows).collect()
 }
 
-/// Uses small pages if any budget is set: with huge pages, the process could exceed it.
+/// Shares of the memory limit that stores get where the settings leave it to the daemon. The rest is for what has no
+/// budget: names, node states, models, batches, requests.
+const GRAPH_PERCENT: u64 = 40;
+const ROWS_PERCENT: u64 = 20;
+
+/// Memory budgets in bytes; 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Budgets {
+    pub graph: u64,
+    pub rows: u64,
+}
+
+impl Budgets {
+    /// Those of the settings, which -1 derives from the memory limit of this process.
+    pub(super) fn of(config: &Config) -> Self {
+        let memory = &config.memory;
+        let limit = memory_limit::limit_bytes();
+        let budgets = Self::within(limit, memory.graph_bytes_max, memory.rows_bytes_max);
+        tracing::info!(
+            limit_bytes = limit,
+            graph_bytes_max = budgets.graph,
+            rows_bytes_max = budgets.rows,
+            "memory budgets; 0 is none"
+        );
+        budgets
+    }
+
+    fn within(limit: Option<u64>, graph: i64, rows: i64) -> Self {
+        let share = |percent: u64| limit.map_or(0, |limit| (limit / 100 * percent).max(1 << 20));
+        let budget = |setting: i64, percent| u64::try_from(setting).unwrap_or_else(|_| share(percent));
+        Self { graph: budget(graph, GRAPH_PERCENT), rows: budget(rows, ROWS_PERCENT) }
+    }
+}
+
+/// Uses small pages if the settings name a budget: with huge pages, the process could exceed it. A derived budget
+/// leaves room for them.
 pub(super) fn settle_pages(config: &Config) {
     let memory = &config.memory;
-    if memory.graph_bytes_max == 0 && memory.rows_bytes_max == 0 {
+    if memory.graph_bytes_max <= 0 && memory.rows_bytes_max <= 0 {
         return;
     }
     if let Err(error) = keep_pages_small() {
@@ -85,10 +102,9 @@ pub(super) fn settle_pages(config: &Config) {
 }
 
 /// An empty graph.
-pub(super) fn graph(config: &Config, rules: ClockRules) -> Result<GraphStore> {
+pub(super) fn graph(config: &Config, rules: ClockRules, budget: u64) -> Result<GraphStore> {
     let options =
         GraphOptions { shards: config.graph.shards, page_entries_max: config.graph.page_entries_max };
-    let budget = config.memory.graph_bytes_max;
     let graph = if budget == 0 {
         GraphStore::new(options)
     } else {
@@ -102,8 +118,8 @@ pub(super) fn graph(config: &Config, rules: ClockRules) -> Result<GraphStore> {
 }
 
 /// An empty store of edge rows.
-pub(super) fn edge_rows(config: &Config) -> Result<FeatureStore> {
-    let (dimension, budget) = (config.model_options().needs().edge_row_dim, config.memory.rows_bytes_max);
+pub(super) fn edge_rows(config: &Config, budget: u64) -> Result<FeatureStore> {
+    let dimension = config.model_options().needs().edge_row_dim;
     if budget == 0 || dimension == 0 {
         return Ok(FeatureStore::new(dimension));
     }
@@ -119,4 +135,24 @@ fn spill_file(config: &Config, name: &str) -> Result<SpillFile> {
         .with_context(|| format!("data.dir: cannot make the folder {}", dir.display()))?;
     SpillFile::create(&dir, name, config.memory.engine.into())
         .with_context(|| format!("data.dir: cannot make a spill file in {}", dir.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_that_are_left_to_the_daemon_follow_from_the_memory_limit() {
+        let budgets = |limit, graph, rows| {
+            let budgets = Budgets::within(limit, graph, rows);
+            (budgets.graph, budgets.rows)
+        };
+        const GIB: u64 = 1 << 30;
+        let (graph, rows) = budgets(Some(4 * GIB), -1, -1);
+        assert!(graph > GIB && rows > GIB / 2 && graph + rows < 4 * GIB * 2 / 3, "{graph} {rows}");
+        assert_eq!(budgets(Some(4 * GIB), 0, 0), (0, 0), "no bound was asked for");
+        assert_eq!(budgets(Some(4 * GIB), 5 << 20, -1), (5 << 20, rows));
+        assert_eq!(budgets(None, -1, -1), (0, 0), "nothing is known");
+        assert_eq!(budgets(Some(1), -1, -1), (1 << 20, 1 << 20), "the least that a setting may name");
+    }
 }

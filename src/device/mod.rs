@@ -4,7 +4,9 @@
 //! the counter-based randomness everyone shares, [`cuda`] is NVIDIA GPUs, and [`probe`] reports which device this
 //! machine offers and why.
 //!
-//! All `unsafe` code of the package is here. Knows nothing of tensors, graphs or models.
+//! All `unsafe` code of the package is here. Knows nothing of tensors or models, or of what a graph is for. Of the
+//! tables that kernels search ([`cuda::graph`], [`cuda::sample`], [`cuda::row_cache`]) it knows as much as it has to
+//! check so that no kernel leaves its buffers. Who asks for a kernel stands beside its twin on the CPU.
 
 mod buffer;
 pub mod cuda;

@@ -57,7 +57,7 @@ pub enum LogError {
     #[error(
         "{} at byte {offset}: {what} is {found:#x}, expected {expected:#x}; the frame of position {position} is \
          damaged. Restore the file from a copy; or, to give up every record from position {position} on, run \
-         `truncate -s {offset}` on it and move later segments away",
+         `truncate -s {offset}` on it and move later segments and the file DURABLE away",
         path.display()
     )]
     Corrupt {
@@ -107,6 +107,26 @@ pub enum LogError {
         expected: EdgeId,
         /// The position that does.
         found: EdgeId,
+    },
+    /// The last segment lacks bytes that were durable.
+    #[error(
+        "{} has {found} bytes, but {expected} of them were durable: the records from position {position} up to {end} \
+         are gone. Restore the file from a copy; or, to give these records up, move {} away",
+        path.display(), mark.display()
+    )]
+    CutShort {
+        /// The segment.
+        path: PathBuf,
+        /// How many of its bytes were durable.
+        expected: u64,
+        /// Its length without a torn tail, bytes; 0 if it is missing.
+        found: u64,
+        /// First position that is gone.
+        position: EdgeId,
+        /// One past the last position that is gone.
+        end: EdgeId,
+        /// The file that says so.
+        mark: PathBuf,
     },
     /// The caller appended a frame that does not follow the last one.
     #[error("a frame for position {found} was appended where position {expected} is next; append in order")]

@@ -10,13 +10,15 @@
 //!   cannot disagree.
 //! - A [`commit`](Log::commit) that returned is never lost, nor is one of its bytes changed unnoticed. A
 //!   commit that failed has left nothing.
-//! - Only a write that a crash has interrupted is cut off. Any other damage is an error that names the
-//!   file, the byte and what to do: durable records are never dropped in silence.
+//! - Only a write that a crash has interrupted is cut off, and what is cut off is kept in a file beside the log. Any
+//!   other damage is an error that names the file, the byte and what to do: durable records are never dropped in
+//!   silence.
 //! - One writer, held by a lock on the directory; any number of readers beside it. They see durable
 //!   frames only and never wait for a write.
 //!
 //! # Layout
-//! A directory holds a `LOCK` file and segments, named by the position of their first record
+//! A directory holds a `LOCK` file, the mark `DURABLE` (its layout is in `mark.rs`), copies of torn tails (`*.torn`)
+//! and segments, named by the position of their first record
 //! (`00000000000000000000.log`). A segment is frames and nothing else. All numbers are little-endian.
 //!
 //! ```text
@@ -65,17 +67,21 @@
 //! distinguishes this from damage is the commit's offset in every header: a commit begins only when the one
 //! before is durable, so a broken frame with a *later commit* behind it was durable once, and its log is
 //! refused; a broken frame with at most its own commit behind it was never confirmed, and is cut off
-//! with what follows. (The last commit is the exception that cannot be detected: there, damage looks like a
-//! crash. [`Recovery::truncated_bytes`] reports that something was cut.)
+//! with what follows. No commit vouches for the last one; the mark does, which names the durable length and is written
+//! after every commit: a broken frame before it was durable. The mark itself is synced when the log is closed, so only
+//! a loss of power can leave it behind the last commits, and only then does damage to these look like a torn write.
+//! [`Recovery`] reports what was cut, where its copy is, and what the mark said.
 
 mod error;
 mod frame;
 mod header;
+mod mark;
 mod payload;
 mod reader;
 mod recovery;
 mod segment;
 mod storage;
+mod torn;
 mod writer;
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const SUFFIX: &str = ".log";
 const DIGITS: usize = 20;
 
 /// A segment and how much of it is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Segment {
     /// Position of its first record, which is its name.
     pub first: EdgeId,

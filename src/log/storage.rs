@@ -41,6 +41,12 @@ pub trait LogStorage: Send + Sync {
     /// When it cannot be created.
     fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>>;
 
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
     /// Makes created names durable.
     ///
     /// # Errors
@@ -140,6 +146,10 @@ impl LogStorage for Directory {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         Ok(Box::new(options.open(self.path.join(name))?))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
     }
 
     fn sync_directory(&self) -> io::Result<()> {

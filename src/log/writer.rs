@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::mark::{Mark, MarkFile};
 use super::reader::{Durable, LogReader, LogReaders};
 use super::recovery::{self, Recovery};
 use super::segment::{Segment, file_name};
 use super::storage::{Access, Directory, LogFile, LogStorage};
-use super::{Frame, LogError, LogOptions, frame};
+use super::{Frame, LogError, LogOptions, frame, torn};
 use crate::event::EdgeId;
 
 /// A buffer that one large commit has grown beyond this is given back, bytes.
@@ -32,6 +33,7 @@ pub struct Log {
     payload_bytes_max: u64,
     /// Whether bytes of a failed commit may stand behind the durable length.
     tail_unclean: bool,
+    mark: MarkFile,
     _lock: Box<dyn Send + Sync>,
 }
 
@@ -73,11 +75,19 @@ impl Log {
             Ok(None) => return Err(LogError::Locked { dir }),
             Err(source) => return Err(LogError::io("lock", dir, source)),
         };
-        let (segments, recovery) = recovery::scan(&storage, &dir)?;
+        let (segments, mut recovery) = recovery::scan(&storage, &dir)?;
         let current = match segments.last() {
-            Some(last) => Some(Current::reopen(&*storage, dir.join(file_name(last.first)), *last)?),
+            Some(last) if recovery.truncated_bytes > 0 => {
+                recovery.kept_in = torn::keep(&*storage, &dir, &file_name(last.first), last.bytes)?;
+                Some(*last)
+            }
+            last => last.copied(),
+        };
+        let current = match current {
+            Some(last) => Some(Current::reopen(&*storage, dir.join(file_name(last.first)), last)?),
             None => None,
         };
+        let mark = MarkFile::open(&*storage, &dir)?;
         storage.sync_directory().map_err(|source| LogError::io("sync", &dir, source))?;
         let durable = Arc::new(Mutex::new(Durable { segments, end: recovery.end }));
         let log = Self {
@@ -90,8 +100,10 @@ impl Log {
             bytes: recovery.bytes,
             payload_bytes_max: frame::PAYLOAD_BYTES_MAX,
             tail_unclean: false,
+            mark,
             _lock: lock,
         };
+        log.record();
         Ok((log, recovery))
     }
 
@@ -135,6 +147,7 @@ impl Log {
         (self.end, self.durable_end) = (end, end);
         self.bytes += length;
         self.publish(length);
+        self.record();
         Ok(self.durable_end)
     }
 
@@ -232,6 +245,16 @@ impl Log {
         Ok(())
     }
 
+    /// Moves the mark to the durable end. If that fails the mark says less than is durable, which is true as well.
+    fn record(&self) {
+        let _ = self.mark.write(self.mark());
+    }
+
+    fn mark(&self) -> Mark {
+        let segment = |current: &Current| Segment { first: current.first, bytes: current.length };
+        Mark { segment: self.current.as_ref().map(segment).unwrap_or_default(), end: self.durable_end }
+    }
+
     fn publish(&mut self, written: u64) {
         let Some(current) = &mut self.current else { return };
         current.length += written;
@@ -241,6 +264,15 @@ impl Log {
         match durable.segments.last_mut() {
             Some(last) if last.first == segment.first => *last = segment,
             _ => durable.segments.push(segment),
+        }
+    }
+}
+
+impl Drop for Log {
+    /// After this, not even a loss of power leaves the mark behind the log.
+    fn drop(&mut self) {
+        if self.mark.write(self.mark()).is_ok() {
+            let _ = self.mark.sync();
         }
     }
 }

@@ -19,89 +19,40 @@
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
 use super::link::LinkPredictor;
-use super::needs::{Needs, OptionsError, Shape, check_heads};
+use super::needs::{Needs, check_heads};
+use super::options::options;
 use super::signature::SIGNATURE_DIM;
-use super::{EMPTY_SLOT, EdgeTypes, EmbeddingInput};
+use super::{EMPTY_SLOT, EmbeddingInput};
 use crate::nn::{ParamId, Tape, TemporalAttention, TimeEncoder, Var};
 
-/// Shape of a DySAT. The defaults have 99,601 parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DysatOptions {
-    /// Width d of a node's row; at least 1.
-    pub embedding_dim: usize,
-    /// Width d_r of a signature; at least 1.
-    pub signature_dim: usize,
-    /// Width d_T of the encoding of a snapshot's place; at least 1.
-    pub time_dim: usize,
-    /// Attention heads; divides `embedding_dim`.
-    pub heads: usize,
-    /// Most recent neighbors K sampled in each snapshot; at least 1.
-    pub fanout: usize,
-    /// Snapshots S; at least 1.
-    pub snapshots: usize,
-    /// How long a snapshot is, in the stream's unit of time; at least 1.
-    pub snapshot_width: usize,
-    /// Width of a node's feature row; 0 means nodes have none.
-    pub node_feature_dim: usize,
-    /// Width of an edge's feature row; 0 means edges have none.
-    pub edge_feature_dim: usize,
-    /// Types of edges that are distinguished.
-    pub edge_types: EdgeTypes,
+options! {
+    /// Shape of a DySAT. The defaults have 99,601 parameters.
+    DysatOptions {
+        /// Width d of a node's row; at least 1.
+        embedding_dim: 100,
+        /// Width d_r of a signature; at least 1.
+        signature_dim: SIGNATURE_DIM,
+        /// Width d_T of the encoding of a snapshot's place; at least 1.
+        time_dim: 100,
+        /// Attention heads; divides `embedding_dim`.
+        heads: 2,
+        /// Most recent neighbors K sampled in each snapshot; at least 1.
+        fanout: 10,
+        /// Snapshots S; at least 1.
+        snapshots: 4,
+        /// How long a snapshot is, in the stream's unit of time; at least 1.
+        snapshot_width: 604_800,
+    }
     /// Share of values dropped while training.
-    pub dropout: f32,
-}
-
-impl Default for DysatOptions {
-    fn default() -> Self {
-        Self {
-            embedding_dim: 100,
-            signature_dim: SIGNATURE_DIM,
-            time_dim: 100,
-            heads: 2,
-            fanout: 10,
-            snapshots: 4,
-            snapshot_width: 604_800,
-            node_feature_dim: 0,
-            edge_feature_dim: 0,
-            edge_types: EdgeTypes::default(),
-            dropout: 0.1,
-        }
-    }
-}
-
-impl DysatOptions {
-    /// What the model wants of a batch: neighbors in every snapshot.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
+    dropout: 0.1,
+    widths |options| check_heads(options.heads, &[(options.embedding_dim, "embedding_dim")]),
+    // Neighbors in every snapshot.
+    needs |options| {
         Needs {
-            window: Some(i64::try_from(self.snapshot_width).unwrap_or(i64::MAX)),
-            snapshots: self.snapshots,
-            ..Needs::recent(
-                self.fanout,
-                1,
-                [self.node_feature_dim, self.edge_feature_dim],
-                self.edge_types,
-                self.embedding_dim,
-            )
+            window: Some(i64::try_from(options.snapshot_width).unwrap_or(i64::MAX)),
+            snapshots: options.snapshots,
+            ..options.recent(options.fanout, 1)
         }
-    }
-}
-
-impl Shape for DysatOptions {
-    fn counts(&self) -> Vec<(&'static str, usize)> {
-        vec![
-            ("embedding_dim", self.embedding_dim),
-            ("signature_dim", self.signature_dim),
-            ("time_dim", self.time_dim),
-            ("heads", self.heads),
-            ("fanout", self.fanout),
-            ("snapshots", self.snapshots),
-            ("snapshot_width", self.snapshot_width),
-        ]
-    }
-
-    fn check_widths(&self) -> Result<(), OptionsError> {
-        check_heads(self.heads, &[(self.embedding_dim, "embedding_dim")])
     }
 }
 

@@ -9,81 +9,34 @@
 //! ```
 //! One level is the default, and pairs are scored with the products of their rows, for the reasons that GraphSAGE has.
 
+use super::EmbeddingInput;
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
 use super::link::LinkPredictor;
-use super::needs::{Needs, OptionsError, Shape, check_heads};
+use super::needs::check_heads;
+use super::options::options;
 use super::signature::SIGNATURE_DIM;
-use super::{EdgeTypes, EmbeddingInput};
 use crate::nn::{ParamId, Tape, Var};
 
-/// Shape of a GAT. The defaults have 49,601 parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GatOptions {
-    /// Width d of a node's row at every level; at least 1.
-    pub embedding_dim: usize,
-    /// Width d_r of a signature; at least 1.
-    pub signature_dim: usize,
-    /// Attention heads; divides `embedding_dim`.
-    pub heads: usize,
-    /// Most recent neighbors K sampled in each layer; at least 1.
-    pub fanout: usize,
-    /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
-    pub layers: usize,
-    /// Width of a node's feature row; 0 means nodes have none.
-    pub node_feature_dim: usize,
-    /// Width of an edge's feature row; 0 means edges have none.
-    pub edge_feature_dim: usize,
-    /// Types of edges that are distinguished.
-    pub edge_types: EdgeTypes,
+options! {
+    /// Shape of a GAT. The defaults have 49,601 parameters.
+    GatOptions {
+        /// Width d of a node's row at every level; at least 1.
+        embedding_dim: 100,
+        /// Width d_r of a signature; at least 1.
+        signature_dim: SIGNATURE_DIM,
+        /// Attention heads; divides `embedding_dim`.
+        heads: 2,
+        /// Most recent neighbors K sampled in each layer; at least 1.
+        fanout: 10,
+        /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
+        layers: 1,
+    }
     /// Share of values dropped while training, behind each layer.
-    pub dropout: f32,
-}
-
-impl Default for GatOptions {
-    fn default() -> Self {
-        Self {
-            embedding_dim: 100,
-            signature_dim: SIGNATURE_DIM,
-            heads: 2,
-            fanout: 10,
-            layers: 1,
-            node_feature_dim: 0,
-            edge_feature_dim: 0,
-            edge_types: EdgeTypes::default(),
-            dropout: 0.1,
-        }
-    }
-}
-
-impl GatOptions {
-    /// What the model wants of a batch: neighbors in all layers.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        Needs::recent(
-            self.fanout,
-            self.layers,
-            [self.node_feature_dim, self.edge_feature_dim],
-            self.edge_types,
-            self.embedding_dim,
-        )
-    }
-}
-
-impl Shape for GatOptions {
-    fn counts(&self) -> Vec<(&'static str, usize)> {
-        vec![
-            ("embedding_dim", self.embedding_dim),
-            ("signature_dim", self.signature_dim),
-            ("heads", self.heads),
-            ("fanout", self.fanout),
-            ("layers", self.layers),
-        ]
-    }
-
-    fn check_widths(&self) -> Result<(), OptionsError> {
-        check_heads(self.heads, &[(self.embedding_dim, "embedding_dim")])
-    }
+    dropout: 0.1,
+    widths |options| check_heads(options.heads, &[(options.embedding_dim, "embedding_dim")]),
+    // Neighbors in all layers.
+    needs |options| options.recent(options.fanout, options.layers)
 }
 
 /// The parameters of a GAT.

@@ -19,67 +19,29 @@ use std::sync::Arc;
 use super::attention::LAYER_NORM_EPSILON;
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
-use super::needs::{Needs, Shape};
-use super::{EMPTY_SLOT, EdgeTypes, EmbeddingInput, Hop};
+use super::options::options;
+use super::{EMPTY_SLOT, EmbeddingInput, Hop};
 use crate::nn::{Groups, ParamId, Reduce, SlotMixing, Tape, TimeEncoder, Var};
 
 /// Values between the two layers along the channels, per channel.
 const CHANNEL_EXPANSION: usize = 4;
 
-/// Shape of a GraphMixer. The defaults have 85,533 parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GraphMixerOptions {
-    /// Channels d of a token, and width of an embedding; at least 1.
-    pub embedding_dim: usize,
-    /// Width d_T of the time encoding; at least 1.
-    pub time_dim: usize,
-    /// Most recent edges K sampled per seed; at least 2.
-    pub fanout: usize,
-    /// Mixer blocks; at least 1.
-    pub blocks: usize,
-    /// Width of a node's feature row; 0 means nodes have none.
-    pub node_feature_dim: usize,
-    /// Width d_e of an edge's feature row; 0 means edges have none.
-    pub edge_feature_dim: usize,
-    /// Types of edges that are distinguished.
-    pub edge_types: EdgeTypes,
+options! {
+    /// Shape of a GraphMixer. The defaults have 85,533 parameters.
+    GraphMixerOptions {
+        /// Channels d of a token, and width of an embedding; at least 1.
+        embedding_dim: 64,
+        /// Width d_T of the time encoding; at least 1.
+        time_dim: 100,
+        /// Most recent edges K sampled per seed; at least 2.
+        fanout: 20,
+        /// Mixer blocks; at least 1.
+        blocks: 2,
+    }
     /// Share of values dropped while training, behind each layer of a block.
-    pub dropout: f32,
-}
-
-impl Default for GraphMixerOptions {
-    fn default() -> Self {
-        Self {
-            embedding_dim: 64,
-            time_dim: 100,
-            fanout: 20,
-            blocks: 2,
-            node_feature_dim: 0,
-            edge_feature_dim: 0,
-            edge_types: EdgeTypes::default(),
-            dropout: 0.4,
-        }
-    }
-}
-
-impl GraphMixerOptions {
-    /// What the model wants of a batch: the most recent edges of each seed.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        let features = [self.node_feature_dim, self.edge_feature_dim];
-        Needs::recent(self.fanout, 1, features, self.edge_types, self.embedding_dim)
-    }
-}
-
-impl Shape for GraphMixerOptions {
-    fn counts(&self) -> Vec<(&'static str, usize)> {
-        vec![
-            ("embedding_dim", self.embedding_dim),
-            ("time_dim", self.time_dim),
-            ("fanout", self.fanout),
-            ("blocks", self.blocks),
-        ]
-    }
+    dropout: 0.4,
+    // The most recent edges of each seed.
+    needs |options| options.recent(options.fanout, 1)
 }
 
 /// The parameters of a GraphMixer.

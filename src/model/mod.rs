@@ -39,6 +39,7 @@ mod mirror;
 mod needs;
 mod neighborhood;
 mod on_gpu;
+mod options;
 mod rows;
 mod signature;
 mod state;

@@ -11,81 +11,36 @@
 //! A neighbor is seen as it was when they met: at the time of the edge. Neighbors are the most recent ones. The time
 //! encoding is fixed, for the reason that TGN's is.
 
+use super::EmbeddingInput;
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
-use super::needs::{Needs, OptionsError, Shape, check_heads};
-use super::{EdgeTypes, EmbeddingInput};
+use super::needs::check_heads;
+use super::options::options;
 use crate::nn::{ParamId, Tape, TimeEncoder, Var};
 
-/// Shape of a TGAT.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TgatOptions {
-    /// Width d of a node's row at every level; at least 1.
-    pub embedding_dim: usize,
-    /// Width d_T of the time encoding; at least 1.
-    pub time_dim: usize,
-    /// Attention heads; divides `time_dim` and `embedding_dim`.
-    pub heads: usize,
-    /// Most recent neighbors K sampled in each layer; at least 1.
-    pub fanout: usize,
-    /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
-    pub layers: usize,
-    /// Width of a node's feature row; 0 means nodes have none.
-    pub node_feature_dim: usize,
-    /// Width of an edge's feature row; 0 means edges have none.
-    pub edge_feature_dim: usize,
-    /// Types of edges that are distinguished.
-    pub edge_types: EdgeTypes,
+options! {
+    /// Shape of a TGAT.
+    TgatOptions {
+        /// Width d of a node's row at every level; at least 1.
+        embedding_dim: 100,
+        /// Width d_T of the time encoding; at least 1.
+        time_dim: 100,
+        /// Attention heads; divides `time_dim` and `embedding_dim`.
+        heads: 2,
+        /// Most recent neighbors K sampled in each layer; at least 1.
+        fanout: 20,
+        /// Layers L of neighbors; at least 1. A seed stands for up to K^L edges.
+        layers: 2,
+    }
     /// Share of values dropped while training, on attention weights and on the attention output.
-    pub dropout: f32,
-}
-
-impl Default for TgatOptions {
-    fn default() -> Self {
-        Self {
-            embedding_dim: 100,
-            time_dim: 100,
-            heads: 2,
-            fanout: 20,
-            layers: 2,
-            node_feature_dim: 0,
-            edge_feature_dim: 0,
-            edge_types: EdgeTypes::default(),
-            dropout: 0.1,
-        }
-    }
-}
-
-impl TgatOptions {
-    /// What the model wants of a batch: neighbors in all layers.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        Needs::recent(
-            self.fanout,
-            self.layers,
-            [self.node_feature_dim, self.edge_feature_dim],
-            self.edge_types,
-            self.embedding_dim,
-        )
-    }
-}
-
-impl Shape for TgatOptions {
-    fn counts(&self) -> Vec<(&'static str, usize)> {
-        vec![
-            ("embedding_dim", self.embedding_dim),
-            ("time_dim", self.time_dim),
-            ("heads", self.heads),
-            ("fanout", self.fanout),
-            ("layers", self.layers),
-        ]
-    }
-
-    fn check_widths(&self) -> Result<(), OptionsError> {
-        let widths = [(self.time_dim, "time_dim"), (self.embedding_dim, "embedding_dim")];
-        check_heads(self.heads, &widths)
-    }
+    dropout: 0.1,
+    widths |options| {
+        let widths = [(options.time_dim, "time_dim"), (options.embedding_dim, "embedding_dim")];
+        check_heads(options.heads, &widths)
+    },
+    // Neighbors in all layers.
+    needs |options| options.recent(options.fanout, options.layers)
 }
 
 /// The parameters of a TGAT.

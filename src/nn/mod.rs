@@ -15,7 +15,7 @@
 
 mod adam;
 mod cpu;
-mod cuda;
+pub(crate) mod cuda;
 pub mod init;
 mod ops;
 mod parameters;

@@ -42,8 +42,17 @@ pub(super) struct Node {
 pub(super) trait Backward: Send {
     /// Adds to the inputs' gradients, given the gradient `d` of the result, and gives all it holds back.
     fn backward(self: Box<Self>, result: Var, d: Tensor, walk: &mut Walk<'_>);
-    /// Gives saved tensors back without a backward.
-    fn release(self: Box<Self>, pool: &mut TapePool);
+    /// Gives saved tensors back without a backward; most operations save none.
+    fn release(self: Box<Self>, _pool: &mut TapePool) {}
+}
+
+/// An operation that saves no tensors: what its backward does.
+struct Closure<F>(F);
+
+impl<F: FnOnce(Var, Tensor, &mut Walk<'_>) + Send> Backward for Closure<F> {
+    fn backward(self: Box<Self>, result: Var, d: Tensor, walk: &mut Walk<'_>) {
+        (self.0)(result, d, walk);
+    }
 }
 
 enum PoolHandle<'p> {
@@ -231,6 +240,16 @@ impl<'p> Tape<'p> {
     ) -> Var {
         self.nodes.push(Node { value: Value::Owned(tensor), needs_gradient, operation });
         Var(self.nodes.len() - 1)
+    }
+
+    /// The same of an operation that saves no tensors, by its [`Backward::backward`].
+    pub(super) fn push_with(
+        &mut self,
+        tensor: Tensor,
+        needs_gradient: bool,
+        backward: impl FnOnce(Var, Tensor, &mut Walk<'_>) + Send + 'static,
+    ) -> Var {
+        self.push(tensor, needs_gradient, needs_gradient.then(|| Box::new(Closure(backward)) as _))
     }
 
     /// Whether a gradient has to flow into `var`.

@@ -158,7 +158,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If they are on the CPU.
-    pub(super) fn on_gpu(&self) -> Result<&CudaBuffer<f32>, CudaError> {
+    pub(crate) fn on_gpu(&self) -> Result<&CudaBuffer<f32>, CudaError> {
         self.buffer.on_gpu()
     }
 

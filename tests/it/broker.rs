@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use evergraph::ingest::kafka::KafkaClientOptions;
 use evergraph::ingest::produce::TopicTarget;
 use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use crate::skip::skipped;
@@ -129,6 +131,16 @@ impl Broker {
                 }
             }
         }
+    }
+
+    /// Deletes a topic and waits until the broker has forgotten it.
+    pub fn delete_topic(&self, topic: &str) {
+        let client: AdminClient<DefaultClientContext> =
+            ClientConfig::new().set("bootstrap.servers", self.bootstrap()).create().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let deleted = runtime.block_on(client.delete_topics(&[topic], &AdminOptions::new())).unwrap();
+        assert!(deleted.iter().all(Result::is_ok), "{deleted:?}");
+        std::thread::sleep(Duration::from_secs(1));
     }
 
     /// Produces messages `(partition, key, value)` and waits until all are acknowledged.

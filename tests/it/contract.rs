@@ -5,29 +5,56 @@
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
+use ureq::http::HeaderMap;
 
 /// The checked-in document.
 pub static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("openapi.json")).unwrap());
 
 /// Keywords that do not restrict values, or no more than their types do.
-const NOTES: [&str; 7] = ["$schema", "default", "description", "example", "examples", "format", "title"];
+const NOTES: [&str; 8] =
+    ["$schema", "contentEncoding", "default", "description", "example", "examples", "format", "title"];
 
 /// What is wrong with a response, if anything. Methods and paths that are not in the document are not judged
 /// here; a 500 may come from every route and has the shape of an error.
-pub fn check(method: &str, path: &str, status: u16, body: &[u8]) -> Result<(), String> {
+pub fn check(method: &str, path: &str, headers: &HeaderMap, status: u16, body: &[u8]) -> Result<(), String> {
     let path = path.split('?').next().unwrap_or_default();
     let Some(responses) = responses(method, path) else { return Ok(()) };
-    let error = json!({ "content": { "application/json": { "schema": { "$ref": "#/components/schemas/ErrorBody" } } } });
     let response = match responses.get(status.to_string()) {
         Some(response) => response,
-        None if status == 500 => &error,
+        None if status == 500 => &responses["default"],
         None => return Err(format!("{method} {path}: status {status} is not documented")),
     };
+    check_headers(response, headers).map_err(|why| format!("{method} {path} {status}: {why}"))?;
     let Some(content) = response["content"].as_object() else { return Ok(()) };
-    let Some(media) = content.get("application/json") else { return Ok(()) };
+    let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()?.split(';').next());
+    let Some(media) = content.get(kind.unwrap_or_default()) else {
+        return Err(format!("{method} {path} {status}: the content type {kind:?} is not documented"));
+    };
+    if !kind.is_some_and(|kind| kind.ends_with("json")) {
+        return Ok(());
+    }
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("{method} {path}: {error}"))?;
     fits(&media["schema"], &body).map_err(|why| format!("{method} {path} {status}: {why} in {body}"))
+}
+
+/// Headers that are always there are there, and all that are have their type.
+fn check_headers(response: &Value, headers: &HeaderMap) -> Result<(), String> {
+    for (name, reference) in response["headers"].as_object().into_iter().flatten() {
+        let documented = named(&reference["$ref"])?;
+        let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) else {
+            if documented["required"] == true {
+                return Err(format!("there is no header {name}"));
+            }
+            continue;
+        };
+        let value = match documented["schema"]["type"].as_str() {
+            Some("integer") => json!(value.parse::<i64>().map_err(|error| format!("{name}: {error}"))?),
+            _ => json!(value),
+        };
+        fits(&documented["schema"], &value).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
 }
 
 fn responses(method: &str, path: &str) -> Option<&'static Value> {
@@ -51,9 +78,13 @@ pub fn fits(schema: &Value, value: &Value) -> Result<(), String> {
             "enum" => return Err(format!("{value} is none of {rule}")),
             "oneOf" => fits_one(rule, value)?,
             "items" => value.as_array().into_iter().flatten().try_for_each(|item| fits(rule, item))?,
+            "maxItems" => at_least(&negative(rule), value.as_array().map(|list| -(list.len() as f64)))?,
+            "minLength" => at_least(rule, value.as_str().map(|text| text.chars().count() as f64))?,
+            "maxLength" => {
+                at_least(&negative(rule), value.as_str().map(|text| -(text.chars().count() as f64)))?;
+            }
             "minItems" => at_least(rule, value.as_array().map(|list| list.len() as f64))?,
-            "minimum" => at_least(rule, value.as_f64())?,
-            "maximum" => at_least(&json!(-rule.as_f64().unwrap()), value.as_f64().map(|value| -value))?,
+            "minimum" | "maximum" => within(word, rule, value)?,
             "required" => has_all(rule, value)?,
             "properties" | "additionalProperties" | "propertyNames" => {}
             note if NOTES.contains(&note) => {}
@@ -96,6 +127,22 @@ fn at_least(rule: &Value, value: Option<f64>) -> Result<(), String> {
     }
 }
 
+fn negative(rule: &Value) -> Value {
+    json!(-rule.as_f64().unwrap())
+}
+
+/// Integers are compared as integers: a double does not hold them all.
+fn within(word: &str, rule: &Value, value: &Value) -> Result<(), String> {
+    let outside = match (rule.as_i64(), value.as_i64(), rule.as_f64(), value.as_f64()) {
+        (Some(rule), Some(value), ..) if word == "minimum" => value < rule,
+        (Some(rule), Some(value), ..) => value > rule,
+        (_, _, Some(rule), Some(value)) if word == "minimum" => value < rule,
+        (_, _, Some(rule), Some(value)) => value > rule,
+        _ => false,
+    };
+    if outside { Err(format!("{value} is outside the bound {rule}")) } else { Ok(()) }
+}
+
 fn has_all(rule: &Value, value: &Value) -> Result<(), String> {
     let missing = |name: &&str| value.is_object() && value.get(name).is_none();
     match rule.as_array().into_iter().flatten().filter_map(Value::as_str).find(missing) {
@@ -128,7 +175,13 @@ fn the_checker_sees_what_is_wrong() {
     });
     let good =
         json!({ "at": 1, "embeddings": [{ "node": 7, "error": "unknown_node" }], "freshness": freshness });
-    let judge = |body: &Value, status| check("POST", "/v1/embeddings", status, body.to_string().as_bytes());
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", "application/json".parse().unwrap());
+    headers.insert("x-request-id", "1".parse().unwrap());
+    let judge_with = |headers: &HeaderMap, body: &Value, status| {
+        check("POST", "/v1/embeddings", headers, status, body.to_string().as_bytes())
+    };
+    let judge = |body: &Value, status| judge_with(&headers, body, status);
     judge(&good, 200).unwrap();
     for (pointer, bad, why) in [
         ("/at", json!("1"), "is no"),
@@ -142,6 +195,12 @@ fn the_checker_sees_what_is_wrong() {
         let found = judge(&body, 200).unwrap_err();
         assert!(found.contains(why), "{pointer}: {found}");
     }
+    let without_id =
+        HeaderMap::from_iter(headers.clone().into_iter().take(1).filter_map(|(n, v)| Some((n?, v))));
+    assert!(judge_with(&without_id, &good, 200).unwrap_err().contains("no header x-request-id"));
+    let mut text = headers.clone();
+    text.insert("content-type", "text/plain".parse().unwrap());
+    assert!(judge_with(&text, &good, 200).unwrap_err().contains("text/plain"));
     assert!(judge(&good, 418).unwrap_err().contains("not documented"));
     assert!(judge(&good, 422).unwrap_err().contains("is missing"), "an error has the shape of errors");
 }

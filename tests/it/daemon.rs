@@ -372,10 +372,11 @@ fn a_full_disk_stops_ingest_with_words_and_loses_nothing() {
     assert!(refusal.1["error"].as_str().unwrap().contains("disk is full"), "{}", refusal.1);
     assert!(process.status()["log"]["state"].as_str().unwrap().contains("disk is full"));
     let deadline = Instant::now() + Duration::from_secs(10);
-    while process.get("/readyz").unwrap().0 != 503 {
-        assert!(Instant::now() < deadline, "not ready is not reported");
+    while process.get("/readyz").unwrap().1["checks"]["log"]["state"] != "degraded" {
+        assert!(Instant::now() < deadline, "the full disk is not reported");
         std::thread::sleep(Duration::from_millis(20));
     }
+    assert_eq!(process.get("/readyz").unwrap().0, 200, "a full log disk takes no reads away");
     assert_eq!(process.get("/livez").unwrap().0, 200);
     assert_eq!(process.get("/v1/nodes/u1").unwrap().0, 200, "reading goes on");
 

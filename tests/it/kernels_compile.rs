@@ -70,7 +70,7 @@ fn every_kernel_compiles_without_spills_and_takes_what_launchers_pass() {
                 parameter_bytes(&compiled.cubin, &usage.kernel).unwrap();
             }
             let named: BTreeSet<&str> = usages.iter().map(|usage| usage.kernel.as_str()).collect();
-            let missing = source.entries.iter().find(|entry| !named.contains(entry.name));
+            let missing = source.kernels().find(|(name, _)| !named.contains(name));
             assert!(missing.is_none(), "{} has no kernel {missing:?}: {named:?}", source.file);
         }
     }
@@ -98,7 +98,7 @@ fn spills_and_parameters_are_seen_where_there_are_some() {
     let source = |parameters| Source {
         file: "spills.cu",
         text,
-        entries: Box::leak(Box::new([Entry { name: "spills", parameters }])),
+        entries: Box::leak(Box::new([Entry { names: &["spills"], parameters }])),
     };
     for architecture in ARCHITECTURES {
         let compiled = source(&[8, 8, 4, 8, 1]).compile(architecture).unwrap();

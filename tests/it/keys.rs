@@ -32,7 +32,7 @@ fn every_route_asks_for_its_role() {
         ("POST", "/v1/links/score", pairs.as_str(), "read"),
         ("GET", "/v1/nodes/alice", "", "read"),
         ("GET", "/v1/status", "", "read"),
-        ("GET", "/info", "", "read"),
+        ("GET", "/v1/info", "", "read"),
         ("POST", "/v1/events", "", "write"),
         ("POST", "/v1/admin/checkpoints", "", "admin"),
         ("PUT", "/v1/admin/sources/http", r#"{"paused": true}"#, "admin"),
@@ -147,7 +147,7 @@ fn who_has_no_key_takes_nobodys_place() {
     let bearer = format!("Bearer {READER}");
     assert_eq!(live.request("GET", "/v1/nodes/alice", &[("authorization", &bearer)], b"").status, 503);
     assert_eq!(live.request("POST", "/v1/events", &[("authorization", &bearer)], b"").status, 403);
-    assert_eq!(live.request("GET", "/info", &[("authorization", "Bearer nobody's")], b"").status, 401);
+    assert_eq!(live.request("GET", "/v1/info", &[("authorization", "Bearer nobody's")], b"").status, 401);
     for reason in ["missing", "unknown", "role"] {
         let series = format!("evergraph_http_authentication_failures_total{{reason=\"{reason}\"}}");
         assert_eq!(live.metric(&series), Some(1.0), "{reason}");

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evergraph::api::{
-    self, ApiLimits, ApiState, CheckpointResponse, Health, Info, LogLevelResponse, Operator, OperatorError,
-    SourceResponse, State,
+    self, ApiLimits, ApiState, CheckpointResponse, Health, Info, LogLevelResponse, LogStatus, Operator,
+    OperatorError, SourceResponse, State, StatusDocument, TimeUnit,
 };
 use evergraph::device::Device;
 use evergraph::event::{
@@ -22,7 +22,7 @@ use evergraph::metrics::Metrics;
 use evergraph::model::{Model, TgnOptions, Weights};
 use evergraph::serving::{NodeStates, Progress, QueryEngine, Stores};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::contract;
@@ -156,9 +156,11 @@ impl Intake for ScriptedIntake {
         for (index, line) in text.lines().enumerate() {
             match serde_json::from_str::<(String, String, i64)>(line) {
                 Ok((src, dst, time)) => positions.push(add_edge(&self.engine, &src, &dst, time)),
-                Err(error) => {
-                    rejected.push(RejectedEvent { index, reason: "malformed", detail: error.to_string() })
-                }
+                Err(error) => rejected.push(RejectedEvent {
+                    index,
+                    reason: "malformed_json",
+                    detail: error.to_string(),
+                }),
             }
         }
         let end = EdgeId(self.engine.freshness().indexed_position);
@@ -205,6 +207,12 @@ pub fn refused(error: SubmitError) -> Result<IntakeResponse, IntakeError> {
     Err(IntakeError::Refused(error))
 }
 
+/// The status of a daemon that does nothing else.
+fn small_status(engine: &QueryEngine) -> StatusDocument {
+    let log = LogStatus { bytes: 1, ..LogStatus::default() };
+    StatusDocument { log, freshness: engine.freshness().into(), ..StatusDocument::default() }
+}
+
 impl Live {
     pub fn start() -> Self {
         Self::with(|_| {})
@@ -220,7 +228,7 @@ impl Live {
             keys: Mutex::default(),
             hang: Mutex::default(),
         });
-        let health = Health::new();
+        let (health, about) = (Health::new(), Arc::clone(&engine));
         health.set(Health::DAEMON, State::Ok, "running");
         let mut state = ApiState {
             engine,
@@ -233,14 +241,16 @@ impl Live {
             access_log: false,
             limits: ApiLimits::default(),
             info: Info {
-                name: "evergraph".into(),
                 version: "0.1.0".into(),
                 device: "cpu".into(),
                 model: "tgn".into(),
                 embedding_dimension: DIMENSION,
+                edge_feature_dimension: 2,
+                node_feature_dimension: 0,
+                time_unit: Some(TimeUnit::Milliseconds),
                 started_unix_ms: 1,
             },
-            status: Arc::new(|| json!({ "log": { "bytes": 1 } })),
+            status: Arc::new(move || small_status(&about)),
         };
         change(&mut state);
         Self::serve(state, intake)
@@ -317,7 +327,8 @@ impl Live {
         let mut bytes = Vec::new();
         body.into_reader().read_to_end(&mut bytes).unwrap();
         let status = parts.status.as_u16();
-        if let Err(why) = contract::check(method, path, status, &bytes) {
+        let plain = plain(&parts.headers, &bytes);
+        if let Err(why) = contract::check(method, path, &parts.headers, status, &plain) {
             panic!("the response is not as documented: {why}");
         }
         Response { status, headers: parts.headers, body: bytes }
@@ -328,6 +339,16 @@ impl Live {
         let text = self.get("/metrics").text();
         text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
+}
+
+/// A body as it was before compression.
+pub fn plain(headers: &ureq::http::HeaderMap, body: &[u8]) -> Vec<u8> {
+    if headers.get("content-encoding").is_none_or(|encoding| encoding != "gzip") {
+        return body.to_vec();
+    }
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(body).read_to_end(&mut plain).unwrap();
+    plain
 }
 
 impl Drop for Live {

@@ -107,6 +107,8 @@ fn tools_read_beside_the_writer_and_stop_at_a_torn_tail() {
     let segment = dir.path().join("00000000000000000100.log");
     let whole = std::fs::read(&segment).unwrap();
     std::fs::write(&segment, &whole[..whole.len() - 5]).unwrap();
+    assert!(read_only(dir.path()).is_err(), "what the mark vouches for is no torn tail");
+    std::fs::remove_file(dir.path().join("DURABLE")).unwrap();
     let mut reader = read_only(dir.path()).unwrap();
     assert_eq!((check_to_end(&mut reader), reader.durable_end()), (3, EdgeId(150)));
     assert_eq!(std::fs::read(&segment).unwrap().len(), whole.len() - 5, "nothing is cut");

@@ -94,3 +94,43 @@ fn links_of_the_chart_lead_to_what_everybody_uses() {
         assert_eq!(fs::canonicalize(&link).unwrap(), fs::canonicalize(file(original)).unwrap());
     }
 }
+
+/// The documents of the manifest with their kinds and names.
+fn objects() -> Vec<(String, String, String)> {
+    let manifest = read(MANIFEST);
+    let value = |text: &str, key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        line.trim().to_owned()
+    };
+    let documents = manifest.split("\n---\n").filter(|text| text.contains("\nkind: "));
+    documents.map(|text| (value(text, "kind:"), value(text, "  name:"), text.to_owned())).collect()
+}
+
+#[test]
+fn what_is_rendered_asks_for_keys_and_keeps_operations_inside() {
+    let objects = objects();
+    let of = |kind: &str, name: &str| {
+        let found = objects.iter().find(|(found, named, _)| found == kind && named == name);
+        found.unwrap_or_else(|| panic!("no {kind} {name}")).2.as_str()
+    };
+    let set = of("StatefulSet", "evergraph");
+    for line in
+        ["secretName: evergraph-keys", "value: /etc/evergraph-keys/keys", "podManagementPolicy: Parallel"]
+    {
+        assert!(set.lines().any(|found| found.trim() == line), "{line}");
+    }
+    let services: Vec<_> = objects.iter().filter(|(kind, ..)| kind == "Service").collect();
+    assert_eq!(services.len(), 3);
+    for (_, name, text) in services {
+        let inside = text.contains("type: ClusterIP") && name == "evergraph-operations";
+        assert_eq!(text.contains("8081"), inside, "health checks and metrics have no other service: {name}");
+    }
+    let policy = of("NetworkPolicy", "evergraph");
+    let rules: Vec<&str> = policy.split("- ports:").skip(1).collect();
+    assert_eq!(rules.len(), 2, "{policy}");
+    for (rule, port) in rules.iter().zip(["http", "operations"]) {
+        let lines: Vec<&str> = rule.lines().map(str::trim).collect();
+        assert!(lines.contains(&format!("- port: {port}").as_str()), "{rule}");
+        assert!(lines.contains(&"from:") && lines.contains(&"- podSelector: {}"), "not everybody: {rule}");
+    }
+}

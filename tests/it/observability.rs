@@ -257,6 +257,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_ingest_paused", "nothing holds the sources up"),
     ("evergraph_log_commit_failures_total", "the disk works"),
     ("evergraph_log_disk_full", "the disk has room"),
+    ("evergraph_log_torn_bytes", "no write was interrupted"),
     ("evergraph_spill_reads_total", "all of it is in memory"),
     ("evergraph_spill_failures_total", "the disk works"),
     ("evergraph_spill_degraded", "the disk works"),

@@ -6,6 +6,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 use crate::skip::skipped;
 
 fn file(path: &str) -> PathBuf {
@@ -29,6 +31,11 @@ fn packed(out: &Path) -> Option<PathBuf> {
             skipped(&format!("{tool} is not here; scripts/setup.sh package installs what packs"));
             return None;
         }
+    }
+    let tools = format!("{}:{}", file(".cache/tools/bin").display(), std::env::var("PATH").unwrap());
+    if Command::new("cargo-cyclonedx").arg("--version").env("PATH", &tools).output().is_err() {
+        skipped("cargo-cyclonedx is not here; scripts/setup.sh package installs it");
+        return None;
     }
     let mut pack = Command::new(file("scripts/package.sh"));
     pack.env("DPKG_DEB_COMPRESSOR_TYPE", "none");
@@ -73,6 +80,34 @@ impl Machine {
     }
 }
 
+/// The bill of materials names what Cargo.lock names, with its checksums, all that Cargo.toml asks for, and no folder of
+/// this machine.
+fn check_materials(bill: &[u8]) {
+    let text = std::str::from_utf8(bill).unwrap();
+    assert!(!text.contains(env!("CARGO_MANIFEST_DIR")), "it is the same on every machine");
+    let bill: Value = serde_json::from_slice(bill).unwrap();
+    assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&"CycloneDX".into(), &"1.5".into()));
+    assert_eq!(bill["metadata"]["component"]["version"], env!("CARGO_PKG_VERSION"));
+    let lock = fs::read_to_string(file("Cargo.lock")).unwrap();
+    let components = bill["components"].as_array().unwrap();
+    for component in components {
+        let of = |key: &str| component[key].as_str().unwrap();
+        let entry = format!("name = \"{}\"\nversion = \"{}\"\n", of("name"), of("version"));
+        let locked = lock.split("[[package]]\n").find(|package| package.starts_with(&entry));
+        let checksum = component["hashes"][0]["content"].as_str().unwrap();
+        assert!(locked.is_some_and(|package| package.contains(checksum)), "{entry}");
+        assert!(!component["licenses"].as_array().unwrap().is_empty(), "{entry}");
+    }
+    let manifest = fs::read_to_string(file("Cargo.toml")).unwrap();
+    let wanted = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let wanted: Vec<&str> =
+        wanted.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect();
+    assert!(wanted.len() > 20, "{wanted:?}");
+    for name in wanted {
+        assert!(components.iter().any(|component| component["name"] == name), "{name}");
+    }
+}
+
 #[test]
 fn the_package_is_installed_upgraded_removed_and_purged() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,9 +145,12 @@ fn the_package_is_installed_upgraded_removed_and_purged() {
         "usr/share/doc/evergraph/docs/operate.md",
         "usr/share/doc/evergraph/docs/runbook/EvergraphLearnerLagging.md",
         "usr/share/doc/evergraph/copyright",
+        "usr/share/doc/evergraph/secrets.conf",
     ] {
         assert!(fs::metadata(machine.path(part)).unwrap().len() > 0, "{part}");
     }
+
+    check_materials(&fs::read(machine.path("usr/share/doc/evergraph/sbom.cdx.json")).unwrap());
 
     let mine = "[output]\nlevel = \"warn\"\n";
     fs::write(&settings, mine).unwrap();

@@ -46,6 +46,7 @@ pub struct Process {
 /// How to start one.
 pub struct Start {
     data: PathBuf,
+    config: Option<PathBuf>,
     settings: Vec<String>,
     environment: Vec<(String, String)>,
     wrapper: Vec<String>,
@@ -57,12 +58,19 @@ impl Start {
         // What is learned must not depend on how busy the machine is.
         let settings = ["output.format=json", "learner.batch_wait_ms=20", "learner.lag_ms_max=0"];
         let settings = settings.map(str::to_owned).to_vec();
-        Self { data: data.to_path_buf(), settings, environment: Vec::new(), wrapper: Vec::new() }
+        let (environment, wrapper) = (Vec::new(), Vec::new());
+        Self { data: data.to_path_buf(), config: None, settings, environment, wrapper }
     }
 
     /// With one more setting, as `section.key=value`.
     pub fn set(mut self, setting: &str) -> Self {
         self.settings.push(setting.to_owned());
+        self
+    }
+
+    /// With a settings file.
+    pub fn config(mut self, file: &Path) -> Self {
+        self.config = Some(file.to_path_buf());
         self
     }
 
@@ -83,6 +91,9 @@ impl Start {
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
+        if let Some(file) = &self.config {
+            command.arg("--config").arg(file);
+        }
         for setting in &self.settings {
             command.args(["--set", setting]);
         }

@@ -1,6 +1,6 @@
 """A small part of systemctl and journalctl, for machines without systemd as process 1: runs the one service of a unit.
 
-    systemctl.py ROOT systemctl (daemon-reload | [enable --now|start|stop|restart|status] evergraph)
+    systemctl.py ROOT systemctl (daemon-reload | [enable --now|start|stop|reload|restart|status] evergraph)
     systemctl.py ROOT journalctl -u evergraph [-n LINES]
 
 Reads ROOT/etc/systemd/system/evergraph.service; runs ExecStartPre= and ExecStart= in WorkingDirectory= and waits for
@@ -93,6 +93,11 @@ def main(words):
         case ["systemctl", "restart", "evergraph"]:
             stop()
             start()
+        case ["systemctl", "reload", "evergraph"]:
+            number = pid()
+            if unit("ExecReload") != ["/bin/kill -HUP $MAINPID"] or number is None:
+                sys.exit("the service cannot be reloaded")
+            os.kill(number, signal.SIGHUP)
         case ["systemctl", "status", "evergraph"]:
             print("active (running)" if pid() else "inactive (dead)")
             sys.exit(0 if pid() else 3)

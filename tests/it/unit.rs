@@ -9,13 +9,14 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::process::{Process, Start};
+use crate::process::{Process, Start, evergraph};
 use crate::skip::skipped;
 
 /// Worst exposure that `systemd-analyze security` may find, in tenths: 0 is tight, 100 is none at all.
 const EXPOSURE_MAX: &str = "20";
 const UNIT: &str = "deploy/evergraph.service";
 const GPU: &str = "deploy/evergraph.service.d/gpu.conf";
+const SECRETS: &str = "deploy/evergraph.service.d/secrets.conf";
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -41,45 +42,48 @@ fn analyze(arguments: &[&str]) -> Option<(bool, String)> {
     }
 }
 
-/// A folder with the unit, for this binary, and with its drop-in if asked for.
-fn installed(gpu: bool) -> tempfile::TempDir {
+/// A folder with the unit, for this binary, and with these drop-ins.
+fn installed(drop_ins: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let here = |text: String| text.replace("/usr/bin/evergraph", env!("CARGO_BIN_EXE_evergraph"));
     fs::write(folder.path().join("evergraph.service"), here(read(UNIT))).unwrap();
-    if gpu {
-        let beside = folder.path().join("evergraph.service.d");
-        fs::create_dir(&beside).unwrap();
-        fs::write(beside.join("gpu.conf"), here(read(GPU))).unwrap();
+    let beside = folder.path().join("evergraph.service.d");
+    fs::create_dir(&beside).unwrap();
+    for drop_in in drop_ins {
+        fs::write(beside.join(Path::new(drop_in).file_name().unwrap()), here(read(drop_in))).unwrap();
     }
     folder
 }
 
 #[test]
-fn the_unit_is_read_without_a_word_and_is_tight_with_a_gpu_and_without() {
-    for gpu in [false, true] {
-        let folder = installed(gpu);
+fn the_unit_is_read_without_a_word_and_is_tight_with_every_drop_in_and_without() {
+    for drop_ins in [&[][..], &[GPU], &[SECRETS], &[GPU, SECRETS]] {
+        let folder = installed(drop_ins);
         let unit = folder.path().join("evergraph.service");
         let unit = unit.to_str().unwrap();
         let Some((_, said)) = analyze(&["verify", unit]) else { return };
-        assert_eq!(said, "", "verify exits with 0 on mistakes and only prints them; GPU: {GPU}");
+        assert_eq!(said, "", "verify exits with 0 on mistakes and only prints them; {drop_ins:?}");
         let threshold = format!("--threshold={EXPOSURE_MAX}");
         let secure = ["security", "--offline=true", &threshold, "--no-pager", unit];
         let (tight, said) = analyze(&secure).unwrap();
         let overall = said.lines().last().unwrap_or_default();
-        assert!(tight, "more exposed than {EXPOSURE_MAX} tenths, GPU: {GPU}: {overall}\n{said}");
-        eprintln!("GPU: {GPU}: {overall}");
+        assert!(tight, "more exposed than {EXPOSURE_MAX} tenths, {drop_ins:?}: {overall}\n{said}");
+        eprintln!("{drop_ins:?}: {overall}");
     }
 }
 
 #[test]
-fn a_mistake_in_the_unit_or_its_drop_in_would_be_told() {
-    for (name, wrong) in
-        [("evergraph.service", "Type=notyfy"), ("evergraph.service.d/gpu.conf", "DevicePolicy=clossed")]
-    {
-        let folder = installed(true);
+fn a_mistake_in_the_unit_or_a_drop_in_would_be_told() {
+    for (name, right, wrong) in [
+        ("evergraph.service", "Type=notify", "Type=notyfy"),
+        ("evergraph.service.d/gpu.conf", "DevicePolicy=closed", "DevicePolicy=clossed"),
+        ("evergraph.service.d/secrets.conf", "LoadCredential=keys:/etc", "LoadCredential=keys/x:etc"),
+    ] {
+        let folder = installed(&[GPU, SECRETS]);
         let path = folder.path().join(name);
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("Type=notify", wrong).replace("DevicePolicy=closed", wrong)).unwrap();
+        assert!(text.contains(right), "{name}: {right}");
+        fs::write(&path, text.replace(right, wrong)).unwrap();
         let unit = folder.path().join("evergraph.service");
         let Some((_, said)) = analyze(&["verify", unit.to_str().unwrap()]) else { return };
         assert!(said.contains(path.to_str().unwrap()), "{wrong}: {said}");
@@ -87,9 +91,31 @@ fn a_mistake_in_the_unit_or_its_drop_in_would_be_told() {
 }
 
 #[test]
+fn secrets_that_systemd_hands_over_are_those_that_the_page_shows_settings_for() {
+    let credentials: Vec<String> = read(SECRETS)
+        .lines()
+        .filter_map(|line| line.strip_prefix("LoadCredential=")?.split_once(':'))
+        .map(|(name, _)| format!("\"/run/credentials/evergraph.service/{name}\""))
+        .collect();
+    assert_eq!(credentials.len(), 3);
+    let page = read("docs/security.md");
+    let shown = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    for credential in &credentials {
+        assert!(shown.contains(credential.as_str()), "{credential}: {shown}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("evergraph.toml");
+    fs::write(&settings, shown).unwrap();
+    let (valid, said, told) = evergraph(&["config", "validate", "--config", settings.to_str().unwrap()]);
+    assert!(valid, "{said}{told}");
+    // systemd shows Environment= to everybody, and a drop-in can be read by everybody.
+    assert!(!read(SECRETS).contains("\nEnvironment=") && !read("docs/operate.md").contains("Environment="));
+}
+
+#[test]
 fn the_unit_leaves_settings_to_the_file() {
     // The environment would beat the file without a word.
-    assert!(!read(UNIT).contains("Environment=") && !read(GPU).contains("Environment="));
+    assert!([UNIT, GPU, SECRETS].iter().all(|unit| !read(unit).contains("\nEnvironment=")));
 }
 
 /// `behind_filter.py` before a command; what the units' other settings do is not in it.

@@ -24,7 +24,8 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{machine, output};
+use super::{ConfigArgs, machine, output};
+use crate::config::Config;
 use crate::device::rng;
 use crate::event::NodeId;
 use crate::sampler::{SampleRequest, SamplingPolicy};
@@ -100,6 +101,18 @@ pub fn batch_nodes(stream: &Stream, rows: Range<usize>, epoch: u64) -> Vec<NodeI
     nodes
 }
 
+/// The settings of a daemon in `data` that reads from no other source, with `more` before those of the command line.
+fn daemon_config(data: &Path, more: &[String], set: &[String]) -> anyhow::Result<Config> {
+    let fixed = ["ingest.kafka.brokers=", "ingest.file.path=", "output.level=warn"];
+    ConfigArgs {
+        listen: Some("127.0.0.1:0".to_owned()),
+        data: Some(data.display().to_string()),
+        set: fixed.iter().map(|pair| (*pair).to_owned()).chain([more, set].concat()).collect(),
+        ..ConfigArgs::default()
+    }
+    .load()
+}
+
 /// The median of several measurements and their range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
@@ -142,6 +155,23 @@ pub fn seconds<R>(work: impl FnOnce() -> R) -> (f64, R) {
 #[allow(clippy::cast_precision_loss)] // counts of a benchmark fit
 pub fn per_second(count: usize, seconds: f64) -> f64 {
     count as f64 / seconds.max(1e-9)
+}
+
+/// Things per second of `runs` rounds with `count` each, after one that warms up caches and buffers.
+///
+/// # Errors
+/// That of a round.
+pub fn rates(
+    runs: u32,
+    count: usize,
+    mut round: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Spread> {
+    round()?;
+    let timed = |_| {
+        let (spent, done) = seconds(&mut round);
+        done.map(|()| per_second(count, spent))
+    };
+    Ok(Spread::of((0..runs).map(timed).collect::<anyhow::Result<Vec<f64>>>()?))
 }
 
 /// Writes the figures to the `--json` target, with the machine's facts.

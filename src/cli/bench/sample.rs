@@ -13,13 +13,13 @@ use clap::Args;
 use serde::Serialize;
 
 use super::sample_gpu;
-use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, per_second, request, seconds};
+use super::{BATCH_EVENTS, Common, FANOUT, Spread, batch_nodes, deliver, rates, request, seconds};
 use crate::cli::device::DeviceArgs;
 use crate::cli::events::read_stream;
 use crate::cli::output;
 use crate::device::DeviceSpec;
 use crate::event::{EdgeBatch, EventTime, NodeId};
-use crate::graph::{GraphOptions, GraphStore, SpillError};
+use crate::graph::{GraphOptions, GraphStore};
 use crate::sampler::{Layers, SamplingPolicy, Seeds};
 use crate::train::stream::Stream;
 
@@ -104,7 +104,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<()> {
     ] {
         let mut threads = 1;
         while threads <= args.threads as usize {
-            let measured = measure(&graph, &batches, How { policy, layers, threads }, args.common.runs)?;
+            let measured = measure(&graph, &batches, (policy, layers, threads), args.common.runs)?;
             output::print_status(&format!(
                 "{} {layers}x{FANOUT}, {threads} threads: {:.0} batches/s",
                 measured.policy, measured.batches_per_second.median
@@ -155,48 +155,28 @@ fn medians(measurements: &[Measurement]) -> BTreeMap<String, BTreeMap<usize, f64
     medians
 }
 
-/// How to sample.
-#[derive(Clone, Copy)]
-struct How {
-    policy: SamplingPolicy,
-    layers: usize,
-    threads: usize,
-}
-
 fn measure(
     graph: &GraphStore,
     batches: &[(Vec<NodeId>, Vec<EventTime>)],
-    how: How,
+    (policy, layers, threads): (SamplingPolicy, usize, usize),
     runs: u32,
 ) -> anyhow::Result<Measurement> {
-    let How { policy, layers, threads } = how;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
     let mut out = Layers::new();
     let mut sampled = 0;
-    let mut rates = Vec::new();
-    pool.install(|| -> anyhow::Result<()> {
-        // The first round warms up caches and buffers.
-        for round in 0..=runs {
-            sampled = 0;
-            let (spent, done) = seconds(|| {
-                for ((nodes, times), number) in batches.iter().zip(0..) {
-                    out.sample(graph.view(), Seeds { nodes, times }, &request(policy, number), layers)?;
-                    sampled += out.edges();
-                }
-                Ok::<_, SpillError>(())
-            });
-            done?;
-            if round > 0 {
-                rates.push(per_second(batches.len(), spent));
-            }
+    let round = || {
+        sampled = 0;
+        for ((nodes, times), number) in batches.iter().zip(0..) {
+            out.sample(graph.view(), Seeds { nodes, times }, &request(policy, number), layers)?;
+            sampled += out.edges();
         }
         Ok(())
-    })?;
+    };
+    let batches_per_second = pool.install(|| rates(runs, batches.len(), round))?;
     let policy = match policy {
         SamplingPolicy::Recent => "recent",
         SamplingPolicy::Uniform => "uniform",
     };
-    let batches_per_second = Spread::of(rates);
     Ok(Measurement { policy, layers, fanout: FANOUT, threads, batches_per_second, sampled_edges: sampled })
 }
 

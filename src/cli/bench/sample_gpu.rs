@@ -10,12 +10,12 @@ use std::sync::Arc;
 use anyhow::ensure;
 use serde::Serialize;
 
-use super::{Common, FANOUT, Spread, deliver, per_second, request, sample, seconds};
+use super::{Common, FANOUT, Spread, deliver, request, sample};
 use crate::cli::device::GpuFacts;
 use crate::cli::output;
 use crate::device::cuda::Cuda;
 use crate::event::{EventTime, NodeId};
-use crate::graph::{CudaGraph, CudaGraphError, CudaGraphOptions, GraphStore, MirrorOptions};
+use crate::graph::{CudaGraph, CudaGraphOptions, GraphStore, MirrorOptions};
 use crate::sampler::{CudaLayers, Layers, SamplingPolicy, Seeds};
 use crate::train::stream::Stream;
 
@@ -145,23 +145,14 @@ fn rates(
     (runs, waits): (u32, bool),
 ) -> anyhow::Result<Spread> {
     let mut out = CudaLayers::new(cuda);
-    let mut rates = Vec::new();
-    // The first round allocates buffers and warms up caches.
-    for round in 0..=runs {
-        let (spent, done) = seconds(|| {
-            for ((nodes, times), number) in batches.iter().zip(0..) {
-                let seeds = Seeds { nodes, times };
-                out.sample(graph, store.view(), seeds, &request(policy, number), count)?;
-                if waits {
-                    cuda.compute().synchronize()?;
-                }
+    super::rates(runs, batches.len(), || {
+        for ((nodes, times), number) in batches.iter().zip(0..) {
+            let seeds = Seeds { nodes, times };
+            out.sample(graph, store.view(), seeds, &request(policy, number), count)?;
+            if waits {
+                cuda.compute().synchronize()?;
             }
-            Ok::<_, CudaGraphError>(cuda.compute().synchronize()?)
-        });
-        done?;
-        if round > 0 {
-            rates.push(per_second(batches.len(), spent));
         }
-    }
-    Ok(Spread::of(rates))
+        Ok(cuda.compute().synchronize()?)
+    })
 }

@@ -23,8 +23,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::folder::Folder;
-use super::{deliver, percentile};
-use crate::cli::{ConfigArgs, output};
+use super::{daemon_config, deliver, percentile};
+use crate::cli::output;
 use crate::daemon::{Daemon, GeneratedOptions, StatusDocument, log_level};
 use crate::device::rng;
 use crate::ingest::csv::CsvReader;
@@ -146,20 +146,8 @@ fn rate(text: &str) -> Result<f64, String> {
 
 fn start(args: &ServeArgs, data: &Path) -> anyhow::Result<Daemon> {
     let dimension = if args.events.is_none() { FEATURE_DIMENSION } else { 0 };
-    let mut set = vec![
-        "ingest.kafka.brokers=".to_owned(),
-        "ingest.file.path=".to_owned(),
-        "output.level=warn".to_owned(),
-        format!("stream.edge_feature_dimension={dimension}"),
-    ];
-    set.extend_from_slice(&args.set);
-    let config = ConfigArgs {
-        listen: Some("127.0.0.1:0".to_owned()),
-        data: Some(data.display().to_string()),
-        set,
-        ..ConfigArgs::default()
-    }
-    .load()?;
+    let dimension = format!("stream.edge_feature_dimension={dimension}");
+    let config = daemon_config(data, &[dimension], &args.set)?;
     log_level::start(&config.output)?;
     let generated = GeneratedOptions { seed: 0, events_per_second: args.events_per_second };
     let generated = args.events.is_none().then_some(generated);

@@ -22,9 +22,9 @@ use serde::Serialize;
 
 use super::folder::Folder;
 use super::source::Source;
-use super::{Common, Spread, deliver, seconds};
+use super::{Common, Spread, daemon_config, deliver, seconds};
 use crate::cli::events::read_stream;
-use crate::cli::{ConfigArgs, output};
+use crate::cli::output;
 use crate::config::Config;
 use crate::daemon::{Daemon, Starting, Store, log_level, resident_bytes};
 use crate::event::{EdgeBatch, EdgeId, NodeKey};
@@ -132,20 +132,8 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
 impl StartArgs {
     /// The daemon's settings, with `more` before those of the command line.
     fn config(&self, data: &Path, more: &[&str]) -> anyhow::Result<Config> {
-        let fixed = [
-            "ingest.kafka.brokers=",
-            "ingest.file.path=",
-            "output.level=warn",
-            "stream.edge_feature_dimension=0",
-        ];
-        let set = fixed.iter().chain(more).map(|pair| (*pair).to_owned()).chain(self.set.iter().cloned());
-        ConfigArgs {
-            listen: Some("127.0.0.1:0".to_owned()),
-            data: Some(data.display().to_string()),
-            set: set.collect(),
-            ..ConfigArgs::default()
-        }
-        .load()
+        let more = ["stream.edge_feature_dimension=0"].iter().chain(more).map(|pair| (*pair).to_owned());
+        daemon_config(data, &more.collect::<Vec<_>>(), &self.set)
     }
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
-use crate::model::tgn::{Aggregator, Embedding};
+use crate::model::tgn::Embedding;
 use crate::model::walk::WalkOptions;
 use crate::model::{
     DysatOptions, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
@@ -93,24 +93,6 @@ impl BankName {
             Self::Window => BankRule::Window,
             Self::RepeatInterval => BankRule::RepeatInterval,
             Self::RepeatThreshold => BankRule::RepeatThreshold,
-        }
-    }
-}
-
-/// How a batch's messages for one node are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AggregatorName {
-    /// The last one
-    Last,
-    /// The mean of all
-    Mean,
-}
-
-impl From<AggregatorName> for Aggregator {
-    fn from(name: AggregatorName) -> Self {
-        match name {
-            AggregatorName::Last => Self::Last,
-            AggregatorName::Mean => Self::Mean,
         }
     }
 }

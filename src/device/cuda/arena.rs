@@ -73,12 +73,6 @@ impl Arena {
     pub fn bytes(&self) -> usize {
         self.memory.bytes
     }
-
-    /// Whether a GPU can read it.
-    #[must_use]
-    pub fn is_mapped(&self) -> bool {
-        self.memory.mapping.is_some()
-    }
 }
 
 /// Pages of the system, and what a GPU calls them.
@@ -365,7 +359,7 @@ mod tests {
     #[test]
     fn without_a_gpu_it_is_plain_memory() {
         let mut arena = Arena::new(3 << 20, None).unwrap();
-        assert_eq!((arena.bytes(), arena.is_mapped()), (4 << 20, false));
+        assert_eq!(arena.bytes(), 4 << 20);
         let mut floats = arena.take::<f32>(33).unwrap();
         let mut longs = arena.take::<u64>(5).unwrap();
         assert_eq!(floats.as_slice().unwrap().as_ptr() as usize % PAGE_BYTES, 0);

@@ -3,15 +3,16 @@
 //!
 //! ```text
 //! /// What it computes.
-//! fn launcher = kernel(argument: Type, …) {
+//! pub fn launcher = kernel(argument: Type, …) {
 //!     let operation = "what errors call it";
 //!     let count = …;                            // sizes, as statements
 //!     check("what", has, needs), …;             // what is not the length of a buffer, if anything
 //!     pass read(x, count, "terms"), u64(count), write(out, count, "sums");
 //!     then part.check(operation)?;              // checks after those of lengths, if any
+//!     choose index;                             // which one of several kernels
 //!     grid count, 256;                          // threads in all, and of a block
-//!     skip count == 0;                          // when there is nothing to do
-//!     text "{count} values";                    // the sizes, for errors
+//!     skip count == 0;                          // when there is nothing to do, if not where there are no threads
+//!     text "{count} values";                    // the sizes, for errors, if not the threads
 //!     safe "why the kernel stays within its buffers";
 //! }
 //! ```
@@ -19,38 +20,36 @@
 //! `pass` lists the kernel's parameters in its order. `read` and `write` name a buffer, the values that it needs and
 //! what errors call it; `read_at` and `write_at` also name the first value to pass; `rows` and `rows_mut` pass rows
 //! by their layout; `optional` may be `None`. `u64`, `u32`, `f32`, `flag` and `bits` are numbers, `value` is a struct
-//! of numbers, and `built` one of addresses, which come from the [`Launch`](super::launch::Launch).
-//! The launcher checks all lengths before anything happens, and does not wait. A launcher that does more is written by
-//! hand; `by_hand` lists its kernel's parameters.
+//! of numbers, and `built` one of addresses, which come from the [`Launch`](super::launch::Launch). `mapped` is an
+//! address in the arena, launched while its slice is held. The launcher checks all lengths before anything happens, and
+//! does not wait.
+//!
+//! Kernels that differ only in sizes that the compiler has to know share a declaration, `one | other | …`; `choose` is
+//! the place in that list. A third number after `grid` is the blocks of a multiprocessor at most. A launcher whose
+//! arguments somebody has to prepare is not `pub`; what is then safe is the function of its file that calls it.
 
 /// Declares kernels of one file; see the top of this file.
 macro_rules! kernels {
-    (
-        $(by_hand $by_hand:literal($($parameter:ty),+);)*
-        $(
-            $(#[$doc:meta])*
-            fn $launcher:ident = $kernel:ident($($argument:tt: $type:ty),+ $(,)?) {
-                let $operation:ident = $named:literal;
-                $(let $variable:pat_param = $value:expr;)*
-                $(check $(($what:expr, $has:expr, $needs:expr)),+;)?
-                pass $($kind:ident($($given:tt)+)),+;
-                $(then $then:expr;)*
-                grid $work:expr, $threads:expr;
-                skip $empty:expr;
-                text $($text:expr),+;
-                safe $reason:literal;
-            }
-        )*
-    ) => {
+    ($(
+        $(#[$doc:meta])*
+        $visibility:vis fn $launcher:ident = $($kernel:ident)|+ ($($argument:tt: $type:ty),+ $(,)?) {
+            let $operation:ident = $named:expr;
+            $(let $variable:pat_param = $value:expr;)*
+            $(check $(($what:expr, $has:expr, $needs:expr)),+;)?
+            pass $($kind:ident($($given:tt)+)),+;
+            $(then $then:expr;)*
+            $(choose $choice:expr;)?
+            grid $work:expr, $threads:expr $(, $blocks:expr)?;
+            $(skip $empty:expr;)?
+            $(text $($text:expr),+;)?
+            safe $reason:literal;
+        }
+    )*) => {
         pub(in crate::device::cuda) const ENTRIES: &[$crate::device::cuda::texts::Entry] = &[
             $($crate::device::cuda::texts::Entry {
-                name: stringify!($kernel),
+                names: &[$(stringify!($kernel)),+],
                 parameters: &[$($crate::device::cuda::declare::parameter!(bytes $kind $($given)+)),+],
-            },)*
-            $($crate::device::cuda::texts::Entry {
-                name: $by_hand,
-                parameters: &[$(size_of::<$parameter>()),+],
-            },)*
+            }),*
         ];
         $(
             $(#[$doc])*
@@ -61,8 +60,8 @@ macro_rules! kernels {
             /// # Soundness
             #[doc = $reason]
             #[allow(unsafe_code)]
-            pub fn $launcher(
-                (cuda, stream): $crate::device::cuda::layers::StreamContext<'_>,
+            $visibility fn $launcher(
+                (cuda, stream): $crate::device::cuda::launch::StreamContext<'_>,
                 $($argument: $type),+
             ) -> Result<(), $crate::device::cuda::error::CudaError> {
                 let $operation = $named;
@@ -72,16 +71,20 @@ macro_rules! kernels {
                     $($crate::device::cuda::declare::parameter!(needs $operation, $kind $($given)+)),+
                 ])?;
                 $($then;)*
-                if $empty {
+                let work = ($work) as u64;
+                if None$(.or(Some($empty)))?.unwrap_or(work == 0) {
                     return Ok(());
                 }
+                let name = [$(stringify!($kernel)),+][0 $(+ $choice)?];
                 let launch = $crate::device::cuda::launch::Launch::new(cuda, stream, $operation);
                 $(let launch =
                     $crate::device::cuda::declare::parameter!(pass $operation, launch, $kind $($given)+);)+
-                let grid = $crate::device::cuda::layers::grid(cuda, ($work) as u64, $threads);
+                let blocks = None$(.or(Some($blocks)))?;
+                let grid = $crate::device::cuda::launch::Grid::filling(cuda, work, $threads, blocks);
+                let text = || None$(.or(Some(format!($($text),+))))?.unwrap_or_else(|| format!("{work} values"));
                 // SAFETY: every buffer has the values that the declaration requires, and the declaration states
                 // why the kernel goes no further.
-                unsafe { launch.run(stringify!($kernel), grid, || format!($($text),+)) }
+                unsafe { launch.run(name, grid, text) }
             }
         )*
     };
@@ -111,7 +114,7 @@ macro_rules! parameter {
     (bytes built $type:ty, $($given:tt)+) => {
         size_of::<$type>()
     };
-    (bytes $buffer:ident $($given:tt)+) => {
+    (bytes $address:ident $($given:tt)+) => {
         size_of::<$crate::device::cuda::twins::Address>()
     };
 
@@ -160,6 +163,9 @@ macro_rules! parameter {
     };
     (pass $operation:ident, $launch:ident, rows_mut $buffer:expr, $layout:expr, $($given:tt)+) => {
         $launch.writes_from($buffer, $layout.first)
+    };
+    (pass $operation:ident, $launch:ident, mapped $address:expr) => {
+        $launch.mapped($address)
     };
     (pass $operation:ident, $launch:ident, u64 $number:expr) => {
         $launch.number($number as u64)

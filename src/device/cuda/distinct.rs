@@ -1,38 +1,20 @@
 //! From the slots of a layer to the seeds of the next, on a GPU: [`further`]. The twin is `sampler::Layers`; both give
 //! the same pairs in the same order. The host does not know how many there are.
 
-#![allow(unsafe_code)]
-
 use super::context::Cuda;
+use super::declare::kernels;
 use super::error::CudaError;
-use super::launch::{Grid, Launch, check_len, product, takes, to_u32};
+use super::launch::{Launch, StreamContext, check_len, product};
 use super::memory::CudaBuffer;
 use super::seeds::{GpuSeeds, GpuSlots};
 use super::stream::Stream;
-use super::texts::Entry;
-use super::twins::{Address, Pairs, TILE_SLOTS, TILE_THREADS};
+use super::twins::{Pairs, TILE_SLOTS, TILE_THREADS};
 
-/// The kernels of `distinct.cu`.
-pub(super) const ENTRIES: &[Entry] = &[
-    // pairs, key, table, room, places.
-    Entry { name: "distinct_insert", parameters: takes![Pairs, u64, Address, u32, Address] },
-    // pairs, table, places, sums.
-    Entry { name: "distinct_count", parameters: takes![Pairs, Address, Address, Address] },
-    // pairs, table, places, sums, numbers, nodes, times, seed_count.
-    Entry {
-        name: "distinct_number",
-        parameters: takes![Pairs, Address, Address, Address, Address, Address, Address, Address],
-    },
-    // pairs, table, places, numbers.
-    Entry { name: "distinct_spread", parameters: takes![Pairs, Address, Address, Address] },
-];
-
-/// Blocks of a multiprocessor that fill a GPU.
-const BLOCKS: u32 = 8;
 /// Slots of a layer that has a further one: its table has twice as many places.
 const SLOTS_MAX: usize = 1 << 30;
 /// No slot, in a place of the table.
 const NO_SLOT: u32 = u32::MAX;
+const LISTING: &str = "listing distinct pairs";
 
 /// What making a layer's seeds takes beside them; the same for every layer that is no larger.
 pub struct DistinctRoom {
@@ -77,6 +59,62 @@ fn tiles(slots: usize) -> usize {
     slots.div_ceil(TILE_SLOTS as usize)
 }
 
+/// The slots of a layer with their seeds.
+type Layer<'a> = (&'a GpuSeeds, &'a GpuSlots);
+type Numbers = CudaBuffer<u32>;
+
+// There are no more seeds than their room, so no more slots than `count`, for which everything has room; of the table's
+// places at most half are taken, so every search ends. Numbers in table and places are of slots and places, as the
+// kernels before wrote them.
+kernels! {
+    /// Puts the pairs of all slots into the table, which is empty, and notes the place of each.
+    fn insert = distinct_insert(
+        layer: Layer<'_>, count: usize, key: u64, table: (&mut Numbers, usize), places: &mut Numbers,
+    ) {
+        let operation = LISTING;
+        pass built(Pairs, |launch| argument(&mut launch, layer)), u64(key), write(table.0, table.1, "the table"),
+            u32(table.1 - 1, "places"), write(places, count, "room for distinct pairs");
+        grid count, TILE_THREADS;
+        safe "See above the declarations.";
+    }
+
+    /// Counts the first slots of pairs, tile by tile.
+    fn count_first = distinct_count(
+        layer: Layer<'_>, count: usize, (table, places): (&Numbers, &Numbers), sums: &mut Numbers,
+    ) {
+        let operation = LISTING;
+        pass built(Pairs, |launch| argument(&mut launch, layer)), read(table, table_places(count), "the table"),
+            read(places, count, "places"), write(sums, tiles(count), "a sum for each tile");
+        grid tiles(count) * TILE_THREADS as usize, TILE_THREADS;
+        safe "See above the declarations.";
+    }
+
+    /// Numbers the pairs, in order of their first slots, and lists them.
+    fn number = distinct_number(
+        layer: Layer<'_>, count: usize, (table, places, sums): (&Numbers, &Numbers, &Numbers), next: &mut Numbers,
+        pairs: &mut GpuSeeds,
+    ) {
+        let operation = LISTING;
+        pass built(Pairs, |launch| argument(&mut launch, layer)), read(table, table_places(count), "the table"),
+            read(places, count, "places"), read(sums, tiles(count), "sums"), write(next, count, "numbers of seeds"),
+            write(&mut pairs.nodes, count, "room for seeds"), write(&mut pairs.times, count, "room for seeds"),
+            write(&mut pairs.count, 1, "their number");
+        grid tiles(count) * TILE_THREADS as usize, TILE_THREADS;
+        safe "See above the declarations; there are no more distinct pairs than slots.";
+    }
+
+    /// Gives every slot the number of its pair.
+    fn spread = distinct_spread(
+        layer: Layer<'_>, count: usize, (table, places): (&Numbers, &Numbers), next: &mut Numbers,
+    ) {
+        let operation = LISTING;
+        pass built(Pairs, |launch| argument(&mut launch, layer)), read(table, table_places(count), "the table"),
+            read(places, count, "places"), write(next, count, "numbers of seeds");
+        grid count, TILE_THREADS;
+        safe "See above the declarations.";
+    }
+}
+
 /// Lists the distinct pairs of the filled ones of `slots`, which belong to `seeds`, in order of first appearance in
 /// `pairs`, and notes for each slot in `next` which of them is its own; all ones in empty slots, and nothing in slots
 /// that no seed has. Everything belongs to `stream`. Does not wait.
@@ -84,62 +122,31 @@ fn tiles(slots: usize) -> usize {
 /// # Errors
 /// Room that does not fit, a buffer of another stream, or the driver's.
 pub fn further(
-    (cuda, stream): (&Cuda, &Stream),
+    context: StreamContext<'_>,
     (seeds, slots): (&GpuSeeds, &GpuSlots),
     room: &mut DistinctRoom,
     next: &mut CudaBuffer<u32>,
     pairs: &mut GpuSeeds,
 ) -> Result<(), CudaError> {
-    let operation = "listing distinct pairs";
-    let all = product(operation, "slots", &[seeds.most(), slots.fanout()])?;
+    let all = product(LISTING, "slots", &[seeds.most(), slots.fanout()])?;
+    let (layer, places) = ((seeds, slots), table_places(all));
     check_len(
-        operation,
+        LISTING,
         &[
             ("neighbors", slots.neighbors.len(), all),
             ("times", slots.times.len(), all),
             ("room for distinct pairs", room.slots(), all),
-            ("numbers of seeds", next.len(), all),
-            ("room for seeds", pairs.most(), all),
         ],
     )?;
     // No more of the table than these slots need.
-    let places = table_places(all);
-    room.table.fill_front_words(places, NO_SLOT, operation)?;
-    let last = to_u32(operation, "places", places - 1)?;
-    let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
-    let each = Grid::of(all as u64, TILE_THREADS, most);
-    let tile = Grid::of(tiles(all) as u64 * u64::from(TILE_THREADS), TILE_THREADS, most);
-    let sizes = || format!("{all} slots");
-    let begin = || {
-        let mut launch = Launch::new(cuda, stream, operation);
-        let pairs = argument(&mut launch, seeds, slots);
-        launch.number(pairs)
-    };
-
-    let insert = begin().number(room.key).writes(&mut room.table).number(last).writes(&mut room.places);
-    // SAFETY: there are no more seeds than their room, so no more slots than `all`, for which everything has room; of
-    // the table's places at most half are taken, so every search ends. Numbers in table and places are of slots and
-    // places, as these kernels wrote them.
-    unsafe { insert.run("distinct_insert", each, sizes) }?;
-    let count = begin().reads(&room.table).reads(&room.places).writes(&mut room.sums);
-    // SAFETY: as above; there is a sum for each tile.
-    unsafe { count.run("distinct_count", tile, sizes) }?;
-    let number = begin()
-        .reads(&room.table)
-        .reads(&room.places)
-        .reads(&room.sums)
-        .writes(next)
-        .writes(&mut pairs.nodes)
-        .writes(&mut pairs.times)
-        .writes(&mut pairs.count);
-    // SAFETY: as above; there are no more distinct pairs than slots.
-    unsafe { number.run("distinct_number", tile, sizes) }?;
-    let spread = begin().reads(&room.table).reads(&room.places).writes(next);
-    // SAFETY: as above.
-    unsafe { spread.run("distinct_spread", each, sizes) }
+    room.table.fill_front_words(places, NO_SLOT, LISTING)?;
+    insert(context, layer, all, room.key, (&mut room.table, places), &mut room.places)?;
+    count_first(context, layer, all, (&room.table, &room.places), &mut room.sums)?;
+    number(context, layer, all, (&room.table, &room.places, &room.sums), next, pairs)?;
+    spread(context, layer, all, (&room.table, &room.places), next)
 }
 
-fn argument<'a>(launch: &mut Launch<'a>, seeds: &'a GpuSeeds, slots: &'a GpuSlots) -> Pairs {
+fn argument<'a>(launch: &mut Launch<'a>, (seeds, slots): Layer<'a>) -> Pairs {
     Pairs {
         neighbors: launch.reading(&slots.neighbors),
         times: launch.reading(&slots.times),

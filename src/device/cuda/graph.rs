@@ -5,25 +5,17 @@
 //! it is put in place: pages, blocks and nodes that it names are there, no block goes over the end of its page, and
 //! no node is named twice. Where such bytes are wrong, samples are wrong; no other memory is touched.
 
-#![allow(unsafe_code)]
-
 use bytemuck::Pod;
 
 use super::arena::{Arena, PinnedSlice};
 use super::context::Cuda;
+use super::declare::kernels;
 use super::error::CudaError;
-use super::launch::{Grid, Launch, check_len, takes};
+use super::launch::{Launch, check_len};
 use super::memory::CudaBuffer;
 use super::pages::{Pages, TierOptions};
 use super::stream::Stream;
-use super::texts;
 use super::twins::{Address, Block, Graph, NodeBlocks, PlacedEntry, PlacedNode};
-
-/// The kernel of `ingest.cu`: bytes, entry_count, block_count, node_count, pages, page_log2, blocks, nodes.
-pub(super) const ENTRIES: &[texts::Entry] = &[texts::Entry {
-    name: "ingest",
-    parameters: takes![Address, u64, u64, u64, Address, u32, Address, Address],
-}];
 
 const THREADS: u32 = 256;
 /// Blocks of a multiprocessor that fill the bus, over which uploads are read.
@@ -173,43 +165,21 @@ impl GraphTables {
             return Ok(());
         }
         let stream = self.nodes.stream().clone();
+        let counts = [upload.entries.len(), upload.blocks.len(), upload.nodes.len()];
         if bytes > STAGED_BYTES_MAX {
             let mut all = vec![0; bytes];
             upload.write(&mut all);
             let all = CudaBuffer::from_slice(cuda, &stream, &all, operation)?;
-            let mut launch = Launch::new(cuda, &stream, operation);
-            let address = launch.reading(&all);
-            return self.put(cuda, launch.number(address), upload);
+            // The memory goes back in the order of the stream, behind the kernel.
+            return ingest((cuda, &stream), all.address(), counts, self);
         }
         let mut staged = self.stage(cuda, bytes)?;
         upload.write(&mut staged.as_mut_slice()?[..bytes]);
         let address = staged.address(operation, &stream)?;
-        let placed = staged.while_read(&stream, |_| {
-            self.put(cuda, Launch::new(cuda, &stream, operation).mapped(address), upload)
-        });
+        let placed = staged.while_read(&stream, |_| ingest((cuda, &stream), address, counts, self));
         self.staged[self.turn] = Some(staged);
         self.turn = 1 - self.turn;
         placed
-    }
-
-    /// Adds the arguments after the bytes, which `launch` has, and asks for the kernel.
-    fn put<'a>(
-        &'a mut self,
-        cuda: &Cuda,
-        mut launch: Launch<'a>,
-        upload: GraphUpload<'_>,
-    ) -> Result<(), CudaError> {
-        let counts = [upload.entries.len() as u64, upload.blocks.len() as u64, upload.nodes.len() as u64];
-        let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
-        let grid = Grid::of(counts.iter().sum(), THREADS, most);
-        let pages = self.pages.argument(&mut launch);
-        let launch = launch.number(counts[0]).number(counts[1]).number(counts[2]).number(pages);
-        let launch = launch.number(self.pages.options().page_log2);
-        let launch = launch.writes(&mut self.blocks).writes(&mut self.nodes);
-        let sizes = || format!("{counts:?} entries, blocks and nodes");
-        // SAFETY: the bytes hold these counts, in this order; `check` saw to it that every place they name is there.
-        // Pages are of this stream, and those on the host live as long as the tables and the GPU's work.
-        unsafe { launch.run("ingest", grid, sizes) }
     }
 
     /// Memory of the host for an upload, whose last one is over.
@@ -249,6 +219,22 @@ impl GraphTables {
             blocks: launch.reading(&self.blocks),
             pages: self.pages.argument(launch),
         }
+    }
+}
+
+kernels! {
+    /// Puts an upload of so many entries, blocks and nodes in place, which was checked.
+    fn ingest = ingest(bytes: u64, counts: [usize; 3], tables: &mut GraphTables) {
+        let operation = "taking in an upload";
+        let [entries, blocks, nodes] = counts;
+        pass mapped(bytes), u64(entries), u64(blocks), u64(nodes),
+            built(Address, |launch| tables.pages.argument(&mut launch)), bits(tables.pages.options().page_log2),
+            write(&mut tables.blocks, blocks, "blocks"), write(&mut tables.nodes, nodes, "nodes");
+        grid counts.iter().sum::<usize>(), THREADS, BLOCKS;
+        skip false;
+        text "{counts:?} entries, blocks and nodes";
+        safe "The bytes hold these counts, in this order; [`GraphUpload`] checked that every place they name is there.
+              Pages are of this stream, and those on the host live as long as the tables and the GPU's work.";
     }
 }
 

@@ -3,7 +3,7 @@
 //! Arguments are added in the order of the kernel's parameters and are borrowed until the launch, so a buffer is
 //! written by one argument at most; a struct of addresses gets them by [`Launch::reading`] and [`Launch::writing`].
 //! A buffer has to belong to the stream; a slice of the arena is ordered by its events. Whether what the kernel does
-//! with them stays inside is for the launchers to see to (`rows` and its like), which is why [`Launch::run`] is unsafe.
+//! with them stays inside is for the launchers to see to (`declare`), which is why [`Launch::run`] is unsafe.
 
 #![allow(unsafe_code)]
 
@@ -17,6 +17,9 @@ use super::memory::CudaBuffer;
 use super::module::Kernel;
 use super::stream::Stream;
 use super::twins::Address;
+
+/// Where a kernel runs: a GPU, and the stream to which all its buffers belong.
+pub type StreamContext<'a> = (&'a Cuda, &'a Stream);
 
 /// Blocks and threads of a launch, in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +35,13 @@ impl Grid {
         let blocks = work.div_ceil(u64::from(threads.max(1))).clamp(1, u64::from(most.max(1)));
         Self { blocks: u32::try_from(blocks).unwrap_or(u32::MAX), threads }
     }
-}
 
-/// Bytes of each parameter of a kernel, by their types.
-macro_rules! takes {
-    ($($kind:ty),* $(,)?) => { &[$(size_of::<$kind>()),*] };
+    /// The same with at most so many blocks for each multiprocessor; 8 of them fill a GPU with threads that wait for
+    /// memory.
+    pub(super) fn filling(cuda: &Cuda, work: u64, threads: u32, blocks: Option<u32>) -> Self {
+        Self::of(work, threads, cuda.gpu().multiprocessors.saturating_mul(blocks.unwrap_or(8)))
+    }
 }
-pub(super) use takes;
 
 /// Checks that what is passed is long enough: its name, how many values it has, how many are needed.
 ///
@@ -63,6 +66,18 @@ pub(super) fn to_u32(operation: &'static str, what: &str, number: usize) -> Resu
         let mismatch = format!("{what}: {number}, and {} are the most", u32::MAX);
         CudaError::Arguments { operation, mismatch }
     })
+}
+
+/// Checks that what belongs to `owner` may be used in `stream`.
+///
+/// # Errors
+/// [`CudaError::Arguments`] if they are two.
+pub(super) fn check_owner(operation: &'static str, owner: &Stream, stream: &Stream) -> Result<(), CudaError> {
+    if owner.is(stream) {
+        return Ok(());
+    }
+    let mismatch = format!("a buffer of {owner} in {stream}: hand it over first");
+    Err(CudaError::Arguments { operation, mismatch })
 }
 
 /// The product of sizes.
@@ -158,11 +173,18 @@ impl<'a> Launch<'a> {
     }
 
     fn buffer(&mut self, owner: &Stream, address: u64) -> Address {
-        if !owner.is(self.stream) {
-            let mismatch = format!("a buffer of {owner} in {}: hand it over first", self.stream);
-            self.fault.get_or_insert(CudaError::Arguments { operation: self.operation, mismatch });
+        if let Err(fault) = check_owner(self.operation, owner, self.stream) {
+            self.fault.get_or_insert(fault);
         }
         Address(address)
+    }
+
+    /// Where the buffers are that were asked for; for who makes a table of them.
+    ///
+    /// # Errors
+    /// A buffer of another stream.
+    pub(super) fn found(self) -> Result<(), CudaError> {
+        self.fault.map_or(Ok(()), Err)
     }
 
     /// Asks the stream for the kernel `name`, and does not wait. `sizes` is for errors.
@@ -182,10 +204,10 @@ impl<'a> Launch<'a> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        let Kernel { entry, function, launches } = self.cuda.kernels().get(name)?;
-        if !self.values.iter().map(|(_, bytes)| *bytes).eq(entry.parameters.iter().copied()) {
+        let Kernel { parameters, function, launches } = self.cuda.kernels().get(name)?;
+        if !self.values.iter().map(|(_, bytes)| *bytes).eq(parameters.iter().copied()) {
             let passed: Vec<usize> = self.values.iter().map(|(_, bytes)| *bytes).collect();
-            let mismatch = format!("{name} takes {:?} bytes and is passed {passed:?}", entry.parameters);
+            let mismatch = format!("{name} takes {parameters:?} bytes and is passed {passed:?}");
             return Err(CudaError::Arguments { operation: self.operation, mismatch });
         }
         let mut arguments: Vec<&mut [u8]> = self

@@ -2,6 +2,7 @@
 //! memory and the kernels built for it; [`CudaBuffer`] is memory on it, [`Arena`] memory of the host that the GPU
 //! reads in place. What is done there: [`rows`] moves rows, [`graph`] holds the temporal graph, which [`sample`] and
 //! [`distinct`] search, [`layers`] computes, [`row_cache`] looks rows up; [`twins`] is what they and the kernels share.
+//! Each kernel is declared once, in `kernels!`, from which its entry and its launcher derive (`declare`).
 //!
 //! ```text
 //!   kernels/*.cu ── nvrtc ──▶ cubin ── cache, module ──▶ Kernels ── launch ──▶ rows, graph, sample, layers, …

@@ -16,7 +16,7 @@ use super::cache::{CubinCache, Origin};
 use super::cubin;
 use super::error::{CudaError, During};
 use super::nvrtc::{self, Compiled};
-use super::texts::{Entry, HEADERS, SOURCES, Source, Texts};
+use super::texts::{HEADERS, SOURCES, Source, Texts};
 
 /// What kernels are compiled for on a GPU of this compute capability.
 pub(in crate::device) fn architecture(major: i32, minor: i32) -> String {
@@ -63,18 +63,16 @@ impl Source {
     /// Compares the parameters in the machine code with those that launchers pass; a warning where it lists none.
     fn compare(&self, cubin: &[u8], architecture: &str) -> Result<Option<String>, CudaError> {
         let mut unlisted = Vec::new();
-        for entry in self.entries {
-            let found = cubin::parameter_bytes(cubin, entry.name);
+        for (name, parameters) in self.kernels() {
+            let found = cubin::parameter_bytes(cubin, name);
             let problem = match found {
-                Ok(found) if found == entry.parameters => continue,
+                Ok(found) if found == parameters => continue,
                 Ok(found) if found.is_empty() => {
-                    unlisted.push(entry.name);
+                    unlisted.push(name);
                     continue;
                 }
-                Ok(found) => {
-                    format!("{} takes {found:?} bytes, launchers pass {:?}", entry.name, entry.parameters)
-                }
-                Err(problem) => format!("{}: {problem}", entry.name),
+                Ok(found) => format!("{name} takes {found:?} bytes, launchers pass {parameters:?}"),
+                Err(problem) => format!("{name}: {problem}"),
             };
             let (file, architecture) = (self.file.to_owned(), architecture.to_owned());
             return Err(CudaError::Kernel { file, architecture, log: problem });
@@ -99,7 +97,8 @@ pub(super) struct Target {
 
 /// A kernel that can be launched.
 pub(super) struct Kernel {
-    pub entry: Entry,
+    /// Bytes of each of its parameters.
+    pub parameters: &'static [usize],
     /// None on a simulated GPU, which finds a kernel by its name.
     pub function: Option<CudaFunction>,
     /// How often it was asked for.
@@ -107,8 +106,8 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    fn new(entry: Entry, function: Option<CudaFunction>) -> Self {
-        Self { entry, function, launches: AtomicU64::new(0) }
+    fn new(parameters: &'static [usize], function: Option<CudaFunction>) -> Self {
+        Self { parameters, function, launches: AtomicU64::new(0) }
     }
 }
 
@@ -137,9 +136,9 @@ impl Kernels {
             let loading = "loading kernels";
             let module =
                 context.load_module(Ptx::from_binary(cubin)).during(loading, || source.file.into())?;
-            for entry in source.entries {
-                let function = module.load_function(entry.name).during(loading, || entry.name.into())?;
-                kernels.by_name.insert(entry.name, Kernel::new(*entry, Some(function)));
+            for (name, parameters) in source.kernels() {
+                let function = module.load_function(name).during(loading, || name.into())?;
+                kernels.by_name.insert(name, Kernel::new(parameters, Some(function)));
             }
         }
         Ok(kernels)
@@ -147,8 +146,8 @@ impl Kernels {
 
     /// All kernels that have launchers, of a simulated GPU.
     pub(super) fn simulated() -> Self {
-        let entries = SOURCES.iter().flat_map(|source| source.entries);
-        let by_name = entries.map(|entry| (entry.name, Kernel::new(*entry, None))).collect();
+        let all = SOURCES.iter().flat_map(Source::kernels);
+        let by_name = all.map(|(name, parameters)| (name, Kernel::new(parameters, None))).collect();
         Self { by_name, cached: 0, compiled: 0, warnings: Vec::new() }
     }
 
@@ -162,10 +161,9 @@ impl Kernels {
 
     /// How often kernels of each file were launched.
     pub(super) fn launches(&self) -> Vec<(&'static str, u64)> {
-        let of = |entry: &Entry| {
-            self.by_name.get(entry.name).map_or(0, |kernel| kernel.launches.load(Ordering::Relaxed))
-        };
-        SOURCES.iter().map(|source| (source.file, source.entries.iter().map(of).sum())).collect()
+        let of =
+            |(name, _)| self.by_name.get(name).map_or(0, |kernel| kernel.launches.load(Ordering::Relaxed));
+        SOURCES.iter().map(|source| (source.file, source.kernels().map(of).sum())).collect()
     }
 
     pub(super) fn warnings(&self) -> &[String] {

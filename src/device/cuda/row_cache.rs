@@ -5,26 +5,13 @@
 //! A copy that is behind finds less, never something else, as long as its generations are up to date: an entry counts
 //! only with the generation of its slot.
 
-#![allow(unsafe_code)]
-
 use super::context::Cuda;
+use super::declare::kernels;
 use super::error::CudaError;
-use super::launch::{Grid, Launch, check_len, takes, to_u32};
+use super::launch::{Launch, to_u32};
 use super::memory::CudaBuffer;
 use super::stream::Stream;
-use super::texts::Entry;
-use super::twins::{Address, ROW_CACHE_TILE, RowCacheBucket, RowCacheTable};
-
-/// The kernels of `row_cache.cu`.
-pub(super) const ENTRIES: &[Entry] = &[
-    // table, ids, count, slots, tile_misses.
-    Entry { name: "row_cache_find", parameters: takes![RowCacheTable, Address, u32, Address, Address] },
-    // slots, count, tile_misses, misses, miss_count.
-    Entry { name: "row_cache_misses", parameters: takes![Address, u32, Address, Address, Address] },
-];
-
-/// Blocks of a multiprocessor that fill a GPU.
-const BLOCKS: u32 = 8;
+use super::twins::{ROW_CACHE_TILE, RowCacheBucket, RowCacheTable};
 
 /// Which slot holds the row of an id, in a GPU's memory.
 pub struct GpuRowTable {
@@ -98,38 +85,56 @@ impl GpuRowTable {
         (ids, count): (&CudaBuffer<u64>, usize),
         found: &mut GpuFound,
     ) -> Result<(), CudaError> {
-        let operation = "looking rows up";
-        let tiles = count.div_ceil(ROW_CACHE_TILE as usize);
-        check_len(
-            operation,
-            &[
-                ("ids", ids.len(), count),
-                ("slots", found.slots.len(), count),
-                ("misses", found.misses.len(), count),
-                ("the number of misses", found.miss_count.len(), 1),
-                ("tiles", found.tiles.len(), tiles),
-            ],
-        )?;
-        let stream = self.buckets.stream();
-        let most = cuda.gpu().multiprocessors.saturating_mul(BLOCKS);
-        let grid = Grid::of(count as u64, ROW_CACHE_TILE, most);
-        let (number, sizes) = (to_u32(operation, "ids", count)?, || format!("{count} ids"));
-        let mut launch = Launch::new(cuda, stream, operation);
-        let table = RowCacheTable {
+        let context = (cuda, self.buckets.stream());
+        find(context, self, (ids, count), &mut found.slots, &mut found.tiles)?;
+        let misses = (&mut found.misses, &mut found.miss_count);
+        list_misses(context, count, (&found.slots, &found.tiles), misses)
+    }
+
+    fn argument<'a>(
+        &'a self,
+        launch: &mut Launch<'a>,
+        operation: &'static str,
+    ) -> Result<RowCacheTable, CudaError> {
+        Ok(RowCacheTable {
             buckets: launch.reading(&self.buckets),
             generations: launch.reading(&self.generations),
             bucket_count: to_u32(operation, "buckets", self.buckets.len())?,
             slot_count: to_u32(operation, "slots", self.generations.len())?,
-        };
-        let launch = launch.number(table).reads(ids).number(number);
-        let launch = launch.writes(&mut found.slots).writes(&mut found.tiles);
-        // SAFETY: a table has a bucket at least, and the kernel takes no slot that has no generation; there is room for
-        // a slot of each id and a number of each tile.
-        unsafe { launch.run("row_cache_find", grid, sizes) }?;
-        let launch = Launch::new(cuda, stream, operation).reads(&found.slots).number(number);
-        let launch = launch.reads(&found.tiles).writes(&mut found.misses).writes(&mut found.miss_count);
-        // SAFETY: slots and numbers of tiles are as the launch before left them, so there are no more misses than ids.
-        unsafe { launch.run("row_cache_misses", grid, sizes) }
+        })
+    }
+}
+
+kernels! {
+    /// The slot of each of the first `count` of `ids`, and how many of each tile are in none.
+    fn find = row_cache_find(
+        table: &GpuRowTable, (ids, count): (&CudaBuffer<u64>, usize), slots: &mut CudaBuffer<u32>,
+        misses: &mut CudaBuffer<u32>,
+    ) {
+        let operation = "looking rows up";
+        pass built(RowCacheTable, |launch| table.argument(&mut launch, operation)?), read(ids, count, "ids"),
+            u32(count, "ids"), write(slots, count, "slots"),
+            write(misses, count.div_ceil(ROW_CACHE_TILE as usize), "tiles");
+        grid count, ROW_CACHE_TILE;
+        skip false;
+        text "{count} ids";
+        safe "A table has a bucket at least, and the kernel takes no slot that has no generation; there is room for a
+              slot of each id and a number of each tile.";
+    }
+
+    /// Lists the places of the first `count` slots that are none, and counts them.
+    fn list_misses = row_cache_misses(
+        count: usize, (slots, tiles): (&CudaBuffer<u32>, &CudaBuffer<u32>),
+        (misses, miss_count): (&mut CudaBuffer<u32>, &mut CudaBuffer<u32>),
+    ) {
+        let operation = "listing rows that are missed";
+        pass read(slots, count, "slots"), u32(count, "ids"),
+            read(tiles, count.div_ceil(ROW_CACHE_TILE as usize), "tiles"), write(misses, count, "misses"),
+            write(miss_count, 1, "the number of misses");
+        grid count, ROW_CACHE_TILE;
+        skip false;
+        text "{count} ids";
+        safe "Slots and numbers of tiles are as [`find`] left them, so there are no more misses than ids.";
     }
 }
 

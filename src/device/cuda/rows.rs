@@ -4,33 +4,16 @@
 //! Twins of the loops over rows in `nn` and `feature`: the same bytes, since nothing is computed. Sizes that the kernel
 //! gets are checked here; row numbers the GPU checks itself, and counts those that name no row.
 
-#![allow(unsafe_code)]
-
 use bytemuck::Pod;
 
 use super::arena::PinnedSlice;
 use super::context::Cuda;
+use super::declare::kernels;
 use super::error::CudaError;
-use super::launch::{Grid, Launch, takes};
+use super::launch::{Launch, check_owner};
 use super::memory::CudaBuffer;
 use super::stream::Stream;
-use super::texts::Entry;
 use super::twins::{Address, LINE, ROWS_AT_ONCE};
-
-/// from, from_stride, rows, list, wide, count, to, to_stride, width, lanes_log2, errors.
-const PARAMETERS: &[usize] = takes![Address, u64, u64, Address, u32, u64, Address, u64, u64, u32, Address];
-
-/// The kernels of `gather_rows.cu`.
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "gather_rows_16", parameters: PARAMETERS },
-    Entry { name: "gather_rows_8", parameters: PARAMETERS },
-    Entry { name: "gather_rows_4", parameters: PARAMETERS },
-    Entry { name: "gather_rows_1", parameters: PARAMETERS },
-    Entry { name: "scatter_rows_16", parameters: PARAMETERS },
-    Entry { name: "scatter_rows_8", parameters: PARAMETERS },
-    Entry { name: "scatter_rows_4", parameters: PARAMETERS },
-    Entry { name: "scatter_rows_1", parameters: PARAMETERS },
-];
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -104,11 +87,18 @@ pub enum RowList<'a> {
     Wide(&'a CudaBuffer<u64>),
 }
 
-impl RowList<'_> {
-    fn len(&self) -> usize {
+impl<'a> RowList<'a> {
+    fn len(self) -> usize {
         match self {
             Self::Narrow(list) => list.len(),
             Self::Wide(list) => list.len(),
+        }
+    }
+
+    fn address(self, launch: &mut Launch<'a>) -> Address {
+        match self {
+            Self::Narrow(list) => launch.reading(list),
+            Self::Wide(list) => launch.reading(list),
         }
     }
 }
@@ -132,17 +122,40 @@ struct Side {
     stride_bytes: u64,
 }
 
-/// A kernel and the arguments that follow from sizes.
+/// Sides and sizes of a copy that were checked, and the kernel that follows from them.
 struct Plan {
-    name: &'static str,
-    grid: Grid,
+    operation: &'static str,
+    kernel: usize,
+    blocks: u32,
     from: Side,
     to: Side,
+    rows: usize,
     width_bytes: u64,
     lanes_log2: u32,
 }
 
-impl<'a> RowCall<'a> {
+// By the width of an access: 16, 8, 4 and 1 bytes.
+kernels! {
+    /// Copies the rows of a table that `list` names from it, or to it, and counts in `errors` what names none.
+    fn copy = gather_rows_16 | gather_rows_8 | gather_rows_4 | gather_rows_1 | scatter_rows_16 | scatter_rows_8
+        | scatter_rows_4 | scatter_rows_1(plan: &Plan, list: RowList<'_>, errors: &mut CudaBuffer<u32>) {
+        let operation = plan.operation;
+        let count = list.len();
+        pass mapped(plan.from.address), u64(plan.from.stride_bytes), u64(plan.rows),
+            built(Address, |launch| list.address(&mut launch)), flag(matches!(list, RowList::Wide(_))), u64(count),
+            mapped(plan.to.address), u64(plan.to.stride_bytes), u64(plan.width_bytes), bits(plan.lanes_log2),
+            write(errors, 1, "the counter of errors");
+        choose plan.kernel;
+        grid ((count as u64) << plan.lanes_log2).div_ceil(ROWS_AT_ONCE.into()), THREADS, plan.blocks;
+        skip count == 0 || plan.width_bytes == 0;
+        text "{count} of {} rows of {} bytes", plan.rows, plan.width_bytes;
+        safe "All rows of the table and all rows in order lie in what is passed. The kernel takes no row number that is
+              not below `rows`, walks `count` rows in strides of the grid, and its accesses are as wide as addresses,
+              strides and width allow.";
+    }
+}
+
+impl RowCall<'_> {
     /// `to[i] = table[list[i]]`; zeros where the list names no row. Rows of `to` are `to_stride` values apart.
     /// Does not wait.
     ///
@@ -155,28 +168,18 @@ impl<'a> RowCall<'a> {
         to: &mut CudaBuffer<T>,
         to_stride: usize,
     ) -> Result<(), CudaError> {
-        let operation = "gathering rows";
-        let (table_len, over_bus) = match &table {
-            Table::Gpu(rows) => (rows.len(), false),
-            Table::Host(rows) => (rows.len(), true),
-        };
+        let (operation, stream) = ("gathering rows", self.stream);
         let packed = RowLayout { rows: self.list.len(), width: layout.width, stride: to_stride };
-        self.check(operation, (layout, table_len), (packed, to.len()))?;
-        if packed.rows == 0 || layout.width == 0 {
-            return Ok(());
-        }
-        let from = match &table {
-            Table::Gpu(rows) => rows.address(),
-            Table::Host(rows) => rows.address(operation, self.stream)?,
+        let (from, held) = match table {
+            Table::Gpu(rows) => (place(operation, stream, rows, layout)?, None),
+            Table::Host(rows) => (mapped(operation, stream, rows, layout)?, Some(rows)),
         };
-        let sides = (side::<T>(from, layout), side::<T>(to.address(), packed));
-        let plan = self.plan::<T>(&GATHER, sides, packed, over_bus);
-        let (stream, launch) = (self.stream, Launch::new(self.cuda, self.stream, operation));
-        match table {
-            Table::Gpu(rows) => self.run(plan, layout, launch.reads(rows), |launch| launch.writes(to)),
-            Table::Host(rows) => rows.while_read(stream, |_| {
-                self.run(plan, layout, launch.mapped(from), |launch| launch.writes(to))
-            }),
+        let to = place(operation, stream, to, packed)?;
+        let plan = plan::<T>(operation, 0, (from, to), (layout, held.is_some()));
+        let mut copy = || copy((self.cuda, stream), &plan, self.list, self.errors);
+        match held {
+            Some(rows) => rows.while_read(stream, |_| copy()),
+            None => copy(),
         }
     }
 
@@ -192,106 +195,71 @@ impl<'a> RowCall<'a> {
         table: TableMut<'_, T>,
         layout: RowLayout,
     ) -> Result<(), CudaError> {
-        let operation = "scattering rows";
-        let (table_len, over_bus) = match &table {
-            TableMut::Gpu(rows) => (rows.len(), false),
-            TableMut::Host(rows) => (rows.len(), true),
-        };
+        let (operation, stream) = ("scattering rows", self.stream);
         let packed = RowLayout { rows: self.list.len(), width: layout.width, stride: from_stride };
-        self.check(operation, (layout, table_len), (packed, from.len()))?;
-        if packed.rows == 0 || layout.width == 0 {
-            return Ok(());
-        }
-        let to = match &table {
-            TableMut::Gpu(rows) => rows.address(),
-            TableMut::Host(rows) => rows.address(operation, self.stream)?,
+        let from = place(operation, stream, from, packed)?;
+        let (to, held) = match table {
+            TableMut::Gpu(rows) => (place(operation, stream, rows, layout)?, None),
+            TableMut::Host(rows) => (mapped(operation, stream, rows, layout)?, Some(rows)),
         };
-        let sides = (side::<T>(from.address(), packed), side::<T>(to, layout));
-        let plan = self.plan::<T>(&SCATTER, sides, packed, over_bus);
-        let (stream, launch) = (self.stream, Launch::new(self.cuda, self.stream, operation).reads(from));
-        match table {
-            TableMut::Gpu(rows) => self.run(plan, layout, launch, |launch| launch.writes(rows)),
-            TableMut::Host(rows) => {
-                rows.while_written(stream, |_| self.run(plan, layout, launch, |launch| launch.mapped(to)))
-            }
+        let plan = plan::<T>(operation, 4, (from, to), (layout, held.is_some()));
+        let mut copy = || copy((self.cuda, stream), &plan, self.list, self.errors);
+        match held {
+            Some(rows) => rows.while_written(stream, |_| copy()),
+            None => copy(),
         }
-    }
-
-    fn check(
-        &self,
-        operation: &'static str,
-        (table, table_len): (RowLayout, usize),
-        (packed, packed_len): (RowLayout, usize),
-    ) -> Result<(), CudaError> {
-        table.check(operation, "the table", table_len)?;
-        packed.check(operation, "the rows in order", packed_len)?;
-        if self.errors.is_empty() {
-            let mismatch = "the counter of errors has no room".into();
-            return Err(CudaError::Arguments { operation, mismatch });
-        }
-        Ok(())
-    }
-
-    fn plan<T>(
-        &self,
-        names: &[&'static str; 4],
-        sides: (Side, Side),
-        packed: RowLayout,
-        over_bus: bool,
-    ) -> Plan {
-        let (from, to) = sides;
-        let width_bytes = (packed.width * size_of::<T>()) as u64;
-        let all = from.address | to.address | from.stride_bytes | to.stride_bytes | width_bytes;
-        let (vector, name) = widest(all, names);
-        let lanes_log2 = lanes_log2(width_bytes, vector);
-        let of_multiprocessor = if over_bus { BLOCKS_OVER_BUS } else { BLOCKS_ON_GPU };
-        let most = self.cuda.gpu().multiprocessors.saturating_mul(of_multiprocessor);
-        let work = ((packed.rows as u64) << lanes_log2).div_ceil(ROWS_AT_ONCE.into());
-        Plan { name, grid: Grid::of(work, THREADS, most), from, to, width_bytes, lanes_log2 }
-    }
-
-    /// Adds the arguments after `from`, which `launch` has, and asks for the kernel; `to` adds the one of that name.
-    fn run<'b>(
-        self,
-        plan: Plan,
-        layout: RowLayout,
-        launch: Launch<'b>,
-        to: impl FnOnce(Launch<'b>) -> Launch<'b>,
-    ) -> Result<(), CudaError>
-    where
-        'a: 'b,
-    {
-        let count = self.list.len();
-        let launch = launch.number(plan.from.stride_bytes).number(layout.rows as u64);
-        let launch = match self.list {
-            RowList::Narrow(list) => launch.reads(list).number(0_u32),
-            RowList::Wide(list) => launch.reads(list).number(1_u32),
-        };
-        let launch = to(launch.number(count as u64)).number(plan.to.stride_bytes).number(plan.width_bytes);
-        let launch = launch.number(plan.lanes_log2).writes(self.errors);
-        let sizes = || format!("{count} of {} rows of {} bytes", layout.rows, plan.width_bytes);
-        // SAFETY: `check` saw to it that all rows of the table and all rows in order lie in what is passed, and that
-        // there is a counter. The kernel takes no row number that is not below `rows`, walks `count` rows in strides of
-        // the grid, and its accesses are as wide as addresses, strides and width allow.
-        unsafe { launch.run(plan.name, plan.grid, sizes) }
     }
 }
 
-/// By the width of an access: 16, 8, 4 and 1 bytes.
-const GATHER: [&str; 4] = ["gather_rows_16", "gather_rows_8", "gather_rows_4", "gather_rows_1"];
-const SCATTER: [&str; 4] = ["scatter_rows_16", "scatter_rows_8", "scatter_rows_4", "scatter_rows_1"];
+/// Rows of a buffer, which has them all.
+fn place<T: Pod>(
+    operation: &'static str,
+    stream: &Stream,
+    rows: &CudaBuffer<T>,
+    layout: RowLayout,
+) -> Result<Side, CudaError> {
+    layout.check(operation, "rows on the GPU", rows.len())?;
+    check_owner(operation, rows.stream(), stream)?;
+    Ok(side::<T>(rows.address(), layout))
+}
+
+/// Rows of the host, likewise.
+fn mapped<T: Pod>(
+    operation: &'static str,
+    stream: &Stream,
+    rows: &PinnedSlice<T>,
+    layout: RowLayout,
+) -> Result<Side, CudaError> {
+    layout.check(operation, "rows of the host", rows.len())?;
+    Ok(side::<T>(rows.address(operation, stream)?, layout))
+}
+
+/// The first of the kernels of its kind is `first`.
+fn plan<T>(
+    operation: &'static str,
+    first: usize,
+    (from, to): (Side, Side),
+    (table, over_bus): (RowLayout, bool),
+) -> Plan {
+    let width_bytes = (table.width * size_of::<T>()) as u64;
+    let all = from.address | to.address | from.stride_bytes | to.stride_bytes | width_bytes;
+    let (vector, kernel) = widest(all);
+    let blocks = if over_bus { BLOCKS_OVER_BUS } else { BLOCKS_ON_GPU };
+    let (kernel, lanes_log2) = (first + kernel, lanes_log2(width_bytes, vector));
+    Plan { operation, kernel, blocks, from, to, rows: table.rows, width_bytes, lanes_log2 }
+}
 
 fn side<T>(address: u64, layout: RowLayout) -> Side {
     Side { address, stride_bytes: (layout.stride * size_of::<T>()) as u64 }
 }
 
-/// The widest access in bytes that fits what was combined by "or", and the kernel for it.
-fn widest(all: u64, names: &[&'static str; 4]) -> (u64, &'static str) {
+/// The widest access in bytes that fits what was combined by "or", and which kernel it is.
+fn widest(all: u64) -> (u64, usize) {
     match all.trailing_zeros() {
-        4.. => (16, names[0]),
-        3 => (8, names[1]),
-        2 => (4, names[2]),
-        _ => (1, names[3]),
+        4.. => (16, 0),
+        3 => (8, 1),
+        2 => (4, 2),
+        _ => (1, 3),
     }
 }
 
@@ -326,9 +294,11 @@ mod tests {
         for (all, expected) in
             [(0, 16), (688, 16), (344, 8), (4, 4), (2, 1), (7, 1), (16 | 8, 8), (u64::MAX, 1)]
         {
-            assert_eq!(widest(all, &GATHER), (expected, format!("gather_rows_{expected}").leak() as &str));
+            let (width, kernel) = widest(all);
+            let names = [kernel, 4 + kernel].map(|kernel| ENTRIES[0].names[kernel]);
+            assert_eq!(width, expected);
+            assert_eq!(names, ["gather", "scatter"].map(|way| format!("{way}_rows_{expected}")));
         }
-        assert_eq!(SCATTER.map(|name| widest(16, &SCATTER).1 == name), [true, false, false, false]);
     }
 
     #[test]

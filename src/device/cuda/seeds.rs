@@ -44,26 +44,10 @@ impl GpuSeeds {
         self.most
     }
 
-    /// From now on these pairs. Waits until they are copied.
-    ///
-    /// # Errors
-    /// Columns of different lengths or more than there is room for, or the driver's.
-    pub fn set(&mut self, nodes: &[u32], times: &[i64]) -> Result<(), CudaError> {
-        let operation = "setting seeds";
-        if nodes.len() != times.len() {
-            let mismatch = format!("{} nodes and {} times", nodes.len(), times.len());
-            return Err(CudaError::Arguments { operation, mismatch });
-        }
-        check_len(operation, &[("room for seeds", self.most, nodes.len())])?;
-        self.nodes.write_at(0, nodes)?;
-        self.times.write_at(0, times)?;
-        self.count.fill_front_words(1, to_u32(operation, "seeds", nodes.len())?, operation)
-    }
-
     /// From now on the first `count` pairs of an arena. Does not wait.
     ///
     /// # Errors
-    /// As for [`set`](Self::set).
+    /// More than there is room for, or the driver's.
     pub fn set_from_pinned(
         &mut self,
         nodes: &PinnedSlice<u32>,
@@ -82,19 +66,11 @@ impl GpuSeeds {
     /// # Errors
     /// The driver's.
     pub fn to_host(&self) -> Result<(Vec<u32>, Vec<i64>), CudaError> {
-        let count = self.count()?;
+        let count = self.count.copy_to_host()?.first().map_or(0, |count| *count as usize);
         let (mut nodes, mut times) = (self.nodes.copy_to_host()?, self.times.copy_to_host()?);
         nodes.truncate(count);
         times.truncate(count);
         Ok((nodes, times))
-    }
-
-    /// How many there are. Waits for the GPU.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn count(&self) -> Result<usize, CudaError> {
-        Ok(self.count.copy_to_host()?.first().map_or(0, |count| *count as usize))
     }
 
     pub(super) fn argument<'a>(&'a self, launch: &mut Launch<'a>) -> Seeds {

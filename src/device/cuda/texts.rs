@@ -11,12 +11,12 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::error::CudaError;
 use super::{distinct, graph, layers, row_cache, rows, sample};
 
-/// One kernel that a launcher calls.
+/// The kernels that a launcher calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name.
-    pub name: &'static str,
-    /// Bytes of each of its parameters.
+    /// Their names.
+    pub names: &'static [&'static str],
+    /// Bytes of each of their parameters.
     pub parameters: &'static [usize],
 }
 
@@ -29,6 +29,13 @@ pub struct Source {
     pub text: &'static str,
     /// What launchers call of it; nothing is loaded of a file without.
     pub entries: &'static [Entry],
+}
+
+impl Source {
+    /// Name, and bytes of each parameter, of every kernel that launchers call.
+    pub fn kernels(&self) -> impl Iterator<Item = (&'static str, &'static [usize])> {
+        self.entries.iter().flat_map(|entry| entry.names.iter().map(|name| (*name, entry.parameters)))
+    }
 }
 
 macro_rules! texts {

@@ -1,14 +1,15 @@
 //! Whether a partition still is what was read of it.
 //!
-//! A topic that was deleted and created again has the name and the offsets of the old one, and a partition that lost its
-//! end to a broker without all of its messages grows past the old end again. What tells is the messages: one never
+//! A topic that was deleted and created again has the name and the offsets of the old one, and a partition that lost
+//! its end to a broker without all of its messages grows past the old end again. The messages show it: one never
 //! changes. So each run of offsets in the log carries a mark of its last message, and before reading starts the broker
-//! is asked for the message at that offset. Another message there is a fault. A topic's id would say less (it knows
-//! nothing of a lost end), and a leader epoch may be the same by chance.
+//! is asked for the message at that offset. Another message there is a fault. A topic's id would show less (nothing of
+//! a lost end), and a leader epoch may be the same by chance.
 //!
 //! No message there is a fault too, unless the topic is compacted, or it cannot be found out whether it is. Where
 //! retention has removed the message nothing can be compared, and reading goes on. While reading goes on nothing is
-//! compared either: a topic that goes away or changes its id is noticed by librdkafka, and then this check is due again.
+//! compared either: a topic that goes away or changes its id is noticed by librdkafka, and then this check is due
+//! again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,13 +1,14 @@
 //! When a batch was produced, as far as that is known.
 //!
-//! A producer's clock may be wrong, and a timestamp may be no time at all (seconds where milliseconds belong, the time of
-//! the event). So offsets decide what is history: what the broker had when the partition was read for the first time, up
-//! to its end at that moment. A partition whose last batch in the log is history is still there, also after a restart.
-//! Behind that, a timestamp is believed only if it lies between the last batch in the log, or the first start, and now.
+//! A producer's clock may be wrong, and a timestamp may be no time at all (seconds where milliseconds belong, the time
+//! of the event). So offsets decide what is history: what the broker had when the partition was read for the first
+//! time, up to its end at that moment. A partition whose last batch in the log is history is still there, also after a
+//! restart. Behind that, a timestamp is believed only if it lies between the last batch in the log, or the first start,
+//! and now.
 
 use crate::event::ORIGIN_HISTORY;
 
-/// Tells the origin of a partition's messages.
+/// Decides the origin of a partition's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origins {
     /// Messages below this offset are history.

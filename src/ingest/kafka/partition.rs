@@ -370,9 +370,9 @@ impl Partition {
         self.end = None;
     }
 
-    /// Where reading stands.
-    pub fn next(&self) -> i64 {
-        self.next
+    /// Up to where the log has the partition.
+    pub fn stored_end(&self) -> i64 {
+        self.stored
     }
 
     /// Whether a batch is on its way to the log.

@@ -2,6 +2,7 @@
 
 use super::super::frame::{PAYLOAD_BYTES_MAX, encode};
 use super::super::header::{HEADER_BYTES, Header};
+use super::super::mark;
 use super::*;
 
 const SEGMENT: &str = "00000000000000000000.log";
@@ -20,22 +21,32 @@ fn with(disk: &MemoryDisk, name: &str, content: &[u8]) -> MemoryDisk {
     copy
 }
 
+/// The same without the mark, as a loss of power may leave it.
+fn unmarked(disk: &MemoryDisk, name: &str, content: &[u8]) -> MemoryDisk {
+    let copy = with(disk, name, content);
+    copy.remove(mark::NAME).unwrap();
+    copy
+}
+
 #[test]
 fn a_log_cut_at_any_byte_of_its_last_frame_goes_on() {
     let mut frames = story();
     frames.push(rich(15, 3));
     let disk = MemoryDisk::new();
     write_all(&disk, 1 << 20, &frames);
-    let (kept, whole) = (&frames[..6], disk.content(SEGMENT));
+    let (before, whole) = (&frames[..6], disk.content(SEGMENT));
     let start = offset_of(&frames, 6);
     for length in start..whole.len() {
-        let torn = with(&disk, SEGMENT, &whole[..length]);
+        let torn = unmarked(&disk, SEGMENT, &whole[..length]);
         let (mut log, recovery) = open(&torn, 1 << 20).unwrap();
+        let kept =
+            recovery.kept_in.as_ref().map(|path| torn.content(path.file_name().unwrap().to_str().unwrap()));
+        assert_eq!(kept, (length > start).then(|| whole[start..length].to_vec()), "what is cut off is kept");
         assert_eq!(recovery.truncated_bytes, (length - start) as u64);
         let cut = (length > start).then(|| (PathBuf::from(DIR).join(SEGMENT), start as u64));
         assert_eq!(recovery.truncated_at, cut);
         assert_eq!((log.end(), recovery.frames_verified), (EdgeId(15), 6));
-        assert_same(&drain(&mut log.reader(EdgeId(0))).unwrap(), kept);
+        assert_same(&drain(&mut log.reader(EdgeId(0))).unwrap(), before);
         log.append(&frames[6]).unwrap();
         log.commit().unwrap();
         drop(log);
@@ -91,7 +102,16 @@ fn no_changed_bit_goes_unnoticed() {
             for bit in 0..content.len() * 8 {
                 content[bit / 8] ^= 1 << (bit % 8);
                 let what = format!("bit {bit} of {name}, segments of {segment_bytes}");
-                check_flipped(&with(&disk, &name, &content), segment_bytes, &frames, torn_from, &what);
+                if name == mark::NAME {
+                    let (log, recovery) = open(&with(&disk, &name, &content), segment_bytes).unwrap();
+                    assert!(recovery.record_unreadable && log.end() == EdgeId(15), "{what}");
+                } else {
+                    // With the mark, no frame counts as torn.
+                    let marked = with(&disk, &name, &content);
+                    check_flipped(&marked, segment_bytes, &frames, frames.len(), &what);
+                    let unmarked = unmarked(&disk, &name, &content);
+                    check_flipped(&unmarked, segment_bytes, &frames, torn_from, &what);
+                }
                 content[bit / 8] ^= 1 << (bit % 8);
             }
         }
@@ -115,7 +135,7 @@ fn damage_before_a_later_commit_is_no_torn_write() {
     // Nothing was cut: the bytes are still there to be repaired.
     assert_eq!(disk.content(SEGMENT).len(), content.len());
     // The same frame with the same zeros, but nothing behind it.
-    let (log, recovery) = open(&with(&disk, SEGMENT, &content[..next]), 1 << 20).unwrap();
+    let (log, recovery) = open(&unmarked(&disk, SEGMENT, &content[..next]), 1 << 20).unwrap();
     assert_eq!((log.end(), recovery.truncated_bytes), (EdgeId(3), (next - start) as u64));
 }
 
@@ -129,7 +149,7 @@ fn later_frames_of_the_same_commit_do_not_save_a_torn_one() {
     drop(log);
     let mut content = disk.content(SEGMENT);
     content[offset_of(&story(), 1)..offset_of(&story(), 2)].fill(0);
-    assert_same(&read_all(&with(&disk, SEGMENT, &content)).unwrap(), &story()[..1]);
+    assert_same(&read_all(&unmarked(&disk, SEGMENT, &content)).unwrap(), &story()[..1]);
 }
 
 #[test]
@@ -137,7 +157,7 @@ fn an_earlier_segment_that_was_cut_is_an_error_when_read() {
     let frames = story();
     let disk = MemoryDisk::new();
     write_all(&disk, 150, &frames);
-    assert!(disk.names().len() >= 3, "{:?}", disk.names());
+    assert!(segments(&disk).len() >= 3, "{:?}", disk.names());
     let name = disk.names()[0].clone();
     let content = disk.content(&name);
     for length in 0..content.len() {
@@ -155,13 +175,13 @@ fn an_earlier_segment_that_was_cut_is_an_error_when_read() {
 fn a_missing_segment_is_a_gap() {
     let disk = MemoryDisk::new();
     write_all(&disk, 1, &story());
-    for missing in &disk.names()[..disk.names().len() - 1] {
-        let copy = MemoryDisk::new();
-        for name in disk.names().iter().filter(|name| *name != missing) {
-            copy.put(name, &disk.content(name));
-        }
+    for missing in &segments(&disk) {
+        let copy = disk.after_power_loss(|| true);
+        copy.remove(missing).unwrap();
         let error = read_all(&copy).unwrap_err();
-        assert!(matches!(&error, LogError::Gap { offset: 0, .. }), "{missing}: {error}");
+        // Only the mark knows of the last one.
+        let named = matches!(&error, LogError::Gap { offset: 0, .. } | LogError::CutShort { found: 0, .. });
+        assert!(named, "{missing}: {error}");
     }
 }
 
@@ -222,4 +242,65 @@ fn a_payload_that_contradicts_itself_is_named() {
     content[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
     let error = read_all(&with(&disk, SEGMENT, &content)).unwrap_err();
     assert!(matches!(&error, LogError::Malformed { offset: 0, .. }), "{error}");
+}
+
+#[test]
+fn damage_in_the_last_commit_is_refused_once_that_commit_is_recorded() {
+    let disk = MemoryDisk::new();
+    write_all(&disk, 1 << 20, &story());
+    let (whole, last) = (disk.content(SEGMENT), offset_of(&story(), 5));
+    for at in last..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        for (what, content) in [("changed", &damaged[..]), ("cut off", &whole[..at])] {
+            let error = open(&with(&disk, SEGMENT, content), 1 << 20).err();
+            let error = error.unwrap_or_else(|| panic!("byte {at} is {what}, and the log opens"));
+            assert!(error.to_string().contains("position 10"), "byte {at} is {what}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_torn_write_behind_the_mark_is_cut_off_and_the_mark_moves_on() {
+    let disk = MemoryDisk::new();
+    write_all(&disk, 1 << 20, &story());
+    let mut content = disk.content(SEGMENT);
+    let end = content.len();
+    content.extend_from_slice(&content.clone()[..40]);
+    let torn = with(&disk, SEGMENT, &content);
+    let (log, recovery) = open(&torn, 1 << 20).unwrap();
+    assert_eq!((recovery.recorded, recovery.truncated_bytes, log.end()), (Some(EdgeId(15)), 40, EdgeId(15)));
+    drop(log);
+    assert_eq!((torn.content(SEGMENT).len(), torn.content(mark::NAME)), (end, disk.content(mark::NAME)));
+    // A killed process writes nothing more: the mark of its last commit is there all the same.
+    let (mut log, _) = open(&torn, 1 << 20).unwrap();
+    log.append(&plain(15, 2)).unwrap();
+    log.commit().unwrap();
+    let killed = torn.after_power_loss(|| true);
+    let content = killed.content(SEGMENT);
+    killed.put(SEGMENT, &content[..content.len() - 1]);
+    let error = open(&killed, 1 << 20).err().unwrap();
+    assert!(matches!(&error, LogError::Corrupt { position: EdgeId(15), .. }), "{error}");
+}
+
+#[test]
+fn torn_tails_are_kept_apart_up_to_a_number_and_zeros_are_not() {
+    let disk = MemoryDisk::new();
+    write_all(&disk, 1 << 20, &[plain(0, 3)]);
+    let whole = disk.content(SEGMENT);
+    for round in 1..=40u8 {
+        disk.put(SEGMENT, &[&whole[..], &[round; 5]].concat());
+        let (_, recovery) = open(&disk, 1 << 20).unwrap();
+        let kept = recovery.kept_in.unwrap();
+        assert_eq!(disk.content(kept.file_name().unwrap().to_str().unwrap()), [round; 5]);
+    }
+    assert_eq!(disk.names().iter().filter(|name| name.ends_with(".torn")).count(), 16);
+    disk.put(SEGMENT, &[&whole[..], &[0; 5]].concat());
+    let (_, recovery) = open(&disk, 1 << 20).unwrap();
+    assert_eq!((recovery.truncated_bytes, recovery.kept_in), (5, None));
+    // Without room for a copy the log opens all the same.
+    disk.put(SEGMENT, &[&whole[..], &[7; 5]].concat());
+    disk.set_capacity(Some(0));
+    let (log, recovery) = open(&disk, 1 << 20).unwrap();
+    assert_eq!((log.end(), recovery.truncated_bytes, recovery.kept_in), (EdgeId(3), 5, None));
 }

@@ -203,6 +203,10 @@ impl LogStorage for MemoryDisk {
         Ok(Box::new(MemoryFile { disk: Arc::clone(&self.state), name: name.to_owned() }))
     }
 
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.state.lock().files.remove(name).map(|_| ()).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
     fn sync_directory(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.attempt(Operation::SyncDirectory)?;

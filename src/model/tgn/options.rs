@@ -2,8 +2,8 @@
 //! learning rates or batches: those belong to the trainer.
 
 use super::Aggregator;
-use crate::model::EdgeTypes;
-use crate::model::needs::{Needs, OptionsError, Shape, check_heads};
+use crate::model::needs::{Needs, OptionsError, check_heads};
+use crate::model::options::options;
 
 /// What turns a message into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,52 +25,50 @@ pub enum Embedding {
     Time,
 }
 
-/// Shape of a TGN. The defaults have 341,601 parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TgnOptions {
-    /// Width d_m of a node's memory row; at least 1.
-    pub memory_dim: usize,
-    /// Width d_T of the time encoding; at least 1. `memory_dim + time_dim` is the attention width.
-    pub time_dim: usize,
-    /// Width of an embedding; at least 1, and `memory_dim` without attention.
-    pub embedding_dim: usize,
-    /// Attention heads; divides `memory_dim + time_dim` where there is attention.
-    pub heads: usize,
-    /// Most recent neighbors K sampled per seed; at least 1. Without attention none are.
-    pub fanout: usize,
-    /// Width of a node's feature row; 0 means nodes have none. When it differs from `memory_dim`, a
-    /// learned projection maps features onto memory rows before the two are added.
-    pub node_feature_dim: usize,
-    /// Width d_e of an edge's feature row; 0 means edges have none.
-    pub edge_feature_dim: usize,
-    /// Types of edges that are distinguished.
-    pub edge_types: EdgeTypes,
+options! {
+    /// Shape of a TGN. The defaults have 341,601 parameters. Where the feature rows of nodes are not of the width
+    /// `memory_dim`, a learned projection maps them onto memory rows before the two are added.
+    TgnOptions {
+        /// Width d_m of a node's memory row; at least 1.
+        memory_dim: 100,
+        /// Width d_T of the time encoding; at least 1. `memory_dim + time_dim` is the attention width.
+        time_dim: 100,
+        /// Width of an embedding; at least 1, and `memory_dim` without attention.
+        embedding_dim: 100,
+        /// Attention heads; divides `memory_dim + time_dim` where there is attention.
+        heads: 2,
+        /// Most recent neighbors K sampled per seed; at least 1. Without attention none are.
+        fanout: 10,
+    }
     /// Share of values dropped while training, on attention weights and on the attention output, or on the
     /// embedding where there is no attention; in `0.0..1.0`.
-    pub dropout: f32,
-    /// Which of a batch's messages for one node waits for it.
-    pub aggregator: Aggregator,
-    /// What turns a message into memory.
-    pub updater: Updater,
-    /// What turns memory into an embedding.
-    pub embedding: Embedding,
-}
-
-impl Default for TgnOptions {
-    fn default() -> Self {
-        Self {
-            memory_dim: 100,
-            time_dim: 100,
-            embedding_dim: 100,
-            heads: 2,
-            fanout: 10,
-            node_feature_dim: 0,
-            edge_feature_dim: 0,
-            edge_types: EdgeTypes::default(),
-            dropout: 0.1,
-            aggregator: Aggregator::Last,
-            updater: Updater::Gru,
-            embedding: Embedding::Attention,
+    dropout: 0.1,
+    choices {
+        /// What turns a message into memory.
+        updater: Updater = Updater::Gru,
+        /// What turns memory into an embedding.
+        embedding: Embedding = Embedding::Attention,
+        /// Which of a batch's messages for one node waits for it.
+        aggregator: Aggregator = Aggregator::Last,
+    }
+    widths |options| {
+        if options.embedding == Embedding::Attention {
+            return check_heads(options.heads, &[(options.attention_dim(), "memory_dim + time_dim")]);
+        }
+        let (embedding, memory) = (options.embedding_dim, options.memory_dim);
+        if embedding == memory { Ok(()) } else { Err(OptionsError::EmbeddingWidth { embedding, memory }) }
+    },
+    // The most recent neighbors of each seed, and memory.
+    needs |options| {
+        let fanout = if options.embedding == Embedding::Attention { options.fanout } else { 0 };
+        let averaged = match options.aggregator {
+            Aggregator::Last => 0,
+            Aggregator::Mean => options.edge_feature_dim + options.time_dim,
+        };
+        Needs {
+            memory_dim: options.memory_dim,
+            mailbox_dim: options.memory_dim + averaged,
+            ..options.recent(fanout, 1)
         }
     }
 }
@@ -105,47 +103,6 @@ impl TgnOptions {
     #[must_use]
     pub fn projects_node_features(&self) -> bool {
         self.node_feature_dim != 0 && self.node_feature_dim != self.memory_dim
-    }
-
-    /// What the model wants of a batch: the most recent neighbors of each seed, and memory.
-    #[must_use]
-    pub fn needs(&self) -> Needs {
-        let fanout = if self.embedding == Embedding::Attention { self.fanout } else { 0 };
-        let features = [self.node_feature_dim, self.edge_feature_dim];
-        let shown = Needs::recent(fanout, 1, features, self.edge_types, self.embedding_dim);
-        let averaged = match self.aggregator {
-            Aggregator::Last => 0,
-            Aggregator::Mean => self.edge_feature_dim + self.time_dim,
-        };
-        Needs { memory_dim: self.memory_dim, mailbox_dim: self.memory_dim + averaged, ..shown }
-    }
-}
-
-impl Shape for TgnOptions {
-    fn counts(&self) -> Vec<(&'static str, usize)> {
-        vec![
-            ("memory_dim", self.memory_dim),
-            ("time_dim", self.time_dim),
-            ("embedding_dim", self.embedding_dim),
-            ("heads", self.heads),
-            ("fanout", self.fanout),
-        ]
-    }
-
-    fn check_widths(&self) -> Result<(), OptionsError> {
-        if self.embedding == Embedding::Attention {
-            return check_heads(self.heads, &[(self.attention_dim(), "memory_dim + time_dim")]);
-        }
-        let (embedding, memory) = (self.embedding_dim, self.memory_dim);
-        if embedding == memory { Ok(()) } else { Err(OptionsError::EmbeddingWidth { embedding, memory }) }
-    }
-
-    fn choices(&self) -> Vec<(&'static str, usize)> {
-        vec![
-            ("updater", self.updater as usize),
-            ("embedding", self.embedding as usize),
-            ("aggregator", self.aggregator as usize),
-        ]
     }
 }
 

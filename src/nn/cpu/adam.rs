@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 
 use super::PIECE;
 
@@ -20,21 +20,12 @@ pub struct Step {
     pub shrink: f32,
 }
 
-struct Adam<'a> {
-    step: Step,
-    weights: &'a mut [f32],
-    first: &'a mut [f32],
-    second: &'a mut [f32],
-    gradient: &'a [f32],
-}
-
-impl Kernel for Adam<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let s = self.step;
-        let rows = self.weights.iter_mut().zip(self.first).zip(self.second).zip(self.gradient);
+vectorized! {
+    fn adam_piece<const FMA: bool>(
+        step: Step, weights: &mut [f32], first: &mut [f32], second: &mut [f32], gradient: &[f32],
+    ) {
+        let s = step;
+        let rows = weights.iter_mut().zip(first).zip(second).zip(gradient);
         for (((w, m), v), g) in rows {
             *m = s.beta1 * *m + (1.0 - s.beta1) * g;
             *v = s.beta2 * *v + (1.0 - s.beta2) * g * g;
@@ -51,6 +42,6 @@ pub fn adam(step: Step, weights: &mut [f32], first: &mut [f32], second: &mut [f3
         .zip(second.par_chunks_mut(PIECE))
         .zip(gradient.par_chunks(PIECE))
         .for_each(|(((weights, first), second), gradient)| {
-            dispatch(Adam { step, weights, first, second, gradient });
+            adam_piece(step, weights, first, second, gradient);
         });
 }

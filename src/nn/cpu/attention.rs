@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch, fma};
+use crate::device::simd::{fma, vectorized};
 
 use super::dropout;
 use super::math::exp;
@@ -61,38 +61,27 @@ fn softmax<const FMA: bool>(scores: &mut [f32]) {
     scores.iter_mut().for_each(|s| *s /= sum);
 }
 
-struct ForwardKernel<'a> {
-    shape: Shape,
-    source: Source<'a>,
-    clock: &'a Clock<'a>,
-    mask: Mask,
-    first: usize,
-    u: &'a [f32],
-    out: Forward<'a>,
-}
-
-impl Kernel for ForwardKernel<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (s, clock) = (self.shape, self.clock);
+vectorized! {
+    fn forward_seeds<const FMA: bool>(
+        shape: Shape, source: Source<'_>, clock: &Clock<'_>, mask: Mask, first: usize, u: &[f32], out: Forward<'_>,
+    ) {
+        let (s, clock) = (shape, clock);
         let mut scratch = Scratch::new(&s);
-        for i in 0..self.out.y.len() / (s.heads * s.padded) {
-            let seed = self.first + i;
-            let query = self.source.query(seed);
-            scratch.occupy(&self.source.slots[seed * s.slots..][..s.slots]);
-            let phi = &mut self.out.phi[i * s.slots * s.time..][..s.slots * s.time];
+        for i in 0..out.y.len() / (s.heads * s.padded) {
+            let seed = first + i;
+            let query = source.query(seed);
+            scratch.occupy(&source.slots[seed * s.slots..][..s.slots]);
+            let phi = &mut out.phi[i * s.slots * s.time..][..s.slots * s.time];
             for k in scratch.slots.iter().copied() {
                 let delta = clock.deltas[seed * s.slots + k];
                 encode_row::<FMA>(&mut phi[k * s.time..][..s.time], delta, clock.w, clock.b);
             }
-            scratch.fill(&s, &self.source, seed, phi);
+            scratch.fill(&s, &source, seed, phi);
             let n = scratch.slots.len();
             for h in 0..s.heads {
                 let block = (i * s.heads + h) * s.padded..(i * s.heads + h + 1) * s.padded;
-                let weights = &mut self.out.weights[(i * s.heads + h) * s.slots..][..s.slots];
-                let u = &self.u[(query * s.heads + h) * s.padded..][..s.padded];
+                let weights = &mut out.weights[(i * s.heads + h) * s.slots..][..s.slots];
+                let u = &u[(query * s.heads + h) * s.padded..][..s.padded];
                 let scores = &mut scratch.scores[..n];
                 for (score, row) in scores.iter_mut().zip(scratch.rows.chunks_exact(s.padded)) {
                     *score = dot::<FMA>(u, row);
@@ -101,9 +90,9 @@ impl Kernel for ForwardKernel<'_> {
                 weights.fill(0.0);
                 for (score, k) in scores.iter_mut().zip(&scratch.slots) {
                     weights[*k] = *score;
-                    *score *= self.mask.factor((seed * s.heads + h) * s.slots + k);
+                    *score *= mask.factor((seed * s.heads + h) * s.slots + k);
                 }
-                weighted_sum::<FMA>(&mut self.out.y[block], scores, &scratch.rows, s.padded);
+                weighted_sum::<FMA>(&mut out.y[block], scores, &scratch.rows, s.padded);
             }
         }
     }
@@ -128,7 +117,7 @@ pub fn forward(
     }
     let kernel = |piece: usize, y: &mut [f32], weights: &mut [f32], phi: &mut [f32]| {
         let out = Forward { y, weights, phi };
-        dispatch(ForwardKernel { shape: *shape, source: *source, clock, mask, first: piece * SEEDS, u, out });
+        forward_seeds(*shape, *source, clock, mask, piece * SEEDS, u, out);
     };
     let pieces = out.y.par_chunks_mut(blocks);
     let pieces = pieces.zip(out.weights.par_chunks_mut(SEEDS * shape.heads * shape.slots)).enumerate();
@@ -173,41 +162,31 @@ pub struct Gradients<'a> {
     pub columns: SlotColumns,
 }
 
-struct BackwardKernel<'a> {
-    shape: Shape,
-    source: Source<'a>,
-    mask: Mask,
-    first: usize,
-    saved: &'a Saved<'a>,
-    out: Gradients<'a>,
-}
-
-impl Kernel for BackwardKernel<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (s, columns) = (self.shape, self.out.columns);
+vectorized! {
+    fn backward_seeds<const FMA: bool>(
+        shape: Shape, source: Source<'_>, mask: Mask, first: usize, saved: &Saved<'_>, out: Gradients<'_>,
+    ) {
+        let (s, columns) = (shape, out.columns);
         let mut scratch = Scratch::new(&s);
         let mut dx = vec![0.0f32; s.slots * s.padded];
         // The node columns come first, the time columns last.
         let span = if columns.time > 0 { s.padded } else { columns.node };
-        for i in 0..self.out.du.len() / (s.heads * s.padded) {
-            let seed = self.first + i;
-            let query = self.source.query(seed);
-            scratch.occupy(&self.source.slots[seed * s.slots..][..s.slots]);
-            let phi = &self.saved.phi[seed * s.slots * s.time..][..s.slots * s.time];
-            scratch.fill(&s, &self.source, seed, phi);
+        for i in 0..out.du.len() / (s.heads * s.padded) {
+            let seed = first + i;
+            let query = source.query(seed);
+            scratch.occupy(&source.slots[seed * s.slots..][..s.slots]);
+            let phi = &saved.phi[seed * s.slots * s.time..][..s.slots * s.time];
+            scratch.fill(&s, &source, seed, phi);
             for h in 0..s.heads {
                 let at = seed * s.heads + h;
-                let u = &self.saved.u[(query * s.heads + h) * s.padded..][..s.padded];
-                let dy = &self.saved.dy[at * s.padded..][..s.padded];
-                let weights = &self.saved.weights[at * s.slots..][..s.slots];
+                let u = &saved.u[(query * s.heads + h) * s.padded..][..s.padded];
+                let dy = &saved.dy[at * s.padded..][..s.padded];
+                let weights = &saved.weights[at * s.slots..][..s.slots];
                 score_gradients::<FMA>(&mut scratch, s.padded, dy, weights, |k| {
-                    self.mask.factor(at * s.slots + k)
+                    mask.factor(at * s.slots + k)
                 });
                 let n = scratch.slots.len();
-                let du = &mut self.out.du[(i * s.heads + h) * s.padded..][..s.padded];
+                let du = &mut out.du[(i * s.heads + h) * s.padded..][..s.padded];
                 weighted_sum::<FMA>(du, &scratch.scores[..n], &scratch.rows, s.padded);
                 if columns.width() > 0 {
                     let rows = dx.chunks_exact_mut(s.padded).zip(&scratch.scores[..n]).zip(&scratch.more);
@@ -217,7 +196,7 @@ impl Kernel for BackwardKernel<'_> {
                 }
             }
             let width = columns.width();
-            let out = &mut self.out.dx[i * s.slots * width..][..s.slots * width];
+            let out = &mut out.dx[i * s.slots * width..][..s.slots * width];
             if columns.time > 0 {
                 out.fill(0.0);
             }
@@ -275,7 +254,7 @@ pub fn backward(shape: &Shape, source: &Source<'_>, mask: Mask, saved: &Saved<'_
     let columns = out.columns;
     let kernel = |piece: usize, du: &mut [f32], dx: &mut [f32]| {
         let out = Gradients { du, dx, columns };
-        dispatch(BackwardKernel { shape: *shape, source: *source, mask, first: piece * SEEDS, saved, out });
+        backward_seeds(*shape, *source, mask, piece * SEEDS, saved, out);
     };
     if columns.width() == 0 {
         out.du.par_chunks_mut(blocks).enumerate().for_each(|(piece, du)| kernel(piece, du, &mut []));

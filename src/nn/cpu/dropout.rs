@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::device::rng;
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 
 use super::PIECE;
 
@@ -45,26 +45,16 @@ pub fn mask(values: &mut [f32], first: usize, p: f32, key: [u64; 3]) {
     }
 }
 
-struct Mask<'a> {
-    values: &'a mut [f32],
-    first: usize,
-    p: f32,
-    key: [u64; 3],
-}
-
-impl Kernel for Mask<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        mask(self.values, self.first, self.p, self.key);
+vectorized! {
+    fn apply_piece<const FMA: bool>(values: &mut [f32], first: usize, p: f32, key: [u64; 3]) {
+        mask(values, first, p, key);
     }
 }
 
 /// Multiplies every element by its [`factor`].
 pub fn apply(values: &mut [f32], p: f32, key: [u64; 3]) {
     let pieces = values.par_chunks_mut(PIECE).enumerate();
-    pieces.for_each(|(n, values)| dispatch(Mask { values, first: n * PIECE, p, key }));
+    pieces.for_each(|(n, values)| apply_piece(values, n * PIECE, p, key));
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::{Kernel, dispatch, vectorized};
 
 use super::{PIECE, math};
 
@@ -34,20 +34,11 @@ fn each(out: &mut [f32], x: &[f32], change: impl Fn(&mut f32, f32) + Copy + Sync
     pieces.for_each(|(out, x)| dispatch(Each { out, x, change }));
 }
 
-struct LogScale<'a>(&'a mut [f32]);
-
-impl Kernel for LogScale<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        self.0.iter_mut().for_each(|value| *value = math::ln_1p::<FMA>(*value));
+vectorized! {
+    /// `ln(1 + max(x, 0))` of every value, in place, with an error of about 1e-7.
+    pub fn log_scale<const FMA: bool>(values: &mut [f32]) {
+        values.iter_mut().for_each(|value| *value = math::ln_1p::<FMA>(*value));
     }
-}
-
-/// `ln(1 + max(x, 0))` of every value, in place, with an error of about 1e-7.
-pub fn log_scale(values: &mut [f32]) {
-    dispatch(LogScale(values));
 }
 
 /// `out = x + y`.

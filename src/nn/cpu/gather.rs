@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use crate::device::prefetch_near;
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 use crate::device::stream;
 
 pub use super::inverse_index::InverseIndex;
@@ -38,56 +38,39 @@ pub fn ahead(values: usize, cols: usize) -> usize {
     if values < FAR_FROM { 0 } else { (2048 / cols.max(1)).clamp(2, 64) }
 }
 
-struct Gather<'a> {
-    out: &'a mut [f32],
-    x: &'a [f32],
-    cols: usize,
-    index: &'a [u32],
-    /// Rows to come, the first of which is that of `index[0]`.
-    coming: &'a [u32],
-}
-
-impl Gather<'_> {
-    /// The width is known while compiling where that pays: a call per row would take longer than the row.
-    #[inline(always)]
-    fn rows<const COLS: usize>(self) {
-        let ahead = ahead(self.x.len(), COLS);
-        let rows = self.out.as_chunks_mut::<COLS>().0;
-        for (i, (out, row)) in rows.iter_mut().zip(self.index).enumerate() {
-            if let Some(next) = self.coming.get(i + ahead).filter(|_| ahead > 0) {
-                ask_for(self.x, *next as usize * COLS, COLS);
+vectorized! {
+    /// Rows of `x` by `index`. The first of the rows to come, `coming`, is that of `index[0]`. The width is known while
+    /// compiling where that pays: a call per row would take longer than the row.
+    fn rows_of<const FMA: bool>(out: &mut [f32], x: &[f32], cols: usize, index: &[u32], coming: &[u32]) {
+        match cols {
+            4 => narrow_rows::<4>(out, x, index, coming),
+            8 => narrow_rows::<8>(out, x, index, coming),
+            16 => narrow_rows::<16>(out, x, index, coming),
+            32 => narrow_rows::<32>(out, x, index, coming),
+            64 => narrow_rows::<64>(out, x, index, coming),
+            100 => narrow_rows::<100>(out, x, index, coming),
+            _ => {
+                let ahead = ahead(x.len(), cols);
+                for (i, (out, row)) in out.chunks_exact_mut(cols).zip(index).enumerate() {
+                    if let Some(next) = coming.get(i + ahead).filter(|_| ahead > 0) {
+                        ask_for(x, *next as usize * cols, cols);
+                    }
+                    out.copy_from_slice(&x[*row as usize * cols..][..cols]);
+                }
             }
-            if let Some(row) = self.x[*row as usize * COLS..].first_chunk::<COLS>() {
-                *out = *row;
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn any_rows(self) {
-        let (cols, ahead) = (self.cols, ahead(self.x.len(), self.cols));
-        for (i, (out, row)) in self.out.chunks_exact_mut(cols).zip(self.index).enumerate() {
-            if let Some(next) = self.coming.get(i + ahead).filter(|_| ahead > 0) {
-                ask_for(self.x, *next as usize * cols, cols);
-            }
-            out.copy_from_slice(&self.x[*row as usize * cols..][..cols]);
         }
     }
 }
 
-impl Kernel for Gather<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        match self.cols {
-            4 => self.rows::<4>(),
-            8 => self.rows::<8>(),
-            16 => self.rows::<16>(),
-            32 => self.rows::<32>(),
-            64 => self.rows::<64>(),
-            100 => self.rows::<100>(),
-            _ => self.any_rows(),
+#[inline(always)]
+fn narrow_rows<const COLS: usize>(out: &mut [f32], x: &[f32], index: &[u32], coming: &[u32]) {
+    let ahead = ahead(x.len(), COLS);
+    for (i, (out, row)) in out.as_chunks_mut::<COLS>().0.iter_mut().zip(index).enumerate() {
+        if let Some(next) = coming.get(i + ahead).filter(|_| ahead > 0) {
+            ask_for(x, *next as usize * COLS, COLS);
+        }
+        if let Some(row) = x[*row as usize * COLS..].first_chunk::<COLS>() {
+            *out = *row;
         }
     }
 }
@@ -103,7 +86,7 @@ pub fn gather(out: &mut [f32], x: &[f32], cols: usize, index: &[u32]) {
         let coming = &index[piece * rows..];
         if !far {
             let index = &coming[..out.len() / cols];
-            return dispatch(Gather { out, x, cols, index, coming });
+            return rows_of(out, x, cols, index, coming);
         }
         let mut block = [0.0f32; BLOCK];
         let some = BLOCK / cols;
@@ -111,7 +94,7 @@ pub fn gather(out: &mut [f32], x: &[f32], cols: usize, index: &[u32]) {
             let block = &mut block[..out.len()];
             let coming = &coming[b * some..];
             let index = &coming[..out.len() / cols];
-            dispatch(Gather { out: block, x, cols, index, coming });
+            rows_of(block, x, cols, index, coming);
             stream::copy(out, block);
         }
     });

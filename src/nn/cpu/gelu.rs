@@ -3,60 +3,38 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 
 use super::PIECE;
 use super::dropout::mask;
 use super::math::{gelu, gelu_slope};
 
-struct Forward<'a> {
-    y: &'a mut [f32],
-    first: usize,
-    x: &'a [f32],
-    p: f32,
-    key: [u64; 3],
-}
-
-impl Kernel for Forward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        for (y, x) in self.y.iter_mut().zip(self.x) {
+vectorized! {
+    fn forward_piece<const FMA: bool>(y: &mut [f32], first: usize, x: &[f32], p: f32, key: [u64; 3]) {
+        for (y, x) in y.iter_mut().zip(x) {
             *y = gelu::<FMA>(*x);
         }
-        mask(self.y, self.first, self.p, self.key);
+        mask(y, first, p, key);
     }
 }
 
 /// `y = mask * gelu(x)`.
 pub fn forward(y: &mut [f32], x: &[f32], p: f32, key: [u64; 3]) {
     let pieces = y.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).enumerate();
-    pieces.for_each(|(n, (y, x))| dispatch(Forward { y, first: n * PIECE, x, p, key }));
+    pieces.for_each(|(n, (y, x))| forward_piece(y, n * PIECE, x, p, key));
 }
 
-struct Backward<'a> {
-    d: &'a mut [f32],
-    first: usize,
-    x: &'a [f32],
-    p: f32,
-    key: [u64; 3],
-}
-
-impl Kernel for Backward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        for (d, x) in self.d.iter_mut().zip(self.x) {
+vectorized! {
+    fn backward_piece<const FMA: bool>(d: &mut [f32], first: usize, x: &[f32], p: f32, key: [u64; 3]) {
+        for (d, x) in d.iter_mut().zip(x) {
             *d *= gelu_slope::<FMA>(*x);
         }
-        mask(self.d, self.first, self.p, self.key);
+        mask(d, first, p, key);
     }
 }
 
 /// Turns the gradient of the result, `d`, into that of `x`, in place.
 pub fn backward(d: &mut [f32], x: &[f32], p: f32, key: [u64; 3]) {
     let pieces = d.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).enumerate();
-    pieces.for_each(|(n, (d, x))| dispatch(Backward { d, first: n * PIECE, x, p, key }));
+    pieces.for_each(|(n, (d, x))| backward_piece(d, n * PIECE, x, p, key));
 }

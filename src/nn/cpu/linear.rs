@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 
 use super::{piece_rows, vector};
 
@@ -20,24 +20,16 @@ pub fn fill_rows(out: &mut [f32], row: &[f32]) {
         .for_each(|piece| piece.chunks_exact_mut(row.len()).for_each(|r| r.copy_from_slice(row)));
 }
 
-struct ColumnSums<'a> {
-    cols: usize,
-    rows: &'a [f32],
-}
-
-impl Kernel for ColumnSums<'_> {
-    type Output = Vec<f32>;
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) -> Vec<f32> {
-        if self.cols == 1 {
-            return vec![vector::sum([self.rows], |[value]| value)];
+vectorized! {
+    fn sums_of_columns<const FMA: bool>(cols: usize, rows: &[f32]) -> Vec<f32> {
+        if cols == 1 {
+            return vec![vector::sum([rows], |[value]| value)];
         }
-        let mut sum = vec![0.0f32; self.cols];
-        let mut part = vec![0.0f32; self.cols];
-        for rows in self.rows.chunks(RUN * self.cols) {
+        let mut sum = vec![0.0f32; cols];
+        let mut part = vec![0.0f32; cols];
+        for rows in rows.chunks(RUN * cols) {
             part.fill(0.0);
-            for row in rows.chunks_exact(self.cols) {
+            for row in rows.chunks_exact(cols) {
                 part.iter_mut().zip(row).for_each(|(s, v)| *s += v);
             }
             sum.iter_mut().zip(&part).for_each(|(s, v)| *s += v);
@@ -56,7 +48,7 @@ pub fn column_sums(sums: &mut [f32], rows: &[f32], overwrite: bool) {
     if cols == 0 {
         return;
     }
-    let sum = |rows: &[f32]| dispatch(ColumnSums { cols, rows });
+    let sum = |rows: &[f32]| sums_of_columns(cols, rows);
     let pieces: Vec<Vec<f32>> = rows.par_chunks(piece_rows(cols) * cols).map(sum).collect();
     for piece in pieces {
         sums.iter_mut().zip(&piece).for_each(|(s, v)| *s += v);

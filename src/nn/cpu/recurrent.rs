@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 
 use super::math::{sigmoid, tanh};
 use super::piece_rows;
@@ -25,28 +25,18 @@ pub fn gru(
         .zip(gates.par_chunks_mut(3 * rows * width))
         .zip(hidden.par_chunks_mut(rows * width))
         .zip(h.par_chunks(rows * width))
-        .for_each(|(((out, gates), hidden), h)| dispatch(Gru { out, gates, hidden, h, bias, width }));
+        .for_each(|(((out, gates), hidden), h)| gru_rows(out, gates, hidden, h, bias, width));
 }
 
-struct Gru<'a> {
-    out: &'a mut [f32],
-    gates: &'a mut [f32],
-    hidden: &'a mut [f32],
-    h: &'a [f32],
-    bias: &'a [f32],
-    width: usize,
-}
-
-impl Kernel for Gru<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let w = self.width;
-        let (bias_rz, bias_n) = self.bias.split_at(2 * w);
-        let rows = self.out.chunks_exact_mut(w).zip(self.gates.chunks_exact_mut(3 * w));
+vectorized! {
+    fn gru_rows<const FMA: bool>(
+        out: &mut [f32], gates: &mut [f32], hidden: &mut [f32], h: &[f32], bias: &[f32], width: usize,
+    ) {
+        let w = width;
+        let (bias_rz, bias_n) = bias.split_at(2 * w);
+        let rows = out.chunks_exact_mut(w).zip(gates.chunks_exact_mut(3 * w));
         for (((out, gates), hidden), h) in
-            rows.zip(self.hidden.chunks_exact_mut(w)).zip(self.h.chunks_exact(w))
+            rows.zip(hidden.chunks_exact_mut(w)).zip(h.chunks_exact(w))
         {
             // Loops of few slices each: of many, they are not vectorized.
             let (rz, n) = gates.split_at_mut(2 * w);
@@ -72,25 +62,16 @@ pub fn gru_backward(d: &mut [f32], gates: &mut [f32], hidden: &mut [f32], h: &[f
         .zip(gates.par_chunks_mut(3 * rows * width))
         .zip(hidden.par_chunks_mut(rows * width))
         .zip(h.par_chunks(rows * width))
-        .for_each(|(((d, gates), hidden), h)| dispatch(GruBackward { d, gates, hidden, h, width }));
+        .for_each(|(((d, gates), hidden), h)| gru_backward_rows(d, gates, hidden, h, width));
 }
 
-struct GruBackward<'a> {
-    d: &'a mut [f32],
-    gates: &'a mut [f32],
-    hidden: &'a mut [f32],
-    h: &'a [f32],
-    width: usize,
-}
-
-impl Kernel for GruBackward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let w = self.width;
-        let rows = self.d.chunks_exact_mut(w).zip(self.gates.chunks_exact_mut(3 * w));
-        let rows = rows.zip(self.hidden.chunks_exact_mut(w)).zip(self.h.chunks_exact(w));
+vectorized! {
+    fn gru_backward_rows<const FMA: bool>(
+        d: &mut [f32], gates: &mut [f32], hidden: &mut [f32], h: &[f32], width: usize,
+    ) {
+        let w = width;
+        let rows = d.chunks_exact_mut(w).zip(gates.chunks_exact_mut(3 * w));
+        let rows = rows.zip(hidden.chunks_exact_mut(w)).zip(h.chunks_exact(w));
         for (((d, gates), hidden), h) in rows {
             let (r, rest) = gates.split_at_mut(w);
             let (z, n) = rest.split_at_mut(w);

@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch, fma};
+use crate::device::simd::{fma, vectorized};
 
 use super::math::exp;
 use super::vector::sum;
@@ -52,27 +52,18 @@ fn scaled(out: &mut [f32], factor: f32, x: &[f32]) {
     out.iter_mut().zip(x).for_each(|(o, x)| *o = factor * x);
 }
 
-struct Forward<'a> {
-    shape: Shape,
-    first: usize,
-    inputs: Inputs<'a>,
-    out: &'a mut [f32],
-    weights: &'a mut [f32],
-}
-
-impl Kernel for Forward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (s, i, cols) = (self.shape, self.inputs, self.shape.cols());
+vectorized! {
+    fn forward_seeds<const FMA: bool>(
+        shape: Shape, first: usize, inputs: Inputs<'_>, out: &mut [f32], weights: &mut [f32],
+    ) {
+        let (s, i, cols) = (shape, inputs, shape.cols());
         let (rows, scale) = (s.heads * s.slots, s.scale());
         let slots = |seed: usize| {
             let count = i.counts[seed] as usize;
             (count, seed * s.slots * cols..(seed * s.slots + count) * cols)
         };
-        for (n, weights) in self.weights.chunks_exact_mut(rows).enumerate() {
-            let seed = self.first + n;
+        for (n, weights) in weights.chunks_exact_mut(rows).enumerate() {
+            let seed = first + n;
             let (count, range) = slots(seed);
             let q = &i.q[seed * cols..][..cols];
             for (slot, k) in i.k[range].chunks_exact(cols).enumerate() {
@@ -88,10 +79,10 @@ impl Kernel for Forward<'_> {
             }
         }
         // One long loop over all seeds: short ones of their own would leave most lanes empty.
-        self.weights.iter_mut().for_each(|w| *w = exp::<FMA>(*w));
-        let weights = self.weights.chunks_exact_mut(rows);
-        for (n, (out, weights)) in self.out.chunks_exact_mut(cols).zip(weights).enumerate() {
-            let (count, range) = slots(self.first + n);
+        weights.iter_mut().for_each(|w| *w = exp::<FMA>(*w));
+        let weights = weights.chunks_exact_mut(rows);
+        for (n, (out, weights)) in out.chunks_exact_mut(cols).zip(weights).enumerate() {
+            let (count, range) = slots(first + n);
             for weights in weights.chunks_exact_mut(s.slots) {
                 let (weights, empty) = weights.split_at_mut(count);
                 let share = 1.0 / weights.iter().sum::<f32>();
@@ -122,7 +113,7 @@ pub fn forward(shape: Shape, inputs: Inputs<'_>, out: &mut [f32], weights: &mut 
         .zip(weights.par_chunks_mut(piece * shape.heads * shape.slots))
         .enumerate()
         .for_each(|(n, (out, weights))| {
-            dispatch(Forward { shape, first: n * piece, inputs, out, weights });
+            forward_seeds(shape, n * piece, inputs, out, weights);
         });
 }
 
@@ -133,34 +124,24 @@ pub struct Gradients<'a> {
     pub dv: &'a mut [f32],
 }
 
-struct Backward<'a> {
-    shape: Shape,
-    first: usize,
-    inputs: Inputs<'a>,
-    weights: &'a [f32],
-    d: &'a [f32],
-    out: Gradients<'a>,
-}
-
-impl Kernel for Backward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (s, i, cols) = (self.shape, self.inputs, self.shape.cols());
+vectorized! {
+    fn backward_seeds<const FMA: bool>(
+        shape: Shape, first: usize, inputs: Inputs<'_>, weights: &[f32], d: &[f32], out: Gradients<'_>,
+    ) {
+        let (s, i, cols) = (shape, inputs, shape.cols());
         let (mut scores, scale) = (vec![0.0f32; s.heads * s.slots], s.scale());
         let rows =
-            self.out.dk.chunks_exact_mut(s.slots * cols).zip(self.out.dv.chunks_exact_mut(s.slots * cols));
-        for (n, (dq, (dk, dv))) in self.out.dq.chunks_exact_mut(cols).zip(rows).enumerate() {
-            let seed = self.first + n;
+            out.dk.chunks_exact_mut(s.slots * cols).zip(out.dv.chunks_exact_mut(s.slots * cols));
+        for (n, (dq, (dk, dv))) in out.dq.chunks_exact_mut(cols).zip(rows).enumerate() {
+            let seed = first + n;
             let count = i.counts[seed] as usize;
             let slots = seed * s.slots * cols..(seed * s.slots + count) * cols;
             let (k, v) = (&i.k[slots.clone()], &i.v[slots]);
-            let (q, d) = (&i.q[seed * cols..][..cols], &self.d[seed * cols..][..cols]);
+            let (q, d) = (&i.q[seed * cols..][..cols], &d[seed * cols..][..cols]);
             dk[count * cols..].fill(0.0);
             dv[count * cols..].fill(0.0);
             dq.fill(0.0);
-            let weights = &self.weights[seed * s.heads * s.slots..][..s.heads * s.slots];
+            let weights = &weights[seed * s.heads * s.slots..][..s.heads * s.slots];
             for (slot, v) in v.chunks_exact(cols).enumerate() {
                 for (h, (d, v)) in d.chunks_exact(s.width).zip(v.chunks_exact(s.width)).enumerate() {
                     scores[h * s.slots + slot] = sum([d, v], |[d, v]| d * v);
@@ -198,6 +179,6 @@ pub fn backward(shape: Shape, inputs: Inputs<'_>, weights: &[f32], d: &[f32], ou
     let rows = rows.zip(out.dv.par_chunks_mut(piece * shape.slots * cols));
     out.dq.par_chunks_mut(piece * cols).zip(rows).enumerate().for_each(|(n, (dq, (dk, dv)))| {
         let out = Gradients { dq, dk, dv };
-        dispatch(Backward { shape, first: n * piece, inputs, weights, d, out });
+        backward_seeds(shape, n * piece, inputs, weights, d, out);
     });
 }

@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 
 use super::dropout;
 use super::math::{gelu, gelu_slope};
@@ -133,25 +133,16 @@ impl Scratch {
     }
 }
 
-struct Forward<'a> {
-    shape: Shape,
-    first: usize,
-    inputs: Inputs<'a>,
-    x: &'a [f32],
-    y: &'a mut [f32],
-}
-
-impl Kernel for Forward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (s, i) = (self.shape, self.inputs);
+vectorized! {
+    fn forward_seeds<const FMA: bool>(
+        shape: Shape, first: usize, inputs: Inputs<'_>, x: &[f32], y: &mut [f32],
+    ) {
+        let (s, i) = (shape, inputs);
         let mut scratch = Scratch::new(&s);
         let width = scratch.padded;
-        let seeds = self.y.chunks_exact_mut(s.values()).zip(self.x.chunks_exact(s.values()));
+        let seeds = y.chunks_exact_mut(s.values()).zip(x.chunks_exact(s.values()));
         for (n, (y, x)) in seeds.enumerate() {
-            let seed = self.first + n;
+            let seed = first + n;
             scratch.normalise(&s, x, &i);
             scratch.first_layer::<FMA>(&s, seed, &i);
             let rows = scratch.out.chunks_exact_mut(width);
@@ -181,7 +172,7 @@ pub fn forward(shape: Shape, inputs: Inputs<'_>, x: &[f32], y: &mut [f32]) {
     y.par_chunks_mut(piece * shape.values())
         .zip(x.par_chunks(piece * shape.values()))
         .enumerate()
-        .for_each(|(n, (y, x))| dispatch(Forward { shape, first: n * piece, inputs, x, y }));
+        .for_each(|(n, (y, x))| forward_seeds(shape, n * piece, inputs, x, y));
 }
 
 /// Gradients of the parameters, one after another in the order of [`Inputs`].
@@ -210,79 +201,68 @@ fn transposed(x: &[f32], cols: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| x.iter().skip(c).step_by(cols).copied()).collect()
 }
 
-struct Backward<'a> {
-    shape: Shape,
-    first: usize,
-    inputs: Inputs<'a>,
-    x: &'a [f32],
-    d: &'a mut [f32],
-}
-
-impl Backward<'_> {
-    /// Adds the products of rows of `d` and rows of `x` to `dw`, and the sums of rows of `d` to `db`.
-    #[inline(always)]
-    fn layer<const FMA: bool>(dw: &mut [f32], db: &mut [f32], d: &[f32], x: &[f32], width: usize) {
-        let cols = x.len() / width;
-        for ((dw, db), d) in dw.chunks_exact_mut(cols).zip(db).zip(d.chunks_exact(width)) {
-            *db += vector::sum([d], |[v]| v);
-            for (dw, x) in dw.iter_mut().zip(x.chunks_exact(width)) {
-                *dw += dot::<FMA>(d, x);
-            }
-        }
-    }
-
-    /// Turns `dnorm`, the gradient of the normalized rows, into what the input gets of it and adds that to `d`.
-    #[inline(always)]
-    fn input(s: &Shape, i: &Inputs<'_>, scratch: &mut Scratch, sums: &mut Sums<'_>, d: &mut [f32]) {
-        let (width, count) = (scratch.padded, s.slots as f32);
-        let (plain, along) = (&mut scratch.sum[..width], &mut scratch.before[..width]);
-        plain.fill(0.0);
-        along.fill(0.0);
-        // The rows of `norm` hold the gradient by now.
-        let rows = scratch.norm.chunks_exact_mut(width).zip(scratch.unit.chunks_exact(width));
-        let learned = sums.gamma.iter_mut().zip(sums.beta.iter_mut()).zip(i.gamma);
-        for ((g, unit), ((dgamma, dbeta), gamma)) in rows.zip(learned) {
-            *dgamma += vector::sum([&*g, unit], |[g, u]| g * u);
-            *dbeta += vector::sum([&*g], |[g]| g);
-            let columns = plain.iter_mut().zip(along.iter_mut());
-            for ((g, u), (plain, along)) in g.iter_mut().zip(unit).zip(columns) {
-                *g *= gamma;
-                *plain += *g;
-                *along += *g * u;
-            }
-        }
-        let rows = scratch.norm.chunks_exact(width).zip(scratch.unit.chunks_exact(width));
-        for ((g, unit), d) in rows.zip(d.chunks_exact_mut(s.cols)) {
-            let columns = plain.iter().zip(along.iter()).zip(&scratch.rstd);
-            for (((d, g), u), ((plain, along), rstd)) in d.iter_mut().zip(g).zip(unit).zip(columns) {
-                *d += rstd * (g - plain / count - u * along / count);
-            }
+/// Adds the products of rows of `d` and rows of `x` to `dw`, and the sums of rows of `d` to `db`.
+#[inline(always)]
+fn layer_gradients<const FMA: bool>(dw: &mut [f32], db: &mut [f32], d: &[f32], x: &[f32], width: usize) {
+    let cols = x.len() / width;
+    for ((dw, db), d) in dw.chunks_exact_mut(cols).zip(db).zip(d.chunks_exact(width)) {
+        *db += vector::sum([d], |[v]| v);
+        for (dw, x) in dw.iter_mut().zip(x.chunks_exact(width)) {
+            *dw += dot::<FMA>(d, x);
         }
     }
 }
 
-impl Kernel for Backward<'_> {
-    type Output = Vec<f32>;
+/// Turns `dnorm`, the gradient of the normalized rows, into what the input gets of it and adds that to `d`.
+#[inline(always)]
+fn input_gradient(s: &Shape, i: &Inputs<'_>, scratch: &mut Scratch, sums: &mut Sums<'_>, d: &mut [f32]) {
+    let (width, count) = (scratch.padded, s.slots as f32);
+    let (plain, along) = (&mut scratch.sum[..width], &mut scratch.before[..width]);
+    plain.fill(0.0);
+    along.fill(0.0);
+    // The rows of `norm` hold the gradient by now.
+    let rows = scratch.norm.chunks_exact_mut(width).zip(scratch.unit.chunks_exact(width));
+    let learned = sums.gamma.iter_mut().zip(sums.beta.iter_mut()).zip(i.gamma);
+    for ((g, unit), ((dgamma, dbeta), gamma)) in rows.zip(learned) {
+        *dgamma += vector::sum([&*g, unit], |[g, u]| g * u);
+        *dbeta += vector::sum([&*g], |[g]| g);
+        let columns = plain.iter_mut().zip(along.iter_mut());
+        for ((g, u), (plain, along)) in g.iter_mut().zip(unit).zip(columns) {
+            *g *= gamma;
+            *plain += *g;
+            *along += *g * u;
+        }
+    }
+    let rows = scratch.norm.chunks_exact(width).zip(scratch.unit.chunks_exact(width));
+    for ((g, unit), d) in rows.zip(d.chunks_exact_mut(s.cols)) {
+        let columns = plain.iter().zip(along.iter()).zip(&scratch.rstd);
+        for (((d, g), u), ((plain, along), rstd)) in d.iter_mut().zip(g).zip(unit).zip(columns) {
+            *d += rstd * (g - plain / count - u * along / count);
+        }
+    }
+}
 
-    #[inline(always)]
-    fn run<const FMA: bool>(self) -> Vec<f32> {
-        let (s, i) = (self.shape, self.inputs);
+vectorized! {
+    fn backward_seeds<const FMA: bool>(
+        shape: Shape, first: usize, inputs: Inputs<'_>, x: &[f32], d: &mut [f32],
+    ) -> Vec<f32> {
+        let (s, i) = (shape, inputs);
         let mut all = vec![0.0; s.parameters()];
         let mut sums = Sums::over(&mut all, &s);
         let (across_a, across_b) = (transposed(i.w_a, s.slots), transposed(i.w_b, s.hidden));
         let mut scratch = Scratch::new(&s);
         let width = scratch.padded;
         let mut hidden = vec![0.0; s.hidden * width];
-        let seeds = self.d.chunks_exact_mut(s.values()).zip(self.x.chunks_exact(s.values()));
+        let seeds = d.chunks_exact_mut(s.values()).zip(x.chunks_exact(s.values()));
         for (n, (d, x)) in seeds.enumerate() {
-            let seed = self.first + n;
+            let seed = first + n;
             scratch.normalise(&s, x, &i);
             scratch.first_layer::<FMA>(&s, seed, &i);
             for (out, d) in scratch.out.chunks_exact_mut(width).zip(d.chunks_exact(s.cols)) {
                 out[..s.cols].copy_from_slice(d);
             }
             dropout::mask(&mut scratch.out, seed * s.slots * width, i.dropout, i.keys[1]);
-            Self::layer::<FMA>(sums.w_b, sums.b_b, &scratch.out, &scratch.after, width);
+            layer_gradients::<FMA>(sums.w_b, sums.b_b, &scratch.out, &scratch.after, width);
             for (hidden, w) in hidden.chunks_exact_mut(width).zip(across_b.chunks_exact(s.slots)) {
                 weighted_sum::<FMA>(hidden, w, &scratch.out, width);
             }
@@ -290,11 +270,11 @@ impl Kernel for Backward<'_> {
             for (d, x) in hidden.iter_mut().zip(&scratch.before) {
                 *d *= gelu_slope::<FMA>(*x);
             }
-            Self::layer::<FMA>(sums.w_a, sums.b_a, &hidden, &scratch.norm, width);
+            layer_gradients::<FMA>(sums.w_a, sums.b_a, &hidden, &scratch.norm, width);
             for (norm, w) in scratch.norm.chunks_exact_mut(width).zip(across_a.chunks_exact(s.hidden)) {
                 weighted_sum::<FMA>(norm, w, &hidden, width);
             }
-            Self::input(&s, &i, &mut scratch, &mut sums, d);
+            input_gradient(&s, &i, &mut scratch, &mut sums, d);
         }
         all
     }
@@ -312,7 +292,7 @@ pub fn backward(shape: Shape, inputs: Inputs<'_>, x: &[f32], d: &mut [f32]) -> V
         .par_chunks_mut(piece * shape.values())
         .zip(x.par_chunks(piece * shape.values()))
         .enumerate()
-        .map(|(n, (d, x))| dispatch(Backward { shape, first: n * piece, inputs, x, d }))
+        .map(|(n, (d, x))| backward_seeds(shape, n * piece, inputs, x, d))
         .collect();
     for part in pieces {
         all.iter_mut().zip(&part).for_each(|(sum, v)| *sum += v);

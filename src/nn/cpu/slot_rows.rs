@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 
 use super::gather::{ahead, ask_for};
 use super::piece_rows;
@@ -29,21 +29,12 @@ impl Parts<'_> {
     }
 }
 
-struct Join<'a> {
-    out: &'a mut [f32],
-    first: usize,
-    parts: Parts<'a>,
-}
-
-impl Kernel for Join<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let p = self.parts;
+vectorized! {
+    fn join_rows<const FMA: bool>(out: &mut [f32], first: usize, parts: Parts<'_>) {
+        let p = parts;
         let far = ahead(p.nodes.len().max(p.edges.len()), p.cols());
-        for (n, out) in self.out.chunks_exact_mut(p.cols()).enumerate() {
-            let i = self.first + n;
+        for (n, out) in out.chunks_exact_mut(p.cols()).enumerate() {
+            let i = first + n;
             if let (Some(node), Some(edge)) = (p.node.get(i + far), p.edge.get(i + far)) {
                 ask_for(p.nodes, *node as usize * p.node_cols, p.node_cols);
                 ask_for(p.edges, *edge as usize * p.edge_cols, p.edge_cols);
@@ -69,5 +60,5 @@ pub fn join(out: &mut [f32], parts: Parts<'_>) {
     let rows = piece_rows(parts.cols());
     out.par_chunks_mut(rows * parts.cols())
         .enumerate()
-        .for_each(|(piece, out)| dispatch(Join { out, first: piece * rows, parts }));
+        .for_each(|(piece, out)| join_rows(out, piece * rows, parts));
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::{Kernel, dispatch};
+use crate::device::simd::vectorized;
 
 use super::math::{cos, sin};
 use super::{add_pairs, piece_rows};
@@ -15,20 +15,10 @@ pub fn encode_row<const FMA: bool>(out: &mut [f32], delta: f32, w: &[f32], b: &[
     }
 }
 
-struct Encode<'a> {
-    out: &'a mut [f32],
-    deltas: &'a [f32],
-    w: &'a [f32],
-    b: &'a [f32],
-}
-
-impl Kernel for Encode<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        for (row, delta) in self.out.chunks_exact_mut(self.w.len()).zip(self.deltas) {
-            encode_row::<FMA>(row, *delta, self.w, self.b);
+vectorized! {
+    fn encode_rows<const FMA: bool>(out: &mut [f32], deltas: &[f32], w: &[f32], b: &[f32]) {
+        for (row, delta) in out.chunks_exact_mut(w.len()).zip(deltas) {
+            encode_row::<FMA>(row, *delta, w, b);
         }
     }
 }
@@ -41,29 +31,20 @@ pub fn encode(out: &mut [f32], deltas: &[f32], w: &[f32], b: &[f32]) {
     let rows = piece_rows(w.len());
     out.par_chunks_mut(rows * w.len())
         .zip(deltas.par_chunks(rows))
-        .for_each(|(out, deltas)| dispatch(Encode { out, deltas, w, b }));
+        .for_each(|(out, deltas)| encode_rows(out, deltas, w, b));
 }
 
-struct Gradient<'a> {
-    deltas: &'a [f32],
-    w: &'a [f32],
-    b: &'a [f32],
-    d: &'a [f32],
-    stride: usize,
-}
-
-impl Kernel for Gradient<'_> {
-    type Output = (Vec<f32>, Vec<f32>);
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) -> Self::Output {
-        let dim = self.w.len();
+vectorized! {
+    fn gradients<const FMA: bool>(
+        deltas: &[f32], w: &[f32], b: &[f32], d: &[f32], stride: usize,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let dim = w.len();
         let (mut dw, mut db) = (vec![0.0f32; dim], vec![0.0f32; dim]);
-        for (i, delta) in self.deltas.iter().enumerate() {
-            let d = &self.d[i * self.stride..][..dim];
+        for (i, delta) in deltas.iter().enumerate() {
+            let d = &d[i * stride..][..dim];
             let (dw, db) = (&mut dw[..dim], &mut db[..dim]);
             for j in 0..dim {
-                let slope = -sin::<FMA>(self.w[j] * delta + self.b[j]) * d[j];
+                let slope = -sin::<FMA>(w[j] * delta + b[j]) * d[j];
                 dw[j] += slope * delta;
                 db[j] += slope;
             }
@@ -78,7 +59,7 @@ pub fn backward(deltas: &[f32], w: &[f32], b: &[f32], d: &[f32], stride: usize) 
     let pieces: Vec<_> = deltas
         .par_chunks(rows)
         .enumerate()
-        .map(|(i, deltas)| dispatch(Gradient { deltas, w, b, d: &d[i * rows * stride..], stride }))
+        .map(|(i, deltas)| gradients(deltas, w, b, &d[i * rows * stride..], stride))
         .collect();
     add_pairs(w.len(), pieces)
 }

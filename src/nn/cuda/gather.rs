@@ -1,4 +1,4 @@
-//! Rows by index.
+//! Rows by index, and side by side.
 
 use std::sync::Arc;
 
@@ -6,9 +6,12 @@ use super::linear::put;
 use super::{rows_of, whole, whole_mut};
 use crate::device::cuda::CudaWork;
 use crate::device::cuda::layers::{
-    InverseIndex, Layout, Part, Put, add_rows, clear_rows, join_rows, put_rows, scatter_add_rows,
+    InverseIndex, Layout, Part, Put, add_rows, join_rows, put_rows, scatter_add_rows,
 };
 use crate::nn::Tensor;
+
+/// Values that one launch joins.
+const PARTS: usize = 4;
 
 /// `y[i] = x[index[i]]`.
 pub fn gather(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32]) {
@@ -57,12 +60,6 @@ pub fn put_at(work: &Arc<CudaWork>, y: &mut Tensor, rows: &Tensor, index: &[u32]
     });
 }
 
-/// Clears the rows of `d` that `index` names.
-pub fn clear_at(work: &Arc<CudaWork>, d: &mut Tensor, index: &[u32]) {
-    let (list, columns) = (work.upload(index), d.cols());
-    work.run(|context| clear_rows(context, list.get()?, index.len(), columns, d.on_gpu_mut()?));
-}
-
 /// Columns of `x` from `first` on become those of `y`, or are added to them.
 pub fn columns_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize, overwrite: bool) {
     let (rows, columns) = y.shape();
@@ -90,4 +87,18 @@ pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, ov
     }
     let layout = Layout::dense(d.cols()).at(first * d.cols());
     work.run(|context| add_rows(context, rows_of(d, None)?, d.rows(), Put::ADD, (x.on_gpu_mut()?, layout)));
+}
+
+/// The rows of `parts` side by side.
+pub fn concat(work: &CudaWork, y: &mut Tensor, parts: &[&Tensor]) {
+    let (rows, cols) = y.shape();
+    let mut first = 0;
+    for parts in parts.chunks(PARTS) {
+        let layout = Layout::dense(cols).at(first);
+        work.run(|context| {
+            let parts = parts.iter().map(|part| rows_of(part, None)).collect::<Result<Vec<_>, _>>()?;
+            join_rows(context, &parts, rows, (y.on_gpu_mut()?, layout))
+        });
+        first += parts.iter().map(|part| part.cols()).sum::<usize>();
+    }
 }

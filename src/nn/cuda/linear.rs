@@ -54,14 +54,14 @@ pub fn backward_input(
 pub fn backward_weight(work: &Arc<CudaWork>, dw: &mut Tensor, overwrite: bool, d: &Tensor, x: &Tensor) {
     let mut sums = Sums::new(work, d.rows(), dw.data_len());
     sums.of(d, x, Layout::dense(x.cols()));
-    sums.finish(dw, overwrite);
+    sums.finish((dw, overwrite));
 }
 
 /// The gradient of a bias.
 pub fn backward_bias(work: &Arc<CudaWork>, db: &mut Tensor, overwrite: bool, d: &Tensor) {
     let mut sums = Sums::new(work, d.rows(), d.cols());
     work.run(|_| sums.bias([d.rows(), d.cols()], whole(d)?, 0));
-    sums.finish(db, overwrite);
+    sums.finish((db, overwrite));
 }
 
 /// Sums over rows that a gradient is made of, piece by piece; several products may write parts of it, one each.
@@ -118,7 +118,7 @@ impl<'a> Sums<'a> {
     }
 
     /// Replaces `gradient` by the sums, or adds them.
-    pub fn finish(self, gradient: &mut Tensor, overwrite: bool) {
+    pub fn finish(self, (gradient, overwrite): (&mut Tensor, bool)) {
         let Self { work, partials, pieces, count } = self;
         work.run(|context| {
             sum_pieces(context, [pieces, count], partials.get()?, gradient.on_gpu_mut()?, overwrite)

@@ -19,7 +19,6 @@ use crate::device::Device;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::attention::{self as cpu, Shape};
 use crate::nn::cpu::gather::{InverseIndex, scatter_add};
-use crate::nn::cuda::attention as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
 
@@ -85,7 +84,7 @@ struct Attention {
     /// `[S * K, time]`.
     phi: Tensor,
     /// What a GPU was given.
-    uploads: Option<cuda::Uploads>,
+    uploads: Option<gpu::Uploads>,
 }
 
 impl Tape<'_> {
@@ -210,19 +209,14 @@ impl Attention {
         }
         s.clear_padding(self.u.data_mut());
         let (w, b) = self.time.weights(tape.parameters());
-        let nodes = tape.value(self.nodes);
-        let source = cpu::Source {
-            queries: self.queries.as_deref().map(Vec::as_slice),
-            slots: &self.slots,
-            nodes: nodes.data(),
-            edges: self.edge_rows.as_ref().map_or(&[], |rows| rows.data()),
-            edge_slots: self.edge_slots.as_deref(),
-        };
-        let mut results =
-            cpu::Forward { y: self.y.data_mut(), weights: self.weights.data_mut(), phi: self.phi.data_mut() };
+        let [mut y, mut weights, mut phi] =
+            [&mut self.y, &mut self.weights, &mut self.phi].map(std::mem::take);
+        let source = self.source(tape.value(self.nodes));
+        let mut results = cpu::Forward { y: y.data_mut(), weights: weights.data_mut(), phi: phi.data_mut() };
         let clock = cpu::Clock { deltas: &self.deltas, w, b };
         let mask = cpu::Mask { p: self.dropout, key: self.key };
         cpu::forward(&s, &source, &clock, mask, self.u.data(), &mut results);
+        (self.y, self.weights, self.phi) = (y, weights, phi);
         for h in 0..s.heads {
             let o = s.head_mut(out.data_mut(), h);
             matmul(o, Into::Replace, 1.0, s.block(self.y.data(), h), s.weight(w_v.data(), h).t());
@@ -303,9 +297,8 @@ impl Backward for Attention {
                     scatter_add(dn.data_mut(), s.node, overwrite, &inverse, dx.data(), columns.width());
                 });
                 if let TimeEncoder::Trained { w, b } = self.time {
-                    let stride = columns.width();
-                    let from = stride.saturating_sub(s.time).min(dx.data_len());
-                    time::backward_weights(walk, w, b, &self.deltas, &dx.data()[from..], stride);
+                    let first = columns.width().saturating_sub(s.time);
+                    time::backward(walk, (w, b), &self.deltas, (&dx, first));
                 }
                 [dy, du, dx].into_iter().for_each(|t| walk.give(t));
             }

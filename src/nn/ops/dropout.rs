@@ -1,16 +1,11 @@
 //! Dropout with a counter-based mask: nothing is saved, backward draws the same mask again from its key.
 
 use crate::device::Device;
+use crate::device::cuda::layers::drop_out;
+use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::dropout as cpu;
-use crate::nn::cuda::{elementwise as cuda, gather};
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
-
-struct Dropout {
-    x: Var,
-    p: f32,
-    key: [u64; 3],
-}
+use crate::nn::cuda::gather;
+use crate::nn::{Tape, Tensor, Var};
 
 impl Tape<'_> {
     /// Each element is zero with probability `p` in `[0, 1)` and `x / (1 - p)` otherwise; `x` itself in
@@ -26,28 +21,25 @@ impl Tape<'_> {
         let (rows, cols) = self.value(x).shape();
         let mut y = self.room(rows, cols);
         match self.device() {
-            Device::Cpu => {
-                y.data_mut().copy_from_slice(self.value(x).data());
-                cpu::apply(y.data_mut(), p, key);
-            }
-            Device::Cuda(work) => {
-                gather::copy(work, &mut y, self.value(x));
-                cuda::apply_mask(work, &mut y, p, key);
-            }
+            Device::Cpu => y.data_mut().copy_from_slice(self.value(x).data()),
+            Device::Cuda(work) => gather::copy(work, &mut y, self.value(x)),
         }
+        apply(&mut y, p, key);
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Dropout { x, p, key }) as _))
+        self.push_with(y, needs, move |_, mut d, walk| {
+            apply(&mut d, p, key);
+            walk.flow(x, d);
+        })
     }
 }
 
-impl Backward for Dropout {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => cpu::apply(d.data_mut(), self.p, self.key),
-            Device::Cuda(work) => cuda::apply_mask(work, &mut d, self.p, self.key),
-        }
-        walk.flow(self.x, d);
+/// Multiplies every value by its factor of the mask.
+fn apply(x: &mut Tensor, p: f32, key: [u64; 3]) {
+    match x.device().clone() {
+        Device::Cpu => cpu::apply(x.data_mut(), p, key),
+        Device::Cuda(work) => work.run(|context| {
+            let count = x.data_len();
+            drop_out(context, Mask::new(p, key), x.on_gpu_mut()?, count)
+        }),
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -1,29 +1,10 @@
 //! Element by element: sum, product, rectifier, scaling.
 
 use crate::device::Device;
+use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::elementwise as cpu;
-use crate::nn::cuda::elementwise as cuda;
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
-
-struct Add {
-    x: Var,
-    y: Var,
-}
-
-struct Mul {
-    x: Var,
-    y: Var,
-}
-
-struct Relu {
-    x: Var,
-}
-
-struct Scale {
-    x: Var,
-    factor: f32,
-}
+use crate::nn::tape::Walk;
+use crate::nn::{ParamId, Tape, Tensor, Var};
 
 impl Tape<'_> {
     /// `x + y`, of one shape.
@@ -36,10 +17,16 @@ impl Tape<'_> {
         let mut sum = self.room(rows, cols);
         match self.device() {
             Device::Cpu => cpu::add(sum.data_mut(), self.value(x).data(), self.value(y).data()),
-            Device::Cuda(work) => cuda::add(work, &mut sum, self.value(x), self.value(y)),
+            Device::Cuda(work) => work.run(|context| {
+                let (x, y) = (self.value(x), self.value(y));
+                gpu::add(context, x.on_gpu()?, y.on_gpu()?, x.data_len(), sum.on_gpu_mut()?)
+            }),
         }
         let needs = self.needs(x) || self.needs(y);
-        self.push(sum, needs, needs.then(|| Box::new(Add { x, y }) as _))
+        self.push_with(sum, needs, move |_, d, walk| {
+            walk.flow_with(y, |dy, overwrite| accumulate(dy, &d, overwrite));
+            walk.flow(x, d);
+        })
     }
 
     /// `x * y`, of one shape.
@@ -50,12 +37,15 @@ impl Tape<'_> {
         let (rows, cols) = self.value(x).shape();
         assert_eq!((rows, cols), self.value(y).shape(), "mul of two shapes");
         let mut product = self.room(rows, cols);
-        match self.device() {
-            Device::Cpu => cpu::mul(product.data_mut(), self.value(x).data(), self.value(y).data(), true),
-            Device::Cuda(work) => cuda::mul(work, &mut product, self.value(x), self.value(y), true),
-        }
+        multiply(&mut product, self.value(x), self.value(y), true);
         let needs = self.needs(x) || self.needs(y);
-        self.push(product, needs, needs.then(|| Box::new(Mul { x, y }) as _))
+        self.push_with(product, needs, move |_, d, walk| {
+            for (var, other) in [(x, y), (y, x)] {
+                let other = walk.value(other);
+                walk.flow_with(var, |dx, overwrite| multiply(dx, &d, other, overwrite));
+            }
+            walk.give(d);
+        })
     }
 
     /// `max(x, 0)`; the gradient at 0 is 0.
@@ -64,10 +54,22 @@ impl Tape<'_> {
         let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => cpu::relu(y.data_mut(), self.value(x).data()),
-            Device::Cuda(work) => cuda::relu(work, &mut y, self.value(x)),
+            Device::Cuda(work) => work.run(|context| {
+                let x = self.value(x);
+                gpu::relu(context, x.on_gpu()?, x.data_len(), y.on_gpu_mut()?)
+            }),
         }
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Relu { x }) as _))
+        self.push_with(y, needs, move |result, mut d, walk| {
+            match walk.device {
+                Device::Cpu => cpu::relu_backward(d.data_mut(), walk.value(result).data()),
+                Device::Cuda(work) => work.run(|context| {
+                    let count = d.data_len();
+                    gpu::relu_backward(context, d.on_gpu_mut()?, walk.value(result).on_gpu()?, count)
+                }),
+            }
+            walk.flow(x, d);
+        })
     }
 
     /// `factor * x`.
@@ -76,10 +78,25 @@ impl Tape<'_> {
         let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => cpu::scale(y.data_mut(), self.value(x).data(), factor),
-            Device::Cuda(work) => cuda::scale(work, &mut y, self.value(x), factor),
+            Device::Cuda(work) => work.run(|context| {
+                let x = self.value(x);
+                gpu::scale(context, factor, x.on_gpu()?, x.data_len(), y.on_gpu_mut()?)
+            }),
         }
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Scale { x, factor }) as _))
+        self.push_with(y, needs, move |_, mut d, walk| {
+            match walk.device {
+                Device::Cpu => d.data_mut().iter_mut().for_each(|v| *v *= factor),
+                Device::Cuda(work) => {
+                    let mut dx = walk.take_like(x);
+                    work.run(|context| {
+                        gpu::scale(context, factor, d.on_gpu()?, d.data_len(), dx.on_gpu_mut()?)
+                    });
+                    walk.give(std::mem::replace(&mut d, dx));
+                }
+            }
+            walk.flow(x, d);
+        })
     }
 }
 
@@ -87,54 +104,34 @@ impl Tape<'_> {
 pub(in crate::nn) fn accumulate(sum: &mut Tensor, d: &Tensor, overwrite: bool) {
     match d.device() {
         Device::Cpu => cpu::accumulate(sum.data_mut(), d.data(), overwrite),
-        Device::Cuda(work) => cuda::accumulate(work, sum, d, overwrite),
+        Device::Cuda(work) => work.run(|context| {
+            gpu::accumulate(context, (d.on_gpu()?, 0), d.data_len(), overwrite, sum.on_gpu_mut()?)
+        }),
     }
 }
 
-impl Backward for Add {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.y, |dy, overwrite| accumulate(dy, &d, overwrite));
-        walk.flow(self.x, d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
-}
-
-impl Backward for Mul {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        for (var, other) in [(self.x, self.y), (self.y, self.x)] {
-            let other = walk.value(other);
-            walk.flow_with(var, |dx, overwrite| match d.device() {
-                Device::Cpu => cpu::mul(dx.data_mut(), d.data(), other.data(), overwrite),
-                Device::Cuda(work) => cuda::mul(work, dx, &d, other, overwrite),
-            });
+/// Adds to the gradients of `ids` their values of `sums`, where those of one stand behind those of the other.
+pub(super) fn accumulate_each(walk: &mut Walk<'_>, ids: &[ParamId], sums: &Tensor) {
+    let mut first = 0;
+    for id in ids {
+        let (sum, overwrite) = walk.gradient(*id);
+        let count = sum.data_len();
+        match sums.device() {
+            Device::Cpu => cpu::accumulate(sum.data_mut(), &sums.data()[first..][..count], overwrite),
+            Device::Cuda(work) => work.run(|context| {
+                gpu::accumulate(context, (sums.on_gpu()?, first), count, overwrite, sum.on_gpu_mut()?)
+            }),
         }
-        walk.give(d);
+        first += count;
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
-impl Backward for Relu {
-    fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => cpu::relu_backward(d.data_mut(), walk.value(result).data()),
-            Device::Cuda(work) => cuda::relu_backward(work, &mut d, walk.value(result)),
-        }
-        walk.flow(self.x, d);
+/// `out = x * y`, or adds it.
+fn multiply(out: &mut Tensor, x: &Tensor, y: &Tensor, overwrite: bool) {
+    match x.device() {
+        Device::Cpu => cpu::mul(out.data_mut(), x.data(), y.data(), overwrite),
+        Device::Cuda(work) => work.run(|context| {
+            gpu::multiply(context, x.on_gpu()?, y.on_gpu()?, x.data_len(), overwrite, out.on_gpu_mut()?)
+        }),
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
-}
-
-impl Backward for Scale {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => d.data_mut().iter_mut().for_each(|v| *v *= self.factor),
-            Device::Cuda(work) => cuda::scale_in_place(work, &mut d, self.factor),
-        }
-        walk.flow(self.x, d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -6,27 +6,10 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::Device;
+use crate::device::cuda::layers::clear_rows;
 use crate::nn::cpu::gather as cpu;
 use crate::nn::cuda::gather as cuda;
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Columns, Tape, TapePool, Tensor, Var};
-
-struct Gather {
-    x: Var,
-    index: Arc<Vec<u32>>,
-}
-
-struct AddGathered {
-    x: Var,
-    table: Var,
-    index: Arc<Vec<u32>>,
-}
-
-struct Overlay {
-    base: Var,
-    index: Vec<u32>,
-    rows: Var,
-}
+use crate::nn::{Columns, Tape, Tensor, Var};
 
 impl Tape<'_> {
     /// Row `index[i]` of `x` as row `i`; backward is the deterministic scatter-add.
@@ -43,7 +26,10 @@ impl Tape<'_> {
             Device::Cuda(work) => cuda::gather(work, &mut y, self.value(x), &index),
         }
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Gather { x, index }) as _))
+        self.push_with(y, needs, move |_, d, walk| {
+            walk.flow_with(x, |dx, overwrite| add_up(dx, overwrite, &index, &d));
+            walk.give(d);
+        })
     }
 
     /// Row `index[i]` of `table`, which is where the operations run, as row `i`. No gradient flows into the table.
@@ -94,7 +80,10 @@ impl Tape<'_> {
             }
         }
         let needs = self.needs(x) || self.needs(table);
-        self.push(y, needs, needs.then(|| Box::new(AddGathered { x, table, index }) as _))
+        self.push_with(y, needs, move |_, d, walk| {
+            walk.flow_with(table, |dt, overwrite| add_up(dt, overwrite, &index, &d));
+            walk.flow(x, d);
+        })
     }
 
     /// A copy of `base` with row `index[i]` replaced by row `i` of `rows`. Indices are unique.
@@ -118,7 +107,24 @@ impl Tape<'_> {
             }
         }
         let needs = self.needs(base) || self.needs(rows);
-        self.push(y, needs, needs.then(|| Box::new(Overlay { base, index, rows }) as _))
+        self.push_with(y, needs, move |_, mut d, walk| {
+            walk.flow_with(rows, |dr, overwrite| read(dr, overwrite, &d, &index));
+            if walk.needs(base) {
+                match walk.device {
+                    Device::Cpu => {
+                        let cols = d.cols();
+                        cpu::clear_rows(d.data_mut(), cols, &index);
+                    }
+                    Device::Cuda(work) => work.run(|context| {
+                        let (rows, columns) = (work.upload(&index), d.cols());
+                        clear_rows(context, rows.get()?, index.len(), columns, d.on_gpu_mut()?)
+                    }),
+                }
+                walk.flow(base, d);
+            } else {
+                walk.give(d);
+            }
+        })
     }
 }
 
@@ -181,42 +187,4 @@ fn read(y: &mut Tensor, overwrite: bool, table: &Tensor, index: &[u32]) {
         Device::Cpu => cpu::gather_add(y.data_mut(), table.data(), table.cols(), index, overwrite),
         Device::Cuda(work) => cuda::gather_add(work, y, table, index, overwrite),
     }
-}
-
-impl Backward for Gather {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.x, |dx, overwrite| add_up(dx, overwrite, &self.index, &d));
-        walk.give(d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
-}
-
-impl Backward for AddGathered {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.table, |dt, overwrite| add_up(dt, overwrite, &self.index, &d));
-        walk.flow(self.x, d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
-}
-
-impl Backward for Overlay {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        walk.flow_with(self.rows, |dr, overwrite| read(dr, overwrite, &d, &self.index));
-        if walk.needs(self.base) {
-            match walk.device {
-                Device::Cpu => {
-                    let cols = d.cols();
-                    cpu::clear_rows(d.data_mut(), cols, &self.index);
-                }
-                Device::Cuda(work) => cuda::clear_at(work, &mut d, &self.index),
-            }
-            walk.flow(self.base, d);
-        } else {
-            walk.give(d);
-        }
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -3,16 +3,10 @@
 //! Backward is `mask * (P(N(0, 1) <= x) + x * density(x))`, with the mask drawn again from its key.
 
 use crate::device::Device;
+use crate::device::cuda::layers as gpu;
+use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::gelu as cpu;
-use crate::nn::cuda::elementwise as cuda;
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
-
-struct Gelu {
-    x: Var,
-    p: f32,
-    key: [u64; 3],
-}
+use crate::nn::{Tape, Var};
 
 impl Tape<'_> {
     /// `x * P(N(0, 1) <= x)`, exact to 2e-7 times `|x|`, then [`dropout`](Tape::dropout) with probability `p`.
@@ -26,21 +20,21 @@ impl Tape<'_> {
         let mut y = self.room(rows, cols);
         match self.device() {
             Device::Cpu => cpu::forward(y.data_mut(), self.value(x).data(), p, key),
-            Device::Cuda(work) => cuda::gelu(work, &mut y, self.value(x), p, key),
+            Device::Cuda(work) => work.run(|context| {
+                let x = self.value(x);
+                gpu::gelu(context, Mask::new(p, key), x.on_gpu()?, x.data_len(), y.on_gpu_mut()?)
+            }),
         }
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Gelu { x, p, key }) as _))
+        self.push_with(y, needs, move |_, mut d, walk| {
+            match walk.device {
+                Device::Cpu => cpu::backward(d.data_mut(), walk.value(x).data(), p, key),
+                Device::Cuda(work) => work.run(|context| {
+                    let (mask, x) = (Mask::new(p, key), walk.value(x));
+                    gpu::gelu_backward(context, mask, x.on_gpu()?, x.data_len(), d.on_gpu_mut()?)
+                }),
+            }
+            walk.flow(x, d);
+        })
     }
-}
-
-impl Backward for Gelu {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        match walk.device {
-            Device::Cpu => cpu::backward(d.data_mut(), walk.value(self.x).data(), self.p, self.key),
-            Device::Cuda(work) => cuda::gelu_backward(work, &mut d, walk.value(self.x), self.p, self.key),
-        }
-        walk.flow(self.x, d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -14,7 +14,7 @@ use crate::nn::cpu::gather::gather_add;
 use crate::nn::cpu::linear as cpu;
 use crate::nn::cuda::{gather as rows, linear as cuda};
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
+use crate::nn::{ParamId, Tape, Tensor, Var};
 
 use super::gather;
 
@@ -174,10 +174,8 @@ impl Backward for Joined {
             from += width;
         }
         if let Some(sums) = sums {
-            sums.finish(walk.gradient(self.weight).0, overwrite);
+            sums.finish((walk.gradient(self.weight).0, overwrite));
         }
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

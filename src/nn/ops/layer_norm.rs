@@ -1,10 +1,10 @@
 //! Layer normalisation over each row, with a learned scale and shift.
 
+use super::elementwise::accumulate_each;
 use crate::device::Device;
-use crate::nn::cpu::elementwise::accumulate;
+use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::layer_norm as cpu;
-use crate::nn::cuda::elementwise::settle;
-use crate::nn::cuda::layer_norm as cuda;
+use crate::nn::cuda::sums_of;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -32,7 +32,11 @@ impl Tape<'_> {
             Device::Cpu => {
                 cpu::forward(y.data_mut(), moments.data_mut(), self.value(x).data(), g.data(), b.data(), eps);
             }
-            Device::Cuda(work) => cuda::forward(work, (&mut y, &mut moments), self.value(x), (g, b, eps)),
+            Device::Cuda(work) => work.run(|context| {
+                let learned = (g.on_gpu()?, b.on_gpu()?, eps);
+                let results = (y.on_gpu_mut()?, moments.on_gpu_mut()?);
+                gpu::layer_norm_forward(context, [rows, cols], self.value(x).on_gpu()?, learned, results)
+            }),
         }
         if !self.training() {
             self.give(moments);
@@ -46,23 +50,25 @@ impl Backward for LayerNorm {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
         let Self { x, gamma, beta, moments } = *self;
         let (input, g) = (walk.value(x), walk.parameter(gamma));
-        match walk.device {
+        let (rows, cols) = d.shape();
+        let sums = match walk.device {
             Device::Cpu => {
                 let (dg, db) = cpu::backward(d.data_mut(), input.data(), moments.data(), g.data());
-                for (id, sum) in [(gamma, &dg), (beta, &db)] {
-                    let (target, overwrite) = walk.gradient(id);
-                    accumulate(target.data_mut(), sum, overwrite);
-                }
+                Tensor::from_vec(walk.device, 1, 2 * cols, [dg, db].concat())
             }
             Device::Cuda(work) => {
-                let sums = cuda::backward_parameters(work, &d, input, &moments);
-                for (id, first) in [(gamma, 0), (beta, d.cols())] {
-                    let (target, overwrite) = walk.gradient(id);
-                    settle(work, target, &sums, first, overwrite);
-                }
-                cuda::backward(work, &mut d, input, &moments, g);
+                let sums = sums_of(work, [gpu::pieces_of(rows), 2 * cols], |context, partials| {
+                    let given = (d.on_gpu()?, input.on_gpu()?);
+                    gpu::layer_norm_parameters(context, [rows, cols], given, moments.on_gpu()?, partials)
+                });
+                work.run(|context| {
+                    let saved = (input.on_gpu()?, moments.on_gpu()?);
+                    gpu::layer_norm_backward(context, [rows, cols], d.on_gpu_mut()?, saved, g.on_gpu()?)
+                });
+                sums
             }
-        }
+        };
+        accumulate_each(walk, &[gamma, beta], &sums);
         walk.give(moments);
         walk.flow(x, d);
     }

@@ -5,14 +5,8 @@ use crate::device::cuda::layers::Put;
 use crate::device::matmul::{Into, matmul};
 use crate::nn::cpu::linear as cpu;
 use crate::nn::cuda::linear as cuda;
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
-
-struct Linear {
-    x: Var,
-    weight: ParamId,
-    bias: Option<ParamId>,
-}
+use crate::nn::tape::Walk;
+use crate::nn::{ParamId, Tape, Tensor, Var};
 
 impl Tape<'_> {
     /// `x Wᵀ + b`: `[n, in]` to `[n, out]` with `weight` `[out, in]` and `bias` `[1, out]`.
@@ -26,22 +20,13 @@ impl Tape<'_> {
         let mut y = self.room(self.value(x).rows(), w.rows());
         forward(&mut y, self.value(x), w, b);
         let training = self.training();
-        let operation: Option<Box<dyn Backward>> =
-            if training { Some(Box::new(Linear { x, weight, bias })) } else { None };
-        self.push(y, training, operation)
+        self.push_with(y, training, move |_, d, walk| {
+            backward_parameters(walk, &d, walk.value(x), weight, bias);
+            let w = walk.parameter(weight);
+            walk.flow_with(x, |dx, overwrite| backward_input(dx, overwrite, &d, w));
+            walk.give(d);
+        })
     }
-}
-
-impl Backward for Linear {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, weight, bias } = *self;
-        backward_parameters(walk, &d, walk.value(x), weight, bias);
-        let w = walk.parameter(weight);
-        walk.flow_with(x, |dx, overwrite| backward_input(dx, overwrite, &d, w));
-        walk.give(d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }
 
 /// `y = x wᵀ + b`.

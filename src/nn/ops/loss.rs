@@ -1,8 +1,8 @@
 //! Binary cross entropy of logits, as a mean.
 
 use crate::device::Device;
+use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::loss as cpu;
-use crate::nn::cuda::loss as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{Tape, TapePool, Tensor, Var};
 
@@ -35,8 +35,14 @@ impl Tape<'_> {
                 None
             }
             Device::Cuda(work) => {
-                let target = cuda::target(work, targets);
-                cuda::forward(work, &mut loss, self.value(logits), target);
+                let target = targets.first().copied().unwrap_or_default();
+                if targets.iter().any(|other| *other != target) {
+                    work.refuse("a loss of several targets");
+                }
+                work.run(|context| {
+                    let logits = self.value(logits).on_gpu()?;
+                    gpu::bce(context, logits, target, targets.len(), loss.on_gpu_mut()?)
+                });
                 Some(target)
             }
         };
@@ -66,7 +72,10 @@ impl Backward for Bce {
             }
             (Targets::Same(target), Device::Cuda(work)) => {
                 let mut gradient = walk.take_like(logits);
-                cuda::backward(work, &mut gradient, value, target, &d);
+                work.run(|context| {
+                    let (logits, count, scale) = (value.on_gpu()?, value.data_len(), d.on_gpu()?);
+                    gpu::bce_backward(context, logits, target, scale, count, gradient.on_gpu_mut()?)
+                });
                 gradient
             }
             (Targets::Same(_), Device::Cpu) => unreachable!("the CPU keeps each target"),

@@ -1,6 +1,7 @@
 //! Recurrent cells with the layout of `torch.nn.GRUCell` and `torch.nn.RNNCell`.
 
 use crate::device::Device;
+use crate::device::cuda::layers as gpu;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::linear::column_sums;
@@ -48,12 +49,6 @@ struct Gru {
     hidden: Tensor,
 }
 
-struct Rnn {
-    x: Var,
-    h: Var,
-    p: RnnParams,
-}
-
 impl Tape<'_> {
     /// One GRU step: `x` `[rows, in]`, `h` `[rows, hidden]` to `[rows, hidden]`:
     /// `r = sig(..)`, `z = sig(..)`, `n = tanh(W_n x + b + r * (U_n h + c))`, result `(1 - z) * n + z * h`.
@@ -81,7 +76,11 @@ impl Tape<'_> {
             Device::Cuda(work) => {
                 let w_hh = parameters.get(p.w_hh);
                 cuda::gru_hidden(work, (&mut gates, &mut hidden), h_value, w_hh);
-                cuda::gru(work, &mut y, (&mut gates, &mut hidden), (h_value, bias));
+                work.run(|context| {
+                    let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
+                    let given = (h_value.on_gpu()?, bias.on_gpu()?);
+                    gpu::gru_forward(context, [rows, width], saved, given, y.on_gpu_mut()?)
+                });
             }
         }
         if !self.training() {
@@ -104,11 +103,28 @@ impl Tape<'_> {
         linear::forward(&mut hidden, self.value(h), parameters.get(p.w_hh), Some(parameters.get(p.b_hh)));
         match self.device() {
             Device::Cpu => cpu::rnn(y.data_mut(), hidden.data()),
-            Device::Cuda(work) => cuda::rnn(work, &mut y, &hidden),
+            Device::Cuda(work) => {
+                work.run(|context| gpu::rnn(context, hidden.on_gpu()?, rows * width, y.on_gpu_mut()?))
+            }
         }
         self.give(hidden);
         let training = self.training();
-        self.push(y, training, training.then(|| Box::new(Rnn { x, h, p: *p }) as _))
+        let p = *p;
+        self.push_with(y, training, move |result, mut d, walk| {
+            match walk.device {
+                Device::Cpu => cpu::rnn_backward(d.data_mut(), walk.value(result).data()),
+                Device::Cuda(work) => work.run(|context| {
+                    let result = walk.value(result);
+                    gpu::rnn_backward(context, result.on_gpu()?, result.data_len(), d.on_gpu_mut()?)
+                }),
+            }
+            linear::backward_parameters(walk, &d, walk.value(x), p.w_ih, Some(p.b_ih));
+            linear::backward_parameters(walk, &d, walk.value(h), p.w_hh, Some(p.b_hh));
+            let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
+            walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &d, w_ih));
+            walk.flow_with(h, |dh, overwrite| linear::backward_input(dh, overwrite, &d, w_hh));
+            walk.give(d);
+        })
     }
 }
 
@@ -125,7 +141,10 @@ impl Backward for Gru {
                 walk.value(h).data(),
                 width,
             ),
-            Device::Cuda(work) => cuda::gru_gates(work, &mut d, (&mut gates, &mut hidden), walk.value(h)),
+            Device::Cuda(work) => work.run(|context| {
+                let (saved, shape) = ((gates.on_gpu_mut()?, hidden.on_gpu_mut()?), [d.rows(), width]);
+                gpu::gru_backward(context, shape, d.on_gpu_mut()?, saved, walk.value(h).on_gpu()?)
+            }),
         }
         linear::backward_parameters(walk, &gates, walk.value(x), p.w_ih, Some(p.b_ih));
         let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
@@ -191,22 +210,4 @@ fn backward_hidden(walk: &mut Walk<'_>, p: &GruParams, (gates, hidden): (&Tensor
     column_sums(&mut sums[2 * width..], hidden.data(), true);
     let (db, overwrite) = walk.gradient(p.b_hh);
     accumulate(db.data_mut(), &sums, overwrite);
-}
-
-impl Backward for Rnn {
-    fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, h, p } = *self;
-        match walk.device {
-            Device::Cpu => cpu::rnn_backward(d.data_mut(), walk.value(result).data()),
-            Device::Cuda(work) => cuda::rnn_backward(work, &mut d, walk.value(result)),
-        }
-        linear::backward_parameters(walk, &d, walk.value(x), p.w_ih, Some(p.b_ih));
-        linear::backward_parameters(walk, &d, walk.value(h), p.w_hh, Some(p.b_hh));
-        let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
-        walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &d, w_ih));
-        walk.flow_with(h, |dh, overwrite| linear::backward_input(dh, overwrite, &d, w_hh));
-        walk.give(d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

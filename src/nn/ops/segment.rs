@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::broadcast::broadcast;
 use crate::nn::cpu::segment::{Csr, Slots, sum};
-use crate::nn::cuda::slots as cuda;
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
+use crate::nn::tape::Walk;
+use crate::nn::{Tape, Tensor, Var};
 
 /// Which rows of a value form a group.
 #[derive(Clone, Debug)]
@@ -86,12 +86,6 @@ pub enum Reduce {
     Mean,
 }
 
-struct Reduction {
-    x: Var,
-    groups: Groups,
-    mean: bool,
-}
-
 impl Tape<'_> {
     /// One row per group: `[rows, c]` to `[groups, c]`. A group without rows gives zeros.
     ///
@@ -110,11 +104,29 @@ impl Tape<'_> {
             }
             Device::Cuda(work) => match groups {
                 Groups::Offsets(_) => work.refuse("a sum of groups of rows"),
-                Groups::Slots { counts, .. } => cuda::reduce(work, &mut y, self.value(x), counts, mean),
+                Groups::Slots { slots, counts } => work.run(|context| {
+                    let (filled, x) = (work.upload(counts), self.value(x).on_gpu()?);
+                    let groups = (filled.get()?, counts.len(), *slots);
+                    gpu::reduce_slots(context, groups, x, cols, mean, y.on_gpu_mut()?)
+                }),
             },
         }
         let groups = groups.clone();
-        self.push(y, needs, needs.then(|| Box::new(Reduction { x, groups, mean }) as _))
+        self.push_with(y, needs, move |_, d, walk| {
+            let cols = d.cols();
+            write_or_add(walk, x, |dx| match (d.device(), &groups) {
+                (Device::Cpu, _) => {
+                    over!(&groups, members => broadcast(dx.data_mut(), members, d.data(), cols, mean))
+                }
+                (Device::Cuda(work), Groups::Slots { slots, counts }) => work.run(|context| {
+                    let filled = work.upload(counts);
+                    let groups = (filled.get()?, counts.len(), *slots);
+                    gpu::broadcast_slots(context, groups, d.on_gpu()?, cols, mean, dx.on_gpu_mut()?)
+                }),
+                (Device::Cuda(work), Groups::Offsets(_)) => work.refuse("a sum of groups of rows"),
+            });
+            walk.give(d);
+        })
     }
 }
 
@@ -127,23 +139,4 @@ fn write_or_add(walk: &mut Walk<'_>, x: Var, write: impl FnOnce(&mut Tensor)) {
     let mut dx = walk.take_like(x);
     write(&mut dx);
     walk.flow(x, dx);
-}
-
-impl Backward for Reduction {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, groups, mean } = *self;
-        let cols = d.cols();
-        write_or_add(walk, x, |dx| match (d.device(), &groups) {
-            (Device::Cpu, _) => {
-                over!(&groups, members => broadcast(dx.data_mut(), members, d.data(), cols, mean))
-            }
-            (Device::Cuda(work), Groups::Slots { counts, .. }) => {
-                cuda::reduce_backward(work, dx, &d, counts, mean);
-            }
-            (Device::Cuda(work), Groups::Offsets(_)) => work.refuse("a sum of groups of rows"),
-        });
-        walk.give(d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -4,18 +4,8 @@ use std::ops::Range;
 
 use crate::device::Device;
 use crate::nn::cpu::shape as cpu;
-use crate::nn::cuda::{gather as cuda, shape};
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, Var};
-
-struct Concat {
-    parts: Vec<Var>,
-}
-
-struct Rows {
-    x: Var,
-    range: Range<usize>,
-}
+use crate::nn::cuda::gather as cuda;
+use crate::nn::{Tape, Tensor, Var};
 
 impl Tape<'_> {
     /// The values side by side: rows stay, columns add up.
@@ -39,10 +29,22 @@ impl Tape<'_> {
                     at += x.cols();
                 }
             }
-            Device::Cuda(work) => shape::concat(work, &mut y, &values),
+            Device::Cuda(work) => cuda::concat(work, &mut y, &values),
         }
         let needs = parts.iter().any(|p| self.needs(*p));
-        self.push(y, needs, needs.then(|| Box::new(Concat { parts: parts.to_vec() }) as _))
+        let parts = parts.to_vec();
+        self.push_with(y, needs, move |_, d, walk| {
+            let mut at = 0;
+            for part in parts {
+                let width = walk.value(part).cols();
+                walk.flow_with(part, |dx, overwrite| match d.device() {
+                    Device::Cpu => cpu::get_columns(dx.data_mut(), width, d.data(), d.cols(), at, overwrite),
+                    Device::Cuda(work) => cuda::columns_from(work, dx, &d, at, overwrite),
+                });
+                at += width;
+            }
+            walk.give(d);
+        })
     }
 
     /// A range of rows.
@@ -59,36 +61,13 @@ impl Tape<'_> {
             Device::Cuda(work) => cuda::rows_from(work, &mut y, self.value(x), range.start),
         }
         let needs = self.needs(x);
-        self.push(y, needs, needs.then(|| Box::new(Rows { x, range }) as _))
-    }
-}
-
-impl Backward for Concat {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let mut at = 0;
-        for part in self.parts {
-            let width = walk.value(part).cols();
-            walk.flow_with(part, |dx, overwrite| match d.device() {
-                Device::Cpu => cpu::get_columns(dx.data_mut(), width, d.data(), d.cols(), at, overwrite),
-                Device::Cuda(work) => cuda::columns_from(work, dx, &d, at, overwrite),
+        self.push_with(y, needs, move |_, d, walk| {
+            let Range { start, end } = range;
+            walk.flow_with(x, |dx, overwrite| match d.device() {
+                Device::Cpu => cpu::add_rows_at(dx.data_mut(), d.cols(), start, end, d.data(), overwrite),
+                Device::Cuda(work) => cuda::add_rows_at(work, dx, &d, start, overwrite),
             });
-            at += width;
-        }
-        walk.give(d);
+            walk.give(d);
+        })
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
-}
-
-impl Backward for Rows {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let Range { start, end } = self.range;
-        walk.flow_with(self.x, |dx, overwrite| match d.device() {
-            Device::Cpu => cpu::add_rows_at(dx.data_mut(), d.cols(), start, end, d.data(), overwrite),
-            Device::Cuda(work) => cuda::add_rows_at(work, dx, &d, start, overwrite),
-        });
-        walk.give(d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -7,14 +7,14 @@
 //! ```
 //! Backward saves nothing but its arguments.
 
+use super::elementwise::accumulate_each;
 use crate::device::Device;
+use crate::device::cuda::CudaError;
+use crate::device::cuda::layers::{SlotMixer, mixing_backward, mixing_forward};
 use crate::device::cuda::twins::Mask;
-use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::slot_mixing::{self as cpu, Inputs, Shape};
-use crate::nn::cuda::elementwise::settle;
-use crate::nn::cuda::slots as cuda;
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};
+use crate::nn::cuda::sums_of;
+use crate::nn::{ParamId, Parameters, Tape, Tensor, Var};
 
 /// Arguments of [`Tape::mix_slots`] for seeds with K slots.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +39,6 @@ pub struct SlotMixing {
     pub key: [u64; 3],
 }
 
-struct Mixing {
-    x: Var,
-    args: SlotMixing,
-}
-
 impl SlotMixing {
     fn ids(&self) -> [ParamId; 6] {
         [self.gamma, self.beta, self.w_a, self.b_a, self.w_b, self.b_b]
@@ -57,12 +52,30 @@ impl SlotMixing {
         Inputs { gamma, beta, w_a, b_a, w_b, b_b, eps: self.eps, dropout, keys }
     }
 
-    /// Settings of a GPU beside rows and weights.
-    fn on_gpu(&self, training: bool) -> cuda::Mixing {
+    /// The same on a GPU, for rows of `columns` values.
+    fn on_gpu<'a>(
+        &self,
+        parameters: &'a Parameters,
+        training: bool,
+        columns: usize,
+    ) -> Result<SlotMixer<'a>, CudaError> {
         let [seed, step, first] = self.key;
         let dropout = if training { self.dropout } else { 0.0 };
-        let masks = [first, first + 1].map(|number| Mask::new(dropout, [seed, step, number]));
-        cuda::Mixing { eps: self.eps, masks }
+        let (hidden, slots) = parameters.get(self.w_a).shape();
+        let values = |id| parameters.get(id).on_gpu();
+        Ok(SlotMixer {
+            slots,
+            hidden,
+            columns,
+            gamma: values(self.gamma)?,
+            beta: values(self.beta)?,
+            w_a: values(self.w_a)?,
+            b_a: values(self.b_a)?,
+            w_b: values(self.w_b)?,
+            b_b: values(self.b_b)?,
+            eps: self.eps,
+            masks: [first, first + 1].map(|number| Mask::new(dropout, [seed, step, number])),
+        })
     }
 
     /// Sizes for rows of `cols` values.
@@ -98,44 +111,32 @@ impl Tape<'_> {
                 let inputs = args.inputs(parameters, training);
                 cpu::forward(shape, inputs, self.value(x).data(), y.data_mut());
             }
-            Device::Cuda(work) => {
-                let weights = args.ids().map(|id| parameters.get(id));
-                cuda::mix(work, &mut y, self.value(x), weights, args.on_gpu(training));
-            }
+            Device::Cuda(work) => work.run(|context| {
+                let (mixer, x) = (args.on_gpu(parameters, training, cols)?, self.value(x).on_gpu()?);
+                mixing_forward(context, &mixer, rows / shape.slots.max(1), x, y.on_gpu_mut()?)
+            }),
         }
-        self.push(y, training, training.then(|| Box::new(Mixing { x, args }) as _))
-    }
-}
-
-impl Backward for Mixing {
-    fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, args } = *self;
-        let parameters = walk.parameters();
-        match walk.device {
-            Device::Cpu => {
-                let (shape, inputs) = (args.shape(parameters, d.cols()), args.inputs(parameters, true));
-                let all = cpu::backward(shape, inputs, walk.value(x).data(), d.data_mut());
-                let mut rest = all.as_slice();
-                for id in args.ids() {
-                    let (target, overwrite) = walk.gradient(id);
-                    let (sum, more) = rest.split_at(target.data_len());
-                    accumulate(target.data_mut(), sum, overwrite);
-                    rest = more;
+        self.push_with(y, training, move |_, mut d, walk| {
+            let parameters = walk.parameters();
+            let ((rows, cols), value) = (d.shape(), walk.value(x));
+            let shape = args.shape(parameters, cols);
+            let sums = match walk.device {
+                Device::Cpu => {
+                    let inputs = args.inputs(parameters, true);
+                    let sums = cpu::backward(shape, inputs, value.data(), d.data_mut());
+                    Tensor::from_vec(walk.device, 1, sums.len(), sums)
                 }
-            }
-            Device::Cuda(work) => {
-                let weights = args.ids().map(|id| parameters.get(id));
-                let sums = cuda::mix_backward(work, &mut d, walk.value(x), weights, args.on_gpu(true));
-                let mut first = 0;
-                for id in args.ids() {
-                    let (target, overwrite) = walk.gradient(id);
-                    settle(work, target, &sums, first, overwrite);
-                    first += target.data_len();
+                Device::Cuda(work) => {
+                    let seeds = rows / shape.slots.max(1);
+                    let pieces = SlotMixer::pieces(seeds, cols);
+                    sums_of(work, [pieces, shape.parameters()], |context, partials| {
+                        let mixer = args.on_gpu(parameters, true, cols)?;
+                        mixing_backward(context, &mixer, seeds, value.on_gpu()?, d.on_gpu_mut()?, partials)
+                    })
                 }
-            }
-        }
-        walk.flow(x, d);
+            };
+            accumulate_each(walk, &args.ids(), &sums);
+            walk.flow(x, d);
+        })
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::device::cuda::layers::{SlotTimes, clear_empty, slot_rows};
 use crate::nn::cpu::gather::{InverseIndex, scatter_add};
 use crate::nn::cpu::slot_rows as cpu;
 use crate::nn::cuda::gather as rows;
-use crate::nn::cuda::slots as cuda;
+use crate::nn::cuda::rows_of;
 use crate::nn::cuda::time::Waves;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, TapePool, Tensor, TimeEncoder, Var};
+use crate::nn::{Tape, Tensor, TimeEncoder, Var};
 
 use super::gather::check_slots;
 use super::time;
@@ -82,9 +83,18 @@ impl Tape<'_> {
             }
             Device::Cuda(work) => {
                 let waves = Waves::of(work, args.time, parameters);
-                let edges = (&*args.edges, args.edge.as_slice());
-                let nodes = (self.value(args.nodes), args.node.as_slice());
-                cuda::slot_rows(work, &mut out, nodes, edges, (&args.deltas, &waves));
+                let (nodes, there) = (self.value(args.nodes), self.device());
+                let lists = [work.upload(&args.node), work.upload(&args.edge)];
+                let copied = (args.edges.device() != there).then(|| args.edges.to(there));
+                let (edges, deltas) = (copied.as_ref().unwrap_or(&args.edges), work.upload(&args.deltas));
+                let columns = out.cols() - nodes.cols() - edges.cols();
+                work.run(|context| {
+                    let [node, edge] = [lists[0].get()?, lists[1].get()?];
+                    let parts = [rows_of(nodes, Some(node))?, rows_of(edges, Some(edge))?];
+                    let (w, b) = waves.get()?;
+                    let times = SlotTimes { deltas: deltas.get()?, w, b, columns };
+                    slot_rows(context, parts, times, args.node.len(), out.on_gpu_mut()?)
+                });
             }
         }
         let learned = self.training() && matches!(args.time, TimeEncoder::Trained { .. });
@@ -103,7 +113,10 @@ impl Backward for Rows {
                 let empty = self.node.iter().enumerate().filter(|(_, node)| **node == u32::MAX);
                 empty.for_each(|(slot, _)| d.row_mut(slot).fill(0.0));
             }
-            Device::Cuda(work) => cuda::clear_empty(work, &mut d, &self.node),
+            Device::Cuda(work) => work.run(|context| {
+                let (slots, count, columns) = (work.upload(&self.node), self.node.len(), d.cols());
+                clear_empty(context, slots.get()?, count, columns, d.on_gpu_mut()?)
+            }),
         }
         let (stride, node_cols) = (d.cols(), walk.value(self.nodes).cols());
         walk.flow_with(self.nodes, |dn, overwrite| match d.device() {
@@ -114,20 +127,8 @@ impl Backward for Rows {
             Device::Cuda(work) => rows::scatter_add(work, dn, &d, &self.node, overwrite),
         });
         if let TimeEncoder::Trained { w, b } = self.time {
-            let first = node_cols + self.edge_cols;
-            match walk.device {
-                Device::Cpu => {
-                    let from = first.min(d.data_len());
-                    time::backward_weights(walk, w, b, &self.deltas, &d.data()[from..], stride);
-                }
-                Device::Cuda(work) => {
-                    let deltas = work.upload(&self.deltas);
-                    time::backward_on_gpu(walk, (w, b), &deltas, (&d, first));
-                }
-            }
+            time::backward(walk, (w, b), &self.deltas, (&d, node_cols + self.edge_cols));
         }
         walk.give(d);
     }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
 }

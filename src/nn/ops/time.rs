@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use super::elementwise::accumulate_each;
 use crate::device::Device;
 use crate::device::cuda::PooledBuffer;
-use crate::nn::cpu::elementwise::accumulate;
+use crate::device::cuda::layers::{pieces_of, time_backward, time_encode};
 use crate::nn::cpu::time as cpu;
-use crate::nn::cuda::elementwise::settle;
-use crate::nn::cuda::time::{self as cuda, Waves};
-use crate::nn::tape::{Backward, Walk};
-use crate::nn::{ParamId, Parameters, Tape, TapePool, Tensor, Var};
+use crate::nn::cuda::sums_of;
+use crate::nn::cuda::time::Waves;
+use crate::nn::tape::Walk;
+use crate::nn::{ParamId, Parameters, Tape, Tensor, Var};
 
 /// Frequencies and phases of a time encoding.
 #[derive(Clone, Debug)]
@@ -64,17 +65,6 @@ impl TimeEncoder {
     }
 }
 
-enum Deltas {
-    Host(Vec<f32>),
-    Gpu(PooledBuffer<f32>),
-}
-
-struct TimeEncoding {
-    deltas: Deltas,
-    w: ParamId,
-    b: ParamId,
-}
-
 impl Tape<'_> {
     /// `cos(w * deltas[i] + b)` as row `i`. The product and the sum are rounded to f32, as frameworks do; the
     /// cosine of that is exact to 1e-6 for arguments up to 1e9.
@@ -84,58 +74,46 @@ impl Tape<'_> {
     pub fn time_encoding(&mut self, deltas: &[f32], encoder: &TimeEncoder) -> Var {
         let parameters = self.parameters();
         let mut y = self.room(deltas.len(), encoder.dim(parameters));
-        let mut uploaded = None;
         match self.device() {
             Device::Cpu => {
                 let (w, b) = encoder.weights(parameters);
                 cpu::encode(y.data_mut(), deltas, w, b);
             }
             Device::Cuda(work) => {
-                let given = work.upload(deltas);
-                cuda::encode(work, &mut y, &given, &Waves::of(work, encoder, parameters));
-                uploaded = Some(given);
+                let (given, waves) = (work.upload(deltas), Waves::of(work, encoder, parameters));
+                work.run(|context| time_encode(context, given.get()?, waves.get()?, y.on_gpu_mut()?));
             }
         }
         match *encoder {
             TimeEncoder::Trained { w, b } if self.training() => {
-                let deltas = match uploaded {
-                    Some(uploaded) => Deltas::Gpu(uploaded),
-                    None => Deltas::Host(deltas.to_vec()),
-                };
-                self.push(y, true, Some(Box::new(TimeEncoding { deltas, w, b })))
+                let deltas = deltas.to_vec();
+                self.push_with(y, true, move |_, d, walk| {
+                    backward(walk, (w, b), &deltas, (&d, 0));
+                    walk.give(d);
+                })
             }
             _ => self.push(y, false, None),
         }
     }
 }
 
-impl Backward for TimeEncoding {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let Self { deltas, w, b } = *self;
-        match &deltas {
-            Deltas::Host(deltas) => backward_weights(walk, w, b, deltas, d.data(), d.cols()),
-            Deltas::Gpu(deltas) => backward_on_gpu(walk, (w, b), deltas, (&d, 0)),
-        }
-        walk.give(d);
-    }
-
-    fn release(self: Box<Self>, _pool: &mut TapePool) {}
-}
-
-/// Adds to the gradients of learned frequencies and phases; row `i` of `d` starts at `i * stride`.
-pub(super) fn backward_weights(
+/// Adds to the gradients of learned frequencies and phases, given that of an encoding: the columns of `d` from `first`
+/// on.
+pub(super) fn backward(
     walk: &mut Walk<'_>,
-    w: ParamId,
-    b: ParamId,
+    (w, b): (ParamId, ParamId),
     deltas: &[f32],
-    d: &[f32],
-    stride: usize,
+    (d, first): (&Tensor, usize),
 ) {
-    let (weights, phases) = (walk.parameter(w).data(), walk.parameter(b).data());
-    let (dw, db) = cpu::backward(deltas, weights, phases, d, stride);
-    for (id, sum) in [(w, &dw), (b, &db)] {
-        let (target, overwrite) = walk.gradient(id);
-        accumulate(target.data_mut(), sum, overwrite);
+    match walk.device {
+        Device::Cpu => {
+            let (weights, phases) = (walk.parameter(w).data(), walk.parameter(b).data());
+            let from = first.min(d.data_len());
+            let (dw, db) = cpu::backward(deltas, weights, phases, &d.data()[from..], d.cols());
+            let sums = Tensor::from_vec(walk.device, 1, dw.len() + db.len(), [dw, db].concat());
+            accumulate_each(walk, &[w, b], &sums);
+        }
+        Device::Cuda(work) => backward_on_gpu(walk, (w, b), &work.upload(deltas), (d, first)),
     }
 }
 
@@ -149,9 +127,9 @@ pub(super) fn backward_on_gpu(
     let Device::Cuda(work) = walk.device else { return };
     let dim = walk.parameter(w).data_len();
     let waves = Waves::of(work, &TimeEncoder::Trained { w, b }, walk.parameters());
-    let sums = cuda::backward(work, deltas, &waves, (d, first), dim);
-    for (id, first) in [(w, 0), (b, dim)] {
-        let (target, overwrite) = walk.gradient(id);
-        settle(work, target, &sums, first, overwrite);
-    }
+    let (rows, stride) = d.shape();
+    let sums = sums_of(work, [pieces_of(rows), 2 * dim], |context, partials| {
+        time_backward(context, deltas.get()?, waves.get()?, (d.on_gpu()?, first, stride), partials)
+    });
+    accumulate_each(walk, &[w, b], &sums);
 }

@@ -13,15 +13,16 @@ use crate::process::{PATIENCE, Process, Start};
 const EIO: i64 = 5;
 const EROFS: i64 = 30;
 
-/// Polls until a route answers with this status.
-fn wait_for(process: &Process, path: &str, wanted: u16) -> Value {
+/// Waits until the check of the log has this state; the daemon is ready all the while.
+fn wait_for_log(process: &Process, state: &str) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let (status, said) = process.get(path).unwrap();
-        if status == wanted {
-            return said;
+        let (status, ready) = process.get("/readyz").unwrap();
+        assert_eq!(status, 200, "a log that cannot be written takes no reads away: {ready}");
+        if ready["checks"]["log"]["state"] == state {
+            return ready;
         }
-        assert!(Instant::now() < deadline, "{path} answers {status}, not {wanted}: {said}");
+        assert!(Instant::now() < deadline, "not {state}: {ready}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -39,12 +40,12 @@ fn a_disk_that_fails_or_may_only_be_read_refuses_by_name_and_is_used_again() {
             assert_eq!((status, &said["error_type"]), (503, &"log_failed".into()), "{said}");
             assert!(said["error"].as_str().unwrap().contains(words), "{said}");
         }
-        let ready = wait_for(&process, "/readyz", 503);
+        let ready = wait_for_log(&process, "degraded");
         assert!(ready["checks"]["log"]["detail"].as_str().unwrap().contains(words), "{ready}");
         assert_eq!(process.get("/livez").unwrap().0, 200, "restarting would not help");
         assert_eq!(process.get("/v1/nodes/u1").unwrap().0, 200, "reading goes on");
         faults.set_error(0);
-        wait_for(&process, "/readyz", 200);
+        wait_for_log(&process, "ok");
         must_push(&process, written..written + 100);
         written += 100;
         assert_eq!(process.status()["log"]["durable_position"], written);
@@ -178,4 +179,31 @@ fn a_damaged_catalog_is_refused_by_name_and_costs_nothing_when_it_is_moved_away(
     process.wait_until_ready();
     assert_eq!(process.status()["learner"]["applied_position"], 500);
     holds_exactly(process, data.path(), 500);
+}
+
+#[test]
+fn damage_in_the_last_commit_is_refused_and_a_torn_write_is_cut_off_and_kept() {
+    let data = tempfile::tempdir().unwrap();
+    let start = Start::in_dir(data.path());
+    let process = start.ready();
+    must_push(&process, 0..100);
+    assert!(process.terminate().success());
+    let segment = data.path().join("log/00000000000000000000.log");
+    let whole = std::fs::read(&segment).unwrap();
+    let mut damaged = whole.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    std::fs::write(&segment, &damaged).unwrap();
+    let said = start.fails();
+    assert!(said.contains("is damaged") && said.contains(segment.to_str().unwrap()), "{said}");
+    assert_eq!(std::fs::read(&segment).unwrap(), damaged, "nothing is cut off");
+
+    // What a crash leaves of a write stands behind everything that was acknowledged.
+    std::fs::write(&segment, [&whole[..], &whole[..40]].concat()).unwrap();
+    let mut process = start.spawn();
+    let line = process.wait_for_line("in the middle of a write").expect("what was cut off is told");
+    assert!(line.contains(".torn") && !line.contains("nothing acknowledged is lost"), "{line}");
+    process.wait_until_ready();
+    let (_, metrics) = process.get("/metrics").unwrap();
+    assert!(metrics.as_str().unwrap().contains("\nevergraph_log_torn_bytes 40\n"), "{metrics}");
+    holds_exactly(process, data.path(), 100);
 }

@@ -55,3 +55,33 @@ fn a_second_signal_ends_at_once_and_loses_nothing() {
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     holds_exactly(Start::in_dir(data.path()).ready(), data.path(), EVENTS);
 }
+
+#[test]
+fn a_hangup_reloads_what_can_be_reloaded_and_never_ends_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, settings) = (folder.path().join("data"), folder.path().join("evergraph.toml"));
+    let write = |text: &str| std::fs::write(&settings, text).unwrap();
+    write("[output]\nlevel = \"info\"\n");
+    let start = Start::in_dir(&data).config(&settings);
+    let mut process = start.spawn();
+    // The log is the first sign of life; signals are handled before it.
+    process.wait_for_line("memory budgets").expect("it starts");
+    process.signal("-HUP");
+    process.wait_until_ready();
+    process.wait_for_line("\"reloaded\"").expect("a hangup during the start is not lost");
+
+    write("[output]\nlevel = \"info,evergraph::appender=debug\"\n[learner]\nbatch_events = 7\n");
+    process.signal("-HUP");
+    let line = process.wait_for_line("next start").expect("what has to wait is named");
+    assert!(line.contains("learner.batch_events") && !line.contains("output.level"), "{line}");
+    process.wait_for_line("\"reloaded\"").expect("the rest is taken over");
+    let (_, level) = process.get("/v1/admin/log-level").unwrap();
+    assert_eq!(level["level"], "info,evergraph::appender=debug", "{level}");
+
+    write("[output]\nlevle = \"info\"\n");
+    process.signal("-HUP");
+    let line = process.wait_for_line("settings in effect stay").expect("a mistake is told");
+    assert!(line.contains("levle"), "{line}");
+    must_push(&process, 0..10);
+    holds_exactly(process, &data, 10);
+}

@@ -190,7 +190,7 @@ fn what_cannot_be_recorded_is_refused_with_words() {
     refused(&cuda, "handing over", || mine.hand_to(other));
     refused(&cuda, "taking over", || theirs.hand_to(stream));
     refused(&cuda, "from an arena", || mine.copy_from_pinned(&pinned));
-    refused(&cuda, "to an arena", || mine.copy_to_pinned(&mut pinned));
+    refused(&cuda, "to an arena", || mine.copy_part_to_pinned(0, &mut pinned));
     let mut staging = Staging::new(&cuda, 1).unwrap();
     let large = vec![0_u32; staging.bytes() / 4];
     let mut room = CudaBuffer::zeros(&cuda, stream, large.len(), "a test").unwrap();

@@ -1,8 +1,7 @@
 //! What layers do value by value on a GPU: bit for bit the tape's, but for a tangent.
 
 use evergraph::device::cuda::layers::{
-    accumulate, accumulate_from, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
-    scale_in_place,
+    accumulate, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
 };
 use evergraph::device::cuda::{CudaBuffer, CudaError, twins::Mask};
 use evergraph::nn::{RnnParams, Tape, Var};
@@ -73,12 +72,12 @@ fn values_are_added_and_multiplied_on_a_gpu_bit_for_bit() {
         multiply(on.context(), &d, &x, count, false, &mut dx).unwrap();
         same(&dx, &twice(&gradients[0], &gradients[1]), "gradients of both factors");
         let mut sum = on.room(count + BEYOND);
-        accumulate(on.context(), &d, count, true, &mut sum).unwrap();
+        accumulate(on.context(), (&d, 0), count, true, &mut sum).unwrap();
         same(&sum, &given[2], "the first term");
-        accumulate(on.context(), &y, count, false, &mut sum).unwrap();
+        accumulate(on.context(), (&y, 0), count, false, &mut sum).unwrap();
         same(&sum, &twice(&given[2], &given[1]), "two terms");
         let mut part = on.room(count);
-        accumulate_from(on.context(), (&y, count / 2), count - count / 2, true, &mut part).unwrap();
+        accumulate(on.context(), (&y, count / 2), count - count / 2, true, &mut part).unwrap();
         same(&part, &given[1][count / 2..], "the second half");
 
         let short = &mut on.room(count - 1);
@@ -86,8 +85,8 @@ fn values_are_added_and_multiplied_on_a_gpu_bit_for_bit() {
         refused(add(on.context(), &x, &out, count + 1, &mut on.room(count + 1)), "terms: ");
         refused(multiply(on.context(), &x, &y, count, true, short), "products: ");
         refused(multiply(on.context(), &out, &x, count + 1, true, &mut dx), "factors: ");
-        refused(accumulate(on.context(), &x, count, true, short), "sums: ");
-        refused(accumulate_from(on.context(), (&x, 1), count, true, &mut sum), "terms: ");
+        refused(accumulate(on.context(), (&x, 0), count, true, short), "sums: ");
+        refused(accumulate(on.context(), (&x, 1), count, true, &mut sum), "terms: ");
     }
 }
 
@@ -103,9 +102,6 @@ fn values_are_scaled_and_rectified_on_a_gpu_bit_for_bit() {
         let mut out = on.room(count + BEYOND);
         scale(on.context(), factor, &x, count, &mut out).unwrap();
         same(&out, &value, "scaled");
-        accumulate(on.context(), &x, count, true, &mut out).unwrap();
-        scale_in_place(on.context(), factor, &mut out, count).unwrap();
-        same(&out, &value, "scaled in place");
         let (value, _) = on_tape(&given, |tape, x, _| tape.relu(x));
         let mut out = on.room(count + BEYOND);
         relu(on.context(), &x, count, &mut out).unwrap();
@@ -113,7 +109,6 @@ fn values_are_scaled_and_rectified_on_a_gpu_bit_for_bit() {
 
         let short = &mut on.room(count - 1);
         refused(scale(on.context(), factor, &x, count, short), "results: ");
-        refused(scale_in_place(on.context(), factor, short, count), "values: ");
         refused(relu(on.context(), &x, count, short), "results: ");
     }
     let none = on.copy::<f32>(&[]);

@@ -3,7 +3,7 @@
 
 use evergraph::cli::bench::ops::gpu_layers::{LayerSizes, measure};
 use evergraph::device::cuda::layers::{
-    Attention, AttentionBackward, AttentionForward, AttentionSizes, StreamContext, adam, gru_backward,
+    Attention, AttentionSizes, StreamContext, adam, attention_backward, attention_forward, gru_backward,
     gru_forward, layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces,
     time_backward, time_encode,
 };
@@ -331,7 +331,6 @@ impl Case {
         let (w, b, u, dy) = (on.copy(&self.w), on.copy(&self.b), on.copy(&self.u), on.copy(&self.dy));
         let edge_rows = if self.edge_slots.is_some() { EDGE_ROWS } else { seeds * slots };
         let attention = Attention {
-            context: on.context(),
             sizes: self.sizes,
             queries: queries.as_ref(),
             slots: &slot_rows,
@@ -345,13 +344,13 @@ impl Case {
         };
         let block = seeds * heads * self.sizes.padded();
         let (mut y, mut weights) = (on.room(block), on.room(seeds * heads * slots));
-        attention.forward(AttentionForward { y: &mut y, weights: &mut weights }).unwrap();
+        attention_forward(on.context(), &attention, (&mut y, &mut weights)).unwrap();
         let [expected_y, expected_weights, expected_du, expected_dx] = self.expected();
         agree(&y, expected_y, "y");
         agree(&weights, expected_weights, "weights");
         let (mut du, mut dx) = (on.room(block), on.room(seeds * slots * (node + time)));
         let backward = |wanted: (bool, bool), du: &mut CudaBuffer<f32>, dx: &mut CudaBuffer<f32>| {
-            attention.backward(AttentionBackward { y: &y, weights: &weights, dy: &dy, wanted, du, dx })
+            attention_backward(on.context(), &attention, (&y, &weights, &dy), wanted, (du, dx))
         };
         backward((true, true), &mut du, &mut dx).unwrap();
         agree(&du, expected_du, "gradient of u");

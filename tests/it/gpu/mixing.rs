@@ -66,7 +66,7 @@ fn slots_are_mixed_forward_and_back_on_a_gpu_like_on_the_tape() {
         let same = bits(&y.copy_to_host().unwrap()) == bits(&value);
         assert!(same || !twin_fuses(), "{seeds} seeds with {slots} slots of {columns}, {hidden} hidden");
 
-        let (pieces, parameters) = (mixer.pieces(seeds), mixer.parameters());
+        let (pieces, parameters) = (SlotMixer::pieces(seeds, mixer.columns), mixer.parameters());
         let (mut d, mut partials) = (on.copy(&d), on.room(pieces * parameters));
         mixing_backward(on.context(), &mixer, seeds, &x, &mut d, &mut partials).unwrap();
         agree(&d, wide(&gradients[0]), "gradient of rows");

@@ -182,7 +182,7 @@ fn buffers_keep_their_order_through_streams_and_arena() {
         let mut buffer = CudaBuffer::<u64>::zeros(&cuda, transfer, values.len(), test).unwrap();
         buffer.copy_from_pinned(&up).unwrap();
         buffer.hand_to(compute).unwrap();
-        buffer.copy_to_pinned(&mut down).unwrap();
+        buffer.copy_part_to_pinned(0, &mut down).unwrap();
         up.as_mut_slice().unwrap().fill(0);
         assert!(down.as_slice().unwrap() == values, "round {round}");
         assert!(buffer.copy_to_host().unwrap() == values, "round {round}");
@@ -209,14 +209,14 @@ fn what_goes_to_another_stream_is_there_before_it_is_used() {
         // Memory of the host that one stream writes and another reads.
         let mut pinned = arena.take::<u64>(values.len()).unwrap();
         let mut reader = CudaBuffer::<u64>::zeros(&cuda, second, values.len(), test).unwrap();
-        source.copy_to_pinned(&mut pinned).unwrap();
+        source.copy_part_to_pinned(0, &mut pinned).unwrap();
         reader.copy_from_pinned(&pinned).unwrap();
         assert!(reader.copy_to_host().unwrap() == values);
         // And that one reads and another writes.
         let mut copy = CudaBuffer::<u64>::zeros(&cuda, first, values.len(), test).unwrap();
         let nothing = CudaBuffer::<u64>::zeros(&cuda, second, values.len(), test).unwrap();
         copy.copy_from_pinned(&pinned).unwrap();
-        nothing.copy_to_pinned(&mut pinned).unwrap();
+        nothing.copy_part_to_pinned(0, &mut pinned).unwrap();
         assert!(pinned.as_slice().unwrap().iter().all(|value| *value == 0));
         assert!(copy.copy_to_host().unwrap() == values);
     }

@@ -45,7 +45,7 @@ impl Walked {
         let mut answer = answer.unwrap_or_else(|error| panic!("{method} {path} {}: {error}", sent()));
         let (status, said) = (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap());
         assert_ne!(status, 500, "{method} {path} {}: {said}", sent());
-        contract::check(method, path, status, said.as_bytes())
+        contract::check(method, path, answer.headers(), status, said.as_bytes())
             .unwrap_or_else(|why| panic!("{why}; sent {}", sent()));
         if status >= 400 {
             let body: Value = serde_json::from_str(&said).unwrap();
@@ -71,16 +71,25 @@ fn kinds(schema: &Value) -> Vec<&str> {
     }
 }
 
-fn text(dice: &mut Dice) -> String {
-    let long = "x".repeat(1025);
-    let texts = ["alice", "7", "3", "nobody", "käse", "a b", "", "\u{0}", "../..", "🦀", "\"", &long];
-    (*dice.pick(&texts.each_ref().map(|text| text))).to_owned()
+/// One of the values that the schema allows.
+fn fitting(schema: &Value, values: Vec<Value>, dice: &mut Dice) -> Value {
+    let fitting: Vec<Value> =
+        values.into_iter().filter(|value| contract::fits(schema, value).is_ok()).collect();
+    fitting[dice.below(fitting.len())].clone()
+}
+
+fn text(schema: &Value, dice: &mut Dice) -> Value {
+    let (long, longer) = ("x".repeat(1024), "x".repeat(1025));
+    let texts =
+        ["alice", "7", "3", "nobody", "käse", "a b", "", "\u{0}", "../..", "🦀", "\"", &long, &longer];
+    fitting(schema, texts.map(Value::from).to_vec(), dice)
 }
 
 fn integer(schema: &Value, dice: &mut Dice) -> Value {
-    let least = schema["minimum"].as_i64().unwrap_or(i64::MIN);
+    let bounds = ["minimum", "maximum"].map(|bound| schema[bound].as_i64());
     let numbers = [0, 1, 7, 40, 1_700_000_000, i64::MAX, -1, i64::MIN];
-    json!(numbers[dice.below(numbers.len())].max(least))
+    let numbers = numbers.into_iter().chain(bounds.into_iter().flatten()).map(Value::from);
+    fitting(schema, numbers.collect(), dice)
 }
 
 /// A value that the schema allows.
@@ -98,7 +107,7 @@ fn allowed(schema: &Value, dice: &mut Dice) -> Value {
         Some("boolean") => json!(dice.below(2) == 0),
         Some("integer") => integer(schema, dice),
         Some("number") => json!([0.0, -1.5, 1e30, 1e300][dice.below(4)]),
-        Some("string") => json!(text(dice)),
+        Some("string") => text(schema, dice),
         Some("array") => {
             let least = schema["minItems"].as_u64().unwrap_or(0) as usize;
             (0..least + dice.below(4)).map(|_| allowed(&schema["items"], dice)).collect()
@@ -143,11 +152,15 @@ fn forbidden(schema: &Value, dice: &mut Dice) -> Option<Value> {
     };
     let shorter = || (schema["minItems"].as_u64()? > 0).then(|| json!([]));
     let smaller = || schema["minimum"].as_i64().map(|least| json!(least - 1));
+    let larger = || schema["maximum"].as_i64().map(|most| json!(most + 1));
+    let longer = || schema["maxLength"].as_u64().map(|most| json!("x".repeat(most as usize + 1)));
     let mut tried = of_another_type();
     tried.extend(spoiled(dice));
     tried.extend(spoiled(dice));
     tried.extend(shorter());
     tried.extend(smaller());
+    tried.extend(larger());
+    tried.extend(longer());
     tried.retain(|value| contract::fits(schema, value).is_err());
     (!tried.is_empty()).then(|| tried[dice.below(tried.len())].clone())
 }

@@ -24,6 +24,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{- /* What is not allowed, or was forgotten; included where everything is rendered. */}}
+{{- define "evergraph.validate" -}}
+{{- if not (or .Values.keysSecret .Values.allowAnonymous) }}
+{{- fail "keysSecret is empty: name a Secret whose entry keys lists who may read and push (docs/security.md), or set allowAnonymous: true" }}
+{{- end }}
+{{- if and .Values.keysSecret .Values.allowAnonymous }}
+{{- fail "keysSecret and allowAnonymous contradict each other: set one of them" }}
+{{- end }}
+{{- end }}
+
+{{- define "evergraph.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- end }}
+{{- end }}
+
 {{- define "evergraph.serviceAccount" -}}
 {{- .Values.serviceAccount.name | default (include "evergraph.fullname" .) }}
 {{- end }}

@@ -19,7 +19,7 @@ const SAMPLES: usize = 65_536;
 /// The point cannot be computed, or a file cannot be written.
 pub fn write(folder: &Path, number: usize, point: &Point, work: &mut dyn Work) -> anyhow::Result<Value> {
     let mut inputs = Map::new();
-    for input in &work.inputs().list {
+    for input in &work.about().inputs.list {
         inputs.insert(input.name.to_owned(), write_input(folder, number, input)?);
     }
     let mut outputs = Map::new();

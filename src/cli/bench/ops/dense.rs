@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::inputs::{Inputs, Named};
 use super::points::Point;
-use super::work::{Before, Cost, OnTape, Output, Work};
+use super::work::{About, Before, Cost, OnTape, Output, Work};
 use crate::device::Device;
 use crate::nn::{Adam, AdamOptions, Gradients, GruParams, TimeEncoder};
 
@@ -74,12 +74,11 @@ pub fn linear(point: &Point) -> anyhow::Result<Box<dyn Work>> {
 
 /// One step of the optimizer over one parameter.
 struct AdamStep {
-    inputs: Inputs,
+    about: About,
     named: Named,
     gradients: Gradients,
     adam: Adam,
     steps: usize,
-    n: usize,
 }
 
 /// Adam with torch's defaults, after `steps` steps with the same gradient.
@@ -91,7 +90,8 @@ pub fn adam(point: &Point) -> anyhow::Result<Box<dyn Work>> {
     let id = named.param("param")?;
     gradients.get_mut(id).data_mut().copy_from_slice(named.tensor("grad")?.data());
     let adam = Adam::new(&Device::Cpu, &named.parameters, AdamOptions::default());
-    Ok(Box::new(AdamStep { inputs, named, gradients, adam, steps, n }))
+    let about = About { inputs, shape: vec![1, n], costs: (Cost::moving(7 * n, 12 * n), None) };
+    Ok(Box::new(AdamStep { about, named, gradients, adam, steps }))
 }
 
 impl Work for AdamStep {
@@ -103,24 +103,16 @@ impl Work for AdamStep {
     }
 
     fn outputs(&mut self) -> anyhow::Result<Vec<Output>> {
-        self.named = Named::new(&self.inputs);
+        self.named = Named::new(&self.about.inputs);
         self.adam = Adam::new(&Device::Cpu, &self.named.parameters, AdamOptions::default());
         for _ in 0..self.steps {
             self.forward(&mut || {})?;
         }
         let values = self.named.parameters.get(self.named.param("param")?).to_vec();
-        Ok(vec![Output { name: "out".to_owned(), shape: vec![1, self.n], values }])
+        Ok(vec![Output { name: "out".to_owned(), shape: self.about.shape.clone(), values }])
     }
 
-    fn shape(&self) -> Vec<usize> {
-        vec![1, self.n]
-    }
-
-    fn costs(&self) -> (Cost, Option<Cost>) {
-        (Cost::moving(7 * self.n, 12 * self.n), None)
-    }
-
-    fn inputs(&self) -> &Inputs {
-        &self.inputs
+    fn about(&self) -> &About {
+        &self.about
     }
 }

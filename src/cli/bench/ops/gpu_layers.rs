@@ -4,22 +4,23 @@
 //! Times are the GPU's, of calls in a row: a short one's is that of its launch. Numbers are random; those that a
 //! backward changes in place drift from call to call, which does not change the time.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::super::timed::timed;
 use crate::cli::output;
+use crate::device::Device;
 use crate::device::cuda::layers::{
-    Attention, AttentionBackward, AttentionForward, AttentionSizes, Layout, LinearSizes, Matrix, Put,
-    StreamContext, adam, gru_backward, gru_forward, layer_norm_backward, layer_norm_forward,
-    layer_norm_parameters, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights,
-    pieces_of, sum_pieces,
+    Attention, AttentionSizes, Put, adam, attention_backward, attention_forward, gru_backward, gru_forward,
+    layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of,
 };
 use crate::device::cuda::twins::{AdamStep, Mask};
-use crate::device::cuda::{Cuda, CudaBuffer, CudaError};
+use crate::device::cuda::{Cuda, CudaWork};
 use crate::device::rng;
-use crate::nn::TimeEncoder;
-
-const WHAT: &str = "a measurement of layers";
+use crate::nn::cuda::{cells, linear, sums_of};
+use crate::nn::{Tensor, TimeEncoder};
 
 /// Sizes of the layers that are measured.
 #[derive(Clone, Copy)]
@@ -61,10 +62,11 @@ pub const QUICK: LayerSizes = LayerSizes {
 /// Rows of the table that slots read.
 const NODE_ROWS: usize = 10_000;
 
-type Call<'a> = &'a mut dyn FnMut() -> Result<(), CudaError>;
+type Call<'a> = &'a mut dyn FnMut();
 
-struct Bench<'a> {
-    cuda: &'a Cuda,
+struct Bench {
+    work: Arc<CudaWork>,
+    device: Device,
     how: (u32, u32),
     drawn: u64,
     rows: Vec<Value>,
@@ -74,8 +76,10 @@ struct Bench<'a> {
 ///
 /// # Errors
 /// The GPU's.
-pub fn measure(cuda: &Cuda, sizes: &LayerSizes) -> anyhow::Result<Vec<Value>> {
-    let mut bench = Bench { cuda, how: sizes.how, drawn: 0, rows: Vec::new() };
+pub fn measure(cuda: &Arc<Cuda>, sizes: &LayerSizes) -> anyhow::Result<Vec<Value>> {
+    let work = CudaWork::new(cuda.clone());
+    let device = Device::Cuda(work.clone());
+    let mut bench = Bench { work, device, how: sizes.how, drawn: 0, rows: Vec::new() };
     sizes.linear.iter().try_for_each(|&shape| bench.linear(shape))?;
     sizes.gru.iter().try_for_each(|&shape| bench.gru(shape))?;
     sizes.attention.iter().try_for_each(|&shape| bench.attention(shape))?;
@@ -84,25 +88,16 @@ pub fn measure(cuda: &Cuda, sizes: &LayerSizes) -> anyhow::Result<Vec<Value>> {
     Ok(bench.rows)
 }
 
-impl<'a> Bench<'a> {
-    fn context(&self) -> StreamContext<'a> {
-        (self.cuda, self.cuda.compute())
-    }
-
-    fn copy<T: bytemuck::Pod>(&self, values: &[T]) -> Result<CudaBuffer<T>, CudaError> {
-        CudaBuffer::from_slice(self.cuda, self.cuda.compute(), values, WHAT)
-    }
-
-    fn zeros(&self, len: usize) -> Result<CudaBuffer<f32>, CudaError> {
-        CudaBuffer::zeros(self.cuda, self.cuda.compute(), len, WHAT)
+impl Bench {
+    fn zeros(&self, rows: usize, cols: usize) -> Tensor {
+        Tensor::zeros(&self.device, rows, cols)
     }
 
     /// Numbers of the normal distribution, small enough that sums of some hundred products are about 1.
-    fn floats(&mut self, len: usize) -> Result<CudaBuffer<f32>, CudaError> {
+    fn floats(&mut self, rows: usize, cols: usize) -> Tensor {
         self.drawn += 1;
-        let values: Vec<f32> =
-            (0..len as u64).map(|i| 0.1 * rng::normal_f32([3, self.drawn, i, 0])).collect();
-        self.copy(&values)
+        let one = |i| 0.1 * rng::normal_f32([3, self.drawn, i, 0]);
+        Tensor::from_vec(&self.device, rows, cols, (0..(rows * cols) as u64).map(one).collect())
     }
 
     /// Times a layer both ways and keeps the figures.
@@ -116,7 +111,11 @@ impl<'a> Bench<'a> {
         let shape: Map<String, Value> =
             shape.iter().map(|(name, size)| ((*name).into(), json!(size))).collect();
         for (direction, call) in calls {
-            let seconds = timed(self.cuda, self.how, &mut **call)?;
+            let seconds = timed(self.work.cuda(), self.how, || {
+                call();
+                Ok(())
+            })?;
+            self.work.check()?;
             output::print_status(&format!("{id:<64} {direction:<8} {:>9.1} us", seconds.median * 1e6));
             self.rows.push(json!({
                 "id": id, "op": op, "shape": shape, "direction": *direction, "seconds": seconds,
@@ -126,27 +125,16 @@ impl<'a> Bench<'a> {
     }
 
     fn linear(&mut self, [m, k, n]: [usize; 3]) -> anyhow::Result<()> {
-        let context = self.context();
-        let sizes = LinearSizes::new([m, k, n]);
-        let (inputs, outputs) = (Layout::dense(k), Layout::dense(n));
-        let (x, w, b, d) = (self.floats(m * k)?, self.floats(n * k)?, self.floats(n)?, self.floats(m * n)?);
-        let (mut out, mut dx, mut sums) =
-            (self.zeros(m * n)?, self.zeros(m * k)?, Sums::new(self, m, [n, k])?);
-        let mut forward = || {
-            linear_forward(
-                context,
-                sizes,
-                (&x, inputs),
-                (&w, inputs),
-                Some(&b),
-                Put::REPLACE,
-                (&mut out, outputs),
-            )
-        };
+        let work = self.work.clone();
+        let (x, w, b, d) = (self.floats(m, k), self.floats(n, k), self.floats(1, n), self.floats(m, n));
+        let (mut out, mut dx) = (self.zeros(m, n), self.zeros(m, k));
+        let (mut dw, mut db) = (self.zeros(n, k), self.zeros(1, n));
+        let whole = (&w, linear::columns(&w, 0));
+        let mut forward = || linear::forward(&work, &mut out, Put::REPLACE, &x, whole, Some(&b));
         let mut backward = || {
-            linear_input(context, sizes, (&d, outputs), (&w, inputs), Put::REPLACE, (&mut dx, inputs))?;
-            sums.weights(context, sizes, ((&d, outputs), (&x, inputs)), 0)?;
-            sums.finish(context, (&d, outputs))
+            linear::backward_input(&work, &mut dx, true, &d, whole);
+            linear::backward_weight(&work, &mut dw, true, &d, &x);
+            linear::backward_bias(&work, &mut db, true, &d);
         };
         self.time_layer(
             "linear",
@@ -157,51 +145,37 @@ impl<'a> Bench<'a> {
 
     /// A whole cell: the products of its gates, and what is computed element by element.
     fn gru(&mut self, [rows, inputs, width]: [usize; 3]) -> anyhow::Result<()> {
-        let context = self.context();
-        let (of_x, of_h, of_gates) = (Layout::dense(inputs), Layout::dense(width), Layout::dense(3 * width));
-        let (all, two, new) = (
-            LinearSizes::new([rows, inputs, 3 * width]),
-            LinearSizes::new([rows, width, 2 * width]),
-            LinearSizes::new([rows, width, width]),
-        );
-        let (x, h) = (self.floats(rows * inputs)?, self.floats(rows * width)?);
-        let (w_ih, w_hh) = (self.floats(3 * width * inputs)?, self.floats(3 * width * width)?);
-        let (b_ih, b_hh, mut d) =
-            (self.floats(3 * width)?, self.floats(3 * width)?, self.floats(rows * width)?);
-        let (gates, hidden) = (self.zeros(rows * 3 * width)?, self.zeros(rows * width)?);
-        let (gates, hidden) = (std::cell::RefCell::new(gates), std::cell::RefCell::new(hidden));
-        let (mut out, mut dx) = (self.zeros(rows * width)?, self.zeros(rows * inputs)?);
-        let mut of_inputs = Sums::new(self, rows, [3 * width, inputs])?;
-        let mut of_states = Sums::new(self, rows, [3 * width, width])?;
-        let behind = of_h.at(2 * width * width);
+        let work = self.work.clone();
+        let (x, h) = (self.floats(rows, inputs), self.floats(rows, width));
+        let (w_ih, w_hh) = (self.floats(3 * width, inputs), self.floats(3 * width, width));
+        let (b_ih, b_hh) = (self.floats(1, 3 * width), self.floats(1, 3 * width));
+        let (mut out, mut d, mut dx) =
+            (self.zeros(rows, width), self.floats(rows, width), self.zeros(rows, inputs));
+        let (mut dw_ih, mut dw_hh) = (self.zeros(3 * width, inputs), self.zeros(3 * width, width));
+        let (mut db_ih, mut db_hh) = (self.zeros(1, 3 * width), self.zeros(1, 3 * width));
+        let of_x = (&w_ih, linear::columns(&w_ih, 0));
+        let saved = RefCell::new((self.zeros(rows, 3 * width), self.zeros(rows, width)));
         let mut forward = || {
-            let (gates, hidden) = (&mut *gates.borrow_mut(), &mut *hidden.borrow_mut());
-            linear_forward(
-                context,
-                all,
-                (&x, of_x),
-                (&w_ih, of_x),
-                Some(&b_ih),
-                Put::REPLACE,
-                (gates, of_gates),
-            )?;
-            linear_forward(context, two, (&h, of_h), (&w_hh, of_h), None, Put::ADD, (gates, of_gates))?;
-            linear_forward(context, new, (&h, of_h), (&w_hh, behind), None, Put::REPLACE, (hidden, of_h))?;
-            gru_forward(context, [rows, width], (gates, hidden), (&h, &b_hh), &mut out)
+            let (gates, hidden) = &mut *saved.borrow_mut();
+            linear::forward(&work, gates, Put::REPLACE, &x, of_x, Some(&b_ih));
+            cells::gru_hidden(&work, (gates, hidden), &h, &w_hh);
+            work.run(|context| {
+                let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
+                gru_forward(context, [rows, width], saved, (h.on_gpu()?, b_hh.on_gpu()?), out.on_gpu_mut()?)
+            });
         };
         let mut backward = || {
-            let (gates, hidden) = (&mut *gates.borrow_mut(), &mut *hidden.borrow_mut());
-            gru_backward(context, [rows, width], &mut d, (&mut *gates, &mut *hidden), &h)?;
-            let (gates, hidden) = ((&*gates, of_gates), (&*hidden, of_h));
-            linear_input(context, all, gates, (&w_ih, of_x), Put::REPLACE, (&mut dx, of_x))?;
-            linear_input(context, two, gates, (&w_hh, of_h), Put::ADD, (&mut d, of_h))?;
-            linear_input(context, new, hidden, (&w_hh, behind), Put::ADD, (&mut d, of_h))?;
-            of_inputs.weights(context, all, (gates, (&x, of_x)), 0)?;
-            of_inputs.finish(context, gates)?;
-            of_states.weights(context, two, (gates, (&h, of_h)), 0)?;
-            of_states.weights(context, new, (hidden, (&h, of_h)), 2 * width * width)?;
-            // The bias of this part is that of the gates, but for the block that the reset gate lets through.
-            of_states.finish(context, gates)
+            let (gates, hidden) = &mut *saved.borrow_mut();
+            work.run(|context| {
+                let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
+                gru_backward(context, [rows, width], d.on_gpu_mut()?, saved, h.on_gpu()?)
+            });
+            linear::backward_weight(&work, &mut dw_ih, true, gates, &x);
+            linear::backward_bias(&work, &mut db_ih, true, gates);
+            cells::gru_weight(&work, &mut dw_hh, true, (gates, hidden), &h);
+            cells::gru_bias(&work, &mut db_hh, true, (gates, hidden));
+            linear::backward_input(&work, &mut dx, true, gates, of_x);
+            cells::gru_state(&work, &mut d, (gates, hidden), &w_hh);
         };
         self.time_layer(
             "gru_cell",
@@ -211,40 +185,47 @@ impl<'a> Bench<'a> {
     }
 
     fn attention(&mut self, [seeds, slots, heads, node, edge, time]: [usize; 6]) -> anyhow::Result<()> {
+        let (work, all) = (self.work.clone(), seeds * slots);
         let sizes = AttentionSizes { seeds, slots, heads, node, edge, time };
-        let all = seeds * slots;
         // Every eighth slot is empty.
         let draw = |i: u64| match rng::below([4, i, 0, 0], 8) {
             0 => u32::MAX,
             _ => rng::below([5, i, 0, 0], NODE_ROWS as u32),
         };
-        let rows = self.copy(&(0..all as u64).map(draw).collect::<Vec<u32>>())?;
-        let deltas = self.copy(&(0..all as u64).map(|i| 1.5 * i as f32).collect::<Vec<f32>>())?;
-        let (w, b) = (self.copy(&TimeEncoder::frequencies(time))?, self.floats(time)?);
-        let (nodes, edges) = (self.floats(NODE_ROWS * node)?, self.floats(all * edge)?);
-        let block = seeds * heads * sizes.padded();
-        let (u, dy) = (self.floats(block)?, self.floats(block)?);
+        let rows = work.upload(&(0..all as u64).map(draw).collect::<Vec<u32>>());
+        let deltas = work.upload(&(0..all as u64).map(|i| 1.5 * i as f32).collect::<Vec<f32>>());
+        let (w, b) = (work.upload(&TimeEncoder::frequencies(time)), self.floats(1, time));
+        let (nodes, edges) = (self.floats(NODE_ROWS, node), self.floats(all, edge));
+        let blocks = heads * sizes.padded();
+        let (u, dy) = (self.floats(seeds, blocks), self.floats(seeds, blocks));
         let attention = Attention {
-            context: self.context(),
             sizes,
             queries: None,
-            slots: &rows,
+            slots: rows.get()?,
             edge_slots: None,
-            nodes: (&nodes, NODE_ROWS),
-            edges: (&edges, if edge == 0 { 0 } else { all }),
-            deltas: &deltas,
-            encoding: (&w, &b),
+            nodes: (nodes.on_gpu()?, NODE_ROWS),
+            edges: (edges.on_gpu()?, if edge == 0 { 0 } else { all }),
+            deltas: deltas.get()?,
+            encoding: (w.get()?, b.on_gpu()?),
             mask: Mask { prefix: 0, drop: 0, keep: 1.0 },
-            u: (&u, seeds),
+            u: (u.on_gpu()?, seeds),
         };
-        let (mut y, mut weights) = (self.zeros(block)?, self.zeros(seeds * heads * slots)?);
-        attention.forward(AttentionForward { y: &mut y, weights: &mut weights })?;
-        let (mut other, mut shares) = (self.zeros(block)?, self.zeros(seeds * heads * slots)?);
-        let (mut du, mut dx) = (self.zeros(block)?, self.zeros(all * (node + time))?);
-        let mut forward = || attention.forward(AttentionForward { y: &mut other, weights: &mut shares });
+        let (mut du, mut dx) = (self.zeros(seeds, blocks), self.zeros(all, node + time));
+        let saved = RefCell::new((self.zeros(seeds, blocks), self.zeros(seeds, heads * slots)));
+        let mut forward = || {
+            let (y, weights) = &mut *saved.borrow_mut();
+            work.run(|context| {
+                attention_forward(context, &attention, (y.on_gpu_mut()?, weights.on_gpu_mut()?))
+            });
+        };
+        forward();
         let mut backward = || {
-            let (y, weights, du, dx) = (&y, &weights, &mut du, &mut dx);
-            attention.backward(AttentionBackward { y, weights, dy: &dy, wanted: (true, true), du, dx })
+            let (y, weights) = &*saved.borrow();
+            work.run(|context| {
+                let saved = (y.on_gpu()?, weights.on_gpu()?, dy.on_gpu()?);
+                let results = (du.on_gpu_mut()?, dx.on_gpu_mut()?);
+                attention_backward(context, &attention, saved, (true, true), results)
+            });
         };
         let shape = [("seeds", seeds), ("slots", slots), ("heads", heads), ("node", node), ("edge", edge)];
         self.time_layer(
@@ -255,19 +236,29 @@ impl<'a> Bench<'a> {
     }
 
     fn layer_norm(&mut self, [rows, cols]: [usize; 2]) -> anyhow::Result<()> {
-        let (context, sizes) = (self.context(), [rows, cols]);
-        let (x, mut d) = (self.floats(rows * cols)?, self.floats(rows * cols)?);
-        let (gamma, beta) = (self.floats(cols)?, self.floats(cols)?);
-        let (mut y, mut moments) = (self.zeros(rows * cols)?, self.zeros(2 * rows)?);
-        layer_norm_forward(context, sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut moments))?;
-        let (mut sums, pieces) = (self.zeros(2 * cols)?, pieces_of(rows));
-        let (mut partials, mut again) = (self.zeros(pieces * 2 * cols)?, self.zeros(2 * rows)?);
-        let mut forward =
-            || layer_norm_forward(context, sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut again));
+        let (work, sizes) = (self.work.clone(), [rows, cols]);
+        let (x, mut d) = (self.floats(rows, cols), self.floats(rows, cols));
+        let (gamma, beta, mut y) = (self.floats(1, cols), self.floats(1, cols), self.zeros(rows, cols));
+        let moments = RefCell::new(self.zeros(rows, 2));
+        let mut forward = || {
+            work.run(|context| {
+                let mut moments = moments.borrow_mut();
+                let (learned, results) =
+                    ((gamma.on_gpu()?, beta.on_gpu()?, 1e-5), (y.on_gpu_mut()?, moments.on_gpu_mut()?));
+                layer_norm_forward(context, sizes, x.on_gpu()?, learned, results)
+            });
+        };
+        forward();
         let mut backward = || {
-            layer_norm_parameters(context, sizes, (&d, &x), &moments, &mut partials)?;
-            sum_pieces(context, [pieces, 2 * cols], &partials, &mut sums, true)?;
-            layer_norm_backward(context, sizes, &mut d, (&x, &moments), &gamma)
+            let moments = moments.borrow();
+            drop(sums_of(&work, [pieces_of(rows), 2 * cols], |context, partials| {
+                let given = (d.on_gpu()?, x.on_gpu()?);
+                layer_norm_parameters(context, sizes, given, moments.on_gpu()?, partials)
+            }));
+            work.run(|context| {
+                let saved = (x.on_gpu()?, moments.on_gpu()?);
+                layer_norm_backward(context, sizes, d.on_gpu_mut()?, saved, gamma.on_gpu()?)
+            });
         };
         self.time_layer(
             "layer_norm",
@@ -277,51 +268,15 @@ impl<'a> Bench<'a> {
     }
 
     fn adam(&mut self, count: usize) -> anyhow::Result<()> {
-        let (mut weights, gradient) = (self.floats(count)?, self.floats(count)?);
-        let (mut first, mut second) = (self.zeros(count)?, self.zeros(count)?);
-        let context = self.context();
+        let (work, mut weights, gradient) = (self.work.clone(), self.floats(1, count), self.floats(1, count));
+        let (mut first, mut second) = (self.zeros(1, count), self.zeros(1, count));
         let step = AdamStep { beta1: 0.9, beta2: 0.999, size: 1e-3, root: 1.0, eps: 1e-8, shrink: 1.0 };
-        let mut step = || adam(context, step, &mut weights, (&mut first, &mut second), &gradient);
+        let mut step = || {
+            work.run(|context| {
+                let moments = (first.on_gpu_mut()?, second.on_gpu_mut()?);
+                adam(context, step, weights.on_gpu_mut()?, moments, gradient.on_gpu()?)
+            });
+        };
         self.time_layer("adam", &[("n", count)], &mut [("step", &mut step)])
-    }
-}
-
-/// Sums over rows: the gradients of a matrix and of the bias after it.
-struct Sums {
-    rows: usize,
-    /// Rows and columns of the matrix.
-    shape: [usize; 2],
-    partials: CudaBuffer<f32>,
-    out: CudaBuffer<f32>,
-}
-
-impl Sums {
-    fn new(bench: &Bench<'_>, rows: usize, shape: [usize; 2]) -> Result<Self, CudaError> {
-        let values = shape[0] * shape[1] + shape[0];
-        let partials = bench.zeros(linear_pieces(rows) * values)?;
-        Ok(Self { rows, shape, partials, out: bench.zeros(values)? })
-    }
-
-    fn step(&self) -> usize {
-        self.shape[0] * self.shape[1] + self.shape[0]
-    }
-
-    /// Those of the rows of the matrix that begin `first` values after its beginning.
-    fn weights(
-        &mut self,
-        context: StreamContext<'_>,
-        sizes: LinearSizes,
-        (d, a): (Matrix<'_>, Matrix<'_>),
-        first: usize,
-    ) -> Result<(), CudaError> {
-        let (step, into) = (self.step(), Layout::dense(self.shape[1]).at(first));
-        linear_weights(context, sizes, d, a, step, (&mut self.partials, into))
-    }
-
-    /// Those of the bias, and the sums of all.
-    fn finish(&mut self, context: StreamContext<'_>, d: Matrix<'_>) -> Result<(), CudaError> {
-        let (step, [outputs, inputs]) = (self.step(), self.shape);
-        linear_bias(context, [self.rows, outputs], d, step, (&mut self.partials, outputs * inputs))?;
-        sum_pieces(context, [linear_pieces(self.rows), step], &self.partials, &mut self.out, true)
     }
 }

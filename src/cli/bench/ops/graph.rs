@@ -7,7 +7,7 @@ use super::super::request;
 use super::indices::draw;
 use super::inputs::{Inputs, SEED};
 use super::points::Point;
-use super::work::{Before, Cost, Output, Work};
+use super::work::{About, Before, Cost, Output, Work};
 use crate::device::rng;
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::graph::{GraphOptions, GraphStore};
@@ -16,7 +16,7 @@ use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sam
 
 /// The `fanout` most recent edges of seeds in a generated graph.
 struct SampleRecent {
-    inputs: Inputs,
+    about: About,
     graph: GraphStore,
     seeds: Vec<NodeId>,
     times: Vec<EventTime>,
@@ -37,8 +37,11 @@ pub fn sample_recent(point: &Point) -> anyhow::Result<Box<dyn Work>> {
     }
     graph.apply(&batch)?;
     let time = |i: u64| EventTime(i64::from(rng::below([SEED, 6, i, 0], edges as u32 + 1)));
+    // A seed reads node and time; a slot is read and written: neighbor, edge, time; its difference is written.
+    let cost = Cost::moving(seeds * 4 + seeds * fanout * (2 * 5 + 1), 0);
+    let about = About { inputs: Inputs::default(), shape: vec![seeds, fanout], costs: (cost, None) };
     Ok(Box::new(SampleRecent {
-        inputs: Inputs::default(),
+        about,
         graph,
         seeds: draw(how, seeds, nodes, 3)?.into_iter().map(NodeId).collect(),
         times: (0..seeds as u64).map(time).collect(),
@@ -60,24 +63,14 @@ impl Work for SampleRecent {
         Ok(Vec::new())
     }
 
-    fn shape(&self) -> Vec<usize> {
-        vec![self.seeds.len(), self.request.fanout]
-    }
-
-    fn costs(&self) -> (Cost, Option<Cost>) {
-        // A seed reads node and time; a slot is read and written: neighbor, edge, time; its difference is written.
-        let slots = self.seeds.len() * self.request.fanout;
-        (Cost::moving(self.seeds.len() * 4 + slots * (2 * 5 + 1), 0), None)
-    }
-
-    fn inputs(&self) -> &Inputs {
-        &self.inputs
+    fn about(&self) -> &About {
+        &self.about
     }
 }
 
 /// Numbers the distinct nodes of a batch in order of first appearance.
 struct Unique {
-    inputs: Inputs,
+    about: About,
     ids: Vec<NodeId>,
     nodes: DistinctNodes,
     inverse: Vec<u32>,
@@ -89,7 +82,8 @@ pub fn unique(point: &Point) -> anyhow::Result<Box<dyn Work>> {
     let ids = draw(point.text("indices")?, e, rows, 0)?;
     let nodes = ids.iter().copied().map(NodeId).collect();
     let inputs = Inputs::default().numbers("ids", ids);
-    Ok(Box::new(Unique { inputs, ids: nodes, nodes: DistinctNodes::default(), inverse: Vec::new() }))
+    let about = About { inputs, shape: vec![e], costs: (Cost::moving(2 * e, 0), None) };
+    Ok(Box::new(Unique { about, ids: nodes, nodes: DistinctNodes::default(), inverse: Vec::new() }))
 }
 
 impl Work for Unique {
@@ -118,15 +112,7 @@ impl Work for Unique {
         Ok(vec![output("out", values), output("inverse", inverse)])
     }
 
-    fn shape(&self) -> Vec<usize> {
-        vec![self.ids.len()]
-    }
-
-    fn costs(&self) -> (Cost, Option<Cost>) {
-        (Cost::moving(2 * self.ids.len(), 0), None)
-    }
-
-    fn inputs(&self) -> &Inputs {
-        &self.inputs
+    fn about(&self) -> &About {
+        &self.about
     }
 }

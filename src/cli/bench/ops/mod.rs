@@ -37,24 +37,39 @@ use crate::cli::{WrongArgument, output};
 use crate::device::DeviceSpec;
 use crate::nn::Reduce;
 
-/// Names and meanings.
-const OPERATIONS: &[(&str, &str)] = &[
-    ("gather_rows", "rows of a table by index; backward adds them up by index"),
-    ("gather_concat_time", "node row, edge row and encoded time difference side by side, in one pass"),
-    ("slot_sum", "sum over the occupied ones of K slots"),
-    ("slot_mean", "mean over the occupied ones of K slots"),
-    ("segment_sum", "sum over segments of rows given by offsets"),
-    ("segment_mean", "mean over segments of rows given by offsets"),
-    ("slot_attention", "attention over the occupied ones of K slots with keys and values"),
-    ("gru_cell", "one step of a GRU"),
-    ("time_encoding", "cosine of a learned linear function of time differences"),
-    ("layer_norm", "normalisation of rows"),
-    ("linear", "matrix product with a bias"),
-    ("sample_recent", "the K most recent edges of each seed"),
-    ("unique", "distinct ids and the place of each among them"),
-    ("scatter_last", "the last row for each index, as node memory is written"),
-    ("adam", "one step of the optimizer"),
-    ("reference_step", "a whole training step: forward, backward, optimizer"),
+/// How an operation is made with its inputs.
+type Build = fn(&Point) -> anyhow::Result<Box<dyn Work>>;
+
+/// Names, meanings, and how they are made.
+const OPERATIONS: &[(&str, &str, Build)] = &[
+    ("gather_rows", "rows of a table by index; backward adds them up by index", rows::gather_rows),
+    (
+        "gather_concat_time",
+        "node row, edge row and encoded time difference side by side, in one pass",
+        rows::gather_concat_time,
+    ),
+    ("slot_sum", "sum over the occupied ones of K slots", |point| groups::slot_reduce(point, Reduce::Sum)),
+    ("slot_mean", "mean over the occupied ones of K slots", |point| groups::slot_reduce(point, Reduce::Mean)),
+    ("segment_sum", "sum over segments of rows given by offsets", |point| {
+        groups::segment_reduce(point, Reduce::Sum)
+    }),
+    ("segment_mean", "mean over segments of rows given by offsets", |point| {
+        groups::segment_reduce(point, Reduce::Mean)
+    }),
+    (
+        "slot_attention",
+        "attention over the occupied ones of K slots with keys and values",
+        groups::slot_attention,
+    ),
+    ("gru_cell", "one step of a GRU", dense::gru_cell),
+    ("time_encoding", "cosine of a learned linear function of time differences", dense::time_encoding),
+    ("layer_norm", "normalisation of rows", dense::layer_norm),
+    ("linear", "matrix product with a bias", dense::linear),
+    ("sample_recent", "the K most recent edges of each seed", graph::sample_recent),
+    ("unique", "distinct ids and the place of each among them", graph::unique),
+    ("scatter_last", "the last row for each index, as node memory is written", rows::scatter_last),
+    ("adam", "one step of the optimizer", dense::adam),
+    ("reference_step", "a whole training step: forward, backward, optimizer", step::reference_step),
 ];
 
 /// What to measure.
@@ -88,7 +103,7 @@ pub(super) struct OpsArgs {
 /// Runs the benchmark.
 pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
     if args.list {
-        let lines = OPERATIONS.iter().map(|(name, meaning)| format!("{name:<20} {meaning}"));
+        let lines = OPERATIONS.iter().map(|(name, meaning, _)| format!("{name:<20} {meaning}"));
         return output::print(&lines.collect::<Vec<_>>().join("\n"));
     }
     if args.compute.device != DeviceSpec::Cpu {
@@ -110,8 +125,8 @@ pub(super) fn run(args: &OpsArgs) -> anyhow::Result<()> {
 /// The points that the arguments name.
 fn select(args: &OpsArgs) -> anyhow::Result<Vec<Point>> {
     for op in &args.ops {
-        if !OPERATIONS.iter().any(|(name, _)| name == op) {
-            let known: Vec<&str> = OPERATIONS.iter().map(|(name, _)| *name).collect();
+        if !OPERATIONS.iter().any(|(name, ..)| name == op) {
+            let known: Vec<&str> = OPERATIONS.iter().map(|(name, ..)| *name).collect();
             let why = format!("--op {op}: no such operation; there are {}", known.join(", "));
             return Err(WrongArgument(why).into());
         }
@@ -130,27 +145,10 @@ fn select(args: &OpsArgs) -> anyhow::Result<Vec<Point>> {
     Ok(chosen.map(|at| points[at].clone()).collect())
 }
 
-/// Makes the operation with its inputs.
 fn build(point: &Point) -> anyhow::Result<Box<dyn Work>> {
-    match point.op {
-        "gather_rows" => rows::gather_rows(point),
-        "gather_concat_time" => rows::gather_concat_time(point),
-        "slot_sum" => groups::slot_reduce(point, Reduce::Sum),
-        "slot_mean" => groups::slot_reduce(point, Reduce::Mean),
-        "segment_sum" => groups::segment_reduce(point, Reduce::Sum),
-        "segment_mean" => groups::segment_reduce(point, Reduce::Mean),
-        "slot_attention" => groups::slot_attention(point),
-        "gru_cell" => dense::gru_cell(point),
-        "time_encoding" => dense::time_encoding(point),
-        "layer_norm" => dense::layer_norm(point),
-        "linear" => dense::linear(point),
-        "sample_recent" => graph::sample_recent(point),
-        "unique" => graph::unique(point),
-        "scatter_last" => rows::scatter_last(point),
-        "adam" => dense::adam(point),
-        "reference_step" => step::reference_step(point),
-        other => anyhow::bail!("{other}: no such operation"),
-    }
+    let found = OPERATIONS.iter().find(|(name, ..)| *name == point.op);
+    let Some((.., build)) = found else { anyhow::bail!("{}: no such operation", point.op) };
+    build(point)
 }
 
 fn bar(points: usize) -> ProgressBar {
@@ -210,7 +208,7 @@ fn measure(args: &OpsArgs, points: &[Point], threads: usize) -> anyhow::Result<(
             let mut work = build(point)?;
             between.set(point.cache);
             let timed = timing::time(work.as_mut(), &mut between, args.runs as usize)?;
-            anyhow::Ok((timed, work.costs(), work.shape()))
+            anyhow::Ok((timed, work.about().costs, work.about().shape.clone()))
         });
         let ((forward, backward), costs, shape) = measured.with_context(|| point.id())?;
         let both = [("forward", Some(forward), Some(costs.0)), ("backward", backward, costs.1)];

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::indices::draw;
 use super::inputs::{Inputs, Named};
 use super::points::Point;
-use super::work::{Before, Cost, OnTape, Output, Work};
+use super::work::{About, Before, Cost, OnTape, Output, Work};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::model::{Interactions, NodeMemory, Touched};
 use crate::nn::{SlotRows, TimeEncoder};
@@ -58,28 +58,31 @@ pub fn gather_concat_time(point: &Point) -> anyhow::Result<Box<dyn Work>> {
 
 /// The last row for each node wins: what a batch leaves in the memory of nodes.
 struct ScatterLast {
-    inputs: Inputs,
+    about: About,
     named: Named,
     nodes: Vec<NodeId>,
     times: Vec<EventTime>,
     edges: Vec<EdgeId>,
     touched: Touched,
     memory: NodeMemory,
-    rows: usize,
-    cols: usize,
 }
 
 /// `out[index[i]] = x[i]`, the last of several wins.
 pub fn scatter_last(point: &Point) -> anyhow::Result<Box<dyn Work>> {
     let (e, rows, cols) = (point.number("e")?, point.number("rows")?, point.cols()?);
     let index = draw(point.text("indices")?, e, rows, 0)?;
-    let nodes = index.iter().copied().map(NodeId).collect();
+    let nodes: Vec<NodeId> = index.iter().copied().map(NodeId).collect();
+    let mut distinct = nodes.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let costs = (Cost::moving(nodes.len() + 2 * distinct.len() * cols, 0), None);
     let inputs = Inputs::default().given("x", [e, cols]).numbers("index", index);
     let named = Named::new(&inputs);
     let (touched, memory) = (Touched::default(), NodeMemory::new(cols));
     let times = (0..).map(EventTime).take(e).collect();
     let edges = (0..).map(EdgeId).take(e).collect();
-    Ok(Box::new(ScatterLast { inputs, named, nodes, times, edges, touched, memory, rows, cols }))
+    let about = About { inputs, shape: vec![rows, cols], costs };
+    Ok(Box::new(ScatterLast { about, named, nodes, times, edges, touched, memory }))
 }
 
 impl Work for ScatterLast {
@@ -101,25 +104,15 @@ impl Work for ScatterLast {
 
     fn outputs(&mut self) -> anyhow::Result<Vec<Output>> {
         self.forward(&mut || {})?;
-        let mut values = vec![0.0; self.rows * self.cols];
-        for (node, row) in (0..).map(NodeId).zip(values.chunks_exact_mut(self.cols.max(1))) {
+        let shape = self.about.shape.clone();
+        let mut values = vec![0.0; shape.iter().product()];
+        for (node, row) in (0..).map(NodeId).zip(values.chunks_exact_mut(shape[1].max(1))) {
             self.memory.row_into(node, row);
         }
-        Ok(vec![Output { name: "out".to_owned(), shape: self.shape(), values }])
+        Ok(vec![Output { name: "out".to_owned(), shape, values }])
     }
 
-    fn shape(&self) -> Vec<usize> {
-        vec![self.rows, self.cols]
-    }
-
-    fn costs(&self) -> (Cost, Option<Cost>) {
-        let mut distinct = self.nodes.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        (Cost::moving(self.nodes.len() + 2 * distinct.len() * self.cols, 0), None)
-    }
-
-    fn inputs(&self) -> &Inputs {
-        &self.inputs
+    fn about(&self) -> &About {
+        &self.about
     }
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 use super::indices::draw;
 use super::inputs::{Inputs, Named};
 use super::points::Point;
-use super::work::{Before, Cost, Output, Work, gradients};
+use super::work::{About, Before, Cost, Output, Work, gradients};
 use crate::device::Device;
 use crate::nn::{
     Adam, AdamOptions, Gradients, Mode, ParamId, Tape, TapePool, TemporalAttention, TimeEncoder, Var,
@@ -29,14 +29,12 @@ const MODEL: usize = 200;
 const HIDDEN: usize = 100;
 
 struct ReferenceStep {
-    inputs: Inputs,
+    about: About,
     named: Named,
     gradients: Gradients,
     adam: Adam,
     pool: TapePool,
     targets: usize,
-    slots: usize,
-    memory_rows: usize,
 }
 
 /// The step at its one size.
@@ -69,7 +67,17 @@ pub fn reference_step(point: &Point) -> anyhow::Result<Box<dyn Work>> {
     let gradients = Gradients::new(&Device::Cpu, &named.parameters);
     let adam = optimizer(&named);
     let pool = TapePool::new();
-    Ok(Box::new(ReferenceStep { inputs, named, gradients, adam, pool, targets, slots, memory_rows: rows }))
+    let about = About { inputs, shape: vec![targets, slots], costs: (cost([targets, slots, rows]), None) };
+    Ok(Box::new(ReferenceStep { about, named, gradients, adam, pool, targets }))
+}
+
+fn cost([t, slots, memory_rows]: [usize; 3]) -> Cost {
+    let (k, slot) = (t * slots, MEMORY + EDGE + TIME);
+    // Layers three times (forward, two gradients), as if keys and values were projected for every slot.
+    let layers = MODEL * (MEMORY + TIME) + MODEL * MODEL + HIDDEN * (MODEL + MEMORY) + HIDDEN * HIDDEN;
+    let pairs = 2 * t / 3 * (2 * HIDDEN * HIDDEN + HIDDEN);
+    let flops = 6 * (t * layers + 2 * k * slot * MODEL + pairs) + 12 * k * MODEL;
+    Cost::computing(2 * k * (slot + 2) + 8 * memory_rows * MEMORY, flops)
 }
 
 /// AdamW with torch's defaults.
@@ -151,28 +159,14 @@ impl Work for ReferenceStep {
     }
 
     fn outputs(&mut self) -> anyhow::Result<Vec<Output>> {
-        self.named = Named::new(&self.inputs);
+        self.named = Named::new(&self.about.inputs);
         let loss = self.learn()?;
         let mut outputs = vec![Output { name: "out".to_owned(), shape: vec![1, 1], values: vec![loss] }];
-        outputs.extend(gradients(&self.inputs, &self.named, &self.gradients));
+        outputs.extend(gradients(&self.about.inputs, &self.named, &self.gradients));
         Ok(outputs)
     }
 
-    fn shape(&self) -> Vec<usize> {
-        vec![self.targets, self.slots]
-    }
-
-    fn costs(&self) -> (Cost, Option<Cost>) {
-        let (t, k, slot) = (self.targets, self.targets * self.slots, MEMORY + EDGE + TIME);
-        // Layers three times (forward, two gradients), as if keys and values were projected for every slot.
-        let layers = MODEL * (MEMORY + TIME) + MODEL * MODEL + HIDDEN * (MODEL + MEMORY) + HIDDEN * HIDDEN;
-        let pairs = 2 * t / 3 * (2 * HIDDEN * HIDDEN + HIDDEN);
-        let flops = 6 * (t * layers + 2 * k * slot * MODEL + pairs) + 12 * k * MODEL;
-        let table = 8 * self.memory_rows * MEMORY;
-        (Cost::computing(2 * k * (slot + 2) + table, flops), None)
-    }
-
-    fn inputs(&self) -> &Inputs {
-        &self.inputs
+    fn about(&self) -> &About {
+        &self.about
     }
 }

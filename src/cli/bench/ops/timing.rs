@@ -63,7 +63,7 @@ pub fn time(
     runs: usize,
 ) -> anyhow::Result<(Timed, Option<Timed>)> {
     let forward = repeat(runs, || work.forward(&mut || between.prepare()).map(Some))?;
-    let backward = match work.costs().1 {
+    let backward = match work.about().costs.1 {
         Some(_) => repeat(runs, || work.backward(&mut || between.prepare()))?,
         None => None,
     };

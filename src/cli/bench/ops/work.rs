@@ -62,14 +62,18 @@ pub trait Work {
     /// The results, computed once more.
     fn outputs(&mut self) -> anyhow::Result<Vec<Output>>;
 
+    /// Facts about it.
+    fn about(&self) -> &About;
+}
+
+/// Facts about an operation.
+pub struct About {
+    /// Its inputs; with `grad_out` where there is a backward.
+    pub inputs: Inputs,
     /// Shape of the result.
-    fn shape(&self) -> Vec<usize>;
-
+    pub shape: Vec<usize>,
     /// Of the forward, and of the backward where there is one.
-    fn costs(&self) -> (Cost, Option<Cost>);
-
-    /// The inputs; with `grad_out` where there is a backward.
-    fn inputs(&self) -> &Inputs;
+    pub costs: (Cost, Option<Cost>),
 }
 
 /// Records an operation on a tape.
@@ -77,13 +81,12 @@ pub type Record = Box<dyn Fn(&mut Tape<'_>, &Named) -> anyhow::Result<Var>>;
 
 /// An operation of the tape.
 pub struct OnTape {
-    inputs: Inputs,
+    about: About,
     named: Named,
     grad_out: Tensor,
     gradients: Gradients,
     pool: TapePool,
     record: Record,
-    costs: (Cost, Cost),
 }
 
 impl OnTape {
@@ -99,7 +102,8 @@ impl OnTape {
         let inputs = inputs.given("grad_out", shape);
         let gradients = Gradients::new(&Device::Cpu, &named.parameters);
         let record = Box::new(record);
-        Box::new(Self { inputs, named, grad_out, gradients, pool: TapePool::new(), record, costs })
+        let about = About { inputs, shape: shape.to_vec(), costs: (costs.0, Some(costs.1)) };
+        Box::new(Self { about, named, grad_out, gradients, pool: TapePool::new(), record })
     }
 
     /// A training forward, then the backward; `then` sees the value before that and the gradients after it.
@@ -137,20 +141,12 @@ impl Work for OnTape {
             let shape = vec![out.rows(), out.cols()];
             outputs.push(Output { name: "out".to_owned(), shape, values: out.to_vec() });
         })?;
-        outputs.extend(gradients(&self.inputs, &self.named, &self.gradients));
+        outputs.extend(gradients(&self.about.inputs, &self.named, &self.gradients));
         Ok(outputs)
     }
 
-    fn shape(&self) -> Vec<usize> {
-        vec![self.grad_out.rows(), self.grad_out.cols()]
-    }
-
-    fn costs(&self) -> (Cost, Option<Cost>) {
-        (self.costs.0, Some(self.costs.1))
-    }
-
-    fn inputs(&self) -> &Inputs {
-        &self.inputs
+    fn about(&self) -> &About {
+        &self.about
     }
 }
 

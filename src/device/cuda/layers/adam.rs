@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use super::{Floats, grid, squares_pieces};
+use super::loss::{SQUARING, sum_squares};
+use super::{Floats, squares_pieces};
 use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, check_len, to_u32};
+use crate::device::cuda::launch::{Launch, check_len};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::twins::{ADAM_PIECE, AdamStep, AdamTensor, Address};
+use crate::device::cuda::pooled_buffer::PooledBuffer;
+use crate::device::cuda::twins::{ADAM_PIECE, AdamStep, AdamTensor};
 use crate::device::cuda::work::CudaWork;
 
 const THREADS: u32 = 256;
+const MOVING: &str = "a bounded step of Adam";
 
 kernels! {
-    // step, tensors, count, pieces, bound.
-    by_hand "adam_bounded_all"(AdamStep, Address, u32, u64, Address);
-
     /// Moves `weights` by their `gradient`, and both moments with them; all four are equally long.
-    fn adam = adam(
+    pub fn adam = adam(
         step: AdamStep, weights: &mut Floats, (first, second): (&mut Floats, &mut Floats), gradient: &Floats,
     ) {
         let operation = "a step of Adam";
@@ -26,9 +26,20 @@ kernels! {
         pass value(AdamStep, step), write(weights, longest, "weights"), write(first, count, "first moments"),
             write(second, count, "second moments"), read(gradient, count, "the gradient"), u64(count);
         grid count, THREADS;
-        skip count == 0;
         text "{count} weights";
         safe "All four have `count` values, and the kernel goes no further.";
+    }
+
+    /// Moves each of `tensors` by its gradient times the factor in `bound`; nothing happens where that is 0.
+    fn move_all = adam_bounded_all(step: AdamStep, tensors: &Table, bound: &Floats) {
+        let operation = MOVING;
+        let (list, count) = (tensors.uploaded.get()?, tensors.uploaded.get()?.len());
+        pass value(AdamStep, step), read(list, count, "tensors"), u32(count, "tensors"), u64(tensors.pieces),
+            read(bound, 2, "norm and factor");
+        grid tensors.pieces.saturating_mul(THREADS as usize), THREADS;
+        text "{count} tensors in {} pieces", tensors.pieces;
+        safe "Each piece belongs to a tensor of the table, whose four buffers have as many values as it states, and no
+              buffer is written as two of them.";
     }
 }
 
@@ -46,20 +57,23 @@ pub struct Moved<'a> {
     pub count: usize,
 }
 
-/// Tensors of a table, and their pieces together.
-#[derive(Default)]
-struct Table {
-    tensors: Vec<AdamTensor>,
-    pieces: usize,
+/// Tensors of a list on a GPU, which have the values that it states, and their pieces together.
+pub(super) struct Table {
+    pub(super) uploaded: PooledBuffer<AdamTensor>,
+    pub(super) pieces: usize,
 }
 
 impl Table {
-    /// One more behind the others, in so many pieces; one without any is left out.
-    fn push(&mut self, tensor: AdamTensor, pieces: usize) {
-        if pieces > 0 {
-            self.tensors.push(AdamTensor { before: self.pieces as u64, ..tensor });
-            self.pieces += pieces;
-        }
+    /// Of tensors with the pieces of each; one without any is left out.
+    fn new(work: &Arc<CudaWork>, tensors: impl Iterator<Item = (AdamTensor, usize)>) -> Self {
+        let mut pieces = 0;
+        let place = |(tensor, own): (AdamTensor, usize)| {
+            let before = pieces as u64;
+            pieces += own;
+            AdamTensor { before, ..tensor }
+        };
+        let list: Vec<AdamTensor> = tensors.filter(|(_, own)| *own > 0).map(place).collect();
+        Self { uploaded: work.upload(&list), pieces }
     }
 }
 
@@ -68,49 +82,33 @@ impl Table {
 ///
 /// # Errors
 /// Buffers that are too short, a buffer of another stream, or the driver's.
-#[allow(unsafe_code)]
 pub fn adam_bounded_all(
     work: &Arc<CudaWork>,
     step: AdamStep,
     tensors: &mut [Moved<'_>],
     bound: &Floats,
 ) -> Result<(), CudaError> {
-    let operation = "a bounded step of Adam";
-    check_len(operation, &[("norm and factor", bound.len(), 2)])?;
     let (cuda, stream) = work.context();
-    let mut launch = Launch::new(cuda, stream, operation);
-    let mut table = Table::default();
-    for moved in tensors {
-        let count = moved.count;
+    let mut found = Launch::new(cuda, stream, MOVING);
+    let mut list = Vec::with_capacity(tensors.len());
+    for Moved { weights, first, second, gradient, count } in tensors {
+        let count = *count;
         check_len(
-            operation,
+            MOVING,
             &[
-                ("weights", moved.weights.len(), count),
-                ("first moments", moved.first.len(), count),
-                ("second moments", moved.second.len(), count),
-                ("the gradient", moved.gradient.len(), count),
+                ("weights", weights.len(), count),
+                ("first moments", first.len(), count),
+                ("second moments", second.len(), count),
+                ("the gradient", gradient.len(), count),
             ],
         )?;
-        let tensor = AdamTensor {
-            weights: launch.writing(moved.weights),
-            first: launch.writing(moved.first),
-            second: launch.writing(moved.second),
-            gradient: launch.reading(moved.gradient),
-            count: count as u64,
-            before: 0,
-        };
-        table.push(tensor, count.div_ceil(ADAM_PIECE as usize));
+        let (weights, first, second) = (found.writing(weights), found.writing(first), found.writing(second));
+        let gradient = found.reading(gradient);
+        let tensor = AdamTensor { weights, first, second, gradient, count: count as u64, before: 0 };
+        list.push((tensor, count.div_ceil(ADAM_PIECE as usize)));
     }
-    if table.pieces == 0 {
-        return Ok(());
-    }
-    let (count, pieces) = (to_u32(operation, "tensors", table.tensors.len())?, table.pieces as u64);
-    let table = work.upload(&table.tensors);
-    let launch = launch.number(step).reads(table.get()?).number(count).number(pieces).reads(bound);
-    let grid = grid(cuda, pieces.saturating_mul(u64::from(THREADS)), THREADS);
-    // SAFETY: each piece belongs to a tensor of the table, whose four buffers have as many values as it states, and no
-    // buffer is written as two of them; the bound has two values.
-    unsafe { launch.run("adam_bounded_all", grid, || format!("{count} tensors in {pieces} pieces")) }
+    found.found()?;
+    move_all(work.context(), step, &Table::new(work, list.into_iter()), bound)
 }
 
 /// Sums of the squares of the first so many values of each of `gradients`, one for each of their
@@ -118,31 +116,20 @@ pub fn adam_bounded_all(
 ///
 /// # Errors
 /// As for [`adam_bounded_all`].
-#[allow(unsafe_code)]
 pub fn squares_of_all(
     work: &Arc<CudaWork>,
     gradients: &[(&Floats, usize)],
     partials: &mut CudaBuffer<f64>,
 ) -> Result<(), CudaError> {
-    let operation = "sums of squares";
     let (cuda, stream) = work.context();
-    let mut launch = Launch::new(cuda, stream, operation);
-    let mut table = Table::default();
+    let mut found = Launch::new(cuda, stream, SQUARING);
+    let mut list = Vec::with_capacity(gradients.len());
     for &(gradient, count) in gradients {
-        check_len(operation, &[("a gradient", gradient.len(), count)])?;
-        let gradient = launch.reading(gradient);
-        let tensor = AdamTensor { gradient, count: count as u64, ..AdamTensor::default() };
-        table.push(tensor, squares_pieces(count));
+        check_len(SQUARING, &[("a gradient", gradient.len(), count)])?;
+        let tensor =
+            AdamTensor { gradient: found.reading(gradient), count: count as u64, ..AdamTensor::default() };
+        list.push((tensor, squares_pieces(count)));
     }
-    check_len(operation, &[("partial sums", partials.len(), table.pieces)])?;
-    if table.pieces == 0 {
-        return Ok(());
-    }
-    let (count, pieces) = (to_u32(operation, "tensors", table.tensors.len())?, table.pieces as u64);
-    let table = work.upload(&table.tensors);
-    let launch = launch.reads(table.get()?).number(count).number(pieces).writes(partials);
-    let grid = grid(cuda, pieces.saturating_mul(u64::from(THREADS)), THREADS);
-    // SAFETY: each piece belongs to a tensor of the table, whose gradient has as many values as it states, and has a
-    // sum.
-    unsafe { launch.run("squares_of_all", grid, || format!("{count} tensors in {pieces} pieces")) }
+    found.found()?;
+    sum_squares(work.context(), &Table::new(work, list.into_iter()), partials)
 }

@@ -6,53 +6,16 @@
 //!
 //! Numbers of rows are the GPU's to check: a slot whose row is not there is empty.
 
-#![allow(unsafe_code)]
-
-use super::{StreamContext, grid};
+use super::{Floats, Rows};
+use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, check_len, product, takes, to_u32};
+use crate::device::cuda::launch::{Launch, check_len, product, to_u32};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::texts::Entry;
 use crate::device::cuda::twins::{Address, AttentionShape, Mask, SLOTS_MAX, SlotColumns, SlotSource};
 
-/// shape, source, mask, u, y, weights.
-const FORWARD: &[usize] = takes![AttentionShape, SlotSource, Mask, Address, Address, Address];
-/// shape, source, mask, columns, u, y, weights, dy, du, dx.
-const BACKWARD: &[usize] = takes![
-    AttentionShape,
-    SlotSource,
-    Mask,
-    SlotColumns,
-    Address,
-    Address,
-    Address,
-    Address,
-    Address,
-    Address
-];
-
-/// The kernels that there are: heads, columns of a lane, forward, backward.
-macro_rules! kernels {
-    ($(($heads:literal, $columns:literal)),* $(,)?) => {
-        const KERNELS: &[(u32, u32, &str, &str)] = &[$((
-            $heads,
-            $columns,
-            concat!("attention_forward_", $heads, "_", $columns),
-            concat!("attention_backward_", $heads, "_", $columns),
-        )),*];
-        pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[$(
-            Entry { name: concat!("attention_forward_", $heads, "_", $columns), parameters: FORWARD },
-            Entry { name: concat!("attention_backward_", $heads, "_", $columns), parameters: BACKWARD },
-        )*];
-    };
-}
-
-// By heads, the fewest columns first.
-kernels! {
-    (1, 4), (1, 8), (1, 12), (1, 16),
-    (2, 4), (2, 8), (2, 12), (2, 16),
-    (4, 4), (4, 8),
-}
+/// Heads and columns of a lane, of each kernel: by heads, the fewest columns first.
+const KERNELS: [(u32, u32); 10] =
+    [(1, 4), (1, 8), (1, 12), (1, 16), (2, 4), (2, 8), (2, 12), (2, 16), (4, 4), (4, 8)];
 
 /// Lanes of a warp, which share a seed's columns.
 const LANES: u32 = 32;
@@ -92,11 +55,8 @@ impl AttentionSizes {
         self.choose("attention").map(drop)
     }
 
-    /// What kernels get, and their names.
-    fn choose(
-        &self,
-        operation: &'static str,
-    ) -> Result<(AttentionShape, &'static str, &'static str), CudaError> {
+    /// What kernels get, and which one it is.
+    fn choose(&self, operation: &'static str) -> Result<(AttentionShape, usize), CudaError> {
         let Self { seeds, slots, heads, node, edge, time } = *self;
         let size = |what, number| to_u32(operation, what, number);
         let shape = AttentionShape {
@@ -108,11 +68,11 @@ impl AttentionSizes {
             time: size("columns of times", time)?,
             padded: size("columns", self.padded())?,
         };
-        let suits = |kernel: &&(u32, u32, &str, &str)| {
-            kernel.0 == shape.heads && LANES * kernel.1 >= shape.padded && shape.slots <= SLOTS_MAX
+        let suits = |(heads, columns): &(u32, u32)| {
+            *heads == shape.heads && LANES * columns >= shape.padded && shape.slots <= SLOTS_MAX
         };
-        match KERNELS.iter().find(suits) {
-            Some(&(_, _, forward, backward)) => Ok((shape, forward, backward)),
+        match KERNELS.iter().position(suits) {
+            Some(kernel) => Ok((shape, kernel)),
             None => {
                 let mismatch = format!(
                     "{heads} heads, {slots} slots and {} columns: no kernel does that; compute it on the CPU",
@@ -127,119 +87,29 @@ impl AttentionSizes {
 /// What attention reads, in both directions.
 #[derive(Clone, Copy)]
 pub struct Attention<'a> {
-    /// Where.
-    pub context: StreamContext<'a>,
     /// How much.
     pub sizes: AttentionSizes,
     /// Row of u of each seed; row i for seed i if not given.
-    pub queries: Option<&'a CudaBuffer<u32>>,
+    pub queries: Option<&'a Rows>,
     /// Row of `nodes` of each slot; all ones: empty.
-    pub slots: &'a CudaBuffer<u32>,
+    pub slots: &'a Rows,
     /// Row of `edges` of each slot; row i for slot i if not given.
-    pub edge_slots: Option<&'a CudaBuffer<u32>>,
+    pub edge_slots: Option<&'a Rows>,
     /// Node rows, and how many.
-    pub nodes: (&'a CudaBuffer<f32>, usize),
+    pub nodes: (&'a Floats, usize),
     /// Edge rows, and how many.
-    pub edges: (&'a CudaBuffer<f32>, usize),
+    pub edges: (&'a Floats, usize),
     /// Time differences by slot.
-    pub deltas: &'a CudaBuffer<f32>,
+    pub deltas: &'a Floats,
     /// Frequencies and phases of the encoding.
-    pub encoding: (&'a CudaBuffer<f32>, &'a CudaBuffer<f32>),
+    pub encoding: (&'a Floats, &'a Floats),
     /// Dropout of weights.
     pub mask: Mask,
     /// What is asked: `[query_rows, heads, padded]`, and how many rows.
-    pub u: (&'a CudaBuffer<f32>, usize),
-}
-
-/// What the forward writes.
-pub struct AttentionForward<'a> {
-    /// `[seeds, heads, padded]`.
-    pub y: &'a mut CudaBuffer<f32>,
-    /// `[seeds, heads, slots]`.
-    pub weights: &'a mut CudaBuffer<f32>,
-}
-
-/// What the backward reads and writes beside [`Attention`].
-pub struct AttentionBackward<'a> {
-    /// As the forward left it.
-    pub y: &'a CudaBuffer<f32>,
-    /// As the forward left it.
-    pub weights: &'a CudaBuffer<f32>,
-    /// Gradient of y, `[seeds, heads, padded]`.
-    pub dy: &'a CudaBuffer<f32>,
-    /// Whether node rows get a gradient, and frequencies and phases.
-    pub wanted: (bool, bool),
-    /// Gradient of u by seed, `[seeds, heads, padded]`.
-    pub du: &'a mut CudaBuffer<f32>,
-    /// Gradients of the slots' rows, `[seeds, slots, columns that are wanted]`: the node's, then the encoding's.
-    pub dx: &'a mut CudaBuffer<f32>,
+    pub u: (&'a Floats, usize),
 }
 
 impl<'a> Attention<'a> {
-    /// Attends. Does not wait.
-    ///
-    /// # Errors
-    /// Sizes that no kernel does or that do not fit, a buffer of another stream, or the driver's.
-    pub fn forward(&self, out: AttentionForward<'_>) -> Result<(), CudaError> {
-        let operation = "attention forward";
-        let (shape, name, _) = self.sizes.choose(operation)?;
-        self.check(operation)?;
-        let [block, weights] = self.block_and_weights(operation)?;
-        check_len(operation, &[("y", out.y.len(), block), ("weights", out.weights.len(), weights)])?;
-        if self.sizes.seeds == 0 {
-            return Ok(());
-        }
-        let (cuda, stream) = self.context;
-        let mut launch = Launch::new(cuda, stream, operation);
-        let source = self.source(&mut launch, operation)?;
-        let launch = launch.number(shape).number(source).number(self.mask).reads(self.u.0);
-        let launch = launch.writes(out.y).writes(out.weights);
-        let grid = grid(cuda, u64::from(LANES) * self.sizes.seeds as u64, THREADS);
-        // SAFETY: `check` saw to what is read, the lines above to what is written. The kernel takes no number of a row
-        // that is not there, and its lanes hold all columns.
-        unsafe { launch.run(name, grid, || format!("{:?}", self.sizes)) }
-    }
-
-    /// Gradients. Does not wait.
-    ///
-    /// # Errors
-    /// As for [`forward`](Self::forward).
-    pub fn backward(&self, given: AttentionBackward<'_>) -> Result<(), CudaError> {
-        let operation = "attention backward";
-        let (shape, _, name) = self.sizes.choose(operation)?;
-        self.check(operation)?;
-        let [block, weights] = self.block_and_weights(operation)?;
-        let AttentionSizes { seeds, slots, node, time, .. } = self.sizes;
-        let columns = SlotColumns {
-            node: if given.wanted.0 { shape.node } else { 0 },
-            time: if given.wanted.1 { shape.time } else { 0 },
-        };
-        let wanted = if given.wanted.0 { node } else { 0 } + if given.wanted.1 { time } else { 0 };
-        let rows = product(operation, "gradients of slots", &[seeds, slots, wanted])?;
-        check_len(
-            operation,
-            &[
-                ("y", given.y.len(), block),
-                ("weights", given.weights.len(), weights),
-                ("the gradient of y", given.dy.len(), block),
-                ("the gradient of u", given.du.len(), block),
-                ("gradients of slots", given.dx.len(), rows),
-            ],
-        )?;
-        if seeds == 0 {
-            return Ok(());
-        }
-        let (cuda, stream) = self.context;
-        let mut launch = Launch::new(cuda, stream, operation);
-        let source = self.source(&mut launch, operation)?;
-        let launch = launch.number(shape).number(source).number(self.mask).number(columns).reads(self.u.0);
-        let launch = launch.reads(given.y).reads(given.weights).reads(given.dy);
-        let launch = launch.writes(given.du).writes(given.dx);
-        let grid = grid(cuda, u64::from(LANES) * seeds as u64, THREADS);
-        // SAFETY: as for the forward.
-        unsafe { launch.run(name, grid, || format!("{:?}", self.sizes)) }
-    }
-
     /// Values of y, u by seed and their gradients, and of the weights.
     fn block_and_weights(&self, operation: &'static str) -> Result<[usize; 2], CudaError> {
         let AttentionSizes { seeds, slots, heads, .. } = self.sizes;
@@ -247,9 +117,14 @@ impl<'a> Attention<'a> {
         Ok([block, product(operation, "weights", &[seeds, heads, slots])?])
     }
 
-    /// Whether everything that is read has the sizes.
+    /// Values of u.
+    fn values_of_u(&self, operation: &'static str) -> Result<usize, CudaError> {
+        product(operation, "u", &[self.u.1, self.sizes.heads, self.sizes.padded()])
+    }
+
+    /// Whether what is read through the source has the sizes.
     fn check(&self, operation: &'static str) -> Result<(), CudaError> {
-        let AttentionSizes { seeds, slots, heads, node, edge, time } = self.sizes;
+        let AttentionSizes { seeds, slots, node, edge, time, .. } = self.sizes;
         let all = product(operation, "slots", &[seeds, slots])?;
         check_len(
             operation,
@@ -262,7 +137,6 @@ impl<'a> Attention<'a> {
                 ("time differences", self.deltas.len(), all),
                 ("frequencies", self.encoding.0.len(), time),
                 ("phases", self.encoding.1.len(), time),
-                ("u", self.u.0.len(), product(operation, "u", &[self.u.1, heads, self.sizes.padded()])?),
                 ("rows of u", self.u.1, seeds.min(1)),
             ],
         )
@@ -286,6 +160,55 @@ impl<'a> Attention<'a> {
     }
 }
 
+kernels! {
+    /// Attends: `y` is `[seeds, heads, padded]`, and `weights` `[seeds, heads, slots]`.
+    pub fn attention_forward = attention_forward_1_4 | attention_forward_1_8 | attention_forward_1_12
+        | attention_forward_1_16 | attention_forward_2_4 | attention_forward_2_8 | attention_forward_2_12
+        | attention_forward_2_16 | attention_forward_4_4 | attention_forward_4_8(
+        attention: &Attention<'_>, (y, weights): (&mut Floats, &mut Floats),
+    ) {
+        let operation = "attention forward";
+        let (sizes, (shape, kernel)) = (attention.sizes, attention.sizes.choose(operation)?);
+        let [block, of_slots] = attention.block_and_weights(operation)?;
+        pass value(AttentionShape, shape), built(SlotSource, |launch| attention.source(&mut launch, operation)?),
+            value(Mask, attention.mask), read(attention.u.0, attention.values_of_u(operation)?, "u"),
+            write(y, block, "y"), write(weights, of_slots, "weights");
+        then attention.check(operation)?;
+        choose kernel;
+        grid LANES as usize * sizes.seeds, THREADS;
+        text "{sizes:?}";
+        safe "Everything that is read has the sizes, as has what is written. The kernel takes no number of a row that is
+              not there, and its lanes hold all columns.";
+    }
+
+    /// Gradients, from `y` and `weights` as the forward left them and `dy`, the gradient of `y`: `du`, `[seeds, heads,
+    /// padded]`, that of u by seed, and `dx`, `[seeds, slots, columns that are wanted]`, those of the slots' rows: the
+    /// node's, then the encoding's, as far as they are `wanted`.
+    pub fn attention_backward = attention_backward_1_4 | attention_backward_1_8 | attention_backward_1_12
+        | attention_backward_1_16 | attention_backward_2_4 | attention_backward_2_8 | attention_backward_2_12
+        | attention_backward_2_16 | attention_backward_4_4 | attention_backward_4_8(
+        attention: &Attention<'_>, (y, weights, dy): (&Floats, &Floats, &Floats), wanted: (bool, bool),
+        (du, dx): (&mut Floats, &mut Floats),
+    ) {
+        let operation = "attention backward";
+        let (sizes, (shape, kernel)) = (attention.sizes, attention.sizes.choose(operation)?);
+        let [block, of_slots] = attention.block_and_weights(operation)?;
+        let (node, time) = (if wanted.0 { shape.node } else { 0 }, if wanted.1 { shape.time } else { 0 });
+        let columns = SlotColumns { node, time };
+        let rows = product(operation, "gradients of slots", &[sizes.seeds, sizes.slots, (node + time) as usize])?;
+        pass value(AttentionShape, shape), built(SlotSource, |launch| attention.source(&mut launch, operation)?),
+            value(Mask, attention.mask), value(SlotColumns, columns),
+            read(attention.u.0, attention.values_of_u(operation)?, "u"), read(y, block, "y"),
+            read(weights, of_slots, "weights"), read(dy, block, "the gradient of y"),
+            write(du, block, "the gradient of u"), write(dx, rows, "gradients of slots");
+        then attention.check(operation)?;
+        choose kernel;
+        grid LANES as usize * sizes.seeds, THREADS;
+        text "{sizes:?}";
+        safe "As for [`attention_forward`].";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,12 +217,18 @@ mod tests {
     fn the_kernel_with_the_fewest_columns_is_chosen_and_what_none_does_is_refused() {
         let choose = |heads, slots, width| {
             let sizes = AttentionSizes { seeds: 5, slots, heads, node: width, edge: 0, time: 0 };
-            sizes.choose("attention").map(|(shape, forward, _)| (shape.padded, forward))
+            let chosen = sizes.choose("attention");
+            chosen.map(|(shape, kernel)| (shape.padded, ENTRIES[0].names[kernel]))
         };
         assert_eq!(choose(2, 10, 372).unwrap(), (384, "attention_forward_2_12"));
         assert_eq!(choose(1, 32, 1).unwrap(), (16, "attention_forward_1_4"));
         assert_eq!(choose(4, 32, 256).unwrap(), (256, "attention_forward_4_8"));
         assert_eq!(choose(2, 32, 512).unwrap(), (512, "attention_forward_2_16"));
+        for (kernel, (heads, columns)) in KERNELS.iter().enumerate() {
+            let names = ENTRIES.iter().map(|entry| entry.names[kernel]).collect::<Vec<_>>();
+            let expected = ["forward", "backward"].map(|way| format!("attention_{way}_{heads}_{columns}"));
+            assert_eq!(names, expected);
+        }
         for (heads, slots, width) in [(3, 10, 100), (4, 10, 257), (2, 33, 100), (1, 1, 513), (0, 1, 1)] {
             let error = choose(heads, slots, width).unwrap_err().to_string();
             assert!(error.contains(&format!("{heads} heads, {slots} slots and {width} columns")), "{error}");

@@ -2,147 +2,92 @@
 //!
 //! Each takes how many values there are; buffers may be longer.
 
-use super::{Floats, StreamContext, grid};
+use super::Floats;
 use crate::device::cuda::declare::kernels;
-use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, check_len};
 use crate::device::cuda::twins::Mask;
 
 const THREADS: u32 = 256;
 
 kernels! {
     /// The first `count` of `out` become those of `x` plus those of `y`.
-    fn add = add_values(x: &Floats, y: &Floats, count: usize, out: &mut Floats) {
+    pub fn add = add_values(x: &Floats, y: &Floats, count: usize, out: &mut Floats) {
         let operation = "adding values";
         pass read(x, count, "terms"), read(y, count, "terms"), u64(count), write(out, count, "sums");
         grid count, THREADS;
-        skip count == 0;
-        text "{count} values";
         safe "All three have `count` values.";
     }
 
     /// The first `count` of `sum` become those of `d` from `first` on, or have them added unless
     /// `overwrite`.
-    fn accumulate_from = accumulate(
+    pub fn accumulate = accumulate(
         (d, first): (&Floats, usize), count: usize, overwrite: bool, sum: &mut Floats,
     ) {
         let operation = "adding to sums";
         pass read_at(d, first, first.saturating_add(count), "terms"), u64(count), flag(overwrite),
             write(sum, count, "sums");
         grid count, THREADS;
-        skip count == 0;
-        text "{count} values";
         safe "The sums have `count` values, and there are as many terms from the first one on.";
     }
 
     /// The first `count` of `out` become those of `x` times those of `y`, or have that added unless
     /// `overwrite`.
-    fn multiply = multiply_values(x: &Floats, y: &Floats, count: usize, overwrite: bool, out: &mut Floats) {
+    pub fn multiply = multiply_values(x: &Floats, y: &Floats, count: usize, overwrite: bool, out: &mut Floats) {
         let operation = "multiplying values";
         pass read(x, count, "factors"), read(y, count, "factors"), u64(count), flag(overwrite),
             write(out, count, "products");
         grid count, THREADS;
-        skip count == 0;
-        text "{count} values";
         safe "All three have `count` values.";
     }
 
     /// The first `count` of `out` become `factor` times those of `x`.
-    fn scale = scale_values(factor: f32, x: &Floats, count: usize, out: &mut Floats) {
+    pub fn scale = scale_values(factor: f32, x: &Floats, count: usize, out: &mut Floats) {
         let operation = "scaling values";
         pass f32(factor), read(x, count, "values"), u64(count), write(out, count, "results");
         grid count, THREADS;
-        skip count == 0;
-        text "{count} values";
         safe "Both have `count` values.";
     }
 
     /// The first `count` of `out` become those of `x`, 0 where they are negative. Backward is
     /// [`relu_backward`](super::relu_backward).
-    fn relu = relu(x: &Floats, count: usize, out: &mut Floats) {
+    pub fn relu = relu(x: &Floats, count: usize, out: &mut Floats) {
         let operation = "a rectifier";
         pass read(x, count, "values"), u64(count), write(out, count, "results");
         grid count, THREADS;
-        skip count == 0;
-        text "{count} values";
         safe "Both have `count` values.";
     }
 
     /// The first `count` of `out` become the Gaussian error linear unit of those of `x`, times the factors of `mask`.
-    fn gelu = gelu(mask: Mask, x: &Floats, count: usize, out: &mut Floats) {
+    pub fn gelu = gelu(mask: Mask, x: &Floats, count: usize, out: &mut Floats) {
         let operation = "a Gaussian unit";
         pass value(Mask, mask), read(x, count, "values"), u64(count), write(out, count, "results");
         grid count.div_ceil(4), THREADS;
-        skip count == 0;
         text "{count} values";
         safe "Both have `count` values.";
     }
 
     /// The first `count` of `d`, the gradient of the result of [`gelu`], become that of `x`.
-    fn gelu_backward = gelu_backward(mask: Mask, x: &Floats, count: usize, d: &mut Floats) {
+    pub fn gelu_backward = gelu_backward(mask: Mask, x: &Floats, count: usize, d: &mut Floats) {
         let operation = "a Gaussian unit backward";
         pass value(Mask, mask), read(x, count, "values"), u64(count), write(d, count, "gradients");
         grid count.div_ceil(4), THREADS;
-        skip count == 0;
         text "{count} values";
         safe "Both have `count` values.";
     }
 
     /// The first `count` of `y`, a plain cell's product with its input, become the cell's new state, given that with
     /// its old one, `hidden`.
-    fn rnn = rnn(hidden: &Floats, count: usize, y: &mut Floats) {
+    pub fn rnn = rnn(hidden: &Floats, count: usize, y: &mut Floats) {
         let operation = "a plain cell";
         pass read(hidden, count, "hidden"), u64(count), write(y, count, "states");
         grid count, THREADS;
-        skip count == 0;
-        text "{count} values";
         safe "Both have `count` values.";
     }
 
     /// The first `count` of `d`, the gradient of the `result` of [`rnn`], become that of both products.
-    fn rnn_backward = rnn_backward(result: &Floats, count: usize, d: &mut Floats) {
+    pub fn rnn_backward = rnn_backward(result: &Floats, count: usize, d: &mut Floats) {
         let operation = "a plain cell backward";
         pass read(result, count, "states"), u64(count), write(d, count, "gradients");
         grid count, THREADS;
-        skip count == 0;
-        text "{count} values";
         safe "Both have `count` values.";
     }
-}
-
-/// [`accumulate_from`] with the first values of `d`.
-///
-/// # Errors
-/// As for [`accumulate_from`].
-pub fn accumulate(
-    context: StreamContext<'_>,
-    d: &Floats,
-    count: usize,
-    overwrite: bool,
-    sum: &mut Floats,
-) -> Result<(), CudaError> {
-    accumulate_from(context, (d, 0), count, overwrite, sum)
-}
-
-/// The first `count` of `values` become `factor` times what they are.
-///
-/// # Errors
-/// As for [`scale`].
-#[allow(unsafe_code)]
-pub fn scale_in_place(
-    (cuda, stream): StreamContext<'_>,
-    factor: f32,
-    values: &mut Floats,
-    count: usize,
-) -> Result<(), CudaError> {
-    let operation = "scaling values";
-    check_len(operation, &[("values", values.len(), count)])?;
-    if count == 0 {
-        return Ok(());
-    }
-    let mut launch = Launch::new(cuda, stream, operation);
-    let both = launch.writing(values);
-    let launch = launch.number(factor).number(both).number(count as u64).number(both);
-    // SAFETY: there are `count` values, and each thread writes the ones that it read.
-    unsafe { launch.run("scale_values", grid(cuda, count as u64, THREADS), || format!("{count} values")) }
 }

@@ -57,7 +57,7 @@ impl<'a> Part<'a> {
 
 kernels! {
     /// The first `count` rows of `out` become those of `parts`, four at most, side by side.
-    fn join_rows = join_rows(parts: &[Part<'_>], count: usize, (out, layout): MatrixMut<'_>) {
+    pub fn join_rows = join_rows(parts: &[Part<'_>], count: usize, (out, layout): MatrixMut<'_>) {
         let operation = "joining rows";
         let columns = parts.iter().map(|part| part.shape[1]).sum::<usize>();
         pass built(RowParts, |launch| {
@@ -78,7 +78,7 @@ kernels! {
     }
 
     /// The first `count` rows of `out` become those of `part`, or have them added, and are rectified if asked for.
-    fn add_rows = add_rows(part: Part<'_>, count: usize, put: Put, (out, layout): MatrixMut<'_>) {
+    pub fn add_rows = add_rows(part: Part<'_>, count: usize, put: Put, (out, layout): MatrixMut<'_>) {
         let operation = "adding rows";
         let columns = part.shape[1];
         pass built(RowPart, |launch| part.twin(&mut launch, operation)?), u64(count), u64(layout.stride),
@@ -92,7 +92,7 @@ kernels! {
 
     /// Each row of `dx`, of `columns` values, becomes the sum of the rows of `d` of its readers, in their order, or has
     /// it added unless `overwrite`.
-    fn scatter_add_rows = spread_rows(
+    pub fn scatter_add_rows = spread_rows(
         inverse: &InverseIndex, columns: usize, (d, given): Matrix<'_>, overwrite: bool, (dx, layout): MatrixMut<'_>,
     ) {
         let operation = "adding up the gradients of rows";
@@ -114,17 +114,15 @@ kernels! {
     }
 
     /// Clears the first `count` of `d` where `result` is not positive.
-    fn relu_backward = relu_backward(d: &mut Floats, result: &Floats, count: usize) {
+    pub fn relu_backward = relu_backward(d: &mut Floats, result: &Floats, count: usize) {
         let operation = "a rectifier backward";
         pass write(d, count, "gradients"), read(result, count, "results"), u64(count);
         grid count, THREADS;
-        skip count == 0;
-        text "{count} values";
         safe "Both have `count` values, and the kernel goes no further.";
     }
 
     /// Multiplies the first `count` of `values` by the factors of `mask`.
-    fn drop_out = drop_out(mask: Mask, values: &mut Floats, count: usize) {
+    pub fn drop_out = drop_out(mask: Mask, values: &mut Floats, count: usize) {
         let operation = "dropping values";
         pass value(Mask, mask), write(values, count, "values"), u64(count);
         grid count.div_ceil(4), THREADS;

@@ -7,7 +7,7 @@ use crate::device::cuda::launch::product;
 kernels! {
     /// `y`, `[rows, cols]`: the rows of `x` normalized, and their `moments`, `[rows, 2]`; `gamma` and `beta` are
     /// `[cols]`, and a row has a column at least.
-    fn layer_norm_forward = layer_norm_forward(
+    pub fn layer_norm_forward = layer_norm_forward(
         [rows, cols]: [usize; 2],
         x: &Floats, (gamma, beta, eps): (&Floats, &Floats, f32), (y, moments): (&mut Floats, &mut Floats),
     ) {
@@ -17,14 +17,13 @@ kernels! {
         pass read(x, count, "rows"), read(gamma, cols, "gamma"), read(beta, cols, "beta"), f32(eps), u64(rows),
             u32(cols, "the width"), write(y, count, "results"), write(moments, rows.saturating_mul(2), "moments");
         grid 32 * rows, 128;
-        skip rows == 0;
         text "{rows} rows of {cols}";
         safe "Everything has its rows, and the kernel goes no further.";
     }
 
     /// `partials`, `[pieces_of(rows), 2 cols]`: sums of the gradients of gamma and, behind them, beta, given that of
     /// the result, `d`. Before [`layer_norm_backward`], which overwrites it.
-    fn layer_norm_parameters = layer_norm_parameters(
+    pub fn layer_norm_parameters = layer_norm_parameters(
         [rows, cols]: [usize; 2], (d, x): (&Floats, &Floats), moments: &Floats, partials: &mut Floats,
     ) {
         let operation = "gradients of normalizing rows";
@@ -40,7 +39,7 @@ kernels! {
     }
 
     /// The gradient of `x` in place of that of the result, `d`.
-    fn layer_norm_backward = layer_norm_backward(
+    pub fn layer_norm_backward = layer_norm_backward(
         [rows, cols]: [usize; 2], d: &mut Floats, (x, moments): (&Floats, &Floats), gamma: &Floats,
     ) {
         let operation = "normalizing rows backward";

@@ -90,11 +90,6 @@ impl Shape {
         let blocks = tiles(rows).saturating_mul(tiles(columns)).saturating_mul(parts * pieces);
         blocks.saturating_mul(THREADS as usize)
     }
-
-    fn is_empty(&self) -> bool {
-        let [rows, columns, _, parts] = self.sizes;
-        rows == 0 || columns == 0 || parts == 0
-    }
 }
 
 impl std::fmt::Display for Shape {
@@ -107,7 +102,7 @@ impl std::fmt::Display for Shape {
 kernels! {
     /// `out[m, n]` = (or `+=`) `scale a[m, k] w[n, k]^T + bias`, each part with the same bias, which is `[n]`;
     /// rectified if asked for.
-    fn linear_forward = linear_forward(
+    pub fn linear_forward = linear_forward(
         sizes: LinearSizes, (a, a_at): Matrix<'_>, (w, w_at): Matrix<'_>, bias: Option<&Floats>, put: Put,
         (out, out_at): MatrixMut<'_>,
     ) {
@@ -118,14 +113,13 @@ kernels! {
             rows(w, w_at, [outputs, inputs, parts], "weights"), optional(bias, outputs, "the bias"),
             rows_mut(out, out_at, [rows, outputs, parts], "results");
         grid shape.threads(1), THREADS;
-        skip shape.is_empty();
         text "{shape}";
         safe "Every row of every part is inside of its buffer, and the kernel goes no further; of vectors it loads and
               stores those that end with a row at most.";
     }
 
     /// `da[m, k]` = (or `+=`) `scale d[m, n] w[n, k]`.
-    fn linear_input = linear_input(
+    pub fn linear_input = linear_input(
         sizes: LinearSizes, (d, d_at): Matrix<'_>, (w, w_at): Matrix<'_>, put: Put,
         (da, da_at): MatrixMut<'_>,
     ) {
@@ -136,14 +130,13 @@ kernels! {
             rows(w, w_at, [outputs, inputs, parts], "weights"),
             rows_mut(da, da_at, [rows, inputs, parts], "results");
         grid shape.threads(1), THREADS;
-        skip shape.is_empty();
         text "{shape}";
         safe "As for [`linear_forward`].";
     }
 
     /// Partial sums of the gradient of weights, `scale d[m, n]^T a[m, k]`, for each of the [`linear_pieces`] of rows.
     /// Those of a piece lie in `partials` by their layout, `piece_step` values behind those of the piece before.
-    fn linear_weights = linear_weights(
+    pub fn linear_weights = linear_weights(
         sizes: LinearSizes, (d, d_at): Matrix<'_>, (a, a_at): Matrix<'_>, piece_step: usize,
         (partials, at): MatrixMut<'_>,
     ) {
@@ -157,14 +150,13 @@ kernels! {
             rows(a, a_at, [rows, inputs, parts], "inputs"), u64(piece_step),
             write_at(partials, at.first, of_pieces(pieces, piece_step, piece), "partial sums");
         grid shape.threads(pieces), THREADS;
-        skip shape.is_empty() || pieces == 0;
         text "{shape}";
         safe "As for [`linear_forward`], and every piece has its sums.";
     }
 
     /// Partial sums of the gradient of a bias, the sums over rows of `d`, `[rows, columns]`, for each of the
     /// [`linear_pieces`] of rows: `columns` values of `partials` from `first` on, `piece_step` values apart.
-    fn linear_bias = linear_bias(
+    pub fn linear_bias = linear_bias(
         [rows, columns]: [usize; 2], (d, at): Matrix<'_>, piece_step: usize,
         (partials, first): (&mut Floats, usize),
     ) {
@@ -174,7 +166,6 @@ kernels! {
         pass rows(d, at, [rows, columns, 1], "gradients"), u64(at.stride), u64(rows), u32(columns, "columns"),
             u64(piece_step), write_at(partials, first, sums, "partial sums");
         grid (pieces * columns.div_ceil(32)).saturating_mul(THREADS as usize), THREADS;
-        skip pieces == 0 || columns == 0;
         text "{rows} rows of {columns}";
         safe "Every row and every piece is inside of its buffer, and the kernel goes no further.";
     }

@@ -2,11 +2,13 @@
 //! bound of the gradients' norm is applied on the GPU, by [`adam_bounded_all`](super::adam_bounded_all).
 
 use super::Floats;
+use super::adam::Table;
 use crate::device::cuda::declare::kernels;
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::twins::{Address, SQUARES_PIECE};
+use crate::device::cuda::twins::SQUARES_PIECE;
 
 const THREADS: u32 = 256;
+pub(super) const SQUARING: &str = "sums of squares";
 
 /// Pieces that so many values are squared and summed by.
 #[must_use]
@@ -15,24 +17,32 @@ pub fn squares_pieces(count: usize) -> usize {
 }
 
 kernels! {
-    // tensors, count, pieces, partials.
-    by_hand "squares_of_all"(Address, u32, u64, Address);
+    /// Sums of squares by pieces; see [`squares_of_all`](super::squares_of_all).
+    pub(super) fn sum_squares = squares_of_all(tensors: &Table, partials: &mut CudaBuffer<f64>) {
+        let operation = SQUARING;
+        let (list, count) = (tensors.uploaded.get()?, tensors.uploaded.get()?.len());
+        pass read(list, count, "tensors"), u32(count, "tensors"), u64(tensors.pieces),
+            write(partials, tensors.pieces, "partial sums");
+        grid tensors.pieces.saturating_mul(THREADS as usize), THREADS;
+        text "{count} tensors in {} pieces", tensors.pieces;
+        safe "Each piece belongs to a tensor of the table, whose gradient has as many values as it states, and has a
+              sum.";
+    }
 
     /// `loss`, one value: the mean cross-entropy of the first `count` of `logits`, all with the same `target` in
     /// `[0, 1]`.
-    fn bce = bce(logits: &Floats, target: f32, count: usize, loss: &mut Floats) {
+    pub fn bce = bce(logits: &Floats, target: f32, count: usize, loss: &mut Floats) {
         let operation = "a cross-entropy";
         check ("values to average", count, 1);
         pass read(logits, count, "logits"), f32(target), u64(count), write(loss, 1, "the loss");
         grid 1, THREADS;
-        skip false;
         text "{count} logits";
         safe "There are as many logits as the kernel goes through, and a loss.";
     }
 
     /// The first `count` of `d` become the gradient of the logits of [`bce`], given that of the loss: `scale`, one
     /// value.
-    fn bce_backward = bce_backward(
+    pub fn bce_backward = bce_backward(
         logits: &Floats, target: f32, scale: &Floats, count: usize, d: &mut Floats,
     ) {
         let operation = "a cross-entropy backward";
@@ -40,20 +50,18 @@ kernels! {
         pass read(logits, count, "logits"), f32(target), read(scale, 1, "the loss's gradient"), u64(count),
             write(d, count, "gradients");
         grid count, THREADS;
-        skip false;
         text "{count} logits";
         safe "There are as many logits and gradients as the kernel goes through, and a scale.";
     }
 
     /// `bound`, two values: the norm of everything whose squares are summed in `partials`, and the factor that keeps it
     /// from being more than `most`; 0 where norm or `loss` is not finite.
-    fn bound_norm = bound_norm(partials: &CudaBuffer<f64>, most: f32, loss: &Floats, bound: &mut Floats) {
+    pub fn bound_norm = bound_norm(partials: &CudaBuffer<f64>, most: f32, loss: &Floats, bound: &mut Floats) {
         let operation = "bounding gradients";
         let pieces = partials.len();
         pass read(partials, pieces, "partial sums"), u64(pieces), f32(most), read(loss, 1, "the loss"),
             write(bound, 2, "norm and factor");
         grid 1, THREADS;
-        skip false;
         text "{pieces} partial sums";
         safe "The kernel reads the partial sums and the loss, and writes two values.";
     }

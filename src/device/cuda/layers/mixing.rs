@@ -1,34 +1,13 @@
 //! Mixing the slots of each seed, column by column, as `kernels/mixing.cu`, which has the formulas.
 
-#![allow(unsafe_code)]
-
-use super::{StreamContext, grid};
+use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
-use crate::device::cuda::launch::{Launch, check_len, product, takes, to_u32};
+use crate::device::cuda::launch::{Launch, check_len, product, to_u32};
 use crate::device::cuda::memory::CudaBuffer;
-use crate::device::cuda::texts::Entry;
-use crate::device::cuda::twins::{Address, MIXING_PIECE, MIXING_THREADS, MIXING_TILE, Mask, Mixing};
+use crate::device::cuda::twins::{MIXING_PIECE, MIXING_THREADS, MIXING_TILE, Mask, Mixing};
 
-/// mixing, seeds, x, y.
-const FORWARD: &[usize] = takes![Mixing, u64, Address, Address];
-/// mixing, seeds, x, d, partials.
-const BACKWARD: &[usize] = takes![Mixing, u64, Address, Address, Address];
-
-pub(in crate::device::cuda) const ENTRIES: &[Entry] = &[
-    Entry { name: "mixing_forward_16_16", parameters: FORWARD },
-    Entry { name: "mixing_forward_32_16", parameters: FORWARD },
-    Entry { name: "mixing_forward_32_32", parameters: FORWARD },
-    Entry { name: "mixing_backward_16_16", parameters: BACKWARD },
-    Entry { name: "mixing_backward_32_16", parameters: BACKWARD },
-    Entry { name: "mixing_backward_32_32", parameters: BACKWARD },
-];
-
-/// Slots and hidden values at most, and the kernels for them.
-const KERNELS: [(usize, usize, &str, &str); 3] = [
-    (16, 16, "mixing_forward_16_16", "mixing_backward_16_16"),
-    (32, 16, "mixing_forward_32_16", "mixing_backward_32_16"),
-    (32, 32, "mixing_forward_32_32", "mixing_backward_32_32"),
-];
+/// Slots and hidden values at most, of each kernel.
+const KERNELS: [[usize; 2]; 3] = [[16, 16], [32, 16], [32, 32]];
 
 /// Slots per seed, and hidden values of a column, at most.
 pub const MIXING_MAX: usize = 32;
@@ -67,21 +46,17 @@ impl<'a> SlotMixer<'a> {
         2 * self.slots * self.hidden + 3 * self.slots + self.hidden
     }
 
-    /// Rows of partial sums that [`mixing_backward`] makes for so many seeds.
+    /// Rows of partial sums that [`mixing_backward`] makes for so many seeds of so many columns.
     #[must_use]
-    pub fn pieces(&self, seeds: usize) -> usize {
-        seeds.saturating_mul(self.columns).div_ceil(MIXING_PIECE as usize)
+    pub fn pieces(seeds: usize, columns: usize) -> usize {
+        seeds.saturating_mul(columns).div_ceil(MIXING_PIECE as usize)
     }
 
-    /// Values of the slots of so many seeds, if all sizes fit, and the kernels' names.
-    fn check(
-        &self,
-        operation: &'static str,
-        seeds: usize,
-    ) -> Result<(usize, &'static str, &'static str), CudaError> {
+    /// Values of the slots of so many seeds, if all sizes fit, and which kernel it is.
+    fn check(&self, operation: &'static str, seeds: usize) -> Result<(usize, usize), CudaError> {
         let (slots, hidden) = (self.slots, self.hidden);
-        let kernels = KERNELS.iter().find(|(most, wide, ..)| slots <= *most && hidden <= *wide);
-        let Some(&(_, _, forward, backward)) = kernels.filter(|_| slots > 0) else {
+        let kernel = KERNELS.iter().position(|[most, wide]| slots <= *most && hidden <= *wide);
+        let Some(kernel) = kernel.filter(|_| slots > 0) else {
             let mismatch = format!("{slots} slots and {hidden} hidden values; both are at most {MIXING_MAX}");
             return Err(CudaError::Arguments { operation, mismatch });
         };
@@ -96,7 +71,7 @@ impl<'a> SlotMixer<'a> {
                 ("the second bias", self.b_b.len(), slots),
             ],
         )?;
-        Ok((product(operation, "rows", &[seeds, slots, self.columns])?, forward, backward))
+        Ok((product(operation, "rows", &[seeds, slots, self.columns])?, kernel))
     }
 
     /// As a kernel has it.
@@ -119,67 +94,38 @@ impl<'a> SlotMixer<'a> {
     }
 }
 
-/// `y`, `[seeds * K, columns]`: the rows of `x` mixed within each seed. Does not wait.
-///
-/// # Errors
-/// More slots or hidden values than [`MIXING_MAX`], no slot, buffers that are too short, a buffer of another stream, or
-/// the driver's.
-pub fn mixing_forward(
-    (cuda, stream): StreamContext<'_>,
-    mixer: &SlotMixer<'_>,
-    seeds: usize,
-    x: &CudaBuffer<f32>,
-    y: &mut CudaBuffer<f32>,
-) -> Result<(), CudaError> {
-    let operation = "mixing slots";
-    let (all, kernel, _) = mixer.check(operation, seeds)?;
-    check_len(operation, &[("rows", x.len(), all), ("results", y.len(), all)])?;
-    if all == 0 {
-        return Ok(());
+kernels! {
+    /// `y`, `[seeds * K, columns]`: the rows of `x` mixed within each seed. There are [`MIXING_MAX`] slots and hidden
+    /// values at most.
+    pub fn mixing_forward = mixing_forward_16_16 | mixing_forward_32_16 | mixing_forward_32_32(
+        mixer: &SlotMixer<'_>, seeds: usize, x: &CudaBuffer<f32>, y: &mut CudaBuffer<f32>,
+    ) {
+        let operation = "mixing slots";
+        let (all, kernel) = mixer.check(operation, seeds)?;
+        pass built(Mixing, |launch| mixer.twin(&mut launch, operation)?), u64(seeds), read(x, all, "rows"),
+            write(y, all, "results");
+        choose kernel;
+        grid seeds * mixer.columns, MIXING_THREADS;
+        text "{seeds} seeds, {} slots of {}, {} hidden", mixer.slots, mixer.columns, mixer.hidden;
+        safe "Every seed has its rows and every parameter its values; a block has room for as many slots and hidden
+              values, and the threads that the kernel is made for.";
     }
-    let mut launch = Launch::new(cuda, stream, operation);
-    let mixing = mixer.twin(&mut launch, operation)?;
-    let launch = launch.number(mixing).number(seeds as u64).reads(x).writes(y);
-    let grid = grid(cuda, (seeds * mixer.columns) as u64, MIXING_THREADS);
-    // SAFETY: every seed has its rows and every parameter its values; a block has room for as many slots and hidden
-    // values, and the threads that the kernel is made for.
-    unsafe { launch.run(kernel, grid, || mixer.sizes(seeds)) }
-}
 
-/// `d`, `[seeds * K, columns]`, the gradient of the result, becomes that of `x`; `partials`, `[pieces, parameters]`,
-/// sums of the gradients of gamma, beta, both layers and their biases, in the order of [`SlotMixer`]. Does not wait.
-///
-/// # Errors
-/// As for [`mixing_forward`].
-pub fn mixing_backward(
-    (cuda, stream): StreamContext<'_>,
-    mixer: &SlotMixer<'_>,
-    seeds: usize,
-    x: &CudaBuffer<f32>,
-    d: &mut CudaBuffer<f32>,
-    partials: &mut CudaBuffer<f32>,
-) -> Result<(), CudaError> {
-    let operation = "mixing slots backward";
-    let (all, _, kernel) = mixer.check(operation, seeds)?;
-    let pieces = mixer.pieces(seeds);
-    let sums = product(operation, "partial sums", &[pieces, mixer.parameters()])?;
-    check_len(
-        operation,
-        &[("rows", x.len(), all), ("gradients", d.len(), all), ("partial sums", partials.len(), sums)],
-    )?;
-    if all == 0 {
-        return Ok(());
-    }
-    let mut launch = Launch::new(cuda, stream, operation);
-    let mixing = mixer.twin(&mut launch, operation)?;
-    let launch = launch.number(mixing).number(seeds as u64).reads(x).writes(d).writes(partials);
-    let grid = grid(cuda, pieces as u64 * u64::from(MIXING_TILE), MIXING_TILE);
-    // SAFETY: as for the forward; every piece has its sums.
-    unsafe { launch.run(kernel, grid, || mixer.sizes(seeds)) }
-}
-
-impl SlotMixer<'_> {
-    fn sizes(&self, seeds: usize) -> String {
-        format!("{seeds} seeds, {} slots of {}, {} hidden", self.slots, self.columns, self.hidden)
+    /// `d`, `[seeds * K, columns]`, the gradient of the result, becomes that of `x`; `partials`, `[pieces,
+    /// parameters]`, sums of the gradients of gamma, beta, both layers and their biases, in the order of [`SlotMixer`].
+    pub fn mixing_backward = mixing_backward_16_16 | mixing_backward_32_16 | mixing_backward_32_32(
+        mixer: &SlotMixer<'_>, seeds: usize, x: &CudaBuffer<f32>, d: &mut CudaBuffer<f32>,
+        partials: &mut CudaBuffer<f32>,
+    ) {
+        let operation = "mixing slots backward";
+        let (all, kernel) = mixer.check(operation, seeds)?;
+        let pieces = SlotMixer::pieces(seeds, mixer.columns);
+        let sums = product(operation, "partial sums", &[pieces, mixer.parameters()])?;
+        pass built(Mixing, |launch| mixer.twin(&mut launch, operation)?), u64(seeds), read(x, all, "rows"),
+            write(d, all, "gradients"), write(partials, sums, "partial sums");
+        choose kernel;
+        grid pieces * MIXING_TILE as usize, MIXING_TILE;
+        text "{seeds} seeds, {} slots of {}, {} hidden", mixer.slots, mixer.columns, mixer.hidden;
+        safe "As for [`mixing_forward`]; every piece has its sums.";
     }
 }

@@ -22,11 +22,8 @@ pub(super) mod slot_rows;
 pub(super) mod time_encoding;
 
 pub use adam::{Moved, adam, adam_bounded_all, squares_of_all};
-pub use attention::{Attention, AttentionBackward, AttentionForward, AttentionSizes};
-pub use elementwise::{
-    accumulate, accumulate_from, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale,
-    scale_in_place,
-};
+pub use attention::{Attention, AttentionSizes, attention_backward, attention_forward};
+pub use elementwise::{accumulate, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale};
 pub use gru::{gru_backward, gru_forward};
 pub use joined::{InverseIndex, Part, add_rows, drop_out, join_rows, relu_backward, scatter_add_rows};
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
@@ -39,23 +36,10 @@ pub use reduce::{SlotGroups, broadcast_slots, clear_empty, clear_rows, put_rows,
 pub use slot_rows::{SlotTimes, slot_rows};
 pub use time_encoding::{time_backward, time_encode};
 
-use super::context::Cuda;
-use super::launch::Grid;
+pub use super::launch::StreamContext;
 use super::memory::CudaBuffer;
-use super::stream::Stream;
-
-/// Where a layer is computed: a GPU, and the stream to which all its buffers belong.
-pub type StreamContext<'a> = (&'a Cuda, &'a Stream);
 
 /// Values on a GPU.
 pub type Floats = CudaBuffer<f32>;
 /// Numbers of rows, or of what rows belong to, on a GPU.
 pub type Rows = CudaBuffer<u32>;
-
-/// Blocks of a multiprocessor that fill a GPU with threads that wait for memory.
-const BLOCKS: u32 = 8;
-
-/// A grid for `threads` threads in blocks of `block`.
-pub(super) fn grid(cuda: &Cuda, threads: u64, block: u32) -> Grid {
-    Grid::of(threads, block, cuda.gpu().multiprocessors.saturating_mul(BLOCKS))
-}

@@ -14,12 +14,11 @@ pub fn pieces_of(rows: usize) -> usize {
 kernels! {
     /// `out`, `[cols]`, becomes the sum of the rows of `partials`, `[pieces, cols]`, or has it added unless
     ///  `overwrite`.
-    fn sum_pieces = sum_pieces([pieces, cols]: [usize; 2], partials: &Floats, out: &mut Floats, overwrite: bool) {
+    pub fn sum_pieces = sum_pieces([pieces, cols]: [usize; 2], partials: &Floats, out: &mut Floats, overwrite: bool) {
         let operation = "adding up partial sums";
         let all = product(operation, "partial sums", &[pieces, cols])?;
         pass read(partials, all, "partial sums"), u64(pieces), u64(cols), write(out, cols, "sums"), flag(overwrite);
         grid cols, 128;
-        skip cols == 0;
         text "{pieces} rows of {cols}";
         safe "Both have as many values as the kernel reads and writes.";
     }

@@ -15,7 +15,7 @@ pub type SlotGroups<'a> = (&'a Rows, usize, usize);
 kernels! {
     /// `out`, `[groups, columns]`: of each group the sum of the rows of `x`, `[groups * slots, columns]`, that count,
     /// or their `mean`.
-    fn reduce_slots = reduce_slots(
+    pub fn reduce_slots = reduce_slots(
         (counts, groups, slots): SlotGroups<'_>, x: &Floats, columns: usize, mean: bool, out: &mut Floats,
     ) {
         let operation = "adding up groups of rows";
@@ -24,14 +24,13 @@ kernels! {
         pass read(counts, groups, "counts"), u64(groups), u32(slots, "slots"), read(x, all, "rows"),
             u32(columns, "columns"), flag(mean), write(out, sums, "sums");
         grid sums, THREADS;
-        skip sums == 0;
         text "{groups} groups of {slots} rows of {columns}";
         safe "Every group has its rows and its sum, and no more of the rows count.";
     }
 
     /// `dx`, `[groups * slots, columns]`: what each row gets of `d`, `[groups, columns]`, the gradient of
     /// [`reduce_slots`]; zeros where it does not count.
-    fn broadcast_slots = spread_slots(
+    pub fn broadcast_slots = spread_slots(
         (counts, groups, slots): SlotGroups<'_>, d: &Floats, columns: usize, mean: bool, dx: &mut Floats,
     ) {
         let operation = "broadcasting gradients over groups of rows";
@@ -46,7 +45,7 @@ kernels! {
     }
 
     /// Clears the rows of `d`, of `columns` values, that the first `count` of `rows` name.
-    fn clear_rows = clear_rows(rows: &Rows, count: usize, columns: usize, d: &mut Floats) {
+    pub fn clear_rows = clear_rows(rows: &Rows, count: usize, columns: usize, d: &mut Floats) {
         let operation = "clearing rows";
         pass read(rows, count, "rows"), u64(count), u32(columns, "columns"), u64(d.len() / columns),
             write(d, 0, "values");
@@ -57,7 +56,7 @@ kernels! {
     }
 
     /// Clears of the first `count` rows of `d`, of `columns` values, those whose slot is empty: of `slots` all ones.
-    fn clear_empty = clear_empty(slots: &Rows, count: usize, columns: usize, d: &mut Floats) {
+    pub fn clear_empty = clear_empty(slots: &Rows, count: usize, columns: usize, d: &mut Floats) {
         let operation = "clearing empty slots";
         let all = product(operation, "rows", &[count, columns])?;
         pass read(slots, count, "slots"), u64(count), u32(columns, "columns"), write(d, all, "rows");
@@ -69,7 +68,7 @@ kernels! {
 
     /// The rows of `into`, of `columns` values, that the first `count` of `rows` name become those of `from`, in order;
     /// no row is to be named twice.
-    fn put_rows = put_rows(rows: &Rows, count: usize, columns: usize, from: &Floats, into: &mut Floats) {
+    pub fn put_rows = put_rows(rows: &Rows, count: usize, columns: usize, from: &Floats, into: &mut Floats) {
         let operation = "replacing rows";
         let all = product(operation, "values", &[count, columns])?;
         pass read(rows, count, "rows"), u64(count), u32(columns, "columns"), u64(into.len() / columns),

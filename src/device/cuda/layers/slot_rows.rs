@@ -26,7 +26,7 @@ pub struct SlotTimes<'a> {
 kernels! {
     /// The first `count` rows of `out`, without anything between them: columns of `nodes`, of `edges` and of `times`
     /// for each slot, zeros where `nodes` lists no row.
-    fn slot_rows = slot_rows(
+    pub fn slot_rows = slot_rows(
         [nodes, edges]: [Part<'_>; 2], times: SlotTimes<'_>, count: usize, out: &mut Floats,
     ) {
         let operation = "putting slots together";

@@ -6,21 +6,20 @@ use crate::device::cuda::launch::product;
 
 kernels! {
     /// `out`, `[deltas, dim]`: the encoding of each of `deltas` by frequencies `w` and phases `b`, `dim` each.
-    fn time_encode = time_encode(deltas: &Floats, (w, b): (&Floats, &Floats), out: &mut Floats) {
+    pub fn time_encode = time_encode(deltas: &Floats, (w, b): (&Floats, &Floats), out: &mut Floats) {
         let operation = "encoding times";
         let (rows, dim) = (deltas.len(), w.len());
         let count = product(operation, "encodings", &[rows, dim])?;
         pass read(deltas, rows, "differences"), read(w, dim, "frequencies"), read(b, dim, "phases"), u64(rows),
             u32(dim, "the width"), write(out, count, "encodings");
         grid count, 256;
-        skip count == 0;
         text "{rows} rows of {dim}";
         safe "Everything has its rows, and the kernel goes no further.";
     }
 
     /// `partials`, `[pieces_of(deltas), 2 dim]`: sums of the gradients of frequencies and, behind them, phases. The
     /// gradient of encoding i is the `dim` values of `d` from `first + i * stride` on.
-    fn time_backward = time_backward(
+    pub fn time_backward = time_backward(
         deltas: &Floats, (w, b): (&Floats, &Floats), (d, first, stride): (&Floats, usize, usize),
         partials: &mut Floats,
     ) {

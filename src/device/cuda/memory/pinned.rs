@@ -37,16 +37,8 @@ impl<T: Pod> CudaBuffer<T> {
         })
     }
 
-    /// Asks for a copy of the values to an arena, and does not wait: who reads them there does.
-    ///
-    /// # Errors
-    /// Another number of values, or the driver's.
-    pub fn copy_to_pinned(&self, values: &mut PinnedSlice<T>) -> Result<(), CudaError> {
-        self.fits("copying from the GPU to the arena", values.len())?;
-        self.copy_part_to_pinned(0, values)
-    }
-
-    /// Asks for a copy of the values from `first` on, as many as the arena's, and does not wait.
+    /// Asks for a copy of the values from `first` on, as many as the arena's, and does not wait: who reads
+    /// them there does.
     ///
     /// # Errors
     /// Values that go beyond the end, or the driver's.

@@ -1,5 +1,5 @@
-//! Which partitions are read, and from where: found out when the source starts, when the topic gets more partitions, and
-//! when what the broker has may have changed.
+//! Which partitions are read, and from where: found out when the source starts, when the topic gets more partitions,
+//! and when what the broker has may have changed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,7 +29,7 @@ impl Worker {
     pub(super) fn take_up_partitions(&mut self) -> Result<(), KafkaFault> {
         let now = Instant::now();
         if self.consumer.context().partitions_seen.load(Relaxed) > self.partitions.len() {
-            self.look_at.get_or_insert(now);
+            self.look_at.get_or_insert(now + self.options.retry_wait);
         }
         if self.look_at.is_none_or(|at| at > now) {
             return Ok(());
@@ -53,7 +53,7 @@ impl Worker {
             self.look_at = None;
         }
         if self.partitions.len() > before {
-            self.shared.set_assigned(self.partitions.iter().map(|(id, p)| (*id, p.next())));
+            self.shared.set_assigned(self.partitions.iter().map(|(id, p)| (*id, p.stored_end())));
             // What is taken up while we hold still must hold still too.
             if self.holding {
                 self.pause_all()?;
@@ -97,8 +97,8 @@ impl Worker {
     }
 
     /// Finds out where reading goes on in partitions of which the broker may have something else than before.
-    /// librdkafka reports an offset out of range once, does not name the partition, and fetches no more of it until it is
-    /// sought; so a check stays due until the broker has responded and nothing is on its way to the log.
+    /// librdkafka reports an offset out of range once, does not name the partition, and fetches no more of it until it
+    /// is sought; so a check stays due until the broker has responded and nothing is on its way to the log.
     pub(super) fn check_ranges(&mut self) -> Result<(), KafkaFault> {
         let now = Instant::now();
         let is_due = |p: &Partition| p.range_check_at.is_some_and(|at| at <= now) && !p.is_on_its_way();

@@ -1,76 +1,171 @@
-//! The same on a GPU: which products stand around the fused pass.
+//! The same on a GPU: which products stand around the fused pass of
+//! [`attention_forward`](crate::device::cuda::layers::attention_forward).
 
 use std::sync::Arc;
 
-use super::super::{linear, time};
+use super::super::{gather, linear, time};
 use super::Attention;
-use crate::device::cuda::CudaWork;
-use crate::device::cuda::layers::AttentionSizes;
+use crate::device::Device;
+use crate::device::cuda::layers::{
+    self, AttentionSizes, Layout, LinearSizes, Put, attention_backward, attention_forward, linear_forward,
+    linear_input,
+};
 use crate::device::cuda::twins::Mask;
+use crate::device::cuda::{CudaError, CudaWork, PooledBuffer};
 use crate::nn::cpu::attention::Shape;
-use crate::nn::cuda::attention as cuda;
-use crate::nn::cuda::gather::scatter_add;
+use crate::nn::cuda::linear::Sums;
 use crate::nn::cuda::time::Waves;
+use crate::nn::cuda::{whole, whole_mut};
 use crate::nn::tape::Walk;
-use crate::nn::{Parameters, Tape, Tensor, TimeEncoder};
+use crate::nn::{Tape, Tensor, TimeEncoder};
 
-impl Attention {
-    /// Sizes as a GPU has them.
-    fn gpu_shape(&self) -> cuda::Shape {
-        let Shape { seeds, slots, heads, model, node, edge, time, .. } = self.shape;
-        cuda::Shape { sizes: AttentionSizes { seeds, slots, heads, node, edge, time }, model }
+/// What both directions read that comes from the CPU. Edge rows may be on the GPU already.
+pub(super) struct Uploads {
+    queries: Option<PooledBuffer<u32>>,
+    slots: PooledBuffer<u32>,
+    deltas: PooledBuffer<f32>,
+    edges: Arc<Tensor>,
+    edge_slots: Option<PooledBuffer<u32>>,
+}
+
+/// Products by head.
+impl Shape {
+    fn on_gpu(&self) -> AttentionSizes {
+        let Shape { seeds, slots, heads, node, edge, time, .. } = *self;
+        AttentionSizes { seeds, slots, heads, node, edge, time }
     }
 
+    /// Parts of rows of u and y.
+    fn block_parts(&self) -> Layout {
+        let padded = self.on_gpu().padded();
+        Layout::dense(self.heads * padded).parts(padded)
+    }
+
+    /// Parts of rows of the attention.
+    fn head_parts(&self) -> Layout {
+        Layout::dense(self.model).parts(self.head_width())
+    }
+
+    /// Rows of a weight between slots and the attention.
+    fn weight_parts(&self) -> Layout {
+        Layout::dense(self.width).parts(self.head_width() * self.width)
+    }
+
+    /// Products with such a weight.
+    fn folded(&self, rows: usize, scale: f32) -> LinearSizes {
+        LinearSizes::new([rows, self.width, self.head_width()]).parts(self.heads, scale)
+    }
+}
+
+impl Attention {
+    fn upload(&self, work: &Arc<CudaWork>) -> Uploads {
+        let there = Device::Cuda(work.clone());
+        let edges = match &self.edge_rows {
+            Some(edges) if *edges.device() == there => edges.clone(),
+            Some(edges) => Arc::new(edges.to(&there)),
+            None => Arc::new(Tensor::zeros(&there, 0, 0)),
+        };
+        Uploads {
+            queries: self.queries.as_ref().map(|list| work.upload(list)),
+            slots: work.upload(&self.slots),
+            deltas: work.upload(&self.deltas),
+            edges,
+            edge_slots: self.edge_slots.as_ref().map(|list| work.upload(list)),
+        }
+    }
+
+    /// What the fused pass reads in both directions.
     fn given<'a>(
         &'a self,
-        work: &Arc<CudaWork>,
+        uploads: &'a Uploads,
         nodes: &'a Tensor,
-        parameters: &'a Parameters,
-    ) -> Option<cuda::Given<'a>> {
-        let (waves, mask) = (Waves::of(work, &self.time, parameters), Mask::new(self.dropout, self.key));
-        let (shape, uploads) = (self.gpu_shape(), self.uploads.as_ref()?);
-        Some(cuda::Given { shape, uploads, nodes, waves, mask })
+        waves: &'a Waves<'_>,
+    ) -> Result<layers::Attention<'a>, CudaError> {
+        Ok(layers::Attention {
+            sizes: self.shape.on_gpu(),
+            queries: uploads.queries.as_ref().map(PooledBuffer::get).transpose()?,
+            slots: uploads.slots.get()?,
+            edge_slots: uploads.edge_slots.as_ref().map(PooledBuffer::get).transpose()?,
+            nodes: (nodes.on_gpu()?, nodes.rows()),
+            edges: (uploads.edges.on_gpu()?, uploads.edges.rows()),
+            deltas: uploads.deltas.get()?,
+            encoding: waves.get()?,
+            mask: Mask::new(self.dropout, self.key),
+            u: (self.u.on_gpu()?, self.u.rows()),
+        })
     }
 
     pub(super) fn forward_on_gpu(&mut self, work: &Arc<CudaWork>, tape: &Tape<'_>, out: &mut Tensor) {
         let parameters = tape.parameters();
         let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| parameters.get(id));
-        let queries = self.queries.as_deref().map(Vec::as_slice);
-        let edges = (self.edge_rows.as_ref(), self.edge_slots.as_deref());
-        let uploads = cuda::Uploads::new(work, (queries, &self.slots, &self.deltas), edges);
-        self.uploads = Some(uploads);
-        let shape = self.gpu_shape();
-        cuda::ask(work, shape, (&mut self.q, &mut self.u), tape.value(self.query), (w_q, w_k));
+        let (s, query) = (self.shape, tape.value(self.query));
+        let (rows, width) = query.shape();
+        self.u.clear();
+        work.run(|context| {
+            let (sizes, q) = (LinearSizes::new([rows, width, s.model]), whole_mut(&mut self.q)?);
+            linear_forward(context, sizes, whole(query)?, whole(w_q)?, None, Put::REPLACE, q)?;
+            let (q, weights) = ((self.q.on_gpu()?, s.head_parts()), (w_k.on_gpu()?, s.weight_parts()));
+            let u = (self.u.on_gpu_mut()?, s.block_parts());
+            linear_input(context, s.folded(rows, s.scale()), q, weights, Put::REPLACE, u)
+        });
+        let uploads = self.upload(work);
+        let waves = Waves::of(work, &self.time, parameters);
         let [mut y, mut weights] = [&mut self.y, &mut self.weights].map(std::mem::take);
-        if let Some(given) = self.given(work, tape.value(self.nodes), parameters) {
-            cuda::attend(work, &given, &self.u, (&mut y, &mut weights, out), w_v);
-        }
-        (self.y, self.weights) = (y, weights);
+        work.run(|context| {
+            let given = self.given(&uploads, tape.value(self.nodes), &waves)?;
+            attention_forward(context, &given, (y.on_gpu_mut()?, weights.on_gpu_mut()?))?;
+            let (y, weights) = ((y.on_gpu()?, s.block_parts()), (w_v.on_gpu()?, s.weight_parts()));
+            let (sizes, into) = (s.folded(s.seeds, 1.0), (out.on_gpu_mut()?, s.head_parts()));
+            linear_forward(context, sizes, y, weights, None, Put::REPLACE, into)
+        });
+        (self.y, self.weights, self.uploads) = (y, weights, Some(uploads));
     }
 
     /// The whole backward on a GPU, given the gradient of the result.
     pub(super) fn backward_on_gpu(&self, work: &Arc<CudaWork>, d: &Tensor, walk: &mut Walk<'_>) {
-        let (shape, s) = (self.gpu_shape(), self.shape);
-        let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| walk.parameter(id));
-        let (nodes, query) = (walk.value(self.nodes), walk.value(self.query));
-        let blocks = s.heads * shape.sizes.padded();
+        let Some(uploads) = &self.uploads else { return };
+        let (s, nodes, query) = (self.shape, walk.value(self.nodes), walk.value(self.query));
+        let blocks = self.u.cols();
         let mut dy = walk.take(s.seeds, blocks);
-        cuda::backward_output(work, shape, (d, &self.y, w_v), walk.gradient(self.w_v), &mut dy);
+        dy.clear();
+        // Of W_V and y.
+        let w_v = walk.parameter(self.w_v);
+        let mut sums = Sums::new(work, s.seeds, w_v.data_len());
+        work.run(|context| {
+            let (sizes, d) = (s.folded(s.seeds, 1.0), (d.on_gpu()?, s.head_parts()));
+            sums.weights(sizes, d, (self.y.on_gpu()?, s.block_parts()), s.weight_parts())?;
+            let into = (dy.on_gpu_mut()?, s.block_parts());
+            linear_input(context, sizes, d, (w_v.on_gpu()?, s.weight_parts()), Put::REPLACE, into)
+        });
+        sums.finish(walk.gradient(self.w_v));
+        // Of u, and of slots' rows as far as they are wanted.
         let learned = matches!(self.time, TimeEncoder::Trained { .. });
         let wanted = (walk.needs(self.nodes), learned);
         let columns = if wanted.0 { s.node } else { 0 } + if learned { s.time } else { 0 };
         let (mut du, mut dx) = (walk.take(s.seeds, blocks), walk.take(s.seeds * s.slots, columns));
-        let Some(given) = self.given(work, nodes, walk.parameters()) else { return };
-        let saved = (&self.u, &self.y, &self.weights);
-        cuda::backward_slots(work, &given, saved, &dy, wanted, (&mut du, &mut dx));
-        let du = self.by_query(du, walk);
+        let waves = Waves::of(work, &self.time, walk.parameters());
+        work.run(|context| {
+            let saved = (self.y.on_gpu()?, self.weights.on_gpu()?, dy.on_gpu()?);
+            let results = (du.on_gpu_mut()?, dx.on_gpu_mut()?);
+            attention_backward(context, &self.given(uploads, nodes, &waves)?, saved, wanted, results)
+        });
+        // Of W_K and q.
+        let (du, w_k) = (self.by_query(du, walk), walk.parameter(self.w_k));
         let mut dq = walk.take(query.rows(), s.model);
-        cuda::backward_key(work, shape, (&du, &self.q, w_k), walk.gradient(self.w_k), &mut dq);
+        let mut sums = Sums::new(work, query.rows(), w_k.data_len());
+        work.run(|context| {
+            let (sizes, du) = (s.folded(query.rows(), s.scale()), (du.on_gpu()?, s.block_parts()));
+            sums.weights(sizes, (self.q.on_gpu()?, s.head_parts()), du, s.weight_parts())?;
+            let (weights, into) = ((w_k.on_gpu()?, s.weight_parts()), (dq.on_gpu_mut()?, s.head_parts()));
+            linear_forward(context, sizes, du, weights, None, Put::REPLACE, into)
+        });
+        sums.finish(walk.gradient(self.w_k));
         linear::backward_parameters(walk, &dq, query, self.w_q, None);
+        let w_q = walk.parameter(self.w_q);
         walk.flow_with(self.query, |d, overwrite| linear::backward_input(d, overwrite, &dq, w_q));
-        walk.flow_with(self.nodes, |dn, overwrite| scatter_add(work, dn, &dx, &self.slots, overwrite));
-        if let (TimeEncoder::Trained { w, b }, Some(uploads)) = (&self.time, &self.uploads) {
-            time::backward_on_gpu(walk, (*w, *b), uploads.deltas(), (&dx, columns - s.time));
+        walk.flow_with(self.nodes, |dn, overwrite| gather::add_up(dn, overwrite, &self.slots, &dx));
+        if let TimeEncoder::Trained { w, b } = self.time {
+            time::backward_on_gpu(walk, (w, b), &uploads.deltas, (&dx, columns - s.time));
         }
         [dy, du, dx, dq].into_iter().for_each(|t| walk.give(t));
     }
