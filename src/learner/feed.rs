@@ -174,7 +174,7 @@ impl Feed {
                 self.frame = None;
             }
         }
-        self.known = batch.node_rows.known();
+        self.known = batch.node_rows.end();
         batch.edges.iter().zip(&batch.times).for_each(|(&edge, &time)| self.clock.observe(edge, time));
         Ok(())
     }

@@ -68,7 +68,7 @@ impl NodeRows {
 
     /// One past the highest id of a node so far.
     #[must_use]
-    pub fn known(&self) -> u32 {
+    pub fn end(&self) -> u32 {
         self.end
     }
 
@@ -136,8 +136,8 @@ mod tests {
         assert_eq!(all(), [1.0, 0.0, 0.0, 6.0]);
         rows.set_later(&store);
         assert_eq!(all(), [2.0, 3.0, 4.0, 7.0]);
-        assert_eq!(rows.known(), 9);
-        rows.begin(rows.known());
+        assert_eq!(rows.end(), 9);
+        rows.begin(rows.end());
         rows.set_later(&FeatureStore::new(1));
         rows.row(NodeId(7), &[8.0]);
         rows.set_seen(&store);

@@ -1,7 +1,7 @@
 //! The oracle of the graph tests, its streams, and the comparison of its results with
 //! the store's.
 
-use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
+use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op, StreamClock};
 use evergraph::graph::{GraphStore, GraphView};
 use evergraph::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
@@ -29,7 +29,8 @@ pub(crate) struct Oracle {
     pub(crate) next: u64,
     pub(super) deleted: u64,
     pub(super) late: u64,
-    pub(super) latest: Option<i64>,
+    /// Has tests of its own.
+    pub(super) clock: StreamClock,
     pub(super) highest: Option<u32>,
 }
 
@@ -39,8 +40,8 @@ impl Oracle {
         match record {
             Record::Edge { src, dst, time } => {
                 self.edges.push(Edge { id: self.next, src, dst, time });
-                self.late += u64::from(self.latest.is_some_and(|latest| time < latest));
-                self.latest = self.latest.max(Some(time));
+                self.late += u64::from(self.clock.latest().is_some_and(|latest| time < latest.0));
+                self.clock.observe(EdgeId(self.next), EventTime(time));
                 self.highest = self.highest.max(Some(src.max(dst)));
             }
             Record::DeleteEdge { src, dst, until } => {
@@ -229,7 +230,7 @@ pub(super) fn compare_accounts(oracle: &Oracle, store: &GraphStore, nodes: &[u32
     assert_eq!(stats.late_edges, oracle.late);
     assert_eq!(stats.nodes, oracle.highest.map_or(0, |node| u64::from(node) + 1));
     assert_eq!(stats.bytes.entries, stats.directed_entries * 12);
-    assert_eq!(store.latest_time(), oracle.latest.map(EventTime));
+    assert_eq!(store.latest_time(), oracle.clock.latest());
     assert_eq!(store.applied(), EdgeId(oracle.next));
     for &node in nodes {
         assert_eq!(store.degree(NodeId(node)), oracle.live(node).count() as u64, "degree of {node}");
