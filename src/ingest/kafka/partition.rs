@@ -29,7 +29,7 @@ use crate::ingest::decode::Decoder;
 use crate::ingest::rejection::{IngestStats, Reason, Rejection};
 
 /// After so long at its end, a partition's offsets without messages get a run of their own.
-const END_WAIT: Duration = Duration::from_secs(1);
+pub(super) const END_WAIT: Duration = Duration::from_secs(1);
 
 /// What is being gathered for the next batch.
 #[derive(Default)]
@@ -142,19 +142,20 @@ impl Partition {
         }
     }
 
-    /// Takes a message into the pending batch.
+    /// Takes a message into the pending batch; returns whether it counts. [`mark`](Self::mark) makes it the last one of
+    /// its run.
     pub fn take(
         &mut self,
         message: &BorrowedMessage<'_>,
         source: &Arc<str>,
         decoder: &Decoder,
         stats: &IngestStats,
-    ) {
+    ) -> bool {
         let offset = message.offset();
         // Already taken, or to be read again later.
         let is_cut = self.cut.is_some_and(|cut| offset >= cut);
         if self.is_ignoring() || is_cut || offset < self.next {
-            return;
+            return false;
         }
         let first_time = offset >= self.counted;
         self.note(message);
@@ -187,7 +188,7 @@ impl Partition {
             }
             Err(rejection) => Some(rejection),
         };
-        let Some(rejection) = refused else { return };
+        let Some(rejection) = refused else { return true };
         // One that the log cannot store was read before, and had no letter then.
         let is_new = self.unstorable.get(&offset).map_or(first_time, |event| !event.is_lettered);
         if is_new {
@@ -196,6 +197,12 @@ impl Partition {
         if is_new || offset >= self.lettered {
             self.pending.letters.push(letter(message, source, rejection));
         }
+        true
+    }
+
+    /// The last message that was taken, before the batch is closed.
+    pub fn mark(&mut self, message: &BorrowedMessage<'_>) {
+        self.pending.mark = Some(mark_of(message));
     }
 
     /// Adds a message to the run that is gathered.
@@ -212,7 +219,6 @@ impl Partition {
         self.next = offset + 1;
         self.counted = self.counted.max(offset + 1);
         self.pending.to = offset + 1;
-        self.pending.mark = Some(mark_of(message));
         self.pending.messages += 1;
         self.pending.bytes += message.payload_len() + message.key_len() + 64;
     }

@@ -1,8 +1,9 @@
 //! The source's thread: polls, gathers per partition, delivers dead letters, submits batches, receives
 //! outcomes. It never stops polling for long, because faults arrive there, too: when the queue to the
-//! log is full it waits a moment, then pauses every partition and polls on. `start` finds out what is read, and from
-//! where.
+//! log is full it waits a moment, then pauses every partition and polls on. `poll` takes messages, `start` finds out
+//! what is read, and from where.
 
+mod poll;
 mod start;
 
 use std::collections::BTreeMap;
@@ -12,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::Message;
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
+
+use poll::Ends;
 
 use super::context::{SourceContext, other};
 use super::fault::KafkaFault;
@@ -32,8 +34,6 @@ use crate::ingest::rejection::IngestStats;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How often offsets are committed to Kafka, for outside tools.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
-/// Messages between two turns of everything else.
-const MESSAGES_PER_ROUND: usize = 512;
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the high watermarks are fetched while nothing else is.
 const WATERMARK_INTERVAL: Duration = Duration::from_secs(5);
@@ -62,6 +62,7 @@ pub(super) struct Worker {
     uncommitted: BTreeMap<i32, i64>,
     committed_at: Instant,
     fault_shown: bool,
+    ends: Ends,
 }
 
 impl Worker {
@@ -93,6 +94,7 @@ impl Worker {
             uncommitted: BTreeMap::new(),
             committed_at: Instant::now(),
             fault_shown: true,
+            ends: Ends::default(),
         }
     }
 
@@ -121,74 +123,6 @@ impl Worker {
             }
         }
         Ok(())
-    }
-
-    fn poll_round(&mut self) -> Result<(), KafkaFault> {
-        // An outcome ends a wait that polling does not notice, so polls are short while one is due.
-        let busy = self.partitions.values().any(|p| p.in_flight.is_some() || p.ready.is_some());
-        let mut timeout = Duration::from_millis(if busy { 2 } else { 20 });
-        let mut ended = Vec::new();
-        for _ in 0..MESSAGES_PER_ROUND {
-            let polled = self.consumer.poll(timeout);
-            if self.consumer.context().topic_changed.swap(false, Relaxed) {
-                make_checks_due(&mut self.partitions, self.options.retry_wait);
-            }
-            match polled {
-                None => break,
-                Some(Ok(message)) => {
-                    if self.fault_shown {
-                        self.shared.message_arrived();
-                    }
-                    if let Some(partition) = self.partitions.get_mut(&message.partition()) {
-                        partition.take(&message, &self.source, &self.decoder, &self.stats);
-                        if partition.is_full(&self.bounds) {
-                            break;
-                        }
-                    }
-                }
-                Some(Err(KafkaError::PartitionEOF(partition))) => ended.push(partition),
-                Some(Err(error)) => {
-                    self.poll_error(&error)?;
-                    break;
-                }
-            }
-            timeout = Duration::ZERO;
-        }
-        self.fault_shown = !self.shared.is_well();
-        self.take_ends(&ended);
-        Ok(())
-    }
-
-    /// Takes note of how far partitions were read that have ended. The client's position includes what is no message to
-    /// a reader.
-    fn take_ends(&mut self, ended: &[i32]) {
-        if ended.is_empty() {
-            return;
-        }
-        let positions = match self.consumer.position() {
-            Ok(positions) => positions,
-            Err(error) => return tracing::debug!(%error, "how far partitions were read is not known"),
-        };
-        for id in ended {
-            let element = positions.find_partition(&self.options.topic, *id);
-            if let Some(Offset::Offset(position)) = element.map(|element| element.offset())
-                && let Some(partition) = self.partitions.get_mut(id)
-            {
-                partition.reached_end(position);
-            }
-        }
-    }
-
-    fn poll_error(&mut self, error: &KafkaError) -> Result<(), KafkaFault> {
-        match error {
-            KafkaError::MessageConsumptionFatal(code) => Err(self.named(*code, &error.to_string())),
-            KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset) => {
-                make_checks_due(&mut self.partitions, self.options.retry_wait);
-                Ok(())
-            }
-            // Named by the error callback already, or about to be.
-            _ => Ok(()),
-        }
     }
 
     fn named(&self, code: RDKafkaErrorCode, text: &str) -> KafkaFault {
@@ -249,7 +183,10 @@ impl Worker {
                 self.consumer.seek(topic, *id, Offset::Offset(offset), SEEK_TIMEOUT)
             };
             match sought {
-                Ok(()) => (partition.seek_to, partition.is_stuck) = (None, false),
+                Ok(()) => {
+                    (partition.seek_to, partition.is_stuck) = (None, false);
+                    self.ends.forget(*id);
+                }
                 Err(error) => tracing::debug!(partition = id, offset, %error, "seek failed; trying again"),
             }
         }
@@ -359,6 +296,8 @@ impl Worker {
         }
         self.await_outcomes(deadline);
         if is_well {
+            let ended = self.ends.take();
+            self.take_ends(&ended);
             for (id, partition) in &mut self.partitions {
                 if partition.is_at_unstored_end() {
                     let batch = partition.close_batch(&self.source, *id);
@@ -381,16 +320,5 @@ impl Worker {
                 break;
             }
         }
-    }
-}
-
-/// Makes a check of what the broker has due for all partitions: which one it is about is not known.
-fn make_checks_due(partitions: &mut BTreeMap<i32, Partition>, retry_wait: Duration) {
-    let at = Instant::now();
-    for partition in partitions.values_mut() {
-        // A check right before did not help, so the next one waits.
-        let rest = partition.range_checked.map(|checked| checked + retry_wait);
-        let due = rest.map_or(at, |rest| rest.max(at));
-        partition.range_check_at.get_or_insert(due);
     }
 }
