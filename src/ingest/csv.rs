@@ -79,6 +79,11 @@ impl CsvReader {
         self.table.row_text()
     }
 
+    /// Appends the same to `text`.
+    pub fn add_row_text(&self, text: &mut String) {
+        self.table.add_row_text(text);
+    }
+
     fn event(&self) -> Result<EdgeEvent, CsvError> {
         Ok(EdgeEvent {
             src: self.node(self.src)?,

@@ -2,8 +2,10 @@
 //! a row is its place in the file counted from 0, bad rows included, so that a restart goes on exactly
 //! where the log stands. The log knows the file by its name and by how it begins ([`Fingerprint`]), so that
 //! another file of the same name is read from its start. One batch is on its way to the log while the next
-//! one is read; a batch that the log refuses is submitted again until it is accepted.
+//! one is read; a batch that the log refuses is submitted again until it is accepted, without the events that the log
+//! can never store, which become dead letters.
 
+mod batch;
 mod run;
 
 use std::path::{Path, PathBuf};

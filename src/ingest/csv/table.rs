@@ -247,7 +247,19 @@ impl Table {
     /// The current row as text, for showing it to people.
     #[must_use]
     pub fn row_text(&self) -> String {
-        self.record.iter().collect::<Vec<_>>().join(",")
+        let mut text = String::new();
+        self.add_row_text(&mut text);
+        text
+    }
+
+    /// Appends the same to `text`.
+    pub fn add_row_text(&self, text: &mut String) {
+        for (number, field) in self.record.iter().enumerate() {
+            if number > 0 {
+                text.push(',');
+            }
+            text.push_str(field);
+        }
     }
 
     /// The error that field `column` of the current row is not what it should be.

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender};
 
+use super::batch::{Batch, Removed};
 use super::{POLL_INTERVAL, ReplayOptions, ReplayState, Shared};
-use crate::event::{EdgeEvent, Event, EventBatch, Incoming, NodeKey, SourceRange, Submission, SubmitError};
+use crate::event::{EdgeEvent, Event, Incoming, NodeKey, Receipt, SourceRange, Submission, SubmitError};
 use crate::ingest::SourceWiring;
 use crate::ingest::admit::{AdmitCursor, Verdict};
 use crate::ingest::csv::CsvReader;
@@ -16,13 +17,6 @@ use crate::ingest::dead_letter::{DeadLetter, unix_ms};
 use crate::ingest::decode::TEXT_BYTES_MAX;
 use crate::ingest::handover::{Outcome, reply_into};
 use crate::ingest::rejection::{IngestStats, Reason, Rejection};
-
-/// A batch and the dead letters that come before it.
-struct Batch {
-    events: EventBatch,
-    letters: Vec<DeadLetter>,
-    to: i64,
-}
 
 /// Why a replay ends early.
 enum End {
@@ -66,13 +60,13 @@ impl Run {
         loop {
             if self.wiring.holds.has(&self.source) {
                 if let Some(batch) = in_flight.take() {
-                    self.finish(&batch)?;
+                    self.finish(batch)?;
                 }
                 self.wait_while_held()?;
             }
             let Some(next) = self.read_batch()? else { break };
             if let Some(batch) = in_flight.take() {
-                self.finish(&batch)?;
+                self.finish(batch)?;
             }
             self.deliver_letters(&next.letters)?;
             self.cursor.seal();
@@ -80,7 +74,7 @@ impl Run {
             in_flight = Some(next);
         }
         if let Some(batch) = in_flight {
-            self.finish(&batch)?;
+            self.finish(batch)?;
         }
         Ok(())
     }
@@ -133,8 +127,8 @@ impl Run {
     fn read_batch(&mut self) -> Result<Option<Batch>, End> {
         let from = self.row;
         let limit = self.wait_for_pace()?;
-        let mut events = EventBatch { origin_unix_ms: self.origin_unix_ms, ..EventBatch::default() };
-        let mut letters = Vec::new();
+        let mut batch = Batch::default();
+        batch.events.origin_unix_ms = self.origin_unix_ms;
         while self.row - from < limit {
             let row = self.row;
             let Some(read) = self.next_row()? else { break };
@@ -145,8 +139,7 @@ impl Run {
                         if verdict == Verdict::AcceptLate {
                             self.stats.count_late_accepted();
                         }
-                        events.events.push(incoming);
-                        events.offsets.push(row);
+                        batch.push(incoming, row, &self.reader);
                         continue;
                     }
                     Verdict::Drop(_) => {
@@ -158,19 +151,19 @@ impl Run {
                 Err(rejection) => rejection,
             };
             self.stats.count_rejected(refused.reason);
-            letters.push(self.letter(row, refused));
+            batch.letters.push(self.letter(row, self.reader.row_text(), refused));
         }
         if self.row == from {
             return Ok(None);
         }
-        events.ranges = vec![SourceRange {
+        batch.events.ranges = vec![SourceRange {
             source: Arc::clone(&self.source),
             partition: 0,
             from,
             to: self.row,
             mark: None,
         }];
-        Ok(Some(Batch { events, letters, to: self.row }))
+        Ok(Some(batch))
     }
 
     /// Waits until the next rows are due; returns how many of them make the next batch.
@@ -216,37 +209,66 @@ impl Run {
         }
     }
 
-    /// Waits until the batch is durable, handing it in again as often as it is refused.
-    fn finish(&mut self, batch: &Batch) -> Result<(), End> {
+    /// Waits until the batch is durable, handing it in again as often as it is refused, without what can never be
+    /// stored.
+    fn finish(&mut self, mut batch: Batch) -> Result<(), End> {
+        // What follows on it, the next one last.
+        let mut parts = Vec::new();
         loop {
-            let outcome = match self.outcomes.1.recv_timeout(POLL_INTERVAL) {
-                Ok(outcome) => outcome,
-                Err(_) if self.shared.stop.load(Relaxed) => return Err(End::Stopped),
-                Err(_) => continue,
-            };
-            match outcome.result {
+            match self.outcome()? {
                 Ok(receipt) => {
                     self.stats.count_stored(&receipt);
-                    self.cursor.commit();
-                    self.shared.next.store(batch.to, Relaxed);
+                    self.shared.next.store(batch.rows().end, Relaxed);
                     *self.shared.state.lock() = ReplayState::Running;
-                    return Ok(());
+                    let Some(part) = parts.pop() else { break };
+                    batch = part;
                 }
                 Err(SubmitError::ShuttingDown) => return Err(End::Stopped),
-                // The same file would be refused the same way for ever.
-                Err(refusal @ SubmitError::Unstorable { .. }) => {
-                    let rows = batch.events.ranges.first().map_or(0..0, |range| range.from..range.to);
-                    let reason = format!("rows {rows:?} of {}: {refusal}", self.options.path.display());
-                    return Err(End::Failed(reason));
+                Err(SubmitError::Unstorable { events, detail }) => {
+                    self.stats.count_refused_batch();
+                    let removed = batch.take_out(events, detail.clone());
+                    if !removed.is_empty() {
+                        self.keep(removed)?;
+                    } else if let Some(part) = batch.halve() {
+                        parts.push(part);
+                    } else {
+                        let (rows, path) = (batch.rows(), self.options.path.display());
+                        return Err(End::Failed(format!(
+                            "rows {rows:?} of {path} cannot be stored: {detail}"
+                        )));
+                    }
                 }
                 Err(refusal) => {
                     self.stats.count_refused_batch();
                     *self.shared.state.lock() = ReplayState::Degraded { reason: refusal.to_string() };
                     self.rest(self.options.retry_wait)?;
-                    self.send(batch)?;
                 }
             }
+            self.send(&batch)?;
         }
+        self.cursor.commit();
+        Ok(())
+    }
+
+    /// What has become of the batch in flight.
+    fn outcome(&self) -> Result<Result<Receipt, SubmitError>, End> {
+        loop {
+            match self.outcomes.1.recv_timeout(POLL_INTERVAL) {
+                Ok(outcome) => return Ok(outcome.result),
+                Err(_) if self.shared.stop.load(Relaxed) => return Err(End::Stopped),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Makes dead letters of events that the log can never store.
+    fn keep(&self, removed: Vec<Removed>) -> Result<(), End> {
+        let letter = |Removed { row, text, detail }| {
+            self.stats.count_rejected(Reason::Unstorable);
+            self.letter(row, text, Rejection::new(Reason::Unstorable, detail))
+        };
+        let letters: Vec<DeadLetter> = removed.into_iter().map(letter).collect();
+        self.deliver_letters(&letters)
     }
 
     /// Delivers dead letters, as often as it takes.
@@ -272,13 +294,13 @@ impl Run {
         Ok(())
     }
 
-    fn letter(&self, row: i64, rejection: Rejection) -> DeadLetter {
+    fn letter(&self, row: i64, text: String, rejection: Rejection) -> DeadLetter {
         DeadLetter {
             source: Arc::clone(&self.source),
             partition: 0,
             offset: row,
             key: None,
-            payload: Some(self.reader.row_text().into_bytes()),
+            payload: Some(text.into_bytes()),
             headers: Vec::new(),
             rejection,
             received_unix_ms: unix_ms(),

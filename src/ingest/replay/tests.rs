@@ -171,3 +171,41 @@ fn events_of_a_file_are_as_old_as_the_file() {
     assert!(replay.wait(LONG));
     assert_eq!(log.batches.lock()[0].origin_unix_ms, 1_600_000_000_123);
 }
+
+#[test]
+fn rows_that_the_log_can_never_store_are_dead_letters_and_end_no_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.csv");
+    let times = [0, 1, 2, 77, 4, 77, 6, 7, 8, 9, 10, 77];
+    let rows: String =
+        times.iter().enumerate().map(|(row, time)| format!("n{row},\"b,c\",{time}\n")).collect();
+    std::fs::write(&path, format!("src,dst,ts\n{rows}")).unwrap();
+    let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+    *log.unstorable_time.lock() = Some(77);
+    // A longer batch is too large as a whole.
+    log.events_max.store(2, SeqCst);
+    let mut options = ReplayOptions::new(&path);
+    options.batch_events = 7;
+    let replay = Replay::start(options.clone(), wiring.clone()).unwrap();
+    assert!(replay.wait(LONG));
+    assert_eq!((replay.state(), replay.next_row()), (ReplayState::Done, 12));
+    assert_eq!(offsets(&log), [0, 1, 2, 4, 6, 7, 8, 9, 10]);
+    let ends: Vec<i64> = log.batches.lock().iter().map(|batch| batch.ranges[0].to).collect();
+    assert!(ends.is_sorted() && ends.contains(&7) && ends.last() == Some(&12), "{ends:?}");
+    let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
+    let letters: Vec<&str> = letters.lines().collect();
+    assert_eq!(letters.len(), 3);
+    for (letter, row) in letters.iter().zip([3, 5, 11]) {
+        assert!(letter.contains("unstorable") && letter.contains(&format!("n{row},b,c,77")), "{letter}");
+    }
+    let snapshot = replay.stats().snapshot();
+    assert_eq!((snapshot.received, snapshot.stored, snapshot.dead_letters), (12, 9, 3));
+    assert!(snapshot.rejected.contains(&("unstorable", 3)), "{:?}", snapshot.rejected);
+    // Where one event alone is too large, it is that one.
+    std::fs::write(&path, format!("src,dst,ts\n{rows}x,y,12\n")).unwrap();
+    log.whole_batches.store(1, SeqCst);
+    let replay = Replay::start(options, wiring).unwrap();
+    assert!(replay.wait(LONG));
+    assert_eq!((replay.state(), log.count(), replay.next_row()), (ReplayState::Done, 9, 13));
+    assert_eq!(replay.stats().snapshot().dead_letters, 1);
+}

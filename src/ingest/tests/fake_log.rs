@@ -21,6 +21,10 @@ pub struct FakeLog {
     pub refuse: AtomicUsize,
     /// Events of this time can never be stored.
     pub unstorable_time: Mutex<Option<i64>>,
+    /// Batches of more events cannot either, if it is not 0.
+    pub events_max: AtomicUsize,
+    /// So many batches are first too large whatever they hold.
+    pub whole_batches: AtomicUsize,
     positions: Mutex<HashMap<(String, i32), i64>>,
 }
 
@@ -76,6 +80,11 @@ impl FakeLog {
             .collect();
         if !events.is_empty() {
             return Err(SubmitError::Unstorable { events, detail: "for the test".into() });
+        }
+        let events_max = self.events_max.load(SeqCst);
+        let is_large = self.whole_batches.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)).is_ok();
+        if is_large || (events_max > 0 && batch.events.len() > events_max) {
+            return Err(SubmitError::Unstorable { events: Vec::new(), detail: "too large".into() });
         }
         let mut duplicates = 0;
         for range in &batch.ranges {
