@@ -14,7 +14,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::index::Index;
 use crate::event::{
-    EdgeBatch, EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, NodeKey, Op,
+    EdgeBatch, EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, NodeKey, NodeNames, Op,
     PositionLookup, Receipt, SubmitError, UnstorableEvent,
 };
 use crate::graph::NODES_MAX;
@@ -65,6 +65,10 @@ pub(super) struct Group<'a> {
     keys: HashMap<&'a NodeKey, NodeId>,
     /// Names that the log has, of nodes that the group deletes.
     deleted: HashSet<&'a NodeKey>,
+    /// How many nodes of the log have a name.
+    named: usize,
+    /// How many may have one; 0 for no limit.
+    nodes_max: usize,
     /// How many ids the group has given.
     new_ids: usize,
     types: HashMap<&'a str, u16>,
@@ -77,12 +81,14 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    pub(super) fn new(index: &'a Index, next: EdgeId) -> Self {
+    pub(super) fn new(index: &'a Index, next: EdgeId, nodes_max: usize) -> Self {
         Self {
             index,
             next,
             keys: HashMap::new(),
             deleted: HashSet::new(),
+            named: index.stores.keys.count(),
+            nodes_max,
             new_ids: 0,
             types: HashMap::new(),
             untyped: None,
@@ -163,6 +169,7 @@ impl<'a> Group<'a> {
         match &incoming.event {
             Event::Edge(edge) => self.push_edge(edge)?,
             Event::Node { key, time, features } => {
+                self.check_room(&[key])?;
                 let node = self.intern(key)?;
                 push_plain(&mut self.frame.batch, Op::Node, node, node, *time);
                 self.frame.batch.features.push(i, features);
@@ -191,6 +198,7 @@ impl<'a> Group<'a> {
     }
 
     fn push_edge(&mut self, edge: &'a EdgeEvent) -> Result<(), String> {
+        self.check_room(&[&edge.src, &edge.dst])?;
         let (src, dst) = (self.intern(&edge.src)?, self.intern(&edge.dst)?);
         let edge_type = edge.edge_type.as_deref().map_or(0, |name| self.type_number(name));
         let batch = &mut self.frame.batch;
@@ -208,6 +216,25 @@ impl<'a> Group<'a> {
         let known = self.index.stores.keys.lookup(key);
         let known = known.filter(|_| self.deleted.is_empty() || !self.deleted.contains(key));
         known.or_else(|| self.keys.get(key).copied())
+    }
+
+    /// Whether those of these names that are new may be given ids. Admission refuses most new names once the nodes are
+    /// as many as they may be; here the limit is exact, also for what was on its way by then.
+    fn check_room(&self, keys: &[&NodeKey]) -> Result<(), String> {
+        let named = self.named + self.keys.len() - self.deleted.len();
+        if self.nodes_max == 0 || named + keys.len() <= self.nodes_max {
+            return Ok(());
+        }
+        let mut new: Vec<&NodeKey> = keys.iter().copied().filter(|key| self.lookup(key).is_none()).collect();
+        new.dedup();
+        match new.first() {
+            Some(key) if named + new.len() > self.nodes_max => Err(format!(
+                "node {key} is new, and there are {named} nodes of at most {} (stream.nodes_max); delete nodes, or \
+                 raise it and restart",
+                self.nodes_max
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The id of a node, the next one on first sight.

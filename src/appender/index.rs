@@ -202,21 +202,30 @@ impl Index {
         Self { known_types, ..self }
     }
 
+    /// As [`absorb_with`](Self::absorb_with), where nobody waits for signs of life.
+    ///
+    /// # Errors
+    /// As [`absorb_with`](Self::absorb_with).
+    pub fn absorb(&mut self, frame: &Frame) -> Result<(), SpillError> {
+        self.absorb_with(frame, &|| ())
+    }
+
     /// Takes in a frame that is in the log. Rows first, then adjacency: who finds an edge finds its row. The rows of
     /// edges that a deletion removes go with them, and the names of deleted nodes last: a name that comes again
-    /// in the same frame has its new id by then.
+    /// in the same frame has its new id by then. A deletion may take long, and calls `pulse` every so often.
     ///
     /// # Errors
     /// The graph cannot read back what it keeps on disk; the same frame may be taken in again.
-    pub fn absorb(&mut self, frame: &Frame) -> Result<(), SpillError> {
+    pub fn absorb_with(&mut self, frame: &Frame, pulse: &dyn Fn()) -> Result<(), SpillError> {
         if self.named_end < frame.batch.end() {
             self.take_names_and_rows(frame);
             self.named_end = frame.batch.end();
         }
         let (rows, has_traces) = (&self.stores.edge_features, &mut self.has_traces);
-        let mut removed = |edge: EdgeId| {
-            rows.clear(edge.0);
-            *has_traces = true;
+        let mut removed = |edges: &[EdgeId]| {
+            edges.iter().for_each(|edge| rows.clear(edge.0));
+            *has_traces |= !edges.is_empty();
+            pulse();
         };
         self.stores.graph.apply_reporting_removed(&frame.batch, &mut removed)?;
         let batch = &frame.batch;

@@ -54,6 +54,8 @@ pub struct AppenderOptions {
     /// How far behind the slowest active partition events are still expected, in the stream's unit; the
     /// watermark stays behind by this much. `None`: an event of any time may come, so there is no watermark.
     pub allowed_lateness: Option<i64>,
+    /// Most nodes with a name; an event with a new one beyond them is not stored. 0: as many as there are ids.
+    pub nodes_max: usize,
 }
 
 /// The one writer of the log and the index.
@@ -109,7 +111,7 @@ impl Appender {
     }
 
     /// Takes submissions until `stop` is set, writes what waits then, and refuses what comes later. Calls
-    /// `pulse` at every turn. Ends before if the index cannot follow the log: the daemon is to start again.
+    /// `pulse` at every turn, and within long ones. Ends before if the index cannot follow the log: the daemon is to start again.
     pub fn run(mut self, queue: &Receiver<Submission>, stop: &AtomicBool, pulse: impl Fn()) {
         let _refusing = RefuseTheRest(queue);
         while !stop.load(Ordering::Acquire) && !self.behind {
@@ -119,7 +121,7 @@ impl Appender {
             self.releasing.turn(&mut self.index, self.progress.kept());
             match queue.recv_timeout(IDLE) {
                 Ok(first) => {
-                    self.take_group(first, queue);
+                    self.take_group(first, queue, &pulse);
                 }
                 Err(RecvTimeoutError::Timeout) => self.probe(),
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -132,15 +134,15 @@ impl Appender {
             && let Ok(first) = queue.try_recv()
         {
             pulse();
-            waiting = waiting.saturating_sub(self.take_group(first, queue));
+            waiting = waiting.saturating_sub(self.take_group(first, queue, &pulse));
         }
     }
 
     /// Writes `first` and what else waits; the number of submissions taken.
-    fn take_group(&mut self, first: Submission, queue: &Receiver<Submission>) -> usize {
+    fn take_group(&mut self, first: Submission, queue: &Receiver<Submission>, pulse: &dyn Fn()) -> usize {
         let group = self.collect(first, queue);
         let taken = group.len();
-        self.write(group);
+        self.write(group, pulse);
         taken
     }
 
@@ -170,7 +172,7 @@ impl Appender {
 
     /// Makes a group durable, indexes it and replies; or refuses all of it. A submission that no log could
     /// hold is refused alone.
-    fn write(&mut self, mut group: Vec<Submission>) {
+    fn write(&mut self, mut group: Vec<Submission>, pulse: &dyn Fn()) {
         while !group.is_empty() {
             match self.commit(&group) {
                 Ok(outcomes) => {
@@ -178,7 +180,7 @@ impl Appender {
                     for (submission, (frame, receipt)) in written.zip(outcomes) {
                         // Durable is durable: what the index cannot follow now, the next start reads.
                         if !self.behind
-                            && let Err(error) = self.take_in(frame.as_ref(), receipt)
+                            && let Err(error) = self.take_in(frame.as_ref(), receipt, pulse)
                         {
                             self.give_up(&error);
                         }
@@ -218,7 +220,7 @@ impl Appender {
     }
 
     fn append(&mut self, group: &[Submission]) -> Result<Vec<(Option<Frame>, Receipt)>, Refusal> {
-        let mut encoder = encode::Group::new(&self.index, self.log.durable_end());
+        let mut encoder = encode::Group::new(&self.index, self.log.durable_end(), self.options.nodes_max);
         let mut outcomes = Vec::with_capacity(group.len());
         for (number, submission) in group.iter().enumerate() {
             let blame = |error| Refusal::Submission { number, error };
@@ -244,10 +246,15 @@ impl Appender {
         Ok(outcomes)
     }
 
-    fn take_in(&mut self, frame: Option<&Frame>, receipt: Receipt) -> Result<(), SpillError> {
+    fn take_in(
+        &mut self,
+        frame: Option<&Frame>,
+        receipt: Receipt,
+        pulse: &dyn Fn(),
+    ) -> Result<(), SpillError> {
         if let Some(frame) = frame {
             let started = Instant::now();
-            self.follow(frame)?;
+            self.follow(frame, pulse)?;
             self.metrics.graph.apply_duration.observe(started.elapsed().as_secs_f64());
             self.progress.set_indexed(self.index.end());
             self.active.note(frame, Instant::now());
@@ -260,9 +267,9 @@ impl Appender {
 
     /// Takes a frame into the index; a disk that fails to give back what the index keeps there is given some
     /// time.
-    fn follow(&mut self, frame: &Frame) -> Result<(), SpillError> {
+    fn follow(&mut self, frame: &Frame, pulse: &dyn Fn()) -> Result<(), SpillError> {
         let mut tries = 0;
-        while let Err(error) = self.index.absorb(frame) {
+        while let Err(error) = self.index.absorb_with(frame, pulse) {
             tries += 1;
             tracing::error!(%error, tries, "events are in the log, but not yet in the graph");
             if tries == FOLLOW_TRIES {

@@ -19,6 +19,8 @@ use crate::graph::{GraphOptions, GraphStore};
 use crate::log::LogOptions;
 use crate::log::tests::faulty::MemoryDisk;
 
+mod limits;
+
 type Outcome = Result<Receipt, SubmitError>;
 
 fn appender(disk: &MemoryDisk) -> Appender {
@@ -27,8 +29,12 @@ fn appender(disk: &MemoryDisk) -> Appender {
     let graph = GraphOptions { shards: 2, page_entries_max: 8 };
     let mut index = Index::new(GraphStore::new(graph), FeatureStore::new(1), FeatureStore::new(1), 100);
     assert!(replay(&log, &mut index, EdgeId(0), |_| ControlFlow::Continue(())).unwrap().is_continue());
-    let options =
-        AppenderOptions { commit_events_max: 1_000, commit_bytes_max: 5_000, allowed_lateness: Some(0) };
+    let options = AppenderOptions {
+        commit_events_max: 1_000,
+        commit_bytes_max: 5_000,
+        allowed_lateness: Some(0),
+        nodes_max: 0,
+    };
     Appender::new(log, index, Arc::new(Progress::new()), Arc::default(), Metrics::new(), options)
 }
 
@@ -55,7 +61,7 @@ fn submission(batch: EventBatch, replies: &Sender<Outcome>) -> Submission {
 fn submit(appender: &mut Appender, batches: impl IntoIterator<Item = EventBatch>) -> Vec<Outcome> {
     let (sender, replies) = unbounded();
     let group = batches.into_iter().map(|batch| submission(batch, &sender)).collect();
-    appender.write(group);
+    appender.write(group, &|| ());
     drop(sender);
     replies.iter().collect()
 }
@@ -290,23 +296,6 @@ fn what_was_deleted_is_overwritten_part_by_part_and_not_at_every_deletion() {
     appender.scrubbing.turn(&mut appender.index);
     assert!(appender.index.has_traces && !appender.scrubbing.is_under_way());
     assert!(appender.scrubbing.not_before > Instant::now() + scrub::PAUSE / 2);
-}
-
-#[test]
-fn edge_types_past_the_last_number_are_none_and_reported() {
-    let disk = MemoryDisk::new();
-    let mut appender = appender(&disk);
-    let events = (0..65_540_i64).map(|i| {
-        let mut incoming = edge("a", "b", i);
-        let Event::Edge(edge) = &mut incoming.event else { unreachable!() };
-        edge.edge_type = Some(format!("t{i}").into());
-        incoming
-    });
-    submit(&mut appender, [batch(events.collect())]);
-    assert_eq!(appender.index.types.len(), 65_535);
-    assert!(appender.out_of_types);
-    let frame = appender.log.reader(EdgeId(0)).next_frame().unwrap().unwrap();
-    assert_eq!(frame.batch.edge_type[65_533..], [65_534, 65_535, 0, 0, 0, 0, 0]);
 }
 
 #[test]

@@ -128,6 +128,7 @@ impl Daemon {
                 commit_events_max: config.log.commit_events_max,
                 commit_bytes_max: config.log.commit_bytes_max,
                 allowed_lateness: config.stream.lateness(),
+                nodes_max: config.stream.nodes_max,
             },
         );
         let supervisor = Supervisor::new(parts.health.clone());

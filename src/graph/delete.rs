@@ -25,13 +25,13 @@ const LISTS: usize = 64;
 const PIECE: usize = 1 << 12;
 
 impl GraphStore {
-    /// Carries out the deletion at `i` and calls `removed` with each edge that is gone.
+    /// Carries out the deletion at `i` and calls `removed` after every piece, with its edges that are gone.
     pub(super) fn delete(
         &self,
         batch: &EdgeBatch,
         i: usize,
         hand: &mut MutexGuard<'_, Hand>,
-        removed: &mut dyn FnMut(EdgeId),
+        removed: &mut dyn FnMut(&[EdgeId]),
     ) -> Result<(), SpillError> {
         let (src, dst, until, newest) = (batch.src[i], batch.dst[i], batch.time[i].0, batch.id(i).0);
         if batch.op[i] == Op::DeleteNode {
@@ -54,7 +54,7 @@ impl GraphStore {
         newest: u64,
         is_gone: impl Fn(Record) -> bool,
         hand: &mut MutexGuard<'_, Hand>,
-        removed: &mut dyn FnMut(EdgeId),
+        removed: &mut dyn FnMut(&[EdgeId]),
     ) -> Result<(), SpillError> {
         let mut end = usize::MAX;
         while end > 0 {
@@ -74,7 +74,8 @@ impl GraphStore {
                 }
             }
             self.remove(node, newest, &keys)?;
-            keys.iter().for_each(|&(_, edge)| removed(EdgeId(edge)));
+            let edges: Vec<EdgeId> = keys.iter().map(|&(_, edge)| EdgeId(edge)).collect();
+            removed(&edges);
             self.settle(hand);
         }
         Ok(())

@@ -192,8 +192,8 @@ impl GraphStore {
         self.apply_reporting_removed(batch, &mut |_| ())
     }
 
-    /// As [`apply`](Self::apply); calls `removed` with every edge that a deletion removed, after its removal, also
-    /// where the deletion then fails: applied again, it reports the others.
+    /// As [`apply`](Self::apply); calls `removed` with the edges that a deletion removed, after their removal: some
+    /// thousand at a time, or none, so that it is called often. Where a deletion fails, applied again it reports the others.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -203,7 +203,7 @@ impl GraphStore {
     pub fn apply_reporting_removed(
         &self,
         batch: &EdgeBatch,
-        removed: &mut dyn FnMut(EdgeId),
+        removed: &mut dyn FnMut(&[EdgeId]),
     ) -> Result<Applied, SpillError> {
         let mut writer = self.writer.lock();
         // Held so that what is loaded for the batch stays until it was changed.
@@ -218,9 +218,9 @@ impl GraphStore {
             let applied = match self.edges_at(batch, begun) {
                 0 => {
                     let mut deleted = 0;
-                    let mut count = |edge| {
-                        deleted += 1;
-                        removed(edge);
+                    let mut count = |edges: &[EdgeId]| {
+                        deleted += edges.len() as u64;
+                        removed(edges);
                     };
                     let result = self.delete(batch, begun, &mut hand, &mut count);
                     outcome.deleted_edges += deleted;

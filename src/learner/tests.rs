@@ -136,7 +136,9 @@ impl Rig {
         engine
             .stores
             .graph
-            .apply_reporting_removed(&frame.batch, &mut |edge| engine.stores.edge_features.clear(edge.0))
+            .apply_reporting_removed(&frame.batch, &mut |edges| {
+                edges.iter().for_each(|edge| engine.stores.edge_features.clear(edge.0));
+            })
             .unwrap();
         self.shared.progress.set_indexed(frame.batch.end());
     }

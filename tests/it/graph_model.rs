@@ -37,7 +37,9 @@ fn one_case(seed: u64) {
     for (i, batch) in batches.iter().enumerate() {
         let (late, deleted) = (oracle.late, oracle.deleted);
         records.by_ref().take(batch.len()).for_each(|&record| oracle.apply(record));
-        let applied = store.apply_reporting_removed(batch, &mut |edge| removed.push(edge.0)).unwrap();
+        let applied = store
+            .apply_reporting_removed(batch, &mut |edges| removed.extend(edges.iter().map(|edge| edge.0)))
+            .unwrap();
         let expected = Applied {
             end: batch.end(),
             edges: batch.op.iter().filter(|&&op| op == Op::Edge).count() as u64,
