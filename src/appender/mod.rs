@@ -111,7 +111,8 @@ impl Appender {
     }
 
     /// Takes submissions until `stop` is set, writes what waits then, and refuses what comes later. Calls
-    /// `pulse` at every turn, and within long ones. Ends before if the index cannot follow the log: the daemon is to start again.
+    /// `pulse` at every turn, and within long ones. Ends before if the index cannot follow the log: the daemon is to
+    /// start again.
     pub fn run(mut self, queue: &Receiver<Submission>, stop: &AtomicBool, pulse: impl Fn()) {
         let _refusing = RefuseTheRest(queue);
         while !stop.load(Ordering::Acquire) && !self.behind {

@@ -14,7 +14,7 @@ use crate::daemon::source_options::kafka_options;
 use crate::daemon::{DeviceSelection, fixed_settings, trainer_options};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
-use crate::ingest::kafka::preflight;
+use crate::ingest::kafka::{KafkaFault, preflight, what_is_missing};
 use crate::learner::checkpoint;
 use crate::log;
 use crate::train::Trainer;
@@ -75,6 +75,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
         report("kafka", Ok("not configured".to_owned()))?;
     } else {
         report("kafka", topic(&config, &source.topic))?;
+        for warning in missing_rights(&config) {
+            output::print(&format!("warn  kafka: {warning}"))?;
+        }
         if !source.dead_letter_topic.is_empty() {
             report("dead letters", topic(&config, &source.dead_letter_topic))?;
         }
@@ -195,4 +198,11 @@ fn topic(config: &Config, topic: &str) -> Result<String, String> {
     topic.clone_into(&mut options.topic);
     let report = preflight(&options, BROKER_PATIENCE).map_err(|fault| fault.to_string())?;
     Ok(format!("topic {topic} has {} partitions", report.partitions.len()))
+}
+
+/// What the source of events can do without for the moment, if its topic can be read at all.
+fn missing_rights(config: &Config) -> Vec<KafkaFault> {
+    let options = kafka_options(&config.ingest.kafka);
+    let Ok(report) = preflight(&options, BROKER_PATIENCE) else { return Vec::new() };
+    what_is_missing(&options, &report.partitions, BROKER_PATIENCE).unwrap_or_else(|fault| vec![fault])
 }

@@ -193,7 +193,8 @@ impl GraphStore {
     }
 
     /// As [`apply`](Self::apply); calls `removed` with the edges that a deletion removed, after their removal: some
-    /// thousand at a time, or none, so that it is called often. Where a deletion fails, applied again it reports the others.
+    /// thousand at a time, or none, so that it is called often. Where a deletion fails, applied again it reports the
+    /// others.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).

@@ -3,7 +3,7 @@
 //!
 //! Where no broker can be had the test is skipped loudly; with `EVERGRAPH_REQUIRE_KAFKA=1` it fails.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -84,6 +84,34 @@ impl Broker {
             .with("sasl.mechanism", "PLAIN")
             .with("sasl.username", user)
             .with("sasl.password", password)
+    }
+
+    /// Lets `user` do these things with a topic, by the numbers that the protocol gives the operations.
+    pub fn grant(&self, user: &str, topic: &str, operations: &[i8]) {
+        let text = |text: &str| {
+            let length = i16::try_from(text.len()).unwrap();
+            [&length.to_be_bytes(), text.as_bytes()].concat()
+        };
+        // CreateAcls (30), version 1, and the number of its response.
+        let mut request = [&30_i16.to_be_bytes()[..], &1_i16.to_be_bytes(), &7_i32.to_be_bytes()].concat();
+        request.extend(text("test"));
+        request.extend(i32::try_from(operations.len()).unwrap().to_be_bytes());
+        for operation in operations {
+            // A topic, by its literal name; from all hosts; allow.
+            request.push(2);
+            request.extend([text(topic), vec![3], text(&format!("User:{user}")), text("*")].concat());
+            request.extend([operation.cast_unsigned(), 3]);
+        }
+        let mut connection = std::net::TcpStream::connect(self.bootstrap()).unwrap();
+        connection.write_all(&u32::try_from(request.len()).unwrap().to_be_bytes()).unwrap();
+        connection.write_all(&request).unwrap();
+        let mut length = [0; 4];
+        connection.read_exact(&mut length).unwrap();
+        let mut response = vec![0; u32::from_be_bytes(length) as usize];
+        connection.read_exact(&mut response).unwrap();
+        // After number, wait and count there are an error code and an empty text for each.
+        let results: Vec<&[u8]> = response[12..].chunks(4).collect();
+        assert_eq!(results, vec![[0; 4]; operations.len()], "{response:?}");
     }
 
     /// Whether it is Apache Kafka; the stand-in forgets everything on a restart and has no SASL. Says

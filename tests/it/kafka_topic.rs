@@ -1,11 +1,14 @@
 //! What a topic does to its readers: transactions, wrong clocks of producers, other readers of the same group,
 //! events that the log never takes.
 
+use std::process::Command;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evergraph::event::PositionLookup;
-use evergraph::ingest::kafka::{KafkaSource, KafkaSourceOptions, KafkaState};
+use evergraph::ingest::kafka::{
+    KafkaFault, KafkaSource, KafkaSourceOptions, KafkaState, offsets_at, preflight, what_is_missing,
+};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
@@ -228,4 +231,92 @@ fn a_marker_where_a_message_was_read_is_another_topic_unless_messages_may_vanish
     let source = setup.source(options);
     wait_until("what comes after it is stored", 30, || setup.log.count() == 15);
     assert_eq!(word(&source), "running");
+}
+
+/// Numbers of operations in the protocol.
+const READ: i8 = 3;
+const DESCRIBE: i8 = 8;
+const DESCRIBE_CONFIGS: i8 = 10;
+
+#[test]
+fn reading_and_seeking_need_no_group_and_a_check_warns_of_missing_rights() {
+    let Some(broker) = Broker::shared() else { return };
+    if !broker.is_kafka() {
+        return;
+    }
+    let topic = "few-rights";
+    broker.create_topic(topic, 1);
+    broker.grant("guest", topic, &[READ, DESCRIBE]);
+    let client = broker.sasl_client("guest", "guest-secret");
+    let options = KafkaSourceOptions { client, ..KafkaSourceOptions::new("", topic, "of-others") };
+    let report = preflight(&options, PATIENCE).unwrap();
+    assert_eq!(offsets_at(&options, &report.partitions, 0, PATIENCE).unwrap(), [0]);
+    let missing = |options| what_is_missing(options, &report.partitions, PATIENCE).unwrap();
+    let words: Vec<_> = missing(&options).iter().map(KafkaFault::word).collect();
+    assert_eq!(words, ["group_denied", "config_denied"]);
+    let everything = KafkaSourceOptions::new(&broker.bootstrap(), topic, "of-others");
+    assert_eq!(missing(&everything), []);
+
+    let setup = Setup::new();
+    broker.produce(topic, [(0, None, Some(event(1).as_bytes()))]);
+    let source = setup.source(options);
+    wait_until("the event is stored", 30, || setup.log.count() == 1);
+    assert_eq!(word(&source), "running");
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+    command.args(["check", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
+    let mut set = |key: &str, value: &str| {
+        command.arg("--set").arg(format!("ingest.kafka.{key}={value}"));
+    };
+    let client = broker.sasl_client("guest", "guest-secret");
+    set("brokers", &client.brokers);
+    set("topic", topic);
+    client.properties.iter().for_each(|(key, value)| set(&format!("properties.\"{key}\""), value));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("ok    kafka: topic few-rights"), "{said}");
+    assert!(said.contains("warn  kafka: no permission to use consumer group evergraph"), "{said}");
+    assert!(said.contains("grant this principal DESCRIBE_CONFIGS on it"), "{said}");
+}
+
+#[test]
+fn a_topic_of_which_it_is_not_known_whether_it_is_compacted_waits_for_the_right_to_ask() {
+    let Some(broker) = Broker::shared() else { return };
+    if !broker.is_kafka() {
+        return;
+    }
+    let topic = "no-describe-configs";
+    broker.create_topic(topic, 1);
+    broker.grant("guest", topic, &[READ, DESCRIBE]);
+    let values: Vec<String> = (0..10).map(event).collect();
+    broker.produce(topic, values.iter().map(|value| (0, None, Some(value.as_bytes()))));
+    let setup = Setup::new();
+    let client = broker.sasl_client("guest", "guest-secret");
+    let options = KafkaSourceOptions { client, ..KafkaSourceOptions::new("", topic, topic) };
+    let source = setup.source(options.clone());
+    wait_until("the events are stored", 30, || setup.log.count() == 10);
+    assert!(source.stop(Duration::from_secs(15)));
+
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", broker.bootstrap()).create().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(admin.delete_topics(&[topic], &AdminOptions::new())).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    broker.create_topic(topic, 1);
+    broker.grant("guest", topic, &[READ, DESCRIBE]);
+    // The marker of the transaction stands where the last message was.
+    Transactions::new(broker, topic).run(20..29, true);
+    let value = event(30);
+    broker.produce(topic, [(0, None, Some(value.as_bytes()))]);
+    let source = setup.source(options);
+    wait_until("the missing right is named", 30, || word(&source) == "config_denied");
+    let state = source.status().state;
+    let said = |reason: &str| reason.contains("DESCRIBE_CONFIGS") && reason.contains("partition 0 waits");
+    assert!(matches!(&state, KafkaState::Degraded { reason, .. } if said(reason)), "{state:?}");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(setup.log.count(), 10, "nothing was read");
+    broker.grant("guest", topic, &[DESCRIBE_CONFIGS]);
+    wait_until("the new topic is named", 30, || word(&source) == "topic_recreated");
+    assert_eq!(setup.log.count(), 10);
 }

@@ -36,6 +36,8 @@ pub(super) struct Start {
 pub(super) enum NoStart {
     /// The broker did not report which offsets it has.
     NoResponse(KafkaError),
+    /// Whether the broker has what is needed cannot be found out, for this reason.
+    Unknown(KafkaFault),
     /// The broker does not have what is needed.
     Fault(KafkaFault),
 }

@@ -78,10 +78,34 @@ pub enum KafkaFault {
         topic: String,
     },
     /// The principal may not use the consumer group.
-    #[error("no permission to use consumer group {group}; grant this principal READ on it")]
+    #[error(
+        "no permission to use consumer group {group}: events are read without, but offsets are not committed there \
+         for outside tools; grant this principal READ on the group"
+    )]
     GroupDenied {
         /// The group.
         group: String,
+    },
+    /// The principal may not read the topic's configuration.
+    #[error(
+        "no permission to read the configuration of topic {topic}, which shows whether a message that is gone was \
+         compacted away or the topic is another one; grant this principal DESCRIBE_CONFIGS on it"
+    )]
+    ConfigDenied {
+        /// The topic.
+        topic: String,
+    },
+    /// The brokers do not report the topic's cleanup policy.
+    #[error(
+        "the cleanup policy of topic {topic} is not known ({detail}), which shows whether a message that is gone was \
+         compacted away or the topic is another one; check the broker's log, or stop the daemon and choose where to \
+         go on (evergraph source seek)"
+    )]
+    PolicyUnknown {
+        /// The topic.
+        topic: String,
+        /// Why not.
+        detail: String,
     },
     /// Messages that were not read yet are gone.
     #[error(
@@ -227,6 +251,8 @@ impl KafkaFault {
             Self::TopicMissing { .. } => "topic_missing",
             Self::TopicDenied { .. } => "topic_denied",
             Self::GroupDenied { .. } => "group_denied",
+            Self::ConfigDenied { .. } => "config_denied",
+            Self::PolicyUnknown { .. } => "range_unknown",
             Self::DataLost { .. } => "data_lost",
             Self::TopicRecreated { .. } | Self::TopicReplaced { .. } => "topic_recreated",
             Self::OtherCluster { .. } => "other_cluster",

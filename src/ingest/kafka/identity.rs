@@ -6,10 +6,10 @@
 //! is asked for the message at that offset. Another message there is a fault. A topic's id would show less (nothing of
 //! a lost end), and a leader epoch may be the same by chance.
 //!
-//! No message there is a fault too, unless the topic is compacted, or it cannot be found out whether it is. Where
-//! retention has removed the message nothing can be compared, and reading goes on. While reading goes on nothing is
-//! compared either: a topic that goes away or changes its id is noticed by librdkafka, and then this check is due
-//! again.
+//! No message there is a fault too, unless the topic is compacted. While it cannot be found out whether it is, the
+//! partition waits: another topic must not be read as if it were the old one. Where retention has removed the message
+//! nothing can be compared, and reading goes on. While reading goes on nothing is compared either: a topic that goes
+//! away or changes its id is noticed by librdkafka, and then this check is due again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -26,6 +26,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::KafkaSourceOptions;
 use super::context::other;
 use super::fault::KafkaFault;
+use super::preflight::config_fault;
 use crate::event::SourceMark;
 
 /// What stands at a mark's offset now.
@@ -106,18 +107,33 @@ pub(super) fn compare(
     Ok(found)
 }
 
-/// Whether messages of the topic may vanish one by one; also where the brokers do not say so.
-pub(super) fn may_be_compacted(options: &KafkaSourceOptions, timeout: Duration) -> bool {
-    let ask = || -> Option<String> {
-        let admin: AdminClient<DefaultClientContext> = options.client.config(&[]).create().ok()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        let topic = ResourceSpecifier::Topic(&options.topic);
-        let settings = AdminOptions::new().request_timeout(Some(timeout));
-        let described = runtime.block_on(admin.describe_configs([&topic], &settings)).ok()?;
-        let entries = described.into_iter().next()?.ok()?.entries;
-        entries.into_iter().find(|entry| entry.name == "cleanup.policy")?.value
+/// Whether messages of the topic may vanish one by one.
+///
+/// # Errors
+/// When the brokers do not say so: the fault names the right that is missing, if it is that.
+pub(super) fn is_compacted(options: &KafkaSourceOptions, timeout: Duration) -> Result<bool, KafkaFault> {
+    let admin: AdminClient<DefaultClientContext> =
+        options.client.config(&[]).create().map_err(|e| config_fault(&e))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| KafkaFault::Other { code: "runtime".into(), detail: e.to_string() })?;
+    let topic = ResourceSpecifier::Topic(&options.topic);
+    let settings = AdminOptions::new().request_timeout(Some(timeout));
+    let unknown = |detail: String| KafkaFault::PolicyUnknown { topic: options.topic.clone(), detail };
+    let described = runtime.block_on(admin.describe_configs([&topic], &settings));
+    let described = described.map_err(|error| unknown(error.to_string()))?.into_iter().next();
+    let config = match described {
+        Some(Ok(config)) => config,
+        Some(Err(RDKafkaErrorCode::TopicAuthorizationFailed)) => {
+            return Err(KafkaFault::ConfigDenied { topic: options.topic.clone() });
+        }
+        Some(Err(code)) => return Err(unknown(code.to_string())),
+        None => return Err(unknown("the response names no topic".into())),
     };
-    ask().is_none_or(|policy| policy.contains("compact"))
+    let policy = config.entries.into_iter().find(|entry| entry.name == "cleanup.policy");
+    let policy = policy.and_then(|entry| entry.value);
+    policy.map(|policy| policy.contains("compact")).ok_or_else(|| unknown("it is not in the response".into()))
 }
 
 #[cfg(test)]

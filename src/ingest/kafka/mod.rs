@@ -35,7 +35,7 @@ use rdkafka::consumer::BaseConsumer;
 
 pub use fault::KafkaFault;
 pub use options::{ClusterMemory, DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
-pub use preflight::{PartitionRange, PreflightReport, offsets_at, preflight};
+pub use preflight::{PartitionRange, PreflightReport, offsets_at, preflight, what_is_missing};
 pub use status::{KafkaState, KafkaStatus, PartitionStatus};
 
 use super::rejection::IngestStats;

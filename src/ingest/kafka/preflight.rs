@@ -1,4 +1,4 @@
-//! Checks a cluster before reading from it: names, connections, credentials, the topic, the group.
+//! Checks a cluster before reading from it: names, connections, credentials, the topic, further rights.
 //! Each finding is a [`KafkaFault`] that states what to do.
 
 use std::net::{TcpStream, ToSocketAddrs};
@@ -12,6 +12,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::context::other;
+use super::identity::is_compacted;
 use super::{KafkaFault, KafkaSourceOptions};
 
 /// The offsets that a partition has.
@@ -61,7 +62,7 @@ impl ConsumerContext for Causes {}
 /// Checks the cluster within about `timeout`, without joining the group or reading anything.
 ///
 /// # Errors
-/// The first fault found, from the outside in: option, name, connection, TLS, credentials, topic, group.
+/// The first fault found, from the outside in: option, name, connection, TLS, credentials, topic.
 pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<PreflightReport, KafkaFault> {
     let deadline = Instant::now() + timeout;
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
@@ -90,22 +91,44 @@ pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<Pref
         return Err(KafkaFault::TopicMissing { topic: topic.into(), similar: None });
     }
 
-    let mut group = TopicPartitionList::new();
     let mut partitions = Vec::with_capacity(ids.len());
     for partition in ids {
         let (low, high) = consumer
             .fetch_watermarks(topic, partition, left())
             .map_err(|error| explain(&consumer, &error, named))?;
         partitions.push(PartitionRange { partition, low, high });
-        // Asking for committed offsets needs the group's permission, and nothing else does before joining.
-        let _ = group.add_partition_offset(topic, partition, Offset::Invalid);
     }
-    consumer.committed_offsets(group, left()).map_err(|error| explain(&consumer, &error, named))?;
     Ok(PreflightReport {
         cluster_id: consumer.client().fetch_cluster_id(left()),
         brokers: metadata.brokers().iter().map(|b| format!("{}:{}", b.host(), b.port())).collect(),
         partitions,
     })
+}
+
+/// What a source can do without for the moment and cannot find out or do now: committing offsets for outside tools, and
+/// whether the topic is compacted. The topic was [checked](preflight) before.
+///
+/// # Errors
+/// When an option or property is not valid.
+pub fn what_is_missing(
+    options: &KafkaSourceOptions,
+    partitions: &[PartitionRange],
+    timeout: Duration,
+) -> Result<Vec<KafkaFault>, KafkaFault> {
+    let mut config = options.consumer_config()?;
+    config.remove("statistics.interval.ms");
+    let consumer: BaseConsumer<Causes> =
+        config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))?;
+    let topic = options.topic.as_str();
+    let named = |code, text: &str| KafkaFault::from_code(code, text, topic, &options.group);
+    let mut offsets = TopicPartitionList::with_capacity(partitions.len());
+    for range in partitions {
+        let _ = offsets.add_partition_offset(topic, range.partition, Offset::Invalid);
+    }
+    // Asking for committed offsets needs a right to the group, as committing them does.
+    let group = consumer.committed_offsets(offsets, timeout).err();
+    let group = group.map(|error| explain(&consumer, &error, named));
+    Ok(group.into_iter().chain(is_compacted(options, timeout).err()).collect())
 }
 
 /// The first offset of each of these partitions whose message is no older than `unix_ms`, and one past the newest

@@ -69,8 +69,8 @@ struct Inner {
     refused: Option<String>,
     /// Why the last dead letters could be delivered nowhere.
     undelivered: Option<String>,
-    /// Partitions of which it is not known where reading can go on, and why not.
-    unknown_ranges: BTreeMap<i32, String>,
+    /// Partitions of which it is not known where reading can go on: why not, in a sentence and in one word.
+    unknown_ranges: BTreeMap<i32, (String, &'static str)>,
     back_pressure: bool,
     partitions: BTreeMap<i32, PartitionStatus>,
 }
@@ -144,8 +144,28 @@ impl Shared {
     }
 
     /// The broker did not report which offsets a partition has, and reading of it waits for that.
-    pub fn range_unknown(&self, partition: i32, detail: String) {
-        self.inner.lock().unknown_ranges.insert(partition, detail);
+    pub fn range_unknown(&self, partition: i32, detail: &str) {
+        let reason = format!(
+            "reading of partition {partition} waits until the broker reports its offsets ({detail}); check the \
+             broker's log"
+        );
+        self.wait_for_range(partition, reason, "range_unknown");
+    }
+
+    /// Whether a partition still is what was read cannot be found out because of `fault`, and reading of it waits.
+    pub fn range_unsure(&self, partition: i32, fault: &KafkaFault) {
+        self.wait_for_range(
+            partition,
+            format!("reading of partition {partition} waits: {fault}"),
+            fault.word(),
+        );
+    }
+
+    fn wait_for_range(&self, partition: i32, reason: String, word: &'static str) {
+        let known = self.inner.lock().unknown_ranges.insert(partition, (reason.clone(), word));
+        if known.is_none_or(|(_, old)| old != word) {
+            tracing::warn!(partition, fault = word, "{reason}");
+        }
     }
 
     /// The broker has reported which offsets a partition has: whatever was wrong is over.
@@ -228,12 +248,8 @@ fn state(inner: &Inner, is_held: bool) -> KafkaState {
         KafkaState::Degraded { reason: reason.clone(), word: "log_refused" }
     } else if let Some(reason) = &inner.undelivered {
         KafkaState::Degraded { reason: reason.clone(), word: "dead_letters" }
-    } else if let Some((partition, detail)) = inner.unknown_ranges.first_key_value() {
-        let reason = format!(
-            "reading of partition {partition} waits until the broker reports its offsets ({detail}); check the \
-             broker's log"
-        );
-        KafkaState::Degraded { reason, word: "range_unknown" }
+    } else if let Some((reason, word)) = inner.unknown_ranges.values().next() {
+        KafkaState::Degraded { reason: reason.clone(), word }
     } else if is_held {
         KafkaState::Paused
     } else if inner.assigned {

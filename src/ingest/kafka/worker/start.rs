@@ -10,7 +10,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::super::context::{NoStart, Start, other};
 use super::super::fault::KafkaFault;
-use super::super::identity::{Found, compare, may_be_compacted};
+use super::super::identity::{Found, compare, is_compacted};
 use super::super::origin::Origins;
 use super::super::partition::Partition;
 use super::Worker;
@@ -46,7 +46,8 @@ impl Worker {
                     self.shared.range_known(id);
                 }
                 Err(NoStart::Fault(fault)) => return Err(fault),
-                Err(NoStart::NoResponse(error)) => self.shared.range_unknown(id, error.to_string()),
+                Err(NoStart::NoResponse(error)) => self.shared.range_unknown(id, &error.to_string()),
+                Err(NoStart::Unknown(fault)) => self.shared.range_unsure(id, &fault),
             }
         }
         if self.partitions.len() == before + wanted {
@@ -113,7 +114,11 @@ impl Worker {
                 Err(NoStart::Fault(fault)) => return Err(fault),
                 Err(NoStart::NoResponse(error)) => {
                     partition.range_check_at = Some(Instant::now() + self.options.retry_wait);
-                    self.shared.range_unknown(id, error.to_string());
+                    self.shared.range_unknown(id, &error.to_string());
+                }
+                Err(NoStart::Unknown(fault)) => {
+                    partition.range_check_at = Some(Instant::now() + self.options.retry_wait);
+                    self.shared.range_unsure(id, &fault);
                 }
             }
         }
@@ -161,16 +166,17 @@ impl Worker {
                 Some(Found::Same) => continue,
                 Some(Found::Other) => false,
                 Some(Found::Nothing) => {
-                    let ask = || may_be_compacted(&self.options, RANGES_TIMEOUT);
-                    if *compacted.get_or_insert_with(ask) {
-                        tracing::warn!(
-                            partition,
-                            offset,
-                            "the message that was read last is not there any more"
-                        );
-                        continue;
+                    match compacted.get_or_insert_with(|| is_compacted(&self.options, RANGES_TIMEOUT)) {
+                        Ok(false) => true,
+                        Ok(true) => {
+                            tracing::warn!(partition, offset, "the message that was read last is gone");
+                            continue;
+                        }
+                        Err(fault) => {
+                            starts.insert(partition, Err(NoStart::Unknown(fault.clone())));
+                            continue;
+                        }
                     }
-                    true
                 }
                 None => {
                     starts.insert(partition, Err(NoStart::NoResponse(KafkaError::Canceled)));
