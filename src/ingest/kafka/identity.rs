@@ -18,7 +18,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -124,10 +124,11 @@ pub(super) fn is_compacted(options: &KafkaSourceOptions, timeout: Duration) -> R
     let described = runtime.block_on(admin.describe_configs([&topic], &settings));
     let described = described.map_err(|error| unknown(error.to_string()))?.into_iter().next();
     let config = match described {
-        Some(Ok(config)) => config,
-        Some(Err(RDKafkaErrorCode::TopicAuthorizationFailed)) => {
+        // The client drops the error that a topic's configuration comes with instead of entries.
+        Some(Ok(config)) if config.entries.is_empty() => {
             return Err(KafkaFault::ConfigDenied { topic: options.topic.clone() });
         }
+        Some(Ok(config)) => config,
         Some(Err(code)) => return Err(unknown(code.to_string())),
         None => return Err(unknown("the response names no topic".into())),
     };
