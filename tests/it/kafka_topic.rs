@@ -272,10 +272,12 @@ fn reading_and_seeking_need_no_group_and_a_check_warns_of_missing_rights() {
     let client = broker.sasl_client("guest", "guest-secret");
     set("brokers", &client.brokers);
     set("topic", topic);
-    client.properties.iter().for_each(|(key, value)| set(&format!("properties.\"{key}\""), value));
+    client.properties.iter().for_each(|(key, value)| set(&format!("properties.{key}"), value));
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("ok    kafka: topic few-rights"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(said.contains("ok    kafka: topic few-rights"), "{said}");
     assert!(said.contains("warn  kafka: no permission to use consumer group evergraph"), "{said}");
     assert!(said.contains("grant this principal DESCRIBE_CONFIGS on it"), "{said}");
 }

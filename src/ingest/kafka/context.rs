@@ -59,6 +59,8 @@ pub(super) struct SourceContext {
     pub partitions_seen: AtomicUsize,
     /// Whether the topic went away or changed its id, so that its messages may be others.
     pub topic_changed: AtomicBool,
+    /// Whether the group may not be used, so that a commit of offsets would wait for ever.
+    pub group_denied: AtomicBool,
 }
 
 impl SourceContext {
@@ -77,6 +79,7 @@ impl SourceContext {
             cluster_known: AtomicBool::new(false),
             partitions_seen: AtomicUsize::new(0),
             topic_changed: AtomicBool::new(false),
+            group_denied: AtomicBool::new(false),
         }
     }
 
@@ -207,7 +210,7 @@ impl ClientContext for SourceContext {
             // Ranges and ends are the business of the source's thread; an end is no fault.
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::PartitionEOF => {}
             // Only committing needs the group, for outside tools; reading goes on.
-            RDKafkaErrorCode::GroupAuthorizationFailed => {}
+            RDKafkaErrorCode::GroupAuthorizationFailed => self.group_denied.store(true, Relaxed),
             _ => {
                 if named.is_about_connection() {
                     self.shared.set_cause(named.clone());

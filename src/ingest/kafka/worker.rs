@@ -274,6 +274,9 @@ impl Worker {
             return;
         }
         self.committed_at = Instant::now();
+        if self.consumer.context().group_denied.load(Relaxed) {
+            return self.uncommitted.clear();
+        }
         let mut list = TopicPartitionList::with_capacity(self.uncommitted.len());
         for (id, next) in std::mem::take(&mut self.uncommitted) {
             // Only a negative offset could be refused.
