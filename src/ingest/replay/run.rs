@@ -232,7 +232,7 @@ impl Run {
                     *self.shared.state.lock() = ReplayState::Running;
                     return Ok(());
                 }
-                Err(SubmitError::ShuttingDown) => return Err(End::Stopped),
+                Err(SubmitError::ShuttingDown | SubmitError::OutcomeUnknown) => return Err(End::Stopped),
                 // The same file would be refused the same way for ever.
                 Err(refusal @ SubmitError::Unstorable { .. }) => {
                     let rows = batch.events.ranges.first().map_or(0..0, |range| range.from..range.to);
