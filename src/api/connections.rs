@@ -36,8 +36,8 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(8);
 /// Size of a connection's read buffer in bytes; a request header has to fit in.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of a connection that wait in the system to be sent for the first time, at most. With more, which the system would
-/// take by itself, it says late that a client has read something: in the time for it, a slow one has to read a third.
+/// Bytes of a connection that wait in the system to be sent for the first time, at most. The system would take megabytes,
+/// and ask for more only when a third of them is read, for which a slow but honest client takes longer than it may.
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
 /// Listens for HTTP without TLS.

@@ -295,7 +295,7 @@ impl ApiError {
         }
     }
 
-    /// No event of a body was accepted. Names the first of them only, so that the error is small however many there are.
+    /// No event of a body was accepted. Names the first of them only: the error is small however many there are.
     pub(super) fn all_rejected(mut rejected: Vec<Rejected>) -> Self {
         let count = rejected.len();
         rejected.truncate(REJECTED_MAX);

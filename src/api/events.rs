@@ -135,7 +135,7 @@ pub enum DeleteOp {
 }
 
 /// Every reason for which an event is rejected. The list may grow.
-pub const REJECTION_REASONS: [&str; 16] = [
+pub const REJECTION_REASONS: [&str; 17] = [
     "malformed_json",
     "malformed_row",
     "missing_field",
@@ -150,6 +150,7 @@ pub const REJECTION_REASONS: [&str; 16] = [
     "too_far_ahead",
     "unknown_op",
     "missing_key",
+    "too_many_nodes",
     "tombstone",
     "unstorable",
 ];

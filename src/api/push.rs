@@ -32,8 +32,8 @@ fn events_at_most(body: &[u8], limit: usize) -> usize {
     limit.min(ends + 1)
 }
 
-/// The idempotency key of a request, if it has one. That of a client with an API key is its own: the key's name is a part
-/// of it, with a byte between them that no header has.
+/// The idempotency key of a request, if it has one. That of a client with an API key is its own: the name of the API key
+/// is a part of it, with a byte between them that no header has.
 fn request_key(headers: &HeaderMap, client: &Client) -> Result<Option<String>, ApiError> {
     let mut sent = headers.get_all("idempotency-key").iter();
     let Some(key) = sent.next() else { return Ok(None) };
@@ -56,8 +56,8 @@ fn request_key(headers: &HeaderMap, client: &Client) -> Result<Option<String>, A
     post, path = "/v1/events", tag = "events", operation_id = "push_events",
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "Identifies the request: an event of it that is \
-            sent again under the same key is stored once. Each API key has idempotency keys of its own. 1 to 255 visible ASCII characters. An event's own \
-            `idempotency_key` takes precedence"),
+            sent again under the same key is stored once. Each API key has idempotency keys of its own. 1 to \
+            255 visible ASCII characters. An event's own `idempotency_key` takes precedence"),
     ),
     request_body(
         description = "One event, an array of events, or one event a line",

@@ -1,10 +1,10 @@
 //! Responses on their way to the client: what is large counts until it is sent or dropped.
 //!
 //! A large response has an [`Entry`] in the ledger of responses. It is handed over in small pieces, one after the other
-//! as the connection takes them, so that what was not handed over yet is what is left in memory. A route takes the entry
-//! for what it expects to send before the work, with [`reserve`]: only there is it refused. What was done is sent, and
-//! counts even where there is no room for it. How long a client may take to read is the
-//! matter of the [connection](super::connections).
+//! as the connection takes them, so that what was not handed over yet is what is left in memory. A route takes the
+//! entry for what it expects to send before the work, with [`reserve`]: only there is it refused. What was done is
+//! sent, and counts even where there is no room for it. How long a client may take to read is the matter of the
+//! [connection](super::connections).
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -101,11 +101,11 @@ impl Entry {
         let share = clients.entry(self.client.clone()).or_default();
         let own = share.bytes - self.bytes;
         if bytes > self.bytes {
-            if others > 0 && others.saturating_add(bytes) > self.ledger.bytes_max {
-                return Err(Full::All);
-            }
             if own > 0 && own.saturating_add(bytes) > self.ledger.bytes_max / 2 {
                 return Err(Full::Client);
+            }
+            if others > 0 && others.saturating_add(bytes) > self.ledger.bytes_max {
+                return Err(Full::All);
             }
         }
         *all = others + bytes;

@@ -55,8 +55,8 @@ pub(super) fn stores(graph: &GraphStore, edge_rows: &FeatureStore) -> BTreeMap<&
     graph.into_iter().chain(rows).collect()
 }
 
-/// Shares of the memory limit where the settings leave them to the daemon. The rest is for what has no budget: names, node
-/// states, models, batches.
+/// Shares of the memory limit where the settings leave them to the daemon. The rest is for what has no budget: names,
+/// node states, models, batches.
 const GRAPH_PERCENT: u64 = 40;
 const ROWS_PERCENT: u64 = 20;
 const BODIES_PERCENT: u64 = 5;

@@ -246,10 +246,6 @@ fn a_client_that_reads_at_twice_the_least_rate_gets_a_large_response_whole() {
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
     }
     assert!(read > 14 << 20, "{read}");
-    assert_eq!(
-        live.metric("evergraph_http_refused_connections_total{reason=\"response_timeout\"}"),
-        Some(0.0)
-    );
 }
 
 #[test]
@@ -273,7 +269,7 @@ fn what_was_stored_is_never_refused_and_what_would_be_is_refused_before() {
     assert_eq!((stored.status, stored.json()["rejected"].as_array().map(Vec::len)), (200, Some(1000)));
     let pushes = live.intake.formats.lock().len();
     let refused = live.send_lines("/v1/events", &"0\n".repeat(50_000));
-    assert_eq!((refused.status, refused.error_type().as_str()), (503, "overloaded"));
+    assert_eq!((refused.status, refused.error_type().as_str()), (429, "too_many_transfers"));
     assert_eq!(live.intake.formats.lock().len(), pushes, "nothing was stored of it");
 }
 

@@ -1,6 +1,6 @@
 //! To a daemon's HTTP interface: bodies of JSON lines to `/v1/events`. A lost connection, 429 and 5xx are
-//! tried again with growing waits, the same body each time; idempotency keys, of the events or else of the request, make
-//! that apply once.
+//! tried again with growing waits, the same body each time; idempotency keys, of the events or else of the request,
+//! make that apply once.
 
 use std::time::{Duration, Instant};
 
