@@ -36,8 +36,9 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(8);
 /// Size of a connection's read buffer in bytes; a request header has to fit in.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of a connection that wait in the system to be sent for the first time, at most. The system would take megabytes,
-/// and ask for more only when a third of them is read, for which a slow but honest client takes longer than it may.
+/// Bytes of a connection that wait in the system to be sent for the first time, at most. The system would take
+/// megabytes, and ask for more only when a third of them is read, for which a slow but honest client takes longer than
+/// it may.
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
 /// Listens for HTTP without TLS.

@@ -32,8 +32,8 @@ fn events_at_most(body: &[u8], limit: usize) -> usize {
     limit.min(ends + 1)
 }
 
-/// The idempotency key of a request, if it has one. That of a client with an API key is its own: the name of the API key
-/// is a part of it, with a byte between them that no header has.
+/// The idempotency key of a request, if it has one. That of a client with an API key is its own: the name of the API
+/// key is a part of it, with a byte between them that no header has.
 fn request_key(headers: &HeaderMap, client: &Client) -> Result<Option<String>, ApiError> {
     let mut sent = headers.get_all("idempotency-key").iter();
     let Some(key) = sent.next() else { return Ok(None) };
@@ -97,10 +97,11 @@ pub(super) async fn events(
     let room = reserve(&app, &client, events_at_most(&body, limits.batch_items) * REJECTED_BYTES)?;
     let store = move || intake.submit(&body, format, key.as_deref());
     let stored = blocking(Some(permit.clone()), limits.request_timeout, store).await;
-    let response = stored.map_err(|error| match error {
+    let unknown = |error| match error {
         late @ ApiError::WorkTimeout { .. } => ApiError::OutcomeUnknown { detail: late.to_string() },
         other => other,
-    })??;
+    };
+    let response = stored.map_err(unknown)??;
     let receipt = response.receipt;
     let rejected: Vec<Rejected> = response.rejected.into_iter().map(Into::into).collect();
     if receipt.accepted == 0 && receipt.duplicates == 0 && !rejected.is_empty() {
@@ -116,7 +117,7 @@ pub(super) async fn events(
         rejected,
         freshness: Arc::clone(&app.state.engine).freshness().into(),
     };
-    json(limits.request_timeout, permit, room, move || response).await
+    json(limits.request_timeout, permit, room, move || response).await.map_err(unknown)
 }
 
 #[cfg(test)]
