@@ -238,7 +238,7 @@ mod tests {
         a.hold_done(400);
         assert_eq!((ledger.bytes(), b.hold(1)), (400, Err(Full::All)));
         a.hold_done(50);
-        assert_eq!((ledger.bytes(), b.hold(50)), (100, Ok(())));
+        assert_eq!((b.hold(50), ledger.bytes()), (Ok(()), 100));
         drop((a, b));
         assert_eq!(ledger.bytes(), 0);
         assert!(ledger.used.lock().clients.is_empty());
