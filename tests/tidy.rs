@@ -84,6 +84,9 @@ const TERMS: &[(&str, &str)] = &[
     ("told", "reported, logged, listed"),
     ("tells", "reports, shows, returns"),
     ("telling", "reporting"),
+    ("answer", "response"),
+    ("answers", "responses"),
+    ("answered", "responded to, served"),
     ("hears", "receives, is notified"),
     ("heard", "received, was notified of"),
     ("as delivered", "by default, with the default settings"),
@@ -126,8 +129,20 @@ const TERMS: &[(&str, &str)] = &[
 ];
 
 /// Where these are held: the code, and what users read.
-const TERMS_IN: &[&str] =
-    &["src/", "docs/", "deploy/", "dashboards/", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+const TERMS_IN: &[&str] = &[
+    "src/",
+    "docs/",
+    "deploy/",
+    "dashboards/",
+    "kernels/",
+    "scripts/",
+    "benches/",
+    "migrations/",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+];
 
 #[test]
 fn the_house_keeps_its_rules() {

@@ -72,17 +72,17 @@ def seconds(torch, clock, layers, row):
         return {"fused": clock.timed(made)}
     forward, learned = made
     ways = {"fp32": False, "tf32": True} if row["op"] in ("linear", "gru_cell", "slot_attention") else {"fp32": False}
-    told = {}
+    figures = {}
     for way, allowed in ways.items():
         torch.backends.cuda.matmul.allow_tf32 = allowed
         if row["direction"] == "forward":
             with torch.inference_mode():
-                told[way] = clock.timed(forward)
+                figures[way] = clock.timed(forward)
             continue
         out = forward()
         gradient = torch.randn_like(out)
-        told[way] = clock.timed(lambda: torch.autograd.grad(out, learned, gradient, retain_graph=True))
-    return told
+        figures[way] = clock.timed(lambda: torch.autograd.grad(out, learned, gradient, retain_graph=True))
+    return figures
 
 
 def main(rows_path, out_path, *more):
@@ -90,10 +90,10 @@ def main(rows_path, out_path, *more):
     clock, layers = Clock(torch, device), Layers(torch, device)
     with open(rows_path, encoding="utf-8") as file:
         points = json.load(file).get("layers", [])
-    told = [{"id": row["id"], "direction": row["direction"], "ways_seconds": seconds(torch, clock, layers, row)}
+    figures = [{"id": row["id"], "direction": row["direction"], "ways_seconds": seconds(torch, clock, layers, row)}
             for row in points]
     with open(out_path, "w", encoding="utf-8") as file:
-        json.dump({"peer": f"torch {torch.__version__}", "rows": told}, file, indent=1)
+        json.dump({"peer": f"torch {torch.__version__}", "rows": figures}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -50,13 +50,13 @@ def main(rows_path, out_path, *more):
     torch, device = torch_on_gpu(any_device=bool(more))
     with open(rows_path, encoding="utf-8") as file:
         points = [row for row in json.load(file)["rows"] if row["op"] == "gather_rows"]
-    rows, told = Rows(torch, device), []
+    rows, figures = Rows(torch, device), []
     for point in points:
         on_gpu, from_host = rows.seconds(point["row_bytes"], point["table_rows"], point["rows"])
-        told.append({"row_bytes": point["row_bytes"], "rows": point["rows"], "device_seconds": on_gpu,
+        figures.append({"row_bytes": point["row_bytes"], "rows": point["rows"], "device_seconds": on_gpu,
                      "host_seconds": from_host})
     with open(out_path, "w", encoding="utf-8") as file:
-        json.dump({"peer": f"torch {torch.__version__}", "rows": told}, file, indent=1)
+        json.dump({"peer": f"torch {torch.__version__}", "rows": figures}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -132,10 +132,10 @@ def main(events, out_path, *more):
     if device == "cuda":
         seeds = [batch.pin_memory() for batch in seeds]
     rates = measure(torch, device, table, seeds)
-    told = {"peer": f"torch {torch.__version__}, a search written for it", "batches": len(seeds),
+    figures = {"peer": f"torch {torch.__version__}, a search written for it", "batches": len(seeds),
             "recent_1x10_batches_per_second": max(rates.values()), "ways_batches_per_second": rates}
     with open(out_path, "w", encoding="utf-8") as file:
-        json.dump(told, file, indent=1)
+        json.dump(figures, file, indent=1)
 
 
 if __name__ == "__main__":

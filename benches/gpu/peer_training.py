@@ -36,12 +36,12 @@ def main(events, features, out_path, *more):
         sys.exit(f"PyG's TGN exited with status {done.returncode}: see above")
     facts, _, *epochs = [json.loads(line) for line in done.stdout.splitlines()]
     rates = [epoch["events"] / epoch["seconds"] for epoch in epochs]
-    told = {"peer": f"PyG {facts['version']}", "device": facts["device"], "events": epochs[0]["events"],
+    figures = {"peer": f"PyG {facts['version']}", "device": facts["device"], "events": epochs[0]["events"],
             "batch_events": BATCH_EVENTS, "row_dimension": int(features), "parameters": facts["parameters"],
             "events_per_second": statistics.median(rates), "events_per_second_of_epochs": rates,
             "loss": epochs[-1]["loss"]}
     with open(out_path, "w", encoding="utf-8") as file:
-        json.dump(told, file, indent=1)
+        json.dump(figures, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -198,13 +198,13 @@ def layer_table(document):
     layers = document.get("rows", {}).get("layers", [])
     if not layers:
         return ["layers: not measured"]
-    told = {(row["id"], row["direction"]): row["ways_seconds"] for row in
+    figures = {(row["id"], row["direction"]): row["ways_seconds"] for row in
             document.get("torch_layers", {}).get("rows", [])}
     lines = ["layers on the GPU, by its clock, calls back to back; torch in each way that it has",
              f"{'layer':<44} {'direction':<9} {'µs':>9} | torch µs, and how much longer"]
     for row in layers:
         ours = row["seconds"]["median"]
-        ways = told.get((row["id"], row["direction"]), {})
+        ways = figures.get((row["id"], row["direction"]), {})
         others = ", ".join(f"{way} {seconds * 1e6:.1f} {seconds / ours:.2f}x" for way, seconds in ways.items())
         lines.append(f"{row['id']:<44} {row['direction']:<9} {ours * 1e6:>9.1f} | {others or '-'}")
     return lines

@@ -92,8 +92,8 @@ def call(measured):
 
 
 def torch_row(document, row):
-    told = document.get("torch_rows", {}).get("rows", [])
-    return next((each for each in told if (each["row_bytes"], each["rows"]) == (row["row_bytes"], row["rows"])), None)
+    figures = document.get("torch_rows", {}).get("rows", [])
+    return next((each for each in figures if (each["row_bytes"], each["rows"]) == (row["row_bytes"], row["rows"])), None)
 
 
 def peers(document):

@@ -57,13 +57,13 @@ def parts():
     sample = {"policy": "recent", "layers": 1, "fanout": 10, "pages": [4, 0], "batches_per_second": spread(25e3),
               "waited_batches_per_second": spread(9e3)}
     layer = {"id": "linear m=600 k=200 n=100", "op": "linear", "direction": "forward", "seconds": spread(5e-6)}
-    told = {"id": layer["id"], "direction": "forward", "ways_seconds": {"tf32": 4e-6, "fp32": 1e-5}}
+    figures = {"id": layer["id"], "direction": "forward", "ways_seconds": {"tf32": 4e-6, "fp32": 1e-5}}
     slow = {"pinned_copy": 75e-6, "zero_copy": 80e-6, "cpu_gather_and_copy": 200e-6}
     rows = [row(16, 100, zero_copy=99e-6), row(344, 1_000), row(688, 1_000), row(4096, 1_000, **slow)]
     return {
         "rows.json": {"rows": rows, "layers": [layer]},
         "torch-rows.json": {"rows": [{"row_bytes": 688, "rows": 1_000, "device_seconds": 7e-6, "host_seconds": 70e-6}]},
-        "torch-layers.json": {"rows": [told]},
+        "torch-layers.json": {"rows": [figures]},
         "samples.json": {"seeds_per_batch": 1800, "measurements": [sample], "recent_1x10_batches_per_second": 25e3,
                          "uniform_2x10_batches_per_second": 6e3},
         "torch-samples.json": {"peer": "torch 9, a search", "recent_1x10_batches_per_second": 2e3,
@@ -189,7 +189,7 @@ class Table(unittest.TestCase):
             self.assertNotIn("rows", report.gather(folder))
 
 
-# A program in the place of ours: fails where it is told to, hangs where it is told to, and else writes what a run would
+# A program in the place of ours: fails where it has to, hangs where it has to, and else writes what a run would
 # to the file after --json and to the one that fingerprints go to.
 PROGRAM = """#!/bin/sh
 echo "ok    cuda: made up, $*"

@@ -30,7 +30,7 @@ class Queries:
         node = [read(f"node.{layer}.u32", "<u4").astype(np.int64) for layer in range(1, self.layers + 1)]
         at = [read(f"at.{layer}.i64", "<i8") for layer in range(1, self.layers + 1)]
         result = [
-            read(f"answer.{layer}.i64", "<i8").reshape(-1, self.fanout) for layer in range(1, self.layers + 1)
+            read(f"response.{layer}.i64", "<i8").reshape(-1, self.fanout) for layer in range(1, self.layers + 1)
         ]
         rows = lambda layer, i: slice(begin[layer][i], begin[layer][i + 1])
         self.batches = [

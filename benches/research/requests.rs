@@ -12,7 +12,7 @@
 //! | `first.i64` | batch | its first event; in stream order that is how many have arrived |
 //! | `seeds.L.i64` | batch and one more | where its seeds begin in the next two; L is the layer, from 1 |
 //! | `node.L.u32 at.L.i64` | seed | the node, and the time before which edges count |
-//! | `answer.L.i64` | seed and slot | the edges found, newest first, then -1 |
+//! | `response.L.i64` | seed and slot | the edges found, newest first, then -1 |
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -233,7 +233,7 @@ impl ResultFiles {
                 seeds: column(folder, &format!("seeds.{layer}.i64"))?,
                 node: column(folder, &format!("node.{layer}.u32"))?,
                 at: column(folder, &format!("at.{layer}.i64"))?,
-                result: column(folder, &format!("answer.{layer}.i64"))?,
+                result: column(folder, &format!("response.{layer}.i64"))?,
             })
         };
         Ok(Self((1..=layers).map(layer).collect::<Result<_, _>>()?))

@@ -99,7 +99,7 @@ fn complete_responses(operation: &mut Value) {
     }
 }
 
-/// What a daemon was asked and answered.
+/// What a daemon received and returned.
 fn add_examples(operation: &mut Value) {
     let mut example = examples::of(operation["operationId"].as_str().unwrap_or_default());
     if let Some(content) = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! Examples of the OpenAPI document: requests, and what a daemon answered. A test sends each request to a daemon and
+//! Examples of the OpenAPI document: requests, and what a daemon returned. A test sends each request to a daemon and
 //! compares.
 
 use serde_json::Value;

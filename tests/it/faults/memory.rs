@@ -50,7 +50,7 @@ fn a_process_that_gets_no_more_memory_ends_and_loses_nothing_acknowledged() {
         let line = told.lines().find_map(|line| line.strip_prefix(key)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     };
-    let limit = (kilobytes("VmSize:") << 10) + (48 << 20);
+    let limit = (kilobytes("VmSize:") << 10) + (128 << 20);
     let limited = Command::new("prlimit")
         .args(["--pid", &process.pid().to_string(), &format!("--as={limit}")])
         .status();
