@@ -100,8 +100,8 @@ Api {
     #[serde(deserialize_with = "text::maybe_address")] operations_listen: Option<SocketAddr>,
     keys_file: PathBuf, tls_certificate: PathBuf, tls_key: PathBuf,
     allowed_hosts: String, connections_max: usize, header_timeout_ms: u64,
-    bytes_per_second_min: u32, body_pause_ms_max: u64, late_bodies_max: usize, bodies_bytes_max: usize,
-    responses_bytes_max: usize,
+    bytes_per_second_min: u32, body_pause_ms_max: u64, late_bodies_max: usize, bodies_bytes_max: i64,
+    responses_bytes_max: i64,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
     request_timeout_ms: u64, compress_bytes_min: usize,
 });

@@ -12,6 +12,18 @@ pub(super) fn layer(bytes_min: usize) -> CompressionLayer<Large> {
     CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(Large(bytes_min))
 }
 
+/// The length of a response before compression, which leaves it open.
+#[derive(Clone, Copy)]
+pub(super) struct Length(pub u64);
+
+/// Notes the length of a response for the access log.
+pub(super) async fn note_length(mut response: axum::response::Response) -> axum::response::Response {
+    if let Some(bytes) = response.body().size_hint().exact() {
+        response.extensions_mut().insert(Length(bytes));
+    }
+    response
+}
+
 /// Whether a response is large. One of unknown size is not.
 #[derive(Clone, Copy)]
 pub(super) struct Large(usize);

@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use prometheus::IntGauge;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -35,6 +36,11 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(8);
 /// Size of a connection's read buffer in bytes; a request header has to fit in.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of a connection that wait in the system to be sent for the first time, at most. The system would take
+/// megabytes, and ask for more only when a third of them is read, for which a slow but honest client takes longer than
+/// it may.
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
+
 /// Listens for HTTP without TLS.
 #[must_use]
 pub fn plain(listener: TcpListener, limits: &ApiLimits) -> impl Listener<Addr = SocketAddr> + use<> {
@@ -42,12 +48,13 @@ pub fn plain(listener: TcpListener, limits: &ApiLimits) -> impl Listener<Addr = 
     listener.tap_io(move |stream| prepare(stream, stall))
 }
 
-/// Disables Nagle's algorithm, so small responses are sent at once, and has the system close a connection whose client
-/// acknowledges nothing for `stall`.
+/// Disables Nagle's algorithm, so small responses are sent at once; has the system take few bytes at a time, so that it
+/// shows how fast the client reads, and close a connection whose client acknowledges nothing for `stall`.
 pub(super) fn prepare(stream: &TcpStream, stall: Duration) {
     let stall = u32::try_from(stall.as_millis()).unwrap_or(u32::MAX);
     let timeout = rustix::net::sockopt::set_tcp_user_timeout(stream, stall).map_err(io::Error::from);
-    if let Err(error) = stream.set_nodelay(true).and(timeout) {
+    let unsent = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    if let Err(error) = stream.set_nodelay(true).and(timeout).and(unsent) {
         tracing::debug!(%error, "a connection could not be prepared");
     }
 }

@@ -1,7 +1,7 @@
 //! The layers around every handler: request id, metrics, admission, panics, error rendering.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
@@ -48,6 +48,17 @@ impl Drop for Inflight<'_> {
     }
 }
 
+/// When the body of a request was here or given up; the time before that is the client's.
+#[derive(Clone, Default)]
+pub(super) struct Arrival(Arc<OnceLock<Instant>>);
+
+impl Arrival {
+    /// Notes that nothing of the request is awaited any more.
+    pub(super) fn note(&self) {
+        let _ = self.0.set(Instant::now());
+    }
+}
+
 /// Replaces a client's request id that is too long or not printable, since it appears in logs and responses.
 pub(super) async fn drop_odd_request_id(mut request: Request, next: Next) -> Response {
     let odd = |id: &HeaderValue| id.len() > REQUEST_ID_MAX || id.to_str().is_err() || id.is_empty();
@@ -62,7 +73,7 @@ pub(super) async fn drop_odd_request_id(mut request: Request, next: Next) -> Res
 }
 
 /// Measures a request and writes its error, if it ends in one.
-pub(super) async fn envelope(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn envelope(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let metrics = &app.state.metrics.http;
     let started = Instant::now();
     let _inflight = Inflight::enter(&metrics.inflight_requests);
@@ -71,6 +82,8 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
     let id = request_id(&request);
     let asked = Asked::of(&request);
     let as_problem = wants_problem(request.headers());
+    let arrival = Arrival::default();
+    request.extensions_mut().insert(arrival.clone());
 
     let response = next.run(request).await;
 
@@ -92,7 +105,8 @@ pub(super) async fn envelope(State(app): State<App>, request: Request, next: Nex
         );
     }
     metrics.requests.with_label_values(&[route, status.as_str()]).inc();
-    metrics.request_duration.with_label_values(&[route]).observe(started.elapsed().as_secs_f64());
+    let worked = arrival.0.get().unwrap_or(&started).elapsed();
+    metrics.request_duration.with_label_values(&[route]).observe(worked.as_secs_f64());
     let response = render(response, &id, as_problem);
     if app.state.access_log {
         asked.log_access(&response, route, &id, started.elapsed());

@@ -6,9 +6,9 @@
 mod convert;
 mod kind;
 mod problem;
+mod render;
 
-use axum::Json;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -18,12 +18,15 @@ use utoipa::ToSchema;
 
 pub use self::kind::ErrorType;
 pub(super) use self::problem::{PROBLEM_JSON, Problem, is_wanted as wants_problem};
+use self::render::cut_to;
+pub(super) use self::render::{render, shortened};
 use super::events::Rejected;
 use super::key::Key;
 use super::wire::Freshness;
 
-/// Longest message, in characters.
-const MESSAGE_CHARS_MAX: usize = 800;
+/// Rejected events in an error, at most, and the characters of their details. Each is also a dead letter.
+const REJECTED_MAX: usize = 100;
+const REJECTED_CHARS_MAX: usize = 200;
 
 /// The body of every error response.
 #[derive(Debug, Serialize, ToSchema)]
@@ -143,8 +146,13 @@ pub enum ApiError {
     #[error("this daemon accepts no pushed events; enable the push source in its configuration")]
     PushDisabled,
     /// Every event of a body was rejected.
-    #[error("none of the {} events could be accepted; see details.rejected", .0.len())]
-    AllRejected(Vec<Rejected>),
+    #[error("none of the {} events could be accepted; see details.rejected", .count)]
+    AllRejected {
+        /// How many.
+        count: usize,
+        /// The first of them.
+        rejected: Vec<Rejected>,
+    },
     /// The request has no valid key.
     #[error(
         "{}; send the header `Authorization: Bearer KEY` with a key of this daemon's api.keys_file",
@@ -234,6 +242,9 @@ pub enum ApiError {
     /// The log failed.
     #[error("{0}")]
     LogFailed(String),
+    /// The log can never take the events of a request together.
+    #[error("{0}; send its events in several requests")]
+    Unstorable(String),
     /// A bug in the daemon.
     #[error("the daemon failed on this request; its log has the details under the request id")]
     Internal,
@@ -250,8 +261,8 @@ impl ApiError {
             }
             Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorType::BodyTooLarge, None),
             Self::BatchTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorType::BatchTooLarge, None),
-            Self::BodyTimeout { .. } => (StatusCode::REQUEST_TIMEOUT, ErrorType::Timeout, None),
-            Self::BodyTooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, ErrorType::Timeout, None),
+            Self::BodyTimeout { .. } => (StatusCode::REQUEST_TIMEOUT, ErrorType::BodyTimeout, None),
+            Self::BodyTooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, ErrorType::BodyTimeout, None),
             Self::TooManyTransfers => (StatusCode::TOO_MANY_REQUESTS, ErrorType::TooManyTransfers, Some(1)),
             // Without Retry-After, and no status that gateways repeat a request after: it may have had its effect.
             Self::WorkTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, ErrorType::Timeout, None),
@@ -261,7 +272,7 @@ impl ApiError {
             Self::UnknownNode { .. } => (StatusCode::NOT_FOUND, ErrorType::UnknownNode, None),
             Self::NotYetVisible { .. } => (StatusCode::PRECONDITION_FAILED, ErrorType::NotYetVisible, None),
             Self::PushDisabled => (StatusCode::NOT_FOUND, ErrorType::PushDisabled, None),
-            Self::AllRejected(_) => (StatusCode::UNPROCESSABLE_ENTITY, ErrorType::AllRejected, None),
+            Self::AllRejected { .. } => (StatusCode::UNPROCESSABLE_ENTITY, ErrorType::AllRejected, None),
             Self::Unauthenticated { .. } => (StatusCode::UNAUTHORIZED, ErrorType::Unauthenticated, None),
             Self::Forbidden { .. } => (StatusCode::FORBIDDEN, ErrorType::Forbidden, None),
             Self::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, ErrorType::RateLimited, Some(1)),
@@ -279,8 +290,20 @@ impl ApiError {
             Self::Restoring => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::Restoring, Some(5)),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::ShuttingDown, Some(5)),
             Self::LogFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::LogFailed, Some(5)),
+            Self::Unstorable(_) => (StatusCode::UNPROCESSABLE_ENTITY, ErrorType::Unstorable, None),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, ErrorType::Internal, None),
         }
+    }
+
+    /// No event of a body was accepted. Names the first of them only: the error is small however many there are.
+    pub(super) fn all_rejected(mut rejected: Vec<Rejected>) -> Self {
+        let count = rejected.len();
+        rejected.truncate(REJECTED_MAX);
+        rejected.shrink_to_fit();
+        for event in &mut rejected {
+            event.detail = cut_to(REJECTED_CHARS_MAX, std::mem::take(&mut event.detail));
+        }
+        Self::AllRejected { count, rejected }
     }
 
     /// The metric label of a refusal by a limit; `None` for other failures.
@@ -329,7 +352,7 @@ impl ApiError {
             Self::UnknownSource { known, .. } => json!({ "known": known }),
             Self::Forbidden { role, needed, .. } => json!({ "role": role, "needed": needed }),
             Self::TooFast { per_second, .. } => json!({ "limit_per_second": per_second }),
-            Self::AllRejected(rejected) => json!({ "rejected": rejected }),
+            Self::AllRejected { count, rejected } => json!({ "rejected": rejected, "rejected_count": count }),
             _ => json!({}),
         }
     }
@@ -348,39 +371,4 @@ impl IntoResponse for ApiError {
         response.extensions_mut().insert(self);
         response
     }
-}
-
-/// Writes the error inside `response`, if there is one, as its body, which is an [`ErrorBody`] or a [`Problem`].
-pub(super) fn render(mut response: Response, request_id: &str, as_problem: bool) -> Response {
-    let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
-    let body = ErrorBody {
-        error: shortened(error.to_string()),
-        error_type: error.class().1,
-        details: error.details(),
-        request_id: request_id.to_owned(),
-    };
-    let (parts, _) = response.into_parts();
-    let mut rendered = if as_problem {
-        let problem = Json(Problem::of(body, parts.status));
-        ([(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON))], problem).into_response()
-    } else {
-        Json(body).into_response()
-    };
-    rendered.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
-    *rendered.status_mut() = parts.status;
-    rendered.headers_mut().extend(parts.headers.into_iter().filter_map(|(name, value)| Some((name?, value))));
-    rendered
-}
-
-/// A message without its middle, if it is long: client input is not returned or logged in full, and the end of a
-/// message names the place of the fault.
-pub(super) fn shortened(message: String) -> String {
-    let length = message.chars().count();
-    if length <= MESSAGE_CHARS_MAX {
-        return message;
-    }
-    let (start, end) = (MESSAGE_CHARS_MAX * 3 / 4, MESSAGE_CHARS_MAX / 4);
-    let beginning: String = message.chars().take(start).collect();
-    let rest: String = message.chars().skip(length - end).collect();
-    format!("{beginning} … {rest}")
 }

@@ -38,6 +38,11 @@ impl<T> Items<T> {
     pub(super) fn len(&self) -> usize {
         self.found
     }
+
+    /// Those that are kept.
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.kept.iter()
+    }
 }
 
 impl<T> IntoIterator for Items<T> {

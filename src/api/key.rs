@@ -48,6 +48,14 @@ impl Key {
         Self { node, form }
     }
 
+    /// Bytes of its text.
+    pub(super) fn text_bytes(&self) -> usize {
+        match &self.node {
+            NodeKey::Int(_) => 20,
+            NodeKey::Text(text) => text.len(),
+        }
+    }
+
     /// The key in a path, where all is text.
     pub(super) fn of_path(text: &str) -> Result<Self, ApiError> {
         if text.len() > KEY_BYTES_MAX {

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::routing::{get, post, put};
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -283,7 +283,8 @@ impl Routes {
             .route_layer(receive())
             .route_layer(may(Role::Admin))
             .route_layer(from_fn_with_state(Arc::clone(&app), admin::audit));
-        let data = queries.merge(pushes).merge(about).merge(admin_requests);
+        let held = queries.merge(pushes).layer(from_fn_with_state(Arc::clone(&app), sending::hold));
+        let data = held.merge(about).merge(admin_requests);
         let operations = Router::new()
             .route("/metrics", get(ops::metrics))
             .route_layer(bounded())
@@ -295,16 +296,22 @@ impl Routes {
 
     /// All routes, for one address.
     pub fn merged(self) -> Router {
-        let data = self.data.merge(docs::swagger_ui(docs::document(&self.app.state.limits)));
+        let data = self.data.merge(with_docs(&self.app, docs::document(&self.app.state.limits)));
         with_layers(&self.app, data.merge(self.operations))
     }
 
     /// The routes for users, and those for health checks and scrapers, which need no key.
     pub fn separate(self) -> (Router, Router) {
         let data =
-            self.data.merge(docs::swagger_ui(docs::document_without_operations(&self.app.state.limits)));
+            self.data.merge(with_docs(&self.app, docs::document_without_operations(&self.app.state.limits)));
         (with_layers(&self.app, data), with_layers(&self.app, self.operations))
     }
+}
+
+/// The pages about the interface. They count like other large responses; status and metrics do not, so that clients who
+/// read slowly do not keep them away.
+fn with_docs(app: &App, document: serde_json::Value) -> Router<App> {
+    Router::from(docs::swagger_ui(document)).layer(from_fn_with_state(Arc::clone(app), sending::hold))
 }
 
 /// Items of all queries of a pass.
@@ -320,8 +327,8 @@ fn with_layers(app: &App, routes: Router<App>) -> Router {
         .method_not_allowed_fallback(envelope::method_not_allowed)
         .layer(DefaultBodyLimit::max(app.state.limits.body_bytes))
         .layer(CatchPanicLayer::custom(envelope::panicked))
-        .layer(from_fn_with_state(Arc::clone(app), sending::hold))
         .layer(from_fn(drain::drain_unread_body))
+        .layer(map_response(compression::note_length))
         .layer(compression::layer(app.state.limits.compress_bytes_min))
         .layer(from_fn_with_state(Arc::clone(app), envelope::envelope))
         .layer(PropagateRequestIdLayer::x_request_id())

@@ -45,7 +45,9 @@ pub(super) async fn livez(State(app): State<App>) -> Response {
     probe(app.state.health.liveness())
 }
 
-/// Readiness: fails while starting, restoring or draining, and when events cannot be stored.
+/// Readiness: fails while starting, restoring or draining.
+///
+/// A log that cannot be written is reported as degraded: requests are served.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "check_readiness",
     responses(

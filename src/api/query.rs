@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use axum::{Extension, Json};
 
 use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::key::{Form, Key};
-use super::sending::{json, reserve};
+use super::sending::{json, reserve, settle};
 use super::transfer::Client;
 use super::vector::{EncodingFormat, Vector};
 use super::wire::{
@@ -28,6 +28,9 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
 /// Neighbors listed without `neighbors`.
 const DEFAULT_NEIGHBORS: usize = 10;
+
+/// About the size of a neighbor in a response, without its name.
+const NEIGHBOR_BYTES: usize = 80;
 
 /// Embeddings of nodes as of now, or of a time in the past.
 ///
@@ -61,7 +64,8 @@ pub(super) async fn embeddings(
     // A number takes about 12 bytes, in base64 5 and a third.
     let number_bytes = if request.encoding_format == EncodingFormat::Base64 { 6 } else { 12 };
     let item_bytes = 100 + number_bytes * app.state.info.embedding_dimension;
-    let room = reserve(&app, &client, request.nodes.len().saturating_mul(item_bytes))?;
+    let names_bytes: usize = request.nodes.iter().map(Key::text_bytes).sum();
+    let room = reserve(&app, &client, request.nodes.len().saturating_mul(item_bytes) + names_bytes)?;
     let (keys, forms) = request.nodes.into_iter().map(|key| (key.node, key.form)).unzip::<_, _, _, Vec<_>>();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
     let work = app.embeddings.submit(keys, unknown, at, (permit.clone(), limits.request_timeout));
@@ -121,7 +125,10 @@ pub(super) async fn link_scores(
     check_count(&app, "pairs", request.pairs.len())?;
     let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
-    let room = reserve(&app, &client, request.pairs.len().saturating_mul(100))?;
+    // A name that the graph does not know is written twice.
+    let names_bytes: usize =
+        request.pairs.iter().map(|pair| 2 * (pair.src.text_bytes() + pair.dst.text_bytes())).sum();
+    let room = reserve(&app, &client, request.pairs.len().saturating_mul(100) + names_bytes)?;
     let (keys, forms) = request.pairs.into_iter().map(split).unzip::<_, _, _, Vec<_>>();
     let (unknown, at) = (request.unknown.into(), request.at.map(EventTime));
     let work = app.scores.submit(keys, unknown, at, (permit.clone(), limits.request_timeout));
@@ -177,9 +184,10 @@ fn pair_score(Pair { src, dst }: Pair, found: serving::PairScore) -> PairScore {
 pub(super) async fn node(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
+    Extension(client): Extension<Client>,
     path: Result<Path<String>, PathRejection>,
     query: Result<Query<NodeQuery>, QueryRejection>,
-) -> Result<Json<NodeResponse>, ApiError> {
+) -> Result<Response, ApiError> {
     let (Path(key), Query(query)) = (path?, query?);
     let key = Key::of_path(&key)?;
     let limits = app.state.limits;
@@ -187,8 +195,9 @@ pub(super) async fn node(
     check_limit("neighbors", neighbors, &limits)?;
     let wait = Wait { min_position: query.min_position, wait_ms: query.wait_ms };
     wait_until_visible(&app, wait).await?;
-    let response = blocking(Some(permit), limits.request_timeout, move || {
-        let engine = &app.state.engine;
+    let room = reserve(&app, &client, neighbors.saturating_mul(NEIGHBOR_BYTES))?;
+    let engine = app.state.engine.clone();
+    let response = blocking(Some(permit.clone()), limits.request_timeout, move || {
         let Some(found) = engine.node(&key.node, neighbors)? else {
             return Err(ApiError::UnknownNode { key, freshness: engine.freshness().into() });
         };
@@ -206,7 +215,10 @@ pub(super) async fn node(
             freshness: found.freshness.into(),
         })
     });
-    Ok(Json(response.await??))
+    let response = response.await??;
+    let names_bytes: usize = response.neighbors.iter().map(|neighbor| neighbor.node.text_bytes()).sum();
+    let bytes = response.neighbors.len() * NEIGHBOR_BYTES + names_bytes;
+    json(limits.request_timeout, permit, settle(&app, &client, room, bytes), move || response).await
 }
 
 fn check_count(app: &App, what: &'static str, found: usize) -> Result<(), ApiError> {

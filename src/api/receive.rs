@@ -15,6 +15,7 @@ use http_body::Body as HttpBody;
 use tokio::time::{Instant, timeout_at};
 
 use super::App;
+use super::envelope::Arrival;
 use super::error::ApiError;
 use super::transfer::{Client, Credit, Entry, Full, Pace, SMALL_BYTES};
 
@@ -28,7 +29,10 @@ pub(super) async fn receive(State(app): State<App>, request: Request, next: Next
     }
     let (parts, body) = request.into_parts();
     let client = parts.extensions.get::<Client>().cloned();
-    match Arriving::new(&app, client, body).read().await {
+    let arrival = parts.extensions.get::<Arrival>().cloned();
+    let body = Arriving::new(&app, client, body).read().await;
+    arrival.iter().for_each(Arrival::note);
+    match body {
         Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(refused) => refused.into_response(),
     }
@@ -102,22 +106,34 @@ impl<'a> Arriving<'a> {
 
     fn take(&mut self, part: Bytes) -> Result<(), ApiError> {
         let limit = self.app.state.limits.body_bytes;
-        let length = self.first.len().max(self.all.len()) + part.len();
+        let length = self.first.len() + self.all.len() + part.len();
         if length > limit {
             return Err(ApiError::BodyTooLarge { limit });
         }
-        if length > SMALL_BYTES {
-            self.count(|entry| entry.hold(length))?;
+        let is_first = self.first.is_empty() && self.all.is_empty();
+        let room = if is_first { length } else { self.room_for(length) };
+        if room > SMALL_BYTES {
+            self.count(|entry| entry.hold(room))?;
         }
-        if self.first.is_empty() {
+        if is_first {
             self.first = part;
             return Ok(());
         }
-        if self.all.is_empty() {
-            self.all.extend_from_slice(&self.first);
-        }
+        self.all.reserve_exact(room - self.all.len());
+        self.all.extend_from_slice(&std::mem::take(&mut self.first));
         self.all.extend_from_slice(&part);
         Ok(())
+    }
+
+    /// Capacity for `length` bytes: grows to twice as much at a time, but not beyond the declared length of the body.
+    fn room_for(&self, length: usize) -> usize {
+        if length <= self.all.capacity() {
+            return self.all.capacity();
+        }
+        let to_come = self.body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+        let whole =
+            to_come.map_or(self.app.state.limits.body_bytes, |to_come| length.saturating_add(to_come));
+        length.saturating_mul(2).min(whole.max(length))
     }
 
     /// Counts something of this body, for which it needs an entry. Requests without a client come from tests only.

@@ -14,6 +14,7 @@ use http_body::Body as _;
 use tower_http::request_id::RequestId;
 
 use super::admin::Peer;
+use super::compression::Length;
 use super::error::ApiError;
 use super::rate_limit::RateLimit;
 use super::transfer::Client;
@@ -58,13 +59,16 @@ impl Seldom {
 /// The trace id of a request: the second part of the header `traceparent` (W3C Trace Context); empty without one.
 pub(super) fn trace_id(headers: &HeaderMap) -> &str {
     let sent = headers.get("traceparent").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let mut parts = sent.split('-');
-    let parts = [parts.next(), parts.next(), parts.next(), parts.next()].map(Option::unwrap_or_default);
+    let mut rest = sent.split('-');
+    let parts = [rest.next(), rest.next(), rest.next(), rest.next()].map(Option::unwrap_or_default);
     let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     let [version, trace, parent, flags] = parts;
+    // Later versions may have more fields.
+    let is_complete = version != "00" || rest.next().is_none();
     let well_formed = parts.into_iter().all(is_hex)
         && (version.len(), trace.len(), parent.len(), flags.len()) == (2, 32, 16, 2)
         && version != "ff"
+        && is_complete
         && trace.bytes().any(|byte| byte != b'0');
     if well_formed { trace } else { "" }
 }
@@ -123,13 +127,19 @@ impl Asked {
             status = response.status().as_u16(),
             duration_ms = took.as_secs_f64() * 1e3,
             request_bytes = self.request_bytes,
-            response_bytes = response.body().size_hint().lower(),
+            response_bytes = response_bytes(response),
             user_agent = self.user_agent,
             request_id,
             trace_id = self.trace_id,
             "request"
         );
     }
+}
+
+/// Length of a body, before compression; `None` where it is not known beforehand.
+fn response_bytes(response: &Response) -> Option<u64> {
+    let before = || response.extensions().get::<Length>().map(|length| length.0);
+    response.body().size_hint().exact().or_else(before)
 }
 
 /// Logs a request that was refused because of who sent it. Admin requests are in the audit.
@@ -172,6 +182,7 @@ mod tests {
         for (sent, expected) in [
             (format!("00-{trace}-b7ad6b7169203331-01"), trace),
             (format!("01-{trace}-b7ad6b7169203331-01-more"), trace),
+            (format!("00-{trace}-b7ad6b7169203331-01-more"), ""),
             (format!("ff-{trace}-b7ad6b7169203331-01"), ""),
             (format!("00-{}-b7ad6b7169203331-01", trace.to_uppercase()), ""),
             (format!("00-{}-b7ad6b7169203331-01", "0".repeat(32)), ""),
@@ -187,6 +198,30 @@ mod tests {
             assert_eq!(trace_id(&headers), expected, "{sent}");
         }
         assert_eq!(trace_id(&HeaderMap::new()), "");
+    }
+
+    #[test]
+    fn a_compressed_response_has_its_length_from_before_and_one_without_end_has_none() {
+        let endless = || Response::new(axum::body::Body::new(Endless));
+        assert_eq!(response_bytes(&endless()), None);
+        let mut compressed = endless();
+        compressed.extensions_mut().insert(Length(7));
+        assert_eq!(response_bytes(&compressed), Some(7));
+        assert_eq!(response_bytes(&Response::new("four".into())), Some(4));
+    }
+
+    struct Endless;
+
+    impl http_body::Body for Endless {
+        type Data = axum::body::Bytes;
+        type Error = axum::Error;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
+            std::task::Poll::Pending
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Responses on their way to the client: what is large counts until it is sent or dropped.
 //!
 //! A large response has an [`Entry`] in the ledger of responses. It is handed over in small pieces, one after the other
-//! as the connection takes them, so that what was not handed over yet is what is left in memory. A route that can
-//! estimate its response takes the entry before the work, with [`reserve`]. How long a client may take to read is the
-//! matter of the [connection](super::connections).
+//! as the connection takes them, so that what was not handed over yet is what is left in memory. A route takes the
+//! entry for what it expects to send before the work, with [`reserve`]: only there is it refused. What was done is
+//! sent, and counts even where there is no room for it. How long a client may take to read is the matter of the
+//! [connection](super::connections).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,6 +54,17 @@ pub(super) fn reserve(app: &App, client: &Client, bytes: usize) -> Result<Option
     Ok(Some(entry))
 }
 
+/// The entry of a response of `bytes`, which is made already: in place of the one for what was expected.
+pub(super) fn settle(app: &App, client: &Client, room: Option<Entry>, bytes: usize) -> Option<Entry> {
+    let bytes_before = room.as_ref().map_or(0, Entry::bytes);
+    if bytes.max(bytes_before) <= SMALL_BYTES {
+        return None;
+    }
+    let mut entry = room.unwrap_or_else(|| app.responses.enter(client.clone()));
+    entry.hold_done(bytes);
+    Some(entry)
+}
+
 /// Makes a response and writes it as JSON, within `limit`; on the blocking pool, where much room was reserved.
 pub(super) async fn json<T: Serialize>(
     limit: Duration,
@@ -75,9 +87,11 @@ pub(super) async fn json<T: Serialize>(
     Ok(response)
 }
 
-/// Counts what is large until it is sent. Without room for it, an error is sent instead.
+/// Counts what is large until it is sent. Without room for it, a response without an entry to a request that changes
+/// nothing becomes an error.
 pub(super) async fn hold(State(app): State<App>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
+    let is_repeatable = request.method().is_safe();
     let mut response = next.run(request).await;
     let reserved =
         response.extensions_mut().remove::<Reserved>().and_then(|reserved| reserved.0.lock().take());
@@ -87,21 +101,34 @@ pub(super) async fn hold(State(app): State<App>, request: Request, next: Next) -
         return response;
     }
     let client = response.extensions().get::<Client>().cloned().or(peer.map(|peer| Client::at(peer.0.ip())));
+    let is_expected = reserved.is_some();
     let Some(mut entry) = reserved.or_else(|| client.map(|client| app.responses.enter(client))) else {
         return response;
     };
-    match entry.hold(bytes) {
-        Ok(()) => response.map(|body| Body::new(Sending { body, rest: Bytes::new(), _entry: entry })),
-        Err(full) => refuse(full).into_response(),
+    if !is_expected
+        && is_repeatable
+        && let Err(full) = entry.hold(bytes)
+    {
+        return refuse(full).into_response();
     }
+    entry.hold_done(bytes);
+    response.map(|body| Body::new(Sending::new(body, entry)))
 }
 
-/// A body that is handed over piece by piece.
+/// A body that is handed over piece by piece. Between two, other tasks of the thread have their turn: a piece may be
+/// compressed on its way.
 struct Sending {
     body: Body,
     /// What is left of the current frame.
     rest: Bytes,
+    has_handed_over: bool,
     _entry: Entry,
+}
+
+impl Sending {
+    fn new(body: Body, entry: Entry) -> Self {
+        Self { body, rest: Bytes::new(), has_handed_over: false, _entry: entry }
+    }
 }
 
 impl HttpBody for Sending {
@@ -112,6 +139,10 @@ impl HttpBody for Sending {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if std::mem::take(&mut self.has_handed_over) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if self.rest.is_empty() {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -123,6 +154,7 @@ impl HttpBody for Sending {
         }
         let piece = self.rest.len().min(PIECE_BYTES);
         let piece = self.rest.split_to(piece);
+        self.has_handed_over = true;
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
@@ -165,10 +197,27 @@ mod tests {
         let ledger = Ledger::new(1 << 20, 0);
         let mut entry = ledger.enter(Client::Key("a".into()));
         entry.hold(150_000).unwrap();
-        let body = Sending { body: Body::from(vec![0; 150_000]), rest: Bytes::new(), _entry: entry };
+        let body = Sending::new(Body::from(vec![0; 150_000]), entry);
         assert_eq!(ledger.bytes(), 150_000);
         assert_eq!(frames(body).await, [PIECE_BYTES, PIECE_BYTES, 150_000 - 2 * PIECE_BYTES]);
         assert_eq!(ledger.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn other_tasks_have_their_turn_between_two_pieces() {
+        let ledger = Ledger::new(1 << 20, 0);
+        let body = Sending::new(Body::from(vec![0; 150_000]), ledger.enter(Client::Key("a".into())));
+        let turns = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = Arc::clone(&turns);
+        let other = tokio::spawn(async move {
+            loop {
+                counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        assert_eq!(frames(body).await.len(), 3);
+        assert!(turns.load(std::sync::atomic::Ordering::Relaxed) >= 2);
+        other.abort();
     }
 
     #[tokio::test]

@@ -101,17 +101,27 @@ impl Entry {
         let share = clients.entry(self.client.clone()).or_default();
         let own = share.bytes - self.bytes;
         if bytes > self.bytes {
-            if others > 0 && others.saturating_add(bytes) > self.ledger.bytes_max {
-                return Err(Full::All);
-            }
             if own > 0 && own.saturating_add(bytes) > self.ledger.bytes_max / 2 {
                 return Err(Full::Client);
+            }
+            if others > 0 && others.saturating_add(bytes) > self.ledger.bytes_max {
+                return Err(Full::All);
             }
         }
         *all = others + bytes;
         share.bytes = own + bytes;
         self.bytes = bytes;
         Ok(())
+    }
+
+    /// Holds `bytes`, within the limits or not: what was done is sent. What comes later finds less room.
+    pub(super) fn hold_done(&mut self, bytes: usize) {
+        let mut used = self.ledger.used.lock();
+        used.bytes = (used.bytes - self.bytes).saturating_add(bytes);
+        if let Some(share) = used.clients.get_mut(&self.client) {
+            share.bytes = (share.bytes - self.bytes).saturating_add(bytes);
+        }
+        self.bytes = bytes;
     }
 
     /// What it holds.
@@ -216,6 +226,20 @@ mod tests {
         let mut alone = ledger.enter(client("a"));
         assert_eq!(alone.hold(1000), Ok(()), "what is alone always has room");
         drop(alone);
+        assert_eq!(ledger.bytes(), 0);
+        assert!(ledger.used.lock().clients.is_empty());
+    }
+
+    #[test]
+    fn what_was_done_counts_past_the_limits_and_keeps_others_from_beginning() {
+        let ledger = Ledger::new(100, 2);
+        let (mut a, mut b) = (ledger.enter(client("a")), ledger.enter(client("b")));
+        assert_eq!(a.hold(40), Ok(()));
+        a.hold_done(400);
+        assert_eq!((ledger.bytes(), b.hold(1)), (400, Err(Full::All)));
+        a.hold_done(50);
+        assert_eq!((b.hold(50), ledger.bytes()), (Ok(()), 100));
+        drop((a, b));
         assert_eq!(ledger.bytes(), 0);
         assert!(ledger.used.lock().clients.is_empty());
     }

@@ -254,7 +254,7 @@ pub struct Neighbor {
 /// A node's record in the graph.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct NodeResponse {
-    /// The node: a number up to 2^53 - 1 in size, else a string.
+    /// The node: a number if its key is an integer up to 2^53 - 1 in size, else a string, however the path wrote it.
     pub node: Key,
     /// Number of its live edges in both directions. With `graph.retention`, expired edges count until their page is
     /// released.

@@ -190,7 +190,7 @@ impl Appender {
                         }
                     }
                     if self.behind {
-                        return;
+                        return refuse_for_the_end(group);
                     }
                     self.set_state(LogState::Writable);
                 }
@@ -343,10 +343,13 @@ struct RefuseTheRest<'a>(&'a Receiver<Submission>);
 
 impl Drop for RefuseTheRest<'_> {
     fn drop(&mut self) {
-        while let Ok(submission) = self.0.try_recv() {
-            if let Some(reply) = submission.reply {
-                reply(Err(SubmitError::ShuttingDown));
-            }
-        }
+        refuse_for_the_end(self.0.try_iter());
+    }
+}
+
+/// Replies to submissions of which nothing was written.
+fn refuse_for_the_end(submissions: impl IntoIterator<Item = Submission>) {
+    for reply in submissions.into_iter().filter_map(|submission| submission.reply) {
+        reply(Err(SubmitError::ShuttingDown));
     }
 }

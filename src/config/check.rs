@@ -59,11 +59,11 @@ fn wide(value: usize) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// Faults, in the order of the checks.
 /// What a memory budget may be.
 const BUDGETS: &str =
     "must be -1, which derives it from the memory limit, 0, which means no limit, or at least 1048576";
 
+/// Faults, in the order of the checks.
 #[derive(Default)]
 struct Faults(Vec<ConfigError>);
 
@@ -180,15 +180,16 @@ impl Config {
 
     fn check_relations(&self, faults: &mut Faults) {
         let (bodies, body) = (self.api.bodies_bytes_max, self.api.body_bytes_max);
-        let allowed = "must be at least twice api.body_bytes_max: one client gets half";
-        faults.require(bodies / 2 >= body, "api.bodies_bytes_max", bodies, allowed);
-        let responses = self.api.responses_bytes_max;
-        faults.require(
-            responses >= 1 << 20,
-            "api.responses_bytes_max",
-            responses,
-            "must be at least 1048576",
+        let allowed =
+            "must be -1, which derives it from the memory limit, or at least twice api.body_bytes_max";
+        let possible = bodies == -1 || usize::try_from(bodies / 2).is_ok_and(|half| half >= body);
+        faults.require(possible, "api.bodies_bytes_max", bodies, allowed);
+        let (responses, allowed) = (
+            self.api.responses_bytes_max,
+            "must be -1, which derives it from the memory limit, or at least 1048576",
         );
+        let possible = responses == -1 || responses >= 1 << 20;
+        faults.require(possible, "api.responses_bytes_max", responses, allowed);
         let (certificate, key) = (&self.api.tls_certificate, &self.api.tls_key);
         let both = certificate.as_os_str().is_empty() == key.as_os_str().is_empty();
         faults.require(both, "api.tls_key", key.display(), "must be set together with api.tls_certificate");

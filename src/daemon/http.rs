@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::operator::Operating;
 use super::sources::Sources;
+use super::tiers::Budgets;
 use super::{Parts, StatusSource, unix_ms};
 use crate::api::{self, ApiLimits, ApiState, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls};
 use crate::config::Config;
@@ -288,6 +289,7 @@ fn allow_files_for(connections: usize) {
 }
 
 fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSource, device: &str) -> ApiState {
+    let budgets = Budgets::of(config);
     let limits = ApiLimits {
         connections: config.api.connections_max,
         head: Duration::from_millis(config.api.header_timeout_ms),
@@ -295,8 +297,8 @@ fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSourc
         body_grace: Duration::from_millis(config.api.body_pause_ms_max),
         bytes_per_second_min: config.api.bytes_per_second_min,
         late_bodies: config.api.late_bodies_max,
-        bodies_bytes: config.api.bodies_bytes_max,
-        responses_bytes: config.api.responses_bytes_max,
+        bodies_bytes: usize::try_from(budgets.bodies).unwrap_or(usize::MAX),
+        responses_bytes: usize::try_from(budgets.responses).unwrap_or(usize::MAX),
         concurrent_queries: config.api.concurrent_requests_max,
         concurrent_pushes: config.api.concurrent_requests_max,
         body_bytes: config.api.body_bytes_max,

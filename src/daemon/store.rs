@@ -123,6 +123,7 @@ fn empty_index(config: &Config, rules: ClockRules) -> Result<Index> {
     let node_features = FeatureStore::new(config.stream.node_feature_dimension);
     tiers::settle_pages(config);
     let budgets = tiers::Budgets::of(config);
+    budgets.report();
     let graph = tiers::graph(config, rules, budgets.graph)?;
     let edge_features = tiers::edge_rows(config, budgets.rows)?;
     let index = Index::new(graph, edge_features, node_features, config.ingest.idempotency_keys_max);

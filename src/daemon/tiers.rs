@@ -55,37 +55,94 @@ pub(super) fn stores(graph: &GraphStore, edge_rows: &FeatureStore) -> BTreeMap<&
     graph.into_iter().chain(rows).collect()
 }
 
-/// Shares of the memory limit that stores get where the settings leave it to the daemon. The rest is for what has no
-/// budget: names, node states, models, batches, requests.
+/// Shares of the memory limit where the settings leave them to the daemon. The rest is for what has no budget: names,
+/// node states, models, batches.
 const GRAPH_PERCENT: u64 = 40;
 const ROWS_PERCENT: u64 = 20;
+const BODIES_PERCENT: u64 = 5;
+const RESPONSES_PERCENT: u64 = 10;
+
+/// The least and the most that transfers get of it.
+const BODIES_BYTES: (u64, u64) = (16 << 20, 256 << 20);
+const RESPONSES_BYTES: (u64, u64) = (32 << 20, 512 << 20);
 
 /// Memory budgets in bytes; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budgets {
     pub graph: u64,
     pub rows: u64,
+    /// Request bodies.
+    pub bodies: u64,
+    /// Responses that are not sent yet.
+    pub responses: u64,
+    limit: Option<u64>,
+}
+
+/// The settings of [`Budgets`], of which -1 is left to the daemon.
+#[derive(Clone, Copy)]
+struct Wanted {
+    graph: i64,
+    rows: i64,
+    bodies: i64,
+    responses: i64,
+    /// The largest body; there is room for two.
+    body: u64,
 }
 
 impl Budgets {
     /// Those of the settings, which -1 derives from the memory limit of this process.
     pub(super) fn of(config: &Config) -> Self {
-        let memory = &config.memory;
-        let limit = memory_limit::limit_bytes();
-        let budgets = Self::within(limit, memory.graph_bytes_max, memory.rows_bytes_max);
-        tracing::info!(
-            limit_bytes = limit,
-            graph_bytes_max = budgets.graph,
-            rows_bytes_max = budgets.rows,
-            "memory budgets; 0 is none"
-        );
-        budgets
+        let (memory, api) = (&config.memory, &config.api);
+        let wanted = Wanted {
+            graph: memory.graph_bytes_max,
+            rows: memory.rows_bytes_max,
+            bodies: api.bodies_bytes_max,
+            responses: api.responses_bytes_max,
+            body: u64::try_from(api.body_bytes_max).unwrap_or(u64::MAX),
+        };
+        Self::within(memory_limit::limit_bytes(), wanted)
     }
 
-    fn within(limit: Option<u64>, graph: i64, rows: i64) -> Self {
-        let share = |percent: u64| limit.map_or(0, |limit| (limit / 100 * percent).max(1 << 20));
-        let budget = |setting: i64, percent| u64::try_from(setting).unwrap_or_else(|_| share(percent));
-        Self { graph: budget(graph, GRAPH_PERCENT), rows: budget(rows, ROWS_PERCENT) }
+    fn within(limit: Option<u64>, wanted: Wanted) -> Self {
+        let share = |percent: u64| limit.map(|limit| limit / 100 * percent);
+        let budget = |setting: i64, derived: u64| u64::try_from(setting).unwrap_or(derived);
+        let stores = |percent| share(percent).map_or(0, |share| share.max(1 << 20));
+        let transfers =
+            |percent, (least, most): (u64, u64)| share(percent).unwrap_or(most).clamp(least, most);
+        let bodies = transfers(BODIES_PERCENT, BODIES_BYTES).max(wanted.body.saturating_mul(2));
+        Self {
+            graph: budget(wanted.graph, stores(GRAPH_PERCENT)),
+            rows: budget(wanted.rows, stores(ROWS_PERCENT)),
+            bodies: budget(wanted.bodies, bodies),
+            responses: budget(wanted.responses, transfers(RESPONSES_PERCENT, RESPONSES_BYTES)),
+            limit,
+        }
+    }
+
+    /// Whether the budgets together are more than there is.
+    fn exceed_the_limit(&self) -> bool {
+        let all =
+            [self.graph, self.rows, self.bodies, self.responses].into_iter().fold(0, u64::saturating_add);
+        self.limit.is_some_and(|limit| all > limit)
+    }
+
+    /// Logs them, and a warning if they cannot hold.
+    pub(super) fn report(&self) {
+        tracing::info!(
+            limit_bytes = self.limit,
+            graph_bytes_max = self.graph,
+            rows_bytes_max = self.rows,
+            bodies_bytes_max = self.bodies,
+            responses_bytes_max = self.responses,
+            "memory budgets; 0 is none"
+        );
+        if self.exceed_the_limit() {
+            tracing::warn!(
+                limit_bytes = self.limit,
+                "the memory budgets together exceed the memory limit: lower memory.graph_bytes_max, \
+                 memory.rows_bytes_max, api.bodies_bytes_max or api.responses_bytes_max, or set them to -1"
+            );
+        }
     }
 }
 
@@ -143,8 +200,11 @@ mod tests {
 
     #[test]
     fn budgets_that_are_left_to_the_daemon_follow_from_the_memory_limit() {
+        let within = |limit, graph, rows, bodies, responses| {
+            Budgets::within(limit, Wanted { graph, rows, bodies, responses, body: 8 << 20 })
+        };
         let budgets = |limit, graph, rows| {
-            let budgets = Budgets::within(limit, graph, rows);
+            let budgets = within(limit, graph, rows, -1, -1);
             (budgets.graph, budgets.rows)
         };
         const GIB: u64 = 1 << 30;
@@ -154,5 +214,14 @@ mod tests {
         assert_eq!(budgets(Some(4 * GIB), 5 << 20, -1), (5 << 20, rows));
         assert_eq!(budgets(None, -1, -1), (0, 0), "nothing is known");
         assert_eq!(budgets(Some(1), -1, -1), (1 << 20, 1 << 20), "the least that a setting may name");
+        let transfers = |limit, bodies, responses| {
+            let budgets = within(limit, -1, -1, bodies, responses);
+            (budgets.bodies >> 20, budgets.responses >> 20, budgets.exceed_the_limit())
+        };
+        assert_eq!(transfers(Some(GIB), -1, -1), (51, 102, false));
+        assert_eq!(transfers(Some(64 * GIB), -1, -1), (256, 512, false), "the most");
+        assert_eq!(transfers(None, -1, -1), (256, 512, false));
+        assert_eq!(transfers(Some(GIB / 10), -1, -1), (16, 32, true), "the least that works");
+        assert_eq!(transfers(Some(GIB), 256 << 20, 512 << 20), (256, 512, true));
     }
 }

@@ -30,7 +30,7 @@ pub struct Receipt {
     pub duplicates: u64,
 }
 
-/// Why a batch was not stored. Nothing of the batch was applied.
+/// Why a batch was not stored. Nothing of the batch was applied, unless its outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SubmitError {
     /// The log's disk is full; the daemon accepts events again once there is room.
@@ -48,6 +48,9 @@ pub enum SubmitError {
     /// The daemon is stopping.
     #[error("the daemon is shutting down")]
     ShuttingDown,
+    /// The writer of the log ended while it had the batch.
+    #[error("the writer of the log ended before it responded")]
+    OutcomeUnknown,
     /// The batch can never be stored as it is.
     #[error("the batch can never be stored as it is: {detail}")]
     Unstorable {

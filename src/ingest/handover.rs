@@ -1,5 +1,5 @@
 //! What sources share: what they are connected to, and submitting a batch to the log so that its sender always receives
-//! the outcome, also when the batch is dropped because the loop that stores events has ended.
+//! the outcome, also when the batch is dropped because the loop that stores events has ended: it is unknown then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl<T: Send> Once<T> {
 
 impl<T: Send> Drop for Once<T> {
     fn drop(&mut self) {
-        self.send(Err(SubmitError::ShuttingDown));
+        self.send(Err(SubmitError::OutcomeUnknown));
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_batch_sends_one_outcome() {
+    fn a_dropped_batch_has_one_outcome_which_is_unknown() {
         let (sender, outcomes) = crossbeam_channel::unbounded();
         drop(reply_into(sender.clone(), 1));
         let receipt = Receipt {
@@ -105,6 +105,6 @@ mod tests {
         };
         reply_into(sender, 2)(Ok(receipt));
         let received: Vec<_> = outcomes.iter().map(|o| (o.tag, o.result)).collect();
-        assert_eq!(received, [(1, Err(SubmitError::ShuttingDown)), (2, Ok(receipt))]);
+        assert_eq!(received, [(1, Err(SubmitError::OutcomeUnknown)), (2, Ok(receipt))]);
     }
 }

@@ -311,6 +311,18 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_that_the_writer_of_the_log_drops_may_be_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+        let (submissions, queue) = crossbeam_channel::bounded::<Submission>(1);
+        let push = PushIntake::new(PushOptions::default(), SourceWiring { submissions, ..wiring });
+        let writer = std::thread::spawn(move || drop(queue.recv().unwrap()));
+        let outcome = push.submit(BODY, BodyFormat::Json, None);
+        assert_eq!(outcome, Err(IntakeError::Refused(SubmitError::OutcomeUnknown)));
+        writer.join().unwrap();
+    }
+
+    #[test]
     fn an_event_that_the_log_can_never_store_is_rejected_and_the_others_stored() {
         let folder = tempfile::tempdir().unwrap();
         let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());

@@ -17,7 +17,7 @@ group! {
     requests: IntCounterVec ["route", "code"] = "http_requests_total"
         "HTTP requests by route template and status code.";
     request_duration: HistogramVec ["route"] (REQUEST_SECONDS) = "http_request_duration_seconds"
-        "Request latency, from the header of the request to the header of the response.";
+        "Request latency, from the end of the request, its body included, to the header of the response.";
     inflight_requests: IntGauge = "http_inflight_requests" "Requests in flight now.";
     admin_actions: IntCounterVec ["action", "outcome"] = "admin_actions_total"
         "Admin requests; action is checkpoint, source or log_level, outcome is done, refused or failed.";
@@ -61,6 +61,7 @@ impl HttpMetrics {
             "timeout",
             "too_many_transfers",
             "outcome_unknown",
+            "body_timeout",
         ] {
             self.rejected.with_label_values(&[reason]);
         }

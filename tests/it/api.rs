@@ -135,6 +135,7 @@ fn a_push_that_is_not_stored_says_why() {
         vec![RejectedEvent { index: 0, reason: "bad_features", detail: "feature 2 is NaN".into() }];
     let full = SubmitError::DiskFull { detail: "no space left".into() };
     let failed = SubmitError::Failed { detail: "input/output error".into() };
+    let too_large = SubmitError::Unstorable { events: Vec::new(), detail: "too large".into() };
     let cases = [
         (Ok(IntakeResponse { receipt: receipt(0), rejected: rejected.clone() }), 422, "all_rejected", None),
         (Err(IntakeError::Malformed("line 1".into())), 400, "malformed", None),
@@ -144,6 +145,8 @@ fn a_push_that_is_not_stored_says_why() {
         (refused(SubmitError::Restoring), 503, "restoring", Some("5")),
         (refused(SubmitError::ShuttingDown), 503, "shutting_down", Some("5")),
         (refused(failed), 503, "log_failed", Some("5")),
+        (refused(SubmitError::OutcomeUnknown), 504, "outcome_unknown", None),
+        (refused(too_large), 422, "unstorable", None),
     ];
     for (outcome, status, error_type, retry_after) in cases {
         *live.intake.next.lock() = Some(outcome);
@@ -295,9 +298,9 @@ fn bodies_are_bounded_in_bytes_and_time() {
     let chunked = raw(&live, &format!("{head}transfer-encoding: chunked\r\n\r\n{chunk}0\r\n\r\n"));
     assert!(chunked.starts_with("HTTP/1.1 413"), "without a content length: {chunked}");
     let slow = raw(&live, &format!("{head}content-length: 100\r\n\r\nten bytes."));
-    assert!(slow.starts_with("HTTP/1.1 408") && slow.contains("\"timeout\""), "{slow}");
+    assert!(slow.starts_with("HTTP/1.1 408") && slow.contains("\"body_timeout\""), "{slow}");
     assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"body_too_large\"}"), Some(3.0));
-    assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"timeout\"}"), Some(1.0));
+    assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"body_timeout\"}"), Some(1.0));
 }
 
 #[test]

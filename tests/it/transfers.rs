@@ -5,12 +5,22 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use evergraph::event::{EdgeId, IntakeResponse, Receipt, RejectedEvent};
 use serde_json::{Value, json};
 
 use crate::live::Live;
 use crate::process::{Process, Start};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// Sends one request on a connection of its own and returns the response, or nothing if it takes longer than `limit`.
 fn ask(address: SocketAddr, request: &str, limit: Duration) -> Option<String> {
@@ -46,7 +56,12 @@ fn begun(address: SocketAddr, count: usize, request: &str) -> Vec<TcpStream> {
 #[test]
 fn slow_bodies_keep_nobody_out() {
     // No share of one client protects the others here.
-    let live = Live::with(|state| state.limits.late_bodies = 1000);
+    let live = Live::with(|state| {
+        state.limits.late_bodies = 1000;
+        state.limits.body_grace = Duration::from_secs(60);
+        state.limits.bytes_per_second_min = 1;
+        state.limits.request_timeout = Duration::from_secs(60);
+    });
     let done = AtomicBool::new(false);
     let embeddings = post("/v1/embeddings", "application/json", 10_000);
     let events = post("/v1/events", "application/x-ndjson", 10_000);
@@ -62,12 +77,12 @@ fn slow_bodies_keep_nobody_out() {
         });
         std::thread::sleep(Duration::from_millis(500));
         let mut outcomes = Vec::new();
-        for _ in 0..20 {
+        for _ in 0..10 {
             let began = Instant::now();
             let read = live.get("/v1/nodes/alice").status;
             let body = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] })).status;
             let pushed = live.send_lines("/v1/events", "[\"alice\",\"bob\",30]").status;
-            outcomes.push((read, body, pushed, began.elapsed() < Duration::from_secs(3)));
+            outcomes.push((read, body, pushed, began.elapsed() < PATIENCE));
         }
         done.store(true, Ordering::Release);
         assert!(outcomes.iter().all(|outcome| *outcome == (200, 200, 200, true)), "{outcomes:?}");
@@ -145,7 +160,10 @@ fn a_body_that_arrives_too_slowly_is_refused() {
     };
     assert_eq!(&slow, b"HTTP/1.1 408");
     assert!(begun.elapsed() < PATIENCE);
-    assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"timeout\"}"), Some(2.0));
+    assert_eq!(live.metric("evergraph_http_rejected_total{reason=\"body_timeout\"}"), Some(2.0));
+    let worked =
+        live.metric("evergraph_http_request_duration_seconds_sum{route=\"/v1/embeddings\"}").unwrap();
+    assert!(worked < 0.4, "the time in which the client sent nothing is its own: {worked} s");
 }
 
 #[test]
@@ -170,18 +188,14 @@ fn a_client_has_its_share_of_bodies_and_leaves_the_rest_to_others() {
     let mut first = TcpStream::connect(live.address).unwrap();
     first.write_all(format!("{head}{event}{}", " ".repeat(800_000)).as_bytes()).unwrap();
     let held = "evergraph_http_held_bytes{direction=\"request\"}";
-    while live.metric(held) < Some(800_000.0) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("most of the first body is here", || live.metric(held) >= Some(800_000.0));
     let refused = ask(live.address, &format!("{head}{}", " ".repeat(800_000)), PATIENCE).unwrap();
     assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
     first.write_all(" ".repeat(100_000 - event.len()).as_bytes()).unwrap();
     let mut start = [0; 12];
     first.read_exact(&mut start).unwrap();
     assert_eq!(&start, b"HTTP/1.1 200");
-    while live.metric(held) != Some(0.0) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("bodies are dropped", || live.metric(held) == Some(0.0));
 }
 
 #[test]
@@ -196,22 +210,86 @@ fn responses_count_until_they_are_read() {
     let mut unread = TcpStream::connect(live.address).unwrap();
     unread.write_all(request.as_bytes()).unwrap();
     let held = "evergraph_http_held_bytes{direction=\"response\"}";
-    while live.metric(held) < Some(f64::from(20 << 20)) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("the response is made", || live.metric(held) >= Some(f64::from(20 << 20)));
     let refused = ask(live.address, &request, PATIENCE).unwrap();
     let start = refused.get(..600).unwrap_or(&refused);
     assert!(start.starts_with("HTTP/1.1 429") && start.contains("too_many_transfers"), "{start}");
     let small = live.post("/v1/embeddings", &json!({ "nodes": ["alice"] }));
     assert_eq!(small.status, 200, "small ones have room in their connections");
-    let mut all = 0;
-    let mut part = vec![0; 1 << 20];
-    while all < 24 << 20 {
-        all += unread.read(&mut part).unwrap();
+    unread.set_read_timeout(Some(PATIENCE)).unwrap();
+    let read = std::io::copy(&mut unread.take(24 << 20), &mut std::io::sink()).unwrap();
+    assert_eq!(read, 24 << 20, "the connection ended early");
+    until("the response is sent", || live.metric(held) == Some(0.0));
+}
+
+#[test]
+fn a_client_that_reads_at_twice_the_least_rate_gets_a_large_response_whole() {
+    let live = Live::with(|state| {
+        state.limits.stall = Duration::from_secs(1);
+        state.limits.bytes_per_second_min = 512 << 10;
+        state.limits.body_bytes = 64 << 20;
+        state.limits.batch_items = 100_000;
+    });
+    let mut stream = TcpStream::connect(live.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(echo(14 << 20).as_bytes()).unwrap();
+    let (mut read, mut part) = (0, vec![0; 64 << 10]);
+    let mut begun = None;
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(bytes) => read += bytes,
+            Err(error) => panic!("cut after {read} bytes: {error}"),
+        }
+        let due = Duration::from_secs_f64(read as f64 / f64::from(1 << 20));
+        let begun = begun.get_or_insert_with(Instant::now);
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
     }
-    while live.metric(held) != Some(0.0) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert!(read > 14 << 20, "{read}");
+}
+
+#[test]
+fn what_was_stored_is_never_refused_and_what_would_be_is_refused_before() {
+    let live = Live::with(|state| {
+        state.limits.body_bytes = 64 << 20;
+        state.limits.bodies_bytes = 256 << 20;
+        state.limits.responses_bytes = 1 << 20;
+        state.limits.batch_items = 100_000;
+    });
+    let mut unread = TcpStream::connect(live.address).unwrap();
+    unread.write_all(echo(24 << 20).as_bytes()).unwrap();
+    let held = "evergraph_http_held_bytes{direction=\"response\"}";
+    until("the response is made", || live.metric(held) >= Some(f64::from(10 << 20)));
+    let detail = "x".repeat(300);
+    let rejected = |index| RejectedEvent { index, reason: "bad_features", detail: detail.clone() };
+    let receipt = Receipt { first: EdgeId(3), end: EdgeId(4), accepted: 1, duplicates: 0 };
+    let outcome = IntakeResponse { receipt, rejected: (0..1000).map(rejected).collect() };
+    *live.intake.next.lock() = Some(Ok(outcome));
+    let stored = live.send_lines("/v1/events", "[]");
+    assert_eq!((stored.status, stored.json()["rejected"].as_array().map(Vec::len)), (200, Some(1000)));
+    let pushes = live.intake.formats.lock().len();
+    let refused = live.send_lines("/v1/events", &"0\n".repeat(50_000));
+    assert_eq!((refused.status, refused.error_type().as_str()), (429, "too_many_transfers"));
+    assert_eq!(live.intake.formats.lock().len(), pushes, "nothing was stored of it");
+}
+
+#[test]
+fn an_error_about_very_many_events_is_small() {
+    let live = Live::start();
+    let detail = "ä".repeat(1000);
+    let rejected = |index| RejectedEvent { index, reason: "bad_features", detail: detail.clone() };
+    let receipt = Receipt { first: EdgeId(3), end: EdgeId(3), accepted: 0, duplicates: 0 };
+    *live.intake.next.lock() =
+        Some(Ok(IntakeResponse { receipt, rejected: (0..10_000).map(rejected).collect() }));
+    let error = live.send_lines("/v1/events", "[]");
+    assert_eq!((error.status, error.error_type().as_str()), (422, "all_rejected"));
+    assert!(error.body.len() < 64 << 10, "{}", error.body.len());
+    let details = &error.json()["details"];
+    assert_eq!(
+        (details["rejected_count"].as_u64(), details["rejected"][99]["index"].as_u64()),
+        (Some(10_000), Some(99))
+    );
+    assert_eq!(details["rejected"].as_array().map(Vec::len), Some(100));
 }
 
 #[test]

@@ -81,7 +81,13 @@ impl From<IntakeError> for ApiError {
             IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
                 Self::DiskFull(refused.to_string())
             }
-            IntakeError::Refused(refused @ (SubmitError::Failed { .. } | SubmitError::Unstorable { .. })) => {
+            IntakeError::Refused(refused @ SubmitError::OutcomeUnknown) => {
+                Self::OutcomeUnknown { detail: refused.to_string() }
+            }
+            IntakeError::Refused(refused @ SubmitError::Unstorable { .. }) => {
+                Self::Unstorable(refused.to_string())
+            }
+            IntakeError::Refused(refused @ SubmitError::Failed { .. }) => {
                 Self::LogFailed(refused.to_string())
             }
         }

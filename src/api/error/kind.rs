@@ -28,6 +28,7 @@ macro_rules! error_types {
 error_types! {
     AllRejected = "all_rejected",
     BatchTooLarge = "batch_too_large",
+    BodyTimeout = "body_timeout",
     BodyTooLarge = "body_too_large",
     DiskFull = "disk_full",
     Forbidden = "forbidden",
@@ -57,6 +58,7 @@ error_types! {
     UnknownNode = "unknown_node",
     UnknownRoute = "unknown_route",
     UnknownSource = "unknown_source",
+    Unstorable = "unstorable",
     UnsupportedMediaType = "unsupported_media_type",
 }
 

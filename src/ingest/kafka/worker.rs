@@ -153,7 +153,7 @@ impl Worker {
                 }
                 self.shared.set_refused(None);
             }
-            Err(SubmitError::ShuttingDown) => {
+            Err(SubmitError::ShuttingDown | SubmitError::OutcomeUnknown) => {
                 partition.refused(Instant::now() + self.options.retry_wait);
                 self.shared.stop.store(true, Relaxed);
             }

@@ -1,5 +1,6 @@
 //! To a daemon's HTTP interface: bodies of JSON lines to `/v1/events`. A lost connection, 429 and 5xx are
-//! tried again with growing waits, the same body each time; idempotency keys make that apply once.
+//! tried again with growing waits, the same body each time; idempotency keys, of the events or else of the request,
+//! make that apply once.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ struct PushResponse {
     duplicates: u64,
     #[serde(default)]
     rejected: Vec<serde::de::IgnoredAny>,
-    /// Where an error response lists the rejected events.
+    /// Where an error response counts the rejected events.
     #[serde(default)]
     details: Option<Details>,
 }
@@ -64,7 +65,7 @@ struct PushResponse {
 #[derive(Default, Deserialize)]
 struct Details {
     #[serde(default)]
-    rejected: Vec<serde::de::IgnoredAny>,
+    rejected_count: u64,
 }
 
 /// What one attempt came to.
@@ -89,6 +90,7 @@ impl HttpTarget {
             .build()
             .into();
         rows.skip(options.from_row)?;
+        let run = uuid::Uuid::new_v4();
         let mut body = Vec::new();
         let mut more = true;
         while more {
@@ -106,11 +108,11 @@ impl HttpTarget {
             if count == 0 {
                 break;
             }
-            let response = self.send(&agent, &body, first, &mut rows)?;
+            let response = self.send(&agent, (&body, &format!("{run}-{first}")), first, &mut rows)?;
             rows.report.sent += count;
             rows.report.duplicates += response.duplicates;
-            let rejected = response.rejected.len() + response.details.map_or(0, |d| d.rejected.len());
-            rows.report.rejected += rejected as u64;
+            let of_error = response.details.map_or(0, |details| details.rejected_count);
+            rows.report.rejected += response.rejected.len() as u64 + of_error;
             rows.report_progress(false);
         }
         rows.report_progress(true);
@@ -120,7 +122,7 @@ impl HttpTarget {
     fn send(
         &self,
         agent: &ureq::Agent,
-        body: &[u8],
+        (body, key): (&[u8], &str),
         from_row: u64,
         rows: &mut Rows<'_>,
     ) -> Result<PushResponse, ProduceError> {
@@ -128,7 +130,7 @@ impl HttpTarget {
         let started = Instant::now();
         let mut wait = FIRST_WAIT;
         loop {
-            let (detail, retry_after) = match self.attempt(agent, &url, body) {
+            let (detail, retry_after) = match self.attempt(agent, &url, (body, key)) {
                 Attempt::Taken(response) => return Ok(response),
                 Attempt::Refused { status, detail } => {
                     return Err(ProduceError::Refused { url, status, detail, from_row });
@@ -150,8 +152,9 @@ impl HttpTarget {
         }
     }
 
-    fn attempt(&self, agent: &ureq::Agent, url: &str, body: &[u8]) -> Attempt {
-        let mut request = agent.post(url).header("content-type", "application/x-ndjson");
+    fn attempt(&self, agent: &ureq::Agent, url: &str, (body, key): (&[u8], &str)) -> Attempt {
+        let request = agent.post(url).header("content-type", "application/x-ndjson");
+        let mut request = request.header("idempotency-key", key);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -215,15 +218,18 @@ mod tests {
     use super::*;
     use crate::ingest::produce::{ProduceTarget, produce};
 
-    /// Reads one request's body.
-    fn request(stream: &TcpStream) -> String {
+    /// Reads one request's body, after a line with its idempotency key if it is asked for.
+    fn request(stream: &TcpStream, with_key: bool) -> String {
         let mut reader = BufReader::new(stream);
-        let mut length = 0;
+        let (mut length, mut before) = (0, String::new());
         loop {
             let mut line = String::new();
             reader.read_line(&mut line).unwrap();
             if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                 length = value.trim().parse().unwrap();
+            }
+            if with_key && line.to_ascii_lowercase().starts_with("idempotency-key:") {
+                before.clone_from(&line);
             }
             if line.trim().is_empty() {
                 break;
@@ -231,17 +237,24 @@ mod tests {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        String::from_utf8(body).unwrap()
+        before + &String::from_utf8(body).unwrap()
     }
 
     /// A daemon that gives these responses in turn (`""` hangs up) and returns the bodies it was sent.
     fn daemon(responses: &'static [&'static str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
+        daemon_that_notes(responses, false)
+    }
+
+    fn daemon_that_notes(
+        responses: &'static [&'static str],
+        keys: bool,
+    ) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let bodies = std::thread::spawn(move || {
             let take = |response: &&str| {
                 let (mut stream, _) = listener.accept().unwrap();
-                let body = request(&stream);
+                let body = request(&stream, keys);
                 if let Some((status, text)) = response.split_once('|') {
                     let length = text.len();
                     let head =
@@ -296,7 +309,7 @@ mod tests {
             "503 Unavailable|{}",
             "429 Too Many\r\nretry-after: 0|",
             r#"200 OK|{"accepted":1,"duplicates":1,"rejected":[],"more":{}}"#,
-            r#"422 Unprocessable|{"error":"x","details":{"rejected":[{"index":0}]}}"#,
+            r#"422 Unprocessable|{"error":"x","details":{"rejected":[{"index":0}],"rejected_count":1}}"#,
         ]);
         let mut reports = 0;
         let report = produce(&options(folder.path(), &url), &mut |_| reports += 1).unwrap();
@@ -314,6 +327,18 @@ mod tests {
             (report.rows, report.bad_rows, report.sent, report.duplicates, report.rejected, report.retries);
         assert_eq!(found, (4, 1, 3, 1, 1, 3));
         assert!(reports > 0);
+    }
+
+    #[test]
+    fn a_request_keeps_its_idempotency_key_when_it_is_sent_again_and_no_other_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (url, sent) = daemon_that_notes(&["504 Timeout|{}", "200 OK|{}", "200 OK|{}"], true);
+        let mut options = options(folder.path(), &url);
+        options.idempotency_keys = false;
+        produce(&options, &mut |_| {}).unwrap();
+        let sent = sent.join().unwrap();
+        assert!(sent[0] == sent[1] && sent[0].starts_with("idempotency-key: "), "{sent:?}");
+        assert_ne!(sent[1].lines().next(), sent[2].lines().next());
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl Run {
                     let Some(part) = parts.pop() else { break };
                     batch = part;
                 }
-                Err(SubmitError::ShuttingDown) => return Err(End::Stopped),
+                Err(SubmitError::ShuttingDown | SubmitError::OutcomeUnknown) => return Err(End::Stopped),
                 Err(SubmitError::Unstorable { events, detail }) => {
                     self.stats.count_refused_batch();
                     let removed = batch.take_out(events, detail.clone());
