@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
 use crate::event::{
-    ClockRules, EdgeId, EventTime, Op, PositionLookup, SourceMark, SourcePosition, SourceRange, StreamClock,
+    ClockRules, EdgeId, Op, PositionLookup, SourceMark, SourcePosition, SourceRange, StreamClock,
 };
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, RetentionBounds, SpillError};
@@ -90,10 +90,9 @@ impl Positions {
         edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
     }
 
-    /// The partitions with events, and where in time each stands.
-    pub(super) fn times(&self) -> Vec<(Partition, EventTime)> {
-        let clocks = self.clocks.read();
-        clocks.iter().filter_map(|(key, clock)| Some((key.clone(), clock.latest()?))).collect()
+    /// Calls `visit` with each partition that had edges, and where in time it stands.
+    pub(super) fn for_each_clock(&self, mut visit: impl FnMut(&Partition, &StreamClock)) {
+        self.clocks.read().iter().for_each(|(partition, clock)| visit(partition, clock));
     }
 }
 
@@ -115,10 +114,8 @@ impl PositionLookup for Positions {
         self.reached(source, partition).map(|reached| reached.origin_unix_ms)
     }
 
-    fn latest_time(&self, source: &str, partition: i32) -> Option<(EventTime, bool)> {
-        let clocks = self.clocks.read();
-        let clock = clocks.get(&(Arc::from(source), partition))?;
-        Some((clock.latest()?, clock.confirmed().is_some()))
+    fn clock(&self, source: &str, partition: i32) -> Option<StreamClock> {
+        self.clocks.read().get(&(Arc::from(source), partition)).copied()
     }
 }
 
@@ -307,7 +304,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{EdgeBatch, NodeId};
+    use crate::event::{EdgeBatch, EventTime, NodeId};
     use crate::graph::GraphOptions;
 
     #[test]
@@ -351,8 +348,9 @@ mod tests {
         absorb(Some(("kafka:t", 0)), &[7]);
         absorb(None, &[100]);
         absorb(Some(("kafka:t", 2)), &[]);
-        let latest =
-            |source: &str, partition| index.positions.latest_time(source, partition).map(|found| found.0);
+        let latest = |source: &str, partition| {
+            index.positions.clock(source, partition).and_then(|clock| clock.latest())
+        };
         assert_eq!(latest("kafka:t", 0), Some(EventTime(9)));
         assert_eq!(latest("kafka:t", 1), Some(EventTime(3)));
         assert_eq!(latest("", 0), Some(EventTime(100)));

@@ -2,8 +2,8 @@
 //!
 //! Partitions do not advance together. As admission judges lateness by the slowest partition that had events lately, so
 //! the watermark follows that one; a partition that went quiet is not waited for. A start waits for each partition of
-//! the log as if it had just had events. One event far ahead of its partition moves nothing
-//! ([`StreamClock`](crate::event::StreamClock)).
+//! the log as if it had just had events. The watermark never goes back, so it follows only what ten events of a
+//! partition confirm ([`StreamClock`](crate::event::StreamClock)): neither one far ahead nor the first of all move it.
 
 use std::time::Instant;
 
@@ -19,7 +19,11 @@ pub(super) struct ActivePartitions(HashMap<Partition, Instant>);
 impl ActivePartitions {
     /// All partitions of the log, as of `now`.
     pub fn new(positions: &Positions, now: Instant) -> Self {
-        Self(positions.times().into_iter().map(|(partition, _)| (partition, now)).collect())
+        let mut active = HashMap::new();
+        positions.for_each_clock(|partition, _| {
+            active.insert(partition.clone(), now);
+        });
+        Self(active)
     }
 
     /// Takes in a frame that was indexed.
@@ -29,14 +33,18 @@ impl ActivePartitions {
         }
     }
 
-    /// The time before which nothing is expected where events may be `late` by so much; `None` if no partition is
-    /// active.
+    /// The time before which nothing is expected where events may be `late` by so much; `None` if no active partition
+    /// has a time that is confirmed. One without holds the others back, and moves nothing itself.
     pub fn closed(&self, positions: &Positions, late: i64, now: Instant) -> Option<EventTime> {
-        let is_active = |partition: &Partition| {
-            self.0.get(partition).is_some_and(|&at| now.saturating_duration_since(at) < PARTITION_IDLE)
-        };
-        let times = positions.times().into_iter().filter(|(partition, _)| is_active(partition));
-        times.map(|(_, time)| EventTime(time.0.saturating_sub(late))).min()
+        let (mut slowest, mut has_confirmed) = (EventTime::MAX, false);
+        positions.for_each_clock(|partition, clock| {
+            let active = self.0.get(partition);
+            if active.is_some_and(|&at| now.saturating_duration_since(at) < PARTITION_IDLE) {
+                has_confirmed |= clock.is_confirmed();
+                slowest = clock.confirmed().or(clock.latest()).map_or(slowest, |time| slowest.min(time));
+            }
+        });
+        has_confirmed.then(|| EventTime(slowest.0.saturating_sub(late)))
     }
 }
 
@@ -57,6 +65,7 @@ mod tests {
         let start = Instant::now();
         let mut active = ActivePartitions::new(&index.positions, start);
         assert_eq!(active.closed(&index.positions, 10, start), None);
+        let (few, enough) = (|time: i64| vec![time - 10, time], |time: i64| vec![time; 10]);
         let mut end = 0;
         let mut take = |active: &mut ActivePartitions, partition: i32, times: &[i64], after: u64| {
             let mut batch = EdgeBatch { first: EdgeId(end), ..EdgeBatch::default() };
@@ -72,11 +81,14 @@ mod tests {
             active.note(&frame, now);
             active.closed(&index.positions, 10, now).map(|time| time.0)
         };
-        assert_eq!(take(&mut active, 0, &[990, 1_000], 0), Some(990));
-        assert_eq!(take(&mut active, 1, &[400, 500], 1), Some(490));
-        assert_eq!(take(&mut active, 0, &[1_100], 20), Some(490), "the other may still bring 495");
-        assert_eq!(take(&mut active, 1, &[520], 29), Some(510));
-        assert_eq!(take(&mut active, 0, &[1_200], 60), Some(1_190), "it went quiet");
+        assert_eq!(take(&mut active, 0, &[4 << 60], 0), None, "the first event of all confirms nothing");
+        assert_eq!(take(&mut active, 0, &few(1_000), 0), None);
+        assert_eq!(take(&mut active, 0, &enough(1_000), 0), Some(990), "neither does it stay");
+        assert_eq!(take(&mut active, 1, &few(500), 1), Some(490), "a new one holds the others back");
+        assert_eq!(take(&mut active, 1, &enough(500), 1), Some(490));
+        assert_eq!(take(&mut active, 0, &enough(1_100), 20), Some(490), "the other may still bring 495");
+        assert_eq!(take(&mut active, 1, &enough(520), 29), Some(510));
+        assert_eq!(take(&mut active, 0, &enough(1_200), 60), Some(1_190), "it went quiet");
         let idle = start + Duration::from_secs(1_000);
         assert_eq!(active.closed(&index.positions, 10, idle), None, "nobody moves it");
         let mut restarted = ActivePartitions::new(&index.positions, idle);

@@ -264,7 +264,7 @@ impl Config {
         }
         if self.graph.retention > 0 && stream.future_limit == -1 {
             warnings.push(
-                "graph.retention is set and stream.future_limit is not: a few events with the same wrong time far \
+                "graph.retention is set and stream.future_limit is not: ten events with wrong times far \
                  ahead make all others too old; set stream.future_limit"
                     .to_owned(),
             );

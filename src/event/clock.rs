@@ -1,12 +1,18 @@
-//! [`StreamClock`]: where in time a stream stands, by its events in the order of the log.
+//! [`StreamClock`]: where in time a stream stands.
 //!
-//! That is the latest time that the events agree on. A time far ahead of the others, from a producer with a wrong clock
-//! or another unit, moves the clock only once [`CONFIRMING_EVENTS`] events in a row are as far ahead and near to one
-//! another. How far is far follows from the rules' future limit or, where there is none, from the time that the stream
-//! has covered so far. Of the first events those count that stand together.
+//! It is an order statistic. The *anchor* is the tenth-latest time ([`CONFIRMING_EVENTS`]): so many events are at it or
+//! later. From there the clock goes on to the next later time while the gap is within reach. That is the rules' future
+//! limit or, where there is none, the time that the stream has covered: from the tenth-earliest time to the
+//! anchor. So up to nine events that are farther ahead of all others move nothing, nor do nine before all others; ten
+//! are believed. What costs is that after a gap wider than the reach, or where all events had one time, the clock
+//! stands up to nine events behind.
 //!
-//! The clock is a function of the events and the rules alone, so a replay of the log leads to the same times. Once it
-//! is confirmed it never goes back.
+//! The clock is a function of the set of events and the rules alone. The order, and how partitions interleave, do not
+//! matter, a replay of the log leads to the same time, and once there are ten events the clock never goes back: a later
+//! event raises the anchor or the reach, or changes nothing.
+//!
+//! Of a *young* stream, with up to twenty events, all times are known, and it begins and stands where the part of them
+//! does that stands together. That is provisional: what cannot be taken back follows [`StreamClock::confirmed`].
 
 use std::time::Duration;
 
@@ -15,11 +21,14 @@ use super::{EdgeId, EventTime};
 /// A partition without events for so long is not waited for.
 pub const PARTITION_IDLE: Duration = Duration::from_secs(30);
 
-/// So many events in a row that are far ahead move a clock, and so many events confirm one.
+/// So many events that are far ahead move a clock, and so many events confirm one.
 pub const CONFIRMING_EVENTS: usize = 10;
 
-/// Where no limit is set, a time is far ahead if it is so many times the covered time ahead.
-const SPANS_AHEAD: i64 = 1_000;
+/// A stream of at most so many events is young: each is among the earliest or the latest.
+const YOUNG_EVENTS: usize = 2 * CONFIRMING_EVENTS;
+
+/// In a young stream without a limit, parts stand apart if the gap is so many times the longer one.
+const SPANS_APART: i64 = 1_000;
 
 /// By what a clock judges times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,23 +39,17 @@ pub struct ClockRules {
     pub not_after: Option<(EdgeId, EventTime)>,
 }
 
-/// The latest time that a stream's events agree on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The latest time that ten of a stream's events confirm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamClock {
     rules: ClockRules,
-    /// The times of the first events in order, until there are enough.
-    early: Vec<i64>,
-    /// Earliest and latest time of the events that agree.
-    covered: Option<(i64, i64)>,
-    ahead: Option<Ahead>,
-}
-
-/// Events in a row that are far ahead of a clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ahead {
-    first: i64,
-    latest: i64,
+    /// How many events there were, up to one more than a young stream has.
     events: usize,
+    /// The earliest and the latest times in order, as many as there are.
+    earliest: [i64; CONFIRMING_EVENTS],
+    latest: [i64; CONFIRMING_EVENTS],
+    /// Where the stream stands, once there are as many events.
+    reached: i64,
 }
 
 impl StreamClock {
@@ -57,105 +60,133 @@ impl StreamClock {
     }
 
     /// Takes in an edge.
+    #[inline]
     pub fn observe(&mut self, edge: EdgeId, time: EventTime) {
         if self.rules.not_after.is_some_and(|(below, latest)| edge < below && time > latest) {
             return;
         }
-        let time = time.0;
-        match self.covered {
-            Some((first, latest)) if self.is_confirmed() => self.follow(first, latest, time),
-            _ => {
-                let place = self.early.partition_point(|&early| early <= time);
-                self.early.insert(place, time);
-                self.covered = Some(together(&self.early, self.rules.future_limit));
-            }
+        let is_inside = time.0 <= self.latest[0] && time.0 >= self.earliest[CONFIRMING_EVENTS - 1];
+        if !(is_inside && self.events > YOUNG_EVENTS) {
+            self.take(time.0);
         }
     }
 
-    /// Where the stream stands; `None` before the first event.
+    fn take(&mut self, time: i64) {
+        let known = self.kept();
+        if known < CONFIRMING_EVENTS {
+            for times in [&mut self.earliest, &mut self.latest] {
+                times[known] = time;
+                times[..=known].sort_unstable();
+            }
+        } else {
+            if time > self.latest[0] {
+                let place = self.latest.partition_point(|&known| known < time);
+                self.latest.copy_within(1..place, 0);
+                self.latest[place - 1] = time;
+            }
+            if time < self.earliest[CONFIRMING_EVENTS - 1] {
+                let place = self.earliest.partition_point(|&known| known <= time);
+                self.earliest.copy_within(place..CONFIRMING_EVENTS - 1, place + 1);
+                self.earliest[place] = time;
+            }
+        }
+        self.events = (self.events + 1).min(YOUNG_EVENTS + 1);
+        self.reached = self.reach_from_anchor();
+    }
+
+    /// Where the stream stands; `None` before the first event. While the stream is young it may go back.
     #[must_use]
     pub fn latest(&self) -> Option<EventTime> {
-        self.covered.map(|(_, latest)| EventTime(latest))
+        self.covered().map(|(_, latest)| latest)
     }
 
-    /// The same once enough events agree. From then on it never goes back.
+    /// The same by what ten events confirm; `None` while there are fewer. It never goes back.
     #[must_use]
     pub fn confirmed(&self) -> Option<EventTime> {
-        self.latest().filter(|_| self.is_confirmed())
+        self.is_confirmed().then_some(EventTime(self.reached))
     }
 
-    /// The earliest time of the first events that stand together, and the latest time.
+    /// The earliest time that stands together with the others, and the latest.
     #[must_use]
     pub fn covered(&self) -> Option<(EventTime, EventTime)> {
-        self.covered.map(|(first, latest)| (EventTime(first), EventTime(latest)))
+        let (first, latest) = match self.events {
+            0 => return None,
+            events if events <= YOUNG_EVENTS => {
+                let mut all = [0; YOUNG_EVENTS];
+                let known = self.kept();
+                all[..known].copy_from_slice(&self.earliest[..known]);
+                all[known..events].copy_from_slice(&self.latest[2 * known - events..known]);
+                let (first, latest) = together(&all[..events], self.rules.future_limit);
+                (first, self.confirmed().map_or(latest, |confirmed| latest.max(confirmed.0)))
+            }
+            _ => (chain(self.earliest.iter().rev(), self.reach()), self.reached),
+        };
+        Some((EventTime(first), EventTime(latest)))
     }
 
     /// Whether enough events have come for the clock never to go back.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
-        self.early.len() >= CONFIRMING_EVENTS
+        self.events >= CONFIRMING_EVENTS
+    }
+
+    /// The latest times in order, at most ten.
+    #[must_use]
+    pub fn latest_times(&self) -> &[i64] {
+        &self.latest[..self.kept()]
     }
 
     /// All that it has taken in, as numbers, but for the rules.
     #[must_use]
     pub fn to_numbers(&self) -> Vec<i64> {
-        let ahead = self.ahead.map(|Ahead { first, latest, events }| [first, latest, events as i64]);
-        let parts = self.covered.map(|(first, latest)| [first, latest]);
-        let counts = [self.early.len() as i64, i64::from(ahead.is_some())];
-        let ends = parts.iter().flatten().chain(ahead.iter().flatten());
-        counts.iter().chain(&self.early).chain(ends).copied().collect()
+        let known = self.kept();
+        [&[self.events as i64], &self.earliest[..known], &self.latest[..known]].concat()
     }
 
     /// A clock without rules that has taken in what these numbers say; `None` if they are not of a clock.
     #[must_use]
     pub fn from_numbers(numbers: &[i64]) -> Option<Self> {
-        let (&[early, has_ahead], rest) = numbers.split_first_chunk::<2>()?;
-        let early = usize::try_from(early).ok().filter(|&early| early <= CONFIRMING_EVENTS)?;
-        let (early, rest) = rest.split_at_checked(early)?;
-        let (covered, rest) = match (early, rest) {
-            ([], rest) => (None, rest),
-            (_, [first, latest, rest @ ..]) => (Some((*first, *latest)), rest),
-            _ => return None,
-        };
-        let ahead = match (has_ahead, rest) {
-            (0, []) => None,
-            (1, &[first, latest, events]) => {
-                Some(Ahead { first, latest, events: usize::try_from(events).ok()? })
-            }
-            _ => return None,
-        };
-        early.is_sorted().then(|| Self { early: early.to_vec(), covered, ahead, ..Self::default() })
+        let (&events, times) = numbers.split_first()?;
+        let events = usize::try_from(events).ok().filter(|&events| events <= YOUNG_EVENTS + 1)?;
+        let mut clock = Self { events, ..Self::default() };
+        let known = clock.kept();
+        let (earliest, latest) = times.split_at_checked(known).filter(|(_, latest)| latest.len() == known)?;
+        let is_clock = earliest.is_sorted()
+            && latest.is_sorted()
+            && earliest.iter().zip(latest).all(|(earliest, latest)| earliest <= latest)
+            && (events > CONFIRMING_EVENTS || earliest == latest);
+        clock.earliest[..known].copy_from_slice(earliest);
+        clock.latest[..known].copy_from_slice(latest);
+        clock.reached = clock.reach_from_anchor();
+        is_clock.then_some(clock)
     }
 
-    fn follow(&mut self, first: i64, latest: i64, time: i64) {
-        let span = latest.saturating_sub(first);
-        let reach = match self.rules.future_limit {
-            Some(limit) => limit,
-            // Events that all have one time show no scale.
-            None if span == 0 => i64::MAX,
-            None => span.saturating_mul(SPANS_AHEAD),
-        };
-        if time <= latest.saturating_add(reach) {
-            self.covered = Some((first, latest.max(time)));
-            self.ahead = None;
-            return;
-        }
-        let joined = self.ahead.filter(|ahead| {
-            let near = self.rules.future_limit.unwrap_or(ahead.first.saturating_sub(latest) / 2);
-            time.abs_diff(ahead.latest) <= near.unsigned_abs()
-        });
-        let ahead = match joined {
-            Some(Ahead { first, latest, events }) => {
-                Ahead { first, latest: latest.max(time), events: events + 1 }
-            }
-            None => Ahead { first: time, latest: time, events: 1 },
-        };
-        self.ahead = Some(ahead);
-        if ahead.events >= CONFIRMING_EVENTS {
-            self.covered = Some((first, ahead.latest));
-            self.ahead = None;
-        }
+    /// How many of the earliest and of the latest times there are.
+    fn kept(&self) -> usize {
+        self.events.min(CONFIRMING_EVENTS)
     }
+
+    /// How wide a gap needs no confirmation.
+    fn reach(&self) -> i64 {
+        let covered = self.latest[0].saturating_sub(self.earliest[CONFIRMING_EVENTS - 1]);
+        self.rules.future_limit.unwrap_or(covered.max(0))
+    }
+
+    fn reach_from_anchor(&self) -> i64 {
+        chain(self.latest.iter(), self.reach())
+    }
+}
+
+/// The last of these times that is reached from the first by steps of at most `reach`.
+fn chain<'a>(mut times: impl Iterator<Item = &'a i64>, reach: i64) -> i64 {
+    let mut reached = times.next().copied().unwrap_or_default();
+    for &time in times {
+        if time.abs_diff(reached) > reach.unsigned_abs() {
+            break;
+        }
+        reached = time;
+    }
+    reached
 }
 
 /// The first and last of those of the times, which are in order, that stand together: of the parts between gaps that
@@ -173,7 +204,7 @@ fn together(times: &[i64], limit: Option<i64>) -> (i64, i64) {
                 // Wide beside what is covered on its longer side, if that shows a scale at all.
                 None => {
                     let span = reach.max(behind);
-                    span > 0 && gap / SPANS_AHEAD > span
+                    span > 0 && gap / SPANS_APART > span
                 }
             }
         };
@@ -190,19 +221,26 @@ fn together(times: &[i64], limit: Option<i64>) -> (i64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const WILD: i64 = 4_000_000_000_000_000_000;
 
-    /// Where the stream stands after each of these times.
-    fn after(rules: ClockRules, times: impl IntoIterator<Item = i64>) -> Vec<i64> {
+    fn clock_of(rules: ClockRules, times: impl IntoIterator<Item = i64>) -> StreamClock {
         let mut clock = StreamClock::new(rules);
-        let mut latest = Vec::new();
-        for (i, time) in times.into_iter().enumerate() {
-            clock.observe(EdgeId(i as u64), EventTime(time));
-            latest.extend(clock.latest().map(|time| time.0));
-        }
-        latest
+        times.into_iter().enumerate().for_each(|(i, time)| clock.observe(EdgeId(i as u64), EventTime(time)));
+        clock
+    }
+
+    /// Where the stream stands after each of these times.
+    fn after(rules: ClockRules, times: &[i64]) -> Vec<i64> {
+        let at = |end| clock_of(rules, times[..end].iter().copied()).latest().map(|time| time.0);
+        (1..=times.len()).filter_map(at).collect()
+    }
+
+    fn confirmed(rules: ClockRules, times: impl IntoIterator<Item = i64>) -> Option<i64> {
+        clock_of(rules, times).confirmed().map(|time| time.0)
     }
 
     fn limited(limit: i64) -> ClockRules {
@@ -215,44 +253,64 @@ mod tests {
             for place in 0..30 {
                 let mut times: Vec<i64> = (100..140).collect();
                 times.insert(place, WILD);
-                assert_eq!(after(rules, times.clone()).last(), Some(&139), "{rules:?}, {place}");
+                let all = after(rules, &times);
+                assert_eq!(all.last(), Some(&139), "{rules:?}, {place}");
+                assert!(all[2..].iter().all(|&time| time < WILD), "{rules:?}, {place}: {all:?}");
                 times[place] = -WILD;
-                assert_eq!(after(rules, times).last(), Some(&139), "{rules:?}, {place}");
+                let clock = clock_of(rules, times);
+                assert_eq!(clock.covered(), Some((EventTime(100), EventTime(139))), "{rules:?}, {place}");
             }
         }
     }
 
     #[test]
-    fn the_first_events_move_the_clock_at_once_and_late_ones_never_back() {
-        assert_eq!(after(ClockRules::default(), [5, 9, 9, 3_000, 3, 8_000]), [5, 9, 9, 3_000, 3_000, 8_000]);
-        assert_eq!(after(ClockRules::default(), [7; 30]), [7; 30]);
-        let mut times = vec![7; 20];
-        times.push(90_000);
-        assert_eq!(after(ClockRules::default(), times).last(), Some(&90_000), "one time shows no scale");
-        let backwards = (0..100).map(|i| 5_000 - i * 40);
-        assert!(after(limited(10_000), backwards).iter().all(|&latest| latest == 5_000));
+    fn a_year_of_events_or_one_time_for_all_vouches_for_no_later_year() {
+        let (day, free) = (86_400, ClockRules::default());
+        let year = || (0..365).map(move |i| 1_700_000_000 + i * day);
+        let latest = 1_700_000_000 + 364 * day;
+        assert_eq!(confirmed(free, year().chain([latest + 3 * 365 * day])), Some(latest));
+        assert_eq!(confirmed(free, year().chain([latest + 30 * day])), Some(latest + 30 * day), "a gap");
+        let same = |events| std::iter::repeat_n(7, events);
+        assert_eq!(confirmed(free, same(10)), Some(7));
+        for events in [10, 15, 21, 100] {
+            for wild in [8, WILD] {
+                assert_eq!(confirmed(free, same(events).chain([wild; 9])), Some(7), "{events}, {wild}");
+                assert_eq!(confirmed(free, same(events).chain([wild; 10])), Some(wild), "{events}, {wild}");
+            }
+        }
     }
 
     #[test]
-    fn events_in_a_row_that_agree_carry_the_clock_over_a_gap() {
-        let gap = |count: i64, broken: bool| {
-            let later = (0..count).map(|i| if broken && i == 5 { 119 } else { 1_000_000 + i });
-            *after(limited(1_000), (100..120).chain(later)).last().unwrap()
+    fn a_young_stream_stands_at_its_newest_event_and_confirms_nothing() {
+        let times = [5, 9, 9, 3_000, 3, 8_000];
+        assert_eq!(after(ClockRules::default(), &times), [5, 9, 9, 3_000, 3_000, 8_000]);
+        assert_eq!(confirmed(ClockRules::default(), times), None);
+        assert_eq!(after(ClockRules::default(), &[7; 30]), [7; 30]);
+        let steady: Vec<i64> = (0..100).map(|i| i * 10).collect();
+        assert_eq!(after(ClockRules::default(), &steady), steady);
+        let backwards: Vec<i64> = (0..100).map(|i| 5_000 - i * 40).collect();
+        assert!(after(limited(10_000), &backwards).iter().all(|&latest| latest == 5_000));
+    }
+
+    #[test]
+    fn ten_events_carry_the_clock_over_a_gap_whatever_comes_between() {
+        let gap = |count: i64, slow: usize| {
+            let later = (0..count).flat_map(|i| [1_000_000 + i].into_iter().chain(vec![110; slow]));
+            confirmed(limited(1_000), (100..120).chain(later)).unwrap()
         };
-        assert_eq!([gap(9, false), gap(10, false), gap(10, true)], [119, 1_000_009, 119]);
-        // Each far from the one before: they do not agree.
-        let apart = (1..50).map(|i| 1_000_000 * i);
-        assert_eq!(after(limited(1_000), (100..120).chain(apart)).last(), Some(&119));
+        assert_eq!([gap(9, 0), gap(10, 0), gap(9, 3), gap(10, 3)], [119, 1_000_009, 119, 1_000_009]);
+        let sparse: Vec<i64> = (0..100).map(|i| i * 7_200).collect();
+        assert_eq!(confirmed(limited(3_600), sparse), Some(90 * 7_200), "nine behind");
         let free = (100..120).chain((0..10).map(|i| 1_000_000 + 50 * i));
-        assert_eq!(after(ClockRules::default(), free).last(), Some(&1_000_450), "without a limit");
+        assert_eq!(confirmed(ClockRules::default(), free), Some(1_000_450), "without a limit");
     }
 
     #[test]
     fn a_correction_takes_back_what_wild_events_have_moved() {
         let times = || (100..120).chain((0..20).map(|i| WILD + i)).chain(120..130);
-        assert_eq!(after(limited(50), times()).last(), Some(&(WILD + 19)));
+        assert_eq!(confirmed(limited(50), times()), Some(WILD + 19));
         let not_after = Some((EdgeId(40), EventTime(1_000)));
-        assert_eq!(after(ClockRules { not_after, ..limited(50) }, times()).last(), Some(&129));
+        assert_eq!(confirmed(ClockRules { not_after, ..limited(50) }, times()), Some(129));
         let mut clock = StreamClock::new(ClockRules { not_after, ..limited(50) });
         assert_eq!((clock.latest(), clock.confirmed()), (None, None));
         (0..20).for_each(|i| clock.observe(EdgeId(40 + i), EventTime(2_000)));
@@ -262,22 +320,96 @@ mod tests {
     #[test]
     fn a_clock_comes_back_from_its_numbers() {
         let mut clock = StreamClock::default();
-        for i in 0..25 {
+        for i in 0..40 {
             let numbers = clock.to_numbers();
-            assert_eq!(StreamClock::from_numbers(&numbers), Some(clock.clone()), "after {i}");
+            assert_eq!(StreamClock::from_numbers(&numbers), Some(clock), "after {i}");
             let cut = (0..numbers.len()).filter(|&end| StreamClock::from_numbers(&numbers[..end]).is_some());
             assert_eq!(cut.count(), 0, "{numbers:?}");
-            clock.observe(EdgeId(0), EventTime(if i < 20 { 100 + i } else { WILD + i }));
+            clock.observe(EdgeId(0), EventTime(if i % 3 > 0 { 100 + i } else { 100 - i }));
         }
-        assert!(clock.ahead.is_some());
-        assert_eq!(clock.covered(), Some((EventTime(100), EventTime(119))));
+        assert_eq!(clock.covered(), Some((EventTime(61), EventTime(138))));
+        assert_eq!(StreamClock::from_numbers(&[2, 5, 4, 5, 4]), None, "in no order");
+        assert_eq!(StreamClock::from_numbers(&[2, 4, 5, 4, 6]), None, "two tales of the same events");
     }
 
     #[test]
     fn times_at_the_ends_are_no_trouble() {
         for rules in [ClockRules::default(), limited(i64::MAX)] {
-            let times = [i64::MIN, i64::MAX].into_iter().cycle().take(50);
-            assert_eq!(after(rules, times).len(), 50);
+            let times: Vec<i64> = [i64::MIN, i64::MAX].into_iter().cycle().take(50).collect();
+            assert_eq!(after(rules, &times).len(), 50);
+        }
+    }
+
+    /// A stream's ordinary times, and how wide a gap is within reach of it at most.
+    fn streams() -> impl Strategy<Value = (Vec<i64>, ClockRules, i64)> {
+        let unit = prop_oneof![Just(1), Just(1_000), Just(1_000_000_000_i64)];
+        let shape = (2_usize..120, 0_i64..40_000_000, unit, -2_000_000_000..2_000_000_000_i64);
+        (shape, any::<u64>(), prop::option::of(0_i64..100_000)).prop_map(
+            |((n, span, unit, begin), seed, limit)| {
+                let step = |i: usize| {
+                    // In order with some late ones; a span of 0 makes equal times.
+                    let late = if (seed >> (i % 64)) & 1 == 1 { i / 7 } else { 0 };
+                    (begin + span * (i - late) as i64 / n as i64) * unit
+                };
+                let times: Vec<i64> = (0..n).map(step).collect();
+                let rules =
+                    ClockRules { future_limit: limit.map(|limit| limit * unit), ..ClockRules::default() };
+                // The time between the tenth ones is less, also where wild ones are among these.
+                let span = times.iter().max().unwrap() - times.iter().min().unwrap();
+                (times, rules, rules.future_limit.unwrap_or(span))
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn up_to_nine_wild_times_move_nothing_at_any_place(
+            (times, rules, reach) in streams(),
+            wild in prop::collection::vec((0_usize..200, 1_i64..1_000_000, 0_u32..40), 1..10),
+            early in any::<bool>(),
+        ) {
+            let (first, last) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
+            let mut all = times.clone();
+            for &(place, beyond, magnitude) in &wild {
+                let beyond = beyond.saturating_mul(1 << magnitude);
+                // From just beyond the data to 2^60 times that.
+                let time = if early { first.saturating_sub(reach).saturating_sub(beyond) }
+                    else { last.saturating_add(reach).saturating_add(beyond) };
+                all.insert(place.min(all.len()), time);
+            }
+            let mut clock = StreamClock::new(rules);
+            let mut before = None;
+            for (i, &time) in all.iter().enumerate() {
+                clock.observe(EdgeId(i as u64), EventTime(time));
+                let now = clock.confirmed();
+                prop_assert!(now >= before && now.is_none_or(|now| now.0 <= last), "{now:?} after {before:?}");
+                before = now;
+            }
+            if times.len() > 20 {
+                let mut ordered = times;
+                ordered.sort_unstable();
+                prop_assert!(before.unwrap().0 >= ordered[ordered.len() - 10], "it follows");
+                prop_assert!(!early || clock.covered().unwrap().0.0 >= first, "an early one is no begin");
+            }
+        }
+
+        #[test]
+        fn the_clock_is_a_function_of_the_set_however_partitions_interleave(
+            (times, rules, _) in streams(),
+            (others, _, _) in streams(),
+            frame in 1_usize..30,
+        ) {
+            let one_after_the_other = clock_of(rules, times.iter().chain(&others).copied());
+            let (mut a, mut b) = (times.chunks(frame), others.chunks(frame));
+            let mut mixed = Vec::new();
+            loop {
+                let (one, other) = (a.next(), b.next());
+                if one.is_none() && other.is_none() {
+                    break;
+                }
+                mixed.extend(one.into_iter().chain(other).flatten().rev().copied());
+            }
+            prop_assert_eq!(clock_of(rules, mixed), one_after_the_other);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{EdgeId, EventBatch, EventTime, NodeKey, SourceMark};
+use super::{EdgeId, EventBatch, NodeKey, SourceMark, StreamClock};
 
 /// A batch on its way to the log, with the callback that receives the outcome.
 pub struct Submission {
@@ -173,9 +173,9 @@ pub trait PositionLookup: Send + Sync {
         None
     }
 
-    /// The latest event time that the edges of this partition in the log agree on, and whether there are enough to
-    /// confirm it. The empty name stands for all sources without offsets, which share one.
-    fn latest_time(&self, source: &str, partition: i32) -> Option<(EventTime, bool)> {
+    /// Where in time the edges of this partition in the log stand. The empty name stands for all sources without
+    /// offsets, which share one.
+    fn clock(&self, source: &str, partition: i32) -> Option<StreamClock> {
         let _ = (source, partition);
         None
     }

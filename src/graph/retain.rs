@@ -60,6 +60,8 @@ pub struct RetentionClock {
     block: u64,
     /// The latest time in each block from there on; the last is not complete.
     latest_in_block: VecDeque<i64>,
+    /// Blocks before this one hold no time beyond the clock: an edge from far ahead grows old with those around it.
+    settled: u64,
 }
 
 impl RetentionClock {
@@ -67,7 +69,7 @@ impl RetentionClock {
     #[must_use]
     pub fn new(retention: Option<Retention>) -> Self {
         let stream = StreamClock::default();
-        Self { retention, stream, end: EdgeId(0), block: 0, latest_in_block: VecDeque::new() }
+        Self { retention, stream, end: EdgeId(0), block: 0, latest_in_block: VecDeque::new(), settled: 0 }
     }
 
     /// The same, which judges times by these rules.
@@ -86,9 +88,30 @@ impl RetentionClock {
         let place = usize::try_from((edge.0 / ROW_BLOCK).saturating_sub(self.block)).unwrap_or(usize::MAX);
         if place >= self.latest_in_block.len() {
             self.latest_in_block.resize(place + 1, i64::MIN);
+            self.settle();
         }
         let latest = &mut self.latest_in_block[place];
         *latest = time.0.max(*latest);
+    }
+
+    /// Whether a block of ids begins with this edge, the next one to observe. What [`Self::bounds`] keeps then depends
+    /// on the log alone, not on when it was asked before.
+    #[must_use]
+    pub fn begins_block(&self, edge: EdgeId) -> bool {
+        self.retention.is_some() && edge.0 / ROW_BLOCK >= self.end.0.div_ceil(ROW_BLOCK)
+    }
+
+    /// Ends the wait for the blocks before the last complete one. Since an edge of theirs a whole block went by, so a
+    /// time that is still beyond the clock is confirmed by no others.
+    fn settle(&mut self) {
+        let Some(clock) = self.stream.confirmed() else { return };
+        let end = (self.block + self.latest_in_block.len() as u64).saturating_sub(2);
+        let from = usize::try_from(self.settled.saturating_sub(self.block)).unwrap_or(usize::MAX);
+        let to = usize::try_from(end.saturating_sub(self.block)).unwrap_or(0);
+        for latest in self.latest_in_block.iter_mut().take(to).skip(from) {
+            *latest = clock.0.min(*latest);
+        }
+        self.settled = self.settled.max(end);
     }
 
     /// The bounds after the last edge that was observed.
@@ -288,6 +311,35 @@ mod tests {
             }
             assert_eq!(store.latest_time(), Some(EventTime(10_099)), "{place}");
         }
+    }
+
+    #[test]
+    fn rows_are_released_behind_an_edge_from_far_ahead() {
+        let wild = [3, ROW_BLOCK + 7, 5 * ROW_BLOCK - 1];
+        let run = |wild: &[u64]| {
+            let mut clock = RetentionClock::new(Some(Retention { age: 500, lateness: 20 }));
+            let mut first = Vec::new();
+            for id in 0..20 * ROW_BLOCK {
+                let time = if wild.contains(&id) { 4_000_000_000_000_000_000 } else { id as i64 / 8 };
+                clock.observe(EdgeId(id), EventTime(time));
+                if id % 500 == 0 {
+                    first.push(clock.bounds().first.0);
+                }
+            }
+            (first, clock.latest_in_block.len())
+        };
+        let ((plain, _), (spoilt, blocks)) = (run(&[]), run(&wild));
+        assert!(plain[plain.len() - 1] > 17 * ROW_BLOCK && blocks < 5, "{plain:?}");
+        let behind = plain.iter().zip(&spoilt).map(|(plain, spoilt)| plain - spoilt).max();
+        assert!(behind <= Some(2 * ROW_BLOCK), "{behind:?}");
+        // Nine after a gap are not wild: more confirm them, and all are kept.
+        let mut clock = RetentionClock::new(Some(Retention { age: 500, lateness: 20 }));
+        for id in 0..9 * ROW_BLOCK {
+            let time = if id + 9 < 4 * ROW_BLOCK { id as i64 / 1_000 } else { 900_000 };
+            clock.observe(EdgeId(id), EventTime(time));
+            assert!(clock.bounds().first.0 <= 4 * ROW_BLOCK - 9, "at {id}");
+        }
+        assert_eq!(clock.bounds().first.0, 3 * ROW_BLOCK);
     }
 
     #[test]

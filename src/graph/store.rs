@@ -56,8 +56,8 @@ pub struct GraphStore {
     pub(super) writer: Mutex<Writer>,
     pub(super) summary: RwLock<Summary>,
     pub(super) retention: Option<Retention>,
-    /// Edges before this time may have been released.
     pub(super) clock_rules: ClockRules,
+    /// Edges before this time may have been released.
     pub(super) released_before: AtomicI64,
     applied: AtomicU64,
 }
@@ -71,7 +71,7 @@ pub(super) struct Shard {
 }
 
 /// Counts over the whole store.
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Summary {
     pub nodes: u64,
     pub edges: u64,
@@ -212,7 +212,7 @@ impl GraphStore {
         let applied = self.applied();
         let skipped = applied.0.saturating_sub(batch.first.0).min(batch.len() as u64);
         let mut outcome = Applied { skipped, ..Applied::default() };
-        let mut summary = self.summary.read().clone();
+        let mut summary = *self.summary.read();
         let mut begun = usize::try_from(skipped).unwrap_or(usize::MAX);
         let mut failed = None;
         while begun < batch.len() && failed.is_none() {

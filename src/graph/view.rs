@@ -24,6 +24,7 @@ pub struct GraphView<'a> {
     store: &'a GraphStore,
     bound: EdgeId,
     since: EventTime,
+    rows_from: EdgeId,
 }
 
 /// One edge seen from one of its end points.
@@ -79,13 +80,26 @@ pub struct Horizon<'a> {
 impl<'a> GraphView<'a> {
     /// The view of `store` below `bound`; `bound` has been applied.
     pub(super) fn new(store: &'a GraphStore, bound: EdgeId) -> Self {
-        Self { store, bound, since: store.released_before() }
+        Self { store, bound, since: store.released_before(), rows_from: EdgeId(0) }
     }
 
     /// The same view without the edges before `since`.
     #[must_use]
     pub fn keeping(self, since: EventTime) -> Self {
         Self { since: self.since.max(since), ..self }
+    }
+
+    /// The same view, in which edges below `first` have no rows. With a retention that may be an edge with a time far
+    /// ahead of those around it: the edge does not grow old, its row goes with theirs.
+    #[must_use]
+    pub fn with_rows_from(self, first: EdgeId) -> Self {
+        Self { rows_from: self.rows_from.max(first), ..self }
+    }
+
+    /// Edges below this one have no rows in the view.
+    #[must_use]
+    pub fn rows_from(&self) -> EdgeId {
+        self.rows_from
     }
 
     /// The view shows no edge before this time because of its age.

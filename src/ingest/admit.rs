@@ -9,11 +9,20 @@
 //!
 //! **Too far ahead** is judged by the partition's own clock alone, for the same reason. A clock is *sure*
 //! once two edges in a row stood within the future limit of one another, or if enough edges in the log confirm it, and
-//! only a sure clock refuses edges: a first edge with a wild time is corrected by the next one. After a gap in the
-//! stream, [`CONFIRMING_EVENTS`] edges in a row that are too far ahead and stand within the future limit of one another
-//! move the clock: the last of them is stored, those before it are dead letters. Without a future limit one wild time
-//! makes everything after it in its partition late, until another partition with sane times is active or the daemon
-//! starts again.
+//! only a sure clock refuses edges: a first edge with a wild time is corrected by the next one. [`CONFIRMING_EVENTS`]
+//! edges that are too far ahead, however far from one another, move the clock to their middle and on to the later ones
+//! near it. They need not be in a row: each other edge takes back a tenth of one, so a share of wild times below one in
+//! eleven never adds up. Where the ten stand farther apart than the limit, the partition is sparse, and twice the time
+//! from the first to the middle one is its limit from then on. The tenth is stored unless it is far ahead of the others
+//! still; those before it are dead letters. Ten different wild times in a row move the clock as well, to their middle.
+//! Without a future limit one wild time makes everything after it in its partition late, until another partition with
+//! sane times is active or the daemon starts again.
+//!
+//! **A restart.** The log has the edges that were stored, not those that were refused, so it cannot repeat a move. Its
+//! [`StreamClock`] leads to the same place nevertheless. The ten latest times show whether a partition is sparse, as
+//! they do at a move. Stored times beyond the clock are either what a move let pass, or wild and from when there was no
+//! limit; which, the next edges tell: all but one of the ten that move the clock count as seen. One more that is as far
+//! ahead moves it; ordinary edges take that back.
 //!
 //! **Again.** A source judges through an [`AdmitCursor`], which also sees the batch it is building and
 //! advances the shared clock with [`AdmitCursor::commit`] once the batch is durable; after a restart clocks
@@ -34,8 +43,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::decode::TIME_LIMIT;
+use super::partition_clock::{PartitionClock, advance};
 use super::rejection::{Reason, Rejection};
-use crate::event::{CONFIRMING_EVENTS, Event, EventTime, NodeKey, NodeNames, PARTITION_IDLE};
+use crate::event::{Event, EventTime, NodeKey, NodeNames, PARTITION_IDLE, StreamClock};
 
 /// Edges that are checked between two reads of the other clocks.
 const LOOK_EVERY: u32 = 1024;
@@ -69,26 +79,10 @@ pub struct AdmitOptions {
     pub future_limit: Option<i64>,
 }
 
-/// The latest event time of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Clock {
-    time: EventTime,
-    /// Whether a second edge has confirmed it.
-    sure: bool,
-    /// The latest time of the edges in a row that were too far ahead, and their number.
-    ahead: Option<(EventTime, usize)>,
-}
-
-impl Clock {
-    fn at(time: EventTime, sure: bool) -> Self {
-        Self { time, sure, ahead: None }
-    }
-}
-
 /// A clock as others see it.
 #[derive(Debug, Default)]
 struct Shown {
-    clock: Option<Clock>,
+    clock: Option<PartitionClock>,
     active: Option<Instant>,
 }
 
@@ -160,21 +154,20 @@ impl Admission {
         self.clocks.lock().values().filter_map(|shown| shown.clock).map(|clock| clock.time).max()
     }
 
-    /// A cursor to judge the events of one partition of a source with. `stored` is the latest event time
-    /// that the log has of this partition, and whether enough edges confirm it; it counts where the partition has no
-    /// clock yet.
+    /// A cursor to judge the events of one partition of a source with. `stored` is where the edges of this
+    /// partition in the log stand; it counts where the partition has no clock yet.
     #[must_use]
     pub fn cursor(
         self: &Arc<Self>,
         source: &Arc<str>,
         partition: i32,
-        stored: Option<(EventTime, bool)>,
+        stored: Option<StreamClock>,
     ) -> AdmitCursor {
         let key = (Arc::clone(source), partition);
         let mut clocks = self.clocks.lock();
         let shown = clocks.entry(key.clone()).or_default();
-        let unlimited = self.options.future_limit.is_none();
-        shown.clock = shown.clock.or(stored.map(|(time, confirmed)| Clock::at(time, confirmed || unlimited)));
+        let limit = self.options.future_limit;
+        shown.clock = shown.clock.or_else(|| PartitionClock::of_log(&stored?, limit));
         let clock = shown.clock;
         drop(clocks);
         AdmitCursor {
@@ -222,9 +215,9 @@ pub struct AdmitCursor {
     admission: Arc<Admission>,
     key: (Arc<str>, i32),
     /// The partition's clock with what was accepted, durable or not.
-    ahead: Option<Clock>,
+    ahead: Option<PartitionClock>,
     /// The same up to the end of the batch that was submitted last.
-    sealed: Option<Clock>,
+    sealed: Option<PartitionClock>,
     /// The earliest clock of the other active partitions, as of the last read.
     others: Option<EventTime>,
     /// Edges until the next read.
@@ -267,7 +260,7 @@ impl AdmitCursor {
         let mut clocks = self.admission.clocks.lock();
         let Some(shown) = clocks.get_mut(&self.key) else { return };
         shown.clock = Some(match shown.clock {
-            Some(clock) if clock.sure && sealed.sure => Clock { time: clock.time.max(sealed.time), ..sealed },
+            Some(clock) if clock.sure && sealed.sure => sealed.not_before(clock.time),
             Some(clock) if clock.sure => clock,
             _ => sealed,
         });
@@ -320,38 +313,6 @@ impl AdmitCursor {
     }
 }
 
-/// The clock after an edge at `time`, and why the edge is refused, if it is.
-fn advance(clock: Option<Clock>, time: EventTime, limit: Option<i64>) -> (Clock, Option<Rejection>) {
-    let Some(limit) = limit else {
-        let time = clock.map_or(time, |clock| clock.time.max(time));
-        return (Clock::at(time, true), None);
-    };
-    let Some(clock) = clock else { return (Clock::at(time, false), None) };
-    let is_far_ahead = time.0 > clock.time.0.saturating_add(limit);
-    let is_far_behind = time.0 < clock.time.0.saturating_sub(limit);
-    match clock.sure {
-        true if is_far_ahead => {
-            let joined = clock.ahead.filter(|(latest, _)| time.0.abs_diff(latest.0) <= limit.unsigned_abs());
-            let (latest, edges) = joined.map_or((time, 1), |(latest, edges)| (latest.max(time), edges + 1));
-            if edges >= CONFIRMING_EVENTS {
-                return (Clock::at(latest, true), None);
-            }
-            let detail = format!(
-                "time {time} is more than {limit} after {}, the latest event time of its partition; the \
-                 {CONFIRMING_EVENTS}th edge in a row that is so far ahead and within {limit} of the others is stored; \
-                 if the stream has such gaps, raise stream.future_limit",
-                clock.time
-            );
-            (
-                Clock { ahead: Some((latest, edges)), ..clock },
-                Some(Rejection::new(Reason::TooFarAhead, detail)),
-            )
-        }
-        false if is_far_ahead || is_far_behind => (Clock::at(time, false), None),
-        _ => (Clock::at(clock.time.max(time), true), None),
-    }
-}
-
 fn check_dimension(what: &str, found: usize, expected: usize) -> Result<(), Rejection> {
     if found == 0 || found == expected {
         return Ok(());
@@ -366,7 +327,7 @@ fn check_dimension(what: &str, found: usize, expected: usize) -> Result<(), Reje
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{EdgeEvent, NodeKey};
+    use crate::event::{CONFIRMING_EVENTS, ClockRules, EdgeEvent, EdgeId, NodeKey};
 
     fn edge(time: i64, features: usize) -> Event {
         Event::Edge(EdgeEvent {
@@ -387,7 +348,19 @@ mod tests {
     }
 
     fn cursor(admission: &Arc<Admission>, partition: i32, stored: Option<i64>) -> AdmitCursor {
-        admission.cursor(&"kafka:t".into(), partition, stored.map(|time| (EventTime(time), true)))
+        admission.cursor(&"kafka:t".into(), partition, stored.map(|time| logged([time; 10])))
+    }
+
+    /// The clock of a log with edges at these times.
+    fn logged(times: impl IntoIterator<Item = i64>) -> StreamClock {
+        let mut clock = StreamClock::new(ClockRules { future_limit: Some(1000), ..ClockRules::default() });
+        times.into_iter().for_each(|time| clock.observe(EdgeId(0), EventTime(time)));
+        clock
+    }
+
+    fn restarted(times: impl IntoIterator<Item = i64>) -> AdmitCursor {
+        let options = AdmitOptions { future_limit: Some(1000), ..late_after(10) };
+        Admission::new(options).cursor(&"kafka:t".into(), 0, Some(logged(times)))
     }
 
     fn late_after(allowed: i64) -> AdmitOptions {
@@ -527,16 +500,14 @@ mod tests {
         let mut first = cursor(&admission, 1, None);
         assert_eq!(store(&mut first, [wild, 100, 101, 80, 102]), [80]);
         // One that the log has, and no other with it, is forgotten after a restart.
-        let stored = Some((EventTime(wild), false));
-        let mut restarted = Admission::new(options).cursor(&"kafka:t".into(), 0, stored);
-        assert_eq!(store(&mut restarted, [100, 101, 80]), [80]);
+        assert_eq!(store(&mut restarted([wild]), [100, 101, 80]), [80]);
         // What the log confirms refuses the first edge after a restart too.
         let mut restarted = cursor(&Admission::new(options), 0, Some(100));
         assert_eq!(store(&mut restarted, [wild, 101, 102]), [wild]);
     }
 
     #[test]
-    fn edges_in_a_row_that_agree_carry_the_clock_over_a_gap() {
+    fn ten_edges_carry_the_clock_over_a_gap_whatever_comes_between() {
         let options = AdmitOptions { future_limit: Some(1000), ..late_after(10) };
         let admission = Admission::new(options);
         let mut cursor = cursor(&admission, 0, Some(100));
@@ -544,20 +515,70 @@ mod tests {
         let before: Vec<i64> = (9_000..last).collect();
         assert_eq!(store(&mut cursor, before.clone()), before);
         assert_eq!(store(&mut cursor, [101]), [0; 0], "the clock stands where it stood");
-        assert_eq!(store(&mut cursor, before.clone()), before, "in a row");
-        // A wild one of its own is no part of the row, which begins anew.
-        assert_eq!(store(&mut cursor, [1 << 50]), [1 << 50]);
-        assert_eq!(store(&mut cursor, before.clone()), before);
+        assert_eq!(store(&mut cursor, [1 << 50]), [1 << 50], "one in ten was taken back");
         assert_eq!(store(&mut cursor, [last, last + 1, 9_900]), [0; 0]);
         assert_eq!(admission.latest(), Some(EventTime(9_900)));
         assert_eq!(reason(&cursor.judge(&edge(1 << 50, 0))), Some(Reason::TooFarAhead));
         // What is judged again gets the same verdicts.
-        let mut again = admission.cursor(&"kafka:t".into(), 1, Some((EventTime(100), true)));
+        let mut again = admission.cursor(&"kafka:t".into(), 1, Some(logged([100; 10])));
         for _ in 0..2 {
             again.rewind();
             let refused: Vec<_> = (9_000..=last).map(|time| reason(&again.judge(&edge(time, 0)))).collect();
             assert_eq!(refused.iter().flatten().count(), CONFIRMING_EVENTS - 1);
         }
+    }
+
+    #[test]
+    fn a_sparse_partition_is_refused_nine_times_and_never_again() {
+        for gaps in [&[2_000][..], &[2_000, 500], &[1_001, 7_000, 30, 3_000]] {
+            let mut time = 100;
+            let times: Vec<i64> = gaps
+                .iter()
+                .cycle()
+                .take(200)
+                .map(|gap| {
+                    time += gap;
+                    time
+                })
+                .collect();
+            let mut cursor = restarted((0..100).map(|i| i + 1));
+            let refused = store(&mut cursor, times.clone());
+            assert!(refused.len() <= CONFIRMING_EVENTS + 10, "{gaps:?}: {refused:?}");
+            assert!(refused.iter().all(|time| times[..30].contains(time)), "{gaps:?}: {refused:?}");
+            assert_eq!(
+                store(&mut cursor, [1 << 50, time + 1]),
+                [1 << 50],
+                "{gaps:?}: far ahead all the same"
+            );
+            // A restart takes nothing back, wherever it comes.
+            for stored in [40, 100, 195] {
+                let again = store(&mut restarted(times[20..stored].to_vec()), times[stored..].to_vec());
+                assert_eq!(again, [0; 0], "{gaps:?} after {stored}");
+            }
+        }
+    }
+
+    #[test]
+    fn some_wild_times_among_many_never_add_up() {
+        let mut cursor = restarted(0..100);
+        let wild = |i: i64| i % 12 == 0;
+        let times = (0..5_000).map(|i| if wild(i) { (1 << 40) + i * i } else { 100 + i });
+        assert!(store(&mut cursor, times).iter().all(|&time| time >= 1 << 40));
+        assert_eq!(store(&mut cursor, [5_100]), [0; 0]);
+    }
+
+    #[test]
+    fn a_move_over_a_gap_outlives_a_restart_and_a_wild_time_in_the_log_does_not_move() {
+        let ordinary = || 100..200;
+        // The tenth of the edges after a gap was stored, and the daemon was restarted.
+        let mut moved = restarted(ordinary().chain([90_000]));
+        assert_eq!(store(&mut moved, [90_001, 90_002, 90_900]), [0; 0]);
+        // The same log, but the one edge is wild, from before there was a limit.
+        let mut spoilt = restarted(ordinary().chain([1 << 50]));
+        assert_eq!(store(&mut spoilt, 200..300), [0; 0]);
+        assert_eq!(store(&mut spoilt, [(1 << 50) + 1, 301]), [(1 << 50) + 1]);
+        let mut spoilt = restarted(ordinary().chain((0..5).map(|i| i << 50)));
+        assert_eq!(store(&mut spoilt, 200..300), [0; 0], "five of them");
     }
 
     #[test]

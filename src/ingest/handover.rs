@@ -53,7 +53,7 @@ impl SourceWiring {
     /// without offsets share one partition in the log.
     pub(super) fn cursor(&self, source: &Arc<str>, partition: i32, has_offsets: bool) -> AdmitCursor {
         let logged = if has_offsets { source } else { "" };
-        self.admission.cursor(source, partition, self.positions.latest_time(logged, partition))
+        self.admission.cursor(source, partition, self.positions.clock(logged, partition))
     }
 }
 

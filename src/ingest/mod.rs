@@ -16,6 +16,7 @@ mod fingerprint;
 pub mod generated;
 mod handover;
 pub mod kafka;
+mod partition_clock;
 pub mod produce;
 pub mod push;
 pub mod rejection;

@@ -1,7 +1,8 @@
 //! The learner's one cursor over the log: cuts the stream of edge records into batches.
 //!
 //! A batch is full at its maximum, or taken as it is when the stream is quiet, so that a single event is learned soon.
-//! It also ends at the deletion of a node, so that what came before is learned before the node is forgotten, and what
+//! It also ends after so many rows of nodes (`node_rows.rs`), which may come by the million before the first edge, and
+//! at the deletion of a node, so that what came before is learned before the node is forgotten, and what
 //! comes after is learned after. Records are handed out only when the graph holds them. Each batch states what
 //! retention keeps for it, a function of the log before it.
 
@@ -13,6 +14,7 @@ use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 use crate::graph::{RetentionBounds, RetentionClock};
 use crate::log::{Frame, LogError, LogReader};
 use crate::serving::Progress;
+use crate::train::StreamNegatives;
 
 /// The edges of a run of log records, column by column.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +37,9 @@ pub struct LearnBatch {
     pub end: EdgeId,
     /// What retention keeps for the batch, by the edges before the run alone.
     pub kept: RetentionBounds,
+    /// For each block of ids that begins in the run, the number of its first event, and what retention keeps from
+    /// there on.
+    pub blocks: Vec<(usize, EdgeId)>,
     /// When the oldest event of each frame of the run was produced, Unix milliseconds.
     pub origins_unix_ms: Vec<i64>,
 }
@@ -46,12 +51,25 @@ impl LearnBatch {
         self.origins_unix_ms.iter().any(|&origin| origin < began_unix_ms)
     }
 
+    /// Takes the destinations into those that negatives are drawn from, and those out that are too old. That happens
+    /// between blocks of ids, so it does not depend on where batches end.
+    pub fn show_destinations(&self, pool: &mut StreamNegatives) {
+        let mut from = 0;
+        for &(to, first) in &self.blocks {
+            pool.observe(&self.dst[from..to], &self.edges[from..to]);
+            pool.keep_from(first);
+            from = to;
+        }
+        pool.observe(&self.dst[from..], &self.edges[from..]);
+    }
+
     fn clear(&mut self, at: EdgeId, kept: RetentionBounds, known: u32) {
         self.src.clear();
         self.dst.clear();
         self.times.clear();
         self.edges.clear();
         self.deleted.clear();
+        self.blocks.clear();
         self.node_rows.begin(known);
         self.origins_unix_ms.clear();
         self.first = at;
@@ -65,7 +83,7 @@ impl LearnBatch {
         let mut i = from;
         while i < records.len() && records.id(i) < end {
             match records.op[i] {
-                Op::Edge if self.is_full(edges_max) => break,
+                Op::Edge | Op::Node if self.is_full(edges_max) => break,
                 Op::Edge => {
                     self.src.push(records.src[i]);
                     self.dst.push(records.dst[i]);
@@ -83,9 +101,9 @@ impl LearnBatch {
         i
     }
 
-    /// Whether no further edge may be added.
+    /// Whether no further edge and no further row may be added.
     fn is_full(&self, edges_max: usize) -> bool {
-        self.edges.len() >= edges_max || !self.deleted.is_empty()
+        self.edges.len() >= edges_max || !self.deleted.is_empty() || self.node_rows.is_full()
     }
 }
 
@@ -175,7 +193,12 @@ impl Feed {
             }
         }
         self.known = batch.node_rows.end();
-        batch.edges.iter().zip(&batch.times).for_each(|(&edge, &time)| self.clock.observe(edge, time));
+        for (i, (&edge, &time)) in batch.edges.iter().zip(&batch.times).enumerate() {
+            if self.clock.begins_block(edge) {
+                batch.blocks.push((i, self.clock.bounds().first));
+            }
+            self.clock.observe(edge, time);
+        }
         Ok(())
     }
 

@@ -17,12 +17,10 @@ impl Learner {
         let queries = self.options.rank_queries.min(batch.edges.len());
         let stride = batch.edges.len() / queries.max(1);
         let mut ranked: Vec<(usize, Vec<NodeId>)> = Vec::new();
+        let rivals = self.pool.rivals(&batch.src, &batch.dst);
         for i in (0..queries).map(|query| query * stride) {
-            let mut candidates = Vec::new();
             let key = self.options.seed ^ 0x7261_6e6b;
-            let (events, count) = ((&batch.src[..], &batch.dst[..]), self.options.rank_candidates);
-            self.pool.candidates([key, batch.edges[i].0], events, i, count, &mut candidates);
-            candidates.retain(|&rival| rival != batch.dst[i]);
+            let mut candidates = rivals.of([key, batch.edges[i].0], i, self.options.rank_candidates);
             if !candidates.is_empty() {
                 candidates.push(batch.dst[i]);
                 ranked.push((i, candidates));

@@ -177,7 +177,7 @@ impl Learner {
         learner.shared.progress.set_kept(kept);
         let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
         let nodes: Vec<NodeId> = (0..known).map(NodeId).collect();
-        learner.on_gpu(|learner| learner.publish_rows(kept.since, &nodes))?;
+        learner.on_gpu(|learner| learner.publish_rows(kept, &nodes))?;
         learner.publish_pairs();
         learner.on_gpu(Self::publish_weights)?;
         learner.shared.progress.set_learned(position);

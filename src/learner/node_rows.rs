@@ -9,6 +9,12 @@ use hashbrown::HashSet;
 use crate::event::{FeatureColumn, NodeId};
 use crate::feature::FeatureStore;
 
+/// Records with rows of nodes in a run, at most.
+const ROWS_MAX: usize = 1 << 14;
+
+/// Values of the rows in a run; the one that passes it is the last.
+const VALUES_MAX: usize = 1 << 22;
+
 /// Rows in the order of their records.
 #[derive(Clone, Debug, Default)]
 struct Rows {
@@ -64,6 +70,13 @@ impl NodeRows {
         self.later.clear();
         self.new.clear();
         (self.known, self.end, self.has_edges) = (known, known, false);
+    }
+
+    /// Whether the run has as many rows as one may have.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let rows = self.seen.nodes.len() + self.later.nodes.len();
+        rows >= ROWS_MAX || self.seen.values.values.len() + self.later.values.values.len() >= VALUES_MAX
     }
 
     /// One past the highest id of a node so far.

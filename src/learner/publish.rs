@@ -6,7 +6,8 @@ use super::gate::{Decision, Figures, Verdict, finite_precision};
 use super::measure::unix_seconds;
 use super::step::Taken;
 use super::{Gate, LearnBatch, Learner};
-use crate::event::{EventTime, NodeId};
+use crate::event::NodeId;
+use crate::graph::RetentionBounds;
 use crate::model::walk::PairTimes;
 use crate::model::{Model, Weights};
 use crate::train::{StepMode, TrainError};
@@ -18,13 +19,13 @@ impl Learner {
         published.map_or_else(|| self.trainer.weights(), |published| Ok(published.clone()))
     }
 
-    /// Publishes the memory of `nodes`; messages of events before `since` have no features.
-    pub(super) fn publish_rows(&self, since: EventTime, nodes: &[NodeId]) -> Result<(), TrainError> {
+    /// Publishes the memory of `nodes`; messages of events that are not `kept` have no features.
+    pub(super) fn publish_rows(&self, kept: RetentionBounds, nodes: &[NodeId]) -> Result<(), TrainError> {
         let engine = &self.shared.engine;
         let publish = |node, row: &[f32], updated| engine.states.publish(node, row, updated);
         let placed = self.placed();
         let model = placed.as_deref().unwrap_or_else(|| self.trainer.model());
-        self.trainer.publish_rows_by(model, since, &engine.stores.edge_features, nodes, publish)
+        self.trainer.publish_rows_by(model, kept, &engine.stores.edge_features, nodes, publish)
     }
 
     /// Publishes the times of all pairs, in a model that has them.
@@ -50,8 +51,8 @@ impl Learner {
         let began = states.origin().zip(walks.origin());
         if began.is_some_and(|(known, origin)| known != origin) {
             let nodes: Vec<NodeId> = (0..self.trainer.state().nodes() as u32).map(NodeId).collect();
-            let since = self.shared.progress.kept().since;
-            self.on_gpu(|learner| learner.publish_rows(since, &nodes))?;
+            let kept = self.shared.progress.kept();
+            self.on_gpu(|learner| learner.publish_rows(kept, &nodes))?;
         }
         let states = &self.shared.engine.states;
         let Some(walks) = &self.trainer.state().walks else { return Ok(()) };

@@ -53,8 +53,7 @@ impl Learner {
 
     /// Takes the destinations of a batch into those that later negatives are drawn from.
     pub(super) fn observe_destinations(&mut self, batch: &LearnBatch) {
-        self.pool.observe(&batch.dst, batch.end);
-        self.pool.keep_from(batch.kept.first);
+        batch.show_destinations(&mut self.pool);
         self.pool.remove(&batch.deleted);
     }
 
@@ -205,6 +204,8 @@ pub(super) fn world<'a>(
     node_features: &'a FeatureStore,
     batch: &LearnBatch,
 ) -> World<'a> {
-    let world = engine.stores.world(engine.stores.graph.view_at(batch.end).keeping(batch.kept.since));
+    let view =
+        engine.stores.graph.view_at(batch.end).keeping(batch.kept.since).with_rows_from(batch.kept.first);
+    let world = engine.stores.world(view);
     World { node_features, ..world }
 }

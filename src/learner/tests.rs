@@ -6,7 +6,7 @@ use super::*;
 use crate::device::Device;
 use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphOptions, GraphStore, Retention};
+use crate::graph::{GraphOptions, GraphStore, Retention, RetentionBounds};
 use crate::log::tests::faulty::MemoryDisk;
 use crate::log::{Frame, Log, LogOptions};
 use crate::metrics::Metrics;
@@ -16,6 +16,7 @@ use crate::serving::{NodeEmbedding, NodeStates, Progress, QueryEngine, Stores, U
 use crate::train::replay::ReplayOptions;
 use crate::train::{Negatives, Positives, TrainerOptions};
 
+mod feed;
 mod gate;
 mod gpu;
 mod node_rows;
@@ -213,7 +214,7 @@ fn a_restart_publishes_what_was_published() {
         (rows, times)
     };
     // A row is published with the weights of its step; those of the end are what a restart has.
-    learner.publish_rows(EventTime::MIN, &(0..32).map(NodeId).collect::<Vec<_>>()).unwrap();
+    learner.publish_rows(RetentionBounds::default(), &(0..32).map(NodeId).collect::<Vec<_>>()).unwrap();
     let before = published(&rig);
     assert_eq!(before.1[20], Some(EventTime(200)));
     let mut bytes = Vec::new();

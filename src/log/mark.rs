@@ -31,7 +31,7 @@ const BYTES: usize = 36;
 
 /// What was durable at some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct LogMark {
     /// The last segment, with its durable length.
     pub segment: Segment,
     /// One past the last durable position.
@@ -46,10 +46,10 @@ pub(super) enum Found {
     /// Bytes that are no mark.
     Unreadable,
     /// The mark.
-    Mark(Mark),
+    Mark(LogMark),
 }
 
-impl Mark {
+impl LogMark {
     fn to_bytes(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -111,7 +111,7 @@ impl MarkFile {
     }
 
     /// Moves the mark to what is durable now.
-    pub fn write(&self, mark: Mark) -> io::Result<()> {
+    pub fn write(&self, mark: LogMark) -> io::Result<()> {
         let bytes = mark.to_bytes();
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::LogError;
-use super::mark::{self, Mark};
+use super::mark::{self, LogMark};
 use super::segment::{READ_AHEAD, Segment, SegmentReader, file_name, parse_name};
 use super::storage::LogStorage;
 use crate::event::EdgeId;
@@ -42,8 +42,8 @@ pub struct Recovery {
 pub(super) fn scan(storage: &Arc<dyn LogStorage>, dir: &Path) -> Result<(Vec<Segment>, Recovery), LogError> {
     let list = || storage.list().map_err(|source| LogError::io("list", dir, source));
     // The mark before the segments: beside a writer, it then says less than they hold.
-    let found = Mark::read(&**storage, dir, &list()?)?;
-    let mark = if let mark::Found::Mark(mark) = found { mark } else { Mark::default() };
+    let found = LogMark::read(&**storage, dir, &list()?)?;
+    let mark = if let mark::Found::Mark(mark) = found { mark } else { LogMark::default() };
     let mut segments = Vec::new();
     for name in list()? {
         if let Some(first) = parse_name(dir, &name)? {
@@ -81,7 +81,7 @@ pub(super) fn scan(storage: &Arc<dyn LogStorage>, dir: &Path) -> Result<(Vec<Seg
 }
 
 /// Records up to the mark are gone without a trace.
-fn cut_short(dir: &Path, mark: Mark, found: Segment, position: EdgeId) -> LogError {
+fn cut_short(dir: &Path, mark: LogMark, found: Segment, position: EdgeId) -> LogError {
     LogError::CutShort {
         path: dir.join(file_name(found.first)),
         expected: mark.segment.bytes,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::mark::{Mark, MarkFile};
+use super::mark::{LogMark, MarkFile};
 use super::reader::{Durable, LogReader, LogReaders};
 use super::recovery::{self, Recovery};
 use super::segment::{Segment, file_name};
@@ -250,9 +250,9 @@ impl Log {
         let _ = self.mark.write(self.mark());
     }
 
-    fn mark(&self) -> Mark {
+    fn mark(&self) -> LogMark {
         let segment = |current: &Current| Segment { first: current.first, bytes: current.length };
-        Mark { segment: self.current.as_ref().map(segment).unwrap_or_default(), end: self.durable_end }
+        LogMark { segment: self.current.as_ref().map(segment).unwrap_or_default(), end: self.durable_end }
     }
 
     fn publish(&mut self, written: u64) {

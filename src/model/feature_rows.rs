@@ -41,6 +41,8 @@ pub struct FeatureRows {
     /// The distinct edges, by number; [`MessageFlowGraph::NO_EDGE`] stands for those that count as zeros.
     edges: Vec<u64>,
     numbers: HashMap<u64, u32>,
+    /// Edges below this one have no rows.
+    first: EdgeId,
     /// Number of the edge in each slot, layer by layer.
     slots: Vec<u32>,
     /// Number of the edge of each node's pending message.
@@ -114,6 +116,11 @@ impl FeatureRows {
         self.messages.clear();
         self.message_edges.clear();
         self.next_messages.clear();
+    }
+
+    /// From now on edges below `first` count as zeros: their rows may have been released.
+    pub fn keep_from(&mut self, first: EdgeId) {
+        self.first = first;
     }
 
     /// Numbers the edges in the slots of a sample, layer by layer.
@@ -321,6 +328,7 @@ impl FeatureRows {
     }
 
     fn number(&mut self, edge: EdgeId) -> u32 {
+        let edge = if edge < self.first { MessageFlowGraph::NO_EDGE } else { edge };
         *self.numbers.entry(edge.0).or_insert_with(|| {
             self.edges.push(edge.0);
             // Slots and nodes of a pass are counted in 32 bits.
@@ -365,6 +373,18 @@ mod tests {
                 (Some((0, found.row(0))), None, Some((0, found.row(1))))
             );
         }
+        rows.clear();
+        rows.keep_from(EdgeId(6));
+        rows.number_slots([&sample].into_iter());
+        assert_eq!(
+            (rows.edges(), rows.slots()),
+            (&[u64::MAX, 7][..], &[0, 1, 0, EMPTY_SLOT][..]),
+            "no row of 5"
+        );
+        rows.index_messages(&[1, 2, 3].map(NodeId), EventTime::MIN, |NodeId(id)| {
+            (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
+        });
+        assert_eq!(rows.edges(), [u64::MAX, 7]);
         let mut mailbox = Mailbox::new(1);
         mailbox.post(NodeId(1), NodeId(3), EdgeId(5), EventTime(0));
         assert!(!rows.has_messages_of(&mailbox, &[1, 2, 3].map(NodeId)));

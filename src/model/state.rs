@@ -19,7 +19,7 @@ use super::{Mailbox, Needs, NodeMemory, tables};
 use crate::event::{EdgeId, EventTime, NodeId, StreamClock};
 
 /// First bytes of a stored state.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS5");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS6");
 
 /// Memory and pending messages.
 #[derive(Clone, Debug, PartialEq)]

@@ -35,6 +35,7 @@ impl Stores {
     /// The stores, with the graph as of `view`.
     #[must_use]
     pub fn world<'a>(&'a self, view: GraphView<'a>) -> World<'a> {
+        let view = view.with_rows_from(EdgeId(self.edge_features.first()));
         World { view, edge_features: &self.edge_features, node_features: &self.node_features }
     }
 }
@@ -89,6 +90,7 @@ impl World<'_> {
         self.sample(needs, neighborhood)?;
         neighborhood.number();
         rows.clear();
+        rows.keep_from(self.view.rows_from());
         let nodes = neighborhood.nodes().nodes();
         if needs.edge_row_dim > 0 {
             rows.number_slots(neighborhood.graphs());

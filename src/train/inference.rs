@@ -5,6 +5,7 @@ use super::step::{forward, score_pairs};
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
+use crate::graph::RetentionBounds;
 use crate::model::{MessageRows, Model};
 use crate::nn::{Mode, Tape, TapePool, Var};
 
@@ -194,24 +195,26 @@ impl Trainer {
         nodes: &[NodeId],
         f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
-        self.publish_rows_by(&self.model, since, edge_features, nodes, f)
+        let kept = RetentionBounds { since, ..RetentionBounds::default() };
+        self.publish_rows_by(&self.model, kept, edge_features, nodes, f)
     }
 
-    /// As [`Self::publish_rows`], by other weights of the same shape.
+    /// As [`Self::publish_rows`], by other weights of the same shape; messages of events that are not `kept` have no
+    /// features.
     ///
     /// # Errors
     /// Storage failed; some of the nodes may have been handed over.
     pub fn publish_rows_by(
         &self,
         model: &Model,
-        since: EventTime,
+        kept: RetentionBounds,
         edge_features: &FeatureStore,
         nodes: &[NodeId],
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
         let Scratch { pool, rows, .. } = &mut *self.scratch.lock();
         for nodes in nodes.chunks(CHUNK_ROWS) {
-            let source = (edge_features, since);
+            let source = (edge_features, kept);
             gather_message_rows(&self.model.needs(), source, &self.state, nodes, rows)?;
             self.publish_chunk(model, pool, nodes, rows.messages(), &mut f)?;
         }

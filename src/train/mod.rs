@@ -32,7 +32,7 @@ mod trainer;
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
 pub use save::LoadError;
-pub use stream_negatives::{RECENT_EVENTS, StreamNegatives};
+pub use stream_negatives::{RECENT_EVENTS, Rivals, StreamNegatives};
 pub use trainer::{
     Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError, Trainer, TrainerOptions,
     World,

@@ -16,6 +16,7 @@ use std::time::Instant;
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
+use crate::graph::RetentionBounds;
 use crate::model::{FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Touched};
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
@@ -167,6 +168,7 @@ impl Preparer {
         check(&self.needs, world, positives, negatives, mode)?;
         let mut clock = Instant::now();
         batch.load(positives, world.view.since(), mode);
+        batch.rows.keep_from(world.view.rows_from());
         if mode != StepMode::StateOnly && !positives.src.is_empty() {
             batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
         }
@@ -255,10 +257,11 @@ impl Trainer {
     }
 }
 
-/// Gathers what computing the memory of `nodes` by `state` reads; messages of events before `since` have no features.
+/// Gathers what computing the memory of `nodes` by `state` reads; messages of events that are not `kept` have no
+/// features.
 pub(super) fn gather_message_rows(
     needs: &Needs,
-    (edge_features, since): (&FeatureStore, EventTime),
+    (edge_features, kept): (&FeatureStore, RetentionBounds),
     state: &ModelState,
     nodes: &[NodeId],
     rows: &mut FeatureRows,
@@ -267,7 +270,8 @@ pub(super) fn gather_message_rows(
     if !needs.reads_messages() {
         return Ok(());
     }
-    rows.index_messages(nodes, since, |node| state.mailbox.pending_event(node));
+    rows.keep_from(kept.first);
+    rows.index_messages(nodes, kept.since, |node| state.mailbox.pending_event(node));
     rows.fetch_edge_rows(needs, |ids, out| edge_features.gather(ids, out))?;
     Ok(())
 }

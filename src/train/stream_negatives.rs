@@ -5,10 +5,10 @@
 //! frequent among the negatives of a batch as among its positives. For event `i`:
 //!
 //! ```text
-//! new      no destination before i              a destination that first occurs later in the batch
-//! young    one since the batch began            a destination of the batch before i that was none before the batch
-//! known    one before the batch                 one half: of all that are known, each equally likely
-//!                                               other half: of the latest RECENT_EVENTS events before i, as often
+//! unseen   no destination before i (inductive)  a destination that first occurs later in the batch
+//! fresh    one since the batch began            a destination of the batch before i that was none before the batch
+//! seen     one before the batch                 one half historical: of all that were seen, each equally likely
+//!                                               other half recent: of RECENT_EVENTS events before i, as often
 //! ```
 //! A drawn destination is none that the source has in the batch, unless there is no other. It may be one that the
 //! source had earlier, as is the custom.
@@ -19,6 +19,8 @@
 use std::collections::VecDeque;
 
 use super::negative::DestinationPool;
+use hashbrown::HashSet;
+
 use crate::device::rng;
 use crate::event::{EdgeId, NodeId};
 
@@ -31,7 +33,7 @@ const STREAM: u64 = 0x6e65_6773_7472_6561;
 /// Draws before a kind of destination is given up that the source has all of.
 const TRIES: usize = 8;
 
-/// The destinations of a stream so far.
+/// The destinations of a stream so far. A function of the log: it does not depend on how that is cut into batches.
 #[derive(Clone, Debug, Default)]
 pub struct StreamNegatives {
     known: DestinationPool,
@@ -62,24 +64,24 @@ impl StreamNegatives {
         &self.known
     }
 
-    /// Takes in the destinations of a batch that ends at position `end`.
-    pub fn observe(&mut self, destinations: &[NodeId], end: EdgeId) {
+    /// Takes in the destinations of `edges`, which count where destinations age.
+    pub fn observe(&mut self, destinations: &[NodeId], edges: &[EdgeId]) {
         self.known.extend(destinations);
         let fresh = destinations.len().saturating_sub(RECENT_EVENTS);
         self.recent.extend(&destinations[fresh..]);
         self.recent.drain(..self.recent.len().saturating_sub(RECENT_EVENTS));
         let Some(last) = &mut self.last else { return };
         self.unsearched += destinations.len();
-        for node in destinations {
+        for (node, edge) in destinations.iter().zip(edges) {
             if node.index() >= last.len() {
                 last.resize(node.index() + 1, EdgeId(0));
             }
-            last[node.index()] = end;
+            last[node.index()] = EdgeId(edge.0 + 1);
         }
     }
 
     /// Events before `first` are not kept any more. Destinations without a later one are forgotten once as many events
-    /// came as pay for the search.
+    /// came as pay for the search. To be called at places that follow from the log alone.
     pub fn keep_from(&mut self, first: EdgeId) {
         let Some(last) = &self.last else { return };
         if first == EdgeId(0) || self.unsearched < self.known.len() / 2 {
@@ -110,20 +112,34 @@ impl StreamNegatives {
         out.extend((0..dst.len()).map(|i| beside.one(&mut Draws::new([STREAM ^ seed, batch, i as u64]), i)));
     }
 
-    /// Fills `out` with `count` candidates for event `i` of a batch, drawn as its negative is; the true destination is
-    /// not among them unless there is no other.
-    pub fn candidates(
-        &self,
-        [seed, batch]: [u64; 2],
-        (src, dst): (&[NodeId], &[NodeId]),
-        i: usize,
-        count: usize,
-        out: &mut Vec<NodeId>,
-    ) {
-        let beside = Beside::new(self, src, dst);
+    /// What candidates for the events of a batch are drawn from, which was not observed yet.
+    #[must_use]
+    pub fn rivals<'a>(&'a self, src: &'a [NodeId], dst: &'a [NodeId]) -> Rivals<'a> {
+        Rivals(Beside::new(self, src, dst))
+    }
+}
+
+/// Draws candidates for the events of one batch.
+pub struct Rivals<'a>(Beside<'a>);
+
+impl Rivals<'_> {
+    /// Different candidates for event `i`, drawn as its negative is; the true destination is not among them. Up to
+    /// `count`, fewer where there are not so many or nearly none other is drawn.
+    #[must_use]
+    pub fn of(&self, [seed, batch]: [u64; 2], i: usize, count: usize) -> Vec<NodeId> {
         let mut draws = Draws::new([STREAM ^ seed, batch, i as u64]);
-        out.clear();
-        out.extend((0..count).map(|_| beside.one(&mut draws, i)));
+        let mut rivals = Vec::with_capacity(count);
+        let mut taken: HashSet<NodeId> = std::iter::once(self.0.dst[i]).collect();
+        for _ in 0..count.saturating_mul(TRIES) {
+            if rivals.len() == count {
+                break;
+            }
+            let rival = self.0.one(&mut draws, i);
+            if taken.insert(rival) {
+                rivals.push(rival);
+            }
+        }
+        rivals
     }
 }
 
@@ -177,11 +193,11 @@ impl<'a> Beside<'a> {
 
     /// A negative destination for event `i`.
     fn one(&self, draws: &mut Draws, i: usize) -> NodeId {
-        let (new, young) = self.shares(i);
+        let (unseen, fresh) = self.shares(i);
         let kind = draws.unit();
-        let special = if kind < new {
+        let special = if kind < unseen {
             self.any(&self.first[self.first.partition_point(|&event| event <= i)..], draws, i)
-        } else if kind < new + young {
+        } else if kind < unseen + fresh {
             self.any(&self.unknown[..self.unknown.partition_point(|&event| event < i)], draws, i)
         } else {
             None
@@ -203,16 +219,16 @@ impl<'a> Beside<'a> {
         })
     }
 
-    /// With which probabilities the negative of event `i` is a new and a young destination, so that the batch has as
-    /// many of either kind among its negatives as among its positives.
+    /// With which probabilities the negative of event `i` is an unseen and a fresh destination, so that the batch has
+    /// as many of either kind among its negatives as among its positives.
     #[allow(clippy::cast_precision_loss)]
     fn shares(&self, i: usize) -> (f64, f64) {
         let (Some(&begin), Some(&end)) = (self.first.first(), self.first.last()) else { return (0.0, 0.0) };
         let share = |events: usize, places: usize| (events as f64 / places.max(1) as f64).min(1.0);
-        let new = if i < end { share(self.first.len(), end) } else { 0.0 };
+        let unseen = if i < end { share(self.first.len(), end) } else { 0.0 };
         let repeats = self.unknown.len() - self.first.len();
-        let young = if i > begin { share(repeats, self.dst.len() - 1 - begin) } else { 0.0 };
-        (new, young)
+        let fresh = if i > begin { share(repeats, self.dst.len() - 1 - begin) } else { 0.0 };
+        (unseen, fresh)
     }
 
     /// The destination of any of these events that the source of event `i` does not have.
@@ -273,7 +289,7 @@ mod tests {
                     counts[1][label] += usize::from(unknown && dst[..i].contains(&node));
                 }
             }
-            negatives.observe(&dst, EdgeId(u64::from(batch) * 50 + 50));
+            negatives.observe(&dst, &[]);
         }
         for [positive, negative] in counts {
             let ratio = negative as f64 / positive as f64;
@@ -286,19 +302,42 @@ mod tests {
         let mut negatives = StreamNegatives::new();
         // A hundred destinations, of which one has every other event.
         let dst: Vec<NodeId> = (0..2_000).map(|i| NodeId(if i % 2 == 0 { 0 } else { i / 2 % 100 })).collect();
-        negatives.observe(&dst, EdgeId(2_000));
-        let (src, seen) = (vec![NodeId(500); 4_000], vec![NodeId(50); 4_000]);
-        let mut drawn = Vec::new();
-        negatives.draw([1, 2], &src, &seen, &mut drawn);
-        let share = drawn.iter().filter(|node| node.0 == 0).count() as f64 / 4_000.0;
-        // Of all, 1 of 100; of recent ones half less the place of the batch's own before the event.
-        assert!((0.05..0.3).contains(&share), "{share}");
+        negatives.observe(&dst, &[]);
+        // Few enough events that the batch's own take no place of note among the recent ones.
+        let (src, seen) = (vec![NodeId(500); 32], vec![NodeId(50); 32]);
+        let (mut drawn, mut all) = (Vec::new(), Vec::new());
+        for batch in 0..1_000 {
+            negatives.draw([1, batch], &src, &seen, &mut drawn);
+            all.extend_from_slice(&drawn);
+        }
+        let share = |node: u32| all.iter().filter(|drawn| drawn.0 == node).count() as f64 / all.len() as f64;
+        // Historical: one of 99. Recent: half of the window without the excluded one, which has one in 200 of it.
+        let expected = 0.5 / 99.0 + 0.5 * 0.5 / 0.995;
+        assert!((share(0) - expected).abs() < 0.012, "{} for {expected}", share(0));
+        let other = 0.5 / 99.0 + 0.5 * 0.005 / 0.995;
+        assert!((share(7) - other).abs() < 0.002, "{} for {other}", share(7));
         assert!(!drawn.contains(&NodeId(50)), "the source has it in the batch");
         let mut again = Vec::new();
-        negatives.draw([1, 2], &src, &seen, &mut again);
+        negatives.draw([1, 999], &src, &seen, &mut again);
         assert_eq!(drawn, again);
         negatives.draw([1, 3], &src, &seen, &mut again);
         assert_ne!(drawn, again);
+    }
+
+    #[test]
+    fn a_popular_destination_stands_once_among_the_candidates() {
+        let mut negatives = StreamNegatives::new();
+        let dst: Vec<NodeId> = (0..2_000).map(|i| NodeId(if i % 10 > 0 { 0 } else { i / 10 % 60 })).collect();
+        negatives.observe(&dst, &[]);
+        let (src, dst) = (vec![NodeId(500); 20], (0..20).map(NodeId).collect::<Vec<_>>());
+        for i in 0..20 {
+            let mut rivals = negatives.rivals(&src, &dst).of([1, 2], i, 30);
+            assert_eq!(rivals.len(), 30);
+            assert!(!rivals.contains(&dst[i]));
+            rivals.sort_unstable();
+            rivals.dedup();
+            assert_eq!(rivals.len(), 30);
+        }
     }
 
     #[test]
@@ -307,14 +346,13 @@ mod tests {
         let (mut drawn, mut negatives) = (Vec::new(), StreamNegatives::new());
         negatives.draw([0, 0], &src, &dst, &mut drawn);
         assert_eq!(drawn, dst, "there is no other");
-        negatives.observe(&dst, EdgeId(2));
-        negatives.observe(&[NodeId(4)], EdgeId(3));
+        negatives.observe(&dst, &[]);
+        negatives.observe(&[NodeId(4)], &[]);
         negatives.draw([0, 3], &src, &dst, &mut drawn);
         assert_eq!(drawn, [NodeId(4); 2]);
         negatives.draw([0, 3], &[], &[], &mut drawn);
         assert!(drawn.is_empty());
-        negatives.candidates([0, 3], (&src, &dst), 1, 5, &mut drawn);
-        assert_eq!(drawn, [NodeId(4); 5]);
+        assert_eq!(negatives.rivals(&src, &dst).of([0, 3], 1, 5), [NodeId(4)]);
         negatives.remove(&[NodeId(4)]);
         negatives.draw([0, 3], &src, &dst, &mut drawn);
         assert_eq!(drawn, dst, "a deleted destination is not drawn, recent or not");
@@ -326,13 +364,13 @@ mod tests {
         for batch in 0..100_u32 {
             let dst: Vec<NodeId> = (0..10).map(|i| NodeId(batch * 10 + i)).collect();
             let end = u64::from(batch) * 10 + 10;
-            negatives.observe(&dst, EdgeId(end));
+            negatives.observe(&dst, &(end - 10..end).map(EdgeId).collect::<Vec<_>>());
             negatives.keep_from(EdgeId(end.saturating_sub(100)));
             assert!(negatives.known().len() <= 220, "{}", negatives.known().len());
         }
         assert!(negatives.known().contains(NodeId(999)) && !negatives.known().contains(NodeId(700)));
         let mut kept = StreamNegatives::new();
-        kept.observe(&[NodeId(1)], EdgeId(1));
+        kept.observe(&[NodeId(1)], &[EdgeId(0)]);
         kept.keep_from(EdgeId(1_000));
         assert_eq!(kept.known().len(), 1, "where nothing ages, all are kept");
     }

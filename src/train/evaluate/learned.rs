@@ -7,7 +7,7 @@
 
 use super::node_label::Encoder;
 use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
-use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
+use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphOptions, GraphStore, GraphView};
 use crate::model::{EdgeTypes, ModelState, Weights};
@@ -255,7 +255,7 @@ impl Contender for TestThenTrain<'_> {
         let report = self.trainer.step_prepared(&self.batch)?;
         let (positive, negative) = undropped.unwrap_or((report.positive, report.negative));
         self.graph.apply(&edges)?;
-        self.pool.observe(&batch.dst, EdgeId(last as u64 + 1));
+        self.pool.observe(&batch.dst, &[]);
         if mode == StepMode::Train {
             self.replay(first, batch.rows.len())?;
         }

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use super::learned::Sight;
 use super::{Contender, EvaluationError, Progress, Scores, Stage, Watch};
-use crate::event::EdgeId;
 use crate::train::StepMode;
 use crate::train::edgebank::EdgeBank;
 use crate::train::protocol::{Batch, Draw, Split};
@@ -110,7 +109,7 @@ pub fn evaluate_prequential(
             };
             others.push(&scores, decile, start >= last15);
         }
-        pool.observe(&batch.dst, EdgeId(end as u64));
+        pool.observe(&batch.dst, &[]);
         (start, number) = (end, number + 1);
         watch(&Progress {
             stage: Stage::Prequential,
