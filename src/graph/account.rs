@@ -66,7 +66,7 @@ impl GraphStore {
     /// cheap.
     #[must_use]
     pub fn stats(&self) -> GraphStats {
-        let summary = self.summary.read().clone();
+        let summary = *self.summary.read();
         let mut stats = GraphStats {
             nodes: summary.nodes,
             edges: summary.edges,
