@@ -40,7 +40,7 @@ impl Written {
             begin: column(folder, &format!("seeds.{layer}.i64")),
             node: column(folder, &format!("node.{layer}.u32")),
             at: column(folder, &format!("at.{layer}.i64")),
-            result: column(folder, &format!("answer.{layer}.i64")),
+            result: column(folder, &format!("response.{layer}.i64")),
         }
     }
 
