@@ -406,7 +406,9 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
     assert_eq!((stored.records, stored.distinct, stored.wild), (sent, sent, 1), "every event once");
     assert_eq!(health["status"], "ok", "{health}");
     assert!(node["neighbors"].as_array().is_some_and(|neighbors| !neighbors.is_empty()), "{node}");
-    assert!(slow.iter().all(|&(cut, most)| most == SLOW_CLIENTS && cut > 0), "slow clients: {slow:?}");
+    // All come from one address, of which only so many bodies may be late: the other writers are refused at once.
+    let [(writers_cut, _), (readers_cut, readers)] = slow;
+    assert!(writers_cut > 0 && readers_cut > 0 && readers == SLOW_CLIENTS, "slow clients: {slow:?}");
 
     let reads: Vec<f64> =
         results.iter().flat_map(|(taken, _)| taken.iter().map(|&seconds| f64::from(seconds))).collect();
