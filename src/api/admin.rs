@@ -21,7 +21,8 @@ use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody, shortened};
 use super::keys::Caller;
-use super::requests_log::{cut, request_id, trace_id};
+use super::request_id::request_id;
+use super::requests_log::{cut, trace_id};
 
 /// Target of the audit log lines.
 pub const AUDIT: &str = "evergraph::audit";
@@ -230,7 +231,7 @@ pub(super) async fn audit(State(app): State<App>, request: Request, next: Next) 
     let path = cut(request.uri().path());
     let trace = trace_id(request.headers()).to_owned();
     let from = request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.0.to_string());
-    let id = request_id(&request);
+    let id = request_id(&request).to_owned();
 
     let response = next.run(request).await;
 

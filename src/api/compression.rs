@@ -1,38 +1,45 @@
 //! Compression of large responses with gzip, for clients whose `Accept-Encoding` allows it. Small ones are not worth
 //! the time: the daemon computes on the same cores.
 
-use axum::http::Response;
-use axum::http::header::CONTENT_LENGTH;
-use http_body::Body;
+use std::convert::Infallible;
+use std::future::ready;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::ACCEPT_ENCODING;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use http_body::Body as _;
+use tower::{Layer, ServiceExt, service_fn};
 use tower_http::CompressionLevel;
-use tower_http::compression::{CompressionLayer, Predicate};
+use tower_http::compression::CompressionLayer;
 
-/// Compresses responses of at least `bytes_min` bytes; none if that is 0.
-pub(super) fn layer(bytes_min: usize) -> CompressionLayer<Large> {
-    CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(Large(bytes_min))
-}
+/// What a client accepts.
+pub(super) struct Accepted(Option<HeaderValue>);
 
-/// The length of a response before compression, which leaves it open.
-#[derive(Clone, Copy)]
-pub(super) struct Length(pub u64);
-
-/// Notes the length of a response for the access log.
-pub(super) async fn note_length(mut response: axum::response::Response) -> axum::response::Response {
-    if let Some(bytes) = response.body().size_hint().exact() {
-        response.extensions_mut().insert(Length(bytes));
+impl Accepted {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self(headers.get(ACCEPT_ENCODING).cloned())
     }
-    response
-}
 
-/// Whether a response is large. One of unknown size is not.
-#[derive(Clone, Copy)]
-pub(super) struct Large(usize);
-
-impl Predicate for Large {
-    fn should_compress<B: Body>(&self, response: &Response<B>) -> bool {
-        let declared = response.headers().get(CONTENT_LENGTH);
-        let declared = || declared.and_then(|length| length.to_str().ok()?.parse().ok());
-        let bytes = response.body().size_hint().exact().or_else(declared);
-        self.0 > 0 && bytes.is_some_and(|bytes| bytes >= self.0 as u64)
+    /// The response, compressed if the client accepts that and it is known to have at least `bytes_min` bytes; 0: none
+    /// is.
+    pub(super) async fn apply(self, response: Response, bytes_min: usize) -> Response {
+        let is_large = response.body().size_hint().exact().is_some_and(|bytes| bytes >= bytes_min as u64);
+        let Self(Some(accepted)) = self else { return response };
+        if bytes_min == 0 || !is_large {
+            return response;
+        }
+        let mut request = Request::new(Body::empty());
+        request.headers_mut().insert(ACCEPT_ENCODING, accepted);
+        let layer = CompressionLayer::new().quality(CompressionLevel::Fastest);
+        let mut there = Some(response);
+        let service = layer.layer(service_fn(move |_: Request| {
+            ready(Ok::<_, Infallible>(there.take().unwrap_or_default()))
+        }));
+        match service.oneshot(request).await {
+            Ok(response) => response.map(Body::new),
+            Err(never) => match never {},
+        }
     }
 }

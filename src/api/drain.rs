@@ -12,8 +12,6 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::header::EXPECT;
-use axum::middleware::Next;
-use axum::response::Response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 /// Longest time spent on draining one body.
@@ -24,11 +22,11 @@ const BYTES_MAX: usize = 64 << 20;
 
 /// Drains request bodies that are dropped before their end. A client that expects `100 Continue` sends no body after a
 /// final response, so its body is left alone.
-pub(super) async fn drain_unread_body(request: Request, next: Next) -> Response {
-    if request.headers().contains_key(EXPECT) {
-        return next.run(request).await;
+pub(super) fn drain_unread_body(request: Request) -> Request {
+    if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
+        return request;
     }
-    next.run(request.map(|body| Body::new(DrainOnDrop { body }))).await
+    request.map(|body| Body::new(DrainOnDrop { body }))
 }
 
 /// A body that is drained when it is dropped.

@@ -5,19 +5,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use prometheus::IntGauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower_http::request_id::RequestId;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
+use super::compression::Accepted;
+use super::drain::drain_unread_body;
 use super::error::{ApiError, render, wants_problem};
-use super::requests_log::{Asked, log_refused, request_id};
-
-/// The longest request id that is taken over from a client, in bytes.
-const REQUEST_ID_MAX: usize = 128;
+use super::request_id::RequestId;
+use super::requests_log::{Asked, log_refused};
 
 /// Permission to work on a request. Held until the work ends, which may be after the client disconnects.
 #[derive(Clone)]
@@ -59,33 +58,24 @@ impl Arrival {
     }
 }
 
-/// Replaces a client's request id that is too long or not printable, since it appears in logs and responses.
-pub(super) async fn drop_odd_request_id(mut request: Request, next: Next) -> Response {
-    let odd = |id: &HeaderValue| id.len() > REQUEST_ID_MAX || id.to_str().is_err() || id.is_empty();
-    if request.extensions().get::<RequestId>().is_some_and(|id| odd(id.header_value())) {
-        let fresh = uuid::Uuid::new_v4().to_string();
-        if let Ok(value) = HeaderValue::try_from(fresh) {
-            request.headers_mut().insert("x-request-id", value.clone());
-            request.extensions_mut().insert(RequestId::new(value));
-        }
-    }
-    next.run(request).await
-}
-
-/// Measures a request and writes its error, if it ends in one.
+/// Gives a request its id, measures it, and writes its response: as an error, if it ends in one, and compressed, if it
+/// is large.
 pub(super) async fn envelope(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let metrics = &app.state.metrics.http;
     let started = Instant::now();
     let _inflight = Inflight::enter(&metrics.inflight_requests);
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
-    let id = request_id(&request);
+    let request_id = RequestId::of(&request);
+    let id = request_id.as_str();
     let asked = Asked::of(&request);
+    let accepted = Accepted::of(request.headers());
     let as_problem = wants_problem(request.headers());
     let arrival = Arrival::default();
     request.extensions_mut().insert(arrival.clone());
+    request.extensions_mut().insert(request_id.clone());
 
-    let response = next.run(request).await;
+    let response = next.run(drain_unread_body(request)).await;
 
     let error = response.extensions().get::<ApiError>();
     if let Some(reason) = error.and_then(ApiError::rejection) {
@@ -93,7 +83,7 @@ pub(super) async fn envelope(State(app): State<App>, mut request: Request, next:
     }
     if let Some((error, reason)) = error.and_then(|error| Some((error, error.authentication_failure()?))) {
         metrics.authentication_failures.with_label_values(&[reason]).inc();
-        log_refused(&app.refused_lines, (error, reason), &asked, (route, &id));
+        log_refused(&app.refused_lines, (error, reason), &asked, (route, id));
     }
     let status = response.status();
     if status == StatusCode::INTERNAL_SERVER_ERROR {
@@ -107,42 +97,48 @@ pub(super) async fn envelope(State(app): State<App>, mut request: Request, next:
     metrics.requests.with_label_values(&[route, status.as_str()]).inc();
     let worked = arrival.0.get().unwrap_or(&started).elapsed();
     metrics.request_duration.with_label_values(&[route]).observe(worked.as_secs_f64());
-    let response = render(response, &id, as_problem);
+    let mut response = render(response, id, as_problem);
     if app.state.access_log {
-        asked.log_access(&response, route, &id, started.elapsed());
+        asked.log_access(&response, route, id, started.elapsed());
     }
-    response
+    request_id.write(&mut response);
+    accepted.apply(response, app.state.limits.compress_bytes_min).await
 }
 
-/// Admits a query while permits are left.
-pub(super) async fn admit_query(State(app): State<App>, request: Request, next: Next) -> Response {
-    admit(&app.queries, request, next).await
+/// Which permits a group of routes needs.
+#[derive(Clone, Copy)]
+pub(super) enum Room {
+    Queries,
+    Pushes,
+    /// Status requests and scrapes: they have a fixed number of reserved threads.
+    Operations,
+    Admin,
 }
 
-/// Admits a push while permits are left.
-pub(super) async fn admit_push(State(app): State<App>, request: Request, next: Next) -> Response {
-    admit(&app.pushes, request, next).await
-}
-
-/// Admits a status request or a scrape while permits are left: they have a fixed number of reserved threads.
-pub(super) async fn admit_operation(State(app): State<App>, request: Request, next: Next) -> Response {
-    admit(&app.operations, request, next).await
-}
-
-/// Admits an admin request while permits are left.
-pub(super) async fn admit_admin(State(app): State<App>, request: Request, next: Next) -> Response {
-    admit(&app.admin_requests, request, next).await
-}
-
-async fn admit(room: &Arc<Semaphore>, mut request: Request, next: Next) -> Response {
-    let Ok(held) = Arc::clone(room).try_acquire_owned() else {
-        return ApiError::Overloaded.into_response();
+/// Takes a permit for a request, which its handler finds among the extensions; none is left: too many are at work.
+pub(super) fn admit(app: &App, room: Room, request: &mut Request) -> Result<Permit, ApiError> {
+    let room = match room {
+        Room::Queries => &app.queries,
+        Room::Pushes => &app.pushes,
+        Room::Operations => &app.operations,
+        Room::Admin => &app.admin_requests,
     };
+    let held = Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::Overloaded)?;
     let permit = Permit::new(held);
     request.extensions_mut().insert(permit.clone());
-    let response = next.run(request).await;
-    drop(permit);
-    response
+    Ok(permit)
+}
+
+/// Admits a request while permits are left.
+pub(super) async fn admitted(
+    State((app, room)): State<(App, Room)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match admit(&app, room, &mut request) {
+        Err(refused) => refused.into_response(),
+        Ok(_permit) => next.run(request).await,
+    }
 }
 
 /// Runs blocking or computing work on the blocking pool, under the permit of its request. After `limit` the

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
+use axum::http::Extensions;
 use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -216,31 +217,47 @@ fn bearer(request: &Request) -> Option<&[u8]> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Caller(pub Arc<str>);
 
-/// Admits requests whose key has the role. Without keys all routes are open, but not for web pages of other servers,
-/// and the admin routes are for local programs only, and not for any page.
+/// Who may do what a request asks for.
+#[derive(Default)]
+pub(super) struct Known {
+    client: Option<Client>,
+    caller: Option<Caller>,
+}
+
+impl Known {
+    /// Who sent `request`, if its key has the role. Without keys all routes are open, but not for web pages of other
+    /// servers, and the admin routes are for local programs only, and not for any page.
+    pub(super) fn of(app: &App, needed: Role, request: &Request) -> Result<Self, ApiError> {
+        let keys = app.state.keys.as_ref();
+        let caller = match keys {
+            Some(keys) => keys.admit(bearer(request), needed)?,
+            None if needed == Role::Admin && !is_local(request) => return Err(ApiError::LocalOnly),
+            None => refuse_pages(request, &app.state.allowed_hosts).map(|()| Caller("local".into()))?,
+        };
+        let peer = || request.extensions().get::<Peer>().map(|peer| Client::at(peer.0.ip()));
+        let client = if keys.is_some() { Some(Client::Key(Arc::clone(&caller.0))) } else { peer() };
+        Ok(Self { client, caller: (needed == Role::Admin).then_some(caller) })
+    }
+
+    /// Notes it for what comes later.
+    pub(super) fn note(&self, extensions: &mut Extensions) {
+        self.client.clone().map(|client| extensions.insert(client));
+        self.caller.clone().map(|caller| extensions.insert(caller));
+    }
+}
+
+/// Admits requests whose key has the role.
 pub(super) async fn authorize(
     State((app, needed)): State<(App, Role)>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let peer = request.extensions().get::<Peer>().map(|peer| Client::at(peer.0.ip()));
-    let keys = app.state.keys.as_ref();
-    let admitted = match keys {
-        Some(keys) => keys.admit(bearer(&request), needed),
-        None if needed == Role::Admin && !is_local(&request) => Err(ApiError::LocalOnly),
-        None => refuse_pages(&request, &app.state.allowed_hosts).map(|()| Caller("local".into())),
-    };
-    match admitted {
+    match Known::of(&app, needed, &request) {
         Err(refused) => refused.into_response(),
-        Ok(caller) => {
-            let client = if keys.is_some() { Some(Client::Key(Arc::clone(&caller.0))) } else { peer };
-            let caller = (needed == Role::Admin).then_some(caller);
-            let known = request.extensions_mut();
-            client.clone().map(|client| known.insert(client));
-            caller.clone().map(|caller| known.insert(caller));
+        Ok(known) => {
+            known.note(request.extensions_mut());
             let mut response = next.run(request).await;
-            client.map(|client| response.extensions_mut().insert(client));
-            caller.map(|caller| response.extensions_mut().insert(caller));
+            known.note(response.extensions_mut());
             response
         }
     }

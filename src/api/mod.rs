@@ -1,11 +1,11 @@
 //! Edge: the HTTP API. Serves requests and passes pushed events to an [`Intake`] unparsed.
 //!
-//! The layers of a request, from the outside in: its id is taken or generated; [`envelope`] measures it and renders
-//! errors; a panic becomes a 500; with [`Keys`], its key must have the route's role; its body is [received](receive),
-//! within what its client may hold; then on `/v1` data routes it takes a permit or is refused at once, which bounds
-//! the queued work; a wait for `min_position` is a task and holds no thread; the handler runs blocking and computing
-//! work on the blocking pool, which keeps the permit even if the client disconnects. A large response counts until it
-//! is [sent](sending).
+//! The layers of a request, from the outside in: [`envelope`] gives it an id, measures it, renders errors and
+//! [compresses](compression) what is large; a panic becomes a 500; with [`Keys`], its key must have the route's role;
+//! its body is [received](receive), within what its client may hold; then on `/v1` data routes it takes a permit or is
+//! refused at once, which bounds the queued work; a wait for `min_position` is a task and holds no thread; the handler
+//! runs blocking and computing work on the blocking pool, which keeps the permit even if the client disconnects. A large
+//! response counts until it is [sent](sending).
 //!
 //! Reads only what `serving` publishes. Knows nothing of ingest, the learner and the log: the daemon passes
 //! them as an [`Intake`], a status closure and the checks of [`Health`].
@@ -17,6 +17,7 @@ mod browser;
 mod certificate;
 mod compression;
 mod connections;
+mod data_route;
 mod docs;
 mod drain;
 mod envelope;
@@ -34,6 +35,7 @@ mod query;
 mod rate_limit;
 mod receive;
 mod reload;
+mod request_id;
 mod requests_log;
 mod sending;
 mod status;
@@ -48,13 +50,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn, from_fn_with_state, map_response};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post, put};
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
 
 use self::batcher::Batcher;
+use self::envelope::Room;
 use self::requests_log::Seldom;
 use self::transfer::Ledger;
 use crate::event::{EdgeId, Intake, NodeKey};
@@ -254,40 +256,35 @@ impl Routes {
             responses: Ledger::new(state.limits.responses_bytes, 0),
             state,
         });
-        // Authentication comes before all that a client can use up, and the body before the permit.
         let may = |role| from_fn_with_state((Arc::clone(&app), role), keys::authorize);
-        let receive = || from_fn_with_state(Arc::clone(&app), receive::receive);
+        let admitted = |room| from_fn_with_state((Arc::clone(&app), room), envelope::admitted);
+        let data_route =
+            |role, room| from_fn_with_state((Arc::clone(&app), role, room), data_route::data_route);
         let queries = Router::new()
             .route("/v1/embeddings", post(query::embeddings))
             .route("/v1/links/score", post(query::link_scores))
             .route("/v1/nodes/{key}", get(query::node))
-            .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_query))
-            .route_layer(receive())
-            .route_layer(may(Role::Read));
+            .route_layer(data_route(Role::Read, Room::Queries));
         let pushes = Router::new()
             .route("/v1/events", post(push::events))
-            .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_push))
-            .route_layer(receive())
-            .route_layer(may(Role::Write));
-        let bounded = || from_fn_with_state(Arc::clone(&app), envelope::admit_operation);
+            .route_layer(data_route(Role::Write, Room::Pushes));
         let about = Router::new()
             .route("/v1/status", get(ops::status))
-            .route_layer(bounded())
+            .route_layer(admitted(Room::Operations))
             .route("/v1/info", get(ops::info))
             .route_layer(may(Role::Read));
         let admin_requests = Router::new()
             .route("/v1/admin/checkpoints", post(admin::checkpoint))
             .route("/v1/admin/sources/{source}", put(admin::source))
             .route("/v1/admin/log-level", get(admin::log_level).put(admin::set_log_level))
-            .route_layer(from_fn_with_state(Arc::clone(&app), envelope::admit_admin))
-            .route_layer(receive())
+            .route_layer(admitted(Room::Admin))
+            .route_layer(from_fn_with_state(Arc::clone(&app), receive::receive))
             .route_layer(may(Role::Admin))
             .route_layer(from_fn_with_state(Arc::clone(&app), admin::audit));
-        let held = queries.merge(pushes).layer(from_fn_with_state(Arc::clone(&app), sending::hold));
-        let data = held.merge(about).merge(admin_requests);
+        let data = queries.merge(pushes).merge(about).merge(admin_requests);
         let operations = Router::new()
             .route("/metrics", get(ops::metrics))
-            .route_layer(bounded())
+            .route_layer(admitted(Room::Operations))
             .route("/livez", get(ops::livez))
             .route("/readyz", get(ops::readyz))
             .route("/healthz", get(ops::healthz));
@@ -327,12 +324,6 @@ fn with_layers(app: &App, routes: Router<App>) -> Router {
         .method_not_allowed_fallback(envelope::method_not_allowed)
         .layer(DefaultBodyLimit::max(app.state.limits.body_bytes))
         .layer(CatchPanicLayer::custom(envelope::panicked))
-        .layer(from_fn(drain::drain_unread_body))
-        .layer(map_response(compression::note_length))
-        .layer(compression::layer(app.state.limits.compress_bytes_min))
         .layer(from_fn_with_state(Arc::clone(app), envelope::envelope))
-        .layer(PropagateRequestIdLayer::x_request_id())
-        .layer(from_fn(envelope::drop_odd_request_id))
-        .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
         .with_state(Arc::clone(app))
 }

@@ -24,18 +24,22 @@ const PROMPT: Duration = Duration::from_millis(200);
 
 /// Reads the body and passes the request on with it, or refuses it.
 pub(super) async fn receive(State(app): State<App>, request: Request, next: Next) -> Response {
+    match received(&app, request).await {
+        Ok(request) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// The request with its whole body.
+pub(super) async fn received(app: &App, request: Request) -> Result<Request, ApiError> {
     if request.body().is_end_stream() {
-        return next.run(request).await;
+        return Ok(request);
     }
     let (parts, body) = request.into_parts();
     let client = parts.extensions.get::<Client>().cloned();
-    let arrival = parts.extensions.get::<Arrival>().cloned();
-    let body = Arriving::new(&app, client, body).read().await;
-    arrival.iter().for_each(Arrival::note);
-    match body {
-        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
-        Err(refused) => refused.into_response(),
-    }
+    let body = Arriving::new(app, client, body).read().await;
+    parts.extensions.get::<Arrival>().into_iter().for_each(Arrival::note);
+    Ok(Request::from_parts(parts, Body::from(body?)))
 }
 
 /// A body of which a part is here.

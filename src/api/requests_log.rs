@@ -7,20 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
-use axum::http::header::{CONTENT_LENGTH, USER_AGENT};
-use axum::http::{HeaderMap, Method};
+use axum::http::header::{CONTENT_LENGTH, HeaderName, USER_AGENT};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri};
 use axum::response::Response;
 use http_body::Body as _;
-use tower_http::request_id::RequestId;
 
 use super::admin::Peer;
-use super::compression::Length;
 use super::error::ApiError;
 use super::rate_limit::RateLimit;
 use super::transfer::Client;
 
 /// Target of the lines of the access log.
 pub const ACCESS: &str = "evergraph::access";
+
+/// The header of W3C Trace Context.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Lines a second about requests that were refused.
 const REFUSED_LINES_PER_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
@@ -56,9 +57,17 @@ impl Seldom {
     }
 }
 
+fn text_of(value: Option<&HeaderValue>) -> &str {
+    value.and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
 /// The trace id of a request: the second part of the header `traceparent` (W3C Trace Context); empty without one.
 pub(super) fn trace_id(headers: &HeaderMap) -> &str {
-    let sent = headers.get("traceparent").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    trace_of(headers.get(TRACEPARENT))
+}
+
+fn trace_of(sent: Option<&HeaderValue>) -> &str {
+    let sent = text_of(sent);
     let mut rest = sent.split('-');
     let parts = [rest.next(), rest.next(), rest.next(), rest.next()].map(Option::unwrap_or_default);
     let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
@@ -73,45 +82,42 @@ pub(super) fn trace_id(headers: &HeaderMap) -> &str {
     if well_formed { trace } else { "" }
 }
 
-/// The id of a request.
-pub(super) fn request_id(request: &Request) -> String {
-    let id = request.extensions().get::<RequestId>();
-    id.map(|id| String::from_utf8_lossy(id.header_value().as_bytes()).into_owned()).unwrap_or_default()
-}
-
-/// What a line has of a request.
+/// What a line has of a request, as it was sent: most requests have no line.
 pub(super) struct Asked {
     from: Option<Peer>,
     method: Method,
-    path: String,
-    request_bytes: u64,
-    user_agent: String,
-    trace_id: String,
+    uri: Uri,
+    length: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
+    trace: Option<HeaderValue>,
 }
 
 impl Asked {
     pub(super) fn of(request: &Request) -> Self {
-        let text =
-            |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let value = |name| request.headers().get(name).cloned();
         Self {
             from: request.extensions().get::<Peer>().copied(),
             method: request.method().clone(),
-            path: cut(request.uri().path()),
-            request_bytes: text(CONTENT_LENGTH).parse().unwrap_or(0),
-            user_agent: cut(text(USER_AGENT)),
-            trace_id: trace_id(request.headers()).to_owned(),
+            uri: request.uri().clone(),
+            length: value(CONTENT_LENGTH),
+            user_agent: value(USER_AGENT),
+            trace: value(TRACEPARENT),
         }
     }
 
     pub(super) fn trace_id(&self) -> &str {
-        &self.trace_id
+        trace_of(self.trace.as_ref())
+    }
+
+    fn path(&self) -> String {
+        cut(self.uri.path())
     }
 
     fn address(&self) -> String {
         self.from.map(|peer| peer.0.to_string()).unwrap_or_default()
     }
 
-    /// The line of the access log.
+    /// The line of the access log. The response is not compressed yet.
     pub(super) fn log_access(&self, response: &Response, route: &str, request_id: &str, took: Duration) {
         let key = match response.extensions().get::<Client>() {
             Some(Client::Key(name)) => &**name,
@@ -122,24 +128,18 @@ impl Asked {
             from = self.address(),
             key,
             method = %self.method,
-            path = self.path,
+            path = self.path(),
             route,
             status = response.status().as_u16(),
             duration_ms = took.as_secs_f64() * 1e3,
-            request_bytes = self.request_bytes,
-            response_bytes = response_bytes(response),
-            user_agent = self.user_agent,
+            request_bytes = text_of(self.length.as_ref()).parse().unwrap_or(0_u64),
+            response_bytes = response.body().size_hint().exact(),
+            user_agent = cut(text_of(self.user_agent.as_ref())),
             request_id,
-            trace_id = self.trace_id,
+            trace_id = self.trace_id(),
             "request"
         );
     }
-}
-
-/// Length of a body, before compression; `None` where it is not known beforehand.
-fn response_bytes(response: &Response) -> Option<u64> {
-    let before = || response.extensions().get::<Length>().map(|length| length.0);
-    response.body().size_hint().exact().or_else(before)
 }
 
 /// Logs a request that was refused because of who sent it. Admin requests are in the audit.
@@ -162,10 +162,10 @@ pub(super) fn log_refused(
         reason,
         key,
         method = %asked.method,
-        path = asked.path,
+        path = asked.path(),
         left_out,
         request_id,
-        trace_id = asked.trace_id,
+        trace_id = asked.trace_id(),
         "a request was refused: authentication failed"
     );
 }
@@ -198,30 +198,6 @@ mod tests {
             assert_eq!(trace_id(&headers), expected, "{sent}");
         }
         assert_eq!(trace_id(&HeaderMap::new()), "");
-    }
-
-    #[test]
-    fn a_compressed_response_has_its_length_from_before_and_one_without_end_has_none() {
-        let endless = || Response::new(axum::body::Body::new(Endless));
-        assert_eq!(response_bytes(&endless()), None);
-        let mut compressed = endless();
-        compressed.extensions_mut().insert(Length(7));
-        assert_eq!(response_bytes(&compressed), Some(7));
-        assert_eq!(response_bytes(&Response::new("four".into())), Some(4));
-    }
-
-    struct Endless;
-
-    impl http_body::Body for Endless {
-        type Data = axum::body::Bytes;
-        type Error = axum::Error;
-
-        fn poll_frame(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
-            std::task::Poll::Pending
-        }
     }
 
     #[test]

@@ -87,32 +87,49 @@ pub(super) async fn json<T: Serialize>(
     Ok(response)
 }
 
-/// Counts what is large until it is sent. Without room for it, a response without an entry to a request that changes
-/// nothing becomes an error.
+/// Counts what is large until it is sent.
 pub(super) async fn hold(State(app): State<App>, request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<Peer>().copied();
-    let is_repeatable = request.method().is_safe();
-    let mut response = next.run(request).await;
-    let reserved =
-        response.extensions_mut().remove::<Reserved>().and_then(|reserved| reserved.0.lock().take());
-    let bytes = response.body().size_hint().lower();
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    if bytes <= SMALL_BYTES {
-        return response;
+    let sender = Sender::of(&request);
+    sender.hold(&app, next.run(request).await)
+}
+
+/// Whose response is sent.
+pub(super) struct Sender {
+    peer: Option<Peer>,
+    is_repeatable: bool,
+}
+
+impl Sender {
+    pub(super) fn of(request: &Request) -> Self {
+        let peer = request.extensions().get::<Peer>().copied();
+        Self { peer, is_repeatable: request.method().is_safe() }
     }
-    let client = response.extensions().get::<Client>().cloned().or(peer.map(|peer| Client::at(peer.0.ip())));
-    let is_expected = reserved.is_some();
-    let Some(mut entry) = reserved.or_else(|| client.map(|client| app.responses.enter(client))) else {
-        return response;
-    };
-    if !is_expected
-        && is_repeatable
-        && let Err(full) = entry.hold(bytes)
-    {
-        return refuse(full).into_response();
+
+    /// Counts the response, if it is large, until it is sent. Without room for it, one without an entry to a request
+    /// that changes nothing becomes an error.
+    pub(super) fn hold(self, app: &App, mut response: Response) -> Response {
+        let reserved =
+            response.extensions_mut().remove::<Reserved>().and_then(|reserved| reserved.0.lock().take());
+        let bytes = response.body().size_hint().lower();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes <= SMALL_BYTES {
+            return response;
+        }
+        let client = response.extensions().get::<Client>().cloned();
+        let client = client.or(self.peer.map(|peer| Client::at(peer.0.ip())));
+        let is_expected = reserved.is_some();
+        let Some(mut entry) = reserved.or_else(|| client.map(|client| app.responses.enter(client))) else {
+            return response;
+        };
+        if !is_expected
+            && self.is_repeatable
+            && let Err(full) = entry.hold(bytes)
+        {
+            return refuse(full).into_response();
+        }
+        entry.hold_done(bytes);
+        response.map(|body| Body::new(Sending::new(body, entry)))
     }
-    entry.hold_done(bytes);
-    response.map(|body| Body::new(Sending::new(body, entry)))
 }
 
 /// A body that is handed over piece by piece. Between two, other tasks of the thread have their turn: a piece may be

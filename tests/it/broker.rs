@@ -161,12 +161,17 @@ impl Broker {
         }
     }
 
+    /// Does something that takes an administrator's client.
+    pub fn admin<T>(&self, work: impl AsyncFnOnce(AdminClient<DefaultClientContext>) -> T) -> T {
+        let client = ClientConfig::new().set("bootstrap.servers", self.bootstrap()).create().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(work(client))
+    }
+
     /// Deletes a topic and waits until the broker has forgotten it.
     pub fn delete_topic(&self, topic: &str) {
-        let client: AdminClient<DefaultClientContext> =
-            ClientConfig::new().set("bootstrap.servers", self.bootstrap()).create().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let deleted = runtime.block_on(client.delete_topics(&[topic], &AdminOptions::new())).unwrap();
+        let deleted =
+            self.admin(async |client| client.delete_topics(&[topic], &AdminOptions::new()).await.unwrap());
         assert!(deleted.iter().all(Result::is_ok), "{deleted:?}");
         std::thread::sleep(Duration::from_secs(1));
     }

@@ -10,8 +10,7 @@ use evergraph::ingest::kafka::{
     KafkaFault, KafkaSource, KafkaSourceOptions, KafkaState, offsets_at, preflight, what_is_missing,
 };
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
-use rdkafka::client::DefaultClientContext;
+use rdkafka::admin::{AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use crate::broker::Broker;
@@ -210,11 +209,7 @@ fn a_marker_where_a_message_was_read_is_another_topic_unless_messages_may_vanish
     wait_until("the events are stored", 30, || setup.log.count() == 10);
     assert!(source.stop(Duration::from_secs(15)));
 
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", broker.bootstrap()).create().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(admin.delete_topics(&[topic], &AdminOptions::new())).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    broker.delete_topic(topic);
     broker.create_topic(topic, 1);
     // The marker of the transaction stands where the last message was.
     Transactions::new(broker, topic).run(20..29, true);
@@ -227,7 +222,7 @@ fn a_marker_where_a_message_was_read_is_another_topic_unless_messages_may_vanish
     assert_eq!(setup.log.count(), 10, "nothing was read");
 
     let compacted = AlterConfig::new(ResourceSpecifier::Topic(topic)).set("cleanup.policy", "compact");
-    runtime.block_on(admin.alter_configs([&compacted], &AdminOptions::new())).unwrap();
+    broker.admin(async |client| client.alter_configs([&compacted], &AdminOptions::new()).await.unwrap());
     let source = setup.source(options);
     wait_until("what comes after it is stored", 30, || setup.log.count() == 15);
     assert_eq!(word(&source), "running");
@@ -300,11 +295,7 @@ fn a_topic_of_which_it_is_not_known_whether_it_is_compacted_waits_for_the_right_
     wait_until("the events are stored", 30, || setup.log.count() == 10);
     assert!(source.stop(Duration::from_secs(15)));
 
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", broker.bootstrap()).create().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(admin.delete_topics(&[topic], &AdminOptions::new())).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    broker.delete_topic(topic);
     broker.create_topic(topic, 1);
     broker.grant("guest", topic, &[READ, DESCRIBE]);
     // The marker of the transaction stands where the last message was.

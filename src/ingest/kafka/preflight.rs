@@ -66,10 +66,7 @@ impl ConsumerContext for Causes {}
 pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<PreflightReport, KafkaFault> {
     let deadline = Instant::now() + timeout;
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
-    let mut config = options.consumer_config()?;
-    config.remove("statistics.interval.ms");
-    let consumer: BaseConsumer<Causes> =
-        config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))?;
+    let consumer = prober(options)?;
     probe_tcp(&options.client.brokers, left().min(Duration::from_secs(3)))?;
 
     let topic = options.topic.as_str();
@@ -115,10 +112,7 @@ pub fn what_is_missing(
     partitions: &[PartitionRange],
     timeout: Duration,
 ) -> Result<Vec<KafkaFault>, KafkaFault> {
-    let mut config = options.consumer_config()?;
-    config.remove("statistics.interval.ms");
-    let consumer: BaseConsumer<Causes> =
-        config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))?;
+    let consumer = prober(options)?;
     let topic = options.topic.as_str();
     let named = |code, text: &str| KafkaFault::from_code(code, text, topic, &options.group);
     let mut offsets = TopicPartitionList::with_capacity(partitions.len());
@@ -129,6 +123,13 @@ pub fn what_is_missing(
     let group = consumer.committed_offsets(offsets, timeout).err();
     let group = group.map(|error| explain(&consumer, &error, named));
     Ok(group.into_iter().chain(is_compacted(options, timeout).err()).collect())
+}
+
+/// A consumer for requests to the brokers, which reads nothing.
+fn prober(options: &KafkaSourceOptions) -> Result<BaseConsumer<Causes>, KafkaFault> {
+    let mut config = options.consumer_config()?;
+    config.remove("statistics.interval.ms");
+    config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))
 }
 
 /// The first offset of each of these partitions whose message is no older than `unix_ms`, and one past the newest
@@ -142,10 +143,7 @@ pub fn offsets_at(
     unix_ms: i64,
     timeout: Duration,
 ) -> Result<Vec<i64>, KafkaFault> {
-    let mut config = options.consumer_config()?;
-    config.remove("statistics.interval.ms");
-    let consumer: BaseConsumer<Causes> =
-        config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))?;
+    let consumer = prober(options)?;
     let topic = options.topic.as_str();
     let named = |code, text: &str| KafkaFault::from_code(code, text, topic, &options.group);
     let mut times = TopicPartitionList::with_capacity(partitions.len());

@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
-use rdkafka::client::DefaultClientContext;
+use rdkafka::admin::{AdminOptions, NewPartitions};
 use serde_json::Value;
 
 use crate::broker::Broker;
@@ -70,15 +68,8 @@ fn a_broker_that_is_away_for_long_is_named_and_costs_nothing_not_even_over_a_res
     ends_with(process, data.path(), 2_000);
 }
 
-fn admin<T>(broker: &Broker, ask: impl AsyncFnOnce(AdminClient<DefaultClientContext>) -> T) -> T {
-    let client = ClientConfig::new().set("bootstrap.servers", broker.bootstrap()).create().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(ask(client))
-}
-
 fn make_anew(broker: &Broker, topic: &str, partitions: i32) {
-    admin(broker, async |client| client.delete_topics(&[topic], &AdminOptions::new()).await.unwrap());
-    std::thread::sleep(Duration::from_secs(1));
+    broker.delete_topic(topic);
     broker.create_topic(topic, partitions);
 }
 
@@ -215,7 +206,7 @@ fn two_daemons_of_one_group_store_everything_each_also_of_partitions_that_come_l
     stored(&second, 2_000);
     // One is killed; what the other reads does not depend on it.
     second.kill();
-    admin(broker, async |client| {
+    broker.admin(async |client| {
         client.create_partitions([&NewPartitions::new(topic, 4)], &AdminOptions::new()).await.unwrap()
     });
     std::thread::sleep(Duration::from_secs(1));
