@@ -72,6 +72,18 @@ impl StreamClock {
     }
 
     fn take(&mut self, time: i64) {
+        let newest = self.latest[CONFIRMING_EVENTS - 1];
+        if self.is_confirmed() && time >= newest && self.reached == newest {
+            // As in most streams. The anchor goes to the next time, so the reach cannot shrink, and the gaps behind the
+            // newest stay within it.
+            self.latest.copy_within(1.., 0);
+            self.latest[CONFIRMING_EVENTS - 1] = time;
+            self.events = (self.events + 1).min(YOUNG_EVENTS + 1);
+            if time.abs_diff(newest) <= self.reach().unsigned_abs() {
+                self.reached = time;
+            }
+            return;
+        }
         let known = self.kept();
         if known < CONFIRMING_EVENTS {
             for times in [&mut self.earliest, &mut self.latest] {
@@ -97,6 +109,9 @@ impl StreamClock {
     /// Where the stream stands; `None` before the first event. While the stream is young it may go back.
     #[must_use]
     pub fn latest(&self) -> Option<EventTime> {
+        if self.events > YOUNG_EVENTS {
+            return Some(EventTime(self.reached));
+        }
         self.covered().map(|(_, latest)| latest)
     }
 

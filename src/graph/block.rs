@@ -234,8 +234,14 @@ impl TemporalBlock {
     pub fn parts<'a>(&self, slab: impl EntrySource<'a>) -> Parts<'a> {
         match self.form {
             Form::Narrow => Parts { entries: slab.get(self.slot, self.len()), lows: &[] },
-            Form::Wide => Parts::wide(slab.get(self.slot, class_entries(self.class())), self.len()),
+            Form::Wide => self.wide_parts(slab),
         }
+    }
+
+    /// Few streams have wide blocks: kept out of the way of the others.
+    #[cold]
+    fn wide_parts<'a>(&self, slab: impl EntrySource<'a>) -> Parts<'a> {
+        Parts::wide(slab.get(self.slot, class_entries(self.class())), self.len())
     }
 
     fn parts_mut<'a>(&self, slab: &'a mut Slab) -> (&'a mut [Entry], &'a mut [u32]) {
@@ -309,12 +315,15 @@ impl TemporalBlock {
     pub fn refined<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
         match self.form {
             Form::Narrow => rank,
-            Form::Wide => {
-                let Parts { entries, lows } = self.parts(slab);
-                let is_earlier = |i: usize| self.unpack(entries[rank + i], lows[rank + i]).time < time;
-                rank + partition(entries.len() - rank, is_earlier)
-            }
+            Form::Wide => self.refined_wide(slab, rank, time),
         }
+    }
+
+    #[cold]
+    fn refined_wide<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
+        let Parts { entries, lows } = self.parts(slab);
+        let is_earlier = |i: usize| self.unpack(entries[rank + i], lows[rank + i]).time < time;
+        rank + partition(entries.len() - rank, is_earlier)
     }
 
     /// Number of entries before the first with time at least `time`.
@@ -336,6 +345,16 @@ impl TemporalBlock {
         Record {
             time: self.start.wrapping_add(time.cast_signed()),
             edge: self.base_edge + edge,
+            packed: entry.neighbor,
+        }
+    }
+
+    /// The same for an entry of a narrow block.
+    #[inline]
+    pub fn unpack_narrow(&self, entry: Entry) -> Record {
+        Record {
+            time: self.start.wrapping_add(i64::from(entry.time)),
+            edge: self.base_edge + u64::from(entry.edge),
             packed: entry.neighbor,
         }
     }

@@ -326,16 +326,20 @@ impl<'a> Run<'a> {
         Self { block, parts }
     }
 
-    /// The entries, unpacked, ascending.
+    /// The edges, newest first, if they are in the narrow form, which most are: then none of them takes a branch.
     #[inline]
-    fn records(&self) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator {
-        let Parts { entries, lows } = self.parts;
-        entries.iter().enumerate().map(move |(i, &entry)| self.block.unpack(entry, low(lows, i)))
+    pub fn newest_narrow(&self) -> Option<impl ExactSizeIterator<Item = Neighbor>> {
+        let block = *self.block;
+        let records = self.parts.entries.iter().rev().map(move |&entry| block.unpack_narrow(entry));
+        self.parts.lows.is_empty().then(|| records.map(neighbor))
     }
 
     /// The edges, newest first.
     #[inline]
     pub fn newest_first(&self) -> impl ExactSizeIterator<Item = Neighbor> {
-        self.records().rev().map(neighbor)
+        let Parts { entries, lows } = self.parts;
+        let records =
+            entries.iter().enumerate().map(move |(i, &entry)| self.block.unpack(entry, low(lows, i)));
+        records.rev().map(neighbor)
     }
 }

@@ -74,7 +74,12 @@ impl Part<'_> {
         for (index, horizon) in rows.zip(&stages.horizons) {
             let (begin, time) = (index * fanout, seeds.times[index]);
             let mut slot = begin;
-            horizon.newest(fanout, |run| slot = self.fill(slot, time, run.newest_first()));
+            horizon.newest(fanout, |run| {
+                slot = match run.newest_narrow() {
+                    Some(edges) => self.fill(slot, time, edges),
+                    None => self.fill(slot, time, run.newest_first()),
+                };
+            });
             self.close(index, slot, fanout);
         }
     }
