@@ -25,6 +25,8 @@ enum Ending {
     Committed,
     /// None of its messages can be read.
     Aborted,
+    /// It can neither be committed nor aborted by this producer.
+    Lost,
 }
 
 /// A producer whose messages become readable together. Deliveries are polled by a thread of its own: a commit waits for
@@ -81,9 +83,26 @@ impl Transactions {
         }
     }
 
+    /// Gives up what the broker has got by then.
+    fn give_up(&self) -> Ending {
+        // Without a message in it, there may be nothing yet that the broker could end.
+        if let Err(error) = self.producer.flush(PATIENCE) {
+            eprintln!("flush: {error}");
+        }
+        self.abort()
+    }
+
     fn abort(&self) -> Ending {
-        again(|| self.producer.abort_transaction(PATIENCE));
-        Ending::Aborted
+        loop {
+            match self.producer.abort_transaction(PATIENCE) {
+                Ok(()) => return Ending::Aborted,
+                Err(KafkaError::Transaction(error)) if error.is_retriable() => eprintln!("abort: {error}"),
+                Err(error) => {
+                    eprintln!("abort: {error}; the next producer ends what is left");
+                    return Ending::Lost;
+                }
+            }
+        }
     }
 }
 
@@ -142,13 +161,15 @@ impl Run {
                 transactions.send(0, &format!("{{\"src\":\"u0\",\"dst\":\"i0\",\"ts\":{WILD_TIME}}}"));
             }
             let ending =
-                if number % GIVEN_UP == GIVEN_UP - 1 { transactions.abort() } else { transactions.commit() };
+                if number % GIVEN_UP == GIVEN_UP - 1 { transactions.give_up() } else { transactions.commit() };
             match ending {
                 Ending::Committed => {
                     self.wild.fetch_add(u64::from(wild), SeqCst);
                     self.committed.store(due.max(from), SeqCst);
                 }
                 Ending::Aborted => drop(self.aborted.fetch_add(1, SeqCst)),
+                // None of it is committed: a producer of the same name that begins aborts it.
+                Ending::Lost => return,
             }
             self.transactions.fetch_add(1, SeqCst);
             std::thread::sleep(TRANSACTION.saturating_sub(begun.elapsed()));
